@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Locator, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from tests.programs import needed
 
+BOUND_MS = 60_000  # only ends a hopeless wait
 CHROMIUM_ARGUMENTS = (
     "--headless",
     "--no-sandbox",
@@ -43,3 +44,15 @@ def browser() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=executable, args=list(CHROMIUM_ARGUMENTS))
         yield browser
         browser.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A page of a desktop's size, in which no script may fail."""
+    opened = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme="light")
+    errors: list[str] = []
+    opened.on("pageerror", lambda error: errors.append(str(error)))
+    opened.set_default_timeout(BOUND_MS)
+    yield opened
+    opened.close()
+    assert errors == []

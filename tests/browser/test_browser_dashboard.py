@@ -1,60 +1,30 @@
 """The dashboard in a real Chromium over real stores: what a person sees, clicks and sends to a colleague."""
 
-import json
 import os
 import re
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import psutil
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
 from tests.browser.conftest import choose
+from tests.browser.dashboard_process import BOUND_S, Dashboard, start_dashboard
 from tests.unit.dashboard.scenes import S, Scene, fill, turns_of
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
-BOUND_S = 90
 BOUND_MS = BOUND_S * 1000
 TOOL_WIDTH, TOOL_HEIGHT = 1280, 800
 SHOTS = os.environ.get("VOICEPROBE_SHOTS")  # where to keep screenshots for a person to look at
 
 
-@dataclass
-class Dashboard:
-    """A running dashboard process."""
-
-    process: subprocess.Popen[str]
-    url: str
-
-    def end(self) -> None:
-        """SIGTERM, and no child left behind."""
-        children = psutil.Process(self.process.pid).children(recursive=True)
-        self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(BOUND_S) == 0
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-        assert not [child for child in children if child.is_running()]
-
-
 def start(store: Path) -> Dashboard:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "dashboard", "--store", str(store), "--port", "0", "--headless"],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    ready = json.loads(process.stdout.readline())
-    assert ready["ready"] is True
-    return Dashboard(process, ready["url"])
+    return start_dashboard("--store", str(store))
 
 
 @pytest.fixture(scope="module")

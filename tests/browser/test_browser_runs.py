@@ -1,15 +1,14 @@
 """The Runs page in a real Chromium: every run is listed, two that are ticked are compared, and a new run appears."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
+from tests.browser.dashboard_process import start_dashboard
 from tests.fixtures_turns import START_UNIX_NS
 from tests.run_folders import HOUR_NS, latency_run, run_folder
 
@@ -29,27 +28,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def url(root: Path) -> Iterator[str]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "dashboard", str(root), "--port", "0", "--headless"],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    yield json.loads(process.stdout.readline())["url"]
-    process.terminate()
-    process.wait(60)
-    process.stdout.close()
-
-
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    opened = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme="light")
-    errors: list[str] = []
-    opened.on("pageerror", lambda error: errors.append(str(error)))
-    opened.set_default_timeout(BOUND_MS)
-    yield opened
-    opened.close()
-    assert errors == []
+    dashboard = start_dashboard(str(root))
+    yield dashboard.url
+    dashboard.end()
 
 
 def listed(page: Page) -> list[str]:

@@ -1,16 +1,14 @@
 """The Turns page and one turn in a real Chromium: a slow turn opens, a filter survives a reload, the playhead moves."""
 
-import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 
+from tests.browser.dashboard_process import start_dashboard
 from tests.unit.dashboard.scenes import MS, S, Scene, fill, turns_of
 from tests.unit.telemetry.store.test_store_turn_pages import keep_audio
 
@@ -26,27 +24,9 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     clients = fill(store, Scene(60, NEWEST, ended=True))
     # For a test's life: the scene lies in the future of most clocks, and recordings are kept from then on.
     keep_audio(store, clients[1])
-    process = subprocess.Popen(
-        [sys.executable, "-m", "dashboard", "--store", str(store), "--port", "0", "--headless"],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    yield json.loads(process.stdout.readline())["url"]
-    process.terminate()
-    process.wait(60)
-    process.stdout.close()
-
-
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    opened = browser.new_page(viewport={"width": 1280, "height": 900})
-    errors: list[str] = []
-    opened.on("pageerror", lambda error: errors.append(str(error)))
-    opened.set_default_timeout(BOUND_MS)
-    yield opened
-    opened.close()
-    assert errors == []
+    dashboard = start_dashboard("--store", str(store))
+    yield dashboard.url
+    dashboard.end()
 
 
 def test_a_click_on_a_slow_turn_opens_its_waterfall(page: Page, url: str) -> None:
