@@ -86,6 +86,7 @@ def opened(browser: Browser, served: Dashboard) -> Iterator[Callable[..., Page]]
             viewport={"width": width, "height": HEIGHT}, color_scheme="dark" if theme == "dark" else "light"
         )
         pages.append(page)
+        page.set_default_timeout(BOUND_MS)
         page.goto(f"{served.url.rstrip('/')}/{link(name)}")
         title, drawn = PAGES[name]
         expect(page.get_by_role("heading", name=title, exact=True)).to_be_visible(timeout=BOUND_MS)

@@ -65,6 +65,7 @@ def open_page(browser: Browser, seen: Seen) -> Iterator[Callable[..., Page]]:
         page.on("pageerror", lambda error: seen.errors.append(str(error)))
         page.on("request", lambda asked: seen.outside.append(asked.url) if _is_outside(asked.url) else None)
         pages.append(page)
+        page.set_default_timeout(BOUND_MS)
         page.goto(url)
         return page
 
