@@ -1,7 +1,7 @@
 """Charts of two cohorts: cumulative curves, and differences with their bounds against the margin; pure."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal
 
 import altair as alt
 
@@ -139,8 +139,8 @@ def difference_spec(colors: Palette, names: Sequence[str], unit: str, margin: fl
     is_duration = unit == "s"
     title = "difference, ms" if is_duration else "difference, points"
     axis = alt.Axis(labelExpr=_MILLISECONDS if is_duration else _POINTS, tickCount=5, labelOverlap=True)
-    # Room for the name of the margin, where that is the farthest.
-    scale = alt.Scale(padding=40)
+    # Room for the names of the lines, where those are the farthest.
+    scale = alt.Scale(padding=80)
     x = alt.X("lower:Q", title=title, axis=axis, scale=scale)
     tips = [alt.Tooltip("name:N"), alt.Tooltip("text:N", title="difference"), alt.Tooltip("state:N"),
             alt.Tooltip("turns:Q", title="turns of the candidate", format=",")]  # fmt: skip
@@ -154,9 +154,12 @@ def difference_spec(colors: Palette, names: Sequence[str], unit: str, margin: fl
     )
     once = base.transform_aggregate(rows="count()")
     lines: list[alt.Chart] = []
-    for at, text, dashes in ((0.0, "none", [1, 0]), (margin, f"margin {margin_text}", [2, 3])):
+    # Each name stands on its own side: wide bounds bring the two lines close to each other.
+    named: tuple[tuple[float, str, list[int], Literal["left", "right"], int], ...]
+    named = ((0.0, "no difference", [1, 0], "right", -2), (margin, f"margin {margin_text}", [2, 3], "left", 2))
+    for at, text, dashes, side, off in named:
         lines.append(once.mark_rule(color=colors.ink, strokeDash=dashes, strokeWidth=1.2).encode(x=alt.XDatum(at)))
-        label = once.mark_text(baseline="bottom", dy=-3, color=colors.ink, fontSize=10.5, text=text)
+        label = once.mark_text(baseline="bottom", align=side, dx=off, dy=-3, color=colors.ink, fontSize=10.5, text=text)
         lines.append(label.encode(x=alt.XDatum(at), y=alt.value(0)))
     height = _ROOM + _ROW_HEIGHT * max(1, len(names))
     return finished(alt.layer(*lines, reach, *ends, point).properties(height=height), colors)

@@ -9,6 +9,7 @@ import pytest
 
 import dashboard
 from dashboard.charts import lines_rows, lines_spec, lines_table, load_rows, load_spec, load_table
+from dashboard.difference_charts import difference_spec
 from dashboard.palette import DARK, LIGHT, STAGE_NAMES, Palette, palette
 from dashboard.waterfall_chart import BAR_LABELS, EVENTS, view_ms, waterfall_rows, waterfall_spec
 from telemetry.model.waterfall import BAR_NAMES, waterfall
@@ -114,3 +115,9 @@ def test_charts_and_style_sheet_paint_a_stage_alike() -> None:
         found = re.search(rf"--vp-{name}: light-dark\((#\w+), (#\w+)\)", sheet)
         assert found is not None
         assert found.groups() == (LIGHT.stages[index], DARK.stages[index])
+
+
+def test_the_names_of_no_difference_and_of_the_margin_stand_apart() -> None:
+    spec = difference_spec(LIGHT, ["p95"], "s", 0.1, "100 ms")
+    names = {layer["mark"]["text"]: layer["mark"]["align"] for layer in spec["layer"] if "text" in layer["mark"]}
+    assert names == {"no difference": "right", "margin 100 ms": "left"}
