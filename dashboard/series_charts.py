@@ -17,6 +17,8 @@ _CLOCK: Final = {"milliseconds": "%H:%M:%S", "seconds": "%H:%M:%S", "minutes": "
                  "date": "%d %b"}  # fmt: skip
 # Lines are told apart without color, too.
 _DASHES: Final = ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2], [4, 4], [10, 3], [1, 3], [12, 4, 2, 4])
+# What a picture reaches up to at the least, by its unit: what is less than that is nothing, and is drawn as nothing.
+_LEAST_SHOWN: Final = {"ms": 0.1, "bytes": 1.0, "cores": 0.01}
 
 
 def series_rows(starts_unix_ns: Sequence[int], values: Mapping[str, Sequence[float | None]]) -> list[Row]:
@@ -55,28 +57,27 @@ def _bars_json(colors: Palette, names: tuple[str, ...], title: str, width_ns: in
             tooltip=_tooltip(title),
         )
     )
-    return json.dumps(_drawn(chart, colors))
+    return json.dumps(_drawn(chart, colors=colors))
 
 
 @cache
 def _lines_json(colors: Palette, names: tuple[str, ...], title: str) -> str:
     dashes = alt.Scale(domain=list(names), range=[_DASHES[place % len(_DASHES)] for place in range(len(names))])
-    chart = (
-        alt.Chart(alt.NamedData("rows"))
-        .mark_line(interpolate="linear", point=alt.OverlayMarkDef(size=14, filled=True))
-        .encode(
-            x=_time(),
-            y=alt.Y("value:Q", title=title, scale=alt.Scale(zero=True, nice=True), axis=alt.Axis(tickCount=4)),
-            color=_color(colors, names),
-            strokeDash=alt.StrokeDash("name:N", scale=dashes, legend=_legend()),
-            tooltip=_tooltip(title),
-        )
+    base, least = alt.Chart(alt.NamedData("rows")), _LEAST_SHOWN.get(title, 0.0)
+    axis = alt.Axis(tickCount=4, tickMinStep=least)
+    lines = base.mark_line(interpolate="linear", point=alt.OverlayMarkDef(size=14, filled=True)).encode(
+        x=_time(),
+        y=alt.Y("value:Q", title=title, scale=alt.Scale(zero=True, nice=True), axis=axis),
+        color=_color(colors, names),
+        strokeDash=alt.StrokeDash("name:N", scale=dashes, legend=_legend()),
+        tooltip=_tooltip(title),
     )
-    return json.dumps(_drawn(chart, colors))
+    room = base.transform_aggregate(rows="count()").mark_point(opacity=0, tooltip=False).encode(y=alt.YDatum(least))
+    return json.dumps(_drawn(lines, room, colors=colors))
 
 
-def _drawn(chart: alt.Chart, colors: Palette) -> Row:
-    return finished(alt.layer(chart).properties(height=HEIGHT), colors)
+def _drawn(*layers: alt.Chart, colors: Palette) -> Row:
+    return finished(alt.layer(*layers).properties(height=HEIGHT), colors)
 
 
 def _time() -> alt.X:

@@ -243,7 +243,7 @@ def _conditions(shown: Sequence[RunEntry]) -> None:
         _load(shown, found, names)
     with right:
         rows, table = run_charts.latency_by_condition(found)
-        st.html(_part("Profiles against latency", "the paler dot is the p50; a bar is the 95 % interval of the p95"))
+        st.html(_part("Profiles against latency", "the lower dot is the p50; a bar is the 95 % interval of the p95"))
         if rows:
             conditions = list(dict.fromkeys(row["condition"] for row in rows))
             chart(
@@ -272,7 +272,12 @@ def _conditions(shown: Sequence[RunEntry]) -> None:
 
 def _load(shown: Sequence[RunEntry], found: Sequence[tuple[str, RunDetails]], names: Sequence[str]) -> None:
     colors, objective_ms = palette(st.context.theme.type), _objective_ms(runs_source.objectives())
-    st.html(_part("Latency against load", "turns by the calls in flight when they began, ramps included; paler p50"))
+    st.html(
+        _part(
+            "Latency against load",
+            "by the calls in flight when turns began, with ramps; the lower line is the p50",
+        )
+    )
     rows = run_charts.load_rows(found)
     capacity = next((each for each in map(read_capacity, shown) if each is not None), None)
     if capacity is not None:

@@ -103,6 +103,9 @@ def test_series_differ_without_color_and_lines_are_straight(colors: Palette) -> 
     ]  # fmt: skip
     lines = lines_spec(colors, ["a", "b"], "ms")
     alt.LayerChart.from_dict(lines | {"data": {"name": "rows"}})
+    # What is next to nothing is drawn as nothing: the axis reaches up to a tenth of a millisecond at the least.
+    assert lines["layer"][0]["encoding"]["y"]["axis"]["tickMinStep"] == 0.1
+    assert lines["layer"][1]["encoding"]["y"]["datum"] == 0.1
     assert '"interpolate": "linear"' in msgspec.json.encode(lines).decode().replace('":', '": ')
     dashes = [layer["encoding"]["strokeDash"]["scale"]["range"] for layer in lines["layer"]]
     assert dashes == [[[1, 0], [6, 3]]]
