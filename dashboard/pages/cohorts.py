@@ -63,6 +63,8 @@ def _figures(view: CohortsAnswer, run: RunRecord, summary: Summary, context: Pag
     rollout = "" if view.rollout is None else view.rollout.name
     link = replace(Choice(), store=context.choice.store).link("rollout", rollout=rollout)
     st.html(cohort_parts.verdict(view, context.now_unix_ns, context.zone, link))
+    if context.choice.cohort is not None:
+        st.html('<div class="vp hint">The cohort that is chosen above does not narrow what is compared here.</div>')
     _choose(view, found)
     if not found.figures:
         st.html(header.empty("Nothing to compare", _NO_COMPARISON))
@@ -129,7 +131,7 @@ def _slices(found: CohortComparison) -> None:
 def _forest(found: CohortComparison, rows: Sequence[difference_charts.CheckRow], says: str, first: str) -> None:
     drawn = difference_charts.difference_rows(rows)
     if not drawn:
-        st.html('<div class="vp hint">Too few turns for bounds yet.</div>')
+        st.html('<div class="vp hint">None of these has bounds yet: the tables say why.</div>')
         return
     chart(
         drawn,

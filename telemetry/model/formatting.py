@@ -181,7 +181,8 @@ def signed_difference(value: float | None, kind: str) -> str:
 
 def declared_points(difference: float) -> str:
     """A difference of two shares that somebody chose, in percentage points with every digit it has: `0.5 points`."""
-    return f"{_every_digit(float(Fraction(str(difference)) * 100))} points"
+    points = _every_digit(float(Fraction(str(difference)) * 100))
+    return f"{points} point{'' if points == '1' else 's'}"
 
 
 def declared_figure(value: float, kind: str) -> str:

@@ -142,6 +142,13 @@ def test_the_reason_of_a_limit_stands_once_and_before_every_figure(store: Path) 
     assert "Good turns not judged the load generator was the limit" in text
 
 
+def test_the_page_of_cohorts_says_that_a_chosen_cohort_does_not_narrow_it(store: Path) -> None:
+    fill(store, Scene(turns=200, newest_unix_ns=time.time_ns(), ended=True))
+    hint = "The cohort that is chosen above does not narrow what is compared here."
+    assert hint in shown("cohorts", cohort="A")
+    assert hint not in shown("cohorts")
+
+
 def test_a_limited_run_has_no_cohort_that_is_worse_or_within(store: Path) -> None:
     fill(store, Scene(turns=400, newest_unix_ns=time.time_ns(), ended=True, invalid_share=0.0))
     assert "✕ worse" in shown("cohorts")
@@ -181,6 +188,10 @@ def test_pages_of_a_run_without_an_answer_say_so_in_place_of_pictures(store: Pat
     failed(store)
     cohorts = opened("cohorts")
     assert "No turn of these was answered." in text_of(cohorts)
+    assert "Too few turns for bounds" not in text_of(cohorts), "there are 120 of each"
+    assert max(map(float, re.findall(r"to \+([\d.]+) points", text_of(cohorts)))) <= 100
+    assert min(map(float, re.findall(r"\((-[\d.]+) points to", text_of(cohorts)))) >= -100
+    assert "within 1 point yet" in text_of(cohorts)
     assert not cohorts.get("arrow_vega_lite_chart")
     assert "Which dimension explains it" not in shown("now"), "there are no others to set them apart from"
     assert "no turn shows it" in shown("now")
