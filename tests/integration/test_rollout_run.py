@@ -55,6 +55,7 @@ FLAGS = {
     }
 }
 CANDIDATES = 500
+ENDLESS = ("--every", "300ms")
 
 
 @pytest.fixture
@@ -94,9 +95,10 @@ def command(*arguments: str) -> list[str]:
 
 
 @contextmanager
-def running(plan: Path, store: Path) -> Generator[subprocess.Popen[str]]:
+def running(plan: Path, store: Path | str) -> Generator[subprocess.Popen[str]]:
+    """`rollout run` over a folder, or over the address of a sidecar; killed at the end, if it goes on."""
     process = subprocess.Popen(
-        command("run", str(plan), "--store", str(store), "--every", "300ms"),
+        command("run", str(plan), "--store", str(store), *ENDLESS),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -3,8 +3,7 @@
 import json
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,22 +14,10 @@ import pytest
 from loadtest.exit_codes import ExitCode
 from telemetry.store.rollout_log import read_rollouts
 from tests.fixtures_sidecar import SidecarProcess, running_sidecar
-from tests.integration.test_rollout_run import FLAGS, PLAN, command, output, send, weights
+from tests.integration.test_rollout_run import FLAGS, PLAN, command, output, running, send, weights
+from tests.integration.waiting import wait_until
 
 pytestmark = pytest.mark.slow
-
-# Only ends a hopeless wait.
-WAIT_S = 240.0
-ENDLESS = ("--every", "300ms")
-
-
-def until(condition: Callable[[], Any], what: str) -> Any:
-    end = time.monotonic() + WAIT_S
-    while time.monotonic() < end:
-        if found := condition():
-            return found
-        time.sleep(0.1)
-    raise AssertionError(f"there never was {what}")
 
 
 @pytest.fixture
@@ -46,24 +33,6 @@ def evaluating(plan: Path) -> Generator[SidecarProcess]:
         yield sidecar
 
 
-@contextmanager
-def running(plan: Path, sidecar: SidecarProcess) -> Generator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        command("run", str(plan), "--store", sidecar.http, *ENDLESS),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.wait(60)
-        assert process.stdout is not None
-        process.stdout.close()
-
-
 def verdict(sidecar: SidecarProcess) -> dict[str, Any]:
     answer = httpx.get(f"{sidecar.http}/v1/rollouts/streaming/verdict", timeout=60)
     return answer.json() if answer.status_code == 200 else {}
@@ -77,19 +46,19 @@ def begun(plan: Path) -> list[str]:
 
 def test_the_share_follows_the_stage_of_the_sidecar_over_a_kill(plan: Path) -> None:
     with evaluating(plan) as sidecar:
-        with running(plan, sidecar) as process:
+        with running(plan, sidecar.http) as process:
             # Twice: once before the share is changed, and once it is in effect.
-            until(lambda: begun(plan) == ["canary", "canary"], "a stage that counts")
+            wait_until(lambda: begun(plan) == ["canary", "canary"], what="a stage that counts")
             assert weights(plan) == {"stable": 75, "streaming": 25}
             send(sidecar.http, 1, 0.25)
-            until(lambda: begun(plan)[2:] == ["half", "half"], "a second stage")
+            wait_until(lambda: begun(plan)[2:] == ["half", "half"], what="a second stage")
             process.send_signal(signal.SIGKILL)
         assert weights(plan) == {"stable": 50, "streaming": 50}
         assert verdict(sidecar)["stage"] == "half"
         # As it would be if it had been killed between the sidecar's yes and the change.
         (plan.parent / "flags.json").write_text(json.dumps(FLAGS))
-        with running(plan, sidecar) as process:
-            until(lambda: weights(plan) == {"stable": 50, "streaming": 50}, "the share of the sidecar's stage")
+        with running(plan, sidecar.http) as process:
+            wait_until(lambda: weights(plan) == {"stable": 50, "streaming": 50}, what="the sidecar's share")
             assert begun(plan)[2:] == ["half", "half"]
             send(sidecar.http, 2, 0.5)
             assert process.wait(180) == ExitCode.OK
@@ -104,13 +73,13 @@ def test_the_share_follows_the_stage_of_the_sidecar_over_a_kill(plan: Path) -> N
 
 def test_a_roll_back_of_the_sidecar_takes_the_candidate_back_for_good(plan: Path) -> None:
     with evaluating(plan) as sidecar:
-        with running(plan, sidecar) as process:
-            until(lambda: begun(plan) == ["canary", "canary"], "a stage that counts")
+        with running(plan, sidecar.http) as process:
+            wait_until(lambda: begun(plan) == ["canary", "canary"], what="a stage that counts")
             send(sidecar.http, 1, 0.25, shift_ms=900.0)
             assert process.wait(180) == ExitCode.OBJECTIVE_MISSED
             assert "roll back streaming at stage canary: p95 of voice to voice is worse" in output(process)
         assert weights(plan) == {"stable": 100, "streaming": 0}
-        with running(plan, sidecar) as process:
+        with running(plan, sidecar.http) as process:
             assert process.wait(180) == ExitCode.OBJECTIVE_MISSED
         assert weights(plan) == {"stable": 100, "streaming": 0}
         assert begun(plan) == ["canary", "canary"]
@@ -132,7 +101,7 @@ def refused(plan: Path, sidecar: SidecarProcess, *flags: str) -> str:
 
 def test_what_would_be_a_second_opinion_is_refused_before_any_share_is_changed(plan: Path) -> None:
     with evaluating(plan) as sidecar:
-        until(lambda: verdict(sidecar), "a verdict")
+        wait_until(lambda: verdict(sidecar), what="a verdict")
         assert "keeps its verdicts; leave --log out" in refused(plan, sidecar, "--log", str(plan.parent / "log"))
         other = plan.with_name("other.toml")
         other.write_text(PLAN.replace('margin = "500ms"', 'margin = "900ms"'))

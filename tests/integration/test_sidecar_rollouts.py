@@ -8,11 +8,10 @@ import contextlib
 import json
 import re
 import signal
-import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import httpx
 import psutil
@@ -24,21 +23,11 @@ from telemetry.store.remote import RemoteStore
 from telemetry.store.rollout_log import read_rollouts
 from tests.fixtures_rollouts import PLAN_FILE, fill_rollout_store
 from tests.fixtures_sidecar import ROOT, SidecarProcess, running_sidecar
+from tests.integration.waiting import wait_until
 
 TOKEN = "a-token-for-this-test"
-# Only ends a hopeless wait.
-WAIT_S: Final = 240.0
 EXAMPLES = ROOT / "examples" / "rollouts"
 _PART = re.compile(r'\s*(?:(?P<text>"[^"]*")|(?P<path>[a-z_]+(?:\.[a-z_]+)*)|(?P<mark>==|!=|&&|\|\|))')
-
-
-def until(condition: Callable[[], Any], what: str) -> Any:
-    end = time.monotonic() + WAIT_S
-    while time.monotonic() < end:
-        if found := condition():
-            return found
-        time.sleep(0.1)
-    raise AssertionError(f"there never was {what}")
 
 
 @contextmanager
@@ -61,7 +50,7 @@ def child_of(sidecar: SidecarProcess, module: str = "telemetry.sidecar.rollouts.
                 running += [each] if module in each.cmdline() else []
         return running
 
-    return until(found, f"a process of {module}")[0]
+    return wait_until(found, what=f"a process of {module}")[0]
 
 
 def ask(sidecar: SidecarProcess, method: str, path: str, **request: Any) -> httpx.Response:
@@ -70,7 +59,7 @@ def ask(sidecar: SidecarProcess, method: str, path: str, **request: Any) -> http
 
 
 def evaluated(sidecar: SidecarProcess) -> dict[str, Any]:
-    until(lambda: ask(sidecar, "GET", "verdict").status_code == 200, "a verdict")
+    wait_until(lambda: ask(sidecar, "GET", "verdict").status_code == 200, what="a verdict")
     return ask(sidecar, "GET", "verdict").json()
 
 
@@ -227,9 +216,9 @@ def test_a_full_volume_holds_and_what_was_kept_stays(tmp_path: Path) -> None:
         unlimited = process.rlimit(psutil.RLIMIT_FSIZE)
         # No file of the process may grow beyond this: the kernel refuses as it does on a full volume.
         process.rlimit(psutil.RLIMIT_FSIZE, (1024, unlimited[1]))
-        held = until(
+        held = wait_until(
             lambda: (found := ask(sidecar, "GET", "verdict").json()).get("sequence", 0) is None and found,
-            "a verdict that is not kept",
+            what="a verdict that is not kept",
         )
         assert held["verdict"] == "hold"
         assert "verdicts cannot be kept there" in held["sentence"]
@@ -240,7 +229,7 @@ def test_a_full_volume_holds_and_what_was_kept_stays(tmp_path: Path) -> None:
         assert before.faults == ()
         assert before.verdicts[-1].decision == "promote"
         process.rlimit(psutil.RLIMIT_FSIZE, unlimited)
-        until(lambda: evaluated(sidecar)["sequence"], "a verdict that is kept again")
+        wait_until(lambda: evaluated(sidecar)["sequence"], what="a verdict that is kept again")
         (after,) = read_rollouts(tmp_path / "store")
         assert after.faults == ()
         assert after.entries[: len(before.entries)] == before.entries
@@ -259,7 +248,7 @@ def test_a_killed_evaluation_and_a_killed_sidecar_lose_no_verdict(tmp_path: Path
             def goes_on(old: int = before.pid, count: int = len(kept)) -> bool:
                 return child_of(sidecar).pid != old and ask(sidecar, "GET", "verdict").json()["looks"] > count
 
-            until(goes_on, "another evaluation")
+            wait_until(goes_on, what="another evaluation")
         assert ask(sidecar, "POST", "rollback").status_code == 200
         last = ask(sidecar, "GET", "verdict").json()["sequence"]
         sidecar.kill()
@@ -267,7 +256,9 @@ def test_a_killed_evaluation_and_a_killed_sidecar_lose_no_verdict(tmp_path: Path
     assert record.faults == ()
     assert record.entries[-1].sequence >= last
     with evaluating(tmp_path, "worse") as sidecar:
-        found = until(lambda: evaluated(sidecar).get("sequence") and evaluated(sidecar), "a verdict that is kept")
+        found = wait_until(
+            lambda: evaluated(sidecar).get("sequence") and evaluated(sidecar), what="a verdict that is kept"
+        )
         assert (found["verdict"], found["looks"] > last) == ("roll_back", True)
 
 
@@ -283,7 +274,7 @@ def test_a_killed_store_process_changes_no_verdict_and_no_log(tmp_path: Path) ->
                 is_new = child_of(sidecar, "telemetry.sidecar.store_process").pid != old
                 return is_new and len(read_rollouts(tmp_path / "store")[0].entries) > count + 1
 
-            until(goes_on, "another look")
+            wait_until(goes_on, what="another look")
             (record,) = read_rollouts(tmp_path / "store")
             assert record.faults == ()
             assert record.entries[: len(kept)] == kept

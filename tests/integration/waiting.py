@@ -15,11 +15,12 @@ from tests import asking
 T = TypeVar("T")
 
 
-def wait_until(condition: Callable[[], T], within_s: float = 180.0) -> T:
-    """Ask until a condition holds; what it returned. The bound only ends a hopeless wait."""
+def wait_until(condition: Callable[[], T], within_s: float = 240.0, *, what: str = "what was waited for") -> T:
+    """Ask until a condition holds; what it returned. The bound only ends a hopeless wait, and `what` then says for
+    what."""
     deadline = time.monotonic() + within_s
     while not (value := condition()):
-        assert time.monotonic() < deadline, "it did not happen"
+        assert time.monotonic() < deadline, f"there never was {what}"
         time.sleep(0.1)
     return value
 
