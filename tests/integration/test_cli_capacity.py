@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from loadtest.exit_codes import ExitCode
-from loadtest.run import processes
 from tests.integration.calling import CORPUS, assistant
+from tests.integration.commands import completed
 
 pytestmark = pytest.mark.slow
 
@@ -34,9 +34,7 @@ spec:
 
 
 def _capacity(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, *arguments], env=processes.environment(), capture_output=True, text=True, timeout=900, check=False
-    )
+    return completed(*arguments)
 
 
 def test_the_capacity_lies_where_the_assistant_has_no_place_left(tmp_path: Path) -> None:

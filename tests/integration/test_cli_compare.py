@@ -1,34 +1,20 @@
 """`voiceprobe compare` and `voiceprobe runs` over real runs: one of them with a slower model."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from loadtest.exit_codes import ExitCode
-from loadtest.run import processes
 from tests.integration.calling import CORPUS, assistant
+from tests.integration.commands import completed
 
 SPEECH = ("--corpus", str(CORPUS), "--clips", "3", "--turns", "1", "--think", "0.1", "--users", "12")
 
 
-def _call(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "loadtest.cli.main", *arguments],
-        env=processes.environment(),
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-
-
 def _run(folder: Path, name: str, *assistant_flags: str) -> None:
     with assistant(folder / f"logs-{name}", *assistant_flags) as url:
-        done = _call(folder, "run", url, *SPEECH, "--calls", "40", "--run-time", "3m", "--out", f"runs/{name}")
+        done = completed("run", url, *SPEECH, "--calls", "40", "--run-time", "3m", "--out", f"runs/{name}", cwd=folder)
     assert done.stderr == ""
 
 
@@ -36,7 +22,7 @@ def _run(folder: Path, name: str, *assistant_flags: str) -> None:
 def test_a_slower_model_is_a_regression_and_the_same_again_is_none(tmp_path: Path) -> None:
     _run(tmp_path, "before", "--llm-ttft", "constant:80ms", "--cache", "off")
     _run(tmp_path, "after", "--llm-ttft", "constant:600ms", "--cache", "off")
-    listed = _call(tmp_path, "runs", "--json", "runs.json")
+    listed = completed("runs", "--json", "runs.json", cwd=tmp_path)
     assert listed.returncode == ExitCode.OK, listed.stderr
     found = {each["name"]: each for each in json.loads((tmp_path / "runs.json").read_text())["runs"]}
     assert set(found) == {"before", "after"}
@@ -45,7 +31,7 @@ def test_a_slower_model_is_a_regression_and_the_same_again_is_none(tmp_path: Pat
 
     # Of a p95 an interval takes 100 turns; a p50 says it with a few.
     files = ("--json", "c.json", "--html", "c.html", "--markdown", "c.md")
-    done = _call(tmp_path, "compare", "before", "after", "--statistic", "p50", *files)
+    done = completed("compare", "before", "after", "--statistic", "p50", *files, cwd=tmp_path)
     compared = json.loads((tmp_path / "c.json").read_text())
     (comparison,) = compared["comparisons"]
     figures = {each["name"]: each for each in comparison["figures"]}
@@ -60,18 +46,18 @@ def test_a_slower_model_is_a_regression_and_the_same_again_is_none(tmp_path: Pat
         assert comparison["state"] == "worse"
         assert figures["voice_to_voice_p50"]["lower"] > 0.1
     assert figures["voice_to_voice_p95"]["lower"] is None
-    back = _call(tmp_path, "compare", "after", "before", "--statistic", "p50")
+    back = completed("compare", "after", "before", "--statistic", "p50", cwd=tmp_path)
     assert back.returncode == (ExitCode.UNDECIDED if limited else ExitCode.OK), back.stdout
     for name in ("c.html", "c.md"):
         assert "before" in (tmp_path / name).read_text()
 
-    noted = _call(tmp_path, "runs", "note", "before", "the old model")
+    noted = completed("runs", "note", "before", "the old model", cwd=tmp_path)
     assert noted.returncode == ExitCode.OK, noted.stderr
-    assert "the old model" in _call(tmp_path, "runs").stdout
-    removed = _call(tmp_path, "runs", "remove", "before", "--yes")
+    assert "the old model" in completed("runs", cwd=tmp_path).stdout
+    removed = completed("runs", "remove", "before", "--yes", cwd=tmp_path)
     assert (removed.returncode, removed.stderr) == (ExitCode.OK, "")
     assert not (tmp_path / "runs" / "before").exists()
-    gone = _call(tmp_path, "compare", "before", "after")
+    gone = completed("compare", "before", "after", cwd=tmp_path)
     assert gone.returncode == ExitCode.USAGE
     assert "before is no run" in gone.stderr
     assert "Traceback" not in gone.stderr

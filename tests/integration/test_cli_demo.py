@@ -15,6 +15,7 @@ from loadtest.run import processes
 from telemetry.model.stats import percentile
 from telemetry.model.turns import Turn
 from telemetry.store.reader import StoreReader
+from tests.integration.commands import completed
 from tests.integration.expected_exit import code_by_objectives
 
 pytestmark = pytest.mark.slow
@@ -116,13 +117,6 @@ def _check_summary(done: subprocess.CompletedProcess[str], summary: dict[str, An
 
 
 def test_engines_that_are_unknown_are_refused() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "loadtest.cli.main", "demo", "--engines", "magic"],
-        env=processes.environment(),
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    done = completed("demo", "--engines", "magic")
     assert done.returncode == ExitCode.USAGE
     assert done.stderr == "voiceprobe: --engines 'magic' is unknown: use scripted or real\n"

@@ -3,7 +3,6 @@
 import json
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from loadtest.reports.summary import schema
 from loadtest.run import processes
 from loadtest.run.sidecars import start_sidecar
 from tests.integration.calling import CORPUS, assistant
+from tests.integration.commands import completed_module
 from tests.integration.expected_exit import code_by_objectives
 
 SPEECH = ("--corpus", str(CORPUS), "--clips", "3", "--turns", "2", "--think", "0.1")
@@ -27,19 +27,8 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
-def _call(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", *arguments],
-        env=processes.environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-
 def _report(store: Path, file: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
-    done = _call("loadtest.cli.main", "report", "--store", str(store), "--json", str(file), *arguments)
+    done = completed_module("loadtest.cli.main", "report", "--store", str(store), "--json", str(file), *arguments)
     assert done.stderr == ""
     found = json.loads(file.read_text())
     jsonschema.validate(found, schema())
@@ -51,7 +40,7 @@ def _report(store: Path, file: Path, *arguments: str) -> tuple[subprocess.Comple
 def test_report_gives_the_verdict_of_the_run(url: str, tmp_path: Path) -> None:
     out, first, again = tmp_path / "out", tmp_path / "run.json", tmp_path / "report.json"
     load = ("--users", "3", "--run-time", "6s", "--noise", "pink", "--snr", "20", "--cohort", "mine", "--seed", "7")
-    ran = _call("loadtest.cli.main", "run", url, *load, *SPEECH, "--out", str(out), "--json", str(first))
+    ran = completed_module("loadtest.cli.main", "run", url, *load, *SPEECH, "--out", str(out), "--json", str(first))
     assert ran.stderr == ""
     output = json.loads(first.read_text())
     reported, found = _report(out / "store", again)
@@ -78,7 +67,7 @@ def test_a_swarm_of_plain_locust_gets_a_verdict(url: str, tmp_path: Path) -> Non
     store = tmp_path / "store"
     child, sidecar = start_sidecar(store, tmp_path / "logs", slo=None)
     with processes.ending(child):
-        swarm = _call(
+        swarm = completed_module(
             *("locust", "-f", str(processes.ROOT / "loadtest" / "locustfile.py"), "--headless", "--host", url),
             *("--users", "3", "--spawn-rate", "10", "--run-time", "6s", "--stop-timeout", "10"),
             *("--processes", "2", "--sidecar", sidecar.url, *SPEECH),
@@ -93,7 +82,7 @@ def test_a_swarm_of_plain_locust_gets_a_verdict(url: str, tmp_path: Path) -> Non
     assert found["generator"]["processes_lost"] == 0
     assert found["telemetry"]["missing"] == 0
     assert found["generator"]["calibration"] is None, "nobody looked"
-    listed = _call("loadtest.cli.main", "report", "--store", str(store), "--list")
+    listed = completed_module("loadtest.cli.main", "report", "--store", str(store), "--list")
     assert (listed.returncode, listed.stderr) == (0, "")
     assert found["run"]["id"] in listed.stdout
     assert "ended" in listed.stdout

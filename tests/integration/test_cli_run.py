@@ -26,6 +26,7 @@ from loadtest.run.sidecars import start_sidecar
 from telemetry.model.metrics import METRIC_NAMES
 from telemetry.store.reader import StoreReader
 from tests.integration.calling import CORPUS, assistant
+from tests.integration.commands import completed_module
 from tests.integration.expected_exit import code_by_objectives
 from tests.integration.waiting import answers, wait_until
 from tests.integration.waiting import stored_turns as _turns
@@ -257,43 +258,34 @@ def test_what_cannot_be_used_is_reported_at_once_and_nothing_is_written(tmp_path
 
 
 def test_the_same_callers_run_under_plain_locust(url: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "locust",
-            "-f",
-            str(processes.ROOT / "loadtest" / "locustfile.py"),
-            "--headless",
-            "--host",
-            url,
-            "--users",
-            "3",
-            "--spawn-rate",
-            "3",
-            "--calls",
-            "3",
-            "--turns",
-            "2",
-            "--stop-timeout",
-            "15",
-            "--corpus",
-            CORPUS,
-            "--length",
-            "short",
-            "--clips",
-            "4",
-            "--think",
-            "0.2",
-            "--exit-code-on-error",
-            "0",
-        ],
-        env=processes.environment(),
+    done = completed_module(
+        "locust",
+        "-f",
+        str(processes.ROOT / "loadtest" / "locustfile.py"),
+        "--headless",
+        "--host",
+        url,
+        "--users",
+        "3",
+        "--spawn-rate",
+        "3",
+        "--calls",
+        "3",
+        "--turns",
+        "2",
+        "--stop-timeout",
+        "15",
+        "--corpus",
+        CORPUS,
+        "--length",
+        "short",
+        "--clips",
+        "4",
+        "--think",
+        "0.2",
+        "--exit-code-on-error",
+        "0",
         cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
     output = done.stdout + done.stderr
@@ -320,31 +312,22 @@ def test_the_same_callers_start_and_stop_from_locusts_own_page(url: str, tmp_pat
 
 
 def test_plain_locust_refuses_what_it_cannot_use(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "locust",
-            "-f",
-            str(processes.ROOT / "loadtest" / "locustfile.py"),
-            "--headless",
-            "--host",
-            "ftp://x",
-            "--noise",
-            "pinkk",
-            "--snr",
-            "3",
-            "--users",
-            "1",
-            "--run-time",
-            "5s",
-        ],
-        env=processes.environment(),
+    done = completed_module(
+        "locust",
+        "-f",
+        str(processes.ROOT / "loadtest" / "locustfile.py"),
+        "--headless",
+        "--host",
+        "ftp://x",
+        "--noise",
+        "pinkk",
+        "--snr",
+        "3",
+        "--users",
+        "1",
+        "--run-time",
+        "5s",
         cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
     )
     assert done.returncode == ExitCode.USAGE
     assert "voiceprobe: 'ftp://x' is not a WebSocket address" in done.stderr

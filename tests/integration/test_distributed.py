@@ -33,6 +33,7 @@ from telemetry.model.turns import Turn
 from telemetry.store.answers import ProcessInfo
 from telemetry.store.reader import StoreReader
 from tests.integration.calling import CORPUS, assistant
+from tests.integration.commands import completed
 from tests.integration.waiting import wait_until, wait_until_visible
 from tests.unit.loadtest.calibration.calibration_material import calibration, step
 
@@ -298,14 +299,7 @@ def test_a_worker_reads_its_own_environment_and_tells_the_master_what_it_lacks(t
 
 
 def _deliver(folder: Path, sidecar_url: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "loadtest.cli.main", "deliver", str(folder), "--sidecar", sidecar_url],
-        env=processes.environment(),
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    done = completed("deliver", str(folder), "--sidecar", sidecar_url)
     assert done.returncode == 0, done.stderr
     return " ".join(done.stdout.split())
 

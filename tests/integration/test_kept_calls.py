@@ -1,7 +1,6 @@
 """Calls that are kept: on the clock of their turns, private, and only where a run was asked to."""
 
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,12 +11,12 @@ import soundfile
 import soxr
 
 from corpora.manifest.library import open_corpus
-from loadtest.run import processes
 from telemetry.model.turns import Turn
 from telemetry.store.reader import StoreReader
 from telemetry.store.recordings.files import find_call
 from telemetry.store.recordings.kept_call import FOLDER, KeptCall
 from tests.integration.calling import CORPUS, assistant
+from tests.integration.commands import completed
 
 NS_PER_S = 1_000_000_000
 FRAME_NS = 20_000_000
@@ -31,10 +30,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def run(url: str, out: Path, *flags: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "loadtest.cli.main", "run", url, *QUICK, "--out", str(out), *flags]
-    return subprocess.run(
-        command, env=processes.environment(), capture_output=True, text=True, check=False, timeout=600
-    )
+    return completed("run", url, *QUICK, "--out", str(out), *flags)
 
 
 def kept(store: Path) -> list[tuple[KeptCall, np.ndarray, dict[int, Turn]]]:

@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from telemetry.model.turns import Turn
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
 from tests.integration.calling import CORPUS, assistant
+from tests.integration.commands import completed
 from tests.integration.waiting import answers, wait_until
 
 QUICK = ["--corpus", CORPUS, "--length", "short", "--clips", "4", "--think", "0.1", "--endpointing", "200ms"]
@@ -67,15 +66,7 @@ def slow_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def _run(url: str, tmp_path: Path, *flags: str) -> tuple[int, dict[str, Any], list[Turn]]:
     file, out = tmp_path / "summary.json", tmp_path / "out"
-    command = [sys.executable, "-m", "loadtest.cli.main", "run", url, *QUICK, *flags]
-    done = subprocess.run(
-        [*command, "--out", str(out), "--json", str(file)],
-        env=processes.environment(),
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    done = completed("run", url, *QUICK, *flags, "--out", str(out), "--json", str(file))
     assert file.exists(), done.stdout + done.stderr
     summary = json.loads(file.read_text())
     jsonschema.validate(summary, schema())

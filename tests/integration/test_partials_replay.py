@@ -8,18 +8,15 @@ from pathlib import Path
 import httpx
 import pytest
 
-from loadtest.run import processes as our_processes
 from tests.integration.calling import CORPUS, assistant
+from tests.integration.commands import completed
 from tests.integration.peers import processes
 
 SERVER = Path(__file__).parent / "wires" / "stage_server.py"
 
 
 def voiceprobe(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "loadtest.cli.main", *map(str, arguments)]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=120, check=False, env=our_processes.environment()
-    )
+    return completed(*map(str, arguments))
 
 
 @pytest.mark.slow
