@@ -97,6 +97,7 @@ def shell(program: Path | str, script: str, environment: dict[str, str]) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_completion_installs_with_one_command_and_completes_in_bash(bare_home: dict[str, str]) -> None:
     bash = shutil.which("bash")
     assert bash is not None
@@ -111,6 +112,7 @@ def test_completion_installs_with_one_command_and_completes_in_bash(bare_home: d
     assert sorted(completed) == ["--spawn-rate", "calibrate", "capacity"]
 
 
+@pytest.mark.slow
 def test_completion_installs_for_zsh_where_the_command_is_typed_in_zsh(
     bare_home: dict[str, str], tmp_path: Path
 ) -> None:

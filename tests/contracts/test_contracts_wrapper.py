@@ -14,6 +14,9 @@ import pytest
 
 from tests.contracts.wrapper_checkout import BOUND_S, ROOT, Checkout, program
 
+# Each makes environments, which takes seconds.
+pytestmark = pytest.mark.slow
+
 
 def test_a_later_use_starts_at_once_and_says_nothing(used: Checkout) -> None:
     again = used.run("corpus", "list")
@@ -33,7 +36,6 @@ def test_it_runs_from_another_folder_through_a_symlink(used: Checkout, tmp_path:
     assert (result.returncode, result.stdout, result.stderr) == (0, "arguments: run\n", "")
 
 
-@pytest.mark.slow
 def test_a_changed_lock_brings_the_environment_up_to_date(used: Checkout) -> None:
     lock = used.root / "requirements.lock"
     lock.write_text(lock.read_text() + "# changed\n")
@@ -62,7 +64,6 @@ def test_a_uv_that_is_there_is_used(used: Checkout, tmp_path: Path) -> None:
     assert used.run("demo").stderr == ""
 
 
-@pytest.mark.slow
 def test_where_uv_fails_it_says_why_and_pip_installs(used: Checkout, tmp_path: Path) -> None:
     changed = used.run("demo", **with_uv(used, tmp_path, "echo 'error: no index can be reached' >&2; exit 2"))
     assert (changed.returncode, changed.stdout) == (0, "arguments: demo\n")
@@ -72,7 +73,6 @@ def test_where_uv_fails_it_says_why_and_pip_installs(used: Checkout, tmp_path: P
     assert used.run("demo").stderr == ""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
 def test_an_interrupt_ends_the_installation_at_once(used: Checkout, tmp_path: Path, ending: signal.Signals) -> None:
     process = used.start(
@@ -97,7 +97,6 @@ def test_an_interrupt_ends_the_installation_at_once(used: Checkout, tmp_path: Pa
     assert used.run("demo").stderr == ""
 
 
-@pytest.mark.slow
 def test_the_suite_gets_its_own_packages_and_its_arguments(used: Checkout) -> None:
     result = used.run("test", "-q", "tests/unit", cwd=used.root.parent)
     assert (result.returncode, result.stdout) == (0, "pytest: -n 3 --dist loadfile -q tests/unit\n")
@@ -105,7 +104,6 @@ def test_the_suite_gets_its_own_packages_and_its_arguments(used: Checkout) -> No
     assert used.run("demo").stderr == "", "what the tests need includes what the command needs"
 
 
-@pytest.mark.slow
 def test_each_peer_gets_an_environment_of_its_own_once(used: Checkout) -> None:
     lock = used.root / "tests" / "peers" / "some-server.lock"
     lock.parent.mkdir()
@@ -133,7 +131,6 @@ def test_each_peer_gets_an_environment_of_its_own_once(used: Checkout) -> None:
         shutil.rmtree(lock.parent)
 
 
-@pytest.mark.slow
 def test_an_interrupt_while_a_peer_is_installed_runs_no_test(used: Checkout, tmp_path: Path) -> None:
     assert used.run("test").returncode == 0, "the suite's own packages are there"
     lock = used.root / "tests" / "peers" / "some-server.lock"
@@ -155,7 +152,6 @@ def test_an_interrupt_while_a_peer_is_installed_runs_no_test(used: Checkout, tmp
         shutil.rmtree(lock.parent)
 
 
-@pytest.mark.slow
 def test_an_interrupted_first_use_is_made_again(fresh: Checkout) -> None:
     first = fresh.start("demo")
     marker = fresh.venv / ".voiceprobe-making"
@@ -173,7 +169,6 @@ def test_an_interrupted_first_use_is_made_again(fresh: Checkout) -> None:
     assert fresh.run("demo").stderr == ""
 
 
-@pytest.mark.slow
 def test_two_first_uses_at_once_make_one_environment(fresh: Checkout) -> None:
     both = [fresh.start("demo", name) for name in ("one", "two")]
     results = [process.communicate(timeout=BOUND_S) for process in both]
@@ -182,7 +177,6 @@ def test_two_first_uses_at_once_make_one_environment(fresh: Checkout) -> None:
     assert sum("is ready after" in err for _, err in results) == 1
 
 
-@pytest.mark.slow
 def test_what_cannot_be_installed_ends_in_a_sentence_and_is_mended_by_the_next_use(fresh: Checkout) -> None:
     lock = fresh.root / "requirements.lock"
     lock.write_text(f"no-such-distribution==1.0 --hash=sha256:{'0' * 64}\n")

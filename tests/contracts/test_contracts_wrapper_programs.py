@@ -9,8 +9,10 @@ import pytest
 
 from tests.contracts.wrapper_checkout import Checkout, program
 
+# Each makes environments, which takes seconds.
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 def test_missing_programs_are_named_where_they_cannot_be_installed(used: Checkout) -> None:
     (used.root / ".ci" / "system-packages.txt").write_text("# heading\nno-such-program a-package why\nsh dash shell\n")
     folder = used.root / "user"

@@ -60,6 +60,7 @@ def test_the_page_lists_the_flags_that_each_command_prints() -> None:
 
 
 # One of each way in which a command is started: in the process of `voiceprobe` itself, and by a process of its own.
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["run", "rollout check", "assistant", "sidecar", "dashboard", "corpus check"])
 def test_a_command_prints_what_its_parser_has(name: str) -> None:
     command = f"voiceprobe {name}"

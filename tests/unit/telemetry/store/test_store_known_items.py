@@ -44,6 +44,7 @@ def _append(writer: StoreWriter, turns: Sequence[Turn]) -> int:
     return writer.append(Batch(turns=turns)).duplicates
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("between", ["nothing", "restart", "compaction", "compaction and restart"])
 @pytest.mark.parametrize("recent_rows_max", [0, 3, 10, 1_000])
 def test_a_batch_is_taken_once_after_more_than_the_window_holds(
