@@ -145,7 +145,7 @@ class RollupLibrary:
             return None
         if f.since_unix_ns is None and f.until_unix_ns is None:
             return RolledUp(f, everything, everything)
-        windows = WindowSums(self._folder, self._database, self._checks, self)
+        windows = WindowSums(self._folder, self._database, self._checks, self, self._small)
         return RolledUp(f, windows.rollup(segments, f), everything)
 
     def _whole(self, segments: Sequence[Segment], run_id: str | None) -> Rollup | None:

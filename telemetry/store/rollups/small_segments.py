@@ -52,7 +52,7 @@ class SmallSegments:
         Raises OSError, pyarrow.ArrowException and duckdb.Error when a segment cannot be read.
         """
         self._read([segment.file for segment in segments if segment.file not in self._rows])
-        files = frozenset(segment.file for segment in segments)
+        files = _files(segments)
         settled, known = self._settled if self._settled[0] <= files else (frozenset[str](), Rollup())
         rest = files - settled
         if self._count(rest) > max(self._most_at_once, self._count(settled) // 2):
@@ -63,6 +63,23 @@ class SmallSegments:
             return known
         found = self._rolled_up(database, rest)
         return added([known, found]) if settled else found
+
+    def turns(self, segments: Sequence[Segment]) -> ArrowTable:
+        """The turns of these segments, with the columns of NEEDED. Raises as `rollup`."""
+        self._read([segment.file for segment in segments if segment.file not in self._rows])
+        return pa.concat_tables(self._tables(_files(segments)))
+
+    def with_text(self, database: Database, rollup: Rollup, others: Sequence[Path] = ()) -> Rollup:
+        """A roll-up with each of its slowest turns as JSON, of turns of these segments and of other files."""
+        slowest = lacking_text(rollup)
+        for key, cell in slowest.items():
+            if key.labels in self._texts:
+                cell.text_at, cell.text = cell.first, self._texts[key.labels]
+        paths = [self._folder / file for file in self._holding(key.labels[1] for key in lacking_text(rollup))]
+        found = with_slowest_turns(database, rollup, [*others, *paths])
+        if not others:  # what those hold may be taken out of them
+            self._texts |= {key.labels: cell.text for key, cell in slowest.items() if cell.text is not None}
+        return found
 
     def _read(self, files: Sequence[str]) -> None:
         if not files:
@@ -77,15 +94,7 @@ class SmallSegments:
     def _rolled_up(self, database: Database, files: frozenset[str]) -> Rollup:
         turns = pa.concat_tables(self._tables(files))
         batches = (turns.slice(begin, BATCH_ROWS) for begin in range(0, turns.num_rows, BATCH_ROWS))
-        found = added(unpaired(database, batch) for batch in batches)
-        slowest = lacking_text(found)
-        for key, cell in slowest.items():
-            if key.labels in self._texts:
-                cell.text_at, cell.text = cell.first, self._texts[key.labels]
-        paths = [self._folder / file for file in self._holding(key.labels[1] for key in lacking_text(found))]
-        found = with_slowest_turns(database, found, paths)
-        self._texts |= {key.labels: cell.text for key, cell in slowest.items() if cell.text is not None}
-        return found
+        return self.with_text(database, added(unpaired(database, batch) for batch in batches))
 
     def _tables(self, files: set[str] | frozenset[str]) -> Iterator[ArrowTable]:
         """The turns of some files, those of neighbors together."""
@@ -104,3 +113,7 @@ class SmallSegments:
         ends = np.cumsum(list(self._rows.values()))
         files = list(self._rows)
         return [files[number] for number in np.unique(np.searchsorted(ends, places, side="right"))]
+
+
+def _files(segments: Sequence[Segment]) -> frozenset[str]:
+    return frozenset(segment.file for segment in segments)

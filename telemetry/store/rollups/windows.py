@@ -16,12 +16,13 @@ from telemetry.store.answers import Filter
 from telemetry.store.manifest import Segment
 from telemetry.store.rollups.database import Database
 from telemetry.store.rollups.files import RollupFile
-from telemetry.store.rollups.making import in_batches, known_columns
+from telemetry.store.rollups.making import FEWEST_ROWS, in_batches, known_columns
 from telemetry.store.rollups.pairs import OPEN_COLUMNS, pair
-from telemetry.store.rollups.partials import unpaired, with_slowest_turns
+from telemetry.store.rollups.partials import unpaired
 from telemetry.store.rollups.rollup import Key, Rollup, RollupCell, without_faster
 from telemetry.store.rollups.rows import gathered
 from telemetry.store.rollups.slot_tree import taken
+from telemetry.store.rollups.small_segments import SmallSegments
 from telemetry.store.rollups.staged import NEEDED, complete
 from telemetry.store.row_groups import ranges
 from telemetry.store.schema import ArrowTable
@@ -55,11 +56,14 @@ class SegmentRollups(Protocol):
 class WindowSums:
     """Adds up the turns of a stretch of time. Not thread-safe."""
 
-    def __init__(self, folder: Path, database: Database, checks: SegmentChecks, rollups: SegmentRollups) -> None:
+    def __init__(
+        self, folder: Path, database: Database, checks: SegmentChecks, rollups: SegmentRollups, small: SmallSegments
+    ) -> None:
         self._folder = folder
         self._database = database
         self._checks = checks
         self._rollups = rollups
+        self._small = small
 
     def rollup(self, segments: Sequence[Segment], f: Filter) -> Rollup:
         """The roll-up of the turns of the filter's time, its pairs closed; of its run, if it names one.
@@ -70,6 +74,7 @@ class WindowSums:
         open_turns: list[ArrowTable] = []
         left: list[_LeftOver] = []
         read: list[Path] = []
+        small: list[Segment] = []
         for segment in segments:
             if not _is_near(segment, f):
                 continue
@@ -88,24 +93,34 @@ class WindowSums:
                 open_turns.append(_not_left_over(_of_window(known.open_turns, f), left_over))
             if left_over:
                 self._checks.verify([segment])
+                if known is None and segment.rollup is None and segment.rows < FEWEST_ROWS:
+                    small.append(segment)
+                    continue
                 read.append(self._folder / segment.file)
                 left.append(_LeftOver(segment, left_over, is_rolled_up=known is not None))
-        for part in self._left_over(left, f):
+        for part in self._left_over(left, small, f):
             cells.append(part.cells.items())
             open_turns += [] if part.open_turns is None else [part.open_turns]
         together = Rollup(without_faster(gathered(chain.from_iterable(cells))))
-        together = with_slowest_turns(self._database, together, read)
+        together = self._small.with_text(self._database, together, read)
         together.open_turns = pa.concat_tables(open_turns) if open_turns else None
         paired = pair(self._database, together, is_last=True)
         # Arrow keeps what it freed for its next use: nearly 100 MB, which the next window may not need.
         pa.default_memory_pool().release_unused()
         return paired
 
-    def _left_over(self, left: Sequence["_LeftOver"], f: Filter) -> Iterator[Rollup]:
-        """The roll-ups, with open turns, of what is left over of segments: read turn by turn."""
+    def _left_over(self, left: Sequence["_LeftOver"], small: Sequence[Segment], f: Filter) -> Iterator[Rollup]:
+        """The roll-ups, with open turns, of what is left over of segments: read turn by turn, but small ones."""
         tables = (table for each in left for table in self._turns(each, f))
-        for table in in_batches(tables):
+        for table in in_batches(chain(tables, self._of_small(small, f))):
             yield unpaired(self._database, table)
+
+    def _of_small(self, segments: Sequence[Segment], f: Filter) -> Iterator[ArrowTable]:
+        """The client's turns of the filter's time, of segments that can hold its run, and all of the service's."""
+        mine = self._small.turns([segment for segment in segments if can_hold(segment, f.run_id)])
+        yield mine.filter(_is_of(mine, "client", [(f.since_unix_ns or -_EVER, f.until_unix_ns or _EVER)]))
+        every = self._small.turns(segments)
+        yield every.filter(pc.equal(every.column("source"), "service"))
 
     def _turns(self, left: "_LeftOver", f: Filter) -> Iterator[ArrowTable]:
         clients: list[ArrowTable] = []

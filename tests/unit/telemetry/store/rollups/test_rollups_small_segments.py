@@ -1,4 +1,5 @@
-"""Small segments, rolled up as they come and go, are the roll-up of all their turns at each moment."""
+"""Small segments, rolled up as they come and go, are the roll-up of all their turns at each moment, also of a stretch
+of time."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -9,13 +10,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from telemetry.model.turns import Turn
+from telemetry.store.answers import Filter
+from telemetry.store.compaction import Compactor
 from telemetry.store.manifest import Segment
+from telemetry.store.reader import StoreReader
 from telemetry.store.rollups.database import Database, open_database
 from telemetry.store.rollups.pairs import pair
 from telemetry.store.rollups.partials import partial
 from telemetry.store.rollups.rollup import SLOWEST, Rollup
 from telemetry.store.rollups.small_segments import SmallSegments
-from telemetry.store.schema import turns_table
+from telemetry.store.schema import Batch, turns_table
+from telemetry.store.writer import StoreWriter
+from tests.unit.telemetry.store.rollups import answers_compared
 from tests.unit.telemetry.store.rollups.test_rollups_partials import comparable, mixed_turns
 
 
@@ -90,3 +96,33 @@ def test_the_roll_up_is_that_of_all_turns_whatever_came_and_was_merged(
         whole = pair(database, partial(database, turns_table(meant)), is_last=True)
         assert plain(found) == plain(whole)
     assert shown > 5
+
+
+def test_a_stretch_of_time_is_that_of_the_turns_whatever_came_and_was_merged(tmp_path: Path) -> None:
+    turns = answers_compared.mixed_turns(5, 120)
+    since_unix_ns = turns[len(turns) // 2].started_unix_ns
+    asked = (
+        Filter("run-1"),
+        Filter("run-1", since_unix_ns=since_unix_ns),
+        Filter("run-1", until_unix_ns=since_unix_ns),
+    )
+
+    def now() -> int:
+        return answers_compared.NOW_NS
+
+    with (
+        StoreWriter(tmp_path) as writer,
+        StoreReader(tmp_path, wall_clock_ns=now) as exact,
+        StoreReader(tmp_path, wall_clock_ns=now, fewest_rolled_up=-1) as rolled,
+    ):
+        compactor = Compactor(writer, limits=answers_compared.LIMITS, grace_s=0.0)  # what it writes stays small, too
+        for step in range(3):
+            for begin in range(step * 80, min(len(turns), step * 80 + 80), 12):
+                writer.append(Batch(turns[begin : begin + 12]))
+            if step % 2:
+                compactor.run_once()
+            for f in asked:
+                found = rolled.summary(f)
+                answers_compared.compared(exact.summary(f), found)
+                assert found.metrics["voice_to_voice"].approximate  # of roll-ups
+                assert rolled.slowest(f, limit=7) == exact.slowest(f, limit=7)
