@@ -116,12 +116,17 @@ def warm_up(slo: Path | None) -> None:
     from dashboard import pages, palette, runs_source, source
     from dashboard.charts import lines_spec
     from dashboard.filters import Choice
+    from dashboard.pages import turns
+    from dashboard.turns_choice import TurnsChoice
 
     for page in iter_modules(pages.__path__):
         import_module(f"dashboard.pages.{page.name}")
     lines_spec(palette.LIGHT, ("all turns",), 800.0, is_dark=False)
     with contextlib.suppress(TelemetryError):  # the page itself says what is wrong with a store
-        source.open_source(runs_source.chosen_store(None), slo).now(Choice())
+        opened = source.open_source(runs_source.chosen_store(None), slo)
+        opened.now(Choice())
+        # Of a large store the first answer to this takes longest: it looks at every turn.
+        turns.ask_turns(opened, TurnsChoice(), Choice())
     gc.collect()
     gc.freeze()
 

@@ -40,7 +40,12 @@ def page() -> None:
 
 
 def _ask(source: Source, choice: Choice) -> TurnsAnswer:
-    asked = turns_choice_of(st.query_params)[0].question(choice)
+    return ask_turns(source, turns_choice_of(st.query_params)[0], choice)
+
+
+def ask_turns(source: Source, listed: TurnsChoice, choice: Choice) -> TurnsAnswer:
+    """What the page shows of a choice. Raises StoreError when the store cannot be read."""
+    asked = listed.question(choice)
     return source.ask(("turns", asked), lambda reader: reader.turns_page(asked))
 
 

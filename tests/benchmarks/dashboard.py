@@ -61,6 +61,8 @@ REFRESH_S: Final = 0.5
 _HEADERS: Final = {"content-type": "application/x-protobuf"}
 _BEFORE_NOW_NS: Final = 60 * 1_000_000_000
 _SEND_EVERY_S: Final = 0.2
+# What a page says of a store that has nothing for it: such a page is left out, as no figure of it was drawn.
+_NOTHING_TO_SHOW: Final = "No rollout yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,15 +147,24 @@ def measure(store: Path, pages: list[str], count: int) -> dict[str, PageCost]:
             context.pages[0].close()
             for name in pages:
                 address = f"{url}/{PAGES[name].format(trace=turn.trace_id)}"
-                found[name] = _cost(context, process, address, count)
+                cost = _cost(context, process, address, count)
+                if cost is None:
+                    sys.stderr.write(f"{name}: left out, the store has nothing to show there\n")
+                    continue
+                found[name] = cost
+                sys.stderr.write(f"{name}: {', '.join(_cells(cost))}\n")
         browser.close()
     return found
 
 
-def _cost(context: BrowserContext, process: psutil.Process, address: str, count: int) -> PageCost:
+def _cost(context: BrowserContext, process: psutil.Process, address: str, count: int) -> PageCost | None:
+    """What a page costs; None of one that has nothing to show. Raises RuntimeError for one that shows an error."""
     used_s = _cpu_s(process)
     page, first = open_page(context, address)
     first_cpu_s = _cpu_s(process) - used_s
+    if page.get_by_text(_NOTHING_TO_SHOW).count():
+        page.close()
+        return None
     _refuse_errors(page)
     used_s = _cpu_s(process)
     seen = tuple(refreshes(page, count, within_s=8.0 + 3.0 * count))
@@ -174,6 +185,16 @@ def _cpu_s(process: psutil.Process) -> float:
     return times.user + times.system
 
 
+def _cells(cost: PageCost) -> tuple[str, str]:
+    """The first paint and the refreshes of a page, with what is slower than its target marked."""
+    mark = "" if cost.first.shown_s <= FIRST_PAINT_S else " !"
+    first = f"{cost.first.shown_s:.2f} ({cost.first_cpu_s:.2f}){mark}"
+    if cost.refresh_s is None:
+        return first, "none by itself"
+    mark = "" if cost.refresh_s[0] <= REFRESH_S else " !"
+    return first, f"{cost.refresh_s[0]:.2f}, {cost.refresh_s[1]:.2f} ({cost.refresh_cpu_s:.2f}){mark}"
+
+
 def _print(found: dict[int, dict[str, PageCost]]) -> None:
     table = Table(title="Seconds (of them CPU of the dashboard)", title_justify="left")
     table.add_column("page")
@@ -181,17 +202,7 @@ def _print(found: dict[int, dict[str, PageCost]]) -> None:
         table.add_column(f"first paint, {turns:,} turns", justify="right")
         table.add_column("refresh, middle and slowest", justify="right")
     for name in next(iter(found.values())):
-        cells: list[str] = []
-        for each in found.values():
-            cost = each[name]
-            mark = "" if cost.first.shown_s <= FIRST_PAINT_S else " !"
-            cells.append(f"{cost.first.shown_s:.2f} ({cost.first_cpu_s:.2f}){mark}")
-            if cost.refresh_s is None:
-                cells.append("none by itself")
-                continue
-            mark = "" if cost.refresh_s[0] <= REFRESH_S else " !"
-            cells.append(f"{cost.refresh_s[0]:.2f}, {cost.refresh_s[1]:.2f} ({cost.refresh_cpu_s:.2f}){mark}")
-        table.add_row(name, *cells)
+        table.add_row(name, *(cell for each in found.values() for cell in _cells(each[name])))
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(table)
     console.print(f"! slower than the target of {FIRST_PAINT_S:g} s for a first paint, {REFRESH_S:g} s for a refresh")
