@@ -25,7 +25,7 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
+class _Foremost:
     """Some segments, and the first of their turns."""
 
     files: frozenset[str]
@@ -37,7 +37,7 @@ class ForemostTurns:
     """The first turns of each order that was asked for lately, by segment. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[Hashable, list[_Piece]] = OrderedDict()
+        self._known: OrderedDict[Hashable, list[_Foremost]] = OrderedDict()
 
     def of(
         self,
@@ -53,9 +53,9 @@ class ForemostTurns:
         covered = frozenset[str]().union(*(piece.files for piece in pieces))
         new = [segment for segment in segments if segment.file not in covered]
         small = [segment for segment in new if segment.rows < _FEWEST_ROWS]
-        pieces += [_Piece(frozenset({each.file}), ask([each]), is_small=False) for each in new if each not in small]
+        pieces += [_Foremost(frozenset({each.file}), ask([each]), is_small=False) for each in new if each not in small]
         if small:
-            pieces.append(_Piece(frozenset(each.file for each in small), ask(small), is_small=True))
+            pieces.append(_Foremost(frozenset(each.file for each in small), ask(small), is_small=True))
         self._known[question] = _fewer(pieces, order, most)
         while len(self._known) > _KEPT_QUESTIONS:
             self._known.popitem(last=False)
@@ -71,13 +71,13 @@ class ForemostTurns:
         self._known.clear()
 
 
-def _fewer(pieces: list[_Piece], order: str, most: int) -> list[_Piece]:
+def _fewer(pieces: list[_Foremost], order: str, most: int) -> list[_Foremost]:
     """The same with the small ones as one, where they are many."""
     small = [piece for piece in pieces if piece.is_small]
     if len(small) <= _MOST_PIECES:
         return pieces
     files = frozenset[str]().union(*(piece.files for piece in small))
-    together = _Piece(files, _first([row for piece in small for row in piece.rows], order, most), is_small=True)
+    together = _Foremost(files, _first([row for piece in small for row in piece.rows], order, most), is_small=True)
     return [*(piece for piece in pieces if not piece.is_small), together]
 
 
