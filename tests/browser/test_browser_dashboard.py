@@ -86,10 +86,11 @@ def shot(page: Page, name: str) -> None:
         page.screenshot(path=str(Path(SHOTS) / f"{name}.png"))
 
 
-def painted(page: Page) -> None:
-    """Wait until tiles, tables and the chart are there."""
+def painted(page: Page, *, has_picture: bool = True) -> None:
+    """Wait until tiles, tables and the chart are there; too few turns have none."""
     expect(page.locator(".vp-tile")).to_have_count(3, timeout=BOUND_MS)
-    expect(page.get_by_test_id("stVegaLiteChart").locator("canvas, svg").first).to_be_visible(timeout=BOUND_MS)
+    if has_picture:
+        expect(page.get_by_test_id("stVegaLiteChart").locator("canvas, svg").first).to_be_visible(timeout=BOUND_MS)
     expect(page.get_by_text("Slowest turns")).to_be_attached(timeout=BOUND_MS)
 
 
@@ -184,7 +185,9 @@ def test_a_filter_survives_a_reload_by_its_link(full: Dashboard, open_page: Call
 
 def test_one_turn_is_too_few_for_a_verdict(full: Dashboard, open_page: Callable[..., Page]) -> None:
     page = open_page(f"{full.url}/?run=run-one")
-    painted(page)
+    painted(page, has_picture=False)
+    expect(page.get_by_text("too few turns for a p95")).to_be_visible()
+    assert page.get_by_test_id("stVegaLiteChart").count() == 0
     expect(page.locator(".vp-tile").first).to_contain_text("too few (1)")
     expect(page.locator(".vp-verdict")).to_contain_text("Undecided: ")
     assert page.get_by_text("✓ met").count() == 0
