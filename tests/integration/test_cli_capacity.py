@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from tests.integration.commands import completed
 
 pytestmark = pytest.mark.slow
 
-COMMAND = [sys.executable, "-m", "loadtest.cli.main", "capacity"]
 SPEECH = ["--corpus", CORPUS, "--length", "short", "--clips", "6", "--think", "0.2", "--endpointing", "200ms"]
 SLO = """
 apiVersion: openslo/v1
@@ -34,7 +32,7 @@ spec:
 
 
 def _capacity(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return completed(*arguments)
+    return completed("capacity", *arguments)
 
 
 def test_the_capacity_lies_where_the_assistant_has_no_place_left(tmp_path: Path) -> None:
