@@ -15,11 +15,11 @@ from telemetry.store.rollups.making import BATCH_ROWS, tables_of_file
 from telemetry.store.rollups.partials import lacking_text, unpaired, with_slowest_turns
 from telemetry.store.rollups.rollup import Rollup, added
 from telemetry.store.rollups.staged import NEEDED, complete
-from telemetry.store.schema import SCHEMAS, ArrowTable
+from telemetry.store.schema import SCHEMAS, ArrowTable, without_rows
 
 pc: Any = pyarrow.compute  # pyarrow ships no types of its own
 
-_NO_TURNS: Final = pa.schema([SCHEMAS["turns"].field(name) for name in NEEDED]).empty_table()
+_NO_TURNS: Final = without_rows(pa.schema([SCHEMAS["turns"].field(name) for name in NEEDED]))
 # Rolling up fewer turns takes hardly less than rolling up so many.
 MOST_AT_ONCE: Final = 4_096
 
