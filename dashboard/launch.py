@@ -148,6 +148,14 @@ def announce_when_ready(url: str, deadline_s: float = READY_WITHIN_S) -> None:
     os._exit(1)  # the event loop in the main thread may never come to read a flag
 
 
+def prepare(slo: Path | None, url: str) -> None:
+    """Warm up, then announce; who waits for the ready line is not kept waiting by a fault in what only saves time."""
+    try:
+        warm_up(slo)
+    finally:
+        announce_when_ready(url)
+
+
 def serve(options: LaunchOptions) -> None:
     """Run the dashboard until SIGTERM or SIGINT. Raises ConfigError when it cannot start as asked."""
     load_objectives(options.slo)
@@ -178,11 +186,7 @@ def serve(options: LaunchOptions) -> None:
     settings = streamlit_options(options, port)
     bootstrap.load_config_options({name.replace(".", "_"): value for name, value in settings.items()})
 
-    def announce() -> None:
-        warm_up(options.slo)
-        announce_when_ready(url_of(options.host, port))
-
-    threading.Thread(target=announce, daemon=True).start()
+    threading.Thread(target=prepare, args=(options.slo, url_of(options.host, port)), daemon=True).start()
     # Streamlit takes a folder `pages` beside the script for scripts of its own until the first viewer's navigation is
     # drawn: an address of a page would run that file by itself, and show nothing.
     PagesManager.uses_pages_directory = False

@@ -9,6 +9,7 @@ import pytest
 from streamlit import config
 from typer.testing import CliRunner
 
+from dashboard import launch
 from dashboard.__main__ import app
 from dashboard.launch import LaunchOptions, claim_port, is_loopback, streamlit_options, url_of, warm_up
 from dashboard.source_names import ENV_STORE
@@ -70,6 +71,19 @@ def test_what_a_viewer_would_wait_for_is_done_before_and_not_looked_through_agai
         assert "dashboard.pages.now" in sys.modules
     finally:
         gc.unfreeze()
+
+
+def test_a_fault_while_warming_up_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    announced: list[str] = []
+
+    def fails(_slo: Path | None) -> None:
+        raise RuntimeError("no page can be built")
+
+    monkeypatch.setattr(launch, "warm_up", fails)
+    monkeypatch.setattr(launch, "announce_when_ready", announced.append)
+    with pytest.raises(RuntimeError):
+        launch.prepare(None, "http://127.0.0.1:1")
+    assert announced == ["http://127.0.0.1:1"]
 
 
 def test_bad_objectives_end_before_the_server_starts(tmp_path: Path) -> None:
