@@ -256,10 +256,10 @@ def test_a_note_is_kept_beside_its_run(tmp_path: Path) -> None:
     folder = run_folder(tmp_path, "one", latency_run("r-1", 20))
     for run_id in ("r-1", "service:a/../b", "a b\n"):
         write_note(folder / "notes", run_id, f" about {run_id!r} \n")
-    assert read_notes(folder / "notes") == {each: f"about {each!r}\n" for each in ("r-1", "service:a/../b", "a b\n")}
+    assert read_notes(folder / "notes") == {each: f"about {each!r}" for each in ("r-1", "service:a/../b", "a b\n")}
     assert {path.parent for path in folder.rglob("*.txt")} == {folder / "notes"}
     (entry,) = listed(tmp_path)
-    assert entry.note == "about 'r-1'\n"
+    assert entry.note == "about 'r-1'"
     write_note(folder / "notes", "r-1", "")
     write_note(folder / "notes", "r-1", "  ")
     assert listed(tmp_path)[0].note is None
