@@ -25,6 +25,7 @@ from telemetry.store.manifest import MANIFEST_NAME
 from telemetry.store.private_files import write_durably
 from telemetry.store.remote import open_store
 from telemetry.store.run_folders.entries import RunEntry
+from telemetry.store.run_folders.known_runs import KnownRuns
 from telemetry.store.run_folders.notes import read_notes
 from telemetry.store.run_folders.open_files import writer_in
 from telemetry.store.run_folders.places import SUMMARY_NAME, StorePlace, places_of
@@ -82,6 +83,8 @@ class RunCatalog:
         self._kept: dict[str, _Kept] = {}
         # What was read of each store, in the order of reading; of runs that go on it grows old.
         self._latest: dict[str, list[RunEntry]] = {}
+        # Of stores whose runs go on: their other runs are read once.
+        self._known_runs: dict[str, KnownRuns] = {}
         self._loaded: set[Path] = set()
         self._lock = threading.Lock()
 
@@ -175,7 +178,8 @@ class RunCatalog:
         if not place.is_remote and (not store.is_dir() or (summed is not None and _is_of(store, summed.run_id))):
             return [] if summed is None else [summed]
         with open_store(place.store, self._token) as reader:
-            found = read_store(reader, place, self._objectives, now_unix_ns)
+            known = self._known_runs.setdefault(_key(place), KnownRuns())
+            found = read_store(reader, place, self._objectives, now_unix_ns, known)
         if summed is None:
             return found
         others = [each for each in found if each.run_id != summed.run_id]

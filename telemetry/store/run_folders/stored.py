@@ -15,6 +15,7 @@ from telemetry.store.judged_turns import judged_turns
 from telemetry.store.reader import StoreReader
 from telemetry.store.remote import RemoteStore
 from telemetry.store.run_folders.entries import EntryState, RunEntry
+from telemetry.store.run_folders.known_runs import KnownRuns
 from telemetry.store.run_folders.places import StorePlace
 from telemetry.store.run_state import is_under_way
 
@@ -31,13 +32,23 @@ def read_store(
     place: StorePlace,
     objectives: Sequence[Objective],
     now_unix_ns: int | None = None,
+    known: KnownRuns | None = None,
 ) -> list[RunEntry]:
-    """Every run of a store, the newest first. Raises StoreError."""
+    """Every run of a store, the newest first; those that are `known` are not read again. Raises StoreError."""
     now_unix_ns = time.time_ns() if now_unix_ns is None else now_unix_ns
-    known = [run for run in reader.runs() if run.turns or run.declared]
-    found = [_entry(reader, place, run, objectives, now_unix_ns) for run in known]
+    known = KnownRuns() if known is None else known
+    if isinstance(reader, StoreReader):
+        known.look(reader.directory)
+    runs = [run for run in reader.runs() if run.turns or run.declared]
+    if isinstance(reader, StoreReader) and reader.faults:
+        known = KnownRuns()  # what is left is read, and nothing else shown
+    found = [known.entry(run) or _entry(reader, place, run, objectives, now_unix_ns) for run in runs]
     faults = reader.faults if isinstance(reader, StoreReader) else ()
     if not faults:
+        for run, entry in zip(runs, found, strict=True):
+            if isinstance(reader, StoreReader) and entry.state != "under way":
+                known.keep(run, entry)
+        known.keep_only({run.run_id for run in runs})
         return found
     fault = f"damaged segments are left out: {'; '.join(map(one_line, faults))}"
     return [msgspec.structs.replace(each, fault=fault) for each in found]
