@@ -1,7 +1,7 @@
 """Every question comes over the wire as it is asked in the folder; what is no question is refused with a sentence."""
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,14 @@ import pytest
 from telemetry.objectives.slo import default_objectives
 from telemetry.sidecar.query_messages import Asked
 from telemetry.sidecar.query_process import reply_to
+from telemetry.sidecar_client import SidecarAnswer, SidecarClient
 from telemetry.store.answers import Filter
 from telemetry.store.cohort_pages import CohortsQuestion
 from telemetry.store.explanation import ExplanationQuestion, TurnSelection
 from telemetry.store.pages import PageQuestion
 from telemetry.store.questions import QUESTIONS, BadQuestionError, answer
 from telemetry.store.reader import StoreReader
-from telemetry.store.remote import RemoteStore
+from telemetry.store.remote import QUERY_PATH, RemoteStore
 from telemetry.store.turn_pages import TurnsQuestion
 from telemetry.store.turn_search import TurnSearch
 from telemetry.store.views import ViewQuestion
@@ -46,17 +47,29 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreReader]:
         yield opened
 
 
-class Wire(RemoteStore):
-    """A RemoteStore whose requests go to the query process's own code instead of a socket."""
+class Client(SidecarClient):
+    """Its requests go to the query process's own code instead of a socket."""
 
-    def __init__(self, reader: StoreReader, *, is_msgpack: bool = True) -> None:
+    def __init__(self, reader: StoreReader, *, is_msgpack: bool) -> None:
         super().__init__("http://nowhere:1", None)
         self.reader = reader
         self.is_msgpack = is_msgpack
 
-    def _request(self, name: str, body: bytes) -> tuple[int, bytes]:
-        replied = reply_to(self.reader, Asked(name, body, self.is_msgpack))
-        return replied.status, replied.body
+    def ask(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> SidecarAnswer:
+        assert (method, headers) == ("POST", {"Accept": "application/vnd.msgpack"})
+        name = path.removeprefix(QUERY_PATH)
+        replied = reply_to(self.reader, Asked(name, body or b"", self.is_msgpack))
+        return SidecarAnswer(replied.status, replied.body)
+
+
+class Wire(RemoteStore):
+    """A RemoteStore with that client."""
+
+    def __init__(self, reader: StoreReader, *, is_msgpack: bool = True) -> None:
+        super().__init__("http://nowhere:1", None)
+        self._sidecar = Client(reader, is_msgpack=is_msgpack)
 
 
 def test_every_question_of_a_reader_can_be_asked_from_elsewhere() -> None:
