@@ -63,7 +63,7 @@ def colors_of(page: Page) -> set[str]:
     return set(page.evaluate(_COLORS))
 
 
-def test_the_beginning_of_a_miss_is_told_in_utc_and_on_the_viewers_clock(browser: Browser, served: Dashboard) -> None:
+def test_the_beginning_of_a_miss_stands_in_utc_and_on_the_viewers_clock(browser: Browser, served: Dashboard) -> None:
     page = opened(browser, served, "Asia/Kolkata")
     verdict = page.locator(".vp-verdict").inner_text()
     found = re.search(r"since (\d\d):(\d\d) UTC.*\((\d\d):(\d\d):\d\d on your clock\)", verdict, re.DOTALL)

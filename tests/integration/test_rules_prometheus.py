@@ -75,7 +75,7 @@ def test_a_sidecar_that_counts_other_objectives_is_an_alert(tmp_path: Path) -> N
         (labels,) = prometheus.until(
             lambda: _firing(prometheus, "VoiceObjectiveNotCounted"), "an alert about the objective"
         )
-        assert labels["promise"] == stricter.sentence
+        assert labels["promise"] == stricter.promise
 
 
 @pytest.mark.slow

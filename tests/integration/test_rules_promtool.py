@@ -15,7 +15,7 @@ from tests.fixtures_sidecar import ROOT
 from tests.programs import needed
 
 FAST = Objective("fast", "metric", 0.95, "voice_to_voice", 800_000_000)
-PROMISE = {"objective": "fast", "stage": "turn", "promise": FAST.sentence}
+PROMISE = {"objective": "fast", "stage": "turn", "promise": FAST.promise}
 LABELS = {"objective": "fast", "stage": "turn", "source": "client", "service_name": "", "cohort": "a"}
 DATA_ALERTS = (
     *("VoiceTelemetryAbsent", "VoiceTurnsAbsent", "VoiceTurnsMissing", "VoiceTelemetryRefused"),
@@ -212,7 +212,7 @@ def test_what_is_not_known_is_not_healthy(
     labels: dict[str, dict[str, str]] = {
         "VoiceTelemetryAbsent": {"severity": "page"},
         "VoiceObjectiveWithoutData": {"severity": "ticket", "objective": "fast"},
-        "VoiceObjectiveNotCounted": {"severity": "ticket", "objective": "fast", "promise": FAST.sentence},
+        "VoiceObjectiveNotCounted": {"severity": "ticket", "objective": "fast", "promise": FAST.promise},
     }
     if any("instance" in name for name in others):
         labels["VoiceTelemetryAbsent"]["instance"] = "other"

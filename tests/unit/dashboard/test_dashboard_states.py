@@ -117,7 +117,7 @@ def test_a_service_that_kept_its_calls_is_missed_on_the_page_as_by_the_exit_code
     assert re.search(rf"✕ Miss[^✓]*; {reason}, kept by the service|✕ Missed: {reason}, kept by the service", text)
 
 
-def test_what_is_missing_is_said_where_lost_turns_leave_an_objective_open(store: Path) -> None:
+def test_what_is_missing_stands_where_lost_turns_leave_an_objective_open(store: Path) -> None:
     fill(store, Scene(turns=240, newest_unix_ns=time.time_ns(), ended=True))
     broken = min((store / "segments").glob("turns-*.parquet"))
     broken.write_bytes(broken.read_bytes()[:-200])
@@ -159,7 +159,7 @@ def test_a_limited_run_has_no_cohort_that_is_worse_or_within(store: Path) -> Non
     assert "shown, not judged" in text
 
 
-def test_hardly_any_turns_are_said_and_not_drawn(store: Path) -> None:
+def test_hardly_any_turns_are_counted_and_not_drawn(store: Path) -> None:
     fill(store, Scene(turns=8, newest_unix_ns=time.time_ns(), ended=True))
     now = opened("now")
     text = text_of(now)
@@ -225,9 +225,9 @@ def test_moments_have_the_names_that_people_read(store: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("quiet_s", "said"), [(4, ""), (12, "a process of the load generator was last heard 12 s ago")]
+    ("quiet_s", "shown_text"), [(4, ""), (12, "a process of the load generator was last heard 12 s ago")]
 )
-def test_a_live_run_says_since_when_nothing_was_heard(store: Path, quiet_s: int, said: str) -> None:
+def test_a_live_run_says_since_when_nothing_was_heard(store: Path, quiet_s: int, shown_text: str) -> None:
     now = 1_795_000_000 * S
     fill(store, Scene(turns=40, newest_unix_ns=now - quiet_s * S - 5 * S, invalid_share=0.0))
     with StoreReader(store, wall_clock_ns=lambda: now) as reader:
@@ -237,8 +237,8 @@ def test_a_live_run_says_since_when_nothing_was_heard(store: Path, quiet_s: int,
     assert view.summary is not None
     assert view.summary.heard_unix_ns == heard
     text = overview(view.run, view.summary, "live", heard + quiet_s * S, UTC)
-    assert ("last heard" in text) == bool(said)
-    assert said in text
+    assert ("last heard" in text) == bool(shown_text)
+    assert shown_text in text
     assert "last heard" not in overview(view.run, view.summary, "stale", heard + 60 * S, UTC)
 
 
