@@ -10,7 +10,6 @@ from streamlit.testing.v1 import AppTest
 
 import dashboard
 from dashboard.frame import OLD_TURNS_GONE
-from dashboard.source import ENV_SLO, ENV_STORE
 from telemetry.store.pages import PageAnswer, PageQuestion
 from telemetry.store.reader import StoreReader
 from telemetry.store.writer import StoreWriter
@@ -19,13 +18,6 @@ from tests.unit.dashboard.scenes import S, Scene, fill
 APP = Path(dashboard.__file__).with_name("app.py")
 BOUND_S = 180
 LABELS = ["Run", "Time", "Cohort", "Phase", "Length of the utterance", "Noise", "Route"]
-
-
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(ENV_STORE, str(tmp_path / "store"))
-    monkeypatch.delenv(ENV_SLO, raising=False)
-    return tmp_path / "store"
 
 
 def shown(**query: str) -> tuple[AppTest, str]:

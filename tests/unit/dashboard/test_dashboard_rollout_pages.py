@@ -9,9 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from streamlit.testing.v1 import AppTest
 
-from dashboard.source import ENV_SLO, ENV_STORE
 from telemetry.rollout.gate import decide
 from telemetry.rollout.plan import RolloutPlan
 from telemetry.rollout.plan_document import parse_plan
@@ -21,27 +19,15 @@ from telemetry.store.rollout_turns import evidence_of, question_of
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import Run, client_turn, fill_store
+from tests.unit.dashboard.opened_pages import html_of, opened
 from tests.unit.dashboard.rollout_scenes import PLAN, Rollout, S, fill_rollout, turns_of
 
-BOUND_S = 180
 STREAMING = parse_plan(PLAN, "streaming")
-
-
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(ENV_STORE, str(tmp_path / "store"))
-    monkeypatch.delenv(ENV_SLO, raising=False)
-    return tmp_path / "store"
 
 
 def bodies(page: str, **link: str) -> str:
     """What a page shows, as HTML."""
-    app = AppTest.from_string(f"from dashboard.pages import {page}\n{page}.page()\n", default_timeout=BOUND_S)
-    for name, value in link.items():
-        app.query_params[name] = value
-    app.run()
-    assert not app.exception
-    return " ".join(element.proto.body for element in app.get("html"))
+    return html_of(opened(page, **link))
 
 
 def text_of(html: str) -> str:
@@ -217,7 +203,7 @@ def test_names_of_others_are_text(store: Path) -> None:
 def test_two_of_three_cohorts_are_chosen_and_change_places(store: Path) -> None:
     turns = [client_turn(index, cohort=("control", "b", "c")[index % 3]) for index in range(360)]
     fill_store(store, Run(turns=turns))
-    app = AppTest.from_string("from dashboard.pages import cohorts\ncohorts.page()\n", default_timeout=BOUND_S).run()
+    app = opened("cohorts")
 
     def chosen() -> tuple[str | None, str | None]:
         control, candidate = (app.selectbox(key=f"cohorts_{name}").value for name in ("control", "candidate"))

@@ -3,46 +3,23 @@
 import re
 import time
 from datetime import UTC
-from html import escape, unescape
+from html import escape
 from pathlib import Path
 
 import msgspec
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from dashboard.filters import Choice
 from dashboard.header import overview
-from dashboard.source import ENV_SLO, ENV_STORE, Source
+from dashboard.source import Source
 from telemetry.model import semconv
 from telemetry.objectives.slo import default_objectives
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch, PointRow
 from telemetry.store.writer import StoreWriter
+from tests.unit.dashboard.opened_pages import opened, text_of
 from tests.unit.dashboard.scenes import S, Scene, fill, health, run_span, turns_of
-
-BOUND_S = 180
-
-
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(ENV_STORE, str(tmp_path / "store"))
-    monkeypatch.delenv(ENV_SLO, raising=False)
-    return tmp_path / "store"
-
-
-def opened(page: str, **link: str) -> AppTest:
-    app = AppTest.from_string(f"from dashboard.pages import {page}\n{page}.page()\n", default_timeout=BOUND_S)
-    for name, value in link.items():
-        app.query_params[name] = value
-    app.run()
-    assert not app.exception
-    return app
-
-
-def text_of(app: AppTest) -> str:
-    html = " ".join(element.proto.body for element in app.get("html"))
-    return unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", html)))
 
 
 def shown(page: str, **link: str) -> str:

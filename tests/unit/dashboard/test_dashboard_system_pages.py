@@ -11,27 +11,16 @@ from streamlit.testing.v1 import AppTest
 
 from dashboard.palette import DARK, LIGHT, Palette
 from dashboard.series_charts import bars_spec, lines_spec, series_rows
-from dashboard.source import ENV_SLO, ENV_STORE
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import generator_points, synthetic_run
+from tests.unit.dashboard.opened_pages import opened, text_of
 from tests.unit.dashboard.scenes import S, Scene, fill, turns_of
-
-BOUND_S = 180
-
-
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(ENV_STORE, str(tmp_path / "store"))
-    monkeypatch.delenv(ENV_SLO, raising=False)
-    return tmp_path / "store"
 
 
 def shown(page: str) -> tuple[AppTest, str]:
-    app = AppTest.from_string(f"from dashboard.pages import {page}\n{page}.page()\n", default_timeout=BOUND_S).run()
-    assert not app.exception
-    html = " ".join(element.proto.body for element in app.get("html"))
-    return app, re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", html))
+    app = opened(page)
+    return app, text_of(app)
 
 
 def test_caches_and_routes_are_shown_with_their_waits(store: Path) -> None:
