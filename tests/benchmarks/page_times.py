@@ -14,6 +14,8 @@ from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 # A page on which nothing has changed for so long is complete.
 _QUIET_MS: Final = 400.0
 _LONGEST_S: Final = 300.0
+# A look whether the viewer has switched the theme brings less, and is no refresh.
+_FEWEST_BYTES: Final = 4_000
 # The message that ends a script's run is short; what is longer brings figures.
 _LONGEST_END_BYTES: Final = 400
 _RECORDER: Final = """
@@ -60,13 +62,16 @@ def refreshes(page: Page, count: int, within_s: float) -> Iterator[PageTimes]:
     """The next refreshes that a page asks for by itself, as many as come within a time."""
     until_s = time.monotonic() + within_s
     last_ms = page.evaluate("performance.now()")
-    for _ in range(count):
+    found = 0
+    while found < count and time.monotonic() < until_s:
         while not (sent := [at for at in page.evaluate("window.seen.sent") if at > last_ms]):
             if time.monotonic() > until_s:
                 return
             page.wait_for_timeout(20)
         times = _when_complete(page, sent[0], own_ms=0.0)
-        yield times
+        if times.received_bytes >= _FEWEST_BYTES:
+            found += 1
+            yield times
         last_ms = sent[0] + times.answered_s * 1000
 
 
