@@ -14,7 +14,7 @@ _APART_NS: Final = 3_600 * 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _ReadRun:
     run: RunRecord
     files: frozenset[str]
     entry: RunEntry
@@ -24,7 +24,7 @@ class KnownRuns:
     """What was read of the runs of one store. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _ReadRun] = {}
         self._manifest = StoreManifest()
 
     def look(self, store: Path) -> None:
@@ -40,7 +40,7 @@ class KnownRuns:
 
     def keep(self, run: RunRecord, entry: RunEntry) -> None:
         """Keep what was read of a run that has ended."""
-        self._known[run.run_id] = _Known(run, self._files_of(run), entry)
+        self._known[run.run_id] = _ReadRun(run, self._files_of(run), entry)
 
     def keep_only(self, run_ids: set[str]) -> None:
         """Forget the runs that are gone."""
