@@ -39,10 +39,11 @@ NO_RUNS: Final = "Start one with <code>voiceprobe run ws://…</code>; it shows 
 def page() -> None:
     """Draw the page; it looks by itself for runs that begin and end."""
     heading("Runs")
-    refresh_s = _refresh_s(_listed())
+    first = [_listed()]
+    refresh_s = _refresh_s(first[0])
 
     def body() -> None:
-        latest = _listed()
+        latest = first.pop() if first else _listed()
         if _refresh_s(latest) != refresh_s:
             st.rerun()  # the pace belongs to the page around this part
         if isinstance(latest, TelemetryError):
