@@ -10,7 +10,7 @@ from telemetry.model.errors import StoreError
 from telemetry.store.connection import StoreConnection
 from telemetry.store.generator_limit import too_many_invalid
 from telemetry.store.manifest import SEGMENTS_FOLDER, Segment
-from telemetry.store.processes import asked_processes
+from telemetry.store.processes import TurnsOfProcess, asked_processes, processes
 from telemetry.store.queries import ASKED
 from telemetry.store.rollups import files
 from telemetry.store.rollups.statements import SILENT
@@ -45,6 +45,7 @@ class _RunState:
     total: int = 0
     invalid: int = 0
     last_unix_ns: int = 0
+    emitted: dict[str, int] = field(default_factory=dict[str, int])  # when the last turn of each process ended
     known: set[str] = field(default_factory=set[str])  # processes that announced their start or emitted turns
     ended: set[str] = field(default_factory=set[str])  # those that announced their end
 
@@ -69,7 +70,9 @@ def _is_limited(connection: StoreConnection, run_id: str, run: _RunState, now_un
     if is_whole and run.known <= run.ended:
         return False
     # Whether a process is at work or lost is asked of the few runs of which one has not announced its end.
-    return run_limit(connection, run_id, LimitTurns(run.total, run.invalid), None, now_unix_ns) is not None
+    emitted = [TurnsOfProcess(process_id, 1, last_unix_ns) for process_id, last_unix_ns in run.emitted.items()]
+    known = processes(connection, run_id, emitted)
+    return run_limit(connection, run_id, LimitTurns(run.total, run.invalid), None, now_unix_ns, known=known) is not None
 
 
 def _runs(connection: StoreConnection) -> dict[str, _RunState]:
@@ -80,7 +83,9 @@ def _runs(connection: StoreConnection) -> dict[str, _RunState]:
         run.total += row["total"]
         run.invalid += row["invalid"]
         run.last_unix_ns = max(run.last_unix_ns, row["last_unix_ns"])
-        run.known |= {row["process_id"]} - {""}
+        if process_id := row["process_id"]:
+            run.known.add(process_id)
+            run.emitted[process_id] = max(run.emitted.get(process_id, 0), row["last_unix_ns"])
     for span in run_spans(connection):
         run_id, process_id, phase = (
             str(span.attributes.get(semconv.RUN_PREFIX + name) or "") for name in ("run_id", "process_id", "phase")
