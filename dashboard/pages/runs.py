@@ -82,7 +82,13 @@ def _draw_list(listing: RunListing) -> None:
         _comparison(ticked)
     else:
         st.html('<div class="vp hint">Tick two runs or more to compare them.</div>')
-    _conditions(ticked or [each for each in entries if each.state != "damaged"][:1])
+    _conditions(ticked or _newest(entries))
+
+
+def _newest(entries: Sequence[RunEntry]) -> list[RunEntry]:
+    """The newest run that has ended; of one that goes on, all conditions would be counted anew at each refresh."""
+    whole = [each for each in entries if each.state != "damaged"]
+    return ([each for each in whole if each.state != "under way"] or whole)[:1]
 
 
 def _trends(entries: Sequence[RunEntry]) -> None:

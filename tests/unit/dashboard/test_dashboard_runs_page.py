@@ -10,12 +10,14 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from dashboard import run_charts, runs_source
+from dashboard.pages.runs import _newest
 from dashboard.palette import LIGHT
 from dashboard.source_names import ENV_RUNS, ENV_SLO, ENV_STORE
 from telemetry.model import formatting
 from telemetry.model.errors import StoreError
 from telemetry.store.run_folders.capacity import CapacityLatency, CapacityResult, CapacityStep
 from telemetry.store.run_folders.catalog import KEPT_NAME, RunCatalog
+from telemetry.store.run_folders.entries import EntryState, RunEntry
 from tests.fixtures_turns import START_UNIX_NS, synthetic_run
 from tests.run_folders import HOUR_NS, latency_run, run_folder
 
@@ -165,3 +167,11 @@ def test_a_search_for_capacity_has_its_steps() -> None:
     drawn_with = json.dumps(run_charts.load_spec(LIGHT, ["search"], 800.0, found))
     assert '"capacity"' in drawn_with
     assert '"capacity"' not in json.dumps(run_charts.load_spec(LIGHT, ["search"], 800.0, None))
+
+
+def test_without_a_tick_the_conditions_are_of_the_newest_run_that_has_ended() -> None:
+    states: list[EntryState] = ["damaged", "under way", "missed", "met"]
+    entries = [RunEntry(run_id=state, store="store", state=state) for state in states]
+    assert [each.run_id for each in _newest(entries)] == ["missed"]
+    assert [each.run_id for each in _newest(entries[:2])] == ["under way"]
+    assert _newest(entries[:1]) == []
