@@ -57,13 +57,16 @@ def chosen_store(wanted: str | None) -> str:
     own = os.environ.get(ENV_STORE)
     if wanted is None and own:
         return own
-    listing = run_listing(within_s=0)
+    return _chosen(wanted, run_listing(within_s=0))
+
+
+def _chosen(wanted: str | None, listing: RunListing) -> str:
     known = [each for each in listing.entries if each.state != "damaged" or each.turns]
     if wanted is None:
         if not known:
             raise StoreError(f"{', '.join(places())}: {NO_RUNS}; start one with voiceprobe run ws://…")
         return known[0].store
-    if wanted != own and wanted not in {*(each.store for each in known), *listing.unread}:
+    if wanted != os.environ.get(ENV_STORE) and wanted not in {*(each.store for each in known), *listing.unread}:
         raise StoreError(f"the link asks for the store {wanted!r:.200}, which is not among those that are shown")
     return wanted
 
@@ -72,8 +75,9 @@ def runs_elsewhere(wanted: str | None) -> list[RunEntry]:
     """The newest runs of the other stores that are shown; none where there is one store only."""
     if not os.environ.get(ENV_RUNS):
         return []
-    shown, known = chosen_store(wanted), run_listing(within_s=0).entries
-    return [each for each in known if each.store != shown and each.state != "damaged"][:MOST_ELSEWHERE]
+    listing, own = run_listing(within_s=0), os.environ.get(ENV_STORE)
+    shown = own if wanted is None and own else _chosen(wanted, listing)
+    return [each for each in listing.entries if each.store != shown and each.state != "damaged"][:MOST_ELSEWHERE]
 
 
 @lru_cache(maxsize=16)
