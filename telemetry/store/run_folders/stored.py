@@ -37,21 +37,25 @@ def read_store(
     """Every run of a store, the newest first; those that are `known` are not read again. Raises StoreError."""
     now_unix_ns = time.time_ns() if now_unix_ns is None else now_unix_ns
     known = KnownRuns() if known is None else known
-    if isinstance(reader, StoreReader):
-        known.look(reader.directory)
-    runs = [run for run in reader.runs() if run.turns or run.declared]
-    if isinstance(reader, StoreReader) and reader.faults:
+    if not isinstance(reader, StoreReader):  # which files a run is in, its sidecar does not say
+        return [_entry(reader, place, run, objectives, now_unix_ns) for run in _listed(reader)]
+    known.look(reader.directory)
+    runs = _listed(reader)
+    if reader.faults:
         known = KnownRuns()  # what is left is read, and nothing else shown
     found = [known.entry(run) or _entry(reader, place, run, objectives, now_unix_ns) for run in runs]
-    faults = reader.faults if isinstance(reader, StoreReader) else ()
-    if not faults:
+    if not reader.faults:
         for run, entry in zip(runs, found, strict=True):
-            if isinstance(reader, StoreReader) and entry.state != "under way":
+            if entry.state != "under way":
                 known.keep(run, entry)
         known.keep_only({run.run_id for run in runs})
         return found
-    fault = f"damaged segments are left out: {'; '.join(map(one_line, faults))}"
+    fault = f"damaged segments are left out: {'; '.join(map(one_line, reader.faults))}"
     return [msgspec.structs.replace(each, fault=fault) for each in found]
+
+
+def _listed(reader: StoreReader | RemoteStore) -> list[RunRecord]:
+    return [run for run in reader.runs() if run.turns or run.declared]
 
 
 def _entry(
