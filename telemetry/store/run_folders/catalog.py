@@ -38,9 +38,10 @@ NOTHING_STORED: Final = "no turn is stored here: the run never began, or its tur
 
 # So many stores are read before what is known of them is kept on disk.
 _SAVE_EVERY: Final = 50
-_OF_A_FILE: Final = 3
 
-# When the manifest and the summary were written, which files they are, and their sizes; 0 where one is missing.
+# When the manifest and the summary were written, which files they are, and their sizes; 0 where one is missing. The
+# last number is of the objectives.
+_OF_A_FILE: Final = 3
 _Stamp = tuple[int, ...]
 Progress = Callable[[int, int], None]
 
@@ -136,7 +137,7 @@ class RunCatalog:
         those that are read every time, as their runs go on, the one that was read longest ago first."""
         stamped = [(place, _stamp(place, self._judged_by)) for place in places]
         turn = {key: number for number, key in enumerate(self._latest)}
-        return sorted(stamped, key=lambda each: (turn.get(_key(each[0]), -1), -max(each[1][:-1:_OF_A_FILE], default=0)))
+        return sorted(stamped, key=lambda each: (turn.get(_key(each[0]), -1), -_changed_unix_ns(each[1])))
 
     def _known(self, place: StorePlace, stamp: _Stamp) -> list[RunEntry] | None:
         kept = self._kept.get(_key(place))
@@ -230,13 +231,18 @@ def _stamp(place: StorePlace, judged_by: int) -> _Stamp:
     if place.folder is not None:
         files.append(place.folder / SUMMARY_NAME)
     stamp: list[int] = []
-    for file in files:  # _OF_A_FILE numbers each, the time first
+    for file in files:
         try:
             stat = file.stat()
             stamp += (stat.st_mtime_ns, stat.st_ino, stat.st_size)
         except OSError:
             stamp += (0, 0, 0)
     return (*stamp, judged_by) if any(stamp) else ()
+
+
+def _changed_unix_ns(stamp: _Stamp) -> int:
+    """When the newest of the files was written; 0 where there is none."""
+    return max(stamp[:-1:_OF_A_FILE], default=0)
 
 
 def _here(entry: RunEntry, place: StorePlace) -> RunEntry:
