@@ -23,13 +23,13 @@ _WORDS: Final[dict[ComparisonState, str]] = {
 @dataclass(frozen=True, slots=True)
 class ComparisonSentence:
     """`sentence` holds the first reason, `reasons` the others; `basis` says by which margins. Where something that has
-    to be complete is not, nothing is claimed: `is_open_whatever` the figures."""
+    to be complete is not (`is_incomplete`), nothing is claimed, whatever the figures."""
 
     state: ComparisonState
     sentence: str
     reasons: tuple[str, ...]
     basis: str
-    is_open_whatever: bool = False
+    is_incomplete: bool = False
 
 
 def comparison_sentence(found: CohortComparison, limited: str | None = None) -> ComparisonSentence:

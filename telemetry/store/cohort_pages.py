@@ -128,7 +128,7 @@ def cohorts_page(
     return CohortsAnswer(
         head=head,
         cohorts=names,
-        comparison=without_claims(compared) if sentence is not None and sentence.is_open_whatever else compared,
+        comparison=without_claims(compared) if sentence is not None and sentence.is_incomplete else compared,
         sentence=sentence,
         rollout=None if covering is None else _rollout(covering, compared, logged),
         turns=turns,
