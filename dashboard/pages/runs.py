@@ -34,6 +34,7 @@ MOST_TICKED: Final = 6
 REFRESH_S: Final = 5.0
 READING_REFRESH_S: Final = 1.5
 NO_RUNS: Final = "Start one with <code>voiceprobe run ws://…</code>; it shows here while it goes on."
+NO_LATENCY: Final = "No turn of these has a voice-to-voice latency."
 
 
 def page() -> None:
@@ -225,9 +226,6 @@ def _comparison(ticked: Sequence[RunEntry]) -> None:
             f"All figures: {each.candidate.label} against {each.baseline.label}", expanded=len(found) == 1
         ):
             st.html(runs_tables.comparison_table(each))
-
-
-NO_LATENCY: Final = "No turn of these has a voice-to-voice latency."
 
 
 def _conditions(shown: Sequence[RunEntry]) -> None:
