@@ -29,6 +29,9 @@ APP: Final = Path(__file__).parent / "script" / "entry.py"
 READY_WITHIN_S: Final = 60.0
 _POLITENESS: Final = 5
 HEALTH_PATH: Final = "/_stcore/health"
+# The smallest message that the browser may be asked to remember. It tells the server what it remembers and may forget
+# some of that before the answer comes, and then the page is disconnected for good: seen on a busy machine.
+_NOTHING_CACHED_BYTES: Final = 2.0**62
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,7 @@ def streamlit_options(options: LaunchOptions, port: int) -> dict[str, object]:
         "logger.level": "warning",
         "runner.magicEnabled": False,
         "global.developmentMode": False,
+        "global.minCachedMessageSize": _NOTHING_CACHED_BYTES,
         "theme.baseFontSize": 14,
         "theme.light.primaryColor": "#4f46e5",
         "theme.dark.primaryColor": "#a5b4fc",
@@ -190,4 +194,7 @@ def serve(options: LaunchOptions) -> None:
     # Streamlit takes a folder `pages` beside the script for scripts of its own until the first viewer's navigation is
     # drawn: an address of a page would run that file by itself, and show nothing.
     PagesManager.uses_pages_directory = False
-    bootstrap.run(str(APP), False, [], {name.replace(".", "_"): value for name, value in settings.items()})
+    try:
+        bootstrap.run(str(APP), False, [], {name.replace(".", "_"): value for name, value in settings.items()})
+    finally:
+        gc.unfreeze()  # what the interpreter cannot free at its end is called a leak, in print, by a library

@@ -7,7 +7,8 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, WebSocket, expect
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
 from dashboard.palette import DARK, LIGHT
 from telemetry.store.schema import Batch
@@ -93,3 +94,28 @@ def test_the_pictures_of_an_ended_run_follow_a_switch_of_the_theme(browser: Brow
     page.emulate_media(color_scheme="light")
     page.wait_for_function(f"() => ({_COLORS})().includes('{LIGHT.series[0]}')", timeout=BOUND_MS)
     page.close()
+
+
+def test_a_page_is_never_told_to_look_into_its_memory(browser: Browser, served: Dashboard) -> None:
+    # A message that stands for one that the browser has forgotten disconnects the page for good.
+    messages: list[ForwardMsg] = []
+
+    def listen(socket: WebSocket) -> None:
+        def take(frame: bytes | str) -> None:
+            assert isinstance(frame, bytes)
+            messages.append(ForwardMsg.FromString(frame))
+
+        socket.on("framereceived", take)
+
+    page = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme="light")
+    page.on("websocket", listen)
+    page.goto(served.url)
+    painted(page)
+    page.emulate_media(color_scheme="dark")
+    page.wait_for_function(f"() => ({_COLORS})().includes('{DARK.series[0]}')", timeout=BOUND_MS)
+    page.emulate_media(color_scheme="light")
+    page.wait_for_function(f"() => ({_COLORS})().includes('{LIGHT.series[0]}')", timeout=BOUND_MS)
+    page.close()
+    kinds = [message.WhichOneof("type") for message in messages]
+    assert kinds.count("script_finished") >= 3
+    assert "ref_hash" not in kinds
