@@ -96,7 +96,7 @@ def test_the_pictures_of_an_ended_run_follow_a_switch_of_the_theme(browser: Brow
     page.close()
 
 
-def test_a_page_is_never_told_to_look_into_its_memory(browser: Browser, served: Dashboard) -> None:
+def test_no_message_to_a_page_stands_for_an_earlier_one(browser: Browser, served: Dashboard) -> None:
     # A message that stands for one that the browser has forgotten disconnects the page for good.
     messages: list[ForwardMsg] = []
 
