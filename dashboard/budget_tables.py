@@ -14,6 +14,9 @@ from telemetry.model import formatting
 from telemetry.objectives.error_budgets import SHOWN_WINDOWS, ErrorBudget, WindowBudget
 
 _HEIGHT: Final = 220
+# What is overspent more is drawn at this share, and the axis says so: otherwise it flattens all days within the budget.
+_LOWEST_DRAWN: Final = -2.0
+_AXIS_LABEL: Final = f"datum.value <= {_LOWEST_DRAWN} ? '\u2264 ' + datum.label : datum.label"
 
 
 def state_of(budget: ErrorBudget) -> State:
@@ -94,11 +97,11 @@ def burn_text(rate: float) -> str:
 
 
 def days_rows(budget: ErrorBudget) -> list[Row]:
-    """What was left at the end of each day, in percent, oldest first."""
+    """What was left at the end of each day, as a share of the budget, oldest first; `text` has it in full."""
     return [
         {
             "day": -day.days_ago,
-            "left": None if day.budget_left is None else max(-2.0, day.budget_left),
+            "left": None if day.budget_left is None else max(_LOWEST_DRAWN, day.budget_left),
             "text": left_text(day.budget_left),
             "bad": day.counts.bad,
             "turns": day.counts.eligible,
@@ -120,7 +123,7 @@ def days_table(budget: ErrorBudget) -> ChartTable:
 
 
 def days_spec(colors: Palette) -> Row:
-    """The budget left as a line over the days, and the bad turns of each day as bars below."""
+    """The budget left as a line over the days, from all of it to none (dotted) and beyond."""
     base = alt.Chart(alt.NamedData("rows"))
     x = alt.X("day:Q", title="days from now", axis=alt.Axis(grid=False, tickMinStep=1))
     tips = [
@@ -129,7 +132,14 @@ def days_spec(colors: Palette) -> Row:
         alt.Tooltip("turns:Q", title="turns"),
     ]
     line = base.mark_line(interpolate="linear", color=colors.p95, point=alt.OverlayMarkDef(size=22)).encode(
-        x=x, y=alt.Y("left:Q", title="budget left", axis=alt.Axis(format="%", tickCount=5)), tooltip=tips
+        x=x,
+        y=alt.Y(
+            "left:Q",
+            title="budget left",
+            scale=alt.Scale(domainMax=1),
+            axis=alt.Axis(format="%", tickCount=5, labelExpr=_AXIS_LABEL),
+        ),
+        tooltip=tips,
     )
     empty = (
         base.transform_aggregate(rows="count()").mark_rule(color=colors.ink, strokeDash=[2, 3]).encode(y=alt.YDatum(0))
