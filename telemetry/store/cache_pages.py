@@ -126,8 +126,8 @@ def cache_answer(connection: StoreConnection, f: Filter, rolled: RolledFigures |
         turns=sum(row["turns"] for row in routes),
         reported=sum(each.turns for each in (hits, misses) if each is not None),
         hits=0 if hits is None else hits.turns,
-        tiers=counts_over_time(_renamed(ticks, "tier")),
-        fallbacks=counts_over_time(_renamed(ticks, "fallback")),
+        tiers=counts_over_time(_renamed(ticks, "tier"), (MISS, *_ORDER["cache"])),
+        fallbacks=counts_over_time(_renamed(ticks, "fallback"), _ORDER["fallback"]),
         waits={what: groups for what, groups in found.items() if _is_reported(what, groups)},
         saved=_saved(hits, misses),
         false_hits=FalseAnswers(judged.get("hits_judged", 0), judged.get("hits_false", 0)),
@@ -135,9 +135,9 @@ def cache_answer(connection: StoreConnection, f: Filter, rolled: RolledFigures |
     )
 
 
-def counts_over_time(ticks: Sequence[tuple[str, int, int]]) -> CountsOverTime:
-    """Rows `name, tick, n` (of COUNT_TICK_NS) in at most MOST_BUCKETS buckets of one round width; the commonest name
-    first."""
+def counts_over_time(ticks: Sequence[tuple[str, int, int]], order: Sequence[str] = ()) -> CountsOverTime:
+    """Rows `name, tick, n` (of COUNT_TICK_NS) in at most MOST_BUCKETS buckets of one round width. Names of `order` come
+    first, the others by the alphabet: a name keeps its place, and so its color, while the counts grow."""
     if not ticks:
         return CountsOverTime(COUNT_TICK_NS)
     first, last = (by(tick for _, tick, _ in ticks) * COUNT_TICK_NS for by in (min, max))
@@ -147,7 +147,9 @@ def counts_over_time(ticks: Sequence[tuple[str, int, int]]) -> CountsOverTime:
     counts: defaultdict[str, list[int]] = defaultdict(lambda: [0] * length)
     for name, tick, n in ticks:
         counts[name][tick * COUNT_TICK_NS // width_ns - begin] += n
-    ordered = sorted(counts.items(), key=lambda item: (-sum(item[1]), item[0]))
+    ordered = sorted(
+        counts.items(), key=lambda item: (order.index(item[0]) if item[0] in order else len(order), item[0])
+    )
     starts = tuple((begin + place) * width_ns for place in range(length))
     return CountsOverTime(width_ns, starts, {name: tuple(found) for name, found in ordered})
 

@@ -10,6 +10,7 @@ import pytest
 from telemetry.model.metrics import HEADLINE, METRICS
 from telemetry.model.turns import Turn
 from telemetry.store.answers import Filter
+from telemetry.store.cache_pages import counts_over_time
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch
 from telemetry.store.views import ViewQuestion
@@ -22,6 +23,8 @@ from tests.unit.telemetry.store.rollups.answers_compared import (
     mixed_turns,
     stored,
 )
+
+TIERS_IN_ORDER = ("miss", "device", "edge", "central", "prefix", "not reported")
 
 
 def varied(seed: int, turns: int) -> list[Turn]:
@@ -91,6 +94,13 @@ def test_who_answered_and_how_long_that_took(folder: Path, turns: list[Turn]) ->
     assert cache.false_hits.other_intent == sum(t.intent != t.expected_intent for t in judged_hits) > 0
 
 
+def test_a_name_keeps_its_place_when_another_becomes_more_frequent() -> None:
+    before = counts_over_time([("edge", 0, 9), ("miss", 0, 5), ("added", 0, 1)], TIERS_IN_ORDER)
+    after = counts_over_time([("edge", 0, 9), ("miss", 0, 50), ("added", 0, 99)], TIERS_IN_ORDER)
+    assert list(before.counts) == list(after.counts) == ["miss", "edge", "added"]
+    assert list(counts_over_time([("b", 0, 9), ("a", 0, 1)]).counts) == ["a", "b"]
+
+
 def test_counts_over_time_hold_every_turn_once_in_its_bucket(folder: Path, turns: list[Turn]) -> None:
     with StoreReader(folder) as reader:
         cache = reader.cache_page(ViewQuestion(Filter(run_id="run-1"))).cache
@@ -108,6 +118,7 @@ def test_counts_over_time_hold_every_turn_once_in_its_bucket(folder: Path, turns
         if n
     }
     assert found == dict(expected)
+    assert list(cache.tiers.counts) == [name for name in TIERS_IN_ORDER if name in cache.tiers.counts]
     reasons = Counter(reason for t in judged(turns) if t.outcome == "invalid" for reason in t.invalid_reasons)
     assert {name: sum(counts) for name, counts in instrument.invalid.counts.items()} == dict(reasons)
     assert len(reasons) == 2
