@@ -87,7 +87,7 @@ class SidecarClient:
             content = response.read(_ANSWER_BYTES_MAX + 1)
         except TimeoutError as error:
             raise StoreError(
-                f"{self.address}: no answer within {self._timeout_s:.0f} s; ask about fewer turns, or ask again"
+                f"{self.address}: no answer within {self._timeout_s:.0f} s; it may be overloaded: ask again"
             ) from error
         except ssl.SSLError as error:
             raise StoreError(f"{self.address}: no secure connection ({error.reason or error})") from error
