@@ -83,7 +83,8 @@ _HOLDS: Final = "; bounds hold at every look"
 
 def _latencies(found: CohortComparison) -> None:
     pair = (found.control.cohort, found.candidate.cohort)
-    left, right = st.columns([1.5, 1], gap="medium")
+    with st.container(key="halves"):
+        left, right = st.columns([1.5, 1], gap="medium")
     with left:
         st.html('<div class="vp"><h2>Voice to voice: share of turns answered within a time</h2></div>')
         _curves(found, pair)

@@ -17,6 +17,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 
+from tests.browser.pictures import CUT_WORDS
 from tests.browser.test_browser_dashboard import Dashboard, start
 from tests.unit.dashboard.scenes import S, Scene, fill, turns_of
 from tests.unit.telemetry.store.test_store_turn_pages import keep_audio
@@ -24,6 +25,7 @@ from tests.unit.telemetry.store.test_store_turn_pages import keep_audio
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 BOUND_MS = 60_000
+SETTLED_WITHIN_MS = 30_000
 SHOTS = os.environ.get("VOICEPROBE_SHOTS")
 WIDTHS = (390, 768, 1280, 1920)
 DARK_WIDTHS = (390, 1280)  # what the theme changes are colors: each layout, of one column and of two, has them once
@@ -48,7 +50,8 @@ STREAMLIT = {
     "region": '[data-testid="stHeader"], [data-testid="stAppViewContainer"], [data-testid="stToolbar"]',
 }
 # Parts that reach out of the page though they do not stand in a region that scrolls, and texts cut off by an edge.
-_CUT_OFF: Final = """() => {
+_CUT_OFF: Final = (
+    """() => {
   const main = document.querySelector('[data-testid="stMain"]'), found = [];
   const name = e => `${e.tagName} ${e.className.baseVal ?? e.className} ${(e.innerText || '').slice(0, 60)}`;
   const hides = e => ['auto', 'scroll', 'hidden', 'clip'].includes(getComputedStyle(e).overflowX);
@@ -63,8 +66,11 @@ _CUT_OFF: Final = """() => {
     const isCut = ['hidden', 'clip'].includes(getComputedStyle(e).overflowX) && e.scrollWidth > e.clientWidth + 1;
     if (isCut && e.clientWidth > 1 && e.closest('.vp') && (e.innerText || '').trim()) found.push(`cut off: ${name(e)}`);
   }
-  return found;
+  return [...found, ...("""
+    + CUT_WORDS
+    + """)()];
 }"""
+)
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +126,7 @@ def settled(page: Page) -> None:
 def cut_off(page: Page) -> list[str]:
     """What is beyond an edge once the charts have taken the width: they are drawn again some time after the window."""
     with contextlib.suppress(PlaywrightTimeoutError):
-        page.wait_for_function(f"() => ({_CUT_OFF})().length === 0", timeout=BOUND_MS)
+        page.wait_for_function(f"() => ({_CUT_OFF})().length === 0", timeout=SETTLED_WITHIN_MS)
     return page.evaluate(_CUT_OFF)
 
 
