@@ -33,6 +33,7 @@ from telemetry.store.rollout_log import MOST_ENTRIES, RolloutRecord
 from telemetry.store.rollout_pages import RolloutPage
 from telemetry.store.rollout_turns import RolloutQuestion, RolloutTurns
 from telemetry.store.run_details import RunDetails
+from telemetry.store.run_figures import RunFigures
 from telemetry.store.run_turns import RunTurnsQuestion
 from telemetry.store.run_verdict import RunVerdictEvidence
 from telemetry.store.system_pages import CachePage, InstrumentPage
@@ -140,6 +141,11 @@ class _Rollouts(_Parameters, frozen=True):
     most_entries: Annotated[int, msgspec.Meta(ge=1, le=MOST_ENTRIES)] = MOST_ENTRIES
 
 
+class _FiguresOfRun(_Parameters, frozen=True):
+    run_id: str
+    objectives: Annotated[tuple[Objective, ...], msgspec.Meta(max_length=MOST_OBJECTIVES)]
+
+
 class _RunTurns(_Parameters, frozen=True):
     asked: RunTurnsQuestion
 
@@ -216,6 +222,9 @@ QUESTIONS: Final[dict[str, StoreQuestion]] = {
         _Rollouts, tuple[RolloutRecord, ...], lambda reader, of: reader.rollouts(of.most_entries)
     ),
     "run_details": StoreQuestion(_OfRun, RunDetails, lambda reader, of: reader.run_details(of.run_id)),
+    "run_figures": StoreQuestion(
+        _FiguresOfRun, RunFigures, lambda reader, of: reader.run_figures(of.run_id, of.objectives)
+    ),
     "run_turns": StoreQuestion(_RunTurns, ComparedRun | None, lambda reader, of: reader.run_turns(of.asked)),
 }
 

@@ -47,6 +47,7 @@ from telemetry.store.rollout_pages import RolloutPage, rollout_page
 from telemetry.store.rollout_turns import RolloutQuestion, RolloutTurns, rollout_turns
 from telemetry.store.rollups.library import FEWEST_TURNS, RollupLibrary
 from telemetry.store.run_details import RunDetails, run_details
+from telemetry.store.run_figures import RunFigures
 from telemetry.store.run_turns import RunTurnsQuestion, run_turns
 from telemetry.store.run_verdict import RunVerdictEvidence, run_verdict_evidence
 from telemetry.store.runs import runs
@@ -317,6 +318,19 @@ class StoreReader:
         """The turns of a run, as a comparison of runs reads them; None where there is no such run."""
         now_unix_ns = self._wall_clock_ns()
         return self._snapshots.ask(lambda connection: run_turns(connection, asked, now_unix_ns), asked.run_id)
+
+    def run_figures(self, run_id: str, objectives: Sequence[Objective]) -> RunFigures:
+        """A run as the list of runs needs it: `summary`, `processes` and `run_verdict` from one consistent read."""
+        now_unix_ns = self._wall_clock_ns()
+        f = Filter(run_id=run_id)
+
+        def question(connection: StoreConnection) -> RunFigures:
+            about = self._about(connection, f)
+            summary = about.summary(now_unix_ns, self._snapshots.skipped)
+            evidence = run_verdict_evidence(connection, f, objectives, about.objective_counts(objectives))
+            return RunFigures(summary, tuple(about.processes(run_id)), evidence)
+
+        return self._snapshots.ask(question, run_id)
 
     def run_details(self, run_id: str) -> RunDetails:
         """A run by its calls in flight, its profiles and its callers' behavior."""

@@ -94,6 +94,7 @@ class RemoteStore:
     rollouts = _asked(StoreReader.rollouts)
     run_turns = _asked(StoreReader.run_turns)
     run_details = _asked(StoreReader.run_details)
+    run_figures = _asked(StoreReader.run_figures)
 
     def ask(self, name: str, parameters: Mapping[str, object]) -> Any:
         """Ask a question by its name. Raises StoreError."""

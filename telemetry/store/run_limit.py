@@ -6,7 +6,7 @@ from telemetry.model.service_runs import service_day
 from telemetry.store.answers import ProcessInfo, StartCounts, Summary
 from telemetry.store.connection import StoreConnection
 from telemetry.store.generator_limit import GeneratorLimit
-from telemetry.store.processes import TurnsOfProcess, asked_processes, processes
+from telemetry.store.processes import asked_processes, processes
 from telemetry.store.run_state import LimitEvidence, LimitTurns, generator_limit, kept_turns
 
 
@@ -34,10 +34,3 @@ def run_limit(
         return None
     found, asked = processes(connection, run_id) if known is None else known, asked_processes(connection, run_id)
     return generator_limit(LimitEvidence(found, asked, turns, starts), now_unix_ns)
-
-
-def processes_of(
-    connection: StoreConnection, run_id: str | None, emitted: Sequence[TurnsOfProcess] | None
-) -> Sequence[ProcessInfo]:
-    """The load generator's processes of a run, none of a service's; `emitted` is what is known of their turns."""
-    return () if run_id is None or service_day(run_id) is not None else processes(connection, run_id, emitted)

@@ -10,10 +10,11 @@ import duckdb
 import pyarrow as pa
 
 from telemetry.model.metrics import HEADLINE
+from telemetry.model.service_runs import service_day
 from telemetry.model.turns import Turn
 from telemetry.objectives.slo import Objective
 from telemetry.store import queries
-from telemetry.store.answers import Filter, StageStats, Summary, TimelinePoint
+from telemetry.store.answers import Filter, ProcessInfo, StageStats, Summary, TimelinePoint
 from telemetry.store.cache_pages import CacheAnswer, cache_answer
 from telemetry.store.cohort_lines import CohortLines, cohort_lines
 from telemetry.store.connection import StoreConnection, rows
@@ -22,11 +23,12 @@ from telemetry.store.instrument_pages import InstrumentAnswer, instrument_answer
 from telemetry.store.joined import join_services, stage_budget
 from telemetry.store.latency_bands import TickHistogram
 from telemetry.store.objectives import ObjectiveCounts, count_objectives
+from telemetry.store.processes import processes
 from telemetry.store.queries import Condition, source_of, valid
 from telemetry.store.rollups.library import RollupLibrary
 from telemetry.store.rollups.objectives import can_count
 from telemetry.store.rollups.view import HeadlineTotals, RolledUp
-from telemetry.store.run_limit import limit_turns, processes_of, run_limit
+from telemetry.store.run_limit import limit_turns, run_limit
 from telemetry.store.run_state import last_heard
 from telemetry.store.summaries import summarize
 from telemetry.store.timelines import timeline
@@ -42,6 +44,7 @@ class TurnQuestions:
         self._library = library
         self._rolled = _rolled_up(connection, f, library)
         self._is_joined = False
+        self._processes: Sequence[ProcessInfo] | None = None
 
     @property
     def is_rolled_up(self) -> bool:
@@ -55,13 +58,21 @@ class TurnQuestions:
         else:
             self._is_joined = True
             found = summarize(self._connection, self._filter, now_unix_ns, skipped_segments)
-        emitted = None if self._rolled is None else self._rolled.turns_of_processes()
         turns, starts = limit_turns(found), found.starts
         run_id = self._filter.run_id
-        known = processes_of(self._connection, run_id, emitted)
+        known = () if run_id is None or service_day(run_id) is not None else self.processes(run_id)
         limit = run_limit(self._connection, run_id, turns, starts, now_unix_ns, known=known)
         outdated = self._library.outdated_rows(self._connection.segments("turns", self._filter.run_id))
         return replace(found, limit=limit, heard_unix_ns=last_heard(known), turns_to_roll_up=outdated)
+
+    def processes(self, run_id: str) -> Sequence[ProcessInfo]:
+        """The generator's processes of the filter's run, asked for once. Turns that are rolled up are not counted."""
+        if self._processes is None:
+            # Of a view by service and day, the turns of services alone are rolled up.
+            is_rolled = self._rolled is not None and source_of(self._filter) == "client"
+            emitted = self._rolled.turns_of_processes() if self._rolled is not None and is_rolled else None
+            self._processes = processes(self._connection, run_id, emitted)
+        return self._processes
 
     def timeline(self, metric: str, buckets: int) -> list[TimelinePoint]:
         """A metric over time. Raises KeyError for a metric that there is none of."""

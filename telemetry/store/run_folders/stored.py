@@ -10,7 +10,7 @@ from telemetry.model.foreign_text import one_line
 from telemetry.model.metrics import HEADLINE
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.run_verdict import State
-from telemetry.store.answers import Filter, RunRecord
+from telemetry.store.answers import RunRecord
 from telemetry.store.judged_turns import judged_turns
 from telemetry.store.reader import StoreReader
 from telemetry.store.remote import RemoteStore
@@ -65,13 +65,11 @@ def _entry(
     objectives: Sequence[Objective],
     now_unix_ns: int,
 ) -> RunEntry:
-    f = Filter(run_id=run.run_id)
-    summary = reader.summary(f)
-    known = reader.processes(run.run_id)
-    evidence = reader.run_verdict(f, objectives)
+    figures = reader.run_figures(run.run_id, objectives)
+    summary, evidence = figures.summary, figures.evidence
     verdict = judged_turns(objectives, evidence.counts, summary, evidence.cause).verdict
     state, sentence = STATES[verdict.state], verdict.sentence
-    if is_under_way(known, now_unix_ns):
+    if is_under_way(figures.processes, now_unix_ns):
         state, sentence = "under way", "the run is under way"
     latency = summary.metrics[HEADLINE]
     return RunEntry(
