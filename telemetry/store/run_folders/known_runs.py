@@ -1,22 +1,50 @@
-"""The runs of a store that is written to, as they were read: one whose files are the same is not read again."""
+"""The runs of a store that is written to, as they were read: one to which no row came is not read again."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from telemetry.store import manifest
 from telemetry.store.answers import RunRecord
-from telemetry.store.manifest import StoreManifest
+from telemetry.store.manifest import TABLES, Segment, StoreManifest
 from telemetry.store.run_folders.entries import RunEntry
 
 # What belongs to a run and does not name it began that near to its turns: the two sides of a turn, clocks that differ.
 _APART_NS: Final = 3_600 * 1_000_000_000
 
 
+class _StoreMoment:
+    """What a store consisted of, to tell what has come since."""
+
+    def __init__(self, store: StoreManifest) -> None:
+        self._removed = store.removed
+        self._files = {each.file for each in store.segments}
+        self._rows = {table: _rows(store.of(table)) for table in TABLES}
+        self._stored_unix_ns = {
+            table: max((each.stored_unix_ns for each in store.of(table)), default=0) for table in TABLES
+        }
+
+    def held(self, segment: Segment) -> bool:
+        """Whether every row of a segment was there already: it is one of then, or was merged from rows of then."""
+        is_merged = segment.level > 0 and segment.stored_unix_ns <= self._stored_unix_ns[segment.table]
+        return is_merged or segment.file in self._files
+
+    def only_grew_to(self, store: StoreManifest) -> bool:
+        """Whether rows have only come since, none gone by retention or repair; and all of them to segments that were
+        not `held`: where the clock was set back, newer rows were stored earlier."""
+        for table in TABLES:
+            came = _rows(store.of(table)) - self._rows[table]
+            if not 0 <= came <= _rows(each for each in store.of(table) if not self.held(each)):
+                return False
+        return store.removed == self._removed
+
+
 @dataclass(frozen=True, slots=True)
 class _ReadRun:
     run: RunRecord
     files: frozenset[str]
+    moment: _StoreMoment
     entry: RunEntry
 
 
@@ -26,29 +54,37 @@ class KnownRuns:
     def __init__(self) -> None:
         self._known: dict[str, _ReadRun] = {}
         self._manifest = StoreManifest()
+        self._moment = _StoreMoment(self._manifest)
 
     def look(self, store: Path) -> None:
         """See what the store consists of, before its runs are read. Raises StoreError."""
         self._manifest = manifest.load(store)
+        self._moment = _StoreMoment(self._manifest)
 
     def entry(self, run: RunRecord) -> RunEntry | None:
-        """What was read of a run, if nothing that can belong to it has come or gone since."""
+        """What was read of a run, if no row that can belong to it has come or gone since."""
         known = self._known.get(run.run_id)
-        if known is None or known.run != run or known.files != self._files_of(run):
+        if known is None or known.run != run:
             return None
+        segments = self._segments_of(run)
+        if known.files != _files(segments):
+            # Merged files hold the rows of those that they replaced.
+            came = [each for each in segments if each.file not in known.files and not known.moment.held(each)]
+            if came or not known.moment.only_grew_to(self._manifest):
+                return None
         return known.entry
 
     def keep(self, run: RunRecord, entry: RunEntry) -> None:
-        """Keep what was read of a run that has ended."""
-        self._known[run.run_id] = _ReadRun(run, self._files_of(run), entry)
+        """Keep what was read of a run that has ended, or what `entry` gave: it is how the run is at this look."""
+        self._known[run.run_id] = _ReadRun(run, _files(self._segments_of(run)), self._moment, entry)
 
     def keep_only(self, run_ids: set[str]) -> None:
         """Forget the runs that are gone."""
         self._known = {run_id: known for run_id, known in self._known.items() if run_id in run_ids}
 
-    def _files_of(self, run: RunRecord) -> frozenset[str]:
-        return frozenset(
-            segment.file
+    def _segments_of(self, run: RunRecord) -> list[Segment]:
+        return [
+            segment
             for segment in self._manifest.segments
             if (segment.run_ids is not None and run.run_id in segment.run_ids)
             or (
@@ -57,4 +93,12 @@ class KnownRuns:
                 and segment.first_unix_ns <= run.last_unix_ns + _APART_NS
                 and segment.last_unix_ns >= run.first_unix_ns - _APART_NS
             )
-        )
+        ]
+
+
+def _files(segments: Iterable[Segment]) -> frozenset[str]:
+    return frozenset(each.file for each in segments)
+
+
+def _rows(segments: Iterable[Segment]) -> int:
+    return sum(each.rows for each in segments)

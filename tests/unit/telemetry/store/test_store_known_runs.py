@@ -8,9 +8,14 @@ import pytest
 
 from telemetry.model.turns import Turn
 from telemetry.objectives.slo import default_objectives
+from telemetry.store.compaction import Compactor
+from telemetry.store.compaction_plan import MergeLimits
+from telemetry.store.manifest import Removed, load
 from telemetry.store.run_folders import stored
 from telemetry.store.run_folders.catalog import RunCatalog
 from telemetry.store.run_folders.entries import RunEntry
+from telemetry.store.run_folders.known_runs import _StoreMoment
+from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import START_UNIX_NS, Run, fill_store
 from tests.run_folders import HOUR_NS, latency_run
 
@@ -91,3 +96,92 @@ def test_other_figures_of_a_run_are_never_those_that_were_kept(tmp_path: Path, r
         break
     fill_store(store, run_of("fourth", LATER + 5 * HOUR_NS))
     assert catalog.entries(now_unix_ns=NOW) == RunCatalog([str(store)], OBJECTIVES).entries(now_unix_ns=NOW)
+
+
+def _stored(store: Path, run: Run, *, at_unix_ns: int = NOW) -> None:
+    """Turns and spans, each an append of its own, at a moment of the writer's clock."""
+    with StoreWriter(store, unix_ns=lambda: at_unix_ns) as writer:
+        writer.append(Run(run.turns).batch)
+        if run.spans:
+            writer.append(Run([], run.spans).batch)
+
+
+def _merge(store: Path, fan_in: int) -> int:
+    with StoreWriter(store) as writer:
+        compactor = Compactor(writer, limits=MergeLimits(fan_in=fan_in))
+        merges = 0
+        while compactor.run_once():
+            merges += 1
+        compactor.stop()
+    return merges
+
+
+@pytest.mark.slow
+def test_merged_segments_are_no_reason_to_read_a_run_again(tmp_path: Path, read: list[str]) -> None:
+    store = tmp_path / "store"
+    ended = run_of("ended", START_UNIX_NS)
+    for begin in (0, 40):
+        _stored(store, part(ended, "client", begin, begin + 40))
+    _stored(store, Run([*part(ended, "client", 80).turns, *part(ended, "service", 0, 90).turns], ended.spans))
+    catalog = RunCatalog([str(store)], OBJECTIVES)
+
+    def listed() -> list[str]:
+        read.clear()
+        found = catalog.entries(now_unix_ns=NOW)
+        again = list(read)
+        assert found == RunCatalog([str(store)], OBJECTIVES).entries(now_unix_ns=NOW)
+        return again
+
+    assert listed() == ["ended"]
+    assert _merge(store, 3) == 1
+    assert listed() == []
+    # Rows that are merged before anybody looks again are found by the moment at which they were stored.
+    for begin in (90, 100):
+        _stored(store, part(ended, "service", begin, begin + 10), at_unix_ns=NOW + 1)
+    assert _merge(store, 2) >= 1
+    assert listed() == ["ended"]
+    # And of a clock that was set back, by their number.
+    for begin in (110, 115):
+        _stored(store, part(ended, "service", begin, begin + 5), at_unix_ns=NOW - HOUR_NS)
+    assert _merge(store, 2) >= 1
+    assert listed() == ["ended"]
+    assert listed() == []
+
+
+@pytest.mark.slow
+def test_a_run_is_read_again_when_rows_of_it_were_removed(tmp_path: Path, read: list[str]) -> None:
+    store = tmp_path / "store"
+    ended = run_of("ended", START_UNIX_NS)
+    for begin in (0, 40, 80):
+        _stored(store, part(ended, "client", begin, begin + 40))
+    _stored(store, Run(part(ended, "service").turns, ended.spans))
+    catalog = RunCatalog([str(store)], OBJECTIVES)
+    (before,) = catalog.entries(now_unix_ns=NOW)
+    with StoreWriter(store) as writer:
+        writer.remove([next(each for each in writer.manifest.of("turns"))])
+    assert _merge(store, 3) == 1
+    read.clear()
+    (after,) = catalog.entries(now_unix_ns=NOW)
+    assert read == ["ended"]
+    assert after.turns == before.turns - 40
+
+
+def test_rows_that_went_and_came_are_seen(tmp_path: Path) -> None:
+    """A moment of a store is told from a later one though neither files nor numbers of rows show all of it."""
+    store = tmp_path / "store"
+    ended = run_of("ended", START_UNIX_NS)
+    for begin in (0, 40):
+        _stored(store, part(ended, "client", begin, begin + 40))
+    then = load(store)
+    moment = _StoreMoment(then)
+    assert moment.only_grew_to(then)
+    turns = list(then.of("turns"))
+    merged = msgspec.structs.replace(turns[0], file="turns-000000009-00000000.parquet", rows=80, level=1)
+    assert moment.held(merged)
+    for rows, grew in ((80, True), (81, False), (79, False)):
+        now = msgspec.structs.replace(then, segments=(msgspec.structs.replace(merged, rows=rows),))
+        assert moment.only_grew_to(now) is grew, rows
+    assert not moment.held(msgspec.structs.replace(merged, stored_unix_ns=NOW + 1))
+    assert not moment.held(msgspec.structs.replace(merged, level=0))
+    removed = {"turns": Removed(segments=1, rows=1)}
+    assert not moment.only_grew_to(msgspec.structs.replace(then, removed=removed))
