@@ -22,6 +22,8 @@ from telemetry.store.run_folders.entries import RunEntry
 # A selector of more is no help; the page Runs has all of them.
 MOST_ELSEWHERE: Final = 50
 _READ_WITHIN_S: Final = 1.0
+# Of the stores whose runs go on, so many are kept open between two looks.
+_OPEN_STORES: Final = 2
 NO_RUNS: Final = "there is no run here yet"
 
 
@@ -36,7 +38,7 @@ def objectives() -> tuple[Objective, ...]:
 
 @cache
 def _catalog(places: tuple[str, ...], objectives: tuple[Objective, ...]) -> RunCatalog:
-    return RunCatalog(places, objectives, token=_token())
+    return RunCatalog(places, objectives, token=_token(), open_stores=_OPEN_STORES)
 
 
 def places() -> tuple[str, ...]:
@@ -46,8 +48,8 @@ def places() -> tuple[str, ...]:
 
 
 def run_listing(within_s: float = _READ_WITHIN_S) -> RunListing:
-    """Every run that is known, the newest first, and the stores that have not been read yet: they are by the next
-    listings, as a page does not wait for hundreds. Raises ConfigError for a place that is not a folder."""
+    """Every run that is known, the newest first, and the stores and runs that have not been read yet: they are by the
+    next listings, as a page does not wait for hundreds. Raises ConfigError for a place that is not a folder."""
     return _catalog(places(), objectives()).listing(within_s=within_s)
 
 

@@ -63,7 +63,22 @@ def _listed() -> RunListing | TelemetryError:
 
 
 def _refresh_s(listing: RunListing | TelemetryError) -> float:
-    return READING_REFRESH_S if isinstance(listing, RunListing) and listing.unread else REFRESH_S
+    return READING_REFRESH_S if isinstance(listing, RunListing) and _unread(listing) else REFRESH_S
+
+
+def _unread(listing: RunListing) -> str:
+    """What is not in the list yet, as sentences; nothing where all of it is."""
+    stores, runs = len(listing.unread), listing.unread_runs
+    return " ".join(
+        [
+            *([f"{formatting.count(stores, 'store')} not read yet: the runs in them follow."] if stores else []),
+            *(
+                [f"{formatting.count(runs, 'run')} not read yet: {'it follows' if runs == 1 else 'they follow'}."]
+                if runs
+                else []
+            ),
+        ]
+    )
 
 
 def _draw_list(listing: RunListing) -> None:
@@ -73,9 +88,8 @@ def _draw_list(listing: RunListing) -> None:
         return
     if found := runs_tables.faults(entries):
         st.html(header.notes(found, "runs that cannot be read whole"))
-    if listing.unread:
-        stores = formatting.count(len(listing.unread), "store")
-        st.html(f'<div class="vp hint">{escape(stores)} not read yet: the runs in them follow.</div>')
+    if unread := _unread(listing):
+        st.html(f'<div class="vp hint">{escape(unread)}</div>')
     _trends(entries)
     _list(entries)
     ticked = _ticked(entries)
@@ -83,13 +97,15 @@ def _draw_list(listing: RunListing) -> None:
         _comparison(ticked)
     else:
         st.html('<div class="vp hint">Tick two runs or more to compare them.</div>')
-    _conditions(ticked or _newest(entries))
+    _conditions(ticked or _newest(entries, is_whole=not _unread(listing)))
 
 
-def _newest(entries: Sequence[RunEntry]) -> list[RunEntry]:
-    """The newest run that has ended; of one that goes on, all conditions would be counted anew at each refresh."""
-    whole = [each for each in entries if each.state != "damaged"]
-    return ([each for each in whole if each.state != "under way"] or whole)[:1]
+def _newest(entries: Sequence[RunEntry], *, is_whole: bool = True) -> list[RunEntry]:
+    """The newest run that has ended; of one that goes on, all conditions would be counted anew at each refresh. Where
+    others are still to be read, one of those will have ended."""
+    readable = [each for each in entries if each.state != "damaged"]
+    ended = [each for each in readable if each.state != "under way"]
+    return (ended or (readable if is_whole else []))[:1]
 
 
 def _trends(entries: Sequence[RunEntry]) -> None:

@@ -10,8 +10,9 @@ import os
 import threading
 import time
 import zlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -23,13 +24,14 @@ from telemetry.objectives.objective import Objective
 from telemetry.store import manifest
 from telemetry.store.manifest import MANIFEST_NAME
 from telemetry.store.private_files import write_durably
-from telemetry.store.remote import open_store
+from telemetry.store.reader import StoreReader
+from telemetry.store.remote import RemoteStore, open_store
 from telemetry.store.run_folders.entries import RunEntry
 from telemetry.store.run_folders.known_runs import KnownRuns
 from telemetry.store.run_folders.notes import read_notes
 from telemetry.store.run_folders.open_files import writer_in
 from telemetry.store.run_folders.places import SUMMARY_NAME, StorePlace, places_of
-from telemetry.store.run_folders.stored import read_store
+from telemetry.store.run_folders.stored import StoredRuns, read_store
 from telemetry.store.run_folders.summaries import BadSummaryError, read_summary
 
 KEPT_NAME: Final = ".runs.json"
@@ -58,14 +60,24 @@ class _File(msgspec.Struct):
 
 @dataclass(slots=True)
 class RunListing:
-    """Runs, the newest first, and the stores that have not been read yet."""
+    """Runs, the newest first; the stores that have not been read yet, and how many runs of the others have not."""
 
     entries: list[RunEntry]
     unread: list[str]
+    unread_runs: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """One listing: when it is made, and whether its time is over."""
+
+    now_unix_ns: int
+    is_over: Callable[[], bool]
 
 
 class RunCatalog:
-    """Lists runs again and again; thread-safe. `token` is for the sidecars among the places."""
+    """Lists runs again and again; thread-safe. `token` is for the sidecars among the places. Of the stores whose
+    runs go on, which are read again at each listing, `open_stores` stay open until `close`."""
 
     def __init__(
         self,
@@ -73,6 +85,7 @@ class RunCatalog:
         objectives: Sequence[Objective],
         *,
         token: str | None = None,
+        open_stores: int = 0,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.given = tuple(given)
@@ -86,8 +99,18 @@ class RunCatalog:
         self._latest: dict[str, list[RunEntry]] = {}
         # Of stores whose runs go on: their other runs are read once.
         self._known_runs: dict[str, KnownRuns] = {}
+        # How many runs of a store were not read at its latest listing.
+        self._unread_runs: dict[str, int] = {}
+        self._open_stores = open_stores
+        self._readers: OrderedDict[str, StoreReader | RemoteStore] = OrderedDict()
         self._loaded: set[Path] = set()
         self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """Close the stores that are open."""
+        with self._lock:
+            while self._readers:
+                self._readers.popitem()[1].close()
 
     def entries(
         self, *, now_unix_ns: int | None = None, progress: Progress = lambda _done, _total: None
@@ -103,21 +126,23 @@ class RunCatalog:
         now_unix_ns: int | None = None,
         progress: Progress = lambda _done, _total: None,
     ) -> RunListing:
-        """As `entries`, but when the time is over, stores wait for the next listing; at least one is read. What was
-        read is kept also when something ends the process in between."""
+        """As `entries`, but when the time is over, stores wait for the next listing, and so do runs of a store; at
+        least one is read, and what goes on is. What was read is kept also when something ends the process in between.
+        """
         now_unix_ns = time.time_ns() if now_unix_ns is None else now_unix_ns
         places = places_of(self.given)
         listing = RunListing([], [])
         with self._lock:
             self._load(places)
             end_s = None if within_s is None else self._monotonic_s() + within_s
+            look = _Look(now_unix_ns, lambda: end_s is not None and self._monotonic_s() >= end_s)
             unsaved: list[Path] = []
             read = 0
             try:
                 for number, (place, stamp) in enumerate(self._ordered(places)):
                     entries = self._known(place, stamp)
-                    if entries is None and (end_s is None or not read or self._monotonic_s() < end_s):
-                        entries = self._read_and_keep(place, stamp, now_unix_ns, unsaved)
+                    if entries is None and (not read or not look.is_over()):
+                        entries = self._read_and_keep(place, stamp, look, unsaved)
                         read += 1
                         if len(unsaved) >= _SAVE_EVERY:
                             self._save(unsaved, places)
@@ -126,6 +151,7 @@ class RunCatalog:
                         listing.unread.append(place.store)
                     else:
                         listing.entries += self._noted(place, entries)
+                        listing.unread_runs += self._unread_runs.get(_key(place), 0)
                     progress(number + 1, len(places))
             finally:
                 self._save(unsaved, places)
@@ -145,12 +171,16 @@ class RunCatalog:
             return None
         return [_here(each, place) for each in kept.entries]
 
-    def _read_and_keep(self, place: StorePlace, stamp: _Stamp, now_unix_ns: int, unsaved: list[Path]) -> list[RunEntry]:
-        entries = self._read(place, now_unix_ns)
-        self._latest.pop(_key(place), None)  # so that it is the last one now
-        self._latest[_key(place)] = entries
-        if stamp and all(each.state not in ("under way", "damaged") for each in entries):
-            self._kept[_key(place)] = _Kept(stamp, entries)
+    def _read_and_keep(self, place: StorePlace, stamp: _Stamp, look: _Look, unsaved: list[Path]) -> list[RunEntry]:
+        key = _key(place)
+        found = self._read(place, look)
+        entries = found.entries
+        self._latest.pop(key, None)  # so that it is the last one now
+        self._latest[key], self._unread_runs[key] = entries, found.unread
+        if stamp and not found.waiting and all(each.state not in ("under way", "damaged") for each in entries):
+            self._kept[key] = _Kept(stamp, entries)
+            if (reader := self._readers.pop(key, None)) is not None:
+                reader.close()
             unsaved += [] if place.root is None else [place.root]
         return entries
 
@@ -158,33 +188,52 @@ class RunCatalog:
         notes = read_notes(place.notes_folder)
         return [msgspec.structs.replace(each, note=notes.get(each.run_id)) for each in entries] if notes else entries
 
-    def _read(self, place: StorePlace, now_unix_ns: int) -> list[RunEntry]:
+    def _read(self, place: StorePlace, look: _Look) -> StoredRuns:
         summed, fault = None, None
         try:
             summed = read_summary(place)
         except (BadSummaryError, OSError) as error:
             fault = _reason(error)
         try:
-            found = self._read_store(place, summed, now_unix_ns)
+            found = self._read_store(place, summed, look)
         except (StoreError, OSError) as error:
             fault = _reason(error)
-            found = [] if summed is None else [summed]
-        if not found and (place.folder is not None or fault is not None):
-            return [_unread(place, fault or NOTHING_STORED)]
-        return found if fault is None else [msgspec.structs.replace(each, fault=fault) for each in found]
+            found = StoredRuns([] if summed is None else [summed])
+        if not found.entries and not found.unread and (place.folder is not None or fault is not None):
+            return StoredRuns([_unread(place, fault or NOTHING_STORED)])
+        if fault is None:
+            return found
+        return replace(found, entries=[msgspec.structs.replace(each, fault=fault) for each in found.entries])
 
-    def _read_store(self, place: StorePlace, summed: RunEntry | None, now_unix_ns: int) -> list[RunEntry]:
+    def _read_store(self, place: StorePlace, summed: RunEntry | None, look: _Look) -> StoredRuns:
         """Every run of the store; of `summed` what its command said of it."""
         store = Path(place.store)
         if not place.is_remote and (not store.is_dir() or (summed is not None and _is_of(store, summed.run_id))):
-            return [] if summed is None else [summed]
-        with open_store(place.store, self._token) as reader:
+            return StoredRuns([] if summed is None else [summed])
+        with self._opened(place) as reader:
             known = self._known_runs.setdefault(_key(place), KnownRuns())
-            found = read_store(reader, place, self._objectives, now_unix_ns, known)
+            found = read_store(reader, place, self._objectives, look.now_unix_ns, known=known, is_over=look.is_over)
         if summed is None:
             return found
-        others = [each for each in found if each.run_id != summed.run_id]
-        return [summed, *others]
+        others = [each for each in found.entries if each.run_id != summed.run_id]
+        return replace(found, entries=[summed, *others])
+
+    @contextlib.contextmanager
+    def _opened(self, place: StorePlace) -> Generator[StoreReader | RemoteStore]:
+        """The reader of a store. Of those that were read last it stays open, with what it knows of its segments."""
+        key = _key(place)
+        reader = self._readers.pop(key, None) or open_store(place.store, self._token)
+        try:
+            yield reader
+        except BaseException:
+            reader.close()
+            raise
+        self._readers[key] = reader
+        self._close_beyond(self._open_stores)
+
+    def _close_beyond(self, number: int) -> None:
+        while len(self._readers) > number:
+            self._readers.popitem(last=False)[1].close()
 
     def _load(self, places: Sequence[StorePlace]) -> None:
         for root in {place.root for place in places if place.root is not None} - self._loaded:

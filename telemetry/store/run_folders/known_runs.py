@@ -1,6 +1,6 @@
 """The runs of a store that is written to, as they were read: one to which no row came is not read again."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -52,7 +52,8 @@ class KnownRuns:
     """What was read of the runs of one store. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._known: dict[str, _ReadRun] = {}
+        self._known: dict[str, _ReadRun] = {}  # in the order in which they were read
+        self._going_on: set[str] = set()
         self._manifest = StoreManifest()
         self._moment = _StoreMoment(self._manifest)
 
@@ -74,13 +75,43 @@ class KnownRuns:
                 return None
         return known.entry
 
+    def latest(self, run: RunRecord) -> RunEntry | None:
+        """What was read of a run that has ended and says the same of itself as then, also if other rows of its time
+        have come since; None of one that goes on."""
+        known = self._known.get(run.run_id)
+        return None if known is None or known.run != run else known.entry
+
+    def in_turn(self, runs: Sequence[RunRecord]) -> list[tuple[RunRecord, bool]]:
+        """In which order to read runs, and whether each of them may wait. Those that go on or have changed may not;
+        then come those that were never read, in the given order, then the one that was read longest ago."""
+        read_before = {run_id: place for place, run_id in enumerate(self._known)}
+        place_of = {
+            run.run_id: (True, read_before.get(run.run_id, -1)) if self._may_wait(run) else (False, 0) for run in runs
+        }
+        ordered = sorted(runs, key=lambda run: place_of[run.run_id])
+        return [(run, place_of[run.run_id][0]) for run in ordered]
+
+    def _may_wait(self, run: RunRecord) -> bool:
+        is_changed = run.run_id in self._known and self._known[run.run_id].run != run
+        return not is_changed and run.run_id not in self._going_on
+
+    def keep_read(self, run: RunRecord, entry: RunEntry) -> None:
+        """Keep what was read of a run that has ended; of one that goes on, that it does."""
+        self._known.pop(run.run_id, None)  # so that it is the last one now
+        self._going_on.discard(run.run_id)
+        if entry.state == "under way":
+            self._going_on.add(run.run_id)
+        else:
+            self.keep(run, entry)
+
     def keep(self, run: RunRecord, entry: RunEntry) -> None:
-        """Keep what was read of a run that has ended, or what `entry` gave: it is how the run is at this look."""
+        """Keep what `entry` gave: it is how the run is at this look, too."""
         self._known[run.run_id] = _ReadRun(run, _files(self._segments_of(run)), self._moment, entry)
 
     def keep_only(self, run_ids: set[str]) -> None:
         """Forget the runs that are gone."""
         self._known = {run_id: known for run_id, known in self._known.items() if run_id in run_ids}
+        self._going_on &= run_ids
 
     def _segments_of(self, run: RunRecord) -> list[Segment]:
         return [

@@ -1,7 +1,8 @@
 """The runs of a store, read from the store itself: for folders without a summary, and stores that runs share."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -27,31 +28,65 @@ STATES: Final[dict[State, EntryState]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class StoredRuns:
+    """Runs of a store, the newest first. `unread` is how many others there are that have not been read yet, `waiting`
+    how many runs are to be read again, or for the first time."""
+
+    entries: list[RunEntry]
+    unread: int = 0
+    waiting: int = 0
+
+
 def read_store(
     reader: StoreReader | RemoteStore,
     place: StorePlace,
     objectives: Sequence[Objective],
     now_unix_ns: int | None = None,
+    *,
     known: KnownRuns | None = None,
-) -> list[RunEntry]:
-    """Every run of a store, the newest first; those that are `known` are not read again. Raises StoreError."""
+    is_over: Callable[[], bool] = lambda: False,
+) -> StoredRuns:
+    """The runs of a store; those that are `known` are not read again. Once the time `is_over`, only what goes on or has
+    changed is, and one more. Raises StoreError."""
     now_unix_ns = time.time_ns() if now_unix_ns is None else now_unix_ns
     known = KnownRuns() if known is None else known
     if not isinstance(reader, StoreReader):  # which files a run is in, its sidecar does not say
-        return [_entry(reader, place, run, objectives, now_unix_ns) for run in _listed(reader)]
+        return StoredRuns([_entry(reader, place, run, objectives, now_unix_ns) for run in _listed(reader)])
     known.look(reader.directory)
     runs = _listed(reader)
-    if reader.faults:
-        known = KnownRuns()  # what is left is read, and nothing else shown
-    found = [known.entry(run) or _entry(reader, place, run, objectives, now_unix_ns) for run in runs]
     if not reader.faults:
-        for run, entry in zip(runs, found, strict=True):
-            if entry.state != "under way":
-                known.keep(run, entry)
-        known.keep_only({run.run_id for run in runs})
-        return found
+        found = _read_in_turn(runs, known, lambda run: _entry(reader, place, run, objectives, now_unix_ns), is_over)
+        if not reader.faults:
+            return found
+    # What is left is read, and nothing else shown, now or when the segments are whole again.
+    known.keep_only(set())
+    entries = [_entry(reader, place, run, objectives, now_unix_ns) for run in runs]
     fault = f"damaged segments are left out: {'; '.join(map(one_line, reader.faults))}"
-    return [msgspec.structs.replace(each, fault=fault) for each in found]
+    return StoredRuns([msgspec.structs.replace(each, fault=fault) for each in entries])
+
+
+def _read_in_turn(
+    runs: Sequence[RunRecord], known: KnownRuns, read: Callable[[RunRecord], RunEntry], is_over: Callable[[], bool]
+) -> StoredRuns:
+    found: dict[str, RunEntry] = {}
+    for run in runs:
+        if (entry := known.entry(run)) is not None:
+            known.keep(run, entry)
+            found[run.run_id] = entry
+    waiting, is_first = 0, True
+    for run, may_wait in known.in_turn([run for run in runs if run.run_id not in found]):
+        if may_wait and not is_first and is_over():
+            waiting += 1
+            if (latest := known.latest(run)) is not None:
+                found[run.run_id] = latest
+            continue
+        is_first = is_first and not may_wait
+        found[run.run_id] = read(run)
+        known.keep_read(run, found[run.run_id])
+    known.keep_only({run.run_id for run in runs})
+    entries = [found[run.run_id] for run in runs if run.run_id in found]
+    return StoredRuns(entries, unread=len(runs) - len(entries), waiting=waiting)
 
 
 def _listed(reader: StoreReader | RemoteStore) -> list[RunRecord]:

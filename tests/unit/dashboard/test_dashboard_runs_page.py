@@ -1,5 +1,6 @@
 """The Runs page by Streamlit's own test runner: no run, many, damaged ones; comparisons; links that span stores."""
 
+import functools
 import itertools
 import json
 import re
@@ -15,10 +16,11 @@ from dashboard.palette import LIGHT
 from dashboard.source_names import ENV_RUNS, ENV_SLO, ENV_STORE
 from telemetry.model import formatting
 from telemetry.model.errors import StoreError
+from telemetry.objectives.objective import Objective
 from telemetry.store.run_folders.capacity import CapacityLatency, CapacityResult, CapacityStep
 from telemetry.store.run_folders.catalog import KEPT_NAME, RunCatalog
 from telemetry.store.run_folders.entries import EntryState, RunEntry
-from tests.fixtures_turns import START_UNIX_NS, synthetic_run
+from tests.fixtures_turns import START_UNIX_NS, fill_store, synthetic_run
 from tests.run_folders import HOUR_NS, latency_run, run_folder
 
 BOUND_S = 180
@@ -41,10 +43,17 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@functools.cache
+def _unhurried(places: tuple[str, ...], objectives: tuple[Objective, ...]) -> RunCatalog:
+    """A catalog for which no time passes: on a busy machine too, nothing waits for a second look."""
+    return RunCatalog(places, objectives, monotonic_s=lambda: 0.0)
+
+
 @pytest.fixture
 def shows(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     monkeypatch.delenv(ENV_STORE, raising=False)
     monkeypatch.delenv(ENV_SLO, raising=False)
+    monkeypatch.setattr(runs_source, "_catalog", _unhurried)
     return monkeypatch
 
 
@@ -86,6 +95,22 @@ def test_stores_that_take_long_to_read_follow(root: Path, shows: pytest.MonkeyPa
     app, text = drawn()
     assert "not read yet" not in text
     assert len(app.dataframe[0].value) == 4
+
+
+@pytest.mark.slow
+def test_runs_of_a_store_that_take_long_to_read_follow(tmp_path: Path, shows: pytest.MonkeyPatch) -> None:
+    store = tmp_path / "store"
+    for place in range(3):
+        fill_store(store, latency_run(f"r-{place}", 20, seed=place, began_unix_ns=START_UNIX_NS + place * HOUR_NS))
+    shows.setenv(ENV_RUNS, json.dumps([str(store)]))
+    ticks = itertools.count(step=10)
+    slow = RunCatalog([str(store)], runs_source.objectives(), monotonic_s=lambda: float(next(ticks)))
+    shows.setattr(runs_source, "_catalog", lambda _places, _objectives: slow)
+    for hint in ("2 runs not read yet: they follow.", "1 run not read yet: it follows."):
+        assert hint in drawn()[1]
+    app, text = drawn()
+    assert "not read yet" not in text
+    assert list(app.dataframe[0].value["run"]) == ["r-2", "r-1", "r-0"]
 
 
 @pytest.mark.slow

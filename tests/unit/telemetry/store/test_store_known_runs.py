@@ -11,6 +11,8 @@ from telemetry.objectives.slo import default_objectives
 from telemetry.store.compaction import Compactor
 from telemetry.store.compaction_plan import MergeLimits
 from telemetry.store.manifest import Removed, load
+from telemetry.store.reader import StoreReader
+from telemetry.store.run_folders import catalog as catalogs
 from telemetry.store.run_folders import stored
 from telemetry.store.run_folders.catalog import RunCatalog
 from telemetry.store.run_folders.entries import RunEntry
@@ -185,3 +187,98 @@ def test_rows_that_went_and_came_are_seen(tmp_path: Path) -> None:
     assert not moment.held(msgspec.structs.replace(merged, level=0))
     removed = {"turns": Removed(segments=1, rows=1)}
     assert not moment.only_grew_to(msgspec.structs.replace(then, removed=removed))
+
+
+def _several(store: Path) -> int:
+    """Three runs that ended, hours apart, without their last service turns, and one that goes on; the moment now."""
+    for place, name in enumerate(("a", "bb", "ccc")):
+        ended = run_of(name, START_UNIX_NS + place * 3 * HOUR_NS, 20)
+        fill_store(store, Run([*part(ended, "client").turns, *part(ended, "service", 0, 40).turns], ended.spans))
+    goes_on = run_of("goes-on", LATER, 20)
+    fill_store(store, Run(goes_on.turns, goes_on.spans[::2]))
+    return max(each.started_unix_ns for each in goes_on.turns) + 5_000_000_000
+
+
+@pytest.mark.slow
+def test_runs_that_take_long_to_read_follow_and_what_goes_on_is_always_read(tmp_path: Path, read: list[str]) -> None:
+    store = tmp_path / "store"
+    now = _several(store)
+    catalog = RunCatalog([str(store)], OBJECTIVES)
+
+    def listed() -> tuple[list[str], list[str], int]:
+        read.clear()
+        found = catalog.listing(within_s=0, now_unix_ns=now)
+        return list(read), [each.run_id for each in found.entries], found.unread_runs
+
+    assert listed() == (["goes-on"], ["goes-on"], 3)
+    assert listed() == (["goes-on", "ccc"], ["goes-on", "ccc"], 2)
+    assert listed() == (["goes-on", "bb"], ["goes-on", "ccc", "bb"], 1)
+    # A run that is written to does not wait, whatever else has not been read.
+    more = part(run_of("bb", START_UNIX_NS + 3 * HOUR_NS, 21), "client", 60)
+    fill_store(store, more)
+    assert "bb" in listed()[0]
+    assert listed()[2] == 0
+    assert listed() == (["goes-on"], ["goes-on", "ccc", "bb", "a"], 0)
+    whole = RunCatalog([str(store)], OBJECTIVES).entries(now_unix_ns=now)
+    assert catalog.listing(within_s=0, now_unix_ns=now).entries == whole
+    assert [each.state == "under way" for each in whole] == [True, False, False, False]
+
+
+@pytest.mark.slow
+def test_ended_runs_with_later_rows_are_read_again_in_turn(tmp_path: Path, read: list[str]) -> None:
+    store = tmp_path / "store"
+    now = _several(store)
+    catalog = RunCatalog([str(store)], OBJECTIVES)
+    before = catalog.entries(now_unix_ns=now)
+    for place, name in enumerate(("a", "bb")):
+        fill_store(store, part(run_of(name, START_UNIX_NS + place * 3 * HOUR_NS, 20), "service", 40))
+    whole = RunCatalog([str(store)], OBJECTIVES).entries(now_unix_ns=now)
+    read.clear()
+    first = catalog.listing(within_s=0, now_unix_ns=now)
+    assert read == ["goes-on", "bb"], "they were read newest first"
+    assert first.entries == [whole[0], before[1], whole[2], before[3]]
+    assert (first.unread, first.unread_runs) == ([], 0)
+    read.clear()
+    assert catalog.listing(within_s=0, now_unix_ns=now).entries == whole
+    assert read == ["goes-on", "a"]
+
+
+@pytest.mark.slow
+def test_a_store_whose_runs_go_on_stays_open_until_they_have_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, other = tmp_path / "store", tmp_path / "other"
+    now = _several(store)
+    _several(other)
+    events: list[str] = []
+
+    class Watched(StoreReader):
+        def __init__(self, directory: str) -> None:
+            super().__init__(directory)
+            events.append(f"open {self.directory.name}")
+
+        def close(self) -> None:
+            events.append(f"close {self.directory.name}")
+            super().close()
+
+    monkeypatch.setattr(catalogs, "open_store", lambda store, _token: Watched(store))
+
+    def seen(catalog: RunCatalog, now_unix_ns: int) -> list[str]:
+        events.clear()
+        assert catalog.entries(now_unix_ns=now_unix_ns)
+        return list(events)
+
+    catalog = RunCatalog([str(store)], OBJECTIVES, open_stores=1)
+    assert seen(catalog, now) == ["open store"]
+    assert seen(catalog, now) == []
+    # So much later its process counts as lost: nothing changes any more, and nothing is kept open for it.
+    assert seen(catalog, now + HOUR_NS) == ["close store"]
+    assert seen(catalog, now + HOUR_NS) == []
+    both = RunCatalog([str(store), str(other)], OBJECTIVES, open_stores=1)
+    first, second, closed = seen(both, now)
+    assert {first, second} == {"open store", "open other"}
+    assert closed == first.replace("open", "close")
+    events.clear()
+    both.close()
+    assert events == [second.replace("open", "close")]
+    assert seen(RunCatalog([str(store)], OBJECTIVES), now) == ["open store", "close store"]
