@@ -21,7 +21,9 @@ from telemetry.store.run_folders.entries import RunEntry
 
 # A selector of more is no help; the page Runs has all of them.
 MOST_ELSEWHERE: Final = 50
-_READ_WITHIN_S: Final = 1.0
+# How long a page waits for what is not known yet: one that opens, and one that is looked at.
+FIRST_LOOK_S: Final = 1.0
+NEXT_LOOK_S: Final = 0.4
 # Of the stores whose runs go on, so many are kept open between two looks.
 _OPEN_STORES: Final = 2
 NO_RUNS: Final = "there is no run here yet"
@@ -47,7 +49,7 @@ def places() -> tuple[str, ...]:
     return tuple(json.loads(named)) if named else (os.environ[ENV_STORE],)
 
 
-def run_listing(within_s: float = _READ_WITHIN_S) -> RunListing:
+def run_listing(within_s: float = FIRST_LOOK_S) -> RunListing:
     """Every run that is known, the newest first, and the stores and runs that have not been read yet: they are by the
     next listings, as a page does not wait for hundreds. Raises ConfigError for a place that is not a folder."""
     return _catalog(places(), objectives()).listing(within_s=within_s)

@@ -32,7 +32,7 @@ MARGIN: Final = "margin"
 MARGINS_MS: Final = (20, 50, 100, 200, 500)
 MOST_TICKED: Final = 6
 REFRESH_S: Final = 5.0
-READING_REFRESH_S: Final = 1.5
+READING_REFRESH_S: Final = 1.0
 NO_RUNS: Final = "Start one with <code>voiceprobe run ws://…</code>; it shows here while it goes on."
 NO_LATENCY: Final = "No turn of these has a voice-to-voice latency."
 
@@ -40,11 +40,11 @@ NO_LATENCY: Final = "No turn of these has a voice-to-voice latency."
 def page() -> None:
     """Draw the page; it looks by itself for runs that begin and end."""
     heading("Runs")
-    first = [_listed()]
+    first = [_listed(runs_source.FIRST_LOOK_S)]
     refresh_s = _refresh_s(first[0])
 
     def body() -> None:
-        latest = first.pop() if first else _listed()
+        latest = first.pop() if first else _listed(runs_source.NEXT_LOOK_S)
         if _refresh_s(latest) != refresh_s:
             st.rerun()  # the pace belongs to the page around this part
         if isinstance(latest, TelemetryError):
@@ -55,9 +55,9 @@ def page() -> None:
     st.fragment(body, run_every=refresh_s)()
 
 
-def _listed() -> RunListing | TelemetryError:
+def _listed(within_s: float) -> RunListing | TelemetryError:
     try:
-        return runs_source.run_listing()
+        return runs_source.run_listing(within_s)
     except TelemetryError as error:
         return error
 
