@@ -68,7 +68,7 @@ class RunListing:
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _ListingTime:
     """One listing: when it is made, and whether its time is over."""
 
     now_unix_ns: int
@@ -135,7 +135,7 @@ class RunCatalog:
         with self._lock:
             self._load(places)
             end_s = None if within_s is None else self._monotonic_s() + within_s
-            look = _Look(now_unix_ns, lambda: end_s is not None and self._monotonic_s() >= end_s)
+            look = _ListingTime(now_unix_ns, lambda: end_s is not None and self._monotonic_s() >= end_s)
             unsaved: list[Path] = []
             read = 0
             try:
@@ -171,7 +171,9 @@ class RunCatalog:
             return None
         return [_here(each, place) for each in kept.entries]
 
-    def _read_and_keep(self, place: StorePlace, stamp: _Stamp, look: _Look, unsaved: list[Path]) -> list[RunEntry]:
+    def _read_and_keep(
+        self, place: StorePlace, stamp: _Stamp, look: _ListingTime, unsaved: list[Path]
+    ) -> list[RunEntry]:
         key = _key(place)
         found = self._read(place, look)
         entries = found.entries
@@ -188,7 +190,7 @@ class RunCatalog:
         notes = read_notes(place.notes_folder)
         return [msgspec.structs.replace(each, note=notes.get(each.run_id)) for each in entries] if notes else entries
 
-    def _read(self, place: StorePlace, look: _Look) -> StoredRuns:
+    def _read(self, place: StorePlace, look: _ListingTime) -> StoredRuns:
         summed, fault = None, None
         try:
             summed = read_summary(place)
@@ -205,7 +207,7 @@ class RunCatalog:
             return found
         return replace(found, entries=[msgspec.structs.replace(each, fault=fault) for each in found.entries])
 
-    def _read_store(self, place: StorePlace, summed: RunEntry | None, look: _Look) -> StoredRuns:
+    def _read_store(self, place: StorePlace, summed: RunEntry | None, look: _ListingTime) -> StoredRuns:
         """Every run of the store; of `summed` what its command said of it."""
         store = Path(place.store)
         if not place.is_remote and (not store.is_dir() or (summed is not None and _is_of(store, summed.run_id))):

@@ -252,7 +252,7 @@ def test_a_store_whose_runs_go_on_stays_open_until_they_have_ended(
     _several(other)
     events: list[str] = []
 
-    class Watched(StoreReader):
+    class WatchedReader(StoreReader):
         def __init__(self, directory: str) -> None:
             super().__init__(directory)
             events.append(f"open {self.directory.name}")
@@ -261,7 +261,7 @@ def test_a_store_whose_runs_go_on_stays_open_until_they_have_ended(
             events.append(f"close {self.directory.name}")
             super().close()
 
-    monkeypatch.setattr(catalogs, "open_store", lambda store, _token: Watched(store))
+    monkeypatch.setattr(catalogs, "open_store", lambda store, _token: WatchedReader(store))
 
     def seen(catalog: RunCatalog, now_unix_ns: int) -> list[str]:
         events.clear()
