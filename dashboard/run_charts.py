@@ -1,6 +1,8 @@
 """The charts of the Runs page as Vega-Lite specifications, the rows that fill them, and their tables; pure."""
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from functools import lru_cache
 from typing import Any, Final
 
 import altair as alt
@@ -28,6 +30,7 @@ from telemetry.store.run_folders.trends import RunTrend
 _SHAPES: Final = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down"]
 _DASHES: Final = [[1, 0], [5, 3], [2, 2], [8, 3], [3, 6], [1, 3]]
 HEIGHT: Final = 230
+_KEPT_SPECS: Final = 16
 _ROW_HEIGHT: Final = 20
 
 
@@ -162,6 +165,14 @@ def forest_table(comparisons: Sequence[RunComparison]) -> ChartTable:
 
 def load_spec(colors: Palette, runs: Sequence[str], objective_ms: float | None, capacity: CapacityResult | None) -> Row:
     """p50 and p95 against the calls in flight, p95 with its interval; the objective across, the capacity as a rule."""
+    return deepcopy(_load_spec(colors, tuple(runs), objective_ms, capacity))
+
+
+# A refresh asks for the specifications of the same runs again, and making one takes longer than all else of a chart.
+@lru_cache(maxsize=_KEPT_SPECS)
+def _load_spec(
+    colors: Palette, runs: tuple[str, ...], objective_ms: float | None, capacity: CapacityResult | None
+) -> Row:
     base = alt.Chart(alt.NamedData("rows"))
     x = alt.X(
         "calls:Q",
@@ -288,6 +299,11 @@ def _in_ms(seconds: float | None) -> float | None:
 def condition_spec(colors: Palette, conditions: Sequence[str], runs: Sequence[str], *, is_share: bool) -> Row:
     """A figure by the profile of the speech, clean first: p50 and p95 of voice-to-voice, or the word error rate, each
     with its interval."""
+    return deepcopy(_condition_spec(colors, tuple(conditions), tuple(runs), is_share=is_share))
+
+
+@lru_cache(maxsize=_KEPT_SPECS)
+def _condition_spec(colors: Palette, conditions: tuple[str, ...], runs: tuple[str, ...], *, is_share: bool) -> Row:
     base = alt.Chart(alt.NamedData("rows"))
     x = alt.X("condition:N", title=None, scale=alt.Scale(domain=list(conditions)), axis=alt.Axis(labelAngle=0))
     offset = alt.XOffset("run:N")

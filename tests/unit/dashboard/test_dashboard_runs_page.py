@@ -200,3 +200,20 @@ def test_without_a_tick_the_conditions_are_of_the_newest_run_that_has_ended() ->
     assert [each.run_id for each in _newest(entries)] == ["missed"]
     assert [each.run_id for each in _newest(entries[:2])] == ["under way"]
     assert _newest(entries[:1]) == []
+
+
+def test_a_specification_that_was_made_before_is_whole_and_one_s_own() -> None:
+    def made(runs: list[str]) -> list[dict[str, object]]:
+        return [
+            run_charts.load_spec(LIGHT, runs, 800.0, None),
+            run_charts.condition_spec(LIGHT, ["clean", "babble 5 dB"], runs, is_share=True),
+            run_charts.condition_spec(LIGHT, ["clean", "babble 5 dB"], runs, is_share=False),
+        ]
+
+    first, expected = made(["a"]), json.dumps(made(["a"]))
+    for spec in first:
+        spec["layer"][0]["mark"]["color"] = "red"  # type: ignore[index]
+    assert json.dumps(made(["a"])) == expected
+    assert json.dumps(first) != expected
+    others = [json.dumps(made(["a", "b"])), json.dumps(made(["a"])[1]), json.dumps(made(["a"])[2])]
+    assert len({*others, expected}) == 4
