@@ -1,8 +1,11 @@
-"""The store that the pages of these tests are about."""
+"""The store that the pages of these tests are about, and how Streamlit opens them."""
 
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
+from streamlit.components.v2 import manifest_scanner
 
 from dashboard.source import ENV_SLO, ENV_STORE
 
@@ -13,3 +16,12 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(ENV_STORE, str(tmp_path / "store"))
     monkeypatch.delenv(ENV_SLO, raising=False)
     return tmp_path / "store"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def packages_scanned_once() -> Iterator[None]:
+    """Streamlit reads the metadata of every installed package, for components, each time that a test runs a page; its
+    server does so once when it starts. What is installed is the same for all tests, and takes longer than the page."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(manifest_scanner, "scan_component_manifests", cache(manifest_scanner.scan_component_manifests))
+        yield
