@@ -53,6 +53,7 @@ LAST_WORDS_S: Final = 20
 LEAST_SPAWN_RATE: Final = 10.0  # so that a few callers all come at once, without a ramp
 LOOK_EVERY_S: Final = 2.0
 SAY_EVERY_S: Final = 10.0
+END_SEEN_WITHIN_S: Final = 0.2
 SETTLE_S: Final = 10.0
 WORKERS_READY_S: Final = 180  # a busy machine is slow to import; without them nothing is measured
 
@@ -92,8 +93,9 @@ def run(
 ) -> RunResult:
     """Carry a checked request out, and leave its reports in the folder `reports` (default: that of the request).
 
-    `watch` is called every other second and may raise to end the run. Raises ProcessFailedError where a process of ours
-    fails. Reports that cannot be written raise nothing here: the result says why, and still has the verdict.
+    `watch` is called at least every other second and may raise to end the run. Raises ProcessFailedError where a
+    process of ours fails. Reports that cannot be written raise nothing here: the result says why, and still has the
+    verdict.
     """
     if checked.request.asked_processes is None:
         # Decided once: a calibration that ends meanwhile may say another number.
@@ -222,7 +224,7 @@ def _follow(started: _StartedRun, console: Console, watch: Callable[[], None]) -
     """Show the run until it ends; whether somebody interrupted it."""
     swarm = started.swarm
     processes.stand_by()
-    began, reported_s = time.monotonic(), 0.0
+    began, shown_s = time.monotonic(), 0.0
     with Interruption() as interruption, StoreReader(started.store) as reader, ExitStack() as stack:
         live = None
         if console.is_terminal:
@@ -230,18 +232,31 @@ def _follow(started: _StartedRun, console: Console, watch: Callable[[], None]) -
         patience_s = started.checked.request.stop_timeout_s + LAST_WORDS_S
         while not swarm.all_ended(patience_s):
             watch()
-            if interruption.wait(LOOK_EVERY_S):
+            if _interrupted_before_next_look(swarm, interruption):
                 _stop(swarm, interruption, console, patience_s)
                 return True
             elapsed_s = time.monotonic() - began
+            # The figures take processor time that callers may need: they are asked for when they are shown.
+            if elapsed_s - shown_s < (SAY_EVERY_S if live is None else LOOK_EVERY_S):
+                continue
+            shown_s = elapsed_s
             info = _live_info(started, reader, elapsed_s)
             if live is not None:
                 live.update(live_view(info))
-            elif elapsed_s - reported_s >= SAY_EVERY_S:
-                reported_s = elapsed_s
-                for line in live_lines(info):
-                    console.print(line, soft_wrap=True, markup=False, highlight=False)
+                continue
+            for line in live_lines(info):
+                console.print(line, soft_wrap=True, markup=False, highlight=False)
     return False
+
+
+def _interrupted_before_next_look(swarm: processes.Child, interruption: Interruption) -> bool:
+    """Wait until the next look is due, or until the swarm has ended; whether somebody interrupted the wait."""
+    until_s = time.monotonic() + LOOK_EVERY_S
+    while True:
+        if interruption.wait(END_SEEN_WITHIN_S):
+            return True
+        if swarm.ended() is not None or time.monotonic() >= until_s:
+            return False
 
 
 def _live_info(started: _StartedRun, reader: StoreReader, elapsed_s: float) -> LiveInfo:

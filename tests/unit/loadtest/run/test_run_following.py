@@ -1,0 +1,110 @@
+"""How the command follows its swarm: what it asks of the store while it does, and when it sees the end."""
+
+import io
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from rich.console import Console
+
+from loadtest.run import job
+
+STOP_TIMEOUT_S = 5.0
+
+
+@dataclass
+class World:
+    """A swarm that ends at a time of a clock, which goes on when somebody waits. Some of its workers may end later."""
+
+    ends_at_s: float
+    workers_end_at_s: float = 0.0
+    interrupted_at_s: float = float("inf")
+    now_s: float = 1000.0
+    asked_at_s: list[float] = field(default_factory=list[float])
+    looks: int = 0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def wait(self, timeout_s: float) -> bool:
+        self.now_s += timeout_s
+        return self.now_s >= self.interrupted_at_s
+
+    def ended(self) -> int | None:
+        return 0 if self.now_s >= self.ends_at_s else None
+
+    def all_ended(self, patience_s: float) -> bool:
+        assert patience_s == STOP_TIMEOUT_S + job.LAST_WORDS_S
+        return self.now_s >= max(self.ends_at_s, self.workers_end_at_s)
+
+    def watch(self) -> None:
+        self.looks += 1
+
+    def figures(self, started: object, reader: object, elapsed_s: float) -> str:
+        del started, reader
+        self.asked_at_s.append(elapsed_s)
+        return f"figures of {elapsed_s:.1f}"
+
+
+@pytest.fixture
+def followed(monkeypatch: pytest.MonkeyPatch) -> Callable[[World, Console], bool]:
+    def follow(world: World, console: Console) -> bool:
+        monkeypatch.setattr(job, "time", world)
+        monkeypatch.setattr(job, "Interruption", lambda: nullcontext(world))
+        monkeypatch.setattr(job, "StoreReader", nullcontext)
+        monkeypatch.setattr(job, "_live_info", world.figures)
+        monkeypatch.setattr(job, "live_lines", lambda info: [info])
+        monkeypatch.setattr(job, "live_view", lambda info: info)
+        monkeypatch.setattr(job, "_stop", lambda swarm, interruption, console, patience_s: None)
+        monkeypatch.setattr(job.processes, "stand_by", lambda: None)
+        checked = SimpleNamespace(request=SimpleNamespace(stop_timeout_s=STOP_TIMEOUT_S))
+        started = job._StartedRun(cast(Any, checked), "run", Path("store"), cast(Any, world), ())
+        return job._follow(started, console, world.watch)
+
+    return follow
+
+
+def test_in_a_log_the_store_is_asked_for_what_is_said_and_for_no_more(
+    followed: Callable[[World, Console], bool],
+) -> None:
+    world, log = World(ends_at_s=1065.0), io.StringIO()
+    assert not followed(world, Console(file=log, force_terminal=False))
+    assert len(world.asked_at_s) == 6  # a minute and five seconds, and a line every ten
+    assert all(
+        job.SAY_EVERY_S <= later - earlier < job.SAY_EVERY_S + job.LOOK_EVERY_S + job.END_SEEN_WITHIN_S
+        for earlier, later in zip([0.0, *world.asked_at_s], world.asked_at_s, strict=False)
+    )
+    assert log.getvalue().splitlines() == [f"figures of {at:.1f}" for at in world.asked_at_s]
+    assert world.looks >= 30
+
+
+def test_in_a_terminal_they_are_shown_at_every_look(followed: Callable[[World, Console], bool]) -> None:
+    world = World(ends_at_s=1020.1)
+    assert not followed(world, Console(file=io.StringIO(), force_terminal=True))
+    assert len(world.asked_at_s) == pytest.approx(10, abs=1)
+
+
+@pytest.mark.parametrize("ends_at_s", [1000.1, 1003.3, 1004.0])
+def test_the_end_is_seen_before_the_next_look(followed: Callable[[World, Console], bool], ends_at_s: float) -> None:
+    world = World(ends_at_s=ends_at_s)
+    assert not followed(world, Console(file=io.StringIO(), force_terminal=False))
+    assert world.now_s == pytest.approx(ends_at_s, abs=job.END_SEEN_WITHIN_S + 0.001)
+
+
+def test_workers_that_outlive_the_swarm_are_waited_for_without_more_questions(
+    followed: Callable[[World, Console], bool],
+) -> None:
+    world = World(ends_at_s=1003.0, workers_end_at_s=1009.0)
+    assert not followed(world, Console(file=io.StringIO(), force_terminal=True))
+    assert world.now_s == pytest.approx(1009.0, abs=job.END_SEEN_WITHIN_S + 0.001)
+    assert len(world.asked_at_s) <= 9.0 / job.LOOK_EVERY_S
+
+
+def test_who_interrupts_is_heard_at_once(followed: Callable[[World, Console], bool]) -> None:
+    world = World(ends_at_s=1100.0, interrupted_at_s=1000.7)
+    assert followed(world, Console(file=io.StringIO(), force_terminal=False))
+    assert world.now_s == pytest.approx(1000.7, abs=job.END_SEEN_WITHIN_S + 0.001)
