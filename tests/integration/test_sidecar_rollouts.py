@@ -262,6 +262,7 @@ def test_a_killed_evaluation_and_a_killed_sidecar_lose_no_verdict(tmp_path: Path
         assert (found["verdict"], found["looks"] > last) == ("roll_back", True)
 
 
+@pytest.mark.slow
 def test_a_killed_store_process_changes_no_verdict_and_no_log(tmp_path: Path) -> None:
     with evaluating(tmp_path, "worse") as sidecar:
         first = evaluated(sidecar)

@@ -39,6 +39,7 @@ def names(turns: list[Turn] | tuple[ListedTurn, ...]) -> list[tuple[str, int]]:
     return [(turn.trace_id, turn.turn_index) for turn in turns]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fewest_rows", "most_pieces"), [(1, 24), (12, 1), (10_000, 24), (10_000, 0)])
 def test_the_first_turns_are_those_of_all_turns_sorted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fewest_rows: int, most_pieces: int

@@ -151,6 +151,7 @@ def test_what_was_found_is_kept_until_the_files_change(tmp_path: Path, monkeypat
         tmp_path.chmod(0o700)
 
 
+@pytest.mark.slow
 def test_a_listing_in_parts_comes_to_the_whole_list(tmp_path: Path) -> None:
     """A damaged store and a run that goes on are read every time, and never keep others from being read."""
     live = latency_run("r-live", 20)

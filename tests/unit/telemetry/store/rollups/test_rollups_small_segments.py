@@ -66,6 +66,7 @@ def plain(rollup: Rollup) -> object:
     return {key: cell[:-3] + cell[-2:] if key.part == SLOWEST else cell for key, cell in cells.items()}, sequences
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("most_at_once", "of_each"), [(0, 6), (24, 6), (10_000, 1)])
 def test_the_roll_up_is_that_of_all_turns_whatever_came_and_was_merged(
     database: Database, tmp_path: Path, most_at_once: int, of_each: int
@@ -98,6 +99,7 @@ def test_the_roll_up_is_that_of_all_turns_whatever_came_and_was_merged(
     assert shown > 5
 
 
+@pytest.mark.slow
 def test_a_stretch_of_time_is_that_of_the_turns_whatever_came_and_was_merged(tmp_path: Path) -> None:
     turns = answers_compared.mixed_turns(5, 120)
     since_unix_ns = turns[len(turns) // 2].started_unix_ns
