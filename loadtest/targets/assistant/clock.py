@@ -4,7 +4,10 @@ import asyncio
 import time
 from typing import Final, Protocol
 
-# Event-loop timers have a resolution of a millisecond and may be late by as much: sleep until this is left, then yield.
+from loadtest.timerfd import TimerFd
+
+# Event-loop timers have a resolution of a millisecond and may be late by as much: sleep until this is left, then wait
+# for the kernel's timer, or yield where there is none.
 _LEAD_NS: Final = 2_000_000
 
 
@@ -24,7 +27,7 @@ class Clock(Protocol):
         ...
 
     async def until_exactly(self, moment_ns: int) -> None:
-        """Wait until a time to within a fraction of a millisecond, by yielding repeatedly just before it."""
+        """Wait until a time to within a fraction of a millisecond."""
         ...
 
 
@@ -46,9 +49,33 @@ class SystemClock:
             await asyncio.sleep(remaining_ns / 1e9)
 
     async def until_exactly(self, moment_ns: int) -> None:
-        """See `Clock`. In the last two milliseconds it yields to the other sessions instead of sleeping."""
+        """See `Clock`. In the last two milliseconds it waits for a timer of the kernel. Where none can be had, it
+        yields to the other sessions again and again, which takes a whole processor for so long."""
         remaining_ns = moment_ns - time.perf_counter_ns() - _LEAD_NS
         if remaining_ns > 0:
             await asyncio.sleep(remaining_ns / 1e9)
+        if time.perf_counter_ns() < moment_ns and (timer := TimerFd.open()) is not None:
+            try:
+                await _fired(timer, moment_ns)
+            finally:
+                timer.close()
         while time.perf_counter_ns() < moment_ns:  # noqa: ASYNC110 - it waits for the time itself
             await asyncio.sleep(0)
+
+
+async def _fired(timer: TimerFd, moment_ns: int) -> None:
+    if not timer.arm(moment_ns):
+        return
+    loop = asyncio.get_running_loop()
+    fired: asyncio.Future[None] = loop.create_future()
+
+    def note() -> None:
+        loop.remove_reader(timer.fd)
+        if not fired.done():
+            fired.set_result(None)
+
+    loop.add_reader(timer.fd, note)
+    try:
+        await fired
+    finally:
+        loop.remove_reader(timer.fd)
