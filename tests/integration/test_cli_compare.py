@@ -9,7 +9,10 @@ from loadtest.exit_codes import ExitCode
 from tests.integration.calling import CORPUS, assistant
 from tests.integration.commands import completed
 
-SPEECH = ("--corpus", str(CORPUS), "--clips", "3", "--turns", "1", "--think", "0.1", "--users", "12")
+SPEECH = (
+    *("--corpus", str(CORPUS), "--length", "short", "--clips", "3"),
+    *("--turns", "1", "--think", "0.1", "--users", "12"),
+)
 
 
 def _run(folder: Path, name: str, *assistant_flags: str) -> None:
