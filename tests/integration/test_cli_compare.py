@@ -38,14 +38,14 @@ def test_a_slower_model_is_a_regression_and_the_same_again_is_none(tmp_path: Pat
     compared = json.loads((tmp_path / "c.json").read_text())
     (comparison,) = compared["comparisons"]
     figures = {each["name"]: each for each in comparison["figures"]}
-    # The model takes 520 ms longer, whatever else the machine does meanwhile.
-    assert figures["llm_first_token_latency_p50"]["difference"] == pytest.approx(0.52, abs=0.2)
     if limited:
-        # A busy machine cannot show anything, and says so.
+        # A busy machine cannot show anything, and says so; it may leave too few turns for any figure of a stage.
         assert done.returncode == ExitCode.UNDECIDED
         assert "generator-limited" in done.stdout
     else:
         assert done.returncode == ExitCode.OBJECTIVE_MISSED, done.stdout
+        # The model takes 520 ms longer, whatever else the machine does meanwhile.
+        assert figures["llm_first_token_latency_p50"]["difference"] == pytest.approx(0.52, abs=0.2)
         assert comparison["state"] == "worse"
         assert figures["voice_to_voice_p50"]["lower"] > 0.1
     assert figures["voice_to_voice_p95"]["lower"] is None
