@@ -16,6 +16,7 @@ from typing import Any, Final, Self
 
 import duckdb
 
+from telemetry.store.cohort_pieces import CohortPieces
 from telemetry.store.duckdb_access import dictionaries, quoted_path, spill_folder
 from telemetry.store.first_turns import FirstTurns
 from telemetry.store.foremost_turns import ForemostTurns
@@ -70,6 +71,14 @@ class StoreConnection:
         self.files = OpenSegments(self.folder)
         self.first_turns = FirstTurns(self.files)
         self.foremost_turns = ForemostTurns()
+        self.cohort_pieces = CohortPieces()
+        self._kept_by_segment = (
+            self._traces,
+            self.files,
+            self.first_turns,
+            self.foremost_turns,
+            self.cohort_pieces,
+        )
 
     def close(self) -> None:
         """Release DuckDB."""
@@ -87,7 +96,7 @@ class StoreConnection:
         files = {segment.file for segment in self._segments}
         self._paths = {file: self._paths.get(file) or self._path(file) for file in files}
         self._known = {key: found for key, found in self._known.items() if key[1] in files}
-        for each in (self._traces, self.files, self.first_turns, self.foremost_turns):
+        for each in self._kept_by_segment:
             each.keep_only(files)
         return self
 
@@ -155,7 +164,7 @@ class StoreConnection:
         """Make every view anew when it is asked for again: a file may have changed under its name."""
         self._views.clear()
         self._known.clear()
-        for each in (self._traces, self.files, self.first_turns, self.foremost_turns):
+        for each in self._kept_by_segment:
             each.forget()
         self._duckdb.execute("SET parquet_metadata_cache = false")
         self._duckdb.execute("SET parquet_metadata_cache = true")

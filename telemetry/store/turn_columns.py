@@ -4,7 +4,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -83,11 +83,24 @@ class ObjectiveRules:
         return found
 
 
+def together(some: Sequence[ObjectiveRules]) -> ObjectiveRules:
+    """The same objectives' rules of several parts of the turns as one: what a rule says of a key is the same in all."""
+    names = dict.fromkeys(name for each in some for name in each.verdicts)
+    verdicts = {name: {key: verdict for each in some for key, verdict in each.verdicts[name].items()} for name in names}
+    return replace(some[0], verdicts=verdicts)
+
+
 def rules_of(
-    connection: StoreConnection, where: Condition, objectives: Sequence[Objective], source: semconv.Source
+    connection: StoreConnection,
+    where: Condition,
+    objectives: Sequence[Objective],
+    source: semconv.Source,
+    table: str = "turns",
 ) -> ObjectiveRules:
     """What the objectives say of the turns of a condition."""
-    return ObjectiveRules(*verdicts_by_key(connection, where, objectives, source)) if objectives else ObjectiveRules()
+    if not objectives:
+        return ObjectiveRules()
+    return ObjectiveRules(*verdicts_by_key(connection, where, objectives, source, table))
 
 
 def labels_of(connection: StoreConnection, where: Condition, dimension: str) -> tuple[str, ...]:
@@ -118,10 +131,23 @@ def columns_of_turns(
     """The turns of a condition under a name; `of_all` are the labels and rules that hold for all that are compared.
     Raises StoreError for more turns than an answer can carry."""
     labels, rules = of_all
-    numbers = {name: METRICS[name].column for name in asked.metrics} | {
-        name: _REPORTED[name] for name in asked.reported
-    }
-    selected = [f"coalesce(({sql})::DOUBLE, 'nan'::DOUBLE) AS n_{name}" for name, sql in numbers.items()]
+    sql, values = expressions(asked, labels, rules)
+    found: dict[str, Any] = connection.execute(
+        f"SELECT {sql} FROM turns WHERE {where.sql} LIMIT {MOST_TURNS + 1}", [*values, *where.values]
+    ).fetchnumpy()
+    return packed_turns(name, found, asked, labels, rules)
+
+
+def expressions(
+    asked: TurnColumns, labels: Mapping[str, tuple[str, ...]], rules: ObjectiveRules
+) -> tuple[str, list[Any]]:
+    """What `packed_turns` takes, as the expressions of a SELECT with their values."""
+    selected = [
+        f"list_position(?, outcome) - 1 AS c_{columns.OUTCOME}",
+        f"hash({belongs_to(asked.unit)}) AS call",
+        "started_unix_ns",
+    ]
+    selected += [f"coalesce(({sql})::DOUBLE, 'nan'::DOUBLE) AS n_{name}" for name, sql in _numbers(asked).items()]
     selected += [f"coalesce(list_position(?, {name}), 0) - 1 AS c_{name}" for name in labels]
     if asked.with_audio:
         selected.append(f"CASE WHEN utterance_id IS NULL THEN -1 ELSE ({_AUDIO})::BIGINT END AS c_audio")
@@ -129,17 +155,18 @@ def columns_of_turns(
         selected.append(f"{rules.key} AS rule")
     if asked.unit == "user":
         selected.append("user_id IS NULL AS unnamed")
-    always = [
-        f"list_position(?, outcome) - 1 AS c_{columns.OUTCOME}",
-        f"hash({belongs_to(asked.unit)}) AS call",
-        "started_unix_ns",
-    ]
-    found: dict[str, Any] = connection.execute(
-        f"""
-        SELECT {", ".join([*always, *selected])} FROM turns WHERE {where.sql} LIMIT {MOST_TURNS + 1}
-        """,
-        [list(semconv.OUTCOMES), *map(list, labels.values()), *rules.values, *where.values],
-    ).fetchnumpy()
+    return ", ".join(selected), [list(semconv.OUTCOMES), *map(list, labels.values()), *rules.values]
+
+
+def packed_turns(
+    name: str,
+    found: Mapping[str, Any],
+    asked: TurnColumns,
+    labels: Mapping[str, tuple[str, ...]],
+    rules: ObjectiveRules,
+) -> CohortTurns:
+    """Turns under a name, from a column for each of `expressions`. Raises StoreError for more of them than an answer
+    can carry."""
     turns = int(found["started_unix_ns"].size)
     if turns > MOST_TURNS:
         raise StoreError(f"{name}: more than {MOST_TURNS:,} turns for one answer, narrow the question by its time")
@@ -149,16 +176,22 @@ def columns_of_turns(
     if asked.with_audio:
         codes[columns.AUDIO] = packed_codes(found["c_audio"])
     started = found["started_unix_ns"]
+    numbers = {name: packed_numbers(found[f"n_{name}"]) for name in _numbers(asked)}
     return CohortTurns(
         cohort=name,
         turns=turns,
-        numbers={name: packed_numbers(found[f"n_{name}"]) for name in numbers} | rules.columns(found.get("rule")),
+        numbers=numbers | rules.columns(found.get("rule")),
         codes=codes,
         labels=dict(labels),
         first_unix_ns=int(started.min()) if started.size else None,
         newest_unix_ns=int(started.max()) if started.size else None,
         unnamed_turns=int(np.count_nonzero(found["unnamed"])) if "unnamed" in found else None,
     )
+
+
+def _numbers(asked: TurnColumns) -> dict[str, str]:
+    """The numbers that are read, and the expression of each."""
+    return {name: METRICS[name].column for name in asked.metrics} | {name: _REPORTED[name] for name in asked.reported}
 
 
 def _known(what: str, names: tuple[str, ...], known: Mapping[str, Any] | tuple[str, ...]) -> None:
