@@ -31,6 +31,7 @@ sys.argv = ["voiceprobe", "demo", "--exit", "--run-time", "3s", "--out", "out"]
 from loadtest.cli.main import main
 main()
 """
+ATTEMPTS = 5
 _TAKEN = (
     r"voiceprobe: port \d+ for the {} was free a moment ago and is taken now, by another demo perhaps: start the demo "
     r"again, it takes another port then\s*"
@@ -66,11 +67,15 @@ def _ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 
 def test_two_demos_at_once_both_run_or_one_says_which_port_it_lost(tmp_path: Path) -> None:
     flags = ("-m", "loadtest.cli.main", "demo", "--exit", "--users", "1", "--run-time", "3s", "--out", "out")
-    both = [_begun(tmp_path / name, *flags) for name in ("one", "other")]
-    ended = [_ended(each) for each in both]
-    lost = [err for code, _, err in ended if code == ExitCode.FAULT]
-    assert len(lost) < 2, "the port was free for one of them"
-    assert all(re.fullmatch(_TAKEN.format(r"\w+"), err) for err in lost), lost
+    for attempt in range(ATTEMPTS):
+        both = [_begun(tmp_path / f"{name}-{attempt}", *flags) for name in ("one", "other")]
+        ended = [_ended(each) for each in both]
+        lost = [err for code, _, err in ended if code == ExitCode.FAULT]
+        assert all(re.fullmatch(_TAKEN.format(r"\w+"), err) for err in lost), lost
+        if len(lost) < 2:
+            break
+    else:
+        pytest.fail("both lost their port each time, more often than processes of other tests can have taken it")
     for code, out, err in ended:
         if code != ExitCode.FAULT:
             # A few turns decide nothing, and a busy machine may be the limit: it ran its whole way.

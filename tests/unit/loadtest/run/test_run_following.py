@@ -68,7 +68,7 @@ def followed(monkeypatch: pytest.MonkeyPatch) -> Callable[[World, Console], bool
     return follow
 
 
-def test_in_a_log_the_store_is_asked_for_what_is_said_and_for_no_more(
+def test_in_a_log_the_store_is_asked_only_when_lines_are_printed(
     followed: Callable[[World, Console], bool],
 ) -> None:
     world, log = World(ends_at_s=1065.0), io.StringIO()
