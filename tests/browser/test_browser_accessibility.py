@@ -4,7 +4,6 @@ Each page is loaded once for each theme, and the window then takes every width. 
 each is written to that folder, for a person to look at.
 """
 
-import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -15,9 +14,8 @@ from urllib.parse import urlencode
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
-from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 
-from tests.browser.pictures import CUT_WORDS
+from tests.browser.pictures import CUT_WORDS, left_over
 from tests.browser.test_browser_dashboard import Dashboard, start
 from tests.unit.dashboard.scenes import S, Scene, fill, turns_of
 from tests.unit.telemetry.store.test_store_turn_pages import keep_audio
@@ -25,7 +23,6 @@ from tests.unit.telemetry.store.test_store_turn_pages import keep_audio
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 BOUND_MS = 60_000
-SETTLED_WITHIN_MS = 30_000
 SHOTS = os.environ.get("VOICEPROBE_SHOTS")
 WIDTHS = (390, 768, 1280, 1920)
 DARK_WIDTHS = (390, 1280)  # what the theme changes are colors: each layout, of one column and of two, has them once
@@ -123,13 +120,6 @@ def settled(page: Page) -> None:
     expect(page.locator('[data-testid="stException"]')).to_have_count(0)
 
 
-def cut_off(page: Page) -> list[str]:
-    """What is beyond an edge once the charts have taken the width: they are drawn again some time after the window."""
-    with contextlib.suppress(PlaywrightTimeoutError):
-        page.wait_for_function(f"() => ({_CUT_OFF})().length === 0", timeout=SETTLED_WITHIN_MS)
-    return page.evaluate(_CUT_OFF)
-
-
 def violations(page: Page) -> dict[str, list[str]]:
     """What axe-core finds, by its rule, but for the parts that are Streamlit's own."""
     of_streamlit = {rule: page.evaluate("s => [...document.querySelectorAll(s)].map(e => e.outerHTML.slice(0, 60))", s)
@@ -153,7 +143,7 @@ def test_a_page_can_be_read_at_every_width_in_light_and_dark(opened: Callable[..
             page.set_viewport_size({"width": width, "height": HEIGHT})
             page.wait_for_function("width => document.documentElement.clientWidth === width", arg=width)
             settled(page)
-            assert cut_off(page) == [], f"{name}, {theme}, {width} px"
+            assert left_over(page, _CUT_OFF) == [], f"{name}, {theme}, {width} px"
             if theme == "light" or width in DARK_WIDTHS:
                 assert violations(page) == {}, f"{name}, {theme}, {width} px"
             if SHOTS:
