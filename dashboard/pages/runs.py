@@ -63,22 +63,17 @@ def _listed(within_s: float) -> RunListing | TelemetryError:
 
 
 def _refresh_s(listing: RunListing | TelemetryError) -> float:
-    return READING_REFRESH_S if isinstance(listing, RunListing) and _unread(listing) else REFRESH_S
+    return READING_REFRESH_S if isinstance(listing, RunListing) and not listing.is_whole else REFRESH_S
 
 
 def _unread(listing: RunListing) -> str:
     """What is not in the list yet, as sentences; nothing where all of it is."""
-    stores, runs = len(listing.unread), listing.unread_runs
-    return " ".join(
-        [
-            *([f"{formatting.count(stores, 'store')} not read yet: the runs in them follow."] if stores else []),
-            *(
-                [f"{formatting.count(runs, 'run')} not read yet: {'it follows' if runs == 1 else 'they follow'}."]
-                if runs
-                else []
-            ),
-        ]
-    )
+    found: list[str] = []
+    if stores := len(listing.unread):
+        found.append(f"{formatting.count(stores, 'store')} not read yet: the runs in them follow.")
+    if runs := listing.unread_runs:
+        found.append(f"{formatting.count(runs, 'run')} not read yet: {'it follows' if runs == 1 else 'they follow'}.")
+    return " ".join(found)
 
 
 def _draw_list(listing: RunListing) -> None:
@@ -97,7 +92,7 @@ def _draw_list(listing: RunListing) -> None:
         _comparison(ticked)
     else:
         st.html('<div class="vp hint">Tick two runs or more to compare them.</div>')
-    _conditions(ticked or _newest(entries, is_whole=not _unread(listing)))
+    _conditions(ticked or _newest(entries, is_whole=listing.is_whole))
 
 
 def _newest(entries: Sequence[RunEntry], *, is_whole: bool = True) -> list[RunEntry]:

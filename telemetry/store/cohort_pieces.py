@@ -46,7 +46,6 @@ class CohortPiece:
     segments: tuple[Segment, ...]
     outcomes: Counter[tuple[str, str]]
     values: Mapping[str, Counter[str]]
-    is_small: bool = False
     callers: Mapping[str, Callers] | None = None
     drawn: DrawnTurns | None = None
 
@@ -54,6 +53,11 @@ class CohortPiece:
     def files(self) -> frozenset[str]:
         """The files of its segments."""
         return frozenset(segment.file for segment in self.segments)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether its segments are small ones."""
+        return all(segment.rows < FEWEST_ROWS for segment in self.segments)
 
 
 class CohortPieces:
@@ -71,12 +75,9 @@ class CohortPieces:
         pieces = _fewer([piece for piece in self._known.pop(question, []) if piece.files <= files])
         covered = frozenset[str]().union(*(piece.files for piece in pieces))
         new = [segment for segment in segments if segment.file not in covered]
-        small = [segment for segment in new if segment.rows < FEWEST_ROWS]
-        pieces += [ask([each]) for each in new if each not in small]
-        if small:
-            piece = ask(small)
-            piece.is_small = True
-            pieces.append(piece)
+        pieces += [ask([segment]) for segment in new if segment.rows >= FEWEST_ROWS]
+        if small := [segment for segment in new if segment.rows < FEWEST_ROWS]:
+            pieces.append(ask(small))
         self._known[question] = pieces
         while len(self._known) > _KEPT_QUESTIONS:
             self._known.popitem(last=False)

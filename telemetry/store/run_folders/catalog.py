@@ -66,6 +66,11 @@ class RunListing:
     unread: list[str]
     unread_runs: int = 0
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything has been read."""
+        return not self.unread and not self.unread_runs
+
 
 @dataclass(frozen=True, slots=True)
 class _ListingTime:
@@ -109,8 +114,7 @@ class RunCatalog:
     def close(self) -> None:
         """Close the stores that are open."""
         with self._lock:
-            while self._readers:
-                self._readers.popitem()[1].close()
+            self._close_beyond(0)
 
     def entries(
         self, *, now_unix_ns: int | None = None, progress: Progress = lambda _done, _total: None
