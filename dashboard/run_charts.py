@@ -1,7 +1,7 @@
 """The charts of the Runs page as Vega-Lite specifications, the rows that fill them, and their tables; pure."""
 
+import json
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from functools import lru_cache
 from typing import Any, Final
 
@@ -165,14 +165,14 @@ def forest_table(comparisons: Sequence[RunComparison]) -> ChartTable:
 
 def load_spec(colors: Palette, runs: Sequence[str], objective_ms: float | None, capacity: CapacityResult | None) -> Row:
     """p50 and p95 against the calls in flight, p95 with its interval; the objective across, the capacity as a rule."""
-    return deepcopy(_load_spec(colors, tuple(runs), objective_ms, capacity))
+    return json.loads(_load_json(colors, tuple(runs), objective_ms, capacity))
 
 
 # A refresh asks for the specifications of the same runs again, and making one takes longer than all else of a chart.
 @lru_cache(maxsize=_KEPT_SPECS)
-def _load_spec(
+def _load_json(
     colors: Palette, runs: tuple[str, ...], objective_ms: float | None, capacity: CapacityResult | None
-) -> Row:
+) -> str:
     base = alt.Chart(alt.NamedData("rows"))
     x = alt.X(
         "calls:Q",
@@ -212,7 +212,7 @@ def _load_spec(
                 x=alt.XDatum(capacity.callers_met), y=alt.value(2)
             )
         )
-    return finished(alt.layer(*layers).properties(height=HEIGHT), colors)
+    return json.dumps(finished(alt.layer(*layers).properties(height=HEIGHT), colors))
 
 
 def _rule(once: alt.Chart, colors: Palette, at_ms: float, text: str) -> list[alt.Chart]:
@@ -299,11 +299,11 @@ def _in_ms(seconds: float | None) -> float | None:
 def condition_spec(colors: Palette, conditions: Sequence[str], runs: Sequence[str], *, is_share: bool) -> Row:
     """A figure by the profile of the speech, clean first: p50 and p95 of voice-to-voice, or the word error rate, each
     with its interval."""
-    return deepcopy(_condition_spec(colors, tuple(conditions), tuple(runs), is_share=is_share))
+    return json.loads(_condition_json(colors, tuple(conditions), tuple(runs), is_share=is_share))
 
 
 @lru_cache(maxsize=_KEPT_SPECS)
-def _condition_spec(colors: Palette, conditions: tuple[str, ...], runs: tuple[str, ...], *, is_share: bool) -> Row:
+def _condition_json(colors: Palette, conditions: tuple[str, ...], runs: tuple[str, ...], *, is_share: bool) -> str:
     base = alt.Chart(alt.NamedData("rows"))
     x = alt.X("condition:N", title=None, scale=alt.Scale(domain=list(conditions)), axis=alt.Axis(labelAngle=0))
     offset = alt.XOffset("run:N")
@@ -332,7 +332,7 @@ def _condition_spec(colors: Palette, conditions: tuple[str, ...], runs: tuple[st
                 x=x, xOffset=offset, y="p50:Q", shape=shape, tooltip=shared
             )
         )  # fmt: skip
-    return finished(alt.layer(*layers).properties(height=HEIGHT), colors)
+    return json.dumps(finished(alt.layer(*layers).properties(height=HEIGHT), colors))
 
 
 def condition_label(noise: str | None, snr_db: float | None, channel: str | None) -> str:
