@@ -8,12 +8,12 @@ import contextlib
 import gc
 import json
 import os
-import socket
 import sys
 import threading
 import time
 import urllib.error
 import urllib.request
+import webbrowser
 from dataclasses import dataclass
 from importlib import import_module
 from ipaddress import ip_address
@@ -22,7 +22,7 @@ from pkgutil import iter_modules
 from typing import Final
 
 from dashboard.source_names import ENV_RUNS, ENV_SLO, ENV_STORE
-from telemetry.model.errors import ConfigError, TelemetryError
+from telemetry.model.errors import TelemetryError
 from telemetry.objectives.slo import load_objectives
 
 APP: Final = Path(__file__).parent / "script" / "entry.py"
@@ -54,19 +54,6 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def claim_port(host: str, port: int) -> int:
-    """A port that can be bound now: `port` itself, or a free one for 0. Raises ConfigError when it cannot be had."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            fault = f"port {port} cannot be opened ({error.strerror}): choose another, or --port 0 for any free one"
-            raise ConfigError(f"dashboard at {host}", [fault]) from error
-        return probe.getsockname()[1]
 
 
 def streamlit_options(options: LaunchOptions, port: int) -> dict[str, object]:
@@ -158,12 +145,21 @@ def prepare(slo: Path | None, url: str) -> None:
         warm_up(slo)
     finally:
         announce_when_ready(url)
+    from dashboard.web_server import has_screen
+
+    if has_screen():
+        webbrowser.open(url)
 
 
 def serve(options: LaunchOptions) -> None:
     """Run the dashboard until SIGTERM or SIGINT. Raises ConfigError when it cannot start as asked."""
+    # Takes a second, as it imports Streamlit.
+    from dashboard.web_server import claimed_socket, configure, end_by_signals, serve_until_ended
+
+    end_by_signals()
     load_objectives(options.slo)
-    port = claim_port(options.host, options.port)
+    claimed = claimed_socket(options.host, options.port)
+    port: int = claimed.getsockname()[1]
     if not is_loopback(options.host):
         sys.stderr.write(
             f"dashboard: listening on {options.host}, so whoever reaches port {port} can read every figure: "
@@ -184,17 +180,6 @@ def serve(options: LaunchOptions) -> None:
     else:
         os.environ[ENV_SLO] = str(options.slo)
 
-    from streamlit.runtime.pages_manager import PagesManager
-    from streamlit.web import bootstrap
-
-    settings = streamlit_options(options, port)
-    bootstrap.load_config_options({name.replace(".", "_"): value for name, value in settings.items()})
-
+    configure(streamlit_options(options, port))
     threading.Thread(target=prepare, args=(options.slo, url_of(options.host, port)), daemon=True).start()
-    # Streamlit takes a folder `pages` beside the script for scripts of its own until the first viewer's navigation is
-    # drawn: an address of a page would run that file by itself, and show nothing.
-    PagesManager.uses_pages_directory = False
-    try:
-        bootstrap.run(str(APP), False, [], {name.replace(".", "_"): value for name, value in settings.items()})
-    finally:
-        gc.unfreeze()  # what the interpreter cannot free at its end is called a leak, in print, by a library
+    serve_until_ended(APP, claimed)

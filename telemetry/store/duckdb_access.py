@@ -19,8 +19,14 @@ def spill_folder() -> str:
     DuckDB's own choice is the current folder. It is removed when the process ends.
     """
     folder = tempfile.mkdtemp(prefix="voiceprobe-spill-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    atexit.register(remove_spill_folder)
     return folder
+
+
+def remove_spill_folder() -> None:
+    """Remove the folder, if there is one: for a process that ends without what is registered for its end."""
+    if spill_folder.cache_info().currsize:
+        shutil.rmtree(spill_folder(), ignore_errors=True)
 
 
 def literal_path(path: str) -> str:

@@ -11,8 +11,9 @@ from typer.testing import CliRunner
 
 from dashboard import launch
 from dashboard.__main__ import app
-from dashboard.launch import LaunchOptions, claim_port, is_loopback, streamlit_options, url_of, warm_up
+from dashboard.launch import LaunchOptions, is_loopback, streamlit_options, url_of, warm_up
 from dashboard.source_names import ENV_STORE
+from dashboard.web_server import claimed_socket
 from telemetry.model.errors import ConfigError
 
 HERE = LaunchOptions(store="store")
@@ -31,9 +32,10 @@ def test_port_0_takes_a_free_one_and_a_taken_one_is_refused() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        assert claim_port("127.0.0.1", 0) not in (0, port)
+        with claimed_socket("127.0.0.1", 0) as free:
+            assert free.getsockname()[1] not in (0, port)
         with pytest.raises(ConfigError, match=f"port {port} cannot be opened.*--port 0"):
-            claim_port("127.0.0.1", port)
+            claimed_socket("127.0.0.1", port)
 
 
 def test_streamlit_is_configured_to_keep_to_itself() -> None:
