@@ -97,7 +97,8 @@ def _rolled(
     """The counts by part from roll-ups, from the turns of segments without one, and from those at the edges of parts
     that no slot of time is within."""
     f, where = meant
-    rolled = count_stretches(library, connection.segments("turns"), _stretches(now_unix_ns), f, objectives)
+    stretches = _stretches(now_unix_ns)
+    rolled = count_stretches(library, connection.segments("turns"), stretches, f, objectives, kept=library.counted)
     found = [rolled.counts]
     part = _part(now_unix_ns)
     if rolled.unread:

@@ -32,6 +32,7 @@ from telemetry.store.rollups.partials import OF_OTHERS, of_others
 from telemetry.store.rollups.rollup import Rollup, added
 from telemetry.store.rollups.small_segments import SmallSegments
 from telemetry.store.rollups.staged import complete
+from telemetry.store.rollups.stretches import CountedPieces
 from telemetry.store.rollups.view import RolledUp
 from telemetry.store.rollups.windows import WindowSums, can_hold
 from telemetry.store.segment_checks import SegmentChecks
@@ -70,6 +71,7 @@ class RollupLibrary:
         self._unreadable: set[str] = set()
         self._readable: set[str] = set()
         self._asked_services: set[str] = set()
+        self.counted = CountedPieces()
         # A page asks several questions about one filter.
         self._answered: tuple[Hashable, RolledUp | None] | None = None
 

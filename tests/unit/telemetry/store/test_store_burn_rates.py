@@ -21,6 +21,8 @@ from telemetry.store.answers import Filter
 from telemetry.store.burn_rates import BurnRateAnswer
 from telemetry.store.questions import QUESTIONS
 from telemetry.store.reader import StoreReader
+from telemetry.store.rollups import stretches
+from telemetry.store.rollups.objectives import count_objectives
 from telemetry.store.rollups.stretches import StretchCounts, count_stretches
 from tests.fixtures_turns import SECOND, Run, client_turn, fill_store
 from tests.unit.telemetry.store.rollups.answers_compared import stored
@@ -177,8 +179,8 @@ def test_roll_ups_count_what_the_turns_do(
     """Of a store of merged segments with roll-ups in slots of a few turns, and of some without a roll-up."""
     found: list[StretchCounts] = []
 
-    def spied(*given: Any) -> StretchCounts:
-        found.append(count_stretches(*given))
+    def spied(*given: Any, **named: Any) -> StretchCounts:
+        found.append(count_stretches(*given, **named))
         return found[-1]
 
     monkeypatch.setattr(burn_rates, "count_stretches", spied)
@@ -190,3 +192,33 @@ def test_roll_ups_count_what_the_turns_do(
         assert any(each.eligible for each in found[0].counts["fast"].values())
         assert found[0].left_over
         assert found[0].unread
+
+
+def test_counts_of_pieces_that_are_kept_are_those_of_the_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One reader asks at several moments while turns come in, another one asks each time for the first time."""
+    now, counted_anew = [NOW - HOUR], list[int]()
+
+    def spied(*given: Any) -> Any:
+        counted_anew[-1] += 1
+        return count_objectives(*given)
+
+    monkeypatch.setattr(stretches, "count_objectives", spied)
+    ordered = sorted(TURNS, key=lambda turn: turn.started_unix_ns)
+    folder = stored(tmp_path / "rolled", ordered[:-200], segments=12, compacted=10)
+    objectives = [FAST, WELL, *default_objectives()]
+    with StoreReader(folder, wall_clock_ns=lambda: now[-1]) as keeping:
+        for number, later in enumerate((0, 1, 30 * SECOND, HOUR, DAY_NS, DAY_NS + 1)):
+            now.append(NOW - HOUR + later)
+            fill_store(folder, Run(turns=ordered[len(ordered) - 200 + number * 20 :][:20]))
+            counted_anew.append(0)
+            for f in (Filter(), Filter(cohort="a")):
+                found = keeping.burn_rates(objectives, f)
+                with StoreReader(folder, wall_clock_ns=lambda: now[-1]) as asked_once:
+                    monkeypatch.setattr(stretches, "count_objectives", count_objectives)
+                    assert found == asked_once.burn_rates(objectives, f), later
+                    monkeypatch.setattr(stretches, "count_objectives", spied)
+            fast = budget(keeping.burn_rates([FAST]), "fast").windows[-1].counts
+            every = [*ordered[:-200], *ordered[len(ordered) - 200 :][: (number + 1) * 20]]
+            assert (fast.good, fast.eligible) == counted(every, FAST, now[-1] - 28 * DAY_NS + 1, now[-1] + 1)
+    assert counted_anew[0] > 10
+    assert counted_anew[1] < counted_anew[0] / 2
