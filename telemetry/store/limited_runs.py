@@ -10,7 +10,7 @@ from telemetry.model.errors import StoreError
 from telemetry.store.connection import StoreConnection
 from telemetry.store.generator_limit import too_many_invalid
 from telemetry.store.manifest import SEGMENTS_FOLDER, Segment
-from telemetry.store.processes import TurnsOfProcess, asked_processes, processes
+from telemetry.store.processes import TurnsOfProcess, asked_processes, processes_of_runs
 from telemetry.store.queries import ASKED
 from telemetry.store.rollups import files
 from telemetry.store.rollups.statements import SILENT
@@ -49,30 +49,35 @@ class _RunState:
     known: set[str] = field(default_factory=set[str])  # processes that announced their start or emitted turns
     ended: set[str] = field(default_factory=set[str])  # those that announced their end
 
+    def turns_of_processes(self) -> list[TurnsOfProcess]:
+        """When each process was last heard of by a turn; of the turns no number is asked here."""
+        return [TurnsOfProcess(process_id, 1, last_unix_ns) for process_id, last_unix_ns in self.emitted.items()]
+
 
 def limited_turns(connection: StoreConnection, since_unix_ns: int, now_unix_ns: int) -> LimitedTurns:
     """The turns of runs that went on after a moment; a run that began before it counts whole.
 
     A run to which not all calls came is not among them: what is missed under less load than was asked for is missed.
     """
-    limited = [
-        each
-        for run_id, each in _runs(connection).items()
-        if each.last_unix_ns >= since_unix_ns and _is_limited(connection, run_id, each, now_unix_ns)
-    ]
+    found = {run_id: each for run_id, each in _runs(connection).items() if each.last_unix_ns >= since_unix_ns}
+    limited = [each for each in found.values() if too_many_invalid(each.invalid, each.total)]
+    # Whether a process is at work or lost is asked of the few other runs of which one has not announced its end.
+    unsure = {
+        run_id: each
+        for run_id, each in found.items()
+        if not too_many_invalid(each.invalid, each.total) and not _is_over(connection, run_id, each)
+    }
+    known = processes_of_runs(connection, {run_id: each.turns_of_processes() for run_id, each in unsure.items()})
+    for run_id, each in unsure.items():
+        turns = LimitTurns(each.total, each.invalid)
+        if run_limit(connection, run_id, turns, None, now_unix_ns, known=known[run_id]) is not None:
+            limited.append(each)
     return LimitedTurns(len(limited), sum(each.total - each.invalid for each in limited))
 
 
-def _is_limited(connection: StoreConnection, run_id: str, run: _RunState, now_unix_ns: int) -> bool:
-    if too_many_invalid(run.invalid, run.total):
-        return True
-    is_whole = len(run.known) >= (asked_processes(connection, run_id) or 1)
-    if is_whole and run.known <= run.ended:
-        return False
-    # Whether a process is at work or lost is asked of the few runs of which one has not announced its end.
-    emitted = [TurnsOfProcess(process_id, 1, last_unix_ns) for process_id, last_unix_ns in run.emitted.items()]
-    known = processes(connection, run_id, emitted)
-    return run_limit(connection, run_id, LimitTurns(run.total, run.invalid), None, now_unix_ns, known=known) is not None
+def _is_over(connection: StoreConnection, run_id: str, run: _RunState) -> bool:
+    """Whether all processes that the run was to have announced their end."""
+    return len(run.known) >= (asked_processes(connection, run_id) or 1) and run.known <= run.ended
 
 
 def _runs(connection: StoreConnection) -> dict[str, _RunState]:

@@ -7,13 +7,14 @@ from zlib import crc32
 import msgspec
 import pytest
 
+from telemetry.model.generator_health import gauge_metric
 from telemetry.model.spans import SpanRow
 from telemetry.model.turns import Turn
 from telemetry.objectives.objective import Objective
 from telemetry.store.compaction import Compactor
 from telemetry.store.limited_runs import LimitedTurns
 from telemetry.store.reader import StoreReader
-from telemetry.store.schema import Batch
+from telemetry.store.schema import Batch, PointRow
 from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import SECOND, START_UNIX_NS, client_turn, run_span
 from tests.unit.telemetry.store.rollups.answers_compared import EVERY, LIMITS
@@ -80,3 +81,18 @@ def test_runs_before_the_longest_window_do_not_count(tmp_path: Path) -> None:
     folder = filled(tmp_path / "store", is_rolled_up=False)
     with StoreReader(folder, wall_clock_ns=lambda: NOW + 29 * 86_400 * SECOND) as reader:
         assert reader.burn_rates([FAST]).limited == LimitedTurns()
+
+
+def test_runs_of_which_no_end_was_announced_are_judged_each_by_its_own_processes(tmp_path: Path) -> None:
+    """A gauge of one run says that its process is at work; of the other run nothing was heard for as long."""
+    at_work = PointRow(
+        gauge_metric("calls_in_flight"), NOW - SECOND, 3.0, {"run_id": "going", "process_id": "worker-going"}
+    )
+    with StoreWriter(tmp_path) as writer:
+        for run_id, turns in (("going", 30), ("lost", 20), ("lost too", 10)):
+            begun = _with_process(run_span(run_id, START_UNIX_NS, "start"), f"worker-{run_id}")
+            writer.append(Batch(of_run(run_id, turns), [begun], [at_work] if run_id == "going" else []))
+    with StoreReader(tmp_path, wall_clock_ns=lambda: NOW) as reader:
+        assert reader.burn_rates([FAST]).limited == LimitedTurns(runs=2, turns=20 + 10)
+    with StoreReader(tmp_path, wall_clock_ns=lambda: NOW + 3600 * SECOND) as reader:
+        assert reader.burn_rates([FAST]).limited == LimitedTurns(runs=3, turns=30 + 20 + 10)
