@@ -5,7 +5,7 @@ frame draws what all pages have in common and says what is wrong before any figu
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from typing import Final, Protocol, TypeVar
@@ -17,7 +17,7 @@ from dashboard import descriptions, header
 from dashboard.controls import Offered, controls
 from dashboard.filters import Choice, choice_of
 from dashboard.markup import escape
-from dashboard.source import Source, source_from_environment
+from dashboard.source import Source, source_of
 from dashboard.trust import trust
 from telemetry.model import formatting
 from telemetry.model.errors import TelemetryError
@@ -69,20 +69,20 @@ class PageContext:
 
 def show(
     title: str,
-    ask: Callable[[Source, Choice], _View],
+    ask: Callable[[Source, Mapping[str, str]], _View],
     draw: Callable[[_View, RunRecord, Summary, PageContext], None],
     says_limit: Callable[[_View], str] = _says_nothing,
 ) -> None:
     """Draw a page about the turns of a run; below the selectors it refreshes by itself while the run lives.
 
-    `ask` answers from one snapshot and raises TelemetryError; `draw` is called when there are turns to show. Where
-    the run says nothing about the service, `says_limit` gives the sentence that says so, as HTML, for a page that has
-    one of its own; empty for the frame's.
+    `ask` answers a link from one snapshot and raises TelemetryError; `draw` is called when there are turns to show.
+    Where the run says nothing about the service, `says_limit` gives the sentence that says so, as HTML, for a page that
+    has one of its own; empty for the frame's.
     """
     choice, faults = choice_of(st.query_params)
     try:
-        source = source_from_environment()
-        view = ask(source, choice)
+        source = source_of(st.query_params)
+        view = ask(source, st.query_params)
     except TelemetryError as error:
         heading(title)
         unreadable(error)
@@ -97,7 +97,7 @@ def show(
 
     def body() -> None:
         try:
-            latest = first.pop() if first else ask(source, choice)
+            latest = first.pop() if first else ask(source, st.query_params)
         except TelemetryError as error:
             unreadable(error)
             return

@@ -108,7 +108,6 @@ def warm_up(slo: Path | None) -> None:
     from dashboard.charts import lines_spec
     from dashboard.filters import Choice
     from dashboard.pages import turns
-    from dashboard.turns_choice import TurnsChoice
 
     for page in iter_modules(pages.__path__):
         import_module(f"dashboard.pages.{page.name}")
@@ -117,7 +116,7 @@ def warm_up(slo: Path | None) -> None:
         opened = source.open_source(runs_source.chosen_store(None), slo)
         opened.now(Choice())
         # Of a large store the first answer to this takes longest: it looks at every turn.
-        turns.ask_turns(opened, TurnsChoice(), Choice())
+        turns.ask(opened, {})
     gc.collect()
     gc.freeze()
 

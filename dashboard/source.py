@@ -6,21 +6,18 @@ idle refreshes cost nothing. Nothing here computes a figure.
 
 import os
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from threading import Lock
-from typing import Any, Final, Protocol, TypeVar, cast
-
-import streamlit as st
+from typing import Final, Protocol, TypeVar
 
 from dashboard.filters import Choice
+from dashboard.kept_answers import KeptAnswers
 from dashboard.objective_status import ObjectiveStatus, statuses, statuses_of
 from dashboard.runs_source import chosen_store
 from dashboard.source_names import ENV_SLO, ENV_STORE
-from telemetry.model.formatting import NS_PER_S
 from telemetry.model.metrics import HEADLINE
 from telemetry.model.semconv import SIDECAR_TOKEN_VARIABLE
 from telemetry.model.turns import Turn
@@ -42,17 +39,15 @@ from telemetry.store.objectives import ObjectiveCounts
 from telemetry.store.pages import PageAnswer, PageQuestion
 from telemetry.store.remote import open_store
 from telemetry.store.rollout_pages import RolloutPage
-from telemetry.store.run_state import RECENT_S
 from telemetry.store.system_pages import CachePage, InstrumentPage
 from telemetry.store.turn_pages import TurnsAnswer, TurnsQuestion
 from telemetry.store.turn_views import TurnView
 from telemetry.store.views import ViewQuestion
 
-__all__ = ["ENV_SLO", "ENV_STORE", "NowView", "ReadStore", "Source", "open_source", "source_from_environment"]
+__all__ = ["ENV_SLO", "ENV_STORE", "NowView", "ReadStore", "Source", "open_source", "source_of"]
 
 # The parameter of a link that names the store.
 STORE: Final = "store"
-_KEPT_ANSWERS: Final = 64
 
 _Answer = TypeVar("_Answer")
 
@@ -102,11 +97,15 @@ class Source:
         wall_clock_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self._reader = reader
-        self._state = state
-        self._wall_clock_ns = wall_clock_ns
-        self._kept: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
-        self._lock = Lock()
+        self._answers = KeptAnswers(state, wall_clock_ns)
+        self._is_ahead = False
         self.objectives = objectives
+
+    def ahead(self) -> "Source":
+        """The source of whoever asks what a page is about to ask: that page is given these answers."""
+        found = copy(self)
+        found._is_ahead = True  # noqa: SLF001 - of this class
+        return found
 
     def now(self, choice: Choice, metric: str = HEADLINE) -> NowView:
         """The Now page's answers, with a metric over time. Raises StoreError when the store cannot be read."""
@@ -125,7 +124,11 @@ class Source:
 
         Raises StoreError when the store cannot be read.
         """
-        return self._reader.turn_view(trace_id, turn_index, whole_call=whole_call)
+        return self._answers.once(
+            ("turn_view", trace_id, turn_index, whole_call),
+            lambda: self._reader.turn_view(trace_id, turn_index, whole_call=whole_call),
+            is_ahead=self._is_ahead,
+        )
 
     def _now(self, choice: Choice, metric: str) -> NowView:
         answer = self._reader.page(choice.question(self.objectives, metric))
@@ -167,29 +170,7 @@ class Source:
         return self._answer(question, lambda: ask(self._reader))
 
     def _answer(self, question: Hashable, ask: Callable[[], _Answer]) -> _Answer:
-        key = (self._state(), question)
-        with self._lock:
-            kept, asked_unix_ns = self._kept.get(key, (None, 0))
-            if kept is not None and not _is_outlived(kept, asked_unix_ns, self._wall_clock_ns()):
-                self._kept.move_to_end(key)
-                return cast("_Answer", kept)
-            asked_unix_ns = self._wall_clock_ns()
-        answer = ask()
-        with self._lock:
-            self._kept[key] = answer, asked_unix_ns
-            while len(self._kept) > _KEPT_ANSWERS:
-                self._kept.popitem(last=False)
-        return answer
-
-
-def _is_outlived(kept: Any, asked_unix_ns: int, now_unix_ns: int) -> bool:
-    """Whether a process that was at work when the answer was given counts as lost by now: of all that an answer says of
-    a store, that alone changes though the store stays the same."""
-    summary: Summary | None = getattr(kept, "summary", None)
-    if summary is None or summary.heard_unix_ns is None:
-        return False
-    lost_unix_ns = summary.heard_unix_ns + RECENT_S * NS_PER_S
-    return asked_unix_ns <= lost_unix_ns < now_unix_ns
+        return self._answers.kept(question, ask, is_ahead=self._is_ahead)
 
 
 # Each holds its own DuckDB; those of runs that nobody looks at any more are closed.
@@ -203,8 +184,8 @@ def open_source(store: str, slo: Path | None) -> Source:
     return Source(reader, load_objectives(slo), reader.state)
 
 
-def source_from_environment() -> Source:
-    """The source of the store that the viewer's link asks for, or that the launcher named. Raises ConfigError for bad
-    objectives, StoreError for a store that is not shown, KeyError when nothing was named."""
+def source_of(link: Mapping[str, str]) -> Source:
+    """The source of the store that a link asks for, or that the launcher named. Raises ConfigError for bad objectives,
+    StoreError for a store that is not shown, KeyError when nothing was named."""
     slo = os.environ.get(ENV_SLO)
-    return open_source(chosen_store(st.query_params.get(STORE)), Path(slo) if slo else None)
+    return open_source(chosen_store(link.get(STORE)), Path(slo) if slo else None)

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import uvicorn
+from starlette.middleware import Middleware
 from streamlit import config
 from streamlit.runtime.pages_manager import PagesManager
 from streamlit.starlette import App
 from streamlit.web import bootstrap
 
+from dashboard.page_requests import PageRequests
 from telemetry.model.errors import ConfigError
 from telemetry.store.duckdb_access import remove_spill_folder
 
@@ -79,5 +81,6 @@ def has_screen() -> bool:
 
 def serve_until_ended(script: Path, claimed: socket.socket) -> None:
     """Serve the script's pages until a signal ends the process. Raises RuntimeError when the server cannot start."""
-    _DashboardServer(uvicorn.Config(App(script), **_SERVER)).run(sockets=[claimed])
+    app = App(script, middleware=[Middleware(PageRequests)])
+    _DashboardServer(uvicorn.Config(app, **_SERVER)).run(sockets=[claimed])
     raise RuntimeError("the dashboard's server did not start")

@@ -1,13 +1,16 @@
 """The page about caches and routing: what answered, how long that took, and what caches save."""
 
+from collections.abc import Mapping
 from typing import Final
 
 import streamlit as st
 
 from dashboard import frame
 from dashboard.figures_over_time import NOT_OBSERVABLE, counts_chart, section, table
+from dashboard.filters import choice_of
 from dashboard.frame import PageContext
 from dashboard.markup import escape
+from dashboard.source import Source
 from telemetry.model import formatting
 from telemetry.model.foreign_text import one_line
 from telemetry.store.answers import RunRecord, Summary
@@ -21,7 +24,12 @@ _COLUMNS: Final = ("answered by", "turns", "p50", "p95", "p99", "n")
 
 def page() -> None:
     """Draw the page; its body refreshes by itself while the run lives."""
-    frame.show("Cache and routing", lambda source, choice: source.cache(choice), _figures)
+    frame.show("Cache and routing", ask, _figures)
+
+
+def ask(source: Source, link: Mapping[str, str]) -> CachePage:
+    """What a link asks for. Raises StoreError when the store cannot be read."""
+    return source.cache(choice_of(link)[0])
 
 
 def _figures(view: CachePage, _run: RunRecord, _summary: Summary, context: PageContext) -> None:

@@ -8,7 +8,7 @@ import streamlit as st
 
 from dashboard import cohort_parts, difference_charts, frame, header
 from dashboard.accessible_chart import chart
-from dashboard.filters import Choice
+from dashboard.filters import Choice, choice_of
 from dashboard.frame import PageContext
 from dashboard.markup import escape
 from dashboard.palette import palette
@@ -33,11 +33,12 @@ _NO_COMPARISON: Final = (
 
 def page() -> None:
     """Draw the page; its body refreshes by itself while the run lives."""
-    frame.show("Cohorts", _ask, _figures)
+    frame.show("Cohorts", ask, _figures)
 
 
-def _ask(source: Source, choice: Choice) -> CohortsAnswer:
-    asked = question(choice, source, st.query_params)
+def ask(source: Source, link: Mapping[str, str]) -> CohortsAnswer:
+    """What a link asks for. Raises StoreError when the store cannot be read."""
+    asked = question(choice_of(link)[0], source, link)
     return source.ask(("cohorts", asked), lambda reader: reader.cohorts_page(asked))
 
 

@@ -1,14 +1,16 @@
 """The page about the instrument itself: whether the load generator kept its pace, and what telemetry is missing."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import streamlit as st
 
 from dashboard import descriptions, frame
 from dashboard.figures_over_time import counts_chart, lines_chart, nothing, section, table
+from dashboard.filters import choice_of
 from dashboard.frame import PageContext
 from dashboard.markup import escape
+from dashboard.source import Source
 from telemetry.model import formatting
 from telemetry.model.generator_health import GAUGES, NOT_REPORTED, SUMMARY_FIGURES, Unit
 from telemetry.store.answers import RunRecord, Summary
@@ -21,7 +23,12 @@ _AXES: Final[dict[Unit, str]] = {"ns": "ms", "bytes": "bytes", "share of a core"
 
 def page() -> None:
     """Draw the page; its body refreshes by itself while the run lives."""
-    frame.show("Instrument", lambda source, choice: source.instrument(choice), _figures)
+    frame.show("Instrument", ask, _figures)
+
+
+def ask(source: Source, link: Mapping[str, str]) -> InstrumentPage:
+    """What a link asks for. Raises StoreError when the store cannot be read."""
+    return source.instrument(choice_of(link)[0])
 
 
 def _figures(view: InstrumentPage, run: RunRecord, summary: Summary, context: PageContext) -> None:

@@ -1,5 +1,6 @@
 """The Now page: one screen that says how a run is doing."""
 
+from collections.abc import Mapping
 from datetime import UTC, tzinfo
 from typing import Final
 
@@ -8,11 +9,12 @@ import streamlit as st
 from dashboard import bars, charts, descriptions, frame, tables
 from dashboard.accessible_chart import chart
 from dashboard.explanation import explanation
+from dashboard.filters import choice_of
 from dashboard.frame import PageContext
 from dashboard.markup import escape
 from dashboard.objective_status import SYMBOLS, State, chip
 from dashboard.palette import DARK, palette
-from dashboard.source import NowView
+from dashboard.source import NowView, Source
 from dashboard.tiles import tiles
 from telemetry.model import formatting
 from telemetry.model.metrics import DEFINITIONS, HEADLINE
@@ -30,11 +32,16 @@ _STATES: Final[dict[str, State]] = {"met": "met", "missed": "missed"}
 
 def page() -> None:
     """Draw the page; its body refreshes by itself while the run lives."""
-    frame.show("Now", lambda source, choice: source.now(choice, _metric()), _figures, limit_html)
+    frame.show("Now", ask, _figures, limit_html)
 
 
-def _metric() -> str:
-    wanted = st.query_params.get(STAGE, HEADLINE)
+def ask(source: Source, link: Mapping[str, str]) -> NowView:
+    """What a link asks for. Raises StoreError when the store cannot be read."""
+    return source.now(choice_of(link)[0], _metric(link))
+
+
+def _metric(link: Mapping[str, str]) -> str:
+    wanted = link.get(STAGE, HEADLINE)
     return wanted if wanted in DRAWN else HEADLINE
 
 
@@ -89,7 +96,7 @@ def _figures(view: NowView, run: RunRecord, summary: Summary, context: PageConte
 
 def _over_time(view: NowView, zone: tzinfo) -> None:
     found = view.lines
-    metric = _metric() if found is None else found.metric
+    metric = _metric(st.query_params) if found is None else found.metric
     name = DEFINITIONS[metric].label
     title, selector = st.columns([2.2, 1], vertical_alignment="center")
     with selector:

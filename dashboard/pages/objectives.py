@@ -1,6 +1,7 @@
 """The Objectives page: what is left of each error budget, and how fast it goes; missed ones first."""
 
 import time
+from collections.abc import Mapping
 from typing import Final
 
 import streamlit as st
@@ -10,7 +11,7 @@ from dashboard.accessible_chart import chart
 from dashboard.descriptions import day_and_time
 from dashboard.markup import escape
 from dashboard.palette import palette
-from dashboard.source import source_from_environment
+from dashboard.source import Source, source_of
 from telemetry.model import formatting
 from telemetry.model.errors import TelemetryError
 from telemetry.model.formatting import NS_PER_S
@@ -30,12 +31,17 @@ def page() -> None:
     st.fragment(_body, run_every=frame.REFRESH_STALE_S)()
 
 
+def ask(source: Source, link: Mapping[str, str]) -> BurnRateAnswer:
+    """What the page asks, whatever the link. Raises StoreError when the store cannot be read."""
+    del link
+    objectives = tuple(source.objectives)
+    key = ("burn_rates", time.time_ns() // (_KEPT_S * NS_PER_S))
+    return source.ask(key, lambda reader: reader.burn_rates(objectives))
+
+
 def _body() -> None:
     try:
-        source = source_from_environment()
-        objectives = tuple(source.objectives)
-        key = ("burn_rates", time.time_ns() // (_KEPT_S * NS_PER_S))
-        answer = source.ask(key, lambda reader: reader.burn_rates(objectives))
+        answer = ask(source_of(st.query_params), st.query_params)
     except TelemetryError as error:
         frame.unreadable(error)
         return

@@ -1,6 +1,7 @@
 """The Rollout page: the gate's newest verdict with its reasons, the stages, the bounds over time, and the history."""
 
 import time
+from collections.abc import Mapping
 from typing import Final
 
 import streamlit as st
@@ -9,7 +10,7 @@ from dashboard import budget_tables, frame, header, rollout_parts
 from dashboard.accessible_chart import chart
 from dashboard.markup import escape
 from dashboard.palette import palette
-from dashboard.source import source_from_environment
+from dashboard.source import Source, source_of
 from telemetry.model.errors import TelemetryError
 from telemetry.model.formatting import NS_PER_S
 from telemetry.rollout.progress import RolloutProgress, difference_text
@@ -33,14 +34,18 @@ def page() -> None:
     st.fragment(_body, run_every=frame.REFRESH_LIVE_S)()
 
 
+def ask(source: Source, link: Mapping[str, str]) -> RolloutPage:
+    """What a link asks for. Raises StoreError when the store cannot be read."""
+    wanted, objectives = link.get(_PARAMETER), tuple(source.objectives)
+    # A verdict changes the store's state; burn rates change by themselves as time passes.
+    key = ("rollout", wanted, time.time_ns() // (_KEPT_S * NS_PER_S))
+    return source.ask(key, lambda reader: reader.rollout_page(wanted, objectives))
+
+
 def _body() -> None:
     wanted = st.query_params.get(_PARAMETER)
     try:
-        source = source_from_environment()
-        objectives = tuple(source.objectives)
-        # A verdict changes the store's state; burn rates change by themselves as time passes.
-        key = ("rollout", wanted, time.time_ns() // (_KEPT_S * NS_PER_S))
-        found = source.ask(key, lambda reader: reader.rollout_page(wanted, objectives))
+        found = ask(source_of(st.query_params), st.query_params)
     except TelemetryError as error:
         frame.unreadable(error)
         return

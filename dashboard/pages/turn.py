@@ -10,7 +10,7 @@ from dashboard.accessible_chart import chart
 from dashboard.filters import Choice, choice_of
 from dashboard.markup import escape
 from dashboard.palette import palette
-from dashboard.source import source_from_environment
+from dashboard.source import Source, source_of
 from dashboard.turn_player import call_player, turn_player
 from dashboard.turns_choice import TurnsChoice, turns_choice_of
 from dashboard.waterfall_chart import view_ms, waterfall_rows, waterfall_spec, waterfall_table
@@ -32,14 +32,13 @@ def page() -> None:
     listed, _ = turns_choice_of(st.query_params)
     wanted = _wanted(st.query_params)
     _links_back(choice, listed)
-    if wanted is None:
-        st.html(header.empty("The link names no turn", "Open one from the slowest turns of a run."))
-        return
-    whole_call = st.query_params.get(VIEW) == CALL
     try:
-        view = source_from_environment().turn_view(*wanted, whole_call=whole_call)
+        view = ask(source_of(st.query_params), st.query_params)
     except TelemetryError as error:
         st.html(header.empty("The store cannot be read", escape(error)))
+        return
+    if wanted is None or view is None:
+        st.html(header.empty("The link names no turn", "Open one from the slowest turns of a run."))
         return
     if view.picture is None:
         trace_id, index = wanted
@@ -47,6 +46,12 @@ def page() -> None:
         st.html(header.empty("That turn is not in this store", why))
         return
     draw(view, view.picture, choice, wanted, listed.query())
+
+
+def ask(source: Source, link: Mapping[str, str]) -> TurnView | None:
+    """The turn of a link; None of one that names none. Raises StoreError when the store cannot be read."""
+    wanted = _wanted(link)
+    return None if wanted is None else source.turn_view(*wanted, whole_call=link.get(VIEW) == CALL)
 
 
 def _links_back(choice: Choice, listed: TurnsChoice) -> None:

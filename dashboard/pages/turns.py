@@ -1,6 +1,6 @@
 """The Turns page: every turn of a run in a heat map over time, their distribution, a search, and a table."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -9,7 +9,7 @@ import streamlit as st
 from dashboard import frame, header, heat_map, turns_table
 from dashboard.accessible_chart import chart
 from dashboard.explanation import explanation
-from dashboard.filters import Choice
+from dashboard.filters import Choice, choice_of
 from dashboard.frame import PageContext
 from dashboard.markup import escape
 from dashboard.palette import palette
@@ -36,16 +36,12 @@ _BANDS_ALT: Final = "How many turns each band of voice to voice has"
 
 def page() -> None:
     """Draw the page; its body refreshes by itself while the run lives."""
-    frame.show("Turns", _ask, _draw)
+    frame.show("Turns", ask, _draw)
 
 
-def _ask(source: Source, choice: Choice) -> TurnsAnswer:
-    return ask_turns(source, turns_choice_of(st.query_params)[0], choice)
-
-
-def ask_turns(source: Source, listed: TurnsChoice, choice: Choice) -> TurnsAnswer:
-    """What the page shows of a choice. Raises StoreError when the store cannot be read."""
-    asked = listed.question(choice)
+def ask(source: Source, link: Mapping[str, str]) -> TurnsAnswer:
+    """What a link asks for. Raises StoreError when the store cannot be read."""
+    asked = turns_choice_of(link)[0].question(choice_of(link)[0])
     return source.ask(("turns", asked), lambda reader: reader.turns_page(asked))
 
 

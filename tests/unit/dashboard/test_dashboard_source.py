@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dashboard.filters import Choice
-from dashboard.source import ENV_SLO, ENV_STORE, Source, open_source, source_from_environment
+from dashboard.source import ENV_SLO, ENV_STORE, Source, open_source, source_of
 from telemetry.model.errors import ConfigError, StoreError
 from telemetry.objectives.slo import default_objectives
 from telemetry.store.answers import RunRecord
@@ -87,7 +87,7 @@ def test_the_launcher_names_the_store_through_the_environment(tmp_path: Path, mo
     slo.write_text("kind: nonsense\n")
     monkeypatch.setenv(ENV_STORE, str(tmp_path))
     monkeypatch.delenv(ENV_SLO, raising=False)
-    assert source_from_environment() is source_from_environment()
+    assert source_of({}) is source_of({})
     monkeypatch.setenv(ENV_SLO, str(slo))
     with pytest.raises(ConfigError):
-        source_from_environment()
+        source_of({})

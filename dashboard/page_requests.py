@@ -1,0 +1,75 @@
+"""What a page asks is asked when a browser requests the page, not when its script runs: a browser spends about half a
+second on loading and starting the program that draws it, while the store can answer."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qsl
+
+from dashboard.pages import cache, cohorts, instrument, now, objectives, rollout, turn, turns
+from dashboard.source import Source, source_of
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+Ask = Callable[[Source, Mapping[str, str]], object]
+
+_ASKED: Final[dict[str, Ask]] = {
+    "now": now.ask,
+    "turns": turns.ask,
+    "cohorts": cohorts.ask,
+    "rollout": rollout.ask,
+    "objectives": objectives.ask,
+    "cache": cache.ask,
+    "instrument": instrument.ask,
+}
+_MOST_AT_ONCE: Final = 2
+
+
+def question_of(path: str, link: Mapping[str, str]) -> Ask | None:
+    """What the page at an address asks; None where there is no such page, or one that asks otherwise."""
+    name = path.strip("/") or "now"
+    if name in ("now", "turns") and turn.TRACE in link:
+        return turn.ask
+    return _ASKED.get(name)
+
+
+class PageRequests:
+    """Streamlit's app, in front of which the questions of requested pages are asked, in threads of their own."""
+
+    def __init__(self, app: "ASGIApp") -> None:
+        self._app = app
+        self._free = threading.BoundedSemaphore(_MOST_AT_ONCE)
+
+    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        """Pass a request on; ask before that if it opens a page."""
+        if scope["type"] == "http" and scope["method"] == "GET" and _opens_page(scope):
+            self._ask_ahead(scope["path"], scope["query_string"].decode("latin-1"))
+        await self._app(scope, receive, send)
+
+    def _ask_ahead(self, path: str, query: str) -> None:
+        link = dict(parse_qsl(query, keep_blank_values=True))
+        ask = question_of(path, link)
+        # Pages beyond these are not asked for ahead: they wait for the store anyway.
+        if ask is None or not self._free.acquire(blocking=False):
+            return
+
+        def asking() -> None:
+            # The page asks again, and says what is wrong.
+            with contextlib.suppress(Exception):
+                try:
+                    ask(source_of(link).ahead(), link)
+                finally:
+                    self._free.release()
+
+        threading.Thread(target=asking, name=f"ask ahead: {path}", daemon=True).start()
+
+
+def _opens_page(scope: "Scope") -> bool:
+    """Whether a person opens a page with a browser: neither a file of its program, nor an image of another page."""
+    headers = dict(scope["headers"])
+    if b"sec-fetch-mode" in headers:
+        return headers[b"sec-fetch-mode"] == b"navigate" and headers.get(b"sec-fetch-dest") == b"document"
+    # Browsers say that to this machine, and over TLS; elsewhere by what they take.
+    return headers.get(b"accept", b"").startswith(b"text/html")

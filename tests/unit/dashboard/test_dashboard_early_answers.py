@@ -1,0 +1,197 @@
+"""Questions asked when a browser requests a page: whose answers they are, and that the page asks none of them again."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dashboard import page_requests
+from dashboard.early_answers import YOUNG_S, EarlyAnswers
+from dashboard.page_requests import PageRequests, question_of
+from dashboard.source import Source, source_of
+from telemetry.store.answers import Filter
+from telemetry.store.reader import StoreReader
+from tests.unit.dashboard.opened_pages import opened
+from tests.unit.dashboard.scenes import Scene, fill
+
+BOUND_S = 60
+ASKED_OF_A_READER = (
+    *("page", "turns_page", "burn_rates", "cohorts_page", "rollout_page", "cache_page", "instrument_page"),
+    "turn_view",
+)
+NAVIGATION = [(b"sec-fetch-mode", b"navigate"), (b"sec-fetch-dest", b"document")]
+
+
+def test_an_answer_is_given_once_and_while_it_is_young() -> None:
+    now_s = [0.0]
+    early = EarlyAnswers(lambda: now_s[-1])
+    assert early.take("a page") is None
+    assert early.ask("a page", lambda: "its answer") == "its answer"
+    assert early.take("another page") is None
+    assert early.take("a page") == "its answer"
+    assert early.take("a page") is None
+    early.ask("a page", lambda: "its answer")
+    now_s.append(YOUNG_S + 0.1)
+    assert early.take("a page") is None
+
+
+def test_an_answer_under_way_is_waited_for_however_long_it_takes() -> None:
+    now_s, begun, may_end = [0.0], threading.Event(), threading.Event()
+    early = EarlyAnswers(lambda: now_s[-1])
+
+    def slow() -> str:
+        begun.set()
+        assert may_end.wait(BOUND_S)
+        return "its answer"
+
+    with ThreadPoolExecutor(3) as threads:
+        first = threads.submit(early.ask, "a page", slow)
+        assert begun.wait(BOUND_S)
+        now_s.append(10 * YOUNG_S)
+        second = threads.submit(early.ask, "a page", lambda: "asked twice")
+        while not second.running():
+            time.sleep(0.01)
+        time.sleep(0.1)
+        page = threads.submit(early.take, "a page")
+        while not page.running():
+            time.sleep(0.01)
+        assert not page.done()
+        may_end.set()
+        assert {each.result(BOUND_S) for each in (first, second, page)} == {"its answer"}
+
+
+def test_a_question_that_failed_is_asked_again_by_the_page() -> None:
+    early = EarlyAnswers()
+    with pytest.raises(ValueError, match="no store"):
+        early.ask("a page", lambda: _raise("no store"))
+    assert early.take("a page") is None
+
+
+def _raise(sentence: str) -> None:
+    raise ValueError(sentence)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("path", "link"),
+    [
+        ("/", {}),
+        ("/now", {"stage": "llm_first_token_latency", "cohort": "A"}),
+        ("/turns", {"order": "newest", "window": "5m"}),
+        ("/cohorts", {"control": "A"}),
+        ("/rollout", {"rollout": "canary"}),
+        ("/objectives", {}),
+        ("/cache", {"cohort": "B"}),
+        ("/instrument", {}),
+        ("/", {"trace": "", "turn": "0", "view": "call"}),
+    ],
+    ids=str,
+)
+def test_a_page_asks_nothing_that_was_asked_when_it_was_requested(
+    store: Path, monkeypatch: pytest.MonkeyPatch, path: str, link: dict[str, str]
+) -> None:
+    """Also where the store has changed in between."""
+    fill(store, Scene(turns=240, newest_unix_ns=time.time_ns(), ended=False))
+    name = path.strip("/") or "now"
+    if "trace" in link:
+        with StoreReader(store) as reader:
+            (turn,) = reader.turns(Filter(), 1, source="client")
+        name, link = "turn", link | {"trace": turn.trace_id, "turn": str(turn.turn_index)}
+    states, asked = count(), list[str]()
+    monkeypatch.setattr(StoreReader, "state", lambda _reader: next(states))
+    for method in ASKED_OF_A_READER:
+        monkeypatch.setattr(StoreReader, method, _counted(method, getattr(StoreReader, method), asked))
+    ask = question_of(path, link)
+    assert ask is not None
+    ask(source_of(link).ahead(), link)
+    assert len(asked) == 1
+    opened(name, **link)
+    assert len(asked) == 1, "the page was given the answer"
+    opened(name, **link)
+    assert len(asked) == 2, "an answer is for one page"
+
+
+def _counted(name: str, method: Any, asked: list[str]) -> Any:
+    def counted(*given: Any, **named: Any) -> Any:
+        asked.append(name)
+        return method(*given, **named)
+
+    return counted
+
+
+def test_only_pages_that_people_open_are_asked_for_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, passed_on, done = list[Mapping[str, str]](), list[str](), threading.Event()
+
+    def ask(_source: Source, link: Mapping[str, str]) -> None:
+        asked.append(link)
+        done.set()
+
+    async def app(scope: Any, _receive: Any, _send: Any) -> None:
+        passed_on.append(scope["path"])
+
+    class AnySource:
+        def ahead(self) -> "AnySource":
+            return self
+
+    monkeypatch.setattr(page_requests, "question_of", lambda path, _link: ask if path == "/turns" else None)
+    monkeypatch.setattr(page_requests, "source_of", lambda _link: AnySource())
+    requests = PageRequests(app)
+
+    def request(path: str, headers: list[tuple[bytes, bytes]], *, method: str = "GET", kind: str = "http") -> None:
+        scope = {"type": kind, "method": method, "path": path, "query_string": b"find=a%20b&cohort=A&cohort=B"}
+        asyncio.run(requests(scope | {"headers": headers}, None, None))  # type: ignore[arg-type]
+
+    request("/turns", [])
+    request("/turns", [(b"accept", b"image/avif,image/webp,*/*;q=0.8")])
+    request(
+        "/turns",
+        [(b"accept", b"text/html,*/*;q=0.8"), (b"sec-fetch-mode", b"navigate"), (b"sec-fetch-dest", b"iframe")],
+    )
+    request("/turns", [(b"sec-fetch-mode", b"no-cors"), (b"sec-fetch-dest", b"image")])
+    request("/turns", NAVIGATION, method="HEAD")
+    request("/turns", NAVIGATION, kind="websocket")
+    request("/static/index.js", NAVIGATION)
+    request("/turns", NAVIGATION)
+    assert done.wait(BOUND_S)
+    assert asked == [{"find": "a b", "cohort": "B"}]
+    assert len(passed_on) == 8
+    done.clear()
+    request("/turns", [(b"accept", b"text/html,application/xhtml+xml")])
+    assert done.wait(BOUND_S)
+
+
+def test_what_fails_before_a_page_leaves_room_for_the_next(
+    store: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    del store
+    asked = threading.Semaphore(0)
+
+    def fails(_source: Source, _link: Mapping[str, str]) -> None:
+        asked.release()
+        raise OSError("a disk that cannot be read")
+
+    async def app(_scope: Any, _receive: Any, _send: Any) -> None:
+        return
+
+    monkeypatch.setattr(page_requests, "question_of", lambda _path, _link: fails)
+    requests = PageRequests(app)
+    scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": NAVIGATION}
+    for _ in range(5):
+        before = {thread.ident for thread in threading.enumerate()}
+        asyncio.run(requests(scope, None, None))  # type: ignore[arg-type]
+        assert asked.acquire(timeout=BOUND_S)
+        for thread in threading.enumerate():
+            if thread.ident not in before:
+                thread.join(BOUND_S)
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("path", ["/runs", "/_stcore/health", "/static/index.js", "/favicon.png", "//", "/../now"])
+def test_addresses_that_ask_otherwise_or_nothing(path: str) -> None:
+    assert (question_of(path, {}) is not None) == (path == "//")
