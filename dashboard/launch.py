@@ -4,8 +4,6 @@ Streamlit runs inside this process, so ending the process ends everything. The r
 has answered its own health check, not when it was asked to start.
 """
 
-import contextlib
-import gc
 import json
 import os
 import sys
@@ -15,14 +13,12 @@ import urllib.error
 import urllib.request
 import webbrowser
 from dataclasses import dataclass
-from importlib import import_module
 from ipaddress import ip_address
 from pathlib import Path
-from pkgutil import iter_modules
 from typing import Final
 
 from dashboard.source_names import ENV_RUNS, ENV_SLO, ENV_STORE
-from telemetry.model.errors import TelemetryError
+from dashboard.warming import ask_ahead, warm_up
 from telemetry.objectives.slo import load_objectives
 
 APP: Final = Path(__file__).parent / "script" / "entry.py"
@@ -98,29 +94,6 @@ def url_of(host: str, port: int) -> str:
     return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
 
 
-def warm_up(slo: Path | None) -> None:
-    """Do what the first viewer would wait for: import the pages, ask the store once, build each chart once.
-
-    What is there then stays, so the garbage collector looks at it no more: Streamlit has everything looked through
-    after each run of the script, which is after each refresh of each viewer.
-    """
-    from dashboard import pages, palette, runs_source, source
-    from dashboard.charts import lines_spec
-    from dashboard.filters import Choice
-    from dashboard.pages import turns
-
-    for page in iter_modules(pages.__path__):
-        import_module(f"dashboard.pages.{page.name}")
-    lines_spec(palette.LIGHT, ("all turns",), 800.0, is_dark=False)
-    with contextlib.suppress(TelemetryError):  # the page itself says what is wrong with a store
-        opened = source.open_source(runs_source.chosen_store(None), slo)
-        opened.now(Choice())
-        # Of a large store the first answer to this takes longest: it looks at every turn.
-        turns.ask(opened, {})
-    gc.collect()
-    gc.freeze()
-
-
 def announce_when_ready(url: str, deadline_s: float = READY_WITHIN_S) -> None:
     """Print the ready line once the server answers; end the process with code 1 when it never does."""
     until = time.monotonic() + deadline_s
@@ -139,7 +112,7 @@ def announce_when_ready(url: str, deadline_s: float = READY_WITHIN_S) -> None:
 
 
 def prepare(slo: Path | None, url: str) -> None:
-    """Warm up, then announce; who waits for the ready line is not kept waiting by a fault in what only saves time."""
+    """Warm up, announce, and ask ahead; a fault in what only saves time keeps nobody waiting for the ready line."""
     try:
         warm_up(slo)
     finally:
@@ -148,6 +121,7 @@ def prepare(slo: Path | None, url: str) -> None:
 
     if has_screen():
         webbrowser.open(url)
+    ask_ahead(slo)
 
 
 def serve(options: LaunchOptions) -> None:

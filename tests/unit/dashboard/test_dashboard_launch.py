@@ -3,18 +3,24 @@
 import gc
 import socket
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from streamlit import config
 from typer.testing import CliRunner
 
-from dashboard import launch
+from dashboard import launch, warming
 from dashboard.__main__ import app
-from dashboard.launch import LaunchOptions, is_loopback, streamlit_options, url_of, warm_up
+from dashboard.launch import LaunchOptions, is_loopback, streamlit_options, url_of
+from dashboard.source import source_of
 from dashboard.source_names import ENV_STORE
+from dashboard.warming import BEFORE_S, BETWEEN_S, ask_ahead, warm_up
 from dashboard.web_server import claimed_socket
 from telemetry.model.errors import ConfigError
+from telemetry.store.reader import StoreReader
+from tests.unit.dashboard.scenes import Scene, fill
 
 HERE = LaunchOptions(store="store")
 
@@ -73,6 +79,29 @@ def test_what_a_viewer_would_wait_for_is_done_before_and_not_looked_through_agai
         assert "dashboard.pages.now" in sys.modules
     finally:
         gc.unfreeze()
+
+
+@pytest.mark.parametrize(("large_turns", "asked"), [(241, []), (240, ["burn_rates", "cohorts", "cache", "instrument"])])
+def test_what_the_pages_of_a_large_run_ask_is_asked_before_they_are_opened(
+    store: Path, monkeypatch: pytest.MonkeyPatch, large_turns: int, asked: list[str]
+) -> None:
+    fill(store, Scene(turns=240, newest_unix_ns=time.time_ns(), ended=False))
+    monkeypatch.setattr(warming, "LARGE_TURNS", large_turns)
+    waited, found, opened = list[float](), list[str](), source_of({})
+    for name in ("burn_rates", "cohorts_page", "cache_page", "instrument_page"):
+        monkeypatch.setattr(StoreReader, name, _recorded(name.removesuffix("_page"), getattr(StoreReader, name), found))
+    ask_ahead(None, waited.append)
+    assert source_of({}) is opened, "of the reader that the pages use"
+    assert found == asked
+    assert waited == [BEFORE_S, *(BETWEEN_S for _ in asked)]
+
+
+def _recorded(name: str, method: Any, found: list[str]) -> Any:
+    def recorded(*given: Any) -> Any:
+        found.append(name)
+        return method(*given)
+
+    return recorded
 
 
 def test_a_fault_while_warming_up_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:

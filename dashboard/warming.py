@@ -1,0 +1,58 @@
+"""What is done before the first viewer comes, and before the first one opens each page of a large store."""
+
+import contextlib
+import gc
+import time
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import Final
+
+from telemetry.model.errors import TelemetryError
+
+# Of a run of fewer turns than that every page is answered at once.
+LARGE_TURNS: Final = 500_000
+# The viewer for whom the dashboard was started comes first, and whoever looks between two questions.
+BEFORE_S: Final = 5.0
+BETWEEN_S: Final = 1.0
+
+
+def warm_up(slo: Path | None) -> None:
+    """Do what the first viewer would wait for: import the pages, ask the store once, build each chart once.
+
+    What is there then stays, so the garbage collector looks at it no more: Streamlit has everything looked through
+    after each run of the script, which is after each refresh of each viewer.
+    """
+    from dashboard import pages, palette, runs_source, source
+    from dashboard.charts import lines_spec
+    from dashboard.filters import Choice
+    from dashboard.pages import turns
+
+    for page in iter_modules(pages.__path__):
+        import_module(f"dashboard.pages.{page.name}")
+    lines_spec(palette.LIGHT, ("all turns",), 800.0, is_dark=False)
+    with contextlib.suppress(TelemetryError):  # the page itself says what is wrong with a store
+        opened = source.open_source(runs_source.chosen_store(None), slo)
+        opened.now(Choice())
+        # Of a large store the first answer to this takes longest: it looks at every turn.
+        turns.ask(opened, {})
+    gc.collect()
+    gc.freeze()
+
+
+def ask_ahead(slo: Path | None, wait_s: Callable[[float], None] = time.sleep) -> None:
+    """Ask of a large run what its other pages ask: the first answer reads every segment, and what was read is kept."""
+    from dashboard import runs_source, source
+    from dashboard.filters import Choice
+    from dashboard.pages import cache, cohorts, instrument, objectives
+
+    wait_s(BEFORE_S)
+    with contextlib.suppress(TelemetryError):
+        opened = source.open_source(runs_source.chosen_store(None), slo)
+        shown = opened.now(Choice()).summary
+        if shown is None or shown.turns.total < LARGE_TURNS:
+            return
+        for page in (objectives, cohorts, cache, instrument):
+            page.ask(opened, {})
+            wait_s(BETWEEN_S)
