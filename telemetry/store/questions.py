@@ -144,6 +144,7 @@ class _Rollouts(_Parameters, frozen=True):
 class _FiguresOfRun(_Parameters, frozen=True):
     run_id: str
     objectives: Annotated[tuple[Objective, ...], msgspec.Meta(max_length=MOST_OBJECTIVES)]
+    now_unix_ns: _Natural | None = None
 
 
 class _RunTurns(_Parameters, frozen=True):
@@ -223,7 +224,9 @@ QUESTIONS: Final[dict[str, StoreQuestion]] = {
     ),
     "run_details": StoreQuestion(_OfRun, RunDetails, lambda reader, of: reader.run_details(of.run_id)),
     "run_figures": StoreQuestion(
-        _FiguresOfRun, RunFigures, lambda reader, of: reader.run_figures(of.run_id, of.objectives)
+        _FiguresOfRun,
+        RunFigures,
+        lambda reader, of: reader.run_figures(of.run_id, of.objectives, of.now_unix_ns),
     ),
     "run_turns": StoreQuestion(_RunTurns, ComparedRun | None, lambda reader, of: reader.run_turns(of.asked)),
 }

@@ -48,6 +48,7 @@ from telemetry.store.rollout_turns import RolloutQuestion, RolloutTurns, rollout
 from telemetry.store.rollups.library import FEWEST_TURNS, RollupLibrary
 from telemetry.store.run_details import RunDetails, run_details
 from telemetry.store.run_figures import RunFigures
+from telemetry.store.run_state import is_under_way
 from telemetry.store.run_turns import RunTurnsQuestion, run_turns
 from telemetry.store.run_verdict import RunVerdictEvidence, run_verdict_evidence
 from telemetry.store.runs import runs
@@ -319,16 +320,21 @@ class StoreReader:
         now_unix_ns = self._wall_clock_ns()
         return self._snapshots.ask(lambda connection: run_turns(connection, asked, now_unix_ns), asked.run_id)
 
-    def run_figures(self, run_id: str, objectives: Sequence[Objective]) -> RunFigures:
-        """A run as the list of runs needs it: `summary`, `processes` and `run_verdict` from one consistent read."""
-        now_unix_ns = self._wall_clock_ns()
+    def run_figures(self, run_id: str, objectives: Sequence[Objective], now_unix_ns: int | None = None) -> RunFigures:
+        """A run as the list of runs needs it: `summary`, `processes` and, unless it goes on, `run_verdict`, from one
+        consistent read. `now_unix_ns` is the moment that decides whether it goes on, None for this one."""
+        at_unix_ns = self._wall_clock_ns() if now_unix_ns is None else now_unix_ns
         f = Filter(run_id=run_id)
 
         def question(connection: StoreConnection) -> RunFigures:
             about = self._about(connection, f)
-            summary = about.summary(now_unix_ns, self._snapshots.skipped)
+            summary = about.summary(at_unix_ns, self._snapshots.skipped)
+            known = tuple(about.processes(run_id))
+            if is_under_way(known, at_unix_ns):
+                # Counts and the cause of a miss can take as long as all else, and would change with the next turns.
+                return RunFigures(summary, known, None)
             evidence = run_verdict_evidence(connection, f, objectives, about.objective_counts(objectives))
-            return RunFigures(summary, tuple(about.processes(run_id)), evidence)
+            return RunFigures(summary, known, evidence)
 
         return self._snapshots.ask(question, run_id)
 

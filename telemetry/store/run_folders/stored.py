@@ -18,7 +18,6 @@ from telemetry.store.remote import RemoteStore
 from telemetry.store.run_folders.entries import EntryState, RunEntry
 from telemetry.store.run_folders.known_runs import KnownRuns
 from telemetry.store.run_folders.places import StorePlace
-from telemetry.store.run_state import is_under_way
 
 STATES: Final[dict[State, EntryState]] = {
     "met": "met",
@@ -26,6 +25,7 @@ STATES: Final[dict[State, EntryState]] = {
     "undecided": "undecided",
     "not_judged": "not judged",
 }
+_UNDER_WAY: Final[tuple[EntryState, str]] = ("under way", "the run is under way")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +100,13 @@ def _entry(
     objectives: Sequence[Objective],
     now_unix_ns: int,
 ) -> RunEntry:
-    figures = reader.run_figures(run.run_id, objectives)
+    # Whether a run goes on is decided by the clock of who reads the store.
+    figures = reader.run_figures(run.run_id, objectives, now_unix_ns if isinstance(reader, StoreReader) else None)
     summary, evidence = figures.summary, figures.evidence
-    verdict = judged_turns(objectives, evidence.counts, summary, evidence.cause).verdict
-    state, sentence = STATES[verdict.state], verdict.sentence
-    if is_under_way(figures.processes, now_unix_ns):
-        state, sentence = "under way", "the run is under way"
+    state, sentence = _UNDER_WAY
+    if evidence is not None:
+        verdict = judged_turns(objectives, evidence.counts, summary, evidence.cause).verdict
+        state, sentence = STATES[verdict.state], verdict.sentence
     latency = summary.metrics[HEADLINE]
     return RunEntry(
         run_id=run.run_id,
