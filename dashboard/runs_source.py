@@ -3,18 +3,18 @@
 import json
 import os
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
+from dashboard.open_readers import reader_of
 from dashboard.source_names import ENV_RUNS, ENV_SLO, ENV_STORE
 from telemetry.comparison.verdict import RegressionMargin, RunComparison
 from telemetry.model.errors import StoreError
-from telemetry.model.semconv import SIDECAR_TOKEN_VARIABLE
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import load_objectives
 from telemetry.store.comparisons import compare_entries
-from telemetry.store.remote import open_store
 from telemetry.store.run_details import RunDetails
 from telemetry.store.run_folders.catalog import RunCatalog, RunListing
 from telemetry.store.run_folders.entries import RunEntry
@@ -24,13 +24,9 @@ MOST_ELSEWHERE: Final = 50
 # How long a page waits for what is not known yet: one that opens, and one that is looked at.
 FIRST_LOOK_S: Final = 1.0
 NEXT_LOOK_S: Final = 0.4
-# Of the stores whose runs go on, so many are kept open between two looks.
+# Of the stores whose runs go on, so many are kept open between two looks, whether or not a page looks at them.
 _OPEN_STORES: Final = 2
 NO_RUNS: Final = "there is no run here yet"
-
-
-def _token() -> str | None:
-    return os.environ.get(SIDECAR_TOKEN_VARIABLE) or None
 
 
 def objectives() -> tuple[Objective, ...]:
@@ -55,7 +51,7 @@ def _objectives_of(slo: str | None, stamp: tuple[int, ...] | None) -> tuple[Obje
 # One is enough: places stay what they are, and of changed objectives there is no way back.
 @lru_cache(maxsize=1)
 def _catalog(places: tuple[str, ...], objectives: tuple[Objective, ...]) -> RunCatalog:
-    return RunCatalog(places, objectives, token=_token(), open_stores=_OPEN_STORES)
+    return RunCatalog(places, objectives, open_stores=_OPEN_STORES, shared=reader_of)
 
 
 def places() -> tuple[str, ...]:
@@ -103,7 +99,7 @@ def runs_elsewhere(wanted: str | None) -> list[RunEntry]:
 def _compared(
     entries: tuple[RunEntry, ...], margin: RegressionMargin, objectives: tuple[Objective, ...]
 ) -> tuple[RunComparison, ...]:
-    return compare_entries(entries, margin, objectives, _token())
+    return compare_entries(entries, margin, objectives, lambda store: nullcontext(reader_of(store)))
 
 
 def compared(entries: Sequence[RunEntry], margin: RegressionMargin) -> tuple[RunComparison, ...]:
@@ -113,8 +109,7 @@ def compared(entries: Sequence[RunEntry], margin: RegressionMargin) -> tuple[Run
 
 @lru_cache(maxsize=64)
 def _details(entry: RunEntry) -> RunDetails:
-    with open_store(entry.store, _token()) as reader:
-        return reader.run_details(entry.run_id)
+    return reader_of(entry.store).run_details(entry.run_id)
 
 
 def details(entry: RunEntry) -> RunDetails:

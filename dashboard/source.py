@@ -16,10 +16,10 @@ from typing import Final, Protocol, TypeVar
 from dashboard.filters import Choice
 from dashboard.kept_answers import KeptAnswers
 from dashboard.objective_status import ObjectiveStatus, statuses, statuses_of
+from dashboard.open_readers import reader_of
 from dashboard.runs_source import chosen_store
 from dashboard.source_names import ENV_SLO, ENV_STORE
 from telemetry.model.metrics import HEADLINE
-from telemetry.model.semconv import SIDECAR_TOKEN_VARIABLE
 from telemetry.model.turns import Turn
 from telemetry.objectives.run_verdict import RunVerdict
 from telemetry.objectives.slo import Objective, load_objectives
@@ -37,7 +37,6 @@ from telemetry.store.generator_limit import GENERATOR_LIMITED
 from telemetry.store.judged_turns import judged_turns
 from telemetry.store.objectives import ObjectiveCounts
 from telemetry.store.pages import PageAnswer, PageQuestion
-from telemetry.store.remote import open_store
 from telemetry.store.rollout_pages import RolloutPage
 from telemetry.store.system_pages import CachePage, InstrumentPage
 from telemetry.store.turn_pages import TurnsAnswer, TurnsQuestion
@@ -176,11 +175,11 @@ class Source:
 # Each holds its own DuckDB; those of runs that nobody looks at any more are closed.
 @lru_cache(maxsize=16)
 def open_source(store: str, slo: Path | None) -> Source:
-    """The one reader of a folder, or of the sidecar at an address, in this process, shared by every viewer.
+    """The one source of a folder, or of the sidecar at an address, in this process, shared by every viewer.
 
     Raises ConfigError for bad objectives, StoreError for a bad address.
     """
-    reader = open_store(store, os.environ.get(SIDECAR_TOKEN_VARIABLE) or None)
+    reader = reader_of(store)
     return Source(reader, load_objectives(slo), reader.state)
 
 

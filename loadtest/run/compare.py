@@ -24,6 +24,7 @@ from telemetry.model.metrics import DEFINITIONS, METRICS
 from telemetry.model.validation import nearest
 from telemetry.objectives.slo import load_objectives
 from telemetry.store.comparisons import compare_entries
+from telemetry.store.remote import open_store
 from telemetry.store.run_folders.catalog import RunCatalog
 from telemetry.store.run_folders.entries import RunEntry
 from telemetry.store.run_folders.naming import find_run
@@ -49,7 +50,7 @@ def compare(request: CompareRequest, console: Console) -> ExitCode:
     margin = _checked(request)
     objectives = load_objectives(request.slo)
     entries = _entries(request)
-    found = compare_entries(entries, margin, objectives, sidecar_token())
+    found = compare_entries(entries, margin, objectives, lambda store: open_store(store, sidecar_token()))
     for each in found:
         _print(each, console)
     if len(found) > 1:

@@ -1,6 +1,7 @@
 """Runs out of their stores, compared: what the command line and the page both ask."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from telemetry.comparison.figures import METRICS_COMPARED, REPORTED, counted
@@ -8,14 +9,16 @@ from telemetry.comparison.runs import ComparedRun
 from telemetry.comparison.verdict import RegressionMargin, RunComparison, compare_runs
 from telemetry.model.errors import StoreError
 from telemetry.objectives.objective import Objective
-from telemetry.store.remote import open_store
+from telemetry.store.reader import StoreReader
+from telemetry.store.remote import RemoteStore
 from telemetry.store.run_folders.entries import RunEntry
 from telemetry.store.run_turns import RunTurnsQuestion
 
+# Gives the reader of a store, for as long as its context lasts.
+Opened = Callable[[str], AbstractContextManager[StoreReader | RemoteStore]]
 
-def read_run(
-    entry: RunEntry, margin: RegressionMargin, objectives: Sequence[Objective], token: str | None
-) -> ComparedRun:
+
+def read_run(entry: RunEntry, margin: RegressionMargin, objectives: Sequence[Objective], opened: Opened) -> ComparedRun:
     """The turns of a listed run. Raises StoreError."""
     if entry.state == "damaged":
         raise StoreError(f"{entry.title}: {entry.fault}")
@@ -25,7 +28,7 @@ def read_run(
         REPORTED,
         tuple(counted(objectives)),
     )
-    with open_store(entry.store, token) as reader:
+    with opened(entry.store) as reader:
         found = reader.run_turns(asked)
     if found is None:
         raise StoreError(f"{entry.title}: {entry.store} holds no turn of this run")
@@ -33,10 +36,10 @@ def read_run(
 
 
 def compare_entries(
-    entries: Sequence[RunEntry], margin: RegressionMargin, objectives: Sequence[Objective], token: str | None = None
+    entries: Sequence[RunEntry], margin: RegressionMargin, objectives: Sequence[Objective], opened: Opened
 ) -> tuple[RunComparison, ...]:
     """Each run after the first beside the first. Raises StoreError, ValueError for fewer than two runs."""
     if len(entries) < 2:
         raise ValueError("two runs or more are compared")
-    baseline, *others = (read_run(entry, margin, objectives, token) for entry in entries)
+    baseline, *others = (read_run(entry, margin, objectives, opened) for entry in entries)
     return tuple(compare_runs(baseline, other, margin, objectives) for other in others)

@@ -82,7 +82,8 @@ class _ListingTime:
 
 class RunCatalog:
     """Lists runs again and again; thread-safe. `token` is for the sidecars among the places. Of the stores whose
-    runs go on, which are read again at each listing, `open_stores` stay open until `close`."""
+    runs go on, which are read again at each listing, `open_stores` stay open until `close`. `shared` gives readers that
+    others hold, too: those are let go of, and not closed."""
 
     def __init__(
         self,
@@ -91,11 +92,13 @@ class RunCatalog:
         *,
         token: str | None = None,
         open_stores: int = 0,
+        shared: Callable[[str], StoreReader | RemoteStore] | None = None,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.given = tuple(given)
         self._objectives = objectives
         self._token = token
+        self._shared = shared
         self._monotonic_s = monotonic_s
         # What was found depends on what it was judged by, too.
         self._judged_by = zlib.crc32(repr(tuple(objectives)).encode())
@@ -186,7 +189,7 @@ class RunCatalog:
         if stamp and not found.waiting and all(each.state not in ("under way", "damaged") for each in entries):
             self._kept[key] = _Kept(stamp, entries)
             if (reader := self._readers.pop(key, None)) is not None:
-                reader.close()
+                self._release(reader)
             unsaved += [] if place.root is None else [place.root]
         return entries
 
@@ -228,18 +231,25 @@ class RunCatalog:
     def _opened(self, place: StorePlace) -> Generator[StoreReader | RemoteStore]:
         """The reader of a store. Of those that were read last it stays open, with what it knows of its segments."""
         key = _key(place)
-        reader = self._readers.pop(key, None) or open_store(place.store, self._token)
+        reader = self._readers.pop(key, None) or self._open(place.store)
         try:
             yield reader
         except BaseException:
-            reader.close()
+            self._release(reader)
             raise
         self._readers[key] = reader
         self._close_beyond(self._open_stores)
 
     def _close_beyond(self, number: int) -> None:
         while len(self._readers) > number:
-            self._readers.popitem(last=False)[1].close()
+            self._release(self._readers.popitem(last=False)[1])
+
+    def _open(self, store: str) -> StoreReader | RemoteStore:
+        return open_store(store, self._token) if self._shared is None else self._shared(store)
+
+    def _release(self, reader: StoreReader | RemoteStore) -> None:
+        if self._shared is None:
+            reader.close()
 
     def _load(self, places: Sequence[StorePlace]) -> None:
         for root in {place.root for place in places if place.root is not None} - self._loaded:
