@@ -158,7 +158,8 @@ def _list(entries: Sequence[RunEntry]) -> None:
         places: list[int] = list(chosen["selection"]["rows"])[:MOST_TICKED]
         st.query_params[TICKED] = json.dumps([entries[place].reference for place in places])
 
-    milliseconds = st.column_config.NumberColumn(format="%.0f ms", width="small")
+    milliseconds = st.column_config.NumberColumn(format=formatting.MILLISECONDS_PRINTF, width="small")
+    number = st.column_config.NumberColumn(format=formatting.NUMBER_PRINTF)
     st.dataframe(
         pd.DataFrame(rows),
         key=key,
@@ -171,6 +172,9 @@ def _list(entries: Sequence[RunEntry]) -> None:
         column_config={
             "run": st.column_config.TextColumn("run", pinned=True, width="medium"),
             "open": st.column_config.LinkColumn("open", display_text="open", width="small"),
+            "turns": number,
+            "invalid": number,
+            "callers": number,
             "p50": milliseconds,
             "p95": milliseconds,
             "p99": milliseconds,

@@ -21,6 +21,9 @@ NS_PER_MS: Final = 1_000_000
 NS_PER_S: Final = 1_000_000_000
 DASH: Final = "–"
 APPROXIMATELY: Final = "≈"
+# For a table that writes its numbers itself, so that it can sort them: `number`, and whole milliseconds.
+NUMBER_PRINTF: Final = "%,d"
+MILLISECONDS_PRINTF: Final = "%,.0f ms"
 _WHOLE_FROM_MS: Final = 100
 _PER_MILLE: Final = 1000
 

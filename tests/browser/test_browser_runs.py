@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.dashboard_process import start_dashboard
 from tests.fixtures_turns import START_UNIX_NS
-from tests.run_folders import HOUR_NS, latency_run, run_folder
+from tests.run_folders import HOUR_NS, latency_run, run_folder, write_summary
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -66,3 +66,49 @@ def test_two_runs_that_are_ticked_are_compared_and_a_new_run_appears(page: Page,
     expect(page.get_by_role("heading", name="Compared", exact=True)).to_be_visible()
     assert listed(page) == ["later (r-later)", "slow (r-slow)", "base (r-base)"]
     assert sorted(json.loads(parse_qs(urlsplit(page.url).query)["ticked"][0])) == sorted(ticked)
+
+
+# The list is drawn on a canvas: what is written there, and where, is kept.
+WATCH_THE_CANVAS = """
+    window.drawn = {};
+    const fill = CanvasRenderingContext2D.prototype.fillText;
+    CanvasRenderingContext2D.prototype.fillText = function (text, x, y, ...more) {
+        window.drawn[text] = [x, y];
+        return fill.call(this, text, x, y, ...more);
+    };
+"""
+
+
+def turns_of_rows(page: Page) -> list[str]:
+    """The numbers of turns from the top of the list, as a screen reader gets them."""
+    table = page.locator('[data-testid="stDataFrame"] [role="grid"]').first
+    place = table.locator('[role="columnheader"]', has_text="turns").get_attribute("aria-colindex")
+    return [text for text in table.locator(f'[role="gridcell"][aria-colindex="{place}"]').all_inner_texts() if text]
+
+
+def test_counts_have_thousands_apart_and_sort_as_numbers(page: Page, tmp_path: Path) -> None:
+    runs = (("one", 1_234_567, 1_000, 0.75), ("two", 900, 0, 12.3456), ("six", 98_765, 7, 1.0))
+    for name, turns, invalid, p95_s in runs:
+        write_summary(
+            tmp_path / name,
+            f"r-{name}",
+            turns={"total": turns, "ok": turns - invalid, "invalid": invalid},
+            metrics={"voice_to_voice": {"n": turns, "p50_s": 0.5, "p95_s": p95_s, "p99_s": None}},
+        )
+    dashboard = start_dashboard(str(tmp_path))
+    try:
+        page.add_init_script(WATCH_THE_CANVAS)
+        page.goto(f"{dashboard.url}/runs")
+        grid = page.locator('[data-testid="stDataFrame"]').first
+        expect(grid.locator('[role="grid"]')).to_have_attribute("aria-rowcount", "4", timeout=BOUND_MS)
+        shown = ["1,234,567", "98,765", "900", "1,000", "7", "0", "750 ms", "1,000 ms", "12,346 ms", "8"]
+        page.wait_for_function("texts => texts.every(text => text in window.drawn)", arg=shown)
+        box = grid.locator("canvas").first.bounding_box()
+        assert box is not None
+        x, y = page.evaluate("window.drawn['turns']")
+        for order in (["900", "98765", "1234567"], ["1234567", "98765", "900"]):
+            page.mouse.click(box["x"] + x + 3, box["y"] + y)
+            expect(grid.locator('[role="gridcell"][aria-colindex="5"]').first).to_have_text(order[0])
+            assert turns_of_rows(page) == order
+    finally:
+        dashboard.end()
