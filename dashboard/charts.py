@@ -4,14 +4,13 @@ A specification holds no data and depends only on what rarely changes (theme, ob
 picture and exchanges its rows: a refresh does not flicker.
 """
 
-import json
 from collections.abc import Callable
-from functools import cache
 from typing import Any, Final
 
 import altair as alt
 
 from dashboard.accessible_chart import ChartTable
+from dashboard.kept_specs import kept_spec
 from dashboard.palette import Palette
 from telemetry.model.foreign_text import one_line
 from telemetry.model.formatting import (
@@ -74,13 +73,8 @@ def finished(chart: alt.LayerChart | alt.FacetChart, colors: Palette) -> Row:
     return spec
 
 
+@kept_spec
 def lines_spec(colors: Palette, cohorts: tuple[str, ...], objective_ms: float | None, *, is_dark: bool) -> Row:
-    """The picture of `_lines_json`, a copy for the caller to do with as it likes."""
-    return json.loads(_lines_json(colors, cohorts, objective_ms, is_dark))
-
-
-@cache
-def _lines_json(colors: Palette, cohorts: tuple[str, ...], objective_ms: float | None, is_dark: bool) -> str:
     """A percentile over time, a straight line with a color, a dash and a shape of its own for each cohort, gaps where
     turns are too few; the objective, and where it was first missed, as rules."""
     base = alt.Chart(alt.NamedData("rows"))
@@ -121,7 +115,7 @@ def _lines_json(colors: Palette, cohorts: tuple[str, ...], objective_ms: float |
     ]
     if objective_ms is not None:
         layers += _objective(base, colors, objective_ms)
-    return json.dumps(finished(alt.layer(*layers).properties(height=LINES_HEIGHT), colors))
+    return finished(alt.layer(*layers).properties(height=LINES_HEIGHT), colors)
 
 
 def _headroom(points: alt.Chart, value: alt.Y, objective_ms: float | None) -> alt.Chart:
@@ -180,13 +174,8 @@ def lines_table(found: CohortLines, label: str, clock: Callable[[int], str]) -> 
     return ChartTable(f"{label} over time", ("window from", "cohort", "turns", "p95"), rows)
 
 
+@kept_spec
 def load_spec(colors: Palette) -> Row:
-    """The picture of `_load_json`, a copy for the caller to do with as it likes."""
-    return json.loads(_load_json(colors))
-
-
-@cache
-def _load_json(colors: Palette) -> str:
     """Calls in flight as a strip of its own."""
     base = alt.Chart(alt.NamedData("rows"))
     time = alt.X("time:T", title=None, axis=alt.Axis(grid=False, labels=False))
@@ -198,7 +187,7 @@ def _load_json(colors: Palette) -> str:
     area = base.mark_area(interpolate="step-after", color=colors.soft, opacity=0.45).encode(
         x=time, y=calls, tooltip=[alt.Tooltip("calls:Q", title="calls in flight")]
     )
-    return json.dumps(finished(alt.layer(area).properties(height=LOAD_HEIGHT), colors))
+    return finished(alt.layer(area).properties(height=LOAD_HEIGHT), colors)
 
 
 def load_rows(found: CohortLines) -> list[Row]:

@@ -3,16 +3,15 @@
 Every turn is in a cell, and the slowest ones are drawn as points: an outlier is never averaged away.
 """
 
-import json
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, tzinfo
-from functools import cache
 from typing import Any, Final
 
 import altair as alt
 
 from dashboard.accessible_chart import ChartTable
 from dashboard.charts import Row, finished
+from dashboard.kept_specs import kept_spec
 from dashboard.palette import Palette
 from telemetry.model import formatting
 from telemetry.model.formatting import NS_PER_S, in_milliseconds, milliseconds
@@ -76,13 +75,9 @@ def _outlier(turn: ListedTurn) -> Row:
     }
 
 
+@kept_spec
 def heat_spec(colors: Palette, bands: Sequence[int]) -> Row:
     """The picture of cells and points; a click on either is reported."""
-    return json.loads(_heat_json(colors, tuple(bands)))
-
-
-@cache
-def _heat_json(colors: Palette, bands: tuple[int, ...]) -> str:
     base = alt.Chart(alt.NamedData("rows"))
     order = [band_label(band) for band in bands]
     y = alt.Y("band:N", sort=None, scale=alt.Scale(domain=order), title="voice to voice", axis=alt.Axis(labelLimit=150))
@@ -137,7 +132,7 @@ def _heat_json(colors: Palette, bands: tuple[int, ...]) -> str:
         )
         .add_params(alt.selection_point(name=OUTLIER, fields=["trace", "turn"], on="click", clear=False))
     )
-    return json.dumps(finished(alt.layer(cells, points).properties(height=_HEIGHT), colors))
+    return finished(alt.layer(cells, points).properties(height=_HEIGHT), colors)
 
 
 def heat_table(
@@ -166,6 +161,7 @@ def distribution_rows(answer: TurnsAnswer) -> list[Row]:
     ]
 
 
+@kept_spec
 def distribution_spec(colors: Palette, bands: Sequence[int]) -> Row:
     """How many turns each band has."""
     base = alt.Chart(alt.NamedData("rows"))

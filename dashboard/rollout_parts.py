@@ -9,6 +9,7 @@ import altair as alt
 from dashboard import descriptions
 from dashboard.accessible_chart import ChartTable
 from dashboard.charts import CLOCK, Row, finished
+from dashboard.kept_specs import kept_spec
 from dashboard.markup import escape, scrolled
 from dashboard.objective_status import State, chip
 from dashboard.palette import Palette
@@ -216,6 +217,7 @@ def _bounds(point: FunnelPoint, unit: str) -> str:
     return f"{difference_text(point.lower, unit)} to {difference_text(point.upper, unit)}"
 
 
+@kept_spec
 def funnel_spec(colors: Palette, unit: str, margin: float, margin_text: str) -> Row:
     """Bounds that close over time, beside zero and the margin."""
     base = alt.Chart(alt.NamedData("rows"))

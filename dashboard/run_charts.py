@@ -1,14 +1,13 @@
 """The charts of the Runs page as Vega-Lite specifications, the rows that fill them, and their tables; pure."""
 
-import json
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Any, Final
 
 import altair as alt
 
 from dashboard.accessible_chart import ChartTable
 from dashboard.charts import CLOCK, Row, finished
+from dashboard.kept_specs import kept_spec
 from dashboard.palette import Palette
 from telemetry.comparison.figures import STATISTICS
 from telemetry.comparison.sentences import figure_row
@@ -30,7 +29,6 @@ from telemetry.store.run_folders.trends import RunTrend
 _SHAPES: Final = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down"]
 _DASHES: Final = [[1, 0], [5, 3], [2, 2], [8, 3], [3, 6], [1, 3]]
 HEIGHT: Final = 230
-_KEPT_SPECS: Final = 16
 _ROW_HEIGHT: Final = 20
 
 
@@ -54,10 +52,11 @@ def _many(field: str, domain: Sequence[str], colors: Palette) -> tuple[alt.Shape
     )
 
 
-def trend_spec(colors: Palette, trends: Sequence[RunTrend]) -> Row:
+@kept_spec
+def trend_spec(colors: Palette, labels: Sequence[str]) -> Row:
     """p95 of voice-to-voice from run to run, a line for each group that was asked the same."""
     base = alt.Chart(alt.NamedData("rows"))
-    shape, dash = _many("label", [each.label for each in trends], colors)
+    shape, dash = _many("label", labels, colors)
     x = alt.X("began:T", title=None, axis=alt.Axis(grid=False, labelOverlap=True, tickCount=6, format=dict(CLOCK)))
     y = alt.Y("p95:Q", title="p95, ms", scale=alt.Scale(zero=True, nice=True), axis=alt.Axis(tickCount=5))
     lines = base.mark_line(color=colors.p95).encode(x=x, y=y, strokeDash=dash)
@@ -101,6 +100,7 @@ def trend_table(trends: Sequence[RunTrend], began: Mapping[str, str]) -> ChartTa
     return ChartTable("p95 of voice to voice by run", ("run", "asked", "began", "p95", "state"), rows)
 
 
+@kept_spec
 def forest_spec(colors: Palette, margin_ms: float, labels: Sequence[str], runs: int) -> Row:
     """Differences of the latencies of some runs with their intervals; zero as a line, the margin as a dashed one."""
     base = alt.Chart(alt.NamedData("rows"))
@@ -163,16 +163,9 @@ def forest_table(comparisons: Sequence[RunComparison]) -> ChartTable:
     return ChartTable("differences of the latencies", columns, rows)
 
 
+@kept_spec
 def load_spec(colors: Palette, runs: Sequence[str], objective_ms: float | None, capacity: CapacityResult | None) -> Row:
     """p50 and p95 against the calls in flight, p95 with its interval; the objective across, the capacity as a rule."""
-    return json.loads(_load_json(colors, tuple(runs), objective_ms, capacity))
-
-
-# A refresh asks for the specifications of the same runs again, and making one takes longer than all else of a chart.
-@lru_cache(maxsize=_KEPT_SPECS)
-def _load_json(
-    colors: Palette, runs: tuple[str, ...], objective_ms: float | None, capacity: CapacityResult | None
-) -> str:
     base = alt.Chart(alt.NamedData("rows"))
     x = alt.X(
         "calls:Q",
@@ -212,7 +205,7 @@ def _load_json(
                 x=alt.XDatum(capacity.callers_met), y=alt.value(2)
             )
         )
-    return json.dumps(finished(alt.layer(*layers).properties(height=HEIGHT), colors))
+    return finished(alt.layer(*layers).properties(height=HEIGHT), colors)
 
 
 def _rule(once: alt.Chart, colors: Palette, at_ms: float, text: str) -> list[alt.Chart]:
@@ -296,14 +289,10 @@ def _in_ms(seconds: float | None) -> float | None:
     return None if seconds is None else in_milliseconds(seconds * NS_PER_S)
 
 
+@kept_spec
 def condition_spec(colors: Palette, conditions: Sequence[str], runs: Sequence[str], *, is_share: bool) -> Row:
     """A figure by the profile of the speech, clean first: p50 and p95 of voice-to-voice, or the word error rate, each
     with its interval."""
-    return json.loads(_condition_json(colors, tuple(conditions), tuple(runs), is_share=is_share))
-
-
-@lru_cache(maxsize=_KEPT_SPECS)
-def _condition_json(colors: Palette, conditions: tuple[str, ...], runs: tuple[str, ...], *, is_share: bool) -> str:
     base = alt.Chart(alt.NamedData("rows"))
     x = alt.X("condition:N", title=None, scale=alt.Scale(domain=list(conditions)), axis=alt.Axis(labelAngle=0))
     offset = alt.XOffset("run:N")
@@ -332,7 +321,7 @@ def _condition_json(colors: Palette, conditions: tuple[str, ...], runs: tuple[st
                 x=x, xOffset=offset, y="p50:Q", shape=shape, tooltip=shared
             )
         )  # fmt: skip
-    return json.dumps(finished(alt.layer(*layers).properties(height=HEIGHT), colors))
+    return finished(alt.layer(*layers).properties(height=HEIGHT), colors)
 
 
 def condition_label(noise: str | None, snr_db: float | None, channel: str | None) -> str:

@@ -1,13 +1,12 @@
 """Charts of named series over time: counts as stacked bars, gauges as lines; pure. Rows as for every chart."""
 
-import json
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any, Final, Literal
 
 import altair as alt
 
 from dashboard.charts import finished
+from dashboard.kept_specs import kept_spec
 from dashboard.palette import Palette
 from telemetry.model.formatting import in_milliseconds
 
@@ -30,18 +29,9 @@ def series_rows(starts_unix_ns: Sequence[int], values: Mapping[str, Sequence[flo
     ]
 
 
+@kept_spec
 def bars_spec(colors: Palette, names: Sequence[str], title: str, width_ns: int) -> Row:
     """Counts of each name in buckets of `width_ns`, stacked."""
-    return json.loads(_bars_json(colors, tuple(names), title, width_ns))
-
-
-def lines_spec(colors: Palette, names: Sequence[str], title: str) -> Row:
-    """A line for each name, straight from bucket to bucket, broken where there is no value."""
-    return json.loads(_lines_json(colors, tuple(names), title))
-
-
-@cache
-def _bars_json(colors: Palette, names: tuple[str, ...], title: str, width_ns: int) -> str:
     chart = (
         alt.Chart(alt.NamedData("rows"))
         .transform_calculate(until=f"datum.time + {in_milliseconds(width_ns)}")
@@ -57,11 +47,12 @@ def _bars_json(colors: Palette, names: tuple[str, ...], title: str, width_ns: in
             tooltip=_tooltip(title),
         )
     )
-    return json.dumps(_drawn(chart, colors=colors))
+    return _drawn(chart, colors=colors)
 
 
-@cache
-def _lines_json(colors: Palette, names: tuple[str, ...], title: str) -> str:
+@kept_spec
+def lines_spec(colors: Palette, names: Sequence[str], title: str) -> Row:
+    """A line for each name, straight from bucket to bucket, broken where there is no value."""
     dashes = alt.Scale(domain=list(names), range=[_DASHES[place % len(_DASHES)] for place in range(len(names))])
     base, least = alt.Chart(alt.NamedData("rows")), _LEAST_SHOWN.get(title, 0.0)
     axis = alt.Axis(tickCount=4, tickMinStep=least)
@@ -73,7 +64,7 @@ def _lines_json(colors: Palette, names: tuple[str, ...], title: str) -> str:
         tooltip=_tooltip(title),
     )
     room = base.transform_aggregate(rows="count()").mark_point(opacity=0, tooltip=False).encode(y=alt.YDatum(least))
-    return json.dumps(_drawn(lines, room, colors=colors))
+    return _drawn(lines, room, colors=colors)
 
 
 def _drawn(*layers: alt.Chart, colors: Palette) -> Row:
@@ -97,7 +88,7 @@ def _legend(symbol: Literal["stroke", "square"] = "stroke") -> alt.Legend:
     )
 
 
-def _color(colors: Palette, names: tuple[str, ...], symbol: Literal["stroke", "square"] = "stroke") -> alt.Color:
+def _color(colors: Palette, names: Sequence[str], symbol: Literal["stroke", "square"] = "stroke") -> alt.Color:
     shades = [colors.series[place % len(colors.series)] for place in range(len(names))]
     return alt.Color("name:N", scale=alt.Scale(domain=list(names), range=shades), legend=_legend(symbol))
 

@@ -118,7 +118,7 @@ def _trends(entries: Sequence[RunEntry]) -> None:
     zone = viewer_zone()
     chart(
         run_charts.trend_rows(trends.shown),
-        run_charts.trend_spec(palette(st.context.theme.type), trends.shown),
+        run_charts.trend_spec(palette(st.context.theme.type), [each.label for each in trends.shown]),
         "p95 of voice to voice from run to run, a line for each group of runs that were asked the same",
         run_charts.trend_table(trends.shown, {each.reference: runs_tables.began(each, zone) for each in entries}),
     )
