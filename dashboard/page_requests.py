@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl
 
-from dashboard.pages import cache, cohorts, instrument, now, objectives, rollout, turn, turns
+from dashboard.pages import cache, cohorts, instrument, now, objectives, rollout, runs, turn, turns
 from dashboard.source import Source, source_of
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ _ASKED: Final[dict[str, Ask]] = {
     "objectives": objectives.ask,
     "cache": cache.ask,
     "instrument": instrument.ask,
+    "runs": runs.ask,
 }
 _MOST_AT_ONCE: Final = 2
 

@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
+from dashboard.early_answers import EarlyAnswers
 from dashboard.open_readers import reader_of
 from dashboard.source_names import ENV_RUNS, ENV_SLO, ENV_STORE
 from telemetry.comparison.verdict import RegressionMargin, RunComparison
@@ -26,6 +27,7 @@ FIRST_LOOK_S: Final = 1.0
 NEXT_LOOK_S: Final = 0.4
 # Of the stores whose runs go on, so many are kept open between two looks, whether or not a page looks at them.
 _OPEN_STORES: Final = 2
+_early: Final = EarlyAnswers()
 NO_RUNS: Final = "there is no run here yet"
 
 
@@ -64,6 +66,14 @@ def run_listing(within_s: float = FIRST_LOOK_S) -> RunListing:
     """Every run that is known, the newest first, and the stores and runs that have not been read yet: they are by the
     next listings, as a page does not wait for hundreds. Raises ConfigError for a place that is not a folder."""
     return _catalog(places(), objectives()).listing(within_s=within_s)
+
+
+def first_listing(*, is_ahead: bool = False) -> RunListing:
+    """The listing for a page that opens; asked ahead, it is for the page that asks next. Raises as `run_listing`."""
+    if is_ahead:
+        return _early.ask(places(), run_listing)
+    early = _early.take(places())
+    return early if isinstance(early, RunListing) else run_listing()
 
 
 def chosen_store(wanted: str | None) -> str:

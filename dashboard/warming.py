@@ -16,6 +16,8 @@ LARGE_TURNS: Final = 500_000
 # The viewer for whom the dashboard was started comes first, and whoever looks between two questions.
 BEFORE_S: Final = 5.0
 BETWEEN_S: Final = 1.0
+# What is not listed after so many looks is left to the page of runs: there may be hundreds of stores.
+_MOST_LOOKS: Final = 10
 
 
 def warm_up(slo: Path | None) -> None:
@@ -55,4 +57,8 @@ def ask_ahead(slo: Path | None, wait_s: Callable[[float], None] = time.sleep) ->
             return
         for page in (objectives, cohorts, cache, instrument):
             page.ask(opened, {})
+            wait_s(BETWEEN_S)
+        for _ in range(_MOST_LOOKS):
+            if runs_source.run_listing(runs_source.NEXT_LOOK_S).is_whole:
+                return
             wait_s(BETWEEN_S)

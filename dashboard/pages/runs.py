@@ -1,7 +1,7 @@
 """The Runs page: every run of every store that was named, their trends, and two or more of them compared."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlencode
 from zlib import crc32
@@ -14,6 +14,7 @@ from dashboard.accessible_chart import chart
 from dashboard.frame import heading, viewer_zone
 from dashboard.markup import escape
 from dashboard.palette import palette
+from dashboard.source import Source
 from telemetry.comparison.verdict import DEFAULT_MARGIN_NS, RegressionMargin
 from telemetry.model import formatting
 from telemetry.model.errors import StoreError, TelemetryError
@@ -40,11 +41,11 @@ NO_LATENCY: Final = "No turn of these has a voice-to-voice latency."
 def page() -> None:
     """Draw the page; it looks by itself for runs that begin and end."""
     heading("Runs")
-    first = [_listed(runs_source.FIRST_LOOK_S)]
+    first = [_listed(runs_source.first_listing)]
     refresh_s = _refresh_s(first[0])
 
     def body() -> None:
-        latest = first.pop() if first else _listed(runs_source.NEXT_LOOK_S)
+        latest = first.pop() if first else _listed(lambda: runs_source.run_listing(runs_source.NEXT_LOOK_S))
         if _refresh_s(latest) != refresh_s:
             st.rerun()  # the pace belongs to the page around this part
         if isinstance(latest, TelemetryError):
@@ -55,9 +56,14 @@ def page() -> None:
     st.fragment(body, run_every=refresh_s)()
 
 
-def _listed(within_s: float) -> RunListing | TelemetryError:
+def ask(_source: Source, _link: Mapping[str, str]) -> RunListing:
+    """What the page is about to ask, whatever the link. Raises ConfigError for a place that is not a folder."""
+    return runs_source.first_listing(is_ahead=True)
+
+
+def _listed(listing: Callable[[], RunListing]) -> RunListing | TelemetryError:
     try:
-        return runs_source.run_listing(within_s)
+        return listing()
     except TelemetryError as error:
         return error
 

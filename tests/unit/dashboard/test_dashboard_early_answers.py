@@ -117,6 +117,20 @@ def test_a_page_asks_nothing_that_was_asked_when_it_was_requested(
     assert len(asked) == 2, "an answer is for one page"
 
 
+@pytest.mark.slow
+def test_the_list_of_runs_is_read_once_for_a_page(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(store, Scene(turns=240, newest_unix_ns=time.time_ns(), ended=False))
+    asked, ask = list[str](), question_of("/runs", {})
+    monkeypatch.setattr(StoreReader, "run_figures", _counted("run_figures", StoreReader.run_figures, asked))
+    assert ask is not None
+    ask(source_of({}).ahead(), {})
+    assert len(asked) == 1
+    opened("runs")
+    assert len(asked) == 1
+    opened("runs")
+    assert len(asked) == 2
+
+
 def _counted(name: str, method: Any, asked: list[str]) -> Any:
     def counted(*given: Any, **named: Any) -> Any:
         asked.append(name)
@@ -192,6 +206,6 @@ def test_what_fails_before_a_page_leaves_room_for_the_next(
     assert capfd.readouterr().err == ""
 
 
-@pytest.mark.parametrize("path", ["/runs", "/_stcore/health", "/static/index.js", "/favicon.png", "//", "/../now"])
+@pytest.mark.parametrize("path", ["/run", "/_stcore/health", "/static/index.js", "/favicon.png", "//", "/../now"])
 def test_addresses_that_ask_otherwise_or_nothing(path: str) -> None:
     assert (question_of(path, {}) is not None) == (path == "//")
