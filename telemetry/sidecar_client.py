@@ -111,8 +111,18 @@ class SidecarClient:
         """What an answer without the figures that were asked for comes to."""
         why = answer.words or f"answers with HTTP status {answer.status}"
         if not answer.words and answer.status in _NO_SUCH_PATH:
-            why = "no sidecar that answers questions: it is of an older version, or something else listens there"
+            why = (
+                "no sidecar that answers questions: it is of an older version, or something else listens there; "
+                "upgrade voiceprobe there, or check the address"
+            )
         return StoreError(f"{self.address}: {why}")
+
+    def of_older_version(self, question: str) -> StoreError:
+        """What a question comes to that the sidecar does not know yet, or not with all that is asked."""
+        return StoreError(
+            f"{self.address}: the sidecar there is of an older version, and does not know the question "
+            f"{question!r:.60} as this voiceprobe asks it; upgrade voiceprobe there"
+        )
 
     def of_another_version(self, what: str, error: Exception) -> StoreError:
         """What an answer that cannot be read comes to."""

@@ -27,7 +27,7 @@ def list_all(
     """List runs: when, against what, how many turns, voice-to-voice, verdict and note; the newest first.
 
     A folder that is damaged or half written is listed with its fault. Exit code 0; 2 where a place is not a folder of
-    runs, store or sidecar.
+    runs, store or sidecar, or a sidecar cannot be asked: what the others have is listed.
     """
     from loadtest.run.runs import RunsRequest, list_runs
 

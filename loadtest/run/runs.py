@@ -21,6 +21,7 @@ from telemetry.model.errors import ConfigError, StoreError
 from telemetry.model.foreign_text import one_line
 from telemetry.model.formatting import DASH, NS_PER_S, count, milliseconds, number
 from telemetry.objectives.slo import load_objectives
+from telemetry.store.remote import is_address
 from telemetry.store.run_folders.catalog import RunCatalog
 from telemetry.store.run_folders.entries import EntryState, RunEntry
 from telemetry.store.run_folders.naming import find_run
@@ -57,7 +58,8 @@ def default_places(given: Sequence[str]) -> tuple[str, ...]:
 
 
 def list_runs(request: RunsRequest, console: Console) -> ExitCode:
-    """Print every run, the newest first. Raises UsageError, ConfigError, OutputError."""
+    """Print every run, the newest first. Raises UsageError, ConfigError, OutputError; StoreError once all else is
+    printed, where a sidecar cannot be asked for its runs."""
     if request.json_file is not None and (fault := unwritable(request.json_file)):
         raise UsageError(fault)
     found = _catalogued(request)
@@ -74,6 +76,8 @@ def list_runs(request: RunsRequest, console: Console) -> ExitCode:
         console.print(f"{count(len(found) - len(shown), 'older run')} not shown: give --limit more", style="dim")
     if request.json_file is not None:
         write_json(request.json_file, {"schema_version": SCHEMA_VERSION, "runs": [_object(each) for each in shown]})
+    if unasked := [each for each in found if each.state == "damaged" and is_address(each.store)]:
+        raise StoreError("\n".join(f"{each.store}: {each.fault}" for each in unasked))
     return ExitCode.OK
 
 

@@ -16,6 +16,9 @@ _Parameters = ParamSpec("_Parameters")
 _Answer = TypeVar("_Answer")
 
 QUERY_PATH: Final = "/v1/query/"
+_BAD_QUESTION: Final = 400
+# What sidecars answer to a question, and to a part of one, that a later version has added.
+_NOT_KNOWN_YET: Final = ("there is no question ", "contains unknown field ", " to ask by")
 _HEADERS: Final = {"Accept": "application/vnd.msgpack"}
 
 
@@ -99,6 +102,8 @@ class RemoteStore:
     def ask(self, name: str, parameters: Mapping[str, object]) -> Any:
         """Ask a question by its name. Raises StoreError."""
         answer = self._sidecar.ask("POST", QUERY_PATH + name, msgspec.json.encode(parameters), _HEADERS)
+        if answer.status == _BAD_QUESTION and any(part in answer.words for part in _NOT_KNOWN_YET):
+            raise self._sidecar.of_older_version(name)
         if answer.status != OK:
             raise self._sidecar.refused(answer)
         try:

@@ -206,7 +206,8 @@ class RunCatalog:
         try:
             found = self._read_store(place, summed, look)
         except (StoreError, OSError) as error:
-            fault = _reason(error)
+            # The row of a sidecar begins with its address already.
+            fault = _reason(error).removeprefix(f"{place.store}: " if place.is_remote else "")
             found = StoredRuns([] if summed is None else [summed])
         if not found.entries and not found.unread and (place.folder is not None or fault is not None):
             return StoredRuns([_unread(place, fault or NOTHING_STORED)])

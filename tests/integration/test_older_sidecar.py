@@ -1,0 +1,155 @@
+"""A sidecar of an older version, as the list of runs meets it: one sentence with its address, and how to mend it."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from loadtest.exit_codes import ExitCode
+from telemetry.model.errors import StoreError
+from telemetry.objectives.slo import default_objectives
+from telemetry.sidecar.query_messages import Asked
+from telemetry.sidecar.query_process import reply_to
+from telemetry.store.reader import StoreReader
+from telemetry.store.remote import RemoteStore
+from telemetry.store.run_folders.catalog import RunCatalog
+from tests.fixtures_turns import fill_store
+from tests.integration.commands import completed
+from tests.run_folders import latency_run, run_folder
+
+Answered = tuple[int, bytes]
+
+
+class OldSidecar(ThreadingHTTPServer):
+    """Answers the questions of a store that it knows, as a sidecar does, and others as `unknown` says."""
+
+    daemon_threads = True
+
+    def __init__(self, store: Path, known: set[str], unknown: Callable[[str], Answered]) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.reader, self.known, self.unknown = StoreReader(store), known, unknown
+        self.asked: list[str] = []
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        sidecar = self.server
+        assert isinstance(sidecar, OldSidecar)
+        body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        name = self.path.rpartition("/")[2]
+        sidecar.asked.append(name)
+        status, content = sidecar.unknown(name)
+        if name in sidecar.known:
+            replied = reply_to(sidecar.reader, Asked(name, body, True))
+            status, content = replied.status, replied.body
+        self.send_response(status)
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_args: object) -> None:
+        """Nothing: a test looks at what was answered."""
+
+
+def no_such_question(name: str) -> Answered:
+    return 400, json.dumps({"error": f"there is no question {name!r}; known are state, runs, summary"}).encode()
+
+
+def no_such_field(name: str) -> Answered:
+    return 400, json.dumps({"error": f"{name}: Object contains unknown field `now_unix_ns`"}).encode()
+
+
+def no_such_path(_name: str) -> Answered:
+    return 404, b"Not Found"
+
+
+def other_answer(_name: str) -> Answered:
+    return 200, msgspec.msgpack.encode({"summary": None})
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[[set[str], Callable[[str], Answered]], OldSidecar]]:
+    fill_store(tmp_path / "store", latency_run("r-there", 20))
+    started: list[OldSidecar] = []
+
+    def start(known: set[str], unknown: Callable[[str], Answered]) -> OldSidecar:
+        started.append(OldSidecar(tmp_path / "store", known, unknown))
+        threading.Thread(target=started[-1].serve_forever, daemon=True).start()
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.shutdown()
+        each.server_close()
+        each.reader.close()
+
+
+CASES = [
+    ({"runs"}, no_such_question, "is of an older version, and does not know the question 'run_figures'"),
+    ({"runs"}, no_such_field, "is of an older version, and does not know the question 'run_figures'"),
+    (set[str](), no_such_question, "is of an older version, and does not know the question 'runs'"),
+    (set[str](), no_such_path, "it is of an older version, or something else listens there"),
+]
+HOW_TO_MEND = "upgrade voiceprobe there"
+
+
+@pytest.mark.parametrize(("known", "unknown", "sentence"), CASES)
+def test_the_list_says_in_one_sentence_that_a_sidecar_is_of_an_older_version(
+    tmp_path: Path,
+    start: Callable[[set[str], Callable[[str], Answered]], OldSidecar],
+    known: set[str],
+    unknown: Callable[[str], Answered],
+    sentence: str,
+) -> None:
+    sidecar = start(known, unknown)
+    (entry,) = RunCatalog([sidecar.address], default_objectives()).entries()
+    assert (entry.state, entry.store) == ("damaged", sidecar.address)
+    assert entry.fault is not None
+    assert sentence in entry.fault
+    assert HOW_TO_MEND in entry.fault
+    assert sidecar.address not in entry.fault, "its row begins with the address"
+
+    run_folder(tmp_path / "runs", "here", latency_run("r-here", 20))
+    listed = tmp_path / "listed.json"
+    done = completed("runs", "--runs", sidecar.address, "--runs", str(tmp_path / "runs"), "--json", str(listed))
+    assert done.returncode == ExitCode.USAGE
+    (line,) = done.stderr.strip().splitlines()
+    assert line.startswith(f"voiceprobe: {sidecar.address}: ")
+    assert sentence in line
+    assert HOW_TO_MEND in line
+    # What the other place has is listed all the same.
+    assert "here" in done.stdout
+    assert {each["run"] for each in json.loads(listed.read_text())["runs"]} == {"r-here", sidecar.address}
+
+
+def test_an_answer_of_another_shape_says_which_versions_are_needed(
+    start: Callable[[set[str], Callable[[str], Answered]], OldSidecar],
+) -> None:
+    sidecar = start({"runs"}, other_answer)
+    done = completed("runs", "--runs", sidecar.address)
+    assert done.returncode == ExitCode.USAGE
+    (line,) = done.stderr.strip().splitlines()
+    assert line.startswith(f"voiceprobe: {sidecar.address}: its answer is not one of this version")
+    assert "use the same version of voiceprobe on both machines" in line
+
+
+def test_a_sidecar_of_this_version_is_listed(
+    start: Callable[[set[str], Callable[[str], Answered]], OldSidecar],
+) -> None:
+    sidecar = start({"runs", "run_figures"}, no_such_question)
+    done = completed("runs", "--runs", sidecar.address)
+    assert (done.returncode, done.stderr) == (ExitCode.OK, "")
+    assert "r-there" in done.stdout
+    # A refusal that is about what was asked for stays what the sidecar says of it.
+    remote = RemoteStore(start({"turns"}, no_such_question).address, None)
+    with pytest.raises(StoreError, match="Expected `int` <= 10000") as caught:
+        remote.turns(limit=20_000)
+    assert HOW_TO_MEND not in str(caught.value)
