@@ -1,7 +1,7 @@
 """The Runs page: every run of every store that was named, their trends, and two or more of them compared."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlencode
 from zlib import crc32
@@ -34,6 +34,7 @@ MARGINS_MS: Final = (20, 50, 100, 200, 500)
 MOST_TICKED: Final = 6
 REFRESH_S: Final = 5.0
 READING_REFRESH_S: Final = 1.0
+READ_AGAIN: Final = "being read again"
 NO_RUNS: Final = "Start one with <code>voiceprobe run ws://…</code>; it shows here while it goes on."
 NO_LATENCY: Final = "No turn of these has a voice-to-voice latency."
 
@@ -92,7 +93,7 @@ def _draw_list(listing: RunListing) -> None:
     if unread := _unread(listing):
         st.html(f'<div class="vp hint">{escape(unread)}</div>')
     _trends(entries)
-    _list(entries)
+    _list(entries, listing.outdated)
     ticked = _ticked(entries)
     if len(ticked) > 1:
         _comparison(ticked)
@@ -130,8 +131,9 @@ def _trends(entries: Sequence[RunEntry]) -> None:
     )
 
 
-def _list(entries: Sequence[RunEntry]) -> None:
-    """The list with a box to tick at each run; what is ticked stands in the link."""
+def _list(entries: Sequence[RunEntry], outdated: Container[str]) -> None:
+    """The list with a box to tick at each run; what is ticked stands in the link. Of `outdated` ones the figures are
+    former ones."""
     st.html('<div class="vp vp-head"><h2>All runs <span class="hint">the newest first</span></h2></div>')
     zone = viewer_zone()
     rows: list[dict[str, Any]] = [
@@ -139,7 +141,7 @@ def _list(entries: Sequence[RunEntry]) -> None:
             "run": each.title,
             "open": f"./?{urlencode({'store': each.store, 'run': each.run_id})}" if each.state != "damaged" else None,
             "began": runs_tables.began(each, zone),
-            "state": each.state,
+            "state": f"{each.state}, {READ_AGAIN}" if each.reference in outdated else each.state,
             "turns": each.turns,
             "invalid": each.invalid,
             "p50": None if each.p50_ns is None else in_milliseconds(each.p50_ns),

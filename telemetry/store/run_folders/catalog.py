@@ -12,7 +12,7 @@ import time
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -60,11 +60,13 @@ class _File(msgspec.Struct):
 
 @dataclass(slots=True)
 class RunListing:
-    """Runs, the newest first; the stores that have not been read yet, and how many runs of the others have not."""
+    """Runs, the newest first; the stores that have not been read yet, and how many runs of the others have not. Of runs
+    that ended and are `outdated`, by their references, the figures are former ones until they are read again."""
 
     entries: list[RunEntry]
     unread: list[str]
     unread_runs: int = 0
+    outdated: set[str] = field(default_factory=set[str])
 
     @property
     def is_whole(self) -> bool:
@@ -104,11 +106,9 @@ class RunCatalog:
         self._judged_by = zlib.crc32(repr(tuple(objectives)).encode())
         self._kept: dict[str, _Kept] = {}
         # What was read of each store, in the order of reading; of runs that go on it grows old.
-        self._latest: dict[str, list[RunEntry]] = {}
+        self._latest: dict[str, StoredRuns] = {}
         # Of stores whose runs go on: their other runs are read once.
         self._known_runs: dict[str, KnownRuns] = {}
-        # How many runs of a store were not read at its latest listing.
-        self._unread_runs: dict[str, int] = {}
         self._open_stores = open_stores
         self._readers: OrderedDict[str, StoreReader | RemoteStore] = OrderedDict()
         self._loaded: set[Path] = set()
@@ -147,18 +147,19 @@ class RunCatalog:
             read = 0
             try:
                 for number, (place, stamp) in enumerate(self._ordered(places)):
-                    entries = self._known(place, stamp)
-                    if entries is None and (not read or not look.is_over()):
-                        entries = self._read_and_keep(place, stamp, look, unsaved)
+                    found = self._known(place, stamp)
+                    if found is None and (not read or not look.is_over()):
+                        found = self._read_and_keep(place, stamp, look, unsaved)
                         read += 1
                         if len(unsaved) >= _SAVE_EVERY:
                             self._save(unsaved, places)
-                    entries = self._latest.get(_key(place)) if entries is None else entries
-                    if entries is None:
+                    found = self._former(place) if found is None else found
+                    if found is None:
                         listing.unread.append(place.store)
                     else:
-                        listing.entries += self._noted(place, entries)
-                        listing.unread_runs += self._unread_runs.get(_key(place), 0)
+                        listing.entries += self._noted(place, found.entries)
+                        listing.unread_runs += found.unread
+                        listing.outdated |= {e.reference for e in found.entries if e.run_id in found.outdated}
                     progress(number + 1, len(places))
             finally:
                 self._save(unsaved, places)
@@ -172,26 +173,32 @@ class RunCatalog:
         turn = {key: number for number, key in enumerate(self._latest)}
         return sorted(stamped, key=lambda each: (turn.get(_key(each[0]), -1), -_changed_unix_ns(each[1])))
 
-    def _known(self, place: StorePlace, stamp: _Stamp) -> list[RunEntry] | None:
+    def _known(self, place: StorePlace, stamp: _Stamp) -> StoredRuns | None:
         kept = self._kept.get(_key(place))
         if kept is None or not stamp or kept.stamp != stamp:
             return None
-        return [_here(each, place) for each in kept.entries]
+        return StoredRuns([_here(each, place) for each in kept.entries])
 
-    def _read_and_keep(
-        self, place: StorePlace, stamp: _Stamp, look: _ListingTime, unsaved: list[Path]
-    ) -> list[RunEntry]:
+    def _former(self, place: StorePlace) -> StoredRuns | None:
+        """What was read of a store that has to wait now, with the runs that are no longer as they were then; None
+        before it was read."""
+        found, known = self._latest.get(_key(place)), self._known_runs.get(_key(place))
+        if found is not None and known is not None and not place.is_remote:
+            with contextlib.suppress(StoreError, OSError):
+                return replace(found, outdated=known.changed(Path(place.store)))
+        return found
+
+    def _read_and_keep(self, place: StorePlace, stamp: _Stamp, look: _ListingTime, unsaved: list[Path]) -> StoredRuns:
         key = _key(place)
         found = self._read(place, look)
-        entries = found.entries
         self._latest.pop(key, None)  # so that it is the last one now
-        self._latest[key], self._unread_runs[key] = entries, found.unread
-        if stamp and not found.waiting and all(each.state not in ("under way", "damaged") for each in entries):
-            self._kept[key] = _Kept(stamp, entries)
+        self._latest[key] = found
+        if stamp and found.is_whole and all(each.state not in ("under way", "damaged") for each in found.entries):
+            self._kept[key] = _Kept(stamp, found.entries)
             if (reader := self._readers.pop(key, None)) is not None:
                 self._release(reader)
             unsaved += [] if place.root is None else [place.root]
-        return entries
+        return found
 
     def _noted(self, place: StorePlace, entries: list[RunEntry]) -> list[RunEntry]:
         notes = read_notes(place.notes_folder)
@@ -222,11 +229,16 @@ class RunCatalog:
             return StoredRuns([] if summed is None else [summed])
         with self._opened(place) as reader:
             known = self._known_runs.setdefault(_key(place), KnownRuns())
-            found = read_store(reader, place, self._objectives, look.now_unix_ns, known=known, is_over=look.is_over)
-        if summed is None:
-            return found
-        others = [each for each in found.entries if each.run_id != summed.run_id]
-        return replace(found, entries=[summed, *others])
+            found = read_store(
+                reader,
+                place,
+                self._objectives,
+                look.now_unix_ns,
+                known=known,
+                left_out=None if summed is None else summed.run_id,
+                is_over=look.is_over,
+            )
+        return found if summed is None else replace(found, entries=[summed, *found.entries])
 
     @contextlib.contextmanager
     def _opened(self, place: StorePlace) -> Generator[StoreReader | RemoteStore]:

@@ -75,6 +75,11 @@ class KnownRuns:
                 return None
         return known.entry
 
+    def changed(self, store: Path) -> frozenset[str]:
+        """The runs that were read, and of which rows may have come or gone by now. Raises StoreError."""
+        self.look(store)
+        return frozenset(run_id for run_id, known in self._known.items() if self.entry(known.run) is None)
+
     def latest(self, run: RunRecord) -> RunEntry | None:
         """What was read of a run that has ended and says the same of itself as then, also if other rows of its time
         have come since; None of one that goes on."""

@@ -30,12 +30,17 @@ _UNDER_WAY: Final[tuple[EntryState, str]] = ("under way", "the run is under way"
 
 @dataclass(frozen=True, slots=True)
 class StoredRuns:
-    """Runs of a store, the newest first. `unread` is how many others there are that have not been read yet, `waiting`
-    how many runs are to be read again, or for the first time."""
+    """Runs of a store, the newest first. `unread` is how many others there are that have not been read yet; of
+    `outdated`, rows may have come or gone since they were read."""
 
     entries: list[RunEntry]
     unread: int = 0
-    waiting: int = 0
+    outdated: frozenset[str] = frozenset()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every run has been read as it is."""
+        return not self.unread and not self.outdated
 
 
 def read_store(
@@ -45,16 +50,17 @@ def read_store(
     now_unix_ns: int | None = None,
     *,
     known: KnownRuns | None = None,
+    left_out: str | None = None,
     is_over: Callable[[], bool] = lambda: False,
 ) -> StoredRuns:
-    """The runs of a store; those that are `known` are not read again. Once the time `is_over`, only what goes on or has
-    changed is, and one more. Raises StoreError."""
+    """The runs of a store; those that are `known` are not read again, and `left_out` is not read at all. Once the time
+    `is_over`, only what goes on or has changed is, and one more. Raises StoreError."""
     now_unix_ns = time.time_ns() if now_unix_ns is None else now_unix_ns
     known = KnownRuns() if known is None else known
     if not isinstance(reader, StoreReader):  # which files a run is in, its sidecar does not say
-        return StoredRuns([_entry(reader, place, run, objectives, now_unix_ns) for run in _listed(reader)])
+        return StoredRuns([_entry(reader, place, run, objectives, now_unix_ns) for run in _listed(reader, left_out)])
     known.look(reader.directory)
-    runs = _listed(reader)
+    runs = _listed(reader, left_out)
     if not reader.faults:
         found = _read_in_turn(runs, known, lambda run: _entry(reader, place, run, objectives, now_unix_ns), is_over)
         if not reader.faults:
@@ -74,23 +80,24 @@ def _read_in_turn(
         if (entry := known.entry(run)) is not None:
             known.keep(run, entry)
             found[run.run_id] = entry
-    waiting, is_first = 0, True
+    outdated: set[str] = set()
+    is_first = True
     for run, may_wait in known.in_turn([run for run in runs if run.run_id not in found]):
         if may_wait and not is_first and is_over():
-            waiting += 1
             if (latest := known.latest(run)) is not None:
                 found[run.run_id] = latest
+                outdated.add(run.run_id)
             continue
         is_first = is_first and not may_wait
         found[run.run_id] = read(run)
         known.keep_read(run, found[run.run_id])
     known.keep_only({run.run_id for run in runs})
     entries = [found[run.run_id] for run in runs if run.run_id in found]
-    return StoredRuns(entries, unread=len(runs) - len(entries), waiting=waiting)
+    return StoredRuns(entries, unread=len(runs) - len(entries), outdated=frozenset(outdated))
 
 
-def _listed(reader: StoreReader | RemoteStore) -> list[RunRecord]:
-    return [run for run in reader.runs() if run.turns or run.declared]
+def _listed(reader: StoreReader | RemoteStore, left_out: str | None) -> list[RunRecord]:
+    return [run for run in reader.runs() if (run.turns or run.declared) and run.run_id != left_out]
 
 
 def _entry(

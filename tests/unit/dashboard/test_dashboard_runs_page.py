@@ -17,8 +17,9 @@ from dashboard.source_names import ENV_RUNS, ENV_SLO, ENV_STORE
 from telemetry.model import formatting
 from telemetry.model.errors import StoreError
 from telemetry.objectives.objective import Objective
+from telemetry.store.run_details import RunDetails
 from telemetry.store.run_folders.capacity import CapacityLatency, CapacityResult, CapacityStep
-from telemetry.store.run_folders.catalog import KEPT_NAME, RunCatalog
+from telemetry.store.run_folders.catalog import KEPT_NAME, RunCatalog, RunListing
 from telemetry.store.run_folders.entries import EntryState, RunEntry
 from tests.fixtures_turns import START_UNIX_NS, fill_store, synthetic_run
 from tests.run_folders import HOUR_NS, latency_run, run_folder
@@ -217,3 +218,13 @@ def test_a_specification_that_was_made_before_is_whole_and_one_s_own() -> None:
     assert json.dumps(first) != expected
     others = [json.dumps(made(["a", "b"])), json.dumps(made(["a"])[1]), json.dumps(made(["a"])[2])]
     assert len({*others, expected}) == 4
+
+
+def test_a_run_with_former_figures_says_so_in_its_row(shows: pytest.MonkeyPatch) -> None:
+    entries = [RunEntry(run_id=name, store="store", state="met") for name in ("a", "b")]
+    listing = RunListing(entries, [], outdated={"store#b"})
+    shows.setenv(ENV_RUNS, "[]")
+    shows.setattr(runs_source, "run_listing", lambda *_within_s: listing)
+    shows.setattr(runs_source, "details", lambda entry: RunDetails(entry.run_id))
+    app, _ = drawn()
+    assert list(app.dataframe[0].value["state"]) == ["met", "met, being read again"]

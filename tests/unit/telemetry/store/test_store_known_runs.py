@@ -19,7 +19,7 @@ from telemetry.store.run_folders.entries import RunEntry
 from telemetry.store.run_folders.known_runs import _StoreMoment
 from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import START_UNIX_NS, Run, fill_store
-from tests.run_folders import HOUR_NS, latency_run
+from tests.run_folders import HOUR_NS, latency_run, write_summary
 
 OBJECTIVES = default_objectives()
 LATER = START_UNIX_NS + 10 * HOUR_NS
@@ -238,9 +238,46 @@ def test_ended_runs_with_later_rows_are_read_again_in_turn(tmp_path: Path, read:
     assert read == ["goes-on", "bb"], "they were read newest first"
     assert first.entries == [whole[0], before[1], whole[2], before[3]]
     assert (first.unread, first.unread_runs) == ([], 0)
+    assert first.outdated == {before[3].reference}, "its figures are former ones"
     read.clear()
-    assert catalog.listing(within_s=0, now_unix_ns=now).entries == whole
+    second = catalog.listing(within_s=0, now_unix_ns=now)
+    assert (second.entries, second.outdated) == (whole, set())
     assert read == ["goes-on", "a"]
+
+
+@pytest.mark.slow
+def test_of_a_store_that_has_to_wait_the_runs_with_later_rows_are_named(tmp_path: Path, read: list[str]) -> None:
+    stores = [tmp_path / "one", tmp_path / "other"]
+    now = max(_several(store) for store in stores)
+    catalog = RunCatalog([str(store) for store in stores], OBJECTIVES)
+    before = {each.reference: each for each in catalog.entries(now_unix_ns=now)}
+    last = catalog.listing(within_s=0, now_unix_ns=now)
+    assert (last.outdated, len(last.entries)) == (set(), len(before))
+    # At each look there is time for one store, and the next one is for the store that was read longest ago.
+    fill_store(stores[1], part(run_of("a", START_UNIX_NS, 20), "service", 40))
+    changed = f"{stores[1]}#a"
+    marked: list[bool] = []
+    is_read = False
+    for _ in range(4):
+        read.clear()
+        look = catalog.listing(within_s=0, now_unix_ns=now)
+        is_read = is_read or "a" in read
+        assert look.outdated == (set() if is_read else {changed})
+        assert {each.reference for each in look.entries} == set(before)
+        marked.append(not is_read)
+    assert (marked[0], marked[-1]) == (True, False), "it had to wait, and was read then"
+    whole = RunCatalog([str(store) for store in stores], OBJECTIVES).entries(now_unix_ns=now)
+    assert look.entries == whole
+
+
+@pytest.mark.slow
+def test_a_run_with_a_summary_is_not_read_from_its_store(tmp_path: Path, read: list[str]) -> None:
+    folder = tmp_path / "capacity"
+    fill_store(folder / "store", run_of("step-1", START_UNIX_NS, 20), run_of("step-22", LATER, 20))
+    write_summary(folder, "step-22")
+    catalog = RunCatalog([str(tmp_path)], OBJECTIVES)
+    assert {each.run_id: each.turns for each in catalog.entries(now_unix_ns=NOW)} == {"step-1": 60, "step-22": 180}
+    assert read == ["step-1"]
 
 
 @pytest.mark.slow
