@@ -1,7 +1,8 @@
 """Client turns beside the service's turns of the same responses, from the narrow rows of `open_turns`.
 
 The two sides of a response may lie in different segments. A turn whose counterpart was not met stays open; added
-roll-ups are paired anew, and what is open in the end had no counterpart.
+roll-ups are paired anew, and what is open in the end had no counterpart. Of a response whose two sides met, a row of
+the source `met` stays: it counts in no figure, but says of which call and run later turns of the service are.
 """
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables
@@ -43,22 +44,11 @@ STAGES: Final = ("endpointing", "asr", "llm", "tts", "leading_silence", "unexpla
 # the two sides of a response reach the store within seconds of each other.
 KEPT_OPEN: Final = 2_000
 
-_SERVICES: Final = f"""
-    CREATE OR REPLACE TEMP VIEW open_services AS SELECT * FROM open_turns WHERE source = 'service';
-    CREATE OR REPLACE TEMP VIEW open_clients AS SELECT * FROM open_turns WHERE source = 'client';
-    CREATE OR REPLACE TEMP TABLE services AS
-    SELECT o.* REPLACE (coalesce(o.trace_run, c.run_id) AS trace_run)
-    FROM (SELECT * FROM ({with_heard_trace("open_services", "open_clients")})
-          QUALIFY row_number() OVER (
-              PARTITION BY coalesce(heard_trace, trace_id), coalesce(response_id, turn_index::VARCHAR)
-              ORDER BY started_unix_ns, span_id) = 1) o
-    LEFT JOIN (SELECT trace_id, min(run_id) AS run_id FROM open_clients GROUP BY trace_id) c
-    ON c.trace_id = o.heard_trace
-    """
 _PAIRS: Final = """
     CREATE OR REPLACE TEMP TABLE pairs AS
     WITH clients AS (SELECT * FROM open_turns WHERE source = 'client')
     SELECT c.*, s.trace_id AS of_trace, s.span_id AS of_span, s.run_id AS of_run, s.trace_id IS NOT NULL AS is_joined,
+           s.response_id AS of_response_id, s.turn_index AS of_turn_index,
            s.voice_to_voice_ns AS of_voice_to_voice_ns, s.speech_end_audio_ns AS of_speech_end_audio_ns,
            s.speech_end_perf_ns AS of_speech_end_perf_ns, s.endpoint_perf_ns AS of_endpoint_perf_ns,
            s.asr_final_perf_ns AS of_asr_final_perf_ns, s.llm_first_token_perf_ns AS of_llm_first_token_perf_ns,
@@ -120,12 +110,21 @@ _TIMES: Final = """
                        CASE WHEN {by} THEN of_tts_first_chunk_perf_ns ELSE tts_first_chunk_perf_ns END AS chunk
                 FROM chosen WHERE {timed})))
     """.format(group=_GROUP, by="of_voice_to_voice_ns IS NOT NULL", timed=_TIMED)
+_MET: Final = {
+    "source": "'met'",
+    **{name: name for name in ("run_id", "trace_id", "call_id", "started_unix_ns")},
+    "span_id": "of_span",
+    "response_id": "of_response_id",
+    "turn_index": "of_turn_index",
+}
 _OPEN: Final = f"""
     SELECT {", ".join(OPEN_COLUMNS)} FROM open_turns o
-    WHERE source = 'client' AND EXISTS (SELECT 1 FROM pairs p
-                                        WHERE NOT is_joined AND p.trace_id = o.trace_id AND p.span_id = o.span_id)
+    WHERE source = 'met' OR (source = 'client' AND EXISTS (
+        SELECT 1 FROM pairs p WHERE NOT is_joined AND p.trace_id = o.trace_id AND p.span_id = o.span_id))
     UNION ALL
     SELECT {", ".join(OPEN_COLUMNS)} {_UNMATCHED}
+    UNION ALL
+    SELECT {", ".join(_MET.get(name, "NULL") for name in OPEN_COLUMNS)} FROM pairs WHERE is_joined
     """
 
 
@@ -136,7 +135,7 @@ def pair(database: Database, rollup: Rollup, *, is_last: bool) -> Rollup:
         return rollup
     database.register("open_turns", rollup.open_turns)
     try:
-        database.execute(_SERVICES)
+        database.execute(_services(is_last=is_last))
         database.execute(_PAIRS)
         database.execute(f"CREATE OR REPLACE TEMP VIEW chosen AS SELECT * FROM pairs WHERE is_joined OR {is_last}")
         of_services = [_NO_GROUP | row for row in fetched(database, _OF_SERVICES, [is_last])]
@@ -145,8 +144,32 @@ def pair(database: Database, rollup: Rollup, *, is_last: bool) -> Rollup:
         return added([Rollup(rollup.cells, rollup.sequences), Rollup(cells, {}, still_open)])
     finally:
         database.unregister("open_turns")
-        database.execute("DROP VIEW IF EXISTS open_services; DROP VIEW IF EXISTS open_clients")
+        database.execute("DROP VIEW IF EXISTS open_services; DROP VIEW IF EXISTS known_calls")
         database.execute("DROP VIEW IF EXISTS chosen; DROP TABLE IF EXISTS pairs; DROP TABLE IF EXISTS services")
+
+
+def _services(*, is_last: bool) -> str:
+    """The statements that make the table `services`, one turn of each response.
+
+    A further turn about a response that was met does not count. Which of several turns is the first of its response
+    can be said in the end only, as long as their call is not known.
+    """
+    return f"""
+        CREATE OR REPLACE TEMP VIEW open_services AS SELECT * FROM open_turns WHERE source = 'service';
+        CREATE OR REPLACE TEMP VIEW known_calls AS
+        SELECT trace_id, call_id, run_id FROM open_turns WHERE source <> 'service';
+        CREATE OR REPLACE TEMP TABLE services AS
+        SELECT o.* REPLACE (coalesce(o.trace_run, c.run_id) AS trace_run)
+        FROM (SELECT * FROM ({with_heard_trace("open_services", "known_calls")}) h
+              WHERE NOT EXISTS (
+                  SELECT 1 FROM open_turns m WHERE m.source = 'met' AND m.trace_id = h.heard_trace
+                  AND coalesce(m.response_id, m.turn_index::VARCHAR) = coalesce(h.response_id, h.turn_index::VARCHAR))
+              QUALIFY (NOT {is_last} AND heard_trace IS NULL) OR row_number() OVER (
+                  PARTITION BY coalesce(heard_trace, trace_id), coalesce(response_id, turn_index::VARCHAR)
+                  ORDER BY started_unix_ns, span_id) = 1) o
+        LEFT JOIN (SELECT trace_id, min(run_id) AS run_id FROM known_calls GROUP BY trace_id) c
+        ON c.trace_id = o.heard_trace
+        """
 
 
 def closed_beyond(

@@ -58,7 +58,8 @@ class RollupCell:
 @dataclass(slots=True)
 class Rollup:
     """Cells by key; the sequence numbers that arrived, by run and process, as ranges `[first, last]` of shape (n, 2);
-    and the turns whose counterpart of the other source has not been met (columns of OPEN_COLUMNS)."""
+    and the turns whose counterpart of the other source has not been met (columns of OPEN_COLUMNS), beside what is kept
+    of responses whose two sides met (source `met`)."""
 
     cells: dict[Key, RollupCell] = field(default_factory=dict[Key, RollupCell])
     sequences: dict[tuple[str, str], Ints] = field(default_factory=dict[tuple[str, str], Ints])
