@@ -164,11 +164,11 @@ def totals(f: Filter) -> tuple[str, list[Any]]:
     )
 
 
-def metric_totals(f: Filter) -> tuple[str, list[Any]]:
-    """As `totals`, every metric's count, maximum and quantiles over the valid turns."""
+def metric_totals(f: Filter, metrics: Iterable[Metric] = METRICS.values()) -> tuple[str, list[Any]]:
+    """As `totals`, the count, maximum and quantiles of metrics over the valid turns."""
     where = grouped(f) & Condition(_VALID)
     return (
-        f"SELECT {_OF_BOTH}, {_metric_columns(METRICS.values())} FROM turns WHERE {where.sql} {_BY_COHORT}",
+        f"SELECT {_OF_BOTH}, {_metric_columns(metrics)} FROM turns WHERE {where.sql} {_BY_COHORT}",
         list(where.values),
     )
 

@@ -47,8 +47,7 @@ from telemetry.store.rollout_pages import RolloutPage, rollout_page
 from telemetry.store.rollout_turns import RolloutQuestion, RolloutTurns, rollout_turns
 from telemetry.store.rollups.library import FEWEST_TURNS, RollupLibrary
 from telemetry.store.run_details import RunDetails, run_details
-from telemetry.store.run_figures import RunFigures
-from telemetry.store.run_state import is_under_way
+from telemetry.store.run_figures import RunFigures, run_figures
 from telemetry.store.run_turns import RunTurnsQuestion, run_turns
 from telemetry.store.run_verdict import RunVerdictEvidence, run_verdict_evidence
 from telemetry.store.runs import runs
@@ -321,20 +320,14 @@ class StoreReader:
         return self._snapshots.ask(lambda connection: run_turns(connection, asked, now_unix_ns), asked.run_id)
 
     def run_figures(self, run_id: str, objectives: Sequence[Objective], now_unix_ns: int | None = None) -> RunFigures:
-        """A run as the list of runs needs it: `summary`, `processes` and, unless it goes on, `run_verdict`, from one
-        consistent read. `now_unix_ns` is the moment that decides whether it goes on, None for this one."""
+        """A run as the list of runs needs it: of the `summary` what it shows, and unless the run goes on the verdict
+        that `run_verdict` comes to. `now_unix_ns` is the moment that decides whether it goes on, None for this one."""
         at_unix_ns = self._wall_clock_ns() if now_unix_ns is None else now_unix_ns
         f = Filter(run_id=run_id)
 
         def question(connection: StoreConnection) -> RunFigures:
-            about = self._about(connection, f)
-            summary = about.summary(at_unix_ns, self._snapshots.skipped)
-            known = tuple(about.processes(run_id))
-            if is_under_way(known, at_unix_ns):
-                # Counts and the cause of a miss can take as long as all else, and would change with the next turns.
-                return RunFigures(summary, known, None)
-            evidence = run_verdict_evidence(connection, f, objectives, about.objective_counts(objectives))
-            return RunFigures(summary, known, evidence)
+            about, skipped = self._about(connection, f), self._snapshots.skipped
+            return run_figures(connection, about, run_id, objectives, now_unix_ns=at_unix_ns, skipped=skipped)
 
         return self._snapshots.ask(question, run_id)
 

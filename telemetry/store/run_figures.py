@@ -1,16 +1,44 @@
 """A run as the list of runs needs it, from one consistent read."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from telemetry.store.answers import ProcessInfo, Summary
-from telemetry.store.run_verdict import RunVerdictEvidence
+from telemetry.objectives.objective import Objective
+from telemetry.objectives.run_verdict import RunVerdict
+from telemetry.store.answers import Filter, ProcessInfo
+from telemetry.store.connection import StoreConnection
+from telemetry.store.judged_turns import judged_turns
+from telemetry.store.run_state import is_under_way
+from telemetry.store.run_totals import RunTotals, totals_of
+from telemetry.store.run_verdict import run_verdict_evidence
+from telemetry.store.turn_questions import TurnQuestions
 
 
 @dataclass(frozen=True, slots=True)
 class RunFigures:
-    """The summary of a run, the load generator's processes, and what a verdict on it rests on: None of a run that goes
-    on, as nothing is said of its objectives before it has ended."""
+    """What is shown of a run's turns, the load generator's processes, and the verdict: None of a run that goes on, as
+    nothing is said of its objectives before it has ended."""
 
-    summary: Summary
+    totals: RunTotals
     processes: tuple[ProcessInfo, ...]
-    evidence: RunVerdictEvidence | None
+    verdict: RunVerdict | None
+
+
+def run_figures(
+    connection: StoreConnection,
+    about: TurnQuestions,
+    run_id: str,
+    objectives: Sequence[Objective],
+    *,
+    now_unix_ns: int,
+    skipped: int,
+) -> RunFigures:
+    """The answer; `about` asks of the run's turns. Of a run that goes on, which is asked at every look, no more is
+    read than is shown: all that a verdict rests on takes many times as long."""
+    known = tuple(about.processes(run_id))
+    if is_under_way(known, now_unix_ns):
+        return RunFigures(about.run_totals(), known, None)
+    summary = about.summary(now_unix_ns, skipped)
+    evidence = run_verdict_evidence(connection, Filter(run_id=run_id), objectives, about.objective_counts(objectives))
+    judged = judged_turns(objectives, evidence.counts, summary, evidence.cause)
+    return RunFigures(totals_of(summary), known, judged.verdict)

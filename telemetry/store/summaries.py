@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any
 
 from telemetry.model import semconv
-from telemetry.model.metrics import CONNECT, ITL, METRICS, NOT_OF_AN_ANSWER, Metric
+from telemetry.model.metrics import CONNECT, HEADLINE, ITL, METRICS, NOT_OF_AN_ANSWER, Metric
 from telemetry.model.stated_error import Interval, StatedError, instrument_part_ns, interval
 from telemetry.model.stats import enough
 from telemetry.store import error_queries, queries
@@ -33,6 +33,7 @@ from telemetry.store.generator import evidence, generator
 from telemetry.store.instrument_error import instrument_error_ns
 from telemetry.store.joined import client_service_delta, join_services
 from telemetry.store.noticed import beside
+from telemetry.store.run_totals import RunTotals
 from telemetry.store.starts import StartsOfPhase, starts_by_phase, total
 from telemetry.store.telemetry_loss import received, telemetry_loss
 from telemetry.store.wer_by_condition import wer_by_condition
@@ -69,6 +70,19 @@ class SummaryRows:
 def summarize(connection: StoreConnection, f: Filter, now_unix_ns: int, skipped_segments: int) -> Summary:
     """Everything about one filter from its turns; all statements see the same snapshot."""
     return assemble(connection, f, now_unix_ns, skipped_segments, _read(connection, f))
+
+
+def run_totals(connection: StoreConnection, f: Filter) -> RunTotals:
+    """What the list of runs shows of a filter's turns, as `summarize` has it, without all else."""
+    headline = rows(connection, *queries.metric_totals(f, [METRICS[HEADLINE]]))
+    return totals_of_rows(_merged(rows(connection, *queries.totals(f)), headline))
+
+
+def totals_of_rows(counted: list[Row]) -> RunTotals:
+    """The same from rows of totals with those of the headline."""
+    whole = next(row for row in counted if row["is_total"])
+    latency = _metric_stats(METRICS[HEADLINE], whole, None, None, None)
+    return RunTotals(whole["total"], whole["total"] - whole["valid"], latency.p50, latency.p95, latency.p99)
 
 
 def _read(connection: StoreConnection, f: Filter) -> SummaryRows:

@@ -30,7 +30,8 @@ from telemetry.store.rollups.objectives import can_count
 from telemetry.store.rollups.view import HeadlineTotals, RolledUp
 from telemetry.store.run_limit import limit_turns, run_limit
 from telemetry.store.run_state import last_heard
-from telemetry.store.summaries import summarize
+from telemetry.store.run_totals import RunTotals
+from telemetry.store.summaries import run_totals, summarize, totals_of_rows
 from telemetry.store.timelines import timeline
 from telemetry.store.turn_rows import full_turns
 
@@ -64,6 +65,12 @@ class TurnQuestions:
         limit = run_limit(self._connection, run_id, turns, starts, now_unix_ns, known=known)
         outdated = self._library.outdated_rows(self._connection.segments("turns", self._filter.run_id))
         return replace(found, limit=limit, heard_unix_ns=last_heard(known), turns_to_roll_up=outdated)
+
+    def run_totals(self) -> RunTotals:
+        """What the list of runs shows of the filter's turns, as the summary has it."""
+        if self._rolled is not None:
+            return totals_of_rows(self._rolled.figures.totals())
+        return run_totals(self._connection, self._filter)
 
     def processes(self, run_id: str) -> Sequence[ProcessInfo]:
         """The generator's processes of the filter's run, asked for once. Turns that are rolled up are not counted."""

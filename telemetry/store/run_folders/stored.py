@@ -8,11 +8,9 @@ from typing import Final
 import msgspec
 
 from telemetry.model.foreign_text import one_line
-from telemetry.model.metrics import HEADLINE
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.run_verdict import State
 from telemetry.store.answers import RunRecord
-from telemetry.store.judged_turns import judged_turns
 from telemetry.store.reader import StoreReader
 from telemetry.store.remote import RemoteStore
 from telemetry.store.run_folders.entries import EntryState, RunEntry
@@ -109,12 +107,8 @@ def _entry(
 ) -> RunEntry:
     # Whether a run goes on is decided by the clock of who reads the store.
     figures = reader.run_figures(run.run_id, objectives, now_unix_ns if isinstance(reader, StoreReader) else None)
-    summary, evidence = figures.summary, figures.evidence
-    state, sentence = _UNDER_WAY
-    if evidence is not None:
-        verdict = judged_turns(objectives, evidence.counts, summary, evidence.cause).verdict
-        state, sentence = STATES[verdict.state], verdict.sentence
-    latency = summary.metrics[HEADLINE]
+    totals, verdict = figures.totals, figures.verdict
+    state, sentence = _UNDER_WAY if verdict is None else (STATES[verdict.state], verdict.sentence)
     return RunEntry(
         run_id=run.run_id,
         store=place.store,
@@ -128,11 +122,11 @@ def _entry(
         users=_whole(run.declared.get("users")),
         scenario=run.declared.get("scenario"),
         profile=run.declared.get("profile"),
-        turns=summary.turns.total,
-        invalid=summary.turns.invalid,
-        p50_ns=latency.p50,
-        p95_ns=latency.p95,
-        p99_ns=latency.p99,
+        turns=totals.turns,
+        invalid=totals.invalid,
+        p50_ns=totals.p50,
+        p95_ns=totals.p95,
+        p99_ns=totals.p99,
         sentence=sentence,
     )
 
