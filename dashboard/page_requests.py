@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl
 
+from starlette.responses import RedirectResponse
+
 from dashboard.pages import cache, cohorts, instrument, now, objectives, rollout, runs, turn, turns
 from dashboard.source import Source, source_of
 
@@ -25,6 +27,7 @@ _ASKED: Final[dict[str, Ask]] = {
     "instrument": instrument.ask,
     "runs": runs.ask,
 }
+_FIRST_PAGE: Final = "/now"
 _MOST_AT_ONCE: Final = 2
 
 
@@ -46,8 +49,12 @@ class PageRequests:
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
         """Pass a request on; ask before that if it opens a page."""
         if scope["type"] == "http" and scope["method"] == "GET" and _opens_page(scope):
-            self._ask_ahead(scope["path"], scope["query_string"].decode("latin-1"))
-        await self._app(scope, receive, send)
+            query = scope["query_string"].decode("latin-1")
+            if scope["path"].rstrip("/") == _FIRST_PAGE:
+                # Streamlit has the first page at the root alone, and calls its own name not found.
+                return await RedirectResponse(f"/?{query}" if query else "/")(scope, receive, send)
+            self._ask_ahead(scope["path"], query)
+        return await self._app(scope, receive, send)
 
     def _ask_ahead(self, path: str, query: str) -> None:
         link = dict(parse_qsl(query, keep_blank_values=True))

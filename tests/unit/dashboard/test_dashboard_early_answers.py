@@ -180,6 +180,22 @@ def test_only_pages_that_people_open_are_asked_for_ahead(monkeypatch: pytest.Mon
     assert done.wait(BOUND_S)
 
 
+@pytest.mark.parametrize(("query", "to"), [(b"", b"/"), (b"run=a&cohort=B", b"/?run=a&cohort=B")])
+def test_the_first_page_is_found_by_its_name(query: bytes, to: bytes) -> None:
+    async def app(_scope: Any, _receive: Any, _send: Any) -> None:
+        pytest.fail("the request is not answered by Streamlit")
+
+    sent: list[dict[str, Any]] = []
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "GET", "path": "/now", "query_string": query, "headers": NAVIGATION}
+    asyncio.run(PageRequests(app)(scope, None, send))  # type: ignore[arg-type]
+    assert sent[0]["status"] == 307
+    assert (b"location", to) in sent[0]["headers"]
+
+
 def test_what_fails_before_a_page_leaves_room_for_the_next(
     store: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
