@@ -64,16 +64,23 @@ def _other(status: ObjectiveStatus) -> str:
     share = formatting.percent(verdict.ratio)
     return (
         f'<tr><td colspan="4" title="{escape(objective.description or name)}">{escape(name)}: {share}</td>'
-        f'<td class="num">{formatting.number(verdict.eligible)}</td><td>{escape(status.promise)}</td>'
-        f"<td>{status.cell}</td></tr>"
+        f'<td class="num">{formatting.number(verdict.eligible)}</td>{_verdict(status)}</tr>'
     )
+
+
+def _verdict(status: ObjectiveStatus) -> str:
+    return f'<td class="vp-promise">{escape(status.promise)}</td><td>{status.cell}</td>'
 
 
 def _stage(stats: MetricStats, status: ObjectiveStatus | None) -> str:
     headline = ' class="headline"' if stats.name == HEADLINE else ""
     metric = DEFINITIONS[stats.name]
     name = f'<td{headline} title="{escape(metric.definition)}">{escape(metric.label)}</td>'
-    verdict = f"<td>{escape(status.promise)}</td><td>{status.cell}</td>" if status else "<td></td><td></td>"
+    verdict = (
+        f'<td class="vp-promise">{escape(status.promise)}</td><td>{status.cell}</td>'
+        if status
+        else "<td></td><td></td>"
+    )
     why = descriptions.why_no_figures(stats)
     if why is not None:
         columns = 4 if status else 6

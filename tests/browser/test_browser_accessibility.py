@@ -46,7 +46,8 @@ STREAMLIT = {
     # Streamlit renders the whole page inside one div: its header and its toolbar are not landmarks.
     "region": '[data-testid="stHeader"], [data-testid="stAppViewContainer"], [data-testid="stToolbar"]',
 }
-# Parts that reach out of the page though they do not stand in a region that scrolls, and texts cut off by an edge.
+# Parts that reach out of the page though they do not stand in a region that scrolls, texts cut off by an edge, and
+# columns out of sight where there is room for all of them.
 _CUT_OFF: Final = (
     """() => {
   const main = document.querySelector('[data-testid="stMain"]'), found = [];
@@ -60,6 +61,9 @@ _CUT_OFF: Final = (
       while (around !== main && !hides(around)) around = around.parentElement;
       if (around === main) found.push(`beyond the edge: ${name(e)}`);
     }
+    const isOutOfSight = main.clientWidth >= 760 && ['auto', 'scroll'].includes(getComputedStyle(e).overflowX)
+      && e.scrollWidth > e.clientWidth + 1 && e.closest('.vp:not(.vp-chart-table)');
+    if (isOutOfSight) found.push(`scrolls sideways: ${name(e)}`);
     const isCut = ['hidden', 'clip'].includes(getComputedStyle(e).overflowX) && e.scrollWidth > e.clientWidth + 1;
     if (isCut && e.clientWidth > 1 && e.closest('.vp') && (e.innerText || '').trim()) found.push(`cut off: ${name(e)}`);
   }
