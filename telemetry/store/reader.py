@@ -48,9 +48,10 @@ from telemetry.store.rollout_turns import RolloutQuestion, RolloutTurns, rollout
 from telemetry.store.rollups.library import FEWEST_TURNS, RollupLibrary
 from telemetry.store.run_details import RunDetails, run_details
 from telemetry.store.run_figures import RunFigures, run_figures
+from telemetry.store.run_sources import RunSources
 from telemetry.store.run_turns import RunTurnsQuestion, run_turns
 from telemetry.store.run_verdict import RunVerdictEvidence, run_verdict_evidence
-from telemetry.store.runs import runs
+from telemetry.store.runs import runs, runs_and_sources
 from telemetry.store.schema import span_from_row, turn_from_row, with_turn
 from telemetry.store.snapshot import Snapshots
 from telemetry.store.system_pages import CachePage, InstrumentPage, cache_page, instrument_page
@@ -114,6 +115,10 @@ class StoreReader:
     def runs(self) -> list[RunRecord]:
         """Every run in the store, from what its generator declared or from its turns; the newest first."""
         return self._snapshots.ask(runs)
+
+    def runs_and_sources(self) -> tuple[list[RunRecord], RunSources]:
+        """As `runs`, with what tells which segments belong to each of them, from one consistent read."""
+        return self._snapshots.ask(runs_and_sources)
 
     def summary(self, f: Filter = ANY) -> Summary:
         """Everything about a filter from one consistent read."""

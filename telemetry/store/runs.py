@@ -11,6 +11,7 @@ from telemetry.model import semconv
 from telemetry.store.answers import RunRecord
 from telemetry.store.connection import StoreConnection
 from telemetry.store.run_catalog import CatalogRow, catalog
+from telemetry.store.run_sources import RunSources
 from telemetry.store.run_spans import RUN_IDS, RunSpan, run_spans
 
 _PHASE: Final = semconv.RUN_PREFIX + "phase"
@@ -21,9 +22,19 @@ _PROCESS: Final = semconv.RUN_PREFIX + "process_id"
 
 def runs(connection: StoreConnection) -> list[RunRecord]:
     """Every run in the store, the newest first."""
+    return _records(connection, catalog(connection), run_spans(connection))
+
+
+def runs_and_sources(connection: StoreConnection) -> tuple[list[RunRecord], RunSources]:
+    """As `runs`, with what tells which rows belong to each of them."""
+    rows, spans = catalog(connection), run_spans(connection)
+    return _records(connection, rows, spans), RunSources(rows, spans)
+
+
+def _records(connection: StoreConnection, rows: Iterable[CatalogRow], spans: Iterable[RunSpan]) -> list[RunRecord]:
     known: dict[str, RunRecord] = {}
     by_run: defaultdict[str, list[CatalogRow]] = defaultdict(list)
-    for row in catalog(connection):
+    for row in rows:
         if row.run_id:
             by_run[row.run_id].append(row)
     for run_id, found in by_run.items():
@@ -41,7 +52,7 @@ def runs(connection: StoreConnection) -> list[RunRecord]:
         )
     # A run of several processes has ended when each of those that began it has announced its end.
     running: defaultdict[str, set[str]] = defaultdict(set)
-    for span in run_spans(connection):
+    for span in spans:
         run_id = next((str(span.attributes[name]) for name in RUN_IDS if span.attributes.get(name)), None)
         if run_id is not None:
             known[run_id] = _with_declaration(known.get(run_id), run_id, span)

@@ -1,4 +1,4 @@
-"""The runs of a store that is written to, as they were read: one to which no row came is not read again."""
+"""The runs of a store that is written to, as they were read: one that no new row concerns is not read again."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,6 +9,8 @@ from telemetry.store import manifest
 from telemetry.store.answers import RunRecord
 from telemetry.store.manifest import TABLES, Segment, StoreManifest
 from telemetry.store.run_folders.entries import RunEntry
+from telemetry.store.run_sources import RunSources
+from telemetry.store.run_spans import RunSpan
 
 # What belongs to a run and does not name it began that near to its turns: the two sides of a turn, clocks that differ.
 _APART_NS: Final = 3_600 * 1_000_000_000
@@ -45,6 +47,7 @@ class _ReadRun:
     run: RunRecord
     files: frozenset[str]
     moment: _StoreMoment
+    declared: Sequence[RunSpan]
     entry: RunEntry
 
 
@@ -56,21 +59,31 @@ class KnownRuns:
         self._going_on: set[str] = set()
         self._manifest = StoreManifest()
         self._moment = _StoreMoment(self._manifest)
+        self._sources: RunSources | None = None
 
     def look(self, store: Path) -> None:
         """See what the store consists of, before its runs are read. Raises StoreError."""
         self._manifest = manifest.load(store)
         self._moment = _StoreMoment(self._manifest)
+        self._sources = None
+
+    def look_at(self, sources: RunSources) -> None:
+        """See which rows belong to which run. Without that, whatever came at about the time of a run may."""
+        self._sources = sources
 
     def entry(self, run: RunRecord) -> RunEntry | None:
         """What was read of a run, if no row that can belong to it has come or gone since."""
         known = self._known.get(run.run_id)
         if known is None or known.run != run:
             return None
-        segments = self._segments_of(run)
+        sources, segments = self._sources, self._segments_of(run)
+        if sources is not None and list(known.declared) != list(sources.declared(run.run_id)):
+            return None
         if known.files != _files(segments):
             # Merged files hold the rows of those that they replaced.
             came = [each for each in segments if each.file not in known.files and not known.moment.held(each)]
+            if sources is not None:
+                came = [each for each in came if sources.may_concern(each, run.run_id)]
             if came or not known.moment.only_grew_to(self._manifest):
                 return None
         return known.entry
@@ -111,7 +124,8 @@ class KnownRuns:
 
     def keep(self, run: RunRecord, entry: RunEntry) -> None:
         """Keep what `entry` gave: it is how the run is at this look, too."""
-        self._known[run.run_id] = _ReadRun(run, _files(self._segments_of(run)), self._moment, entry)
+        declared = () if self._sources is None else tuple(self._sources.declared(run.run_id))
+        self._known[run.run_id] = _ReadRun(run, _files(self._segments_of(run)), self._moment, declared, entry)
 
     def keep_only(self, run_ids: set[str]) -> None:
         """Forget the runs that are gone."""

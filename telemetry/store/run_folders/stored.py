@@ -56,9 +56,12 @@ def read_store(
     now_unix_ns = time.time_ns() if now_unix_ns is None else now_unix_ns
     known = KnownRuns() if known is None else known
     if not isinstance(reader, StoreReader):  # which files a run is in, its sidecar does not say
-        return StoredRuns([_entry(reader, place, run, objectives, now_unix_ns) for run in _listed(reader, left_out)])
+        runs = _listed(reader.runs(), left_out)
+        return StoredRuns([_entry(reader, place, run, objectives, now_unix_ns) for run in runs])
     known.look(reader.directory)
-    runs = _listed(reader, left_out)
+    found, sources = reader.runs_and_sources()
+    runs = _listed(found, left_out)
+    known.look_at(sources)
     if not reader.faults:
         found = _read_in_turn(runs, known, lambda run: _entry(reader, place, run, objectives, now_unix_ns), is_over)
         if not reader.faults:
@@ -94,8 +97,8 @@ def _read_in_turn(
     return StoredRuns(entries, unread=len(runs) - len(entries), outdated=frozenset(outdated))
 
 
-def _listed(reader: StoreReader | RemoteStore, left_out: str | None) -> list[RunRecord]:
-    return [run for run in reader.runs() if (run.turns or run.declared) and run.run_id != left_out]
+def _listed(runs: Sequence[RunRecord], left_out: str | None) -> list[RunRecord]:
+    return [run for run in runs if (run.turns or run.declared) and run.run_id != left_out]
 
 
 def _entry(
