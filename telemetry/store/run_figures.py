@@ -39,6 +39,9 @@ def run_figures(
     if is_under_way(known, now_unix_ns):
         return RunFigures(about.run_totals(), known, None)
     summary = about.summary(now_unix_ns, skipped)
-    evidence = run_verdict_evidence(connection, Filter(run_id=run_id), objectives, about.objective_counts(objectives))
-    judged = judged_turns(objectives, evidence.counts, summary, evidence.cause)
-    return RunFigures(totals_of(summary), known, judged.verdict)
+    counts = about.objective_counts(objectives)
+    verdict = judged_turns(objectives, counts, summary).verdict
+    if verdict.state == "missed":  # of a run that its generator limited, no cause is stated
+        evidence = run_verdict_evidence(connection, Filter(run_id=run_id), objectives, counts)
+        verdict = judged_turns(objectives, counts, summary, evidence.cause).verdict
+    return RunFigures(totals_of(summary), known, verdict)

@@ -9,11 +9,13 @@ import pytest
 
 from telemetry.objectives.run_verdict import run_verdict
 from telemetry.objectives.slo import default_objectives, judge
+from telemetry.store import run_figures as figures
 from telemetry.store.answers import Filter
 from telemetry.store.judged_turns import judged_turns
 from telemetry.store.reader import StoreReader
 from telemetry.store.run_folders.catalog import RunCatalog
 from telemetry.store.run_totals import totals_of
+from telemetry.store.run_verdict import run_verdict_evidence
 from telemetry.store.turn_questions import TurnQuestions
 from tests.fixtures_turns import SECOND, START_UNIX_NS, Run, fill_store, synthetic_run
 from tests.run_folders import HOUR_NS, latency_run
@@ -71,6 +73,7 @@ def test_of_a_run_that_goes_on_nothing_is_judged(
     asked: list[str] = []
     for name in ("summary", "objective_counts"):
         monkeypatch.setattr(TurnQuestions, name, _watched(getattr(TurnQuestions, name), asked))
+    monkeypatch.setattr(figures, "run_verdict_evidence", _watched(run_verdict_evidence, asked))
     f = Filter(run_id="r-mixed")
     with StoreReader(store, wall_clock_ns=lambda: soon, fewest_rolled_up=fewest_rolled_up) as reader:
         goes_on = reader.run_figures("r-mixed", OBJECTIVES)
@@ -84,8 +87,11 @@ def test_of_a_run_that_goes_on_nothing_is_judged(
         ended = reader.run_figures("r-mixed", OBJECTIVES, later)
         assert ended.verdict is not None
         assert (ended.verdict.state, ended.totals) == ("not_judged", goes_on.totals)
+        assert "run_verdict_evidence" not in asked, "of what is not judged no cause is looked for"
     with StoreReader(store, wall_clock_ns=lambda: later, fewest_rolled_up=fewest_rolled_up) as reader:
         assert reader.run_figures("r-mixed", OBJECTIVES) == ended
+        summary, evidence = reader.summary(f), reader.run_verdict(f, OBJECTIVES)
+        assert ended.verdict == judged_turns(OBJECTIVES, evidence.counts, summary, evidence.cause).verdict
         assert reader.run_figures("r-mixed", OBJECTIVES, soon) == goes_on
 
 
