@@ -23,8 +23,8 @@ from telemetry.store.run_folders.entries import RunEntry
 # A selector of more is no help; the page Runs has all of them.
 MOST_ELSEWHERE: Final = 50
 # How long a page waits for what is not known yet: one that opens, and one that is looked at.
-FIRST_LOOK_S: Final = 1.0
-NEXT_LOOK_S: Final = 0.4
+FIRST_LOOK_S: Final = 0.5
+NEXT_LOOK_S: Final = 0.25
 # Of the stores whose runs go on, so many are kept open between two looks, whether or not a page looks at them.
 _OPEN_STORES: Final = 2
 _early: Final = EarlyAnswers()
