@@ -4,8 +4,13 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
+import pytest
 
+from telemetry.model.turns import Turn
+from telemetry.store.run_folders import stored
+from telemetry.store.run_folders.entries import RunEntry
 from tests.fixtures_turns import MS, START_UNIX_NS, Run, exchange, fill_store, run_span
 
 HOUR_NS = 3_600_000_000_000
@@ -70,4 +75,33 @@ def write_summary(folder: Path, run_id: str, **changes: object) -> None:
     (folder / "summary.json").write_text(json.dumps({**found, **changes}))
 
 
-__all__ = ["HOUR_NS", "MS", "latency_run", "run_folder", "write_summary"]
+def run_of(name: str, began_unix_ns: int, calls: int = 40) -> Run:
+    """A run whose traces are its own."""
+    run = latency_run(name, calls, seed=len(name), began_unix_ns=began_unix_ns)
+
+    def own(turn: Turn) -> Turn:
+        return msgspec.structs.replace(turn, trace_id=name.encode().hex().ljust(8, "0")[:8] + turn.trace_id[8:])
+
+    return replace(run, turns=[own(turn) for turn in run.turns])
+
+
+def part(run: Run, source: str, begin: int = 0, end: int | None = None) -> Run:
+    """Some of a run's turns of one side."""
+    return Run([turn for turn in run.turns if turn.source == source][begin:end])
+
+
+def watched_entries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The runs that lists read from stores from now on, one after the other."""
+    seen: list[str] = []
+    entry = stored._entry
+
+    def counted(*values: object) -> RunEntry:
+        found = entry(*values)  # type: ignore[arg-type]
+        seen.append(found.run_id)
+        return found
+
+    monkeypatch.setattr(stored, "_entry", counted)
+    return seen
+
+
+__all__ = ["HOUR_NS", "MS", "latency_run", "part", "run_folder", "run_of", "watched_entries", "write_summary"]

@@ -1,60 +1,31 @@
 """Runs of a store that others write to are read once, and the list is that of a catalog that reads all of them."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from telemetry.model.generator_health import gauge_metric
-from telemetry.model.turns import Turn
 from telemetry.objectives.slo import default_objectives
 from telemetry.store.compaction import Compactor
 from telemetry.store.compaction_plan import MergeLimits
 from telemetry.store.manifest import Removed, load
-from telemetry.store.point_rows import PointRow
 from telemetry.store.reader import StoreReader
 from telemetry.store.run_folders import catalog as catalogs
-from telemetry.store.run_folders import stored
 from telemetry.store.run_folders.catalog import RunCatalog
-from telemetry.store.run_folders.entries import RunEntry
 from telemetry.store.run_folders.known_runs import _StoreMoment
 from telemetry.store.writer import StoreWriter
-from tests.fixtures_turns import SECOND, START_UNIX_NS, Run, fill_store
-from tests.run_folders import HOUR_NS, latency_run, write_summary
+from tests.fixtures_turns import START_UNIX_NS, Run, fill_store
+from tests.run_folders import HOUR_NS, part, run_of, watched_entries, write_summary
 
 OBJECTIVES = default_objectives()
 LATER = START_UNIX_NS + 10 * HOUR_NS
 NOW = LATER + HOUR_NS
 
 
-def run_of(name: str, began_unix_ns: int, calls: int = 40) -> Run:
-    """A run whose traces are its own."""
-    run = latency_run(name, calls, seed=len(name), began_unix_ns=began_unix_ns)
-
-    def own(turn: Turn) -> Turn:
-        return msgspec.structs.replace(turn, trace_id=name.encode().hex().ljust(8, "0")[:8] + turn.trace_id[8:])
-
-    return replace(run, turns=[own(turn) for turn in run.turns])
-
-
-def part(run: Run, source: str, begin: int = 0, end: int | None = None) -> Run:
-    return Run([turn for turn in run.turns if turn.source == source][begin:end])
-
-
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The runs that were read, one after the other."""
-    seen: list[str] = []
-    entry = stored._entry
-
-    def counted(*values: object) -> RunEntry:
-        found = entry(*values)  # type: ignore[arg-type]
-        seen.append(found.run_id)
-        return found
-
-    monkeypatch.setattr(stored, "_entry", counted)
-    return seen
+    return watched_entries(monkeypatch)
 
 
 @pytest.mark.slow
@@ -81,96 +52,6 @@ def test_a_run_is_read_again_only_for_what_can_belong_to_it(tmp_path: Path, read
     # A view by service and day of the same time may hold the other side of turns.
     late = [msgspec.structs.replace(each, run_id="service:bot:2026-09-21") for each in part(goes_on, "service").turns]
     assert "ended" not in listed(Run(late))
-
-
-def _gauge(run_id: str, at_unix_ns: int, value: float) -> PointRow:
-    attributes = {"run_id": run_id, "process_id": f"{run_id}-worker-0"}
-    return PointRow(gauge_metric("calls_in_flight"), at_unix_ns, value, attributes)
-
-
-@pytest.mark.slow
-def test_rows_of_another_run_at_the_same_time_are_no_reason_to_read_a_run_again(
-    tmp_path: Path, read: list[str]
-) -> None:
-    store = tmp_path / "store"
-    fill_store(store, run_of("ended", START_UNIX_NS))
-    catalog = RunCatalog([str(store)], OBJECTIVES)
-    began_unix_ns = START_UNIX_NS + 600 * SECOND
-    beside = run_of("beside", began_unix_ns, 20)
-    assert [each.run_id for each in catalog.entries(now_unix_ns=NOW)] == ["ended"]
-
-    def listed(change: Run) -> list[str]:
-        fill_store(store, change)
-        read.clear()
-        found = catalog.entries(now_unix_ns=NOW)
-        again = list(read)
-        assert found == RunCatalog([str(store)], OBJECTIVES).entries(now_unix_ns=NOW)
-        return again
-
-    assert listed(Run(part(beside, "client").turns, beside.spans)) == ["beside"]
-    assert listed(part(beside, "service")) == ["beside"]
-    assert listed(Run([], [], [_gauge("beside", began_unix_ns, 5)])) == ["beside"]
-    days = [
-        msgspec.structs.replace(each, run_id="service:bot:2026-09-21", span_id=each.span_id[::-1], process_id="bot")
-        for each in beside.turns[1:21:2]
-    ]
-    assert listed(Run(days)) == ["service:bot:2026-09-21"]
-    # What is of the run itself is a reason, whatever it is.
-    assert "ended" in listed(Run([], [], [_gauge("ended", began_unix_ns, 5)]))
-    (span, *_) = beside.spans
-    late = {**span.attributes, "voice.run.run_id": "ended", "voice.run.process_id": "late", "voice.run.phase": "end"}
-    assert "ended" in listed(Run([], [replace(span, span_id="00000000000000aa", attributes=late)]))
-    assert listed(Run([], [replace(span, span_id="00000000000000bb", name="other", attributes={})])) == []
-
-
-@pytest.mark.slow
-def test_numbers_that_a_process_gave_in_another_run_are_a_reason_to_read_a_run_again(
-    tmp_path: Path, read: list[str]
-) -> None:
-    store = tmp_path / "store"
-    run = run_of("ended", START_UNIX_NS, 100)
-    lost = [each for each in run.turns if each.source == "client" and 20 <= (each.sequence or 0) < 60]
-    fill_store(store, Run([each for each in run.turns if each not in lost], run.spans))
-    catalog = RunCatalog([str(store)], OBJECTIVES)
-    (entry,) = catalog.entries(now_unix_ns=NOW)
-    assert entry.state == "undecided", "so many turns are lost"
-    others = [
-        msgspec.structs.replace(each, trace_id=each.trace_id[::-1], sequence=(each.sequence or 0) + 200)
-        for each in lost
-    ]
-    # Numbers beyond the run's last one tell nothing of it; those that it lacks do.
-    for turns, again, state in ((others, False, "undecided"), (lost, True, "met")):
-        named = [msgspec.structs.replace(each, run_id="other") for each in turns]
-        fill_store(store, Run(named))
-        read.clear()
-        found = catalog.entries(now_unix_ns=NOW)
-        assert ("ended" in read) is again
-        assert next(each.state for each in found if each.run_id == "ended") == state
-        assert found == RunCatalog([str(store)], OBJECTIVES).entries(now_unix_ns=NOW)
-
-
-@pytest.mark.slow
-def test_what_is_declared_of_a_run_later_is_a_reason_to_read_it_again(tmp_path: Path, read: list[str]) -> None:
-    store = tmp_path / "store"
-    run = run_of("ended", START_UNIX_NS)
-    asked = "voice.run.processes"
-    spans = [replace(each, attributes={**each.attributes, asked: "2"}) for each in run.spans]
-    fill_store(store, Run(run.turns, spans))
-    catalog = RunCatalog([str(store)], OBJECTIVES)
-    (before,) = catalog.entries(now_unix_ns=NOW)
-    assert before.state == "met"
-    # Its record stays the same, as the processes declare another number at their end.
-    at_unix_ns = spans[0].start_unix_ns + SECOND
-    late = replace(spans[0], span_id="00000000000000aa", start_unix_ns=at_unix_ns, end_unix_ns=at_unix_ns)
-    with StoreReader(store) as reader:
-        record = reader.runs()
-    fill_store(store, Run([], [replace(late, attributes={**late.attributes, asked: "9"})]))
-    with StoreReader(store) as reader:
-        assert reader.runs() == record
-    read.clear()
-    (after,) = catalog.entries(now_unix_ns=NOW)
-    assert (read, after.state) == (["ended"], "not judged")
-    assert [after] == RunCatalog([str(store)], OBJECTIVES).entries(now_unix_ns=NOW)
 
 
 @pytest.mark.slow
