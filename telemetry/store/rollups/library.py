@@ -18,6 +18,7 @@ from telemetry.store.queries import source_of
 from telemetry.store.rollups import files
 from telemetry.store.rollups.database import Database, open_database
 from telemetry.store.rollups.files import RollupFile
+from telemetry.store.rollups.growing_sums import GrowingSums
 from telemetry.store.rollups.making import (
     FEWEST_ROWS,
     in_batches,
@@ -49,9 +50,7 @@ _SHARE_MADE: Final = 1 / 2
 _OF_OTHERS_SOONER: Final = 4
 # More turns without a roll-up than that are not rolled up for a question.
 _MOST_ROWS_MADE: Final = 2_000_000
-# Segments of so many rows seldom change: the sum of their roll-ups is kept apart from that of the others.
-_SETTLED_ROWS: Final = 500_000
-_KEPT_SUMS: Final = 12
+_KEPT_SUMS: Final = 6
 # Of so many runs, those that were asked last, the roll-ups of segments are kept.
 KEPT_RUNS: Final = 4
 
@@ -67,7 +66,8 @@ class RollupLibrary:
         self._known: dict[tuple[str, str | None], Rollup] = {}  # of segments that are not small, by file and run
         self._small = SmallSegments(self._folder)  # of segments that are
         self._asked_runs: OrderedDict[str, None] = OrderedDict()
-        self._sums: OrderedDict[Hashable, Rollup] = OrderedDict()
+        self._growing: dict[str | None, GrowingSums] = {}  # of the whole store, and by run
+        self._sums: OrderedDict[Hashable, Rollup] = OrderedDict()  # with closed pairs
         self._unreadable: set[str] = set()
         self._readable: set[str] = set()
         self._asked_services: set[str] = set()
@@ -155,10 +155,12 @@ class RollupLibrary:
         self._forget_all_but(segments, run_id)
         if self._rows_to_make(segments, run_id) > _MOST_ROWS_MADE:
             return None
-        return self._kept(
-            ("whole", run_id, *_files(segments)),
-            lambda: pair(self._database, self._added(segments, run_id), is_last=True),
-        )
+        return self._kept(("whole", run_id, *_files(segments)), lambda: self._total(segments, run_id))
+
+    def _total(self, segments: Sequence[Segment], run_id: str | None) -> Rollup:
+        growing = self._growing.setdefault(run_id, GrowingSums())
+        found = growing.of(self._database, segments, lambda some: self._added(some, run_id)).total(self._database)
+        return self._small.with_text(self._database, found)
 
     def _forget_all_but(self, segments: Sequence[Segment], run_id: str | None) -> None:
         """Keep what is known of these segments: of all of their turns, of this run and of those asked before it."""
@@ -172,6 +174,7 @@ class RollupLibrary:
         self._readable &= named
         self._unreadable &= named
         self._known = {key: rollup for key, rollup in self._known.items() if key[0] in files and key[1] in runs}
+        self._growing = {run: growing for run, growing in self._growing.items() if run in runs}
         self._small.keep_only(files)
 
     def _rows_to_make(self, segments: Sequence[Segment], run_id: str | None) -> int:
@@ -200,18 +203,12 @@ class RollupLibrary:
         foreign = [each for each in segments if not self._is_ready(each) and not can_hold(each, run_id)]
         mine = [segment for segment in segments if segment not in foreign]
         small = [segment for segment in mine if segment.rollup is None and segment.rows < FEWEST_ROWS]
-        others = [segment for segment in mine if segment not in small]
-        settled = [segment for segment in others if segment.rows >= _SETTLED_ROWS]
-        changing = [segment for segment in others if segment.rows < _SETTLED_ROWS]
-        sums = [
-            self._kept((run_id, *_files(some)), lambda some=some: added(self._of_one(each, run_id) for each in some))
-            for some in (settled, changing)
-            if some
-        ]
+        sums = [self._of_one(segment, run_id) for segment in mine if segment not in small]
         if small:
-            sums.append(self._kept(("small", *_files(small)), lambda: self._of_small(small)))
+            self._checks.verify(small)
+            sums.append(self._small.rollup(self._database, small))
         if foreign:
-            sums.append(self._kept(("foreign", *_files(foreign)), lambda: self._of_foreign(foreign)))
+            sums.append(self._of_foreign(foreign))
         return added(sums)
 
     def _of_one(self, segment: Segment, run_id: str | None) -> Rollup:
@@ -245,10 +242,6 @@ class RollupLibrary:
             return None
         self._readable.add(segment.rollup)
         return found
-
-    def _of_small(self, segments: Sequence[Segment]) -> Rollup:
-        self._checks.verify(segments)
-        return self._small.rollup(self._database, segments)
 
     def _of_foreign(self, segments: Sequence[Segment]) -> Rollup:
         self._checks.verify(segments)

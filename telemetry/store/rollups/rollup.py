@@ -81,23 +81,26 @@ def matches(key: Key, f: Filter) -> bool:
 
 
 def added(rollups: Iterable[Rollup]) -> Rollup:
-    """The sum of roll-ups; turns whose counterpart is in another one stay open (`pairs.pair` brings them together)."""
+    """The sum of roll-ups; turns whose counterpart is in another one stay open (`pairs.pair` brings them together).
+
+    What the first one holds and no other does is not looked at: a large one comes first.
+    """
     known = list(rollups)
     if len(known) == 1:
         return known[0]
+    cells: dict[Key, RollupCell] = dict(known[0].cells) if known else {}
+    sequences: dict[tuple[str, str], Ints] = dict(known[0].sequences) if known else {}
     by_key: dict[Key, list[RollupCell]] = {}
     ranges: dict[tuple[str, str], list[Ints]] = {}
-    for rollup in known:
+    for rollup in known[1:]:
         for key, cell in rollup.cells.items():
-            by_key.setdefault(key, []).append(cell)
+            by_key.setdefault(key, [cells[key]] if key in cells else []).append(cell)
         for process, found in rollup.sequences.items():
-            ranges.setdefault(process, []).append(found)
+            ranges.setdefault(process, [sequences[process]] if process in sequences else []).append(found)
+    cells |= {key: added_cells(same) for key, same in by_key.items()}
+    sequences |= {process: union_of_ranges(found) for process, found in ranges.items()}
     open_turns = [rollup.open_turns for rollup in known if rollup.open_turns is not None]
-    return Rollup(
-        cells=without_faster({key: added_cells(cells) for key, cells in by_key.items()}),
-        sequences={process: union_of_ranges(found) for process, found in ranges.items()},
-        open_turns=pa.concat_tables(open_turns) if open_turns else None,
-    )
+    return Rollup(without_faster(cells), sequences, pa.concat_tables(open_turns) if open_turns else None)
 
 
 def added_cells(cells: list[RollupCell]) -> RollupCell:

@@ -1,9 +1,10 @@
 """The roll-up of segments that are too small to have a file of one: their turns are kept in memory, as a segment never
-changes, and are rolled up together; of many, those that came since are rolled up alone and added."""
+changes, and some of them are rolled up together."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -20,54 +21,102 @@ from telemetry.store.schema import SCHEMAS, ArrowTable, without_rows
 pc: Any = pyarrow.compute  # pyarrow ships no types of its own
 
 _NO_TURNS: Final = without_rows(pa.schema([SCHEMAS["turns"].field(name) for name in NEEDED]))
-# Rolling up fewer turns takes hardly less than rolling up so many.
-MOST_AT_ONCE: Final = 4_096
+# Turns of one segment alone are a block; more of them are put together.
+MOST_BLOCKS: Final = 64
+_MOST_TEXTS: Final = 1_000
+_MOST_ROLLED_UP: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Turns of some segments: how many are of each file, in the order of the table."""
+
+    rows: dict[str, int]
+    turns: ArrowTable
+
+    @classmethod
+    def of(cls, blocks: Sequence["_Block"]) -> Self:
+        """Several blocks as one, the turns of each column together in memory."""
+        rows = {file: rows for block in blocks for file, rows in block.rows.items()}
+        return cls(rows, pa.concat_tables([block.turns for block in blocks]).combine_chunks())
+
+    def without_others(self, files: Set[str]) -> "_Block":
+        """The turns of these files alone."""
+        if self.rows.keys() <= files:
+            return self
+        turns = pa.concat_tables([_NO_TURNS, *self.tables(files)]).combine_chunks()
+        return _Block({file: rows for file, rows in self.rows.items() if file in files}, turns)
+
+    def tables(self, files: Set[str]) -> Iterator[ArrowTable]:
+        """The turns of some files, those of neighbors together."""
+        begin = end = 0
+        for file, rows in self.rows.items():
+            if file not in files:
+                yield self.turns.slice(begin, end - begin)
+                begin = end + rows
+            end += rows
+        yield self.turns.slice(begin, end - begin)
+
+    def holding(self, span_ids: Any) -> list[str]:
+        """The files with turns of these spans."""
+        places = np.flatnonzero(pc.is_in(self.turns.column("span_id"), span_ids).to_numpy())
+        files, ends = list(self.rows), np.cumsum(list(self.rows.values()))
+        return [files[number] for number in np.unique(np.searchsorted(ends, places, side="right"))]
 
 
 class SmallSegments:
-    """Turns of small segments of one store, and what they were rolled up to. Not thread-safe."""
+    """Turns of small segments of one store. Not thread-safe."""
 
-    def __init__(self, folder: Path, *, most_at_once: int = MOST_AT_ONCE) -> None:
+    def __init__(self, folder: Path, *, most_blocks: int = MOST_BLOCKS) -> None:
         self._folder = folder
-        self._most_at_once = most_at_once
-        self._rows: dict[str, int] = {}  # by file, in the order in which their turns are in the table
-        self._turns: ArrowTable = _NO_TURNS
-        self._settled: tuple[frozenset[str], Rollup] = frozenset(), Rollup()
-        self._texts: dict[tuple[str | None, ...], str] = {}  # of turns in the table, by trace and span
+        self._most_blocks = most_blocks
+        self._blocks: list[_Block] = []
+        self._rolled_up: dict[frozenset[str], Rollup] = {}  # some segments together, by file
+        self._texts: dict[tuple[str | None, ...], str] = {}  # of turns, by trace and span
 
     def keep_only(self, files: set[str]) -> None:
         """Forget the turns of segments that are not among these."""
-        if self._rows.keys() <= files:
+        if all(block.rows.keys() <= files for block in self._blocks):
             return
-        self._turns = pa.concat_tables([_NO_TURNS, *self._tables(files)]).combine_chunks()
-        self._rows = {file: rows for file, rows in self._rows.items() if file in files}
-        self._texts = {}
-        if not self._settled[0] <= files:
-            self._settled = frozenset(), Rollup()
+        self._rolled_up = {those: rollup for those, rollup in self._rolled_up.items() if those <= files}
+        self._blocks = [kept for block in self._blocks if (kept := block.without_others(files)).rows]
+        if len(self._texts) > _MOST_TEXTS:
+            self._texts = {}
 
     def rollup(self, database: Database, segments: Sequence[Segment]) -> Rollup:
-        """The roll-up of these segments' turns, the slowest of them with their text. All of the turns stay open:
+        """The roll-up of these segments' turns, without the text of the slowest ones. All of the turns stay open:
         whoever asks adds other roll-ups, and brings the two sides together once.
 
         Raises OSError, pyarrow.ArrowException and duckdb.Error when a segment cannot be read.
         """
-        self._read([segment.file for segment in segments if segment.file not in self._rows])
-        files = _files(segments)
-        settled, known = self._settled if self._settled[0] <= files else (frozenset[str](), Rollup())
-        rest = files - settled
-        if self._count(rest) > max(self._most_at_once, self._count(settled) // 2):
-            known = self._rolled_up(database, files)
-            self._settled = files, known
-            return known
-        if not rest:
-            return known
-        found = self._rolled_up(database, rest)
-        return added([known, found]) if settled else found
+        rest = frozenset(segment.file for segment in segments)
+        parts: list[Rollup] = []
+        for files in sorted(self._rolled_up, key=len, reverse=True):
+            if files <= rest:
+                parts.append(self._rolled_up[files])
+                rest -= files
+        if rest:
+            turns = self.turns([segment for segment in segments if segment.file in rest])
+            batches = (turns.slice(begin, BATCH_ROWS) for begin in range(0, turns.num_rows, BATCH_ROWS))
+            parts.append(added(unpaired(database, batch) for batch in batches))
+            self._keep(rest, parts[-1])
+        return added(parts)
+
+    def _keep(self, files: frozenset[str], rollup: Rollup) -> None:
+        """Keep a roll-up for other runs, which ask for the same segments."""
+        self._rolled_up[files] = rollup
+        if len(self._rolled_up) > _MOST_ROLLED_UP:
+            apart: dict[frozenset[str], Rollup] = {}
+            for each in sorted(self._rolled_up, key=len, reverse=True):
+                if all(each.isdisjoint(other) for other in apart):
+                    apart[each] = self._rolled_up[each]
+            self._rolled_up = {frozenset().union(*apart): added(apart.values())}
 
     def turns(self, segments: Sequence[Segment]) -> ArrowTable:
         """The turns of these segments, with the columns of NEEDED. Raises as `rollup`."""
-        self._read([segment.file for segment in segments if segment.file not in self._rows])
-        return pa.concat_tables(self._tables(_files(segments)))
+        files = frozenset(segment.file for segment in segments)
+        self._read(segment.file for segment in segments)
+        return pa.concat_tables([_NO_TURNS, *(part for block in self._blocks for part in block.tables(files))])
 
     def with_text(self, database: Database, rollup: Rollup, others: Sequence[Path] = ()) -> Rollup:
         """A roll-up with each of its slowest turns as JSON, of turns of these segments and of other files."""
@@ -81,39 +130,19 @@ class SmallSegments:
             self._texts |= {key.labels: cell.text for key, cell in slowest.items() if cell.text is not None}
         return found
 
-    def _read(self, files: Sequence[str]) -> None:
-        if not files:
-            return
-        tables = [complete(pa.concat_tables(tables_of_file(self._folder / file))) for file in files]
-        self._turns = pa.concat_tables([self._turns, *tables]).combine_chunks()
-        self._rows.update({file: table.num_rows for file, table in zip(files, tables, strict=True)})
+    def _read(self, files: Iterable[str]) -> None:
+        known = {file for block in self._blocks for file in block.rows}
+        for file in files:
+            if file not in known:
+                turns = complete(pa.concat_tables(tables_of_file(self._folder / file)))
+                self._blocks.append(_Block({file: turns.num_rows}, turns))
+        if len(self._blocks) > self._most_blocks:
+            # Blocks of many turns stay as they are: no turn is copied more than a few times.
+            short = [block for block in self._blocks if block.turns.num_rows < BATCH_ROWS]
+            self._blocks = [block for block in self._blocks if block.turns.num_rows >= BATCH_ROWS]
+            self._blocks += [_Block.of(short)] if short else []
 
-    def _count(self, files: frozenset[str]) -> int:
-        return sum(self._rows[file] for file in files)
-
-    def _rolled_up(self, database: Database, files: frozenset[str]) -> Rollup:
-        turns = pa.concat_tables(self._tables(files))
-        batches = (turns.slice(begin, BATCH_ROWS) for begin in range(0, turns.num_rows, BATCH_ROWS))
-        return self.with_text(database, added(unpaired(database, batch) for batch in batches))
-
-    def _tables(self, files: set[str] | frozenset[str]) -> Iterator[ArrowTable]:
-        """The turns of some files, those of neighbors together."""
-        begin = end = 0
-        for file, rows in self._rows.items():
-            if file not in files:
-                yield self._turns.slice(begin, end - begin)
-                begin = end + rows
-            end += rows
-        yield self._turns.slice(begin, end - begin)
-
-    def _holding(self, span_ids: Iterator[str | None]) -> list[str]:
+    def _holding(self, span_ids: Iterable[str | None]) -> list[str]:
         """The files with turns of these spans."""
         wanted = pa.array(list(span_ids), pa.string())
-        places = np.flatnonzero(pc.is_in(self._turns.column("span_id"), wanted).to_numpy())
-        ends = np.cumsum(list(self._rows.values()))
-        files = list(self._rows)
-        return [files[number] for number in np.unique(np.searchsorted(ends, places, side="right"))]
-
-
-def _files(segments: Sequence[Segment]) -> frozenset[str]:
-    return frozenset(segment.file for segment in segments)
+        return [file for block in self._blocks for file in block.holding(wanted)] if len(wanted) else []

@@ -14,12 +14,15 @@ from telemetry.store.answers import Filter
 from telemetry.store.compaction import Compactor
 from telemetry.store.manifest import Segment
 from telemetry.store.reader import StoreReader
+from telemetry.store.rollups import small_segments
 from telemetry.store.rollups.database import Database, open_database
+from telemetry.store.rollups.distributions import LONG_TICK_NS
 from telemetry.store.rollups.pairs import pair
-from telemetry.store.rollups.partials import partial
-from telemetry.store.rollups.rollup import SLOWEST, Rollup
+from telemetry.store.rollups.partials import partial, unpaired
+from telemetry.store.rollups.rollup import SLOWEST, Key, Rollup
+from telemetry.store.rollups.rows import gathered
 from telemetry.store.rollups.small_segments import SmallSegments
-from telemetry.store.schema import Batch, turns_table
+from telemetry.store.schema import ArrowTable, Batch, turns_table
 from telemetry.store.writer import StoreWriter
 from tests.unit.telemetry.store.rollups import answers_compared
 from tests.unit.telemetry.store.rollups.test_rollups_partials import comparable, mixed_turns
@@ -29,6 +32,14 @@ from tests.unit.telemetry.store.rollups.test_rollups_partials import comparable,
 def database() -> Iterator[Database]:
     with open_database() as opened:
         yield opened
+
+
+def in_long_ticks(key: Key) -> Key:
+    """Of few turns at once, some are counted in shorter ticks than of all of them."""
+    if key.part != "tick":
+        return key
+    tick, length_ns = (int(label or 0) for label in key.labels)
+    return key._replace(labels=(str(tick * length_ns // LONG_TICK_NS), str(LONG_TICK_NS)))
 
 
 class Store:
@@ -61,21 +72,22 @@ class Store:
 
 
 def plain(rollup: Rollup) -> object:
-    """The content without the text of the slowest turns."""
-    cells, sequences = comparable(rollup)
+    """The content without the text of the slowest turns, what is counted over time in long ticks."""
+    long_ticks = ((in_long_ticks(key), cell) for key, cell in rollup.cells.items())
+    cells, sequences = comparable(Rollup(gathered(long_ticks), rollup.sequences))
     return {key: cell[:-3] + cell[-2:] if key.part == SLOWEST else cell for key, cell in cells.items()}, sequences
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("most_at_once", "of_each"), [(0, 6), (24, 6), (10_000, 1)])
+@pytest.mark.parametrize(("most_blocks", "of_each"), [(0, 6), (3, 6), (64, 1)])
 def test_the_roll_up_is_that_of_all_turns_whatever_came_and_was_merged(
-    database: Database, tmp_path: Path, most_at_once: int, of_each: int
+    database: Database, tmp_path: Path, most_blocks: int, of_each: int
 ) -> None:
     dice = random.Random(of_each)
     turns = mixed_turns(of_each, 70)
     dice.shuffle(turns)
     by_span = {turn.span_id: turn for turn in turns if turn.source == "client"}
-    store, small = Store(tmp_path, turns, of_each), SmallSegments(tmp_path, most_at_once=most_at_once)
+    store, small = Store(tmp_path, turns, of_each), SmallSegments(tmp_path, most_blocks=most_blocks)
     shown = 0
     for _ in range(9):
         for _ in range(dice.randrange(3)):
@@ -88,7 +100,7 @@ def test_the_roll_up_is_that_of_all_turns_whatever_came_and_was_merged(
         small.keep_only(set(store.held))
         if not asked:
             continue
-        found = pair(database, small.rollup(database, asked), is_last=True)
+        found = small.with_text(database, pair(database, small.rollup(database, asked), is_last=True))
         for key, cell in found.cells.items():
             if key.part == SLOWEST:
                 assert msgspec.json.decode(cell.text or "", type=Turn) == by_span[key.labels[1] or ""]
@@ -97,6 +109,35 @@ def test_the_roll_up_is_that_of_all_turns_whatever_came_and_was_merged(
         whole = pair(database, partial(database, turns_table(meant)), is_last=True)
         assert plain(found) == plain(whole)
     assert shown > 5
+
+
+def test_segments_that_several_runs_ask_for_are_rolled_up_once(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rolled_up: list[int] = []
+
+    def counted(database: Database, turns: ArrowTable) -> Rollup:
+        rolled_up.append(turns.num_rows)
+        return unpaired(database, turns)
+
+    monkeypatch.setattr(small_segments, "unpaired", counted)
+    store, small = Store(tmp_path, mixed_turns(3, 40), 2), SmallSegments(tmp_path)
+    for _ in range(20):  # the run that is asked all the while
+        store.add()
+        small.rollup(database, store.segments()[-1:])
+    assert rolled_up == [2] * 20
+    whole = small.rollup(database, store.segments())
+    assert rolled_up == [2] * 20
+    meant = [turn for turns in store.held.values() for turn in turns]
+    assert plain(pair(database, whole, is_last=True)) == plain(closed(database, meant))
+    store.merge(list(store.held)[:4])
+    small.keep_only(set(store.held))
+    again = pair(database, small.rollup(database, store.segments()), is_last=True)
+    assert plain(again) == plain(closed(database, meant))
+
+
+def closed(database: Database, turns: Sequence[Turn]) -> Rollup:
+    return pair(database, partial(database, turns_table(list(turns))), is_last=True)
 
 
 @pytest.mark.slow
