@@ -6,7 +6,7 @@ The same functions serve for a segment whose roll-up is kept and for turns that 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, values are bound
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +28,8 @@ from telemetry.store.rollups.staged import NEEDED, Staged, complete, stage
 from telemetry.store.schema import TURN_FIELDS, ArrowTable, turn_from_row
 
 _STAGED: Final = "staged"
+_UNCOPIED: Final = "uncopied"
+_COPIED_ROWS: Final = 1_024
 pc: Any = pyarrow.compute  # pyarrow ships no types of its own
 
 OF_OTHERS: Final = (*(name for name in OPEN_COLUMNS if name in NEEDED), "process_id", "sequence")
@@ -44,14 +46,11 @@ def unpaired(database: Database, turns: ArrowTable, grid: SlotGrid = NO_SLOTS) -
     The text of the slowest turns is not yet there (`with_slowest_turns`).
     """
     staged = stage(database, turns, grid)
-    database.register(_STAGED, staged.table)
-    try:
+    with _named(database, staged.table):
         cells = cells_of_rows(_with_groups(database, staged, statements.counted()))
         cells |= _wide(database, staged)
         cells |= _slowest(database, staged)
         sequences = _sequences(database)
-    finally:
-        database.unregister(_STAGED)
     cells |= gathered(histograms(staged))
     cells |= gathered(over_time(staged))
     return Rollup(cells, sequences, staged.table.select(OPEN_COLUMNS))
@@ -61,16 +60,33 @@ def of_others(database: Database, turns: ArrowTable) -> Rollup:
     """What is asked of the turns of other runs (the columns OF_OTHERS): which numbers arrived, and the turns of
     services, all of them open."""
     turns = complete(turns)
-    database.register(_STAGED, turns)
-    try:
+    with _named(database, turns):
         sequences = _sequences(database)
-    finally:
-        database.unregister(_STAGED)
     services = turns.filter(pc.equal(turns.column("source"), "service"))
     for name in OPEN_COLUMNS:
         if name not in services.column_names:
             services = services.append_column(name, pa.nulls(services.num_rows, pa.string()))
     return Rollup({}, sequences, services.select(OPEN_COLUMNS))
+
+
+@contextlib.contextmanager
+def _named(database: Database, table: ArrowTable) -> Generator[None]:
+    """Let statements name a table `staged`. One of few rows is copied: that takes less time than to begin to scan a
+    table of Arrow some twenty times."""
+    if table.num_rows > _COPIED_ROWS:
+        database.register(_STAGED, table)
+        try:
+            yield
+        finally:
+            database.unregister(_STAGED)
+        return
+    database.register(_UNCOPIED, table)
+    try:
+        database.execute(f"CREATE OR REPLACE TEMP TABLE {_STAGED} AS SELECT * FROM {_UNCOPIED}")
+        yield
+    finally:
+        database.unregister(_UNCOPIED)
+        database.execute(f"DROP TABLE IF EXISTS {_STAGED}")
 
 
 def _with_groups(database: Database, staged: Staged, statement: str) -> list[dict[str, object]]:
