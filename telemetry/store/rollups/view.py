@@ -176,20 +176,14 @@ class RolledUp:
     ) -> dict[str | None, dict[int, tuple[int, float | None]]] | None:
         """Count and p95 of the headline over windows of so many steps, by cohort and the step that they end with; None
         where a step is no whole number of ticks."""
-        by_step: dict[str | None, dict[int, list[Histogram]]] = {cohort: {} for cohort in cohorts}
+        of_steps: dict[str | None, dict[int, list[Histogram]]] = {cohort: {} for cohort in cohorts}
         for key, cell in self.figures.judged("tick"):
             tick, length_ns = (int(label or 0) for label in key.labels)
             if step_ns % length_ns:
                 return None
-            if cell.histogram is None or key.cohort not in by_step:
-                continue
-            step = tick * length_ns // step_ns
-            for place in range(steps):
-                by_step[key.cohort].setdefault(step + place, []).append(cell.histogram)
-        return {
-            cohort: {step: _count_and_p95(Histogram.added(some)) for step, some in found.items()}
-            for cohort, found in by_step.items()
-        }
+            if cell.histogram is not None and key.cohort in of_steps:
+                of_steps[key.cohort].setdefault(tick * length_ns // step_ns, []).append(cell.histogram)
+        return {cohort: _windows(found, steps) for cohort, found in of_steps.items()}
 
     @property
     def buckets_max(self) -> int:
@@ -206,6 +200,15 @@ class RolledUp:
         if not moments:
             return None
         return min(cell.first or 0 for cell in moments), max(cell.last or 0 for cell in moments)
+
+
+def _windows(of_steps: dict[int, list[Histogram]], steps: int) -> dict[int, tuple[int, float | None]]:
+    sums = {step: Histogram.added(some) for step, some in of_steps.items()}
+    by_window: dict[int, list[Histogram]] = {}
+    for step, histogram in sums.items():
+        for place in range(steps):
+            by_window.setdefault(step + place, []).append(histogram)
+    return {step: _count_and_p95(Histogram.added(some)) for step, some in by_window.items()}
 
 
 def _count_and_p95(histogram: Histogram) -> tuple[int, float | None]:
