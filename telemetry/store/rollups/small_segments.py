@@ -116,7 +116,8 @@ class SmallSegments:
         """The turns of these segments, with the columns of NEEDED. Raises as `rollup`."""
         files = frozenset(segment.file for segment in segments)
         self._read(segment.file for segment in segments)
-        return pa.concat_tables([_NO_TURNS, *(part for block in self._blocks for part in block.tables(files))])
+        holding = (block for block in self._blocks if not files.isdisjoint(block.rows))
+        return pa.concat_tables([_NO_TURNS, *(part for block in holding for part in block.tables(files))])
 
     def with_text(self, database: Database, rollup: Rollup, others: Sequence[Path] = ()) -> Rollup:
         """A roll-up with each of its slowest turns as JSON, of turns of these segments and of other files."""
