@@ -17,7 +17,7 @@ LARGE_TURNS: Final = 500_000
 BEFORE_S: Final = 5.0
 BETWEEN_S: Final = 1.0
 # What is not listed after so many looks is left to the page of runs: there may be hundreds of stores.
-_MOST_LOOKS: Final = 10
+_MOST_LOOKS: Final = 30
 
 
 def warm_up(slo: Path | None) -> None:
