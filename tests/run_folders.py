@@ -95,9 +95,9 @@ def watched_entries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     seen: list[str] = []
     entry = stored._entry
 
-    def counted(*values: object) -> RunEntry:
+    def counted(*values: object) -> tuple[RunEntry, tuple[str, ...]]:
         found = entry(*values)  # type: ignore[arg-type]
-        seen.append(found.run_id)
+        seen.append(found[0].run_id)
         return found
 
     monkeypatch.setattr(stored, "_entry", counted)

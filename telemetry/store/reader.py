@@ -48,10 +48,9 @@ from telemetry.store.rollout_turns import RolloutQuestion, RolloutTurns, rollout
 from telemetry.store.rollups.library import FEWEST_TURNS, RollupLibrary
 from telemetry.store.run_details import RunDetails, run_details
 from telemetry.store.run_figures import RunFigures, run_figures
-from telemetry.store.run_sources import RunSources
 from telemetry.store.run_turns import RunTurnsQuestion, run_turns
 from telemetry.store.run_verdict import RunVerdictEvidence, run_verdict_evidence
-from telemetry.store.runs import runs, runs_and_sources
+from telemetry.store.runs import RunsOfStore, runs, runs_and_sources
 from telemetry.store.schema import span_from_row, turn_from_row, with_turn
 from telemetry.store.snapshot import Snapshots
 from telemetry.store.system_pages import CachePage, InstrumentPage, cache_page, instrument_page
@@ -116,9 +115,9 @@ class StoreReader:
         """Every run in the store, from what its generator declared or from its turns; the newest first."""
         return self._snapshots.ask(runs)
 
-    def runs_and_sources(self) -> tuple[list[RunRecord], RunSources]:
+    def runs_and_sources(self) -> RunsOfStore:
         """As `runs`, with what tells which segments belong to each of them, from one consistent read."""
-        return self._snapshots.ask(runs_and_sources)
+        return self._snapshots.ask(lambda connection: runs_and_sources(connection, self.faults))
 
     def summary(self, f: Filter = ANY) -> Summary:
         """Everything about a filter from one consistent read."""
@@ -331,8 +330,8 @@ class StoreReader:
         f = Filter(run_id=run_id)
 
         def question(connection: StoreConnection) -> RunFigures:
-            about, skipped = self._about(connection, f), self._snapshots.skipped
-            return run_figures(connection, about, run_id, objectives, now_unix_ns=at_unix_ns, skipped=skipped)
+            about, faults = self._about(connection, f), self.faults
+            return run_figures(connection, about, run_id, objectives, now_unix_ns=at_unix_ns, faults=faults)
 
         return self._snapshots.ask(question, run_id)
 

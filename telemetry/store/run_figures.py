@@ -17,11 +17,13 @@ from telemetry.store.turn_questions import TurnQuestions
 @dataclass(frozen=True, slots=True)
 class RunFigures:
     """What is shown of a run's turns, the load generator's processes, and the verdict: None of a run that goes on, as
-    nothing is said of its objectives before it has ended."""
+    nothing is said of its objectives before it has ended. `faults` are the segments that were left out, a sentence
+    each."""
 
     totals: RunTotals
     processes: tuple[ProcessInfo, ...]
     verdict: RunVerdict | None
+    faults: tuple[str, ...] = ()
 
 
 def run_figures(
@@ -31,17 +33,17 @@ def run_figures(
     objectives: Sequence[Objective],
     *,
     now_unix_ns: int,
-    skipped: int,
+    faults: tuple[str, ...],
 ) -> RunFigures:
     """The answer; `about` asks of the run's turns. Of a run that goes on, which is asked at every look, no more is
     read than is shown: all that a verdict rests on takes many times as long."""
     known = tuple(about.processes(run_id))
     if is_under_way(known, now_unix_ns):
-        return RunFigures(about.run_totals(), known, None)
-    summary = about.summary(now_unix_ns, skipped)
+        return RunFigures(about.run_totals(), known, None, faults)
+    summary = about.summary(now_unix_ns, len(faults))
     counts = about.objective_counts(objectives)
     verdict = judged_turns(objectives, counts, summary).verdict
     if verdict.state == "missed":  # of a run that its generator limited, no cause is stated
         evidence = run_verdict_evidence(connection, Filter(run_id=run_id), objectives, counts)
         verdict = judged_turns(objectives, counts, summary, evidence.cause).verdict
-    return RunFigures(totals_of(summary), known, verdict)
+    return RunFigures(totals_of(summary), known, verdict, faults)

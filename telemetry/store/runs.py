@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
@@ -25,10 +25,20 @@ def runs(connection: StoreConnection) -> list[RunRecord]:
     return _records(connection, catalog(connection), run_spans(connection))
 
 
-def runs_and_sources(connection: StoreConnection) -> tuple[list[RunRecord], RunSources]:
-    """As `runs`, with what tells which rows belong to each of them."""
+@dataclass(frozen=True, slots=True)
+class RunsOfStore:
+    """Every run in a store, the newest first, and which rows belong to each of them. `faults` are the segments that
+    were left out, a sentence each."""
+
+    runs: list[RunRecord]
+    sources: RunSources
+    faults: tuple[str, ...]
+
+
+def runs_and_sources(connection: StoreConnection, faults: tuple[str, ...]) -> RunsOfStore:
+    """The runs of a snapshot that has these `faults`."""
     rows, spans = catalog(connection), run_spans(connection)
-    return _records(connection, rows, spans), RunSources(rows, spans)
+    return RunsOfStore(_records(connection, rows, spans), RunSources(rows, spans), faults)
 
 
 def _records(connection: StoreConnection, rows: Iterable[CatalogRow], spans: Iterable[RunSpan]) -> list[RunRecord]:

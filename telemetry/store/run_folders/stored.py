@@ -1,7 +1,7 @@
 """The runs of a store, read from the store itself: for folders without a summary, and stores that runs share."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -55,22 +55,36 @@ def read_store(
     `is_over`, only what goes on or has changed is, and one more. Raises StoreError."""
     now_unix_ns = time.time_ns() if now_unix_ns is None else now_unix_ns
     known = KnownRuns() if known is None else known
+    faults: dict[str, None] = {}
+
+    def read(run: RunRecord) -> RunEntry:
+        entry, its_faults = _entry(reader, place, run, objectives, now_unix_ns)
+        faults.update(dict.fromkeys(its_faults))
+        return entry
+
     if not isinstance(reader, StoreReader):  # which files a run is in, its sidecar does not say
         runs = _listed(reader.runs(), left_out)
-        return StoredRuns([_entry(reader, place, run, objectives, now_unix_ns) for run in runs])
+        return StoredRuns(_with_faults([read(run) for run in runs], faults))
     known.look(reader.directory)
-    found, sources = reader.runs_and_sources()
-    runs = _listed(found, left_out)
-    known.look_at(sources)
-    if not reader.faults:
-        found = _read_in_turn(runs, known, lambda run: _entry(reader, place, run, objectives, now_unix_ns), is_over)
-        if not reader.faults:
+    listed = reader.runs_and_sources()
+    runs = _listed(listed.runs, left_out)
+    known.look_at(listed.sources)
+    # Of each answer by itself: others may ask the same reader, whose last question is then theirs.
+    faults.update(dict.fromkeys(listed.faults))
+    if not faults:
+        found = _read_in_turn(runs, known, read, is_over)
+        if not faults:
             return found
     # What is left is read, and nothing else shown, now or when the segments are whole again.
     known.keep_only(set())
-    entries = [_entry(reader, place, run, objectives, now_unix_ns) for run in runs]
-    fault = f"damaged segments are left out: {'; '.join(map(one_line, reader.faults))}"
-    return StoredRuns([msgspec.structs.replace(each, fault=fault) for each in entries])
+    return StoredRuns(_with_faults([read(run) for run in runs], faults))
+
+
+def _with_faults(entries: list[RunEntry], faults: Collection[str]) -> list[RunEntry]:
+    if not faults:
+        return entries
+    fault = f"damaged segments are left out: {'; '.join(map(one_line, faults))}"
+    return [msgspec.structs.replace(each, fault=fault) for each in entries]
 
 
 def _read_in_turn(
@@ -107,12 +121,13 @@ def _entry(
     run: RunRecord,
     objectives: Sequence[Objective],
     now_unix_ns: int,
-) -> RunEntry:
+) -> tuple[RunEntry, tuple[str, ...]]:
+    """A run, and the faults of the store that its figures were read with."""
     # Whether a run goes on is decided by the clock of who reads the store.
     figures = reader.run_figures(run.run_id, objectives, now_unix_ns if isinstance(reader, StoreReader) else None)
     totals, verdict = figures.totals, figures.verdict
     state, sentence = _UNDER_WAY if verdict is None else (STATES[verdict.state], verdict.sentence)
-    return RunEntry(
+    entry = RunEntry(
         run_id=run.run_id,
         store=place.store,
         folder=None if place.folder is None else str(place.folder),
@@ -132,6 +147,7 @@ def _entry(
         p99_ns=totals.p99,
         sentence=sentence,
     )
+    return entry, figures.faults
 
 
 def _whole(text: str | None) -> int | None:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,29 @@ def test_what_cannot_be_read_is_listed_with_its_fault(root: Path, tmp_path: Path
     assert "summary.json cannot be understood" in (found["half-summary"].fault or "")
     assert (found["summed"].state, found["summed"].turns) == ("met", 180)
     assert found["summed"].fault is not None
+
+
+def test_damage_is_known_from_the_answers_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = tmp_path / "store"
+    fill_store(store, latency_run("r-one", 20))
+    fill_store(store, latency_run("r-two", 20, began_unix_ns=START_UNIX_NS + HOUR_NS))
+    segment = min((store / "segments").glob("turns-*"))
+    segment.write_bytes(segment.read_bytes()[::-1])
+    expected = listed(store)
+    assert all("damaged segments are left out" in (each.fault or "") for each in expected)
+    # Whoever asks the same reader in between may be answered by a store that is whole again.
+    for name in ("runs_and_sources", "run_figures"):
+        monkeypatch.setattr(StoreReader, name, _forgetful(getattr(StoreReader, name)))
+    assert listed(store) == expected
+
+
+def _forgetful(question: Callable[..., object]) -> Callable[..., object]:
+    def asked(reader: StoreReader, *values: object) -> object:
+        found = question(reader, *values)
+        reader._snapshots.faults = []
+        return found
+
+    return asked
 
 
 def test_a_run_under_way_is_not_kept_as_it_is(tmp_path: Path) -> None:
