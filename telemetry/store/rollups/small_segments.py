@@ -24,7 +24,9 @@ _NO_TURNS: Final = without_rows(pa.schema([SCHEMAS["turns"].field(name) for name
 # Turns of one segment alone are a block; more of them are put together.
 MOST_BLOCKS: Final = 64
 _MOST_TEXTS: Final = 1_000
-_MOST_ROLLED_UP: Final = 16
+_MOST_TOGETHER: Final = 16
+# Segments of so many rows are rolled up each alone: that takes hardly longer than rolling them up together.
+ALONE_ROWS: Final = 1_024
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +73,17 @@ class SmallSegments:
         self._folder = folder
         self._most_blocks = most_blocks
         self._blocks: list[_Block] = []
-        self._rolled_up: dict[frozenset[str], Rollup] = {}  # some segments together, by file
+        # Roll-ups that other runs ask for, too, and whoever asks after some of the segments became one.
+        self._alone: dict[str, Rollup] = {}  # of one segment, by file
+        self._together: dict[frozenset[str], Rollup] = {}  # of several shorter ones
         self._texts: dict[tuple[str | None, ...], str] = {}  # of turns, by trace and span
 
     def keep_only(self, files: set[str]) -> None:
         """Forget the turns of segments that are not among these."""
         if all(block.rows.keys() <= files for block in self._blocks):
             return
-        self._rolled_up = {those: rollup for those, rollup in self._rolled_up.items() if those <= files}
+        self._alone = {file: rollup for file, rollup in self._alone.items() if file in files}
+        self._together = {those: rollup for those, rollup in self._together.items() if those <= files}
         self._blocks = [kept for block in self._blocks if (kept := block.without_others(files)).rows]
         if len(self._texts) > _MOST_TEXTS:
             self._texts = {}
@@ -89,28 +94,35 @@ class SmallSegments:
 
         Raises OSError, pyarrow.ArrowException and duckdb.Error when a segment cannot be read.
         """
-        rest = frozenset(segment.file for segment in segments)
-        parts: list[Rollup] = []
-        for files in sorted(self._rolled_up, key=len, reverse=True):
+        parts = [self._of_one(database, segment) for segment in segments if segment.rows >= ALONE_ROWS]
+        rest = frozenset(segment.file for segment in segments if segment.rows < ALONE_ROWS)
+        for files in sorted(self._together, key=len, reverse=True):
             if files <= rest:
-                parts.append(self._rolled_up[files])
+                parts.append(self._together[files])
                 rest -= files
         if rest:
-            turns = self.turns([segment for segment in segments if segment.file in rest])
-            batches = (turns.slice(begin, BATCH_ROWS) for begin in range(0, turns.num_rows, BATCH_ROWS))
-            parts.append(added(unpaired(database, batch) for batch in batches))
+            parts.append(self._unpaired(database, [segment for segment in segments if segment.file in rest]))
             self._keep(rest, parts[-1])
         return added(parts)
 
+    def _of_one(self, database: Database, segment: Segment) -> Rollup:
+        if segment.file not in self._alone:
+            self._alone[segment.file] = self._unpaired(database, [segment])
+        return self._alone[segment.file]
+
+    def _unpaired(self, database: Database, segments: Sequence[Segment]) -> Rollup:
+        turns = self.turns(segments)
+        batches = (turns.slice(begin, BATCH_ROWS) for begin in range(0, turns.num_rows, BATCH_ROWS))
+        return added(unpaired(database, batch) for batch in batches)
+
     def _keep(self, files: frozenset[str], rollup: Rollup) -> None:
-        """Keep a roll-up for other runs, which ask for the same segments."""
-        self._rolled_up[files] = rollup
-        if len(self._rolled_up) > _MOST_ROLLED_UP:
+        self._together[files] = rollup
+        if len(self._together) > _MOST_TOGETHER:
             apart: dict[frozenset[str], Rollup] = {}
-            for each in sorted(self._rolled_up, key=len, reverse=True):
+            for each in sorted(self._together, key=len, reverse=True):
                 if all(each.isdisjoint(other) for other in apart):
-                    apart[each] = self._rolled_up[each]
-            self._rolled_up = {frozenset().union(*apart): added(apart.values())}
+                    apart[each] = self._together[each]
+            self._together = {frozenset().union(*apart): added(apart.values())}
 
     def turns(self, segments: Sequence[Segment]) -> ArrowTable:
         """The turns of these segments, with the columns of NEEDED. Raises as `rollup`."""

@@ -140,6 +140,30 @@ def closed(database: Database, turns: Sequence[Turn]) -> Rollup:
     return pair(database, partial(database, turns_table(list(turns))), is_last=True)
 
 
+def test_a_longer_segment_is_rolled_up_once_whatever_becomes_of_others(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(small_segments, "ALONE_ROWS", 12)
+    rolled_up: list[int] = []
+
+    def counted(database: Database, turns: ArrowTable) -> Rollup:
+        rolled_up.append(turns.num_rows)
+        return unpaired(database, turns)
+
+    monkeypatch.setattr(small_segments, "unpaired", counted)
+    store, small = Store(tmp_path, mixed_turns(4, 40)[:32], 4), SmallSegments(tmp_path)
+    for _ in range(8):
+        store.add()
+    store.merge(list(store.held)[:3])
+    small.rollup(database, store.segments())
+    assert rolled_up == [12, 20]
+    store.merge([file for file, turns in store.held.items() if len(turns) == 4][:2])
+    small.keep_only(set(store.held))
+    found = pair(database, small.rollup(database, store.segments()), is_last=True)
+    assert rolled_up == [12, 20, 20]  # of the shorter ones, two became one
+    assert plain(found) == plain(closed(database, [turn for turns in store.held.values() for turn in turns]))
+
+
 @pytest.mark.slow
 def test_a_stretch_of_time_is_that_of_the_turns_whatever_came_and_was_merged(tmp_path: Path) -> None:
     turns = answers_compared.mixed_turns(5, 120)
