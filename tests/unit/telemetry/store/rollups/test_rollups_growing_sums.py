@@ -16,7 +16,7 @@ from telemetry.store.answers import Filter
 from telemetry.store.compaction import Compactor
 from telemetry.store.manifest import Segment
 from telemetry.store.reader import StoreReader
-from telemetry.store.rollups import growing_sums
+from telemetry.store.rollups import growing_sums, library
 from telemetry.store.rollups.connected_turns import Links, connected_to
 from telemetry.store.rollups.database import Database, open_database
 from telemetry.store.rollups.growing_sums import GrowingSums
@@ -203,7 +203,7 @@ def test_turns_are_connected_over_others(database: Database) -> None:
 def test_a_store_that_grows_and_is_compacted_answers_as_its_turns_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(growing_sums, "LATEST_OPEN", 8)
+    monkeypatch.setattr(library, "GrowingSums", lambda: GrowingSums(8))
     turns, f = reported_calls(7, 60, is_repeated=False), Filter(run_id="a")
 
     def now() -> int:
