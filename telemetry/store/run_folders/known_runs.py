@@ -68,7 +68,7 @@ class KnownRuns:
         self._sources = None
 
     def look_at(self, sources: RunSources) -> None:
-        """See which rows belong to which run. Without that, whatever came at about the time of a run may."""
+        """See which rows belong to which run. Without that, segments count that name a run, or may hold any."""
         self._sources = sources
 
     def entry(self, run: RunRecord) -> RunEntry | None:
@@ -76,20 +76,26 @@ class KnownRuns:
         known = self._known.get(run.run_id)
         if known is None or known.run != run:
             return None
-        sources, segments = self._sources, self._segments_of(run)
-        if sources is not None and list(known.declared) != list(sources.declared(run.run_id)):
+        if self._sources is not None and list(known.declared) != list(self._sources.declared(run.run_id)):
             return None
+        segments = self._segments_of(run)
         if known.files != _files(segments):
             # Merged files hold the rows of those that they replaced.
             came = [each for each in segments if each.file not in known.files and not known.moment.held(each)]
-            if sources is not None:
-                came = [each for each in came if sources.may_concern(each, run.run_id)]
-            if came or not known.moment.only_grew_to(self._manifest):
+            if any(self._may_concern(each, run.run_id) for each in came):
+                return None
+            if not known.moment.only_grew_to(self._manifest):
                 return None
         return known.entry
 
+    def _may_concern(self, segment: Segment, run_id: str) -> bool:
+        if self._sources is not None:
+            return self._sources.may_concern(segment, run_id)
+        return segment.table != "spans" and (segment.run_ids is None or run_id in segment.run_ids)
+
     def changed(self, store: Path) -> frozenset[str]:
-        """The runs that were read, and of which rows may have come or gone by now. Raises StoreError."""
+        """The runs that were read, and of which rows have come or gone by now, as far as the manifest tells. Raises
+        StoreError."""
         self.look(store)
         return frozenset(run_id for run_id, known in self._known.items() if self.entry(known.run) is None)
 
