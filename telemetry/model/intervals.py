@@ -35,13 +35,22 @@ def quantile_interval(
 
     Raises ValueError unless fraction and confidence lie within (0, 1).
     """
+    ordered = sorted(values)
+    ranks = interval_ranks(len(ordered), fraction, confidence)
+    return None if ranks is None else (float(ordered[ranks[0]]), float(ordered[ranks[1]]))
+
+
+def interval_ranks(count: int, fraction: float, confidence: float = CONFIDENCE) -> tuple[int, int] | None:
+    """The places, from 0 for the least of so many values, of the two that `quantile_interval` gives.
+
+    Raises ValueError unless fraction and confidence lie within (0, 1).
+    """
     if not (0 < fraction < 1 and 0 < confidence < 1):
         raise ValueError(f"fraction {fraction} and confidence {confidence} must lie between 0 and 1")
-    ordered = sorted(values)
-    if not ordered:
+    if not count:
         return None
-    count, tail = len(ordered), (1 - confidence) / 2
+    tail = (1 - confidence) / 2
     # How many values lie below the quantile is binomial: with these two ranks, so few and so many are in each tail.
     lower = bisect_left(range(count), tail, key=lambda below: scipy.special.bdtr(below, count, fraction))
     upper = bisect_left(range(count), -tail, key=lambda below: -scipy.special.bdtrc(below, count, fraction))
-    return None if not lower or upper == count else (float(ordered[lower - 1]), float(ordered[upper]))
+    return None if not lower or upper == count else (lower - 1, upper)

@@ -4,17 +4,21 @@ callers did beside asking and waiting; all from one consistent read."""
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
+
 from telemetry.model.generator_health import gauge_metric
-from telemetry.model.intervals import quantile_interval, wilson_interval
+from telemetry.model.intervals import interval_ranks, wilson_interval
 from telemetry.model.metrics import HEADLINE, METRICS
-from telemetry.model.stats import shown_percentile
+from telemetry.model.stats import enough
 from telemetry.store import queries
 from telemetry.store.answers import Behavior, Filter, MetricStats, WerByCondition
-from telemetry.store.connection import StoreConnection, rows
+from telemetry.store.connection import Row, StoreConnection, rows
 from telemetry.store.queries import valid
+from telemetry.store.rollups.buckets import Ints
 from telemetry.store.rollups.library import RollupLibrary
 from telemetry.store.turn_questions import TurnQuestions
 from telemetry.store.wer_by_condition import wer_by_condition
@@ -104,7 +108,7 @@ def _loads(connection: StoreConnection, f: Filter) -> tuple[LoadLevel, ...]:
     if not most["calls"]:
         return ()
     width = level_width(float(most["calls"]))
-    found = rows(
+    found = _grouped(
         connection,
         f"""
         SELECT greatest(0, ceil(calls / {width}) - 1)::BIGINT AS level, list({METRICS[HEADLINE].column}) AS found
@@ -114,8 +118,8 @@ def _loads(connection: StoreConnection, f: Filter) -> tuple[LoadLevel, ...]:
         [*values, *where.values],
     )
     return tuple(
-        LoadLevel(row["level"] * width + 1, (row["level"] + 1) * width, len(row["found"]), *_figures(row["found"]))
-        for row in found
+        LoadLevel(row["level"] * width + 1, (row["level"] + 1) * width, *_figures(latencies))
+        for row, latencies in found
     )
 
 
@@ -133,7 +137,7 @@ def level_width(most: float) -> int:
 def _latencies(connection: StoreConnection, f: Filter) -> tuple[ConditionLatency, ...]:
     """Clean first, then by noise and falling SNR."""
     where = queries.judged(f) & valid(f)
-    found = rows(
+    found = _grouped(
         connection,
         f"""
         SELECT noise_profile, snr_asked_db, channel_profile, list({METRICS[HEADLINE].column}) AS found
@@ -149,15 +153,31 @@ def _latencies(connection: StoreConnection, f: Filter) -> tuple[ConditionLatency
             row["noise_profile"],
             row["snr_asked_db"],
             row["channel_profile"],
-            len(row["found"]),
-            *_figures(row["found"]),
+            *_figures(latencies),
         )
-        for row in found
+        for row, latencies in found
     )
 
 
-def _figures(values: list[int]) -> tuple[float | None, float | None, tuple[float, float] | None]:
-    return shown_percentile(values, "p50"), shown_percentile(values, "p95"), quantile_interval(values, 0.95)
+def _figures(values: Ints) -> tuple[int, float | None, float | None, tuple[float, float] | None]:
+    """How many values, p50, p95 and its interval. Of millions they are chosen, not sorted."""
+    n, (p50, p95) = len(values), map(float, np.quantile(values, (0.5, 0.95)))
+    ranks = interval_ranks(n, 0.95)
+    interval = None
+    if ranks is not None:
+        low, high = np.partition(values, ranks)[list(ranks)]
+        interval = float(low), float(high)
+    return n, enough("p50", n, p50), enough("p95", n, p95), interval
+
+
+def _grouped(connection: StoreConnection, statement: str, values: Sequence[Any]) -> Iterator[tuple[Row, Ints]]:
+    """The rows of a statement without their column `found`, a list, and that as an array."""
+    columns: dict[str, Any] = connection.execute(statement, list(values)).fetchnumpy()
+    lists = columns.pop("found")
+    names = list(columns)
+    plain: list[list[Any]] = [np.ma.asarray(columns[name]).tolist() for name in names]  # what is masked as None
+    for place, latencies in enumerate(lists):
+        yield {name: column[place] for name, column in zip(names, plain, strict=True)}, latencies
 
 
 def _waited(connection: StoreConnection, f: Filter) -> float | None:

@@ -1,0 +1,72 @@
+"""How a run went by load and by profile: every figure beside the exact statistics over the same turns by hand."""
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from telemetry.model.generator_health import gauge_metric
+from telemetry.model.intervals import quantile_interval
+from telemetry.model.stats import shown_percentile
+from telemetry.model.turns import Turn
+from telemetry.store.reader import StoreReader
+from telemetry.store.schema import Batch, PointRow
+from telemetry.store.writer import StoreWriter
+from tests.fixtures_turns import SECOND, START_UNIX_NS, client_turn
+
+PROFILES = ("clean", "babble", "street")
+COUNTS = {"clean": 300, "babble": 72, "street": 7}
+
+
+def turns_of(seed: int = 7) -> list[Turn]:
+    rng = np.random.default_rng(seed)
+    found: list[Turn] = []
+    for profile in PROFILES:
+        for _ in range(COUNTS[profile]):
+            index = len(found)
+            turn = client_turn(
+                index,
+                voice_to_voice_ms=float(rng.lognormal(6.3, 0.4)),
+                started_unix_ns=START_UNIX_NS + index // 10 * SECOND,
+            )
+            found.append(msgspec.structs.replace(turn, noise_profile=profile))
+    return found
+
+
+def test_percentiles_and_intervals_are_those_of_the_turns(tmp_path: Path) -> None:
+    turns = turns_of()
+    (run_id,) = {str(turn.run_id) for turn in turns}
+    # One call more in flight every ten seconds.
+    calls = [
+        PointRow(
+            gauge_metric("calls_in_flight"),
+            START_UNIX_NS + second * SECOND,
+            float(second // 10 + 1),
+            {"run_id": run_id, "process_id": "1"},
+        )
+        for second in range(40)
+    ]
+    with StoreWriter(tmp_path) as writer:
+        writer.append(Batch(turns=turns, points=calls))
+    with StoreReader(tmp_path) as reader:
+        details = reader.run_details(run_id)
+    assert [each.noise_profile for each in details.latencies] == ["clean", "babble", "street"]
+    for found in details.latencies:
+        values = [heard_ns(turn) for turn in turns if turn.noise_profile == found.noise_profile]
+        assert (found.turns, found.p50, found.p95, found.p95_interval) == expected(values)
+    assert [(each.low, each.high) for each in details.loads] == [(1, 1), (2, 2), (3, 3), (4, 4)]
+    for found in details.loads:
+        began = {(START_UNIX_NS + second * SECOND) for second in range(40) if second // 10 + 1 == found.low}
+        values = [heard_ns(turn) for turn in turns if turn.started_unix_ns in began]
+        assert (found.turns, found.p50, found.p95, found.p95_interval) == expected(values)
+
+
+def heard_ns(turn: Turn) -> int:
+    assert turn.first_audio_perf_ns is not None
+    assert turn.speech_end_perf_ns is not None
+    return turn.first_audio_perf_ns - turn.speech_end_perf_ns
+
+
+def expected(values: list[int]) -> tuple[int, float | None, float | None, tuple[float, float] | None]:
+    p50, p95 = (shown_percentile(values, name) for name in ("p50", "p95"))
+    return len(values), p50, p95, quantile_interval(values, 0.95)
