@@ -44,7 +44,8 @@ def warm_up(slo: Path | None) -> None:
 
 
 def ask_ahead(slo: Path | None, wait_s: Callable[[float], None] = time.sleep) -> None:
-    """Ask of a large run what its other pages ask: the first answer reads every segment, and what was read is kept."""
+    """Ask of a large run what its other pages ask, as the first answer reads every segment; and read the list of runs,
+    bit by bit. What was read is kept."""
     from dashboard import runs_source, source
     from dashboard.filters import Choice
     from dashboard.pages import cache, cohorts, instrument, objectives
@@ -52,12 +53,13 @@ def ask_ahead(slo: Path | None, wait_s: Callable[[float], None] = time.sleep) ->
     wait_s(BEFORE_S)
     with contextlib.suppress(TelemetryError):
         opened = source.open_source(runs_source.chosen_store(None), slo)
-        shown = opened.now(Choice()).summary
-        if shown is None or shown.turns.total < LARGE_TURNS:
-            return
-        for page in (objectives, cohorts, cache, instrument):
-            page.ask(opened, {})
-            wait_s(BETWEEN_S)
+        shown = opened.now(Choice())
+        if shown.summary is not None and shown.summary.turns.total >= LARGE_TURNS:
+            for page in (objectives, cohorts, cache, instrument):
+                page.ask(opened, {})
+                wait_s(BETWEEN_S)
+            for slowest in shown.slowest[:1]:
+                opened.turn_view(slowest.trace_id, slowest.turn_index)
         for _ in range(_MOST_LOOKS):
             if runs_source.run_listing(runs_source.NEXT_LOOK_S).is_whole:
                 return
