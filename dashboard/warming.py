@@ -48,7 +48,7 @@ def ask_ahead(slo: Path | None, wait_s: Callable[[float], None] = time.sleep) ->
     bit by bit. What was read is kept."""
     from dashboard import runs_source, source
     from dashboard.filters import Choice
-    from dashboard.pages import cache, cohorts, instrument, objectives
+    from dashboard.pages import cache, cohorts, instrument, objectives, runs
 
     wait_s(BEFORE_S)
     with contextlib.suppress(TelemetryError):
@@ -61,6 +61,9 @@ def ask_ahead(slo: Path | None, wait_s: Callable[[float], None] = time.sleep) ->
             for slowest in shown.slowest[:1]:
                 opened.turn_view(slowest.trace_id, slowest.turn_index)
         for _ in range(_MOST_LOOKS):
-            if runs_source.run_listing(runs_source.NEXT_LOOK_S).is_whole:
+            listing = runs_source.run_listing(runs_source.NEXT_LOOK_S)
+            if listing.is_whole:
+                for shown_first in runs.newest(listing.entries):
+                    runs_source.details(shown_first)
                 return
             wait_s(BETWEEN_S)

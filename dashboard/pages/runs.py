@@ -99,10 +99,10 @@ def _draw_list(listing: RunListing) -> None:
         _comparison(ticked)
     else:
         st.html('<div class="vp hint">Tick two runs or more to compare them.</div>')
-    _conditions(ticked or _newest(entries, is_whole=listing.is_whole))
+    _conditions(ticked or newest(entries, is_whole=listing.is_whole))
 
 
-def _newest(entries: Sequence[RunEntry], *, is_whole: bool = True) -> list[RunEntry]:
+def newest(entries: Sequence[RunEntry], *, is_whole: bool = True) -> list[RunEntry]:
     """The newest run that has ended; of one that goes on, all conditions would be counted anew at each refresh. Where
     others are still to be read, one of those will have ended."""
     readable = [each for each in entries if each.state != "damaged"]

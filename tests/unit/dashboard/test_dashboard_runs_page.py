@@ -11,7 +11,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from dashboard import run_charts, runs_source
-from dashboard.pages.runs import _newest
+from dashboard.pages.runs import newest
 from dashboard.palette import LIGHT
 from dashboard.source_names import ENV_RUNS, ENV_SLO, ENV_STORE
 from telemetry.model import formatting
@@ -198,9 +198,9 @@ def test_a_search_for_capacity_has_its_steps() -> None:
 def test_without_a_tick_the_conditions_are_of_the_newest_run_that_has_ended() -> None:
     states: list[EntryState] = ["damaged", "under way", "missed", "met"]
     entries = [RunEntry(run_id=state, store="store", state=state) for state in states]
-    assert [each.run_id for each in _newest(entries)] == ["missed"]
-    assert [each.run_id for each in _newest(entries[:2])] == ["under way"]
-    assert _newest(entries[:1]) == []
+    assert [each.run_id for each in newest(entries)] == ["missed"]
+    assert [each.run_id for each in newest(entries[:2])] == ["under way"]
+    assert newest(entries[:1]) == []
 
 
 def test_a_specification_that_was_made_before_is_whole_and_one_s_own() -> None:
