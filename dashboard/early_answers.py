@@ -32,6 +32,13 @@ class EarlyAnswers:
         self._asked: dict[Hashable, _Asked] = {}
         self._lock = threading.Lock()
 
+    def once(self, question: Hashable, ask: Callable[[], _Answer], *, is_ahead: bool) -> _Answer:
+        """The answer, from `ask` where it was not asked ahead; asked ahead, it is for the page that asks next."""
+        if is_ahead:
+            return self.ask(question, ask)
+        early = self.take(question)
+        return ask() if early is None else cast("_Answer", early)
+
     def ask(self, question: Hashable, ask: Callable[[], _Answer]) -> _Answer:
         """Ask, and keep the answer for the page; if the question is being asked already, wait for that answer. What
         `ask` raises is raised, and the page asks again."""

@@ -32,10 +32,7 @@ class KeptAnswers:
 
     def once(self, question: Hashable, ask: Callable[[], _Answer], *, is_ahead: bool) -> _Answer:
         """The answer from `ask`, which is not kept; asked ahead, it is for the page that asks next."""
-        if is_ahead:
-            return self._early.ask(question, ask)
-        early = self._early.take(question)
-        return ask() if early is None else cast("_Answer", early)
+        return self._early.once(question, ask, is_ahead=is_ahead)
 
     def _kept_answer(self, question: Hashable, ask: Callable[[], _Answer]) -> _Answer:
         key = (self._state(), question)

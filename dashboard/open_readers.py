@@ -18,7 +18,7 @@ _readers: Final[WeakValueDictionary[str, StoreReader | RemoteStore]] = WeakValue
 _lock: Final = Lock()
 
 
-def token() -> str | None:
+def _token() -> str | None:
     """What is sent to sidecars that are asked; None where nothing is set."""
     return os.environ.get(SIDECAR_TOKEN_VARIABLE) or None
 
@@ -30,5 +30,5 @@ def reader_of(store: str) -> StoreReader | RemoteStore:
     with _lock:
         reader = _readers.get(key)
         if reader is None:
-            reader = _readers[key] = open_store(store, token())
+            reader = _readers[key] = open_store(store, _token())
         return reader

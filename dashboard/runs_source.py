@@ -70,10 +70,7 @@ def run_listing(within_s: float = FIRST_LOOK_S) -> RunListing:
 
 def first_listing(*, is_ahead: bool = False) -> RunListing:
     """The listing for a page that opens; asked ahead, it is for the page that asks next. Raises as `run_listing`."""
-    if is_ahead:
-        return _early.ask(places(), run_listing)
-    early = _early.take(places())
-    return early if isinstance(early, RunListing) else run_listing()
+    return _early.once(places(), run_listing, is_ahead=is_ahead)
 
 
 def chosen_store(wanted: str | None) -> str:
@@ -118,10 +115,6 @@ def compared(entries: Sequence[RunEntry], margin: RegressionMargin) -> tuple[Run
 
 
 @lru_cache(maxsize=64)
-def _details(entry: RunEntry) -> RunDetails:
-    return reader_of(entry.store).run_details(entry.run_id)
-
-
 def details(entry: RunEntry) -> RunDetails:
     """How a run went under its own conditions. Raises StoreError."""
-    return _details(entry)
+    return reader_of(entry.store).run_details(entry.run_id)

@@ -20,7 +20,7 @@ from telemetry.model.errors import ConfigError
 from telemetry.store.duckdb_access import remove_spill_folder
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
-# As Streamlit's own command serves: what it sends is text that compresses badly against the time that it takes.
+# As Streamlit's own command has them, and without a word of the server's own.
 _SERVER: Final[dict[str, Any]] = {
     "ws": "websockets-sansio",
     "ws_ping_interval": 30,

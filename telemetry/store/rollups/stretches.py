@@ -54,16 +54,19 @@ class CountedPieces:
 
     def of_question(self, f: Filter, objectives: Sequence[Objective]) -> dict[_Piece, _Counts]:
         """What was counted at the last ask of the objectives over the filter's cohort, target and phase."""
-        question = replace(f, run_id=None, since_unix_ns=None, until_unix_ns=None), tuple(objectives)
-        return self._questions.get(question, {})
+        return self._questions.get(_question(f, objectives), {})
 
     def keep(self, f: Filter, objectives: Sequence[Objective], counted: dict[_Piece, _Counts]) -> None:
         """Keep what was counted at this ask, and nothing else of its question."""
-        question = replace(f, run_id=None, since_unix_ns=None, until_unix_ns=None), tuple(objectives)
+        question = _question(f, objectives)
         self._questions[question] = counted
         self._questions.move_to_end(question)
         while len(self._questions) > _KEPT_QUESTIONS:
             self._questions.popitem(last=False)
+
+
+def _question(f: Filter, objectives: Sequence[Objective]) -> Hashable:
+    return replace(f, run_id=None, since_unix_ns=None, until_unix_ns=None), tuple(objectives)
 
 
 def count_stretches(

@@ -30,7 +30,7 @@ def _forgotten() -> Iterator[None]:
     runs_source._objectives_of.cache_clear()
     runs_source._catalog.cache_clear()
     runs_source._compared.cache_clear()
-    runs_source._details.cache_clear()
+    runs_source.details.cache_clear()
     open_source.cache_clear()
 
 

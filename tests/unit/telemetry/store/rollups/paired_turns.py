@@ -14,8 +14,9 @@ import msgspec
 
 from telemetry.model.turns import Turn
 from telemetry.store.rollups.database import Database, fetched
+from telemetry.store.rollups.partials import unpaired
 from telemetry.store.rollups.rollup import Rollup
-from telemetry.store.schema import turns_table
+from telemetry.store.schema import ArrowTable, turns_table
 from tests.fixtures_turns import MS, SECOND, exchange
 
 _HEARD: Final = """
@@ -126,3 +127,10 @@ def counts_of_rollup(rollup: Rollup) -> Counts:
         if key.labels[0] in ("joined", "client_only"):
             clients[key.run_id or "", key.labels[0] or ""] += cell.n
     return +services, +clients
+
+
+def open_turns_of(database: Database, turns: Sequence[Turn]) -> ArrowTable:
+    """The open turns of the roll-up of some turns."""
+    found = unpaired(database, turns_table(list(turns))).open_turns
+    assert found is not None
+    return found

@@ -21,12 +21,11 @@ from telemetry.store.rollups.connected_turns import Links, connected_to
 from telemetry.store.rollups.database import Database, open_database
 from telemetry.store.rollups.growing_sums import GrowingSums
 from telemetry.store.rollups.pairs import pair
-from telemetry.store.rollups.partials import unpaired
 from telemetry.store.rollups.rollup import Key, Rollup, RollupCell, added
-from telemetry.store.schema import ArrowTable, Batch, turns_table
+from telemetry.store.schema import ArrowTable, Batch
 from telemetry.store.writer import StoreWriter
 from tests.unit.telemetry.store.rollups import answers_compared
-from tests.unit.telemetry.store.rollups.paired_turns import reported_calls
+from tests.unit.telemetry.store.rollups.paired_turns import open_turns_of, reported_calls
 from tests.unit.telemetry.store.rollups.test_rollups_partials import comparable
 
 _LIKE = Segment(table="turns", file="", rows=0, size_bytes=1, crc32=1, raw_bytes=1, stored_unix_ns=0)
@@ -36,12 +35,6 @@ _LIKE = Segment(table="turns", file="", rows=0, size_bytes=1, crc32=1, raw_bytes
 def database() -> Iterator[Database]:
     with open_database() as opened:
         yield opened
-
-
-def open_turns_of(database: Database, turns: Sequence[Turn]) -> ArrowTable:
-    found = unpaired(database, turns_table(list(turns))).open_turns
-    assert found is not None
-    return found
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """Turns of both sides brought together pile by pile, and segment by segment, as over the whole set of turns."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -17,19 +17,18 @@ from telemetry.store.rollups.rollup import Rollup, added
 from telemetry.store.schema import ArrowTable, turns_table
 from tests.fixtures_turns import SECOND, START_UNIX_NS, exchange
 from tests.unit.telemetry.store.rollups.answers_compared import compared, stored
-from tests.unit.telemetry.store.rollups.paired_turns import counts_of_rollup, counts_of_turns, reported_calls
+from tests.unit.telemetry.store.rollups.paired_turns import (
+    counts_of_rollup,
+    counts_of_turns,
+    open_turns_of,
+    reported_calls,
+)
 
 
 @pytest.fixture(scope="module")
 def database() -> Iterator[Database]:
     with open_database() as opened:
         yield opened
-
-
-def open_turns_of(database: Database, turns: Sequence[Turn]) -> ArrowTable:
-    found = unpaired(database, turns_table(list(turns))).open_turns
-    assert found is not None
-    return found
 
 
 def paired_in_piles(database: Database, open_turns: ArrowTable, pile: int) -> Rollup:
