@@ -1,7 +1,8 @@
 """The Runs page: every run of every store that was named, their trends, and two or more of them compared."""
 
 import json
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode
 from zlib import crc32
@@ -25,7 +26,7 @@ from telemetry.store.run_details import RunDetails
 from telemetry.store.run_folders.capacity import read_capacity
 from telemetry.store.run_folders.catalog import RunListing
 from telemetry.store.run_folders.entries import RunEntry
-from telemetry.store.run_folders.trends import run_trends
+from telemetry.store.run_folders.trends import RunTrends, run_trends
 
 TICKED: Final = "ticked"
 BASELINE: Final = "baseline"
@@ -39,22 +40,55 @@ NO_RUNS: Final = "Start one with <code>voiceprobe run ws://…</code>; it shows 
 NO_LATENCY: Final = "No turn of these has a voice-to-voice latency."
 
 
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What the page shows of runs that have ended, whose figures stay the same: drawn once, around the list."""
+
+    trends: RunTrends
+    ticked: tuple[RunEntry, ...]
+    shown: tuple[RunEntry, ...]
+    objectives: tuple[Objective, ...]
+
+
 def page() -> None:
     """Draw the page; it looks by itself for runs that begin and end."""
     heading("Runs")
     first = [_listed(runs_source.first_listing)]
-    refresh_s = _refresh_s(first[0])
+    refresh_s, settled = _refresh_s(first[0]), _settled(first[0])
 
     def body() -> None:
         latest = first.pop() if first else _listed(lambda: runs_source.run_listing(runs_source.NEXT_LOOK_S))
-        if _refresh_s(latest) != refresh_s:
-            st.rerun()  # the pace belongs to the page around this part
+        if _refresh_s(latest) != refresh_s or _settled(latest) != settled:
+            st.rerun()  # the pace, and what stands around this part, belong to the page
         if isinstance(latest, TelemetryError):
             st.html(header.empty("The runs cannot be listed", escape(latest)))
+        elif settled is not None:
+            _list(latest)
         else:
-            _draw_list(latest)
+            _draw_all(latest)
 
+    if settled is not None:
+        _trends(settled.trends)
     st.fragment(body, run_every=refresh_s)()
+    if settled is not None:
+        _about(settled.ticked, settled.shown)
+
+
+def _settled(listing: RunListing | TelemetryError) -> Settled | None:
+    if isinstance(listing, TelemetryError) or not listing.entries:
+        return None
+    return settled_of(listing, _ticked(listing.entries), runs_source.objectives())
+
+
+def settled_of(listing: RunListing, ticked: Sequence[RunEntry], objectives: Sequence[Objective] = ()) -> Settled | None:
+    """What the page shows beside the list; None where that changes with the list, as a run that goes on is among it, or
+    one that is read again."""
+    trends = run_trends(listing.entries)
+    shown = ticked or newest(listing.entries, is_whole=listing.is_whole)
+    entries = (*shown, *(each for trend in trends.shown for each in trend.runs))
+    if any(each.state == "under way" or each.reference in listing.outdated for each in entries):
+        return None
+    return Settled(trends, tuple(ticked), tuple(shown), tuple(objectives))
 
 
 def ask(_source: Source, _link: Mapping[str, str]) -> RunListing:
@@ -83,23 +117,24 @@ def _unread(listing: RunListing) -> str:
     return " ".join(found)
 
 
-def _draw_list(listing: RunListing) -> None:
+def _draw_all(listing: RunListing) -> None:
     entries = listing.entries
     if not entries:
         st.html(header.empty("No runs yet", f"{escape(', '.join(runs_source.places()))}: no run is here. {NO_RUNS}"))
         return
-    if found := runs_tables.faults(entries):
-        st.html(header.notes(found, "runs that cannot be read whole"))
-    if unread := _unread(listing):
-        st.html(f'<div class="vp hint">{escape(unread)}</div>')
-    _trends(entries)
-    _list(entries, listing.outdated)
+    _trends(run_trends(entries))
+    _list(listing)
     ticked = _ticked(entries)
+    _about(ticked, ticked or newest(entries, is_whole=listing.is_whole))
+
+
+def _about(ticked: Sequence[RunEntry], shown: Sequence[RunEntry]) -> None:
+    """The runs that are ticked beside each other, and how they, or the newest one, went."""
     if len(ticked) > 1:
         _comparison(ticked)
     else:
         st.html('<div class="vp hint">Tick two runs or more to compare them.</div>')
-    _conditions(ticked or newest(entries, is_whole=listing.is_whole))
+    _conditions(shown)
 
 
 def newest(entries: Sequence[RunEntry], *, is_whole: bool = True) -> list[RunEntry]:
@@ -110,8 +145,7 @@ def newest(entries: Sequence[RunEntry], *, is_whole: bool = True) -> list[RunEnt
     return (ended or (readable if is_whole else []))[:1]
 
 
-def _trends(entries: Sequence[RunEntry]) -> None:
-    trends = run_trends(entries)
+def _trends(trends: RunTrends) -> None:
     if not trends.shown:
         return
     left_out = [
@@ -127,13 +161,20 @@ def _trends(entries: Sequence[RunEntry]) -> None:
         run_charts.trend_rows(trends.shown),
         run_charts.trend_spec(palette(st.context.theme.type), [each.label for each in trends.shown]),
         "p95 of voice to voice from run to run, a line for each group of runs that were asked the same",
-        run_charts.trend_table(trends.shown, {each.reference: runs_tables.began(each, zone) for each in entries}),
+        run_charts.trend_table(
+            trends.shown,
+            {each.reference: runs_tables.began(each, zone) for trend in trends.shown for each in trend.runs},
+        ),
     )
 
 
-def _list(entries: Sequence[RunEntry], outdated: Container[str]) -> None:
-    """The list with a box to tick at each run; what is ticked stands in the link. Of `outdated` ones the figures are
-    former ones."""
+def _list(listing: RunListing) -> None:
+    """The list with a box to tick at each run; what is ticked stands in the link."""
+    entries = listing.entries
+    if found := runs_tables.faults(entries):
+        st.html(header.notes(found, "runs that cannot be read whole"))
+    if unread := _unread(listing):
+        st.html(f'<div class="vp hint">{escape(unread)}</div>')
     st.html('<div class="vp vp-head"><h2>All runs <span class="hint">the newest first</span></h2></div>')
     zone = viewer_zone()
     rows: list[dict[str, Any]] = [
@@ -141,7 +182,7 @@ def _list(entries: Sequence[RunEntry], outdated: Container[str]) -> None:
             "run": each.title,
             "open": f"./?{urlencode({'store': each.store, 'run': each.run_id})}" if each.state != "damaged" else None,
             "began": runs_tables.began(each, zone),
-            "state": f"{each.state}, {READ_AGAIN}" if each.reference in outdated else each.state,
+            "state": f"{each.state}, {READ_AGAIN}" if each.reference in listing.outdated else each.state,
             "turns": each.turns,
             "invalid": each.invalid,
             "p50": None if each.p50_ns is None else in_milliseconds(each.p50_ns),

@@ -7,11 +7,12 @@ import re
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+import msgspec
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from dashboard import run_charts, runs_source
-from dashboard.pages.runs import newest
+from dashboard.pages.runs import newest, settled_of
 from dashboard.palette import LIGHT
 from dashboard.source_names import ENV_RUNS, ENV_SLO, ENV_STORE
 from telemetry.model import formatting
@@ -228,3 +229,23 @@ def test_a_run_with_former_figures_says_so_in_its_row(shows: pytest.MonkeyPatch)
     shows.setattr(runs_source, "details", lambda entry: RunDetails(entry.run_id))
     app, _ = drawn()
     assert list(app.dataframe[0].value["state"]) == ["met", "met, being read again"]
+
+
+def test_what_stands_around_the_list_stays_while_a_run_goes_on() -> None:
+    ended = [
+        RunEntry(run_id=f"r-{place}", store="store", state="met", began_unix_ns=place + 1, p95_ns=5e8)
+        for place in range(3)
+    ]
+    under_way = RunEntry(run_id="now", store="store", state="under way", target="ws://elsewhere")
+    first, later = (
+        settled_of(RunListing([msgspec.structs.replace(under_way, turns=turns), *ended], []), []) for turns in (3, 4)
+    )
+    assert first is not None
+    assert first == later
+    assert settled_of(RunListing([under_way, *ended], []), [under_way, ended[0]]) is None
+    # One of the same target and callers is a point of their trend.
+    point = msgspec.structs.replace(under_way, target=None, began_unix_ns=9, p95_ns=4e8)
+    assert settled_of(RunListing([point, *ended], []), []) is None
+    assert settled_of(RunListing([under_way, *ended], [], outdated={ended[0].reference}), []) is None
+    assert settled_of(RunListing([under_way, *ended], []), ended[:2]) != first
+    assert settled_of(RunListing([under_way, *ended[1:]], []), []) != first
