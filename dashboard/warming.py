@@ -4,12 +4,15 @@ import contextlib
 import gc
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import Final
 
+from dashboard.open_readers import reader_of
 from telemetry.model.errors import TelemetryError
+from telemetry.store.reader import StoreReader
 
 # Of a run of fewer turns than that every page is answered at once.
 LARGE_TURNS: Final = 500_000
@@ -52,14 +55,17 @@ def ask_ahead(slo: Path | None, wait_s: Callable[[float], None] = time.sleep) ->
 
     wait_s(BEFORE_S)
     with contextlib.suppress(TelemetryError):
-        opened = source.open_source(runs_source.chosen_store(None), slo)
-        shown = opened.now(Choice())
-        if shown.summary is not None and shown.summary.turns.total >= LARGE_TURNS:
-            for page in (objectives, cohorts, cache, instrument):
-                page.ask(opened, {})
-                wait_s(BETWEEN_S)
-            for slowest in shown.slowest[:1]:
-                opened.turn_view(slowest.trace_id, slowest.turn_index)
+        chosen_store = runs_source.chosen_store(None)
+        opened = source.open_source(chosen_store, slo)
+        with _patiently(chosen_store):
+            shown = opened.now(Choice())
+            if shown.summary is not None and shown.summary.turns.total >= LARGE_TURNS:
+                # One of these turns is what a viewer of the first page opens next.
+                for slowest in shown.slowest[:1]:
+                    opened.turn_view(slowest.trace_id, slowest.turn_index)
+                for page in (cohorts, objectives, cache, instrument):
+                    page.ask(opened, {})
+                    wait_s(BETWEEN_S)
         for _ in range(_MOST_LOOKS):
             listing = runs_source.run_listing(runs_source.NEXT_LOOK_S)
             if listing.is_whole:
@@ -67,3 +73,9 @@ def ask_ahead(slo: Path | None, wait_s: Callable[[float], None] = time.sleep) ->
                     runs_source.details(shown_first)
                 return
             wait_s(BETWEEN_S)
+
+
+def _patiently(store: str) -> AbstractContextManager[object]:
+    """Let viewers' questions come first; a sidecar that is asked answers several at a time."""
+    reader = reader_of(store)
+    return reader.patiently() if isinstance(reader, StoreReader) else contextlib.nullcontext()

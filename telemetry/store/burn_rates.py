@@ -98,7 +98,15 @@ def _rolled(
     that no slot of time is within."""
     f, where = meant
     stretches = _stretches(now_unix_ns)
-    rolled = count_stretches(library, connection.segments("turns"), stretches, f, objectives, kept=library.counted)
+    rolled = count_stretches(
+        library,
+        connection.segments("turns"),
+        stretches,
+        f,
+        objectives,
+        kept=library.counted,
+        give_way=connection.give_way,
+    )
     found = [rolled.counts]
     part = _part(now_unix_ns)
     if rolled.unread:

@@ -75,10 +75,12 @@ class CohortPieces:
         pieces = _fewer([piece for piece in self._known.pop(question, []) if piece.files <= files])
         covered = frozenset[str]().union(*(piece.files for piece in pieces))
         new = [segment for segment in segments if segment.file not in covered]
-        pieces += [ask([segment]) for segment in new if segment.rows >= FEWEST_ROWS]
+        self._known[question] = pieces  # what is read stays, also when the rest has to wait
+        for segment in new:
+            if segment.rows >= FEWEST_ROWS:
+                pieces.append(ask([segment]))
         if small := [segment for segment in new if segment.rows < FEWEST_ROWS]:
             pieces.append(ask(small))
-        self._known[question] = pieces
         while len(self._known) > _KEPT_QUESTIONS:
             self._known.popitem(last=False)
         self._unions = {key: each for key, each in self._unions.items() if key[0] in self._known}

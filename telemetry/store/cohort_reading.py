@@ -85,6 +85,7 @@ class _Reading:
 
     def counted(self, segments: Sequence[Segment]) -> CohortPiece:
         """How many turns there are in segments by cohort and outcome, and by the values of every dimension."""
+        self._connection.give_way()
         dimensions = tuple(dict.fromkeys(self._asked.slices))
         sets = ", ".join(["(cohort, outcome)", *(f"({name})" for name in dimensions)])
         names = ("cohort", "outcome", *dimensions)
@@ -110,6 +111,7 @@ class _Reading:
         """Read the turns of one in so many callers of a piece, unless they are known by these labels."""
         if piece.drawn is not None and piece.drawn.one_in <= one_in and piece.drawn.labels == labels:
             return
+        self._connection.give_way()
         self._connection.view(_PIECE, "turns", piece.segments)
         rules = rules_of(self._connection, self._where, self._asked.objectives, self._asked.source, _PIECE)
         sql, values = expressions(self._read, labels, rules)
@@ -133,6 +135,7 @@ class _Reading:
         return {name: known.callers(self._asked, name, pieces) for name in (self._asked.candidate, self._asked.control)}
 
     def _callers_of(self, piece: CohortPiece) -> Mapping[str, Callers]:
+        self._connection.give_way()
         self._connection.view(_PIECE, "turns", piece.segments)
         found = self._connection.execute(
             f"""

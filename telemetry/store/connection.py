@@ -40,10 +40,12 @@ Row = dict[str, Any]
 
 
 class StoreConnection:
-    """Statements over the segments of one snapshot. One question at a time."""
+    """Statements over the segments of one snapshot. One question at a time. What reads one segment after the other
+    calls `give_way` in between."""
 
-    def __init__(self, directory: Path, checks: SegmentChecks) -> None:
+    def __init__(self, directory: Path, checks: SegmentChecks, give_way: Callable[[], None] = lambda: None) -> None:
         self._directory = directory
+        self.give_way = give_way
         self._checks = checks
         self._duckdb = duckdb.connect(
             ":memory:",
@@ -147,7 +149,11 @@ class StoreConnection:
     def segments_of_trace(self, table: Table, trace_id: str) -> list[Segment]:
         """The segments of a table in which there are rows of a trace, oldest first, and at times another one."""
         segments, trace = self.segments(table), SoughtTrace.of(trace_id)
-        found = [segment for segment in segments if self._traces.may_hold(segment, trace)]
+        found: list[Segment] = []
+        for segment in segments:
+            self.give_way()
+            if self._traces.may_hold(segment, trace):
+                found.append(segment)
         if not found:
             self._checks.verify(segments)  # damage may hide the row, and only an intact segment says that there is none
         return found

@@ -4,6 +4,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -98,6 +99,10 @@ class StoreReader:
         """Release DuckDB."""
         self._snapshots.close()
         self._library.close()
+
+    def patiently(self) -> AbstractContextManager[None]:
+        """Let the questions of this thread give way to those of other threads, and be asked again after them."""
+        return self._snapshots.patiently()
 
     @property
     def faults(self) -> tuple[str, ...]:

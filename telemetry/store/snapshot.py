@@ -5,8 +5,10 @@ meantime sends the question back to a fresh manifest. A file is verified before 
 out and named, and the question is asked again without it.
 """
 
+import contextlib
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -20,8 +22,20 @@ from telemetry.store.segment_checks import SegmentChecks, UnsoundSegmentsError
 
 _Answer = TypeVar("_Answer")
 _ATTEMPTS: Final = 50
+_LOOK_AGAIN_S: Final = 0.02
 # When a file was changed, which one it is, and its size.
 _Stamp = tuple[int, int, int]
+
+
+class GaveWayError(Exception):
+    """A question that can wait was interrupted for one that cannot: it is to be asked again."""
+
+
+class _Patience(threading.local):
+    """Whether the questions of a thread can wait, and how many of them are being asked, one within the other."""
+
+    can_wait = False
+    depth = 0
 
 
 class Snapshots:
@@ -35,10 +49,13 @@ class Snapshots:
         self.faults: list[str] = []
         self.checks = SegmentChecks(directory)
         self._lock = threading.RLock()
+        self._counting = threading.Lock()
+        self._waiting = 0
+        self._patience = _Patience()
         self._manifest: StoreManifest | None = None
         self._stamp: _Stamp | None = None
         self._prepared: tuple[Segment, ...] | None = None
-        self._connection = StoreConnection(directory, self.checks)
+        self._connection = StoreConnection(directory, self.checks, give_way=self._give_way)
 
     @property
     def skipped(self) -> int:
@@ -54,28 +71,67 @@ class Snapshots:
 
         Raises StoreError when the store cannot be read at all, or the question needs more memory than it may take.
         """
-        with self._lock:
-            self.checks.begin()
-            for _ in range(_ATTEMPTS):
-                manifest = self._current()
+        while True:
+            with self._turn():
                 try:
-                    self._prepare(manifest)
-                    return question(self._connection.about(run_id))
-                except UnsoundSegmentsError:
-                    continue  # they are known by now, and left out
-                except FileNotFoundError:
-                    self._stamp = None  # compaction took a file away: its rows are in another one by now
-                except duckdb.OutOfMemoryException as error:
-                    raise StoreError(
-                        f"{self.directory}: too many turns for one answer, narrow it by time or a dimension ({error})"
-                    ) from error
-                except duckdb.Error as error:
-                    if not _may_be_a_file(error):
+                    return self._answer(question, run_id)
+                except GaveWayError:
+                    if self._patience.depth > 1:
                         raise
-                    self._stamp = None
-                    if self._current().sequence == manifest.sequence and not self._recheck(manifest):
-                        raise StoreError(f"{self.directory}: the store cannot be read ({error})") from error
-            raise StoreError(f"{self.directory}: the store changes faster than it can be read; ask again")
+            while self._waiting:
+                time.sleep(_LOOK_AGAIN_S)
+
+    @contextlib.contextmanager
+    def patiently(self) -> Generator[None]:
+        """Let the questions of this thread give way to those of others: they begin again, with what they have found of
+        whole segments."""
+        self._patience.can_wait = True
+        try:
+            yield
+        finally:
+            self._patience.can_wait = False
+
+    @contextlib.contextmanager
+    def _turn(self) -> Generator[None]:
+        with self._counting:
+            self._waiting += 1
+        self._lock.acquire()
+        with self._counting:
+            self._waiting -= 1
+        self._patience.depth += 1
+        try:
+            yield
+        finally:
+            self._patience.depth -= 1
+            self._lock.release()
+
+    def _give_way(self) -> None:
+        if self._patience.can_wait and self._waiting:
+            raise GaveWayError
+
+    def _answer(self, question: Callable[[StoreConnection], _Answer], run_id: str | None) -> _Answer:
+        self.checks.begin()
+        for _ in range(_ATTEMPTS):
+            manifest = self._current()
+            try:
+                self._prepare(manifest)
+                return question(self._connection.about(run_id))
+            except UnsoundSegmentsError:
+                continue  # they are known by now, and left out
+            except FileNotFoundError:
+                self._stamp = None  # compaction took a file away: its rows are in another one by now
+            except duckdb.OutOfMemoryException as error:
+                what, *_ = str(error).splitlines()  # what follows is advice to who opened the database
+                raise StoreError(
+                    f"{self.directory}: too many turns for one answer, narrow it by time or a dimension ({what})"
+                ) from error
+            except duckdb.Error as error:
+                if not _may_be_a_file(error):
+                    raise
+                self._stamp = None
+                if self._current().sequence == manifest.sequence and not self._recheck(manifest):
+                    raise StoreError(f"{self.directory}: the store cannot be read ({error})") from error
+        raise StoreError(f"{self.directory}: the store changes faster than it can be read; ask again")
 
     def _current(self) -> StoreManifest:
         stamp = _stamp_of(self.directory / manifests.MANIFEST_NAME)

@@ -2,7 +2,7 @@
 added up as they are, and the turns of those on its edges are left to be read."""
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
@@ -77,9 +77,11 @@ def count_stretches(
     objectives: Sequence[Objective],
     *,
     kept: CountedPieces | None = None,
+    give_way: Callable[[], None] = lambda: None,
 ) -> StretchCounts:
     """Count objectives of each of which a roll-up can tell the turns exactly. The stretches are apart; of the filter
-    the cohort, target and phase are looked at. What was counted at an earlier ask is taken from `kept`."""
+    the cohort, target and phase are looked at. What was counted at an earlier ask is taken from `kept`; before anything
+    is counted anew, `give_way` is called, with what was counted already kept."""
     kept = CountedPieces() if kept is None else kept
     found = StretchCounts({objective.name: {} for objective in objectives})
     known, used = kept.of_question(f, objectives), dict[_Piece, _Counts]()
@@ -97,6 +99,8 @@ def count_stretches(
             piece = segment.file, members
             counts = known.get(piece)
             if counts is None:
+                kept.keep(f, objectives, known | used)
+                give_way()
                 counts = _counted(file, members, f, objectives)
             used[piece] = counts
             for name, of_piece in counts.items():

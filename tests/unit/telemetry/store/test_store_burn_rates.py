@@ -23,7 +23,8 @@ from telemetry.store.questions import QUESTIONS
 from telemetry.store.reader import StoreReader
 from telemetry.store.rollups import stretches
 from telemetry.store.rollups.objectives import count_objectives
-from telemetry.store.rollups.stretches import StretchCounts, count_stretches
+from telemetry.store.rollups.stretches import CountedPieces, StretchCounts, count_stretches
+from telemetry.store.snapshot import GaveWayError
 from tests.fixtures_turns import SECOND, Run, client_turn, fill_store
 from tests.unit.telemetry.store.rollups.answers_compared import stored
 
@@ -192,6 +193,44 @@ def test_roll_ups_count_what_the_turns_do(
         assert any(each.eligible for each in found[0].counts["fast"].values())
         assert found[0].left_over
         assert found[0].unread
+
+
+@pytest.mark.slow
+def test_what_was_counted_before_giving_way_is_not_counted_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, counted = list[tuple[Any, Any]](), list[object]()
+
+    def spied(*given: Any, **named: Any) -> StretchCounts:
+        asked.append((given, named))
+        return count_stretches(*given, **named)
+
+    count = stretches._counted  # pyright: ignore[reportPrivateUsage] - how often it is called is what is tested
+
+    def counting(*given: Any) -> Any:
+        counted.append(given)
+        return count(*given)
+
+    monkeypatch.setattr(burn_rates, "count_stretches", spied)
+    monkeypatch.setattr(stretches, "_counted", counting)
+    folder = stored(tmp_path, sorted(TURNS, key=lambda turn: turn.started_unix_ns), segments=12, compacted=12)
+    with StoreReader(folder, wall_clock_ns=lambda: NOW) as rolled:
+        rolled.burn_rates([FAST])
+        (given, named), pieces = asked[0], len(counted)
+        assert pieces > 2
+        named |= {"kept": CountedPieces()}
+        counted.clear()
+        looks = iter([None, None, GaveWayError()])
+
+        def give_way() -> None:
+            if (error := next(looks, None)) is not None:
+                raise error
+
+        with pytest.raises(GaveWayError):
+            count_stretches(*given, **named | {"give_way": give_way})
+        assert len(counted) == 2
+        count_stretches(*given, **named)
+        assert len(counted) == pieces
 
 
 def test_counts_of_pieces_that_are_kept_are_those_of_the_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,13 +3,17 @@
 import threading
 from pathlib import Path
 
+import pytest
+
+from telemetry.model.errors import StoreError
 from telemetry.objectives.slo import default_objectives
 from telemetry.store.answers import Filter
 from telemetry.store.pages import PageQuestion
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch
+from telemetry.store.snapshot import Snapshots
 from telemetry.store.writer import StoreWriter
-from tests.fixtures_turns import START_UNIX_NS, client_turn
+from tests.fixtures_turns import START_UNIX_NS, client_turn, fill_store, synthetic_run
 
 OBJECTIVES = tuple(default_objectives())
 HEARD = next(objective for objective in OBJECTIVES if objective.metric == "voice_to_voice")
@@ -54,3 +58,12 @@ def test_no_two_figures_of_a_page_disagree_while_turns_arrive(tmp_path: Path) ->
             seen.append(turns)
     thread.join()
     assert seen == sorted(seen)
+
+
+def test_a_question_that_needs_too_much_memory_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    fill_store(tmp_path, synthetic_run("r", 4))
+    too_much = "SELECT len(list(i || repeat('-', 200))) FROM range(20000000) r(i)"
+    with pytest.raises(StoreError, match="too many turns for one answer, narrow it by time") as refused:
+        Snapshots(tmp_path).ask(lambda connection: connection.execute(too_much).fetchall())
+    assert len(str(refused.value).splitlines()) == 1
+    assert "SET " not in str(refused.value)
