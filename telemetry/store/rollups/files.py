@@ -1,5 +1,6 @@
 """The file of a roll-up: Parquet, of turns with the cells in one row group, the open turns in the next, and then the
-cells of each family of slots (telemetry.store.rollups.slot_tree), where `slot` is the place of a member.
+cells of each family of slots (telemetry.store.rollups.slot_tree), where `slot` is the place of a member. The last one,
+where there is one, has the cells by combination of values (telemetry.store.rollups.by_value), which `slot` names.
 
 Its name is `rollup-SEGMENT-CRC32.parquet`, with the checksum of its own content.
 """
@@ -17,26 +18,30 @@ import pyarrow.parquet as pq
 from isal import isal_zlib
 
 from telemetry.model.errors import StoreError
+from telemetry.store.answers import Filter
 from telemetry.store.manifest import Segment
 from telemetry.store.private_files import write_durably
 from telemetry.store.rollups import slot_tree
 from telemetry.store.rollups.buckets import Ints
+from telemetry.store.rollups.by_value import VALUES, is_asked, of_values
 from telemetry.store.rollups.histogram import Histogram
 from telemetry.store.rollups.pairs import OPEN_COLUMNS
-from telemetry.store.rollups.rollup import DIMENSIONS, Key, Rollup, RollupCell, sorted_cells
-from telemetry.store.rollups.slot_tree import Member
+from telemetry.store.rollups.rollup import DIMENSIONS, Key, Rollup, RollupCell, SegmentRollup, sorted_cells
+from telemetry.store.rollups.slot_tree import Cells, Member
+from telemetry.store.rollups.staged import with_labels
 from telemetry.store.schema import SCHEMAS, ArrowTable
 
 pc: Any = pyarrow.compute  # pyarrow ships no types of its own
 
 # Grows when a roll-up's content changes its meaning: one of another version is made anew.
-VERSION: Final = 5
+VERSION: Final = 6
 _VERSION_KEY: Final = b"voiceprobe.rollup"
 _SEGMENT_KEY: Final = b"segment_crc32"
 _FAMILIES_KEY: Final = b"families"
+_VALUES_KEY: Final = b"values"
 _OPEN_TURNS: Final = 1  # row groups
 _FIRST_FAMILY: Final = 2
-# Of turns whose source or run a window does not tell apart: kept of all times only.
+# Of turns whose source or run a window does not tell apart: kept of all times and values only.
 _OF_ALL_TIMES: Final = frozenset({"run", "run_target", "run_protocol", "service"})
 _SUFFIX: Final = ".parquet"
 SEQUENCES: Final = "sequence"
@@ -77,15 +82,15 @@ def metadata(segment_crc32: int) -> dict[bytes, bytes]:
     return {_VERSION_KEY: str(VERSION).encode(), _SEGMENT_KEY: str(segment_crc32).encode()}
 
 
-def encoded(rollup: Rollup, segment_crc32: int) -> bytes:
+def encoded(rollup: SegmentRollup, segment_crc32: int) -> bytes:
     """The roll-up as the content of its file, which names the segment it belongs to by the segment's checksum."""
-    families = list(
-        slot_tree.families({key: cell for key, cell in rollup.cells.items() if key.part not in _OF_ALL_TIMES})
-    )
+    cells, open_turns = rollup.by_slot.cells, rollup.by_slot.open_turns
+    families = list(slot_tree.families(_told_apart(cells)))
     members = msgspec.json.encode([[member for member, _ in family] for family in families])
-    cells = _cells_table(Rollup(slot_tree.whole(rollup.cells), rollup.sequences))
-    open_turns = rollup.open_turns if rollup.open_turns is not None else OPEN_SCHEMA.empty_table()
-    schema = _BOTH.with_metadata(metadata(segment_crc32) | {_FAMILIES_KEY: members})
+    found = metadata(segment_crc32) | {_FAMILIES_KEY: members}
+    if rollup.by_value is not None:
+        found[_VALUES_KEY] = b"1"
+    schema = _BOTH.with_metadata(found)
     sink = io.BytesIO()
     # pyarrow's own types know of columns' names here only in its documentation.
     texts: Any = [*(field.name for field in schema if field.type == pa.string()), "labels.list.element"]
@@ -97,7 +102,9 @@ def encoded(rollup: Rollup, segment_crc32: int) -> bytes:
         column_encoding={"buckets.list.element": "DELTA_BINARY_PACKED", "counts.list.element": "DELTA_BINARY_PACKED"},
         write_statistics=False,
     ) as writer:
-        for table in (cells, open_turns.rename_columns([_OPEN_PREFIX + name for name in OPEN_COLUMNS])):
+        whole = _cells_table(Rollup(slot_tree.whole(cells), rollup.by_slot.sequences))
+        open_turns = OPEN_SCHEMA.empty_table() if open_turns is None else open_turns
+        for table in (whole, open_turns.rename_columns([_OPEN_PREFIX + name for name in OPEN_COLUMNS])):
             writer.write_table(_filled(table, schema))
         for family in families:
             placed = {
@@ -106,7 +113,14 @@ def encoded(rollup: Rollup, segment_crc32: int) -> bytes:
                 for key, cell in cells_of_member.items()
             }
             writer.write_table(_filled(_cells_table(Rollup(placed)), schema))
+        if rollup.by_value is not None:
+            writer.write_table(_filled(_cells_table(Rollup(_told_apart(rollup.by_value.cells))), schema))
     return sink.getvalue()
+
+
+def _told_apart(cells: Cells) -> Cells:
+    """The cells that have a slot, or a combination in its place."""
+    return {key: cell for key, cell in cells.items() if key.slot is not None and key.part not in _OF_ALL_TIMES}
 
 
 class RollupFile:
@@ -119,6 +133,7 @@ class RollupFile:
         self._file = opened(content, segment_crc32)
         found: dict[bytes, bytes] = self._file.schema_arrow.metadata
         self.families = msgspec.json.decode(found[_FAMILIES_KEY], type=list[list[Member]])
+        self.has_values = _VALUES_KEY in found
 
     def rollup(self, run_id: str | None = None, parts: frozenset[str] | None = None) -> Rollup:
         """The turns of all times; of one run, beside what is asked of all turns of services, if one is named; with
@@ -161,6 +176,32 @@ class RollupFile:
                     cells[key._replace(slot=names[key.slot])] = cell
         return Rollup(cells, rollup.sequences, rollup.open_turns)
 
+    def by_value(self) -> Rollup | None:
+        """The cells of each combination of values apart, with the open turns; None where they are not known."""
+        if not self.has_values:
+            return None
+        return Rollup(dict(_cells_of(self._cells(self._of_values))), {}, with_labels(self._open_turns(), VALUES))
+
+    def narrowed(self, f: Filter) -> Rollup | None:
+        """The client's turns with the values that a filter asks for, of its run if it names one, beside the open turns
+        of the service; None where they are not known."""
+        if not self.has_values:
+            return None
+        cells = self._cells(self._of_values)
+        names = [name for name in pc.unique(cells.column("slot")).to_pylist() if is_asked(name, f)]
+        is_meant = pc.is_in(cells.column("slot"), pa.array(names, pa.string()))
+        if f.run_id is not None:
+            is_meant = pc.and_(is_meant, pc.equal(cells.column("run_id"), f.run_id).fill_null(False))
+        found = slot_tree.whole(dict(_cells_of(cells.filter(is_meant))))
+        open_turns = self._open_turns()
+        is_of_client = pc.equal(open_turns.column("source"), "client")
+        is_open = pc.or_(pc.invert(is_of_client), of_values(open_turns, f))
+        return Rollup(found, {}, open_turns.filter(is_open))
+
+    @property
+    def _of_values(self) -> int:
+        return _FIRST_FAMILY + len(self.families)
+
     def _cells(self, row_group: int) -> ArrowTable:
         return self._read(row_group, _CELLS.names)
 
@@ -199,10 +240,13 @@ def is_current(path: Path, segment_crc32: int) -> bool:
     return True
 
 
-def write(folder: Path, segment: Segment, rollup: Rollup, most_bytes: int) -> str | None:
-    """Write the roll-up of a segment; the file's name, or None for one that would be larger than that. Raises
-    OSError."""
-    return write_content(folder, segment, encoded(rollup, segment.crc32), most_bytes)
+def write(folder: Path, segment: Segment, rollup: SegmentRollup, most_bytes: int) -> str | None:
+    """Write the roll-up of a segment, without what is by value where it would be larger than that; the file's name, or
+    None where it still would be. Raises OSError."""
+    content = encoded(rollup, segment.crc32)
+    if len(content) > most_bytes and rollup.by_value is not None:
+        content = encoded(SegmentRollup(rollup.by_slot), segment.crc32)
+    return write_content(folder, segment, content, most_bytes)
 
 
 def write_content(folder: Path, segment: Segment, content: bytes, most_bytes: int) -> str | None:
@@ -219,12 +263,12 @@ def read(folder: Path, segment: Segment) -> RollupFile | None:
     return None if segment.rollup is None else RollupFile(content_of(folder / segment.rollup), segment.crc32)
 
 
-def read_of_file(folder: Path, file: str) -> Rollup | None:
-    """The roll-up of a segment, by slot, by the name of the segment's file; None when there is none that can be
-    read."""
+def read_of_file(folder: Path, file: str) -> SegmentRollup | None:
+    """The roll-up of a segment by the name of the segment's file; None when there is none that can be read."""
     for path in sorted(folder.glob(f"{_prefix(file)}*{_SUFFIX}")):
         try:
-            return RollupFile(content_of(path), int(file.removesuffix(_SUFFIX)[-8:], 16)).by_slot()
+            found = RollupFile(content_of(path), int(file.removesuffix(_SUFFIX)[-8:], 16))
+            return SegmentRollup(found.by_slot(), found.by_value())
         except (StoreError, ValueError):
             continue
     return None

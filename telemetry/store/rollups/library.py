@@ -6,6 +6,7 @@ What has no roll-up of its own, or one that cannot be read, is rolled up here; t
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Final
@@ -16,6 +17,7 @@ from telemetry.store.answers import Filter
 from telemetry.store.manifest import SEGMENTS_FOLDER, Segment
 from telemetry.store.queries import source_of
 from telemetry.store.rollups import files
+from telemetry.store.rollups.by_value import is_narrowed, may_ask
 from telemetry.store.rollups.database import Database, open_database
 from telemetry.store.rollups.files import RollupFile
 from telemetry.store.rollups.growing_sums import GrowingSums
@@ -51,6 +53,7 @@ _OF_OTHERS_SOONER: Final = 4
 # More turns without a roll-up than that are not rolled up for a question.
 _MOST_ROWS_MADE: Final = 2_000_000
 _KEPT_SUMS: Final = 6
+_KEPT_VALUES: Final = 4
 # Of so many runs, those that were asked last, the roll-ups of segments are kept.
 KEPT_RUNS: Final = 4
 
@@ -67,9 +70,11 @@ class RollupLibrary:
         self._small = SmallSegments(self._folder)  # of segments that are
         self._asked_runs: OrderedDict[str, None] = OrderedDict()
         self._growing: dict[str | None, GrowingSums] = {}  # of the whole store, and by run
+        self._narrowed: OrderedDict[Filter, GrowingSums] = OrderedDict()  # by run and values
         self._sums: OrderedDict[Hashable, Rollup] = OrderedDict()  # with closed pairs
         self._unreadable: set[str] = set()
         self._readable: set[str] = set()
+        self._with_values: set[str] = set()
         self._asked_services: set[str] = set()
         self.counted = CountedPieces()
         # A page asks several questions about one filter.
@@ -89,14 +94,14 @@ class RollupLibrary:
 
     def of(self, segments: Sequence[Segment], f: Filter) -> RolledUp | None:
         """The filter's turns, rolled up, of a store with these segments of turns; None where they are to be read one by
-        one: few, told apart by what roll-ups do not, or a stretch of time of a view by service and day.
+        one: few, or a stretch of time or some values of a view by service and day.
 
         Raises UnsoundSegmentsError, OSError, pyarrow.ArrowException and duckdb.Error when a segment cannot be read.
         """
-        if any((f.noise_profile, f.length_class, f.channel_profile, f.route)):
+        if not may_ask(f):
             return None
         if source_of(f) == "service":
-            return self._of_service(segments, f)
+            return None if is_narrowed(f) else self._of_service(segments, f)
         # A stretch of time of a large run, too: what is lost, and what has no counterpart, is asked of all of the run.
         turns = sum(segment.rows for segment in segments if can_hold(segment, f.run_id))
         if turns <= self._fewest_turns:
@@ -137,18 +142,37 @@ class RollupLibrary:
 
     def can_count(self, f: Filter, objectives: Sequence[Objective]) -> bool:
         """Whether roll-ups tell the turns of a filter, and which of them are good by each of the objectives."""
-        return not any((f.noise_profile, f.length_class, f.channel_profile, f.route)) and all(
-            can_count(objective, None) for objective in objectives
-        )
+        return not is_narrowed(f) and all(can_count(objective, None) for objective in objectives)
 
     def _rolled_up(self, segments: Sequence[Segment], f: Filter) -> RolledUp | None:
         everything = self._whole(segments, f.run_id)
         if everything is None:
             return None
-        if f.since_unix_ns is None and f.until_unix_ns is None:
+        if not _is_part(f):
             return RolledUp(f, everything, everything)
         windows = WindowSums(self._folder, self._database, self._checks, self, self._small)
+        if not is_narrowed(f):
+            return RolledUp(f, windows.rollup(segments, f), everything)
+        if windows.rows_to_read(segments, f) > _MOST_ROWS_MADE:
+            return None
+        if f.since_unix_ns is None and f.until_unix_ns is None:
+            return RolledUp(
+                f, self._of_values(windows, segments, replace(f, cohort=None, target=None, phase=None)), everything
+            )
         return RolledUp(f, windows.rollup(segments, f), everything)
+
+    def _of_values(self, windows: WindowSums, segments: Sequence[Segment], f: Filter) -> Rollup:
+        """All turns of some values, of a run if one is named."""
+        growing = self._narrowed.setdefault(f, GrowingSums())
+        self._narrowed.move_to_end(f)
+        while len(self._narrowed) > _KEPT_VALUES:
+            self._narrowed.popitem(last=False)
+        return self._kept(
+            ("values", f, *_files(segments)),
+            lambda: growing.of(self._database, segments, lambda some: windows.open_rollup(some, f)).total(
+                self._database
+            ),
+        )
 
     def _whole(self, segments: Sequence[Segment], run_id: str | None) -> Rollup | None:
         """Everything of the store, or of a run; None where too much would have to be rolled up first."""
@@ -173,6 +197,7 @@ class RollupLibrary:
         named = {segment.rollup for segment in segments if segment.rollup is not None}
         self._readable &= named
         self._unreadable &= named
+        self._with_values &= named
         self._known = {key: rollup for key, rollup in self._known.items() if key[0] in files and key[1] in runs}
         self._growing = {run: growing for run, growing in self._growing.items() if run in runs}
         self._small.keep_only(files)
@@ -229,6 +254,16 @@ class RollupLibrary:
         found = self._known[segment.file, run_id] = file.rollup(run_id)
         return found
 
+    def has_values(self, segment: Segment) -> bool:
+        """Whether a segment has a file that tells its turns by their values."""
+        return self._has_file(segment) and segment.rollup in self._with_values
+
+    def narrowed(self, segment: Segment, f: Filter) -> Rollup | None:
+        """The client's turns of a segment with the values that a filter asks for, of its run if it names one; None
+        without a file that tells them."""
+        file = self.file(segment)
+        return None if file is None else file.narrowed(f)
+
     def file(self, segment: Segment) -> RollupFile | None:
         """The file of a segment's roll-up; None of one that has none that can be read."""
         if segment.rollup is None or segment.rollup in self._unreadable:
@@ -241,6 +276,8 @@ class RollupLibrary:
             _log.warning("%s: %s; its turns are rolled up anew", segment.rollup, error)
             return None
         self._readable.add(segment.rollup)
+        if found is not None and found.has_values:
+            self._with_values.add(segment.rollup)
         return found
 
     def _of_foreign(self, segments: Sequence[Segment]) -> Rollup:
@@ -259,6 +296,11 @@ class RollupLibrary:
                 self._sums.popitem(last=False)
         self._sums.move_to_end(key)
         return self._sums[key]
+
+
+def _is_part(f: Filter) -> bool:
+    """Whether a filter asks for some of the turns that a roll-up does not tell apart by its keys."""
+    return is_narrowed(f) or f.since_unix_ns is not None or f.until_unix_ns is not None
 
 
 def _files(segments: Iterable[Segment]) -> tuple[str, ...]:

@@ -15,13 +15,14 @@ import pyarrow.parquet as pq
 
 from telemetry.store.manifest import Segment
 from telemetry.store.rollups import files, run_declarations
+from telemetry.store.rollups.by_value import TURNS_OF_ONE, VALUES, are_few
 from telemetry.store.rollups.database import Database, open_database
 from telemetry.store.rollups.pairs import closed_beyond, pair
 from telemetry.store.rollups.partials import unpaired, with_slowest_turns
-from telemetry.store.rollups.rollup import Rollup, added, without_faster
+from telemetry.store.rollups.rollup import Rollup, SegmentRollup, added, without_faster
 from telemetry.store.rollups.rows import gathered
 from telemetry.store.rollups.slots import NO_SLOTS, SLOT_TURNS, Slot, SlotGrid, folded
-from telemetry.store.rollups.staged import NEEDED, with_slots
+from telemetry.store.rollups.staged import NEEDED, TurnLabels, with_labels
 from telemetry.store.schema import ArrowTable
 from telemetry.store.segment_files import METADATA_KEY, Origin
 
@@ -34,6 +35,8 @@ FEWEST_ROWS: Final = 10_000
 BATCH_ROWS: Final = 32_768
 # Turns without a counterpart among so many others have none.
 _MOST_OPEN: Final = 200_000
+# Cells of several tables that are added up before others come: some 50 MB of them.
+_MOST_CELLS: Final = 100_000
 # A slot of more than so many times the turns that are asked for is divided anew, from the turns.
 _MOST_OF_A_SLOT: Final = 4
 
@@ -49,6 +52,7 @@ class RollUpMaker:
     fewest_rows: int = FEWEST_ROWS
     most_of_segment: float = 1 / 8
     slot_turns: int = SLOT_TURNS
+    value_turns: int = TURNS_OF_ONE
 
     def __call__(self, path: Path, segment: Segment) -> str | None:
         """Make and write the roll-up of a segment in its folder."""
@@ -59,23 +63,52 @@ class RollUpMaker:
             if segment.table == "spans":
                 return run_declarations.write(path, segment, most_bytes)
             with open_database() as database:
-                rollup = _made(database, path, self.slot_turns)
-                rollup = closed_beyond(database, rollup, segment.first_unix_ns or 0, segment.last_unix_ns or 0)
-                return files.write(path.parent, segment, rollup, most_bytes)
+                made = _with_few_open(database, self._made(database, path), segment)
+                return files.write(path.parent, segment, made, most_bytes)
         except Exception as error:  # noqa: BLE001 - a merge must not fail for what only saves time
             _log.warning("%s: it was not rolled up (%s)", path, error)
             return None
 
+    def _made(self, database: Database, path: Path) -> SegmentRollup:
+        """The roll-up of a segment, if possible from those of the segments that it replaces."""
+        with_values = are_few(path, self.value_turns)
+        known = [(path.parent / file, _usable(path.parent, file, with_values=with_values)) for file in _replaced(path)]
+        if any(rollup for _, rollup in known):
+            parts = [
+                _rolled_up(database, source, self.slot_turns, with_values=with_values) if found is None else found
+                for source, found in known
+            ]
+            together = _in_common_slots(added(part.by_slot for part in parts), self.slot_turns)
+            if together is not None:
+                by_value = [part.by_value for part in parts if part.by_value is not None]
+                return SegmentRollup(
+                    pair(database, together, is_last=False),
+                    pair(database, added(by_value), is_last=False) if with_values else None,
+                )
+        return _rolled_up(database, path, self.slot_turns, with_values=with_values)
 
-def _made(database: Database, path: Path, slot_turns: int) -> Rollup:
-    """The roll-up of a segment by slot, if possible from those of the segments that it replaces."""
-    known = [(path.parent / file, files.read_of_file(path.parent, file)) for file in _replaced(path)]
-    if any(rollup for _, rollup in known):
-        parts = [roll_up_by_slot(database, source, slot_turns) if found is None else found for source, found in known]
-        together = _in_common_slots(added(parts), slot_turns)
-        if together is not None:
-            return pair(database, together, is_last=False)
-    return roll_up_by_slot(database, path, slot_turns)
+
+def _with_few_open(database: Database, made: SegmentRollup, segment: Segment) -> SegmentRollup:
+    """With the open turns near to where the segment begins and ends alone."""
+
+    def closed(rollup: Rollup) -> Rollup:
+        return closed_beyond(database, rollup, segment.first_unix_ns or 0, segment.last_unix_ns or 0)
+
+    return SegmentRollup(closed(made.by_slot), None if made.by_value is None else closed(made.by_value))
+
+
+def _usable(folder: Path, file: str, *, with_values: bool) -> SegmentRollup | None:
+    """The roll-up of a segment. One that lacks what is asked for is made anew whole: which turns it keeps open depends
+    on how it was made."""
+    found = files.read_of_file(folder, file)
+    return None if found is None or (with_values and found.by_value is None) else found
+
+
+def _rolled_up(database: Database, path: Path, slot_turns: int, *, with_values: bool) -> SegmentRollup:
+    by_slot = roll_up_by_slot(database, path, slot_turns)
+    # Arrow keeps what it freed for its next use: as much as was read at once.
+    pa.default_memory_pool().release_unused()
+    return SegmentRollup(by_slot, roll_up_by_value(database, path) if with_values else None)
 
 
 def _in_common_slots(rollup: Rollup, slot_turns: int) -> Rollup | None:
@@ -96,7 +129,7 @@ def _in_common_slots(rollup: Rollup, slot_turns: int) -> Rollup | None:
         (key if key.slot is None else key._replace(slot=names[key.slot]), cell) for key, cell in rollup.cells.items()
     )
     grid = SlotGrid(tuple(sorted(after, key=lambda slot: slot.begin_unix_ns)))
-    open_turns = None if rollup.open_turns is None else with_slots(rollup.open_turns, grid)
+    open_turns = None if rollup.open_turns is None else with_labels(rollup.open_turns, grid)
     return Rollup(without_faster(cells), rollup.sequences, open_turns)
 
 
@@ -121,14 +154,20 @@ def roll_up_by_slot(database: Database, path: Path, slot_turns: int) -> Rollup:
     return with_slowest_turns(database, found, [path])
 
 
-def roll_up_tables(database: Database, tables: Iterable[ArrowTable], grid: SlotGrid = NO_SLOTS) -> Rollup:
+def roll_up_by_value(database: Database, path: Path) -> Rollup:
+    """As `roll_up_by_slot`, by the combination of values; without sequence numbers."""
+    found = roll_up_tables(database, tables_of_file(path), VALUES)
+    return Rollup(with_slowest_turns(database, found, [path]).cells, {}, found.open_turns)
+
+
+def roll_up_tables(database: Database, tables: Iterable[ArrowTable], labels: TurnLabels = NO_SLOTS) -> Rollup:
     """The roll-up of turns in several tables, those of about one time near each other; the slowest turns are without
     their text."""
     parts: list[Rollup] = []
     open_turns: ArrowTable | None = None
     left_open = 0
     for table in tables:
-        part = added([unpaired(database, table, grid), Rollup(open_turns=open_turns)])
+        part = added([unpaired(database, table, labels), Rollup(open_turns=open_turns)])
         # Pairing takes its time for each open turn: where few have a counterpart, it must not be done for each table.
         if _open_turns(part) >= left_open + max(BATCH_ROWS, left_open):
             part = pair(database, part, is_last=False)
@@ -138,6 +177,8 @@ def roll_up_tables(database: Database, tables: Iterable[ArrowTable], grid: SlotG
             left_open = _open_turns(part)
         open_turns, part.open_turns = part.open_turns, None
         parts.append(part)
+        if sum(len(each.cells) for each in parts[1:]) > max(_MOST_CELLS, len(parts[0].cells)):
+            parts = [added(parts)]
     return pair(database, added([*parts, Rollup(open_turns=open_turns)]), is_last=False)
 
 

@@ -14,7 +14,7 @@ from telemetry.store.heard_traces import with_heard_trace
 from telemetry.store.rollups.buckets import DURATIONS
 from telemetry.store.rollups.database import Database, fetched
 from telemetry.store.rollups.histogram import counted_by_group
-from telemetry.store.rollups.rollup import DIMENSIONS, Key, Rollup, RollupCell, added
+from telemetry.store.rollups.rollup import DIMENSIONS, OTHER_DIMENSIONS, Key, Rollup, RollupCell, added
 from telemetry.store.rollups.rows import cells_of_rows, gathered, grouped, key_of
 from telemetry.store.schema import ArrowTable
 
@@ -22,6 +22,7 @@ from telemetry.store.schema import ArrowTable
 OPEN_COLUMNS: Final = (
     "source",
     *DIMENSIONS,
+    *OTHER_DIMENSIONS,
     "trace_id",
     "span_id",
     "call_id",

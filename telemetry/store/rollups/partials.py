@@ -23,8 +23,8 @@ from telemetry.store.rollups.over_time import over_time
 from telemetry.store.rollups.pairs import OPEN_COLUMNS, pair
 from telemetry.store.rollups.rollup import SLOWEST, Key, Rollup, RollupCell, union_of_ranges, without_faster
 from telemetry.store.rollups.rows import cells_of_rows, gathered, key_of
-from telemetry.store.rollups.slots import NO_SLOTS, SlotGrid
-from telemetry.store.rollups.staged import NEEDED, Staged, complete, stage
+from telemetry.store.rollups.slots import NO_SLOTS
+from telemetry.store.rollups.staged import NEEDED, Staged, TurnLabels, complete, stage
 from telemetry.store.schema import TURN_FIELDS, ArrowTable, turn_from_row
 
 _STAGED: Final = "staged"
@@ -35,17 +35,17 @@ pc: Any = pyarrow.compute  # pyarrow ships no types of its own
 OF_OTHERS: Final = (*(name for name in OPEN_COLUMNS if name in NEEDED), "process_id", "sequence")
 
 
-def partial(database: Database, turns: ArrowTable, grid: SlotGrid = NO_SLOTS) -> Rollup:
+def partial(database: Database, turns: ArrowTable, labels: TurnLabels = NO_SLOTS) -> Rollup:
     """As `unpaired`, with its client and service turns brought together; the others stay open."""
-    return pair(database, unpaired(database, turns, grid), is_last=False)
+    return pair(database, unpaired(database, turns, labels), is_last=False)
 
 
-def unpaired(database: Database, turns: ArrowTable, grid: SlotGrid = NO_SLOTS) -> Rollup:
+def unpaired(database: Database, turns: ArrowTable, labels: TurnLabels = NO_SLOTS) -> Rollup:
     """The roll-up of a table of turns (the columns `staged.NEEDED`), all of them open.
 
     The text of the slowest turns is not yet there (`with_slowest_turns`).
     """
-    staged = stage(database, turns, grid)
+    staged = stage(database, turns, labels)
     with _named(database, staged.table):
         cells = cells_of_rows(_with_groups(database, staged, statements.counted()))
         cells |= _wide(database, staged)

@@ -21,6 +21,8 @@ from telemetry.store.schema import ArrowTable
 # What a filter may ask for and still be answered from roll-ups; the kind of the phase tells ramps apart, and the slot
 # is the stretch of time in which a turn began (telemetry.store.rollups.slots).
 DIMENSIONS: Final = ("run_id", "cohort", "target", "phase", "phase_kind", "slot")
+# What else a filter may ask for: a segment's roll-up has cells of combinations (telemetry.store.rollups.by_value).
+OTHER_DIMENSIONS: Final = ("noise_profile", "length_class", "channel_profile", "route")
 _LABELS: Final = 1 + len(DIMENSIONS)
 KEPT_SLOWEST: Final = 10
 SLOWEST: Final = "slowest"
@@ -68,6 +70,16 @@ class Rollup:
     def of(self, *parts: str) -> Iterator[tuple[Key, RollupCell]]:
         """The cells of some parts."""
         return ((key, cell) for key, cell in self.cells.items() if key.part in parts)
+
+
+@dataclass(slots=True)
+class SegmentRollup:
+    """The roll-up of a segment: `by_slot` with the cells of each slot apart; `by_value` with those of the client's
+    turns by the combination of the other dimensions in place of the slot, and no sequence numbers, None where that is
+    not known. Both have the same open turns."""
+
+    by_slot: Rollup
+    by_value: Rollup | None = None
 
 
 def matches(key: Key, f: Filter) -> bool:

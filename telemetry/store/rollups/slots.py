@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
+import pyarrow as pa
 
 from telemetry.store.rollups.buckets import Ints
+from telemetry.store.schema import ArrowTable
 
 # Slots of fewer turns are put together where they are neighbors.
 SLOT_TURNS: Final = 16_384
@@ -69,6 +71,10 @@ class SlotGrid:
         places, counts = np.unique(moments >> level, return_counts=True)
         rows = {Slot(level, place): n for place, n in zip(places.tolist(), counts.tolist(), strict=True)}
         return cls(tuple(sorted(set(folded(rows, slot_turns).values()), key=lambda slot: slot.begin_unix_ns)))
+
+    def names_in(self, turns: ArrowTable) -> Any:
+        """The name of the slot of each turn, as text."""
+        return pa.array(self.names_of(turns.column("started_unix_ns").fill_null(0).to_numpy()), pa.string())
 
     def names_of(self, moments: Ints) -> list[str | None]:
         """The name of the slot of each moment; None for one outside of all."""

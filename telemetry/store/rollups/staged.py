@@ -5,7 +5,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,6 @@ from telemetry.store.rollups.database import Database
 from telemetry.store.rollups.pairs import OPEN_COLUMNS
 from telemetry.store.rollups.rollup import DIMENSIONS
 from telemetry.store.rollups.rows import grouped, numbered
-from telemetry.store.rollups.slots import SlotGrid
 from telemetry.store.schema import ENDED_COLUMN, SCHEMAS, ArrowTable
 
 Bools = npt.NDArray[np.bool_]
@@ -31,8 +30,8 @@ _WHOLE: Final = (
     *("turn_kind", "process_id", "sequence", "hangup_perf_ns", "first_audio_perf_ns", "speech_start_perf_ns",
       "started_perf_ns", "speech_start_uncertainty_ns", "speech_end_uncertainty_ns", "wer_errors",
       "wer_reference_words", "barge_in_at_ns", "barge_in_recovered", "barge_in_reason", "backchannel_stopped",
-      "reprompted", "expected_intent", "intent", "noise_profile", "channel_profile", "snr_asked_db", "length_class",
-      "route", "model", "fallback", "cache_tier", "cache_hit", "endpoint_did_not_read", "protocol", "outcome_reason",
+      "reprompted", "expected_intent", "intent", "snr_asked_db", "model", "fallback", "cache_tier", "cache_hit",
+      "endpoint_did_not_read", "protocol", "outcome_reason",
       "failure_kind", "failure_code", "retry_after_ns", "retry_wait_ns", "cut_by", "unknown_events",
       "duplicate_events", "service_latency_reports", "receive_stamp", "pacer", "withheld_metrics",
       "withheld_reasons", "invalid_reasons", "unknown_event_names", "llm_chunk_gaps_ns"),
@@ -112,8 +111,16 @@ def complete(turns: ArrowTable, names: Sequence[str] = NEEDED) -> ArrowTable:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def stage(database: Database, turns: ArrowTable, grid: SlotGrid) -> Staged:
-    """Turns with the columns of NEEDED, of which some may be missing, grouped; the client's by their slot, too."""
+class TurnLabels(Protocol):
+    """By what the turns of the client are told apart, beside the dimensions."""
+
+    def names_in(self, turns: ArrowTable) -> Any:
+        """What stands in the column `slot` of each turn, as text; null for nothing."""
+        ...
+
+
+def stage(database: Database, turns: ArrowTable, labels: TurnLabels) -> Staged:
+    """Turns with the columns of NEEDED, of which some may be missing, grouped; the client's by their label, too."""
     table = complete(turns).combine_chunks()
     database.register("staged", table)
     try:
@@ -121,7 +128,7 @@ def stage(database: Database, turns: ArrowTable, grid: SlotGrid) -> Staged:
     finally:
         database.unregister("staged")
     kind, kind_names = numbered(kinds.column("kind"))
-    table = with_slots(table, grid)
+    table = with_labels(table, labels)
     dimensions = ("source", *DIMENSIONS)
     group, groups = grouped(table, dimensions)
     table = table.append_column("grp", pa.array(group)).append_column("kind", kinds.column("kind"))
@@ -129,13 +136,12 @@ def stage(database: Database, turns: ArrowTable, grid: SlotGrid) -> Staged:
     return Staged(table, groups, group, [name or "" for name in kind_names], kind)
 
 
-def with_slots(turns: ArrowTable, grid: SlotGrid) -> ArrowTable:
-    """Turns with the name of the slot of each turn of the client in the column `slot`."""
-    names = pa.array(grid.names_of(turns.column("started_unix_ns").fill_null(0).to_numpy()), pa.string())
-    slots = pc.if_else(pc.equal(turns.column("source"), "client"), names, None)
+def with_labels(turns: ArrowTable, labels: TurnLabels) -> ArrowTable:
+    """Turns with the label of each turn of the client in the column `slot`."""
+    named = pc.if_else(pc.equal(turns.column("source"), "client"), labels.names_in(turns), None)
     if "slot" in turns.column_names:
-        return turns.set_column(turns.column_names.index("slot"), "slot", slots)
-    return turns.append_column("slot", slots)
+        return turns.set_column(turns.column_names.index("slot"), "slot", named)
+    return turns.append_column("slot", named)
 
 
 def _bools(column: Any) -> Bools:

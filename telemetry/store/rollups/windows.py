@@ -1,5 +1,5 @@
-"""A stretch of time from roll-ups: slots that lie in it as they are, and of those on its edges the turns that began in
-it."""
+"""A stretch of time, or the turns of some values, from roll-ups: slots, or combinations of values, as they are, and of
+what they do not tell the turns one by one."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from telemetry.store.answers import Filter
 from telemetry.store.manifest import Segment
+from telemetry.store.rollups.by_value import is_narrowed, of_values
 from telemetry.store.rollups.database import Database
 from telemetry.store.rollups.files import RollupFile
 from telemetry.store.rollups.making import FEWEST_ROWS, in_batches, known_columns
@@ -52,6 +53,15 @@ class SegmentRollups(Protocol):
         """The file, for the slots."""
         ...
 
+    def has_values(self, segment: Segment) -> bool:
+        """Whether `narrowed` tells the turns of a segment."""
+        ...
+
+    def narrowed(self, segment: Segment, f: Filter) -> Rollup | None:
+        """The client's turns with the values that a filter asks for, at all times, of its run if it names one; None
+        where that is not known."""
+        ...
+
 
 class WindowSums:
     """Adds up the turns of a stretch of time. Not thread-safe."""
@@ -66,10 +76,17 @@ class WindowSums:
         self._small = small
 
     def rollup(self, segments: Sequence[Segment], f: Filter) -> Rollup:
-        """The roll-up of the turns of the filter's time, its pairs closed; of its run, if it names one.
+        """The roll-up of the turns of the filter's time and values, its pairs closed; of its run, if it names one.
 
         Raises UnsoundSegmentsError, OSError, pyarrow.ArrowException and duckdb.Error when a segment cannot be read.
         """
+        paired = pair(self._database, self.open_rollup(segments, f), is_last=True)
+        # Arrow keeps what it freed for its next use: nearly 100 MB, which the next window may not need.
+        pa.default_memory_pool().release_unused()
+        return paired
+
+    def open_rollup(self, segments: Sequence[Segment], f: Filter) -> Rollup:
+        """As `rollup`, its turns still open."""
         cells: list[Iterable[tuple[Key, RollupCell]]] = []
         open_turns: list[ArrowTable] = []
         left: list[_LeftOver] = []
@@ -78,36 +95,55 @@ class WindowSums:
         for segment in segments:
             if not _is_near(segment, f):
                 continue
-            known = self._rollups.of_run(segment, f.run_id)
-            left_over: Sequence[Stretch] = [(segment.first_unix_ns or 0, (segment.last_unix_ns or 0) + 1)]
-            if known is not None and _is_inside(segment, f):
-                left_over = ()
-                cells.append(known.cells.items())
-            elif known is not None and (file := self._rollups.file(segment)) is not None:
-                found = taken(file.families, f.since_unix_ns, f.until_unix_ns)
-                left_over = found.left_over
-                cells.append(file.members(found.members, f.run_id))
-            else:
-                known = None
-            if known is not None and known.open_turns is not None:
-                open_turns.append(_not_left_over(_of_window(known.open_turns, f), left_over))
-            if left_over:
+            found = self._taken(segment, f)
+            cells += found.cells
+            open_turns += [] if found.open_turns is None else [_not_left_over(found.open_turns, found.left_over)]
+            if found.left_over:
                 self._checks.verify([segment])
-                if known is None and segment.rollup is None and segment.rows < FEWEST_ROWS:
+                if not found.is_rolled_up and segment.rollup is None and segment.rows < FEWEST_ROWS:
                     small.append(segment)
                     continue
                 read.append(self._folder / segment.file)
-                left.append(_LeftOver(segment, left_over, is_rolled_up=known is not None))
+                left.append(_LeftOver(segment, found.left_over, found.is_rolled_up))
         for part in self._left_over(left, small, f):
             cells.append(part.cells.items())
             open_turns += [] if part.open_turns is None else [part.open_turns]
         together = Rollup(without_faster(gathered(chain.from_iterable(cells))))
         together = self._small.with_text(self._database, together, read)
         together.open_turns = pa.concat_tables(open_turns) if open_turns else None
-        paired = pair(self._database, together, is_last=True)
-        # Arrow keeps what it freed for its next use: nearly 100 MB, which the next window may not need.
-        pa.default_memory_pool().release_unused()
-        return paired
+        return together
+
+    def rows_to_read(self, segments: Sequence[Segment], f: Filter) -> int:
+        """About how many turns are read one by one where a filter asks for some values; those of small segments left
+        out."""
+        return sum(
+            _rows_within(segment, f)
+            for segment in segments
+            if _is_near(segment, f)
+            and segment.rows >= FEWEST_ROWS
+            and not (_is_inside(segment, f) and self._rollups.has_values(segment))
+        )
+
+    def _taken(self, segment: Segment, f: Filter) -> "_Taken":
+        """What of a segment its roll-up tells."""
+        everything = (_whole_of(segment),)
+        known = self._rollups.of_run(segment, f.run_id)
+        if known is None:
+            return _Taken((), None, everything, is_rolled_up=False)
+        # Of responses that were met nothing is known here: their clients may be read one by one.
+        open_turns = None if known.open_turns is None else _of_window(known.open_turns, f)
+        if is_narrowed(f):
+            narrowed = self._rollups.narrowed(segment, f) if _is_inside(segment, f) else None
+            if narrowed is None:
+                return _Taken((), open_turns, everything, is_rolled_up=True)
+            return _Taken([narrowed.cells.items()], narrowed.open_turns, (), is_rolled_up=True)
+        if _is_inside(segment, f):
+            return _Taken([known.cells.items()], open_turns, (), is_rolled_up=True)
+        file = self._rollups.file(segment)
+        if file is None:
+            return _Taken((), None, everything, is_rolled_up=False)
+        found = taken(file.families, f.since_unix_ns, f.until_unix_ns)
+        return _Taken([file.members(found.members, f.run_id)], open_turns, found.left_over, is_rolled_up=True)
 
     def _left_over(self, left: Sequence["_LeftOver"], small: Sequence[Segment], f: Filter) -> Iterator[Rollup]:
         """The roll-ups, with open turns, of what is left over of segments: read turn by turn, but small ones."""
@@ -118,7 +154,7 @@ class WindowSums:
     def _of_small(self, segments: Sequence[Segment], f: Filter) -> Iterator[ArrowTable]:
         """The client's turns of the filter's time, of segments that can hold its run, and all of the service's."""
         mine = self._small.turns([segment for segment in segments if can_hold(segment, f.run_id)])
-        yield mine.filter(_is_of(mine, "client", [(f.since_unix_ns or -_EVER, f.until_unix_ns or _EVER)]))
+        yield mine.filter(_is_meant(mine, [(f.since_unix_ns or -_EVER, f.until_unix_ns or _EVER)], f))
         every = self._small.turns(segments)
         yield every.filter(pc.equal(every.column("source"), "service"))
 
@@ -133,6 +169,16 @@ class WindowSums:
             elif clients:
                 # The other turns of services have their counterparts, or are among the open turns of the roll-up.
                 yield from _services(file, left, pa.concat_tables([table.select(_OF_COUNTERPART) for table in clients]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """What is known of a segment without reading its turns, and the stretches whose turns are left over."""
+
+    cells: Sequence[Iterable[tuple[Key, RollupCell]]]
+    open_turns: ArrowTable | None
+    left_over: Sequence[Stretch]
+    is_rolled_up: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +198,7 @@ def _clients(file: Any, left: _LeftOver, f: Filter) -> Iterator[ArrowTable]:
     names = known_columns(file, NEEDED)
     for number in _groups(file, left.segment, stretches):
         table = file.read_row_group(number, columns=names)
-        yield complete(table.filter(_is_of(table, "client", stretches)))
+        yield complete(table.filter(_is_meant(table, stretches, f)))
 
 
 def _services(file: Any, left: _LeftOver, clients: ArrowTable | None) -> Iterator[ArrowTable]:
@@ -199,8 +245,17 @@ def can_hold(segment: Segment, run_id: str | None) -> bool:
     return run_id is None or segment.run_ids is None or run_id in segment.run_ids
 
 
+def _whole_of(segment: Segment) -> Stretch:
+    """All of a segment's time."""
+    if segment.first_unix_ns is None or segment.last_unix_ns is None:
+        return -_EVER, _EVER
+    return segment.first_unix_ns, segment.last_unix_ns + 1
+
+
 def _is_near(segment: Segment, f: Filter) -> bool:
     """Whether a segment can hold turns of the filter's time, or their counterparts."""
+    if f.since_unix_ns is None and f.until_unix_ns is None:
+        return True
     if segment.first_unix_ns is None or segment.last_unix_ns is None:
         return False
     return (f.since_unix_ns is None or segment.last_unix_ns >= f.since_unix_ns - _APART_NS) and (
@@ -215,6 +270,13 @@ def _is_inside(segment: Segment, f: Filter) -> bool:
     )
 
 
+def _rows_within(segment: Segment, f: Filter) -> int:
+    """About how many turns of a segment began within the filter's time."""
+    first, end = _whole_of(segment)
+    within_ns = min(end, f.until_unix_ns or _EVER) - max(first, f.since_unix_ns or -_EVER)
+    return segment.rows * max(0, within_ns) // (end - first)
+
+
 def _of_window(open_turns: ArrowTable, f: Filter) -> ArrowTable:
     """The client's turns of the filter's run and time, and all of the service's."""
     stretch = (f.since_unix_ns or -_EVER, f.until_unix_ns or _EVER)
@@ -227,6 +289,12 @@ def _of_window(open_turns: ArrowTable, f: Filter) -> ArrowTable:
 def _not_left_over(open_turns: ArrowTable, left_over: Sequence[Stretch]) -> ArrowTable:
     """Without the client's turns that are read one by one."""
     return open_turns.filter(pc.invert(_is_of(open_turns, "client", left_over))) if left_over else open_turns
+
+
+def _is_meant(turns: ArrowTable, stretches: Sequence[Stretch], f: Filter) -> Any:
+    """Where turns are of the client, began within one of some stretches, and have the values that a filter asks for."""
+    found = _is_of(turns, "client", stretches)
+    return pc.and_(found, of_values(turns, f)) if is_narrowed(f) else found
 
 
 def _is_of(turns: ArrowTable, source: str, stretches: Sequence[Stretch]) -> Any:

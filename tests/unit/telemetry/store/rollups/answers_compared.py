@@ -22,7 +22,7 @@ from tests.fixtures_turns import MS, START_UNIX_NS, generator_points, run_span, 
 
 LIMITS = MergeLimits(fan_in=2, rows=400)
 # Slots of so few turns that every segment has several families of them.
-EVERY = RollUpMaker(fewest_rows=2, most_of_segment=99.0, slot_turns=4)
+EVERY = RollUpMaker(fewest_rows=2, most_of_segment=99.0, slot_turns=4, value_turns=0)
 NOW_NS = START_UNIX_NS + 10**15
 # What may differ between figures that are exact and figures from roll-ups.
 ESTIMATED = frozenset({"p50", "p95", "p99", "p50_ns", "p95_ns", "p99_ns", "difference_p50_ns", "difference_p99_ns",
@@ -31,7 +31,7 @@ ESTIMATED = frozenset({"p50", "p95", "p99", "p50_ns", "p95_ns", "p99_ns", "diffe
 
 def mixed_turns(seed: int, turns: int) -> list[Turn]:
     """A run in three phases with turns that differ in all that figures tell apart."""
-    dice = random.Random(seed)
+    dice, other = random.Random(seed), random.Random(seed + 1_000)
     found: list[Turn] = []
     for place, turn in enumerate(synthetic_run(turns=turns, seed=seed).turns):
         phase = ("up", "steady", None)[min(2, place * 5 // (2 * turns))]
@@ -41,6 +41,11 @@ def mixed_turns(seed: int, turns: int) -> list[Turn]:
             "speech_end_uncertainty_ns": dice.choice((None, 0, 15 * MS, 40 * MS)) if dice.random() < 0.3 else 5 * MS,
             "speech_start_uncertainty_ns": dice.choice((None, 3 * MS)),
         }
+        if turn.source == "client":
+            changes["noise_profile"] = other.choice(("clean", "street", "a\x1fb", None))
+            changes["length_class"] = other.choice(("short", "long"))
+            changes["channel_profile"] = other.choice(("g711", "", None))
+            changes["route"] = other.choice(("cloud", "cache", None))
         if dice.random() < 0.15:
             changes["outcome"] = dice.choice(("interrupted", "cut", "error", "no_reply"))
             changes["hangup_perf_ns"] = turn.started_perf_ns + dice.choice((2_400, 2_900, 3_400)) * MS
@@ -125,6 +130,19 @@ FILTERS = (
     Filter(run_id="run-1", phase="up"),
     Filter(run_id="other"),
     Filter(run_id="run-1", since_unix_ns=START_UNIX_NS + 60 * 10**9, until_unix_ns=START_UNIX_NS + 200 * 10**9),
+)
+# By values that a roll-up tells apart by their combination.
+NARROWED = (
+    Filter(run_id="run-1", noise_profile="street"),
+    Filter(noise_profile="clean", length_class="short", channel_profile="g711", route="cache"),
+    Filter(run_id="run-1", cohort="streaming", phase="steady", length_class="long"),
+    Filter(run_id="run-1", route="nowhere"),
+    Filter(
+        run_id="run-1",
+        noise_profile="street",
+        since_unix_ns=START_UNIX_NS + 60 * 10**9,
+        until_unix_ns=START_UNIX_NS + 200 * 10**9,
+    ),
 )
 OBJECTIVES = [
     *default_objectives(),

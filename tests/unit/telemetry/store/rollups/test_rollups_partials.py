@@ -19,7 +19,7 @@ from telemetry.store.rollups import files, making
 from telemetry.store.rollups.database import Database, open_database
 from telemetry.store.rollups.pairs import pair
 from telemetry.store.rollups.partials import partial, with_slowest_turns
-from telemetry.store.rollups.rollup import SLOWEST, Key, Rollup, RollupCell, added, union_of_ranges
+from telemetry.store.rollups.rollup import SLOWEST, Key, Rollup, RollupCell, SegmentRollup, added, union_of_ranges
 from telemetry.store.schema import turns_table
 from tests.fixtures_turns import MS, synthetic_run
 
@@ -131,7 +131,7 @@ def test_the_file_gives_back_what_was_written(database: Database, tmp_path: Path
     turns = turns_table(mixed_turns(5))
     pq.write_table(turns, tmp_path / "turns.parquet")
     rollup = with_slowest_turns(database, partial(database, turns), [tmp_path / "turns.parquet"])
-    back = files.RollupFile(files.encoded(rollup, 77), 77).rollup()
+    back = files.RollupFile(files.encoded(SegmentRollup(rollup), 77), 77).rollup()
     assert rollup.open_turns is not None
     assert back.open_turns is not None
     assert back.open_turns.num_rows > 10
@@ -143,7 +143,7 @@ def test_a_file_that_is_damaged_or_of_another_segment_is_refused(database: Datab
     segment = Segment(
         table="turns", file="turns-1.parquet", rows=1, size_bytes=1, crc32=77, raw_bytes=1, stored_unix_ns=0
     )
-    name = files.write(tmp_path, segment, partial(database, turns_table(mixed_turns(7, 30))), 10**6)
+    name = files.write(tmp_path, segment, SegmentRollup(partial(database, turns_table(mixed_turns(7, 30)))), 10**6)
     named = msgspec.structs.replace(segment, rollup=name)
     assert files.read(tmp_path, named) is not None
     with pytest.raises(StoreError, match="another segment"):
