@@ -9,8 +9,8 @@ from telemetry.model.foreign_text import one_line
 from telemetry.store.run_folders.entries import RunEntry
 
 MOST_TRENDS: Final = 6
-# A run that says nothing about the service is no point of a trend.
-_UNFIT: Final = ("not judged", "damaged", "failed", "unreachable")
+# A run that says nothing about the service, or not yet, is no point of a trend.
+_UNFIT: Final = ("not judged", "damaged", "failed", "unreachable", "under way")
 
 
 @dataclass(frozen=True, slots=True)
