@@ -22,7 +22,7 @@ from telemetry.store.segment_checks import SegmentChecks, UnsoundSegmentsError
 
 _Answer = TypeVar("_Answer")
 _ATTEMPTS: Final = 50
-_LOOK_AGAIN_S: Final = 0.02
+_LOOK_AGAIN_S: Final = 0.1
 # When a file was changed, which one it is, and its size.
 _Stamp = tuple[int, int, int]
 

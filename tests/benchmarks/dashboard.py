@@ -47,6 +47,7 @@ from tests.programs import needed
 PAGES: Final = {
     "now": "",
     "now, last 5 min": "?window=5m",
+    "now, one noise": "?noise=clean",
     "turns": "turns",
     "turn": "?trace={trace}&turn=0",
     "cohorts": "cohorts",
