@@ -168,13 +168,18 @@ def _trends(trends: RunTrends) -> None:
     )
 
 
-def _list(listing: RunListing) -> None:
-    """The list with a box to tick at each run; what is ticked stands in the link."""
-    entries = listing.entries
-    if found := runs_tables.faults(entries):
+def _notices(listing: RunListing) -> None:
+    """What of the list cannot be read, or is not read yet."""
+    if found := runs_tables.faults(listing.entries):
         st.html(header.notes(found, "runs that cannot be read whole"))
     if unread := _unread(listing):
         st.html(f'<div class="vp hint">{escape(unread)}</div>')
+
+
+def _list(listing: RunListing) -> None:
+    """The list with a box to tick at each run; what is ticked stands in the link."""
+    entries = listing.entries
+    _notices(listing)
     st.html('<div class="vp vp-head"><h2>All runs <span class="hint">the newest first</span></h2></div>')
     zone = viewer_zone()
     rows: list[dict[str, Any]] = [

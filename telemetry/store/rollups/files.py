@@ -85,7 +85,7 @@ def metadata(segment_crc32: int) -> dict[bytes, bytes]:
 def encoded(rollup: SegmentRollup, segment_crc32: int) -> bytes:
     """The roll-up as the content of its file, which names the segment it belongs to by the segment's checksum."""
     cells, open_turns = rollup.by_slot.cells, rollup.by_slot.open_turns
-    families = list(slot_tree.families(_told_apart(cells)))
+    families = list(slot_tree.families(_of_slots(cells)))
     members = msgspec.json.encode([[member for member, _ in family] for family in families])
     found = metadata(segment_crc32) | {_FAMILIES_KEY: members}
     if rollup.by_value is not None:
@@ -114,11 +114,11 @@ def encoded(rollup: SegmentRollup, segment_crc32: int) -> bytes:
             }
             writer.write_table(_filled(_cells_table(Rollup(placed)), schema))
         if rollup.by_value is not None:
-            writer.write_table(_filled(_cells_table(Rollup(_told_apart(rollup.by_value.cells))), schema))
+            writer.write_table(_filled(_cells_table(Rollup(_of_slots(rollup.by_value.cells))), schema))
     return sink.getvalue()
 
 
-def _told_apart(cells: Cells) -> Cells:
+def _of_slots(cells: Cells) -> Cells:
     """The cells that have a slot, or a combination in its place."""
     return {key: cell for key, cell in cells.items() if key.slot is not None and key.part not in _OF_ALL_TIMES}
 
