@@ -25,6 +25,8 @@ from telemetry.store.answers import RunRecord, Summary
 
 REFRESH_LIVE_S: Final = 2.0
 REFRESH_STALE_S: Final = 5.0
+# Shown where that takes more than half a second.
+READING: Final = "Reading the store"
 DAMAGED: Final = "damaged data left out; the figures below are from the rest"
 OLD_TURNS_GONE: Final = "The store no longer keeps the oldest turns of this run: the figures are of the others."
 ROLLED_UP_ANEW: Final = (
@@ -82,7 +84,8 @@ def show(
     choice, faults = choice_of(st.query_params)
     try:
         source = source_of(st.query_params)
-        view = ask(source, st.query_params)
+        with st.spinner(READING):
+            view = ask(source, st.query_params)
     except TelemetryError as error:
         heading(title)
         unreadable(error)

@@ -33,7 +33,8 @@ def page() -> None:
     wanted = _wanted(st.query_params)
     _links_back(choice, listed)
     try:
-        view = ask(source_of(st.query_params), st.query_params)
+        with st.spinner(frame.READING):
+            view = ask(source_of(st.query_params), st.query_params)
     except TelemetryError as error:
         st.html(header.empty("The store cannot be read", escape(error)))
         return

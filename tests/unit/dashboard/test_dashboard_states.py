@@ -2,13 +2,17 @@
 
 import re
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from datetime import UTC
 from html import escape
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
+from dashboard import frame
 from dashboard.filters import Choice
 from dashboard.header import overview
 from dashboard.source import Source
@@ -223,3 +227,29 @@ def test_nothing_is_waited_for_of_a_run_that_has_ended(store: Path) -> None:
     fill(store, Scene(turns=40, newest_unix_ns=time.time_ns(), ended=True))
     with StoreReader(store) as reader:
         assert reader.summary(Filter(run_id="run-4c1d")).heard_unix_ns is None
+
+
+@pytest.mark.parametrize("page", ["now", "turn"])
+def test_a_page_says_that_it_reads_the_store_for_as_long_as_it_does(
+    store: Path, monkeypatch: pytest.MonkeyPatch, page: str
+) -> None:
+    fill(store, Scene(turns=8, newest_unix_ns=time.time_ns(), ended=True))
+    seen: list[str] = []
+
+    @contextmanager
+    def spinner(text: str) -> Generator[None]:
+        seen.append(text)
+        yield
+        seen.append("read")
+
+    method = {"now": "page", "turn": "turn_view"}[page]
+    asked = getattr(StoreReader, method)
+
+    def asking(*given: Any, **named: Any) -> Any:
+        seen.append("asked")
+        return asked(*given, **named)
+
+    monkeypatch.setattr("streamlit.spinner", spinner)
+    monkeypatch.setattr(StoreReader, method, asking)
+    opened(page, **({"trace": "a" * 32, "turn": "0"} if page == "turn" else {}))
+    assert seen[:3] == [frame.READING, "asked", "read"]
