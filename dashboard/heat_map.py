@@ -98,14 +98,14 @@ def heat_spec(colors: Palette, bands: Sequence[int]) -> Row:
                     direction="horizontal",
                     gradientLength=140,
                     gradientThickness=8,
-                    format="d",
+                    format=",d",
                     tickMinStep=1,
                 ),
             ),
             tooltip=[
                 alt.Tooltip("from:T", format="%H:%M:%S", title="from"),
                 alt.Tooltip("band:N", title="voice to voice"),
-                alt.Tooltip("n:Q", title="turns"),
+                alt.Tooltip("n:Q", title="turns", format=","),
             ],
         )
         .add_params(alt.selection_point(name=CELL, fields=["since", "number"], on="click", clear=False))
@@ -171,7 +171,7 @@ def distribution_spec(colors: Palette, bands: Sequence[int]) -> Row:
         y=alt.Y("band:N", sort=None, scale=alt.Scale(domain=order), title=None, axis=alt.Axis(labelLimit=150)),
         tooltip=[
             alt.Tooltip("band:N", title="voice to voice"),
-            alt.Tooltip("n:Q", title="turns"),
+            alt.Tooltip("n:Q", title="turns", format=","),
             alt.Tooltip("share:N", title="of those shown"),
         ],
     )

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -29,6 +29,26 @@ def looks_until(connection: StoreConnection, end_s: float) -> None:
         time.sleep(0.001)
 
 
+def asked_beside_a_viewer(
+    snapshots: Snapshots,
+    question: Callable[[StoreConnection], object],
+    begun: threading.Event,
+    done: Callable[[str], None],
+) -> None:
+    """Ask a question that can wait, and once it has begun, as a viewer does."""
+
+    def patient() -> None:
+        with snapshots.patiently():
+            snapshots.ask(question)
+        done("patient")
+
+    thread = threading.Thread(target=patient)
+    thread.start()
+    assert begun.wait(BOUND_S)
+    snapshots.ask(lambda _connection: done("viewer"))
+    thread.join(BOUND_S)
+
+
 def test_a_question_that_can_wait_is_asked_again_after_the_others(snapshots: Snapshots) -> None:
     answered, begun = list[str](), threading.Event()
 
@@ -38,16 +58,7 @@ def test_a_question_that_can_wait_is_asked_again_after_the_others(snapshots: Sna
             looks_until(connection, time.monotonic() + BOUND_S)
             answered.append("was never interrupted")
 
-    def patient() -> None:
-        with snapshots.patiently():
-            snapshots.ask(question)
-        answered.append("patient")
-
-    thread = threading.Thread(target=patient)
-    thread.start()
-    assert begun.wait(BOUND_S)
-    snapshots.ask(lambda _connection: answered.append("viewer"))
-    thread.join(BOUND_S)
+    asked_beside_a_viewer(snapshots, question, begun, answered.append)
     assert answered == ["viewer", "patient"]
 
 
@@ -59,16 +70,12 @@ def test_a_question_within_another_gives_way_as_a_whole(snapshots: Snapshots) ->
             begun.set()
             looks_until(connection, time.monotonic() + BOUND_S)
 
-    def patient() -> None:
-        with snapshots.patiently():
-            snapshots.ask(lambda _connection: (answered.append("asked"), snapshots.ask(inner)))
+    def question(_connection: StoreConnection) -> None:
+        answered.append("asked")
+        snapshots.ask(inner)
 
-    thread = threading.Thread(target=patient)
-    thread.start()
-    assert begun.wait(BOUND_S)
-    snapshots.ask(lambda _connection: answered.append("viewer"))
-    thread.join(BOUND_S)
-    assert answered == ["asked", "viewer", "asked"]
+    asked_beside_a_viewer(snapshots, question, begun, answered.append)
+    assert answered == ["asked", "viewer", "asked", "patient"]
 
 
 def test_a_question_of_a_viewer_is_never_interrupted(snapshots: Snapshots) -> None:
