@@ -148,17 +148,15 @@ class RollupLibrary:
         everything = self._whole(segments, f.run_id)
         if everything is None:
             return None
-        if not _is_part(f):
+        is_of_all_times = f.since_unix_ns is None and f.until_unix_ns is None
+        if is_of_all_times and not is_narrowed(f):
             return RolledUp(f, everything, everything)
         windows = WindowSums(self._folder, self._database, self._checks, self, self._small)
-        if not is_narrowed(f):
-            return RolledUp(f, windows.rollup(segments, f), everything)
-        if windows.rows_to_read(segments, f) > _MOST_ROWS_MADE:
+        if is_narrowed(f) and windows.rows_to_read(segments, f) > _MOST_ROWS_MADE:
             return None
-        if f.since_unix_ns is None and f.until_unix_ns is None:
-            return RolledUp(
-                f, self._of_values(windows, segments, replace(f, cohort=None, target=None, phase=None)), everything
-            )
+        if is_of_all_times:
+            meant = replace(f, cohort=None, target=None, phase=None)  # cells tell these by their keys
+            return RolledUp(f, self._of_values(windows, segments, meant), everything)
         return RolledUp(f, windows.rollup(segments, f), everything)
 
     def _of_values(self, windows: WindowSums, segments: Sequence[Segment], f: Filter) -> Rollup:
@@ -296,11 +294,6 @@ class RollupLibrary:
                 self._sums.popitem(last=False)
         self._sums.move_to_end(key)
         return self._sums[key]
-
-
-def _is_part(f: Filter) -> bool:
-    """Whether a filter asks for some of the turns that a roll-up does not tell apart by its keys."""
-    return is_narrowed(f) or f.since_unix_ns is not None or f.until_unix_ns is not None
 
 
 def _files(segments: Iterable[Segment]) -> tuple[str, ...]:
