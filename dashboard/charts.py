@@ -29,6 +29,8 @@ LOAD_HEIGHT: Final = 44
 _LONGEST_COHORT: Final = 24
 # Left of both pictures over one time, so that their times stand below each other.
 _LEFT: Final = 40
+# A browser draws text wider than the picture's layout takes it to be: without room, the edge cuts off the last label.
+_PADDING: Final = {"right": 5}
 # The first two as in `style.css`; beyond, shape and dash tell them apart.
 _COHORT_COLORS: Final = {
     False: ("#1d6fd1", "#b0359b", "#596273", "#1d6fd1", "#b0359b", "#596273"),
@@ -70,6 +72,7 @@ def finished(chart: alt.LayerChart | alt.FacetChart, colors: Palette) -> Row:
     spec = themed.to_dict(validate=False)
     spec.pop("data", None)  # the rows are given beside the specification
     spec.pop("datasets", None)
+    spec["padding"] = dict(_PADDING)
     return spec
 
 
