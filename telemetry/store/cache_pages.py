@@ -122,12 +122,13 @@ def cache_answer(connection: StoreConnection, f: Filter, rolled: RolledFigures |
     }
     by_name = {each.name: each for each in caches}
     hits, misses = by_name.get(HIT), by_name.get(MISS)
+    every = [row["tick"] for row in ticks]
     return CacheAnswer(
         turns=sum(row["turns"] for row in routes),
         reported=sum(each.turns for each in (hits, misses) if each is not None),
         hits=0 if hits is None else hits.turns,
-        tiers=counts_over_time(_renamed(ticks, "tier"), (MISS, *_ORDER["cache"])),
-        fallbacks=counts_over_time(_renamed(ticks, "fallback"), _ORDER["fallback"]),
+        tiers=counts_over_time(_renamed(ticks, "tier"), (MISS, *_ORDER["cache"]), among=every),
+        fallbacks=counts_over_time(_renamed(ticks, "fallback"), _ORDER["fallback"], among=every),
         waits={what: groups for what, groups in found.items() if _is_reported(what, groups)},
         saved=_saved(hits, misses),
         false_hits=FalseAnswers(judged.get("hits_judged", 0), judged.get("hits_false", 0)),
@@ -135,12 +136,16 @@ def cache_answer(connection: StoreConnection, f: Filter, rolled: RolledFigures |
     )
 
 
-def counts_over_time(ticks: Sequence[tuple[str, int, int]], order: Sequence[str] = ()) -> CountsOverTime:
-    """Rows `name, tick, n` (of COUNT_TICK_NS) in at most MOST_BUCKETS buckets of one round width. Names of `order` come
+def counts_over_time(
+    ticks: Sequence[tuple[str, int, int]], order: Sequence[str] = (), *, among: Sequence[int] = ()
+) -> CountsOverTime:
+    """Rows `name, tick, n` (of COUNT_TICK_NS) in at most MOST_BUCKETS buckets of one round width, from the first to the
+    last tick of these and of those `among` which they lie, so that what is rare is seen to be. Names of `order` come
     first, the others by the alphabet: a name keeps its place, and so its color, while the counts grow."""
     if not ticks:
         return CountsOverTime(COUNT_TICK_NS)
-    first, last = (by(tick for _, tick, _ in ticks) * COUNT_TICK_NS for by in (min, max))
+    every = [*among, *(tick for _, tick, _ in ticks)]
+    first, last = (by(every) * COUNT_TICK_NS for by in (min, max))
     width_ns = max(COUNT_TICK_NS, bucket_width_ns(last - first, MOST_BUCKETS))
     begin = first // width_ns
     length = last // width_ns - begin + 1
@@ -169,7 +174,8 @@ def _saved(hits: WaitOfGroup | None, misses: WaitOfGroup | None) -> TimeSaved | 
 
 
 def _renamed(ticks: Sequence[Row], what: str) -> list[tuple[str, int, int]]:
-    """The ticks of tiers or fallbacks under the names that a page shows. Of fallbacks only turns that had one."""
+    """The ticks of tiers or fallbacks under the names that a page shows. Of fallbacks only turns that had one:
+    the others are among the rows to say when turns began."""
     return [
         (_cache_name(row) if what == "tier" else str(row["value"]), row["tick"], row["n"])
         for row in ticks
@@ -266,7 +272,7 @@ def _ticks_of_turns(connection: StoreConnection, f: Filter) -> list[Row]:
                count(*) AS n FROM turns WHERE {where.sql} AND cache_hit IS NOT NULL GROUP BY ALL
         UNION ALL
         SELECT 'fallback', fallback, cache_hit, started_unix_ns // {COUNT_TICK_NS} AS tick, count(*)
-        FROM turns WHERE {where.sql} AND fallback IS NOT NULL GROUP BY ALL
+        FROM turns WHERE {where.sql} GROUP BY ALL
         """
     return rows(connection, statement, [*where.values, *where.values])
 

@@ -56,16 +56,17 @@ def instrument_answer(
     """The answer from the turns of a filter, or from its figures and the roll-up of everything where there are such."""
     if rolled is None:
         stamps, pacers = (_named(connection, f, column) for column in ("receive_stamp", "pacer"))
-        ticks, arrived = _invalid(connection, f), received(connection, f)
+        ticks, every, arrived = _invalid(connection, f), _first_and_last(connection, f), received(connection, f)
     else:
         figures, everything = rolled
         stamps, pacers = (_rolled_names(figures, part) for part in ("receive_stamp", "pacer"))
-        ticks, arrived = _rolled_invalid(figures), parts.received(everything, f.run_id)
+        ticks, every = _rolled_invalid(figures), _rolled_ticks(figures)
+        arrived = parts.received(everything, f.run_id)
     return InstrumentAnswer(
         series=gauge_series(connection, f),
         stamps=stamps,
         pacers=pacers,
-        invalid=counts_over_time(ticks),
+        invalid=counts_over_time(ticks, among=every),
         loss=loss_by_process(connection, f, now_unix_ns, arrived),
     )
 
@@ -144,4 +145,25 @@ def _rolled_invalid(figures: RolledFigures) -> list[tuple[str, int, int]]:
         for key, cell in figures.judged(OVER_TIME)
         if key.labels[0] == "invalid" and cell.histogram is not None
         for tick, n in zip(cell.histogram.buckets.tolist(), cell.histogram.counts.tolist(), strict=True)
+    ]
+
+
+def _first_and_last(connection: StoreConnection, f: Filter) -> list[int]:
+    """The ticks of the first and the last turn, invalid or not."""
+    where = queries.grouped(f)
+    statement = f"""
+        SELECT min(started_unix_ns) // {COUNT_TICK_NS} AS first, max(started_unix_ns) // {COUNT_TICK_NS} AS last
+        FROM turns WHERE {where.sql} AND (outcome <> 'invalid' OR len(invalid_reasons) > 0)
+        """
+    (row,) = rows(connection, statement, list(where.values))
+    return [] if row["first"] is None else [row["first"], row["last"]]
+
+
+def _rolled_ticks(figures: RolledFigures) -> list[int]:
+    """The ticks of all turns: each valid one is counted by its fallback, also those without one."""
+    return [
+        tick
+        for key, cell in figures.judged(OVER_TIME)
+        if key.labels[0] in ("fallback", "invalid") and cell.histogram is not None
+        for tick in cell.histogram.buckets.tolist()
     ]

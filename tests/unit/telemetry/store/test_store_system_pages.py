@@ -124,6 +124,25 @@ def test_counts_over_time_hold_every_turn_once_in_its_bucket(folder: Path, turns
     assert len(reasons) == 2
 
 
+@pytest.mark.parametrize("fewest", [10**9, -1], ids=["turns", "roll-ups"])
+def test_what_is_rare_is_counted_over_the_time_of_all_turns(turns: list[Turn], fewest: int, tmp_path: Path) -> None:
+    asked = sorted((t for t in judged(turns) if t.run_id == "run-1"), key=lambda t: t.started_unix_ns)
+    plain = {"cache_hit": None, "cache_tier": None, "fallback": None, "outcome": "ok", "invalid_reasons": ()}
+    asked = [msgspec.structs.replace(turn, **plain) for turn in asked]
+    rare = {"cache_hit": False, "fallback": "rule"}, {"outcome": "invalid", "invalid_reasons": ("loop lag",)}
+    for place, changes in zip((len(asked) // 2, len(asked) // 3), rare, strict=True):
+        asked[place] = msgspec.structs.replace(asked[place], **changes)
+    with StoreReader(stored(tmp_path / "store", asked, segments=3, compacted=2), fewest_rolled_up=fewest) as reader:
+        cache = reader.cache_page(ViewQuestion(Filter(run_id="run-1"))).cache
+        instrument = reader.instrument_page(ViewQuestion(Filter(run_id="run-1"))).instrument
+    for counts in (cache.tiers, cache.fallbacks, instrument.invalid):
+        (of_name,) = counts.counts.values()
+        first, last = counts.starts_unix_ns[0], counts.starts_unix_ns[-1]
+        assert sum(of_name) == 1
+        assert first <= asked[0].started_unix_ns < first + counts.width_ns
+        assert last <= asked[-1].started_unix_ns < last + counts.width_ns
+
+
 @pytest.mark.slow
 def test_roll_ups_give_the_same_pages(folder: Path) -> None:
     with (
