@@ -31,7 +31,13 @@ _NO_PLAN: Final = (
 def page() -> None:
     """Draw the page; it refreshes by itself."""
     frame.heading(TITLE)
-    st.fragment(_body, run_every=frame.REFRESH_LIVE_S)()
+    with st.spinner(frame.READING):
+        first = [_asked()]
+
+    def body() -> None:
+        _draw(first.pop() if first else _asked())
+
+    st.fragment(body, run_every=frame.REFRESH_LIVE_S)()
 
 
 def ask(source: Source, link: Mapping[str, str]) -> RolloutPage:
@@ -42,12 +48,16 @@ def ask(source: Source, link: Mapping[str, str]) -> RolloutPage:
     return source.ask(key, lambda reader: reader.rollout_page(wanted, objectives))
 
 
-def _body() -> None:
-    wanted = st.query_params.get(_PARAMETER)
+def _asked() -> RolloutPage | TelemetryError:
     try:
-        found = ask(source_of(st.query_params), st.query_params)
+        return ask(source_of(st.query_params), st.query_params)
     except TelemetryError as error:
-        frame.unreadable(error)
+        return error
+
+
+def _draw(found: RolloutPage | TelemetryError) -> None:
+    if isinstance(found, TelemetryError):
+        frame.unreadable(found)
         return
     if not found.names:
         st.html(header.empty("No rollout yet", _NO_PLAN))
@@ -55,7 +65,8 @@ def _body() -> None:
     if len(found.names) > 1 or found.name is None:
         _choose(found)
     if found.name is None:
-        asked = f"The link asks for <code>{escape(wanted or '')}</code>; choose another above."
+        wanted = st.query_params.get(_PARAMETER, "")
+        asked = f"The link asks for <code>{escape(wanted)}</code>; choose another above."
         st.html(header.empty("That rollout is not in this store", asked))
         return
     if found.faults:

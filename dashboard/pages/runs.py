@@ -12,7 +12,7 @@ import streamlit as st
 
 from dashboard import header, run_charts, runs_source, runs_tables
 from dashboard.accessible_chart import chart
-from dashboard.frame import heading, viewer_zone
+from dashboard.frame import READING, heading, viewer_zone
 from dashboard.markup import escape
 from dashboard.palette import palette
 from dashboard.source import Source
@@ -53,7 +53,8 @@ class Settled:
 def page() -> None:
     """Draw the page; it looks by itself for runs that begin and end."""
     heading("Runs")
-    first = [_listed(runs_source.first_listing)]
+    with st.spinner(READING):
+        first = [_listed(runs_source.first_listing)]
     refresh_s, settled = _refresh_s(first[0]), _settled(first[0])
 
     def body() -> None:
@@ -275,7 +276,8 @@ def _comparison(ticked: Sequence[RunEntry]) -> None:
     others = [each for each in ticked if each is not baseline]
     margin = RegressionMargin(margin_ms * formatting.NS_PER_MS)
     try:
-        found = runs_source.compared([baseline, *others], margin)
+        with st.spinner(READING):
+            found = runs_source.compared([baseline, *others], margin)
     except StoreError as error:
         st.html(header.empty("These runs cannot be compared", escape(error)))
         return
@@ -302,7 +304,8 @@ def _conditions(shown: Sequence[RunEntry]) -> None:
     found: list[tuple[str, RunDetails]] = []
     for each in shown:
         try:
-            found.append((each.title, runs_source.details(each)))
+            with st.spinner(READING):
+                found.append((each.title, runs_source.details(each)))
         except TelemetryError as error:
             st.html(header.notes([str(error)], "the store cannot be read"))
     if not found:

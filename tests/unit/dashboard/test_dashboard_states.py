@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dashboard import frame
+from dashboard import frame, runs_source
 from dashboard.filters import Choice
 from dashboard.header import overview
 from dashboard.source import Source
@@ -20,6 +20,7 @@ from telemetry.model import semconv
 from telemetry.objectives.slo import default_objectives
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
+from telemetry.store.run_folders.catalog import RunCatalog
 from telemetry.store.schema import Batch, PointRow
 from telemetry.store.writer import StoreWriter
 from tests.unit.dashboard.opened_pages import opened, text_of
@@ -229,11 +230,21 @@ def test_nothing_is_waited_for_of_a_run_that_has_ended(store: Path) -> None:
         assert reader.summary(Filter(run_id="run-4c1d")).heard_unix_ns is None
 
 
-@pytest.mark.parametrize("page", ["now", "turn"])
+@pytest.mark.parametrize(
+    ("page", "asks", "method"),
+    [
+        ("now", StoreReader, "page"),
+        ("turn", StoreReader, "turn_view"),
+        ("rollout", StoreReader, "rollout_page"),
+        ("runs", RunCatalog, "listing"),
+        ("runs", StoreReader, "run_details"),
+    ],
+)
 def test_a_page_says_that_it_reads_the_store_for_as_long_as_it_does(
-    store: Path, monkeypatch: pytest.MonkeyPatch, page: str
+    store: Path, monkeypatch: pytest.MonkeyPatch, page: str, asks: type, method: str
 ) -> None:
     fill(store, Scene(turns=8, newest_unix_ns=time.time_ns(), ended=True))
+    runs_source.details.cache_clear()
     seen: list[str] = []
 
     @contextmanager
@@ -242,14 +253,14 @@ def test_a_page_says_that_it_reads_the_store_for_as_long_as_it_does(
         yield
         seen.append("read")
 
-    method = {"now": "page", "turn": "turn_view"}[page]
-    asked = getattr(StoreReader, method)
+    asked = getattr(asks, method)
 
     def asking(*given: Any, **named: Any) -> Any:
         seen.append("asked")
         return asked(*given, **named)
 
     monkeypatch.setattr("streamlit.spinner", spinner)
-    monkeypatch.setattr(StoreReader, method, asking)
+    monkeypatch.setattr(asks, method, asking)
     opened(page, **({"trace": "a" * 32, "turn": "0"} if page == "turn" else {}))
-    assert seen[:3] == [frame.READING, "asked", "read"]
+    place = seen.index("asked")
+    assert seen[place - 1 : place + 2] == [frame.READING, "asked", "read"]
