@@ -66,7 +66,7 @@ def one_turn(now_unix_ns: int) -> tuple[bytes, str]:
     """A request with one turn of the newest run of a generated store, begun now, and its trace id in hexadecimal."""
     trace_id = secrets.token_bytes(16)
     turn = _answered_calls(2)[0][0][0]
-    turn = msgspec.structs.replace(turn, run_id=LARGE_RUN, call_id="call-now")
+    turn = msgspec.structs.replace(turn, run_id=LARGE_RUN, call_id=trace_id.hex())
     span = _turn(turn, trace_id, secrets.token_bytes(8), now_unix_ns)
     return _body([span]), trace_id.hex()
 

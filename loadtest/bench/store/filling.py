@@ -108,8 +108,9 @@ def fill(
         # There is no text to be removed.
         with StoreWriter(directory, keep_text=True) as writer, MergedSegments(writer) as segments:
             for run in runs:
-                writer.append_tables(SCHEMAS["turns"].empty_table(), _run_spans(run, rng), _run_points(run))
-                spans += 2
+                declared = _run_spans(run, rng)
+                writer.append_tables(SCHEMAS["turns"].empty_table(), declared, _run_points(run))
+                spans += declared.num_rows
                 for chunk in _chunks(templates, run, rng):
                     segments.add(chunk.turns, chunk.spans)
                     spans, trace_id = spans + chunk.spans.num_rows, chunk.turns.column("trace_id")[0].as_py()
@@ -258,11 +259,14 @@ def _whole(column: Any) -> Any:
 
 
 def _run_spans(run: GeneratedRun, rng: np.random.Generator) -> ArrowTable:
-    trace, begin, end = hex_texts(rng, 1, 32)[0].as_py(), *hex_texts(rng, 2, 16).to_pylist()
+    """What each process declares: one without an end counts as lost, and of such a run nothing would be judged."""
+    traces, ids = hex_texts(rng, _WORKERS, 32).to_pylist(), hex_texts(rng, 2 * _WORKERS, 16).to_pylist()
+    moments = {"start": run.begin_unix_ns, "end": run.begin_unix_ns + run.lasts_ns}
     return spans_table(
         [
-            run_span(run.run_id, run.begin_unix_ns, "start", (trace, begin)),
-            run_span(run.run_id, run.begin_unix_ns + run.lasts_ns, "end", (trace, end)),
+            run_span(run.run_id, at_unix_ns, phase, (trace, ids.pop()), worker)
+            for worker, trace in enumerate(traces)
+            for phase, at_unix_ns in moments.items()
         ]
     )
 

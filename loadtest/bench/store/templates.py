@@ -92,13 +92,13 @@ def gauge_points(run_id: str, process_id: str, at_unix_ns: list[int]) -> ArrowTa
     )
 
 
-def run_span(run_id: str, at_unix_ns: int, phase: str, ids: tuple[str, str]) -> SpanRow:
-    """What a generator declares of its run; `ids` are the trace's and the span's."""
+def run_span(run_id: str, at_unix_ns: int, phase: str, ids: tuple[str, str], worker: int = 0) -> SpanRow:
+    """What a process of the generator declares of its run; `ids` are the trace's and the span's."""
     attributes: dict[str, object] = {
         semconv.ATTR_SCHEMA: semconv.SCHEMA_VERSION,
         f"{semconv.RUN_PREFIX}run_id": run_id,
         f"{semconv.RUN_PREFIX}phase": phase,
-        f"{semconv.RUN_PREFIX}process_id": f"{run_id}-worker-0",
+        f"{semconv.RUN_PREFIX}process_id": f"{run_id}-worker-{worker}",
         f"{semconv.RUN_PREFIX}users": 500,
     }
     span = _span(None, semconv.SPAN_RUN, at_unix_ns, at_unix_ns, attributes)

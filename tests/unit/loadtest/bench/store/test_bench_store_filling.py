@@ -72,10 +72,13 @@ def test_the_reader_answers_over_it(filled: tuple[Path, Filled, list[int]]) -> N
         assert [run.run_id for run in reversed(runs)] == [run.run_id for run in made.runs]
         assert all(run.ended for run in runs)
         assert runs[0].turns == TURNS // 2
-        summary = reader.summary(Filter(run_id="large"))
+        summary, processes = reader.summary(Filter(run_id="large")), reader.processes("large")
         client, service = reader.turn(made.trace_id, 0)
         spans = reader.spans(made.trace_id)
     assert summary.loss.missing == 0
+    assert len(processes) == 8
+    assert all(process.began_unix_ns is not None and process.ended for process in processes)
+    assert summary.limit is None
     assert {cohort.cohort for cohort in summary.cohorts} == {"control", "canary"}
     assert all(summary.metrics[name].n for name in METRICS if name not in EMPTY)
     assert client is not None
