@@ -68,6 +68,8 @@ def streamlit_options(options: LaunchOptions, port: int) -> dict[str, object]:
         "logger.hideWelcomeMessage": True,
         "logger.level": "warning",
         "runner.magicEnabled": False,
+        # Python's own collector is enough: another look at every object after each refresh takes a tenth of it.
+        "runner.postScriptGC": False,
         "global.developmentMode": False,
         "global.minCachedMessageSize": _NOTHING_CACHED_BYTES,
         "theme.baseFontSize": 14,

@@ -22,6 +22,7 @@ from telemetry.store.first_turns import FirstTurns
 from telemetry.store.foremost_turns import ForemostTurns
 from telemetry.store.manifest import SEGMENTS_FOLDER, TABLES, Segment, Table
 from telemetry.store.open_segments import OpenSegments
+from telemetry.store.sample_answers import SampleAnswers
 from telemetry.store.schema import SCHEMAS, ArrowTable, without_rows
 from telemetry.store.segment_checks import SegmentChecks
 from telemetry.store.segment_traces import SoughtTrace, TracesOfSegments
@@ -72,12 +73,14 @@ class StoreConnection:
         self._traces = TracesOfSegments(directory)
         self.files = OpenSegments(self.folder)
         self.first_turns = FirstTurns(self.files)
+        self.sample_answers = SampleAnswers()
         self.foremost_turns = ForemostTurns()
         self.cohort_pieces = CohortPieces()
         self._kept_by_segment = (
             self._traces,
             self.files,
             self.first_turns,
+            self.sample_answers,
             self.foremost_turns,
             self.cohort_pieces,
         )

@@ -15,7 +15,7 @@ from telemetry.store.answers import Filter
 from telemetry.store.connection import StoreConnection
 from telemetry.store.objectives import columns_of_rules, verdicts_by_key
 from telemetry.store.queries import ASKED, Condition, metric_column, source_of
-from telemetry.store.turn_samples import turns_to_look_at
+from telemetry.store.turn_samples import TurnsToLookAt, asked_of_turns
 
 # What is asked, by its name for people, and where a turn has it.
 DIMENSIONS: Final[dict[str, str]] = {
@@ -85,12 +85,25 @@ def explanation(
     """The answer. Of the selection only those turns count as selected that `searched` means, too, a condition on
     columns of SEARCHED. Raises KeyError for a metric that there is none of."""
     selection, f = asked.selection, asked.filter
-    column = "NULL" if selection.metric is None else metric_column(selection.metric)
-    objectives = [] if selection.objective is None else [selection.objective]
-    read = [*_READ, *columns_of_rules(objectives)]
+    column = _column(selection)
+    read = [*_READ, *columns_of_rules(_objectives(selection))]
     read += ["llm_chunk_gaps_ns" if "(" in column else column] if selection.metric is not None else []
     read += [] if searched is None else SEARCHED
-    turns = turns_to_look_at(connection, f, read)
+    return asked_of_turns(
+        connection,
+        f,
+        read,
+        ("explanation", asked, searched),
+        lambda turns: _explained(connection, asked, searched, turns),
+    )
+
+
+def _explained(
+    connection: StoreConnection, asked: ExplanationQuestion, searched: Condition | None, turns: TurnsToLookAt
+) -> Explanation:
+    selection, f = asked.selection, asked.filter
+    column = _column(selection)
+    objectives = _objectives(selection)
     where = turns.where & Condition(ASKED)
     key, values, verdicts = "0", [], {}
     if objectives:
@@ -113,6 +126,14 @@ def explanation(
         {name: _dimension(found[f"d_{name}"][counts]) for name in DIMENSIONS},
     )
     return Explanation(picked, int(np.count_nonzero(counts)) - picked, tuple(ranked), turns.is_sample)
+
+
+def _column(selection: TurnSelection) -> str:
+    return "NULL" if selection.metric is None else metric_column(selection.metric)
+
+
+def _objectives(selection: TurnSelection) -> list[Objective]:
+    return [] if selection.objective is None else [selection.objective]
 
 
 def _selected(selection: TurnSelection, found: dict[str, Any], verdicts: dict[str, dict[int, bool | None]]) -> Any:

@@ -18,7 +18,7 @@ from telemetry.store.connection import StoreConnection
 from telemetry.store.explanation import coded
 from telemetry.store.objectives import ObjectiveCounts, columns_of_rules, verdicts_by_key
 from telemetry.store.queries import source_of
-from telemetry.store.turn_samples import turns_to_look_at
+from telemetry.store.turn_samples import TurnsToLookAt, asked_of_turns
 
 # The stages that a metric is the sum of, as the stage budget divides voice-to-voice.
 _PARTS: Final[dict[str, tuple[str, ...]]] = {
@@ -60,12 +60,18 @@ def run_verdict_evidence(
     missed = leading_miss(objectives, judge(objectives, counts.count, counts.good_range))
     if missed is None:
         return RunVerdictEvidence(counts)
-    return RunVerdictEvidence(counts, find_cause(_miss_turns(connection, f, missed)))
+    cause = asked_of_turns(
+        connection,
+        f,
+        (*_READ, *columns_of_rules([missed])),
+        ("cause of a miss", missed),
+        lambda turns: find_cause(_miss_turns(connection, f, missed, turns)),
+    )
+    return RunVerdictEvidence(counts, cause)
 
 
-def _miss_turns(connection: StoreConnection, f: Filter, objective: Objective) -> MissTurns:
+def _miss_turns(connection: StoreConnection, f: Filter, objective: Objective, turns: TurnsToLookAt) -> MissTurns:
     """The turns that count for the objective, in the order in which they began."""
-    turns = turns_to_look_at(connection, f, (*_READ, *columns_of_rules([objective])))
     where = turns.where
     key, values, verdicts = verdicts_by_key(connection, where, [objective], source_of(f), turns.table)
     column = METRICS[objective.metric].column if objective.metric in _PARTS else "NULL"

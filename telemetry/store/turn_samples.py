@@ -2,14 +2,14 @@
 
 A sample is the first turns of row groups that lie evenly over the filter's time: stretches of turns one after the
 other, so that the turns of a call stay together. It is the same whenever the same segments are asked; what was read of
-a segment is kept, as a segment never changes.
+a segment, and what was worked out of a sample, is kept, as a segment never changes.
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Final
+from typing import Final, TypeVar
 
 import pyarrow as pa
 
@@ -19,7 +19,7 @@ from telemetry.store.first_turns import FirstTurns
 from telemetry.store.manifest import Segment
 from telemetry.store.open_segments import RowGroup
 from telemetry.store.queries import Condition, judged, valid
-from telemetry.store.schema import SCHEMAS, ArrowTable
+from telemetry.store.schema import SCHEMAS
 
 # More turns than that take longer than a page may.
 MOST_TURNS: Final = 120_000
@@ -27,9 +27,11 @@ MOST_TURNS: Final = 120_000
 STRETCHES: Final = 24
 STRETCH_TURNS: Final = 2_048
 
+_Answer = TypeVar("_Answer")
+
 
 @dataclass(frozen=True, slots=True)
-class TurnSample:
+class TurnsToLookAt:
     """A name of a table or view with the turns, the condition that the wanted ones of it meet, and whether they are a
     sample only."""
 
@@ -38,16 +40,32 @@ class TurnSample:
     is_sample: bool
 
 
-def turns_to_look_at(connection: StoreConnection, f: Filter, columns: Sequence[str]) -> TurnSample:
-    """The valid turns of a filter, all of them or a sample with these columns of the turn."""
+def asked_of_turns(
+    connection: StoreConnection,
+    f: Filter,
+    columns: Sequence[str],
+    question: Hashable,
+    ask: Callable[[TurnsToLookAt], _Answer],
+) -> _Answer:
+    """What `ask` says of the valid turns of a filter, all of them or a sample with these columns of the turn.
+
+    Of a sample the answer is kept: `question` says all that it depends on besides the turns.
+    """
     where = judged(f) & valid(f)
     segments = [segment for segment in connection.segments("turns", f.run_id) if _is_near(segment, f)]
     if sum(segment.rows for segment in segments) <= MOST_TURNS:
-        return TurnSample("turns", where, is_sample=False)
+        return ask(TurnsToLookAt("turns", where, is_sample=False))
     connection.verify(segments)
-    kept = _stretches(connection.first_turns, segments, f, [*dict.fromkeys(columns)])
-    connection.show("sampled_turns", kept)
-    return TurnSample("sampled_turns", where, is_sample=True)
+    groups = _stretches(connection.first_turns, segments, f)
+
+    def ask_sample() -> _Answer:
+        schema = pa.schema([SCHEMAS["turns"].field(name) for name in dict.fromkeys(columns)])
+        tables = [connection.first_turns.of(segment, group.number, schema, STRETCH_TURNS) for group, segment in groups]
+        connection.show("sampled_turns", pa.concat_tables([schema.empty_table(), *tables]))
+        return ask(TurnsToLookAt("sampled_turns", where, is_sample=True))
+
+    places = [(segment.file, group.number) for group, segment in groups]
+    return connection.sample_answers.of(places, (question, f), ask_sample)
 
 
 def _is_near(segment: Segment, f: Filter) -> bool:
@@ -56,7 +74,7 @@ def _is_near(segment: Segment, f: Filter) -> bool:
     return not (starts_late or ends_early)
 
 
-def _stretches(turns: FirstTurns, segments: Sequence[Segment], f: Filter, columns: Sequence[str]) -> ArrowTable:
+def _stretches(turns: FirstTurns, segments: Sequence[Segment], f: Filter) -> list[tuple[RowGroup, Segment]]:
     groups = [
         (group, segment)
         for segment in segments
@@ -64,9 +82,7 @@ def _stretches(turns: FirstTurns, segments: Sequence[Segment], f: Filter, column
         if group.first_unix_ns < (f.until_unix_ns or 2**63) and group.last_unix_ns >= (f.since_unix_ns or 0)
     ]
     groups.sort(key=lambda each: each[0].first_unix_ns)
-    schema = pa.schema([SCHEMAS["turns"].field(name) for name in columns])
-    tables = [turns.of(segment, group.number, schema, STRETCH_TURNS) for group, segment in _evenly(groups)]
-    return pa.concat_tables([schema.empty_table(), *tables])
+    return _evenly(groups)
 
 
 def _evenly(groups: Sequence[tuple[RowGroup, Segment]]) -> list[tuple[RowGroup, Segment]]:

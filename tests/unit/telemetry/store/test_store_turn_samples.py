@@ -1,15 +1,19 @@
 """Samples of turns: which turns they are, that a segment is read once for them, and that damage is left out."""
 
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pyarrow.parquet as pq
 import pytest
 
 from telemetry.model.metrics import HEADLINE
-from telemetry.store import first_turns, manifest
+from telemetry.objectives.objective import Objective
+from telemetry.objectives.run_verdict import MissCause
+from telemetry.store import explanation, first_turns, manifest, run_verdict
 from telemetry.store import turn_samples as samples
 from telemetry.store.answers import Filter
-from telemetry.store.explanation import ExplanationQuestion, TurnSelection
+from telemetry.store.explanation import Explanation, ExplanationQuestion, TurnSelection
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
@@ -79,3 +83,43 @@ def test_a_damaged_segment_is_left_out_of_a_sample(store: Path) -> None:
         found = reader.explanation(ASKED)
         assert found.selected + found.others == 40
         assert len(reader.faults) == 1
+
+
+def test_an_answer_about_the_same_sample_is_worked_out_once(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    objective = Objective("fast", "metric", 0.99, metric=HEADLINE, threshold=700 * MS)
+    asked: list[str] = []
+
+    def counted(name: str, module: ModuleType) -> None:
+        of: Callable[..., object] = getattr(module, name)
+
+        def counting(*given: object) -> object:
+            asked.append(name)
+            return of(*given)
+
+        monkeypatch.setattr(module, name, counting)
+
+    counted("rank_dimensions", explanation)
+    counted("find_cause", run_verdict)
+
+    def answers() -> tuple[Explanation, MissCause | None]:
+        return reader.explanation(ASKED), reader.run_verdict(ASKED.filter, [objective]).cause
+
+    with StoreReader(store) as reader:
+        before = answers()
+        assert sorted(asked) == ["find_cause", "rank_dimensions"]
+        # A turn more changes the store, and not the sample.
+        with StoreWriter(store) as writer:
+            writer.append(Batch([client_turn(0, run_id="run-2")]))
+        assert answers() == before
+        assert len(asked) == 2
+        # Another selection is another question.
+        other = ExplanationQuestion(TurnSelection(metric=HEADLINE, at_least=300 * MS), ASKED.filter)
+        assert reader.explanation(other).selected == 48
+        # Another segment of the run makes another sample.
+        with StoreWriter(store) as writer:
+            writer.append(Batch([client_turn(240 + index) for index in range(40)]))
+        after = answers()
+        assert after[0].selected + after[0].others == 56
+        assert asked.count("find_cause") == 2
+    with StoreReader(store) as reader:
+        assert answers() == after
