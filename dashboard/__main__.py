@@ -36,6 +36,13 @@ def run(
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes any free one.")] = 8501,
     headless: Annotated[bool, typer.Option(help="Do not open a browser.")] = False,
+    locust: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Address of Locust's page as a browser reaches it; without a run, pages say to start callers there.",
+        ),
+    ] = None,
 ) -> None:
     """Show runs live: latency against objectives, cohorts, cache, fallbacks, slow turns; and runs beside each other.
 
@@ -44,7 +51,7 @@ def run(
     """
     try:
         places = _places(store, runs or [])
-        serve(LaunchOptions(store=store, places=places, slo=slo, host=host, port=port, headless=headless))
+        serve(LaunchOptions(store, places, slo, host, port, headless=headless, locust=locust))
     except TelemetryError as error:
         sys.stderr.write(f"dashboard: {error}\n")
         raise typer.Exit(2) from error

@@ -18,6 +18,7 @@ from dashboard.controls import Offered, controls
 from dashboard.filters import Choice, choice_of
 from dashboard.markup import escape
 from dashboard.source import Source, source_of
+from dashboard.starting import start_a_run
 from dashboard.trust import trust
 from telemetry.model import formatting
 from telemetry.model.errors import TelemetryError
@@ -32,10 +33,6 @@ OLD_TURNS_GONE: Final = "The store no longer keeps the oldest turns of this run:
 ROLLED_UP_ANEW: Final = (
     "The sums over {} are to be made anew, which the sidecar does in the background (without one: voiceprobe store "
     "compact). Until then pages take longer; their figures are the same."
-)
-START_A_RUN: Final = (
-    "Start a run with <code>./voiceprobe demo</code> or <code>voiceprobe run ws://…</code>, or point a service's "
-    "<code>OTEL_EXPORTER_OTLP_ENDPOINT</code> at the sidecar"
 )
 
 
@@ -194,7 +191,7 @@ def _trust_chip(run: RunRecord, summary: Summary) -> None:
 
 def _no_run(choice: Choice) -> None:
     if choice.run is None:
-        st.html(header.empty("No turns yet", START_A_RUN))
+        st.html(header.empty("No turns yet", start_a_run()))
         return
     wanted = f"The link asks for run <code>{escape(choice.run)}</code>; choose another above."
     st.html(header.empty("That run is not in this store", wanted))

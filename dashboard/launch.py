@@ -16,9 +16,11 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
-from dashboard.source_names import ENV_RUNS, ENV_SLO, ENV_STORE
+from dashboard.source_names import ENV_LOCUST, ENV_RUNS, ENV_SLO, ENV_STORE
 from dashboard.warming import ask_ahead, warm_up
+from telemetry.model.errors import ConfigError
 from telemetry.objectives.slo import load_objectives
 
 APP: Final = Path(__file__).parent / "script" / "entry.py"
@@ -40,6 +42,7 @@ class LaunchOptions:
     host: str = "127.0.0.1"
     port: int = 8501
     headless: bool = False
+    locust: str | None = None  # the address of Locust's page, for pages that have no run to show
 
 
 def is_loopback(host: str) -> bool:
@@ -96,6 +99,19 @@ def url_of(host: str, port: int) -> str:
     return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
 
 
+def _check_address(locust: str | None) -> None:
+    """Raises ConfigError unless it is one that a browser can follow as a link."""
+    if locust is None:
+        return
+    try:
+        found = urlsplit(locust)
+    except ValueError:
+        found = urlsplit("")
+    if found.scheme not in ("http", "https") or not found.hostname:
+        fault = f"{locust!r:.200} is no address of a page; write it as http://HOST:PORT"
+        raise ConfigError("--locust", [fault])
+
+
 def announce_when_ready(url: str, deadline_s: float = READY_WITHIN_S) -> None:
     """Print the ready line once the server answers; end the process with code 1 when it never does."""
     until = time.monotonic() + deadline_s
@@ -133,6 +149,7 @@ def serve(options: LaunchOptions) -> None:
 
     end_by_signals()
     load_objectives(options.slo)
+    _check_address(options.locust)
     claimed = claimed_socket(options.host, options.port)
     port: int = claimed.getsockname()[1]
     if not is_loopback(options.host):
@@ -145,15 +162,13 @@ def serve(options: LaunchOptions) -> None:
     for name, value in (
         (ENV_STORE, options.store),
         (ENV_RUNS, json.dumps(options.places) if options.places else None),
+        (ENV_SLO, None if options.slo is None else str(options.slo)),
+        (ENV_LOCUST, options.locust),
     ):
         if value is None:
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
-    if options.slo is None:
-        os.environ.pop(ENV_SLO, None)
-    else:
-        os.environ[ENV_SLO] = str(options.slo)
 
     configure(streamlit_options(options, port))
     threading.Thread(target=prepare, args=(options.slo, url_of(options.host, port)), daemon=True).start()

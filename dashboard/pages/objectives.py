@@ -12,6 +12,7 @@ from dashboard.descriptions import day_and_time
 from dashboard.markup import escape
 from dashboard.palette import palette
 from dashboard.source import Source, source_of
+from dashboard.starting import start_a_run
 from telemetry.model import formatting
 from telemetry.model.errors import TelemetryError
 from telemetry.model.formatting import NS_PER_S
@@ -48,7 +49,7 @@ def _body() -> None:
     if answer.faults:
         st.html(header.notes(answer.faults, frame.DAMAGED))
     if answer.newest_unix_ns is None:
-        st.html(header.empty("No turns within 28 days", frame.START_A_RUN))
+        st.html(header.empty("No turns within 28 days", start_a_run()))
         return
     st.html(_overview(answer))
     if answer.limited.turns:

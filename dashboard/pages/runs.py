@@ -16,6 +16,7 @@ from dashboard.frame import READING, heading, viewer_zone
 from dashboard.markup import escape
 from dashboard.palette import palette
 from dashboard.source import Source
+from dashboard.starting import start_the_first
 from telemetry.comparison.verdict import DEFAULT_MARGIN_NS, RegressionMargin
 from telemetry.model import formatting
 from telemetry.model.errors import StoreError, TelemetryError
@@ -36,7 +37,6 @@ MOST_TICKED: Final = 6
 REFRESH_S: Final = 5.0
 READING_REFRESH_S: Final = 1.0
 READ_AGAIN: Final = "being read again"
-NO_RUNS: Final = "Start one with <code>voiceprobe run ws://…</code>; it shows here while it goes on."
 NO_LATENCY: Final = "No turn of these has a voice-to-voice latency."
 
 
@@ -121,7 +121,8 @@ def _unread(listing: RunListing) -> str:
 def _draw_all(listing: RunListing) -> None:
     entries = listing.entries
     if not entries:
-        st.html(header.empty("No runs yet", f"{escape(', '.join(runs_source.places()))}: no run is here. {NO_RUNS}"))
+        searched = f"{escape(', '.join(runs_source.places()))}: no run is here."
+        st.html(header.empty("No runs yet", f"{searched} {start_the_first()}"))
         return
     _trends(run_trends(entries))
     _list(listing)

@@ -90,6 +90,10 @@ def test_addresses_name_a_part_and_a_port_that_it_listens_on(name: str) -> None:
     for word in command:
         if "://" in word:
             address = urlsplit(word)
+            # On loopback it is for a browser on the host, else for a part.
+            if address.hostname == "127.0.0.1":
+                assert address.port in {host for service in SERVICES.values() for _, host, _ in published(service)}
+                continue
             assert address.hostname in SERVICES
             assert address.port in listening(address.hostname)
     for flag, value in pairwise(command):
@@ -135,6 +139,14 @@ def test_volumes_are_declared_or_are_files_of_the_checkout() -> None:
             else:
                 assert source in COMPOSE["volumes"]
             assert target.startswith("/")
+
+
+def test_an_empty_dashboard_sends_its_viewers_to_the_page_where_callers_are_started() -> None:
+    command = SERVICES["dashboard"]["command"]
+    page = urlsplit(command[command.index("--locust") + 1])
+    assert (page.scheme, page.hostname, page.port) in [
+        ("http", address, host) for address, host, inside in published(SERVICES["locust-master"]) if inside == 8089
+    ]
 
 
 def test_the_dashboard_reads_the_store_that_the_sidecar_writes() -> None:

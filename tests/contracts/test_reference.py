@@ -130,6 +130,7 @@ def test_every_variable_that_the_code_reads_is_listed() -> None:
         "VOICEPROBE_DASHBOARD_STORE",
         "VOICEPROBE_DASHBOARD_SLO",
         "VOICEPROBE_DASHBOARD_RUNS",
+        "VOICEPROBE_DASHBOARD_LOCUST",
         "VOICEPROBE_MISSING_PEERS",
         "VOICEPROBE_MISSING_PROGRAMS",
         "VOICEPROBE_SETTINGS",

@@ -8,13 +8,15 @@ import pytest
 from streamlit.components.v2 import manifest_scanner
 
 from dashboard.source import ENV_SLO, ENV_STORE
+from dashboard.source_names import ENV_LOCUST
 
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that is named as the dashboard's store, and not there yet."""
     monkeypatch.setenv(ENV_STORE, str(tmp_path / "store"))
-    monkeypatch.delenv(ENV_SLO, raising=False)
+    for name in (ENV_SLO, ENV_LOCUST):
+        monkeypatch.delenv(name, raising=False)
     return tmp_path / "store"
 
 

@@ -10,6 +10,7 @@ from streamlit.testing.v1 import AppTest
 
 import dashboard
 from dashboard.frame import OLD_TURNS_GONE
+from dashboard.source_names import ENV_LOCUST
 from telemetry.store.pages import PageAnswer, PageQuestion
 from telemetry.store.reader import StoreReader
 from telemetry.store.writer import StoreWriter
@@ -61,7 +62,17 @@ def test_an_empty_store_says_how_to_start(store: Path) -> None:
     StoreWriter(store).close()
     _, text = shown()
     assert "No turns yet" in text
-    assert "voiceprobe run" in text
+    assert "Start a run with ./voiceprobe demo or voiceprobe run ws://… , or point a service's" in text
+
+
+def test_an_empty_store_beside_locusts_page_sends_there(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ENV_LOCUST, 'http://127.0.0.1:8089/?a="&b')
+    StoreWriter(store).close()
+    app, text = shown()
+    address = "http://127.0.0.1:8089/?a=&quot;&amp;b"
+    assert f"Start callers on Locust's page, {address} , or point a service's OTEL_EXPORTER_OTLP_ENDPOINT" in text
+    assert f'<a href="{address}">' in " ".join(element.proto.body for element in app.get("html"))
+    assert "voiceprobe run" not in text
 
 
 @pytest.mark.slow
