@@ -18,7 +18,7 @@ def start_a_run() -> str:
 def start_the_first() -> str:
     """How to get a first run into a list of runs."""
     first = _on_locusts_page() or "Start one with <code>voiceprobe run ws://…</code>"
-    return f"{first}; it shows here while it goes on."
+    return f"{first}; the run shows here while it goes on."
 
 
 def _on_locusts_page() -> str:

@@ -77,12 +77,12 @@ def test_without_a_run_the_page_says_what_to_do(tmp_path: Path, shows: pytest.Mo
     shows.setenv(ENV_RUNS, json.dumps([str(tmp_path)]))
     _, text = drawn()
     assert "No runs yet" in text
-    assert "Start one with voiceprobe run ws://… ; it shows here while it goes on." in text
+    assert "Start one with voiceprobe run ws://… ; the run shows here while it goes on." in text
     with shows.context() as beside:
         beside.setenv(ENV_LOCUST, "http://127.0.0.1:8089")
         beginning, _, end = drawn()[1].partition("http://127.0.0.1:8089")
     assert beginning.endswith("no run is here. Start callers on Locust's page, ")
-    assert end.lstrip().startswith("; it shows here while it goes on.")
+    assert end.lstrip().startswith("; the run shows here while it goes on.")
     shows.setenv(ENV_RUNS, json.dumps([str(tmp_path / "gone")]))
     assert "The runs cannot be listed" in drawn()[1]
 
