@@ -1,5 +1,6 @@
 # One image for every part of voiceprobe: the command decides which part a container is.
-FROM python:3.11.9-slim-bookworm
+# Without a patch number, so that each build has the corrections of Python and Debian; the locks pin everything else.
+FROM python:3.11-slim-bookworm
 
 # The dashboard, the sidecar and the callers need no more than Python; what the locks name comes as wheels.
 WORKDIR /voiceprobe
@@ -20,8 +21,8 @@ ENV PYTHONPATH=/voiceprobe \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1
 # By number, so that an orchestrator sees that it is not root.
+# No VOLUME: each container that stores nothing would leave a volume without a name behind.
 USER 10001
-VOLUME /var/lib/voiceprobe
 # The sidecar stores everything that it acknowledged before it ends.
 STOPSIGNAL SIGTERM
 
