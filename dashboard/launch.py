@@ -108,7 +108,7 @@ def _check_address(locust: str | None) -> None:
     except ValueError:
         found = urlsplit("")
     if found.scheme not in ("http", "https") or not found.hostname:
-        fault = f"{locust!r:.200} is no address of a page; write it as http://HOST:PORT"
+        fault = f"{locust!r:.200} is not the address of a page; write it as http://HOST:PORT"
         raise ConfigError("--locust", [fault])
 
 

@@ -132,7 +132,7 @@ def test_bad_objectives_end_before_the_server_starts(tmp_path: Path) -> None:
 def test_what_is_no_link_to_locusts_page_ends_before_the_server_starts(tmp_path: Path, address: str) -> None:
     result = CliRunner().invoke(app, ["--store", str(tmp_path), "--port", "0", "--headless", "--locust", address])
     assert result.exit_code == 2
-    assert f"--locust: {address!r} is no address of a page; write it as http://HOST:PORT" in result.stderr
+    assert f"--locust: {address!r} is not the address of a page; write it as http://HOST:PORT" in result.stderr
 
 
 def test_help_has_an_example() -> None:
