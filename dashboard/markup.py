@@ -3,14 +3,15 @@
 import html
 from typing import Final
 
-from telemetry.model.foreign_text import one_line
+from telemetry.model.foreign_text import one_line, visible
 
 _LONGEST_NAME: Final = 32
 
 
 def escape(text: object) -> str:
-    """Text from the store made safe to stand in HTML: run, cohort and model names come from outside."""
-    return html.escape(str(text), quote=True)
+    """Text from the store made safe to stand in HTML: run, cohort and model names come from outside. What would turn
+    the order of our own words beside it is written out."""
+    return html.escape(visible(str(text)), quote=True)
 
 
 def short(name: str) -> str:

@@ -35,10 +35,15 @@ def one_line(text: str, longest: int = LONGEST_CHARS) -> str:
 
 def several_lines(text: str, longest: int) -> str:
     """As `one_line`, but line breaks and tabs stay."""
-    shown = text if len(text) <= longest else text[: longest + 1]
-    if not shown.isprintable():
-        shown = "".join(char if char in "\n\t" else written_out(char) for char in shown.replace("\r\n", "\n"))
+    shown = visible(text if len(text) <= longest else text[: longest + 1])
     return shown if len(shown) <= longest else shown[: longest - len(CUT_SHORT)] + CUT_SHORT
+
+
+def visible(text: str) -> str:
+    """All of a text, with its line breaks and tabs; other control characters are written out."""
+    if text.isprintable():
+        return text
+    return "".join(char if char in "\n\t" else written_out(char) for char in text.replace("\r\n", "\n"))
 
 
 def written_out(char: str) -> str:

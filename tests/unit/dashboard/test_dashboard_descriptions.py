@@ -152,6 +152,11 @@ def test_text_from_outside_cannot_become_markup() -> None:
     assert escape('<img src=x onerror="a">') == "&lt;img src=x onerror=&quot;a&quot;&gt;"
 
 
+def test_a_name_does_not_turn_the_words_beside_it() -> None:
+    assert escape("148 turns of \u202estreaming\x1b: 0 invalid") == "148 turns of \\u202estreaming\\x1b: 0 invalid"
+    assert escape("one\ntwo שלום") == "one\ntwo שלום"
+
+
 def test_a_percentile_says_within_what_it_lies() -> None:
     between = (5.8e8, 6.2e8)
     known = StatedError(between, None, None, None, 0, 4e5)
