@@ -45,6 +45,8 @@ CLOCK: Final = {
     "hours": "%H:%M",
     "date": "%d %b",
 }
+# A moment in a tooltip, which has no axis with its day beside it.
+MOMENT: Final = "%d %b %H:%M:%S"
 
 
 def finished(chart: alt.LayerChart | alt.FacetChart, colors: Palette) -> Row:

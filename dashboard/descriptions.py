@@ -3,6 +3,7 @@
 Unknown is `UNKNOWN` or a dash, never 0.
 """
 
+from collections.abc import Callable
 from datetime import UTC, datetime, tzinfo
 from typing import Final, Literal
 
@@ -37,6 +38,8 @@ LIVE_WITHIN_S: Final = 30.0
 QUIET_AFTER_S: Final = 10.0
 
 State = Literal["live", "stale", "ended"]
+# How a moment is written.
+Clock = Callable[[int], str]
 
 
 def percentile(stats: MetricStats, name: str, *, with_unit: bool = False) -> str:
@@ -111,6 +114,19 @@ def time_of_day(unix_ns: int, zone: tzinfo = UTC) -> str:
 def day_and_time(unix_ns: int, zone: tzinfo = UTC) -> str:
     """`20 Nov 14:03`, in the reader's zone."""
     return f"{datetime.fromtimestamp(unix_ns / NS_PER_S, zone):%d %b %H:%M}".lstrip("0")
+
+
+def day_and_second(unix_ns: int, zone: tzinfo = UTC) -> str:
+    """`20 Nov 14:03:22`, in the reader's zone."""
+    return f"{datetime.fromtimestamp(unix_ns / NS_PER_S, zone):%d %b %H:%M:%S}".lstrip("0")
+
+
+def clock_of(run: RunRecord, zone: tzinfo = UTC) -> Clock:
+    """How moments of a run are written: by the time of day, with the day where the run has several in the reader's
+    zone."""
+    first, last = (datetime.fromtimestamp(ns / NS_PER_S, zone).date() for ns in (run.first_unix_ns, run.last_unix_ns))
+    written = time_of_day if first == last else day_and_second
+    return lambda unix_ns: written(unix_ns, zone)
 
 
 def state_of(run: RunRecord, newest_unix_ns: int | None, now_unix_ns: int) -> State:

@@ -1,6 +1,7 @@
 """What is known of one turn, in words, as HTML: how it went, how well it was measured, what it was."""
 
 from collections.abc import Sequence
+from datetime import UTC, tzinfo
 from typing import Final
 
 from dashboard import descriptions
@@ -91,8 +92,8 @@ def _not_read(client: Turn) -> str:
     return f"{longest}: the turn counts" if client.endpoint_did_not_read else longest
 
 
-def dimensions(turn: Turn | None) -> str:
-    """What the turn was about."""
+def dimensions(turn: Turn | None, zone: tzinfo = UTC) -> str:
+    """When the turn was, and what it was about."""
     if turn is None:
         return ""
     cache = {None: descriptions.UNKNOWN, True: f"hit, {turn.cache_tier or 'tier not named'}", False: "miss"}[
@@ -105,6 +106,7 @@ def dimensions(turn: Turn | None) -> str:
     if turn.speech_ns is not None:
         length += f", {formatting.seconds(turn.speech_ns)} of speech"
     pairs = [
+        ("began", descriptions.day_and_second(turn.started_unix_ns, zone)),
         ("utterance", turn.utterance_id or descriptions.UNKNOWN),
         ("length", length),
         ("noise", noise),

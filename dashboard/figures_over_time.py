@@ -1,10 +1,11 @@
 """Parts of the pages about caches and the instrument: a heading, a chart over time with its table, a plain table."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, tzinfo
+from datetime import tzinfo
 
 import streamlit as st
 
+from dashboard import descriptions
 from dashboard.accessible_chart import ChartTable, chart
 from dashboard.markup import escape
 from dashboard.palette import palette
@@ -68,7 +69,7 @@ def _table(
     columns: Sequence[Sequence[str]],
     zone: tzinfo,
 ) -> ChartTable:
-    begins = [f"{datetime.fromtimestamp(s // 10**9, UTC).astimezone(zone):%d %b %H:%M:%S}" for s in starts_unix_ns]
+    begins = [descriptions.day_and_second(s, zone) for s in starts_unix_ns]
     rows = [tuple(cells) for cells in zip(begins, *columns, strict=True)]
     return ChartTable(f"{caption} over time", ("from", *names), rows)
 

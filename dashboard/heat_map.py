@@ -4,13 +4,13 @@ Every turn is in a cell, and the slowest ones are drawn as points: an outlier is
 """
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, tzinfo
 from typing import Any, Final
 
 import altair as alt
 
 from dashboard.accessible_chart import ChartTable
-from dashboard.charts import Row, finished
+from dashboard.charts import CLOCK, MOMENT, Row, finished
+from dashboard.descriptions import Clock, time_of_day
 from dashboard.kept_specs import kept_spec
 from dashboard.palette import Palette
 from telemetry.model import formatting
@@ -21,9 +21,6 @@ from telemetry.store.turn_pages import ListedTurn, TurnsAnswer
 CELL: Final = "cell"
 OUTLIER: Final = "outlier"
 _HEIGHT: Final = 330
-_CLOCK: Final = {
-    "milliseconds": "%H:%M:%S", "seconds": "%H:%M:%S", "minutes": "%H:%M", "hours": "%H:%M", "date": "%d %b",
-}  # fmt: skip
 
 
 def band_label(band: int) -> str:
@@ -81,7 +78,7 @@ def heat_spec(colors: Palette, bands: Sequence[int]) -> Row:
     base = alt.Chart(alt.NamedData("rows"))
     order = [band_label(band) for band in bands]
     y = alt.Y("band:N", sort=None, scale=alt.Scale(domain=order), title="voice to voice", axis=alt.Axis(labelLimit=150))
-    time = alt.Axis(grid=False, labelOverlap=True, tickCount=7, format=dict(_CLOCK))
+    time = alt.Axis(grid=False, labelOverlap=True, tickCount=7, format=dict(CLOCK))
     cells = (
         base.transform_filter("datum.n !== null")
         .mark_rect(stroke=colors.paper, strokeWidth=0.5, cursor="pointer")
@@ -103,7 +100,7 @@ def heat_spec(colors: Palette, bands: Sequence[int]) -> Row:
                 ),
             ),
             tooltip=[
-                alt.Tooltip("from:T", format="%H:%M:%S", title="from"),
+                alt.Tooltip("from:T", format=MOMENT, title="from"),
                 alt.Tooltip("band:N", title="voice to voice"),
                 alt.Tooltip("n:Q", title="turns", format=","),
             ],
@@ -126,7 +123,7 @@ def heat_spec(colors: Palette, bands: Sequence[int]) -> Row:
             x=alt.X("at:T", title=None, axis=time),
             y=y,
             tooltip=[
-                alt.Tooltip("at:T", format="%H:%M:%S", title="began"),
+                alt.Tooltip("at:T", format=MOMENT, title="began"),
                 alt.Tooltip("value:N", title="one of the slowest turns"),
             ],
         )
@@ -136,16 +133,12 @@ def heat_spec(colors: Palette, bands: Sequence[int]) -> Row:
 
 
 def heat_table(
-    answer: TurnsAnswer, zone: tzinfo = UTC, link: Callable[[HeatCell], str] = lambda _cell: ""
+    answer: TurnsAnswer, clock: Clock = time_of_day, link: Callable[[HeatCell], str] = lambda _cell: ""
 ) -> ChartTable:
     """The cells as text, each with the link to its turns."""
-    rows = [(_clock(cell.start_unix_ns, zone), band_label(cell.band), f"{cell.n:,}") for cell in answer.cells]
+    rows = [(clock(cell.start_unix_ns), band_label(cell.band), f"{cell.n:,}") for cell in answer.cells]
     links = [link(cell) for cell in answer.cells]
     return ChartTable("turns by time and latency", ("from", "voice to voice", "turns"), rows, links)
-
-
-def _clock(unix_ns: int, zone: tzinfo) -> str:
-    return f"{datetime.fromtimestamp(unix_ns // NS_PER_S, zone):%H:%M:%S}"
 
 
 def distribution_rows(answer: TurnsAnswer) -> list[Row]:

@@ -5,15 +5,13 @@ from typing import Any, Final, Literal
 
 import altair as alt
 
-from dashboard.charts import finished
+from dashboard.charts import CLOCK, MOMENT, finished
 from dashboard.kept_specs import kept_spec
 from dashboard.palette import Palette
 from telemetry.model.formatting import in_milliseconds
 
 Row = dict[str, Any]
 HEIGHT: Final = 170
-_CLOCK: Final = {"milliseconds": "%H:%M:%S", "seconds": "%H:%M:%S", "minutes": "%H:%M", "hours": "%H:%M",
-                 "date": "%d %b"}  # fmt: skip
 # Lines are told apart without color, too.
 _DASHES: Final = ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2], [4, 4], [10, 3], [1, 3], [12, 4, 2, 4])
 # What a picture reaches up to at the least, by its unit: what is less than that is nothing, and is drawn as nothing.
@@ -72,7 +70,7 @@ def _drawn(*layers: alt.Chart, colors: Palette) -> Row:
 
 
 def _time() -> alt.X:
-    return alt.X("time:T", title=None, axis=alt.Axis(grid=False, labelOverlap=True, tickCount=5, format=dict(_CLOCK)))
+    return alt.X("time:T", title=None, axis=alt.Axis(grid=False, labelOverlap=True, tickCount=5, format=dict(CLOCK)))
 
 
 def _legend(symbol: Literal["stroke", "square"] = "stroke") -> alt.Legend:
@@ -95,7 +93,7 @@ def _color(colors: Palette, names: Sequence[str], symbol: Literal["stroke", "squ
 
 def _tooltip(title: str) -> list[alt.Tooltip]:
     return [
-        alt.Tooltip("time:T", format="%H:%M:%S", title="from"),
+        alt.Tooltip("time:T", format=MOMENT, title="from"),
         alt.Tooltip("name:N", title="name"),
         alt.Tooltip("value:Q", title=title, format=",.3~f"),
     ]

@@ -1,10 +1,10 @@
 """The tables of the Now page, as HTML: stages against objectives, cohorts side by side, the slowest turns."""
 
 from collections.abc import Mapping, Sequence
-from datetime import tzinfo
 from typing import Final
 
 from dashboard import descriptions
+from dashboard.descriptions import Clock
 from dashboard.filters import Choice
 from dashboard.markup import css_percent, escape, scrolled, short
 from dashboard.objective_status import ObjectiveStatus, State, chip
@@ -174,11 +174,11 @@ def failures(found: Sequence[FailureCount]) -> str:
     return f'<div class="vp">{head}{scrolled("Why turns failed", table)}</div>'
 
 
-def slowest(turns: Sequence[Turn], choice: Choice, zone: tzinfo) -> str:
+def slowest(turns: Sequence[Turn], choice: Choice, clock: Clock) -> str:
     """The slowest turns, each a link to its waterfall."""
     if not turns:
         return ""
-    rows = "".join(_slow(turn, choice, zone) for turn in turns)
+    rows = "".join(_slow(turn, choice, clock) for turn in turns)
     grid = (
         '<div class="vp-slow"><div class="th"><span>voice to voice</span><span>began</span><span>utterance</span>'
         "<span>length</span><span>noise</span><span>cohort</span><span>route</span><span>fallback</span></div>"
@@ -191,12 +191,12 @@ def slowest(turns: Sequence[Turn], choice: Choice, zone: tzinfo) -> str:
     )
 
 
-def _slow(turn: Turn, choice: Choice, zone: tzinfo) -> str:
+def _slow(turn: Turn, choice: Choice, clock: Clock) -> str:
     link = choice.link(trace=turn.trace_id, turn=str(turn.turn_index))
     value = METRICS[HEADLINE].value(turn)
     cells = (
         f'<span class="go">{formatting.milliseconds(value)} →</span>',
-        f"<span>{escape(descriptions.time_of_day(turn.started_unix_ns, zone))}</span>",
+        f"<span>{escape(clock(turn.started_unix_ns))}</span>",
         *(
             f"<span>{short(each or formatting.DASH)}</span>"
             for each in (turn.utterance_id, turn.length_class, turn.noise_profile, turn.cohort, turn.route)

@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import tzinfo
 
-from dashboard import descriptions
+from dashboard.descriptions import Clock
 from dashboard.filters import Choice
-from dashboard.markup import escape
+from dashboard.markup import escape, short
 from dashboard.turns_choice import TurnsChoice
 from telemetry.model import formatting
 from telemetry.model.semconv import OUTCOME_LABELS
@@ -17,29 +16,29 @@ _COLUMNS = ("voice to voice", "began", "outcome", "utterance", "cohort", "route"
 _CACHE = {None: formatting.DASH, True: "hit", False: "miss"}
 
 
-def table(turns: Sequence[ListedTurn], choice: Choice, listed: TurnsChoice, zone: tzinfo) -> str:
+def table(turns: Sequence[ListedTurn], choice: Choice, listed: TurnsChoice, clock: Clock) -> str:
     """The rows of one page."""
     head = "".join(f'<th scope="col">{column}</th>' for column in _COLUMNS)
-    rows = "".join(_row(turn, choice, listed, zone) for turn in turns)
+    rows = "".join(_row(turn, choice, listed, clock) for turn in turns)
     return (
         '<div class="vp vp-turns" role="region" aria-label="Turns" tabindex="0"><table>'
         f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
     )
 
 
-def _row(turn: ListedTurn, choice: Choice, listed: TurnsChoice, zone: tzinfo) -> str:
+def _row(turn: ListedTurn, choice: Choice, listed: TurnsChoice, clock: Clock) -> str:
     link = choice.link(PAGE, trace=turn.trace_id, turn=str(turn.turn_index), **listed.query())
     value = formatting.DASH if turn.value_ns is None else formatting.milliseconds(turn.value_ns)
     name = f"{value}, open the turn"
     cells = (
-        descriptions.time_of_day(turn.started_unix_ns, zone),
+        clock(turn.started_unix_ns),
         OUTCOME_LABELS[turn.outcome],
         *(each or formatting.DASH for each in (turn.utterance_id, turn.cohort, turn.route, turn.model)),
         turn.noise_profile or formatting.DASH,
         _CACHE[turn.cache_hit],
         turn.fallback or formatting.DASH,
     )
-    shown = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+    shown = "".join(f"<td>{short(cell)}</td>" for cell in cells)
     opening = f'<a href="{escape(link)}" target="_self" aria-label="{escape(name)}">{escape(value)} →</a>'
     return f'<tr><th scope="row">{opening}</th>{shown}</tr>'
 
@@ -65,13 +64,13 @@ def _step(choice: Choice, listed: TurnsChoice, page: int, label: str, *, is_ther
     return f'<a href="{escape(link)}" target="_self">{label}</a>'
 
 
-def narrowed(answer: TurnsAnswer, choice: Choice, listed: TurnsChoice, zone: tzinfo) -> str:
+def narrowed(answer: TurnsAnswer, choice: Choice, listed: TurnsChoice, clock: Clock) -> str:
     """What is listed, in a sentence, with a link that takes each narrowing away."""
     parts: list[tuple[str, TurnsChoice]] = []
     if listed.find:
         parts.append((f"found by “{listed.find}”", replace(listed, find=None, at_page=None)))
     if listed.since_s is not None or listed.until_s is not None:
-        begun = [descriptions.time_of_day(s * formatting.NS_PER_S, zone) for s in (listed.since_s, listed.until_s) if s]
+        begun = [clock(s * formatting.NS_PER_S) for s in (listed.since_s, listed.until_s) if s]
         parts.append((f"began {' to '.join(begun)}", replace(listed, since_s=None, until_s=None, at_page=None)))
     if listed.from_ms is not None or listed.below_ms is not None:
         low = f"from {_limit(listed.from_ms)}" if listed.from_ms is not None else ""

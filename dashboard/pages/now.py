@@ -8,6 +8,7 @@ import streamlit as st
 
 from dashboard import bars, charts, descriptions, frame, tables
 from dashboard.accessible_chart import chart
+from dashboard.descriptions import Clock
 from dashboard.explanation import explanation
 from dashboard.filters import choice_of
 from dashboard.frame import PageContext
@@ -76,11 +77,12 @@ def _figures(view: NowView, run: RunRecord, summary: Summary, context: PageConte
     """Everything below the head, from one state of the store."""
     if view.verdict is not None and not limit_html(view):
         st.html(verdict_html(view.verdict, context.zone))
+    clock = descriptions.clock_of(run, context.zone)
     st.html(tiles(summary, view.statuses))
     with st.container(key="halves"):
         left, right = st.columns([1, 1.06])
     with left:
-        _over_time(view, context.zone)
+        _over_time(view, clock)
         st.html(bars.budget(view.budget or {}, [each.objective for each in view.statuses]))
         st.html(bars.outcomes(summary.turns))
         st.html(tables.failures(summary.failures) or "<div></div>")
@@ -91,10 +93,10 @@ def _figures(view: NowView, run: RunRecord, summary: Summary, context: PageConte
             bad = "bad turn" if found.selected == 1 else "bad turns"
             st.html(explanation(found, f"{bad} by {view.explained.promise}"))
         st.html(tables.cohorts(summary.cohorts, view.cohort_statuses))
-        st.html(tables.slowest(view.slowest, context.choice, context.zone) or "<div></div>")
+        st.html(tables.slowest(view.slowest, context.choice, clock) or "<div></div>")
 
 
-def _over_time(view: NowView, zone: tzinfo) -> None:
+def _over_time(view: NowView, clock: Clock) -> None:
     found = view.lines
     metric = _metric(st.query_params) if found is None else found.metric
     name = DEFINITIONS[metric].label
@@ -119,9 +121,6 @@ def _over_time(view: NowView, zone: tzinfo) -> None:
     colors = palette(st.context.theme.type)
     cause = None if view.verdict is None else view.verdict.cause
     since = None if cause is None else cause.since_unix_ns
-
-    def clock(unix_ns: int) -> str:
-        return descriptions.time_of_day(unix_ns, zone)
 
     chart(
         charts.lines_rows(found, None if since is None else (since, f"missed since {clock(since)}"), clock),

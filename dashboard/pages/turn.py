@@ -91,7 +91,7 @@ def draw(view: TurnView, picture: Waterfall, choice: Choice, wanted: tuple[str, 
     with left:
         st.html(evidence.trust(client))
     with middle:
-        st.html(evidence.dimensions(client or service))
+        st.html(evidence.dimensions(client or service, frame.viewer_zone()))
     with right:
         st.html(evidence.moments(picture))
         if stated := evidence.reported(client):

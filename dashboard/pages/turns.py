@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import streamlit as st
 
-from dashboard import frame, header, heat_map, turns_table
+from dashboard import descriptions, frame, header, heat_map, turns_table
 from dashboard.accessible_chart import chart
 from dashboard.explanation import explanation
 from dashboard.filters import Choice, choice_of
@@ -47,12 +47,13 @@ def ask(source: Source, link: Mapping[str, str]) -> TurnsAnswer:
 
 def _draw(answer: TurnsAnswer, run: RunRecord, summary: Summary, context: PageContext) -> None:
     """Everything below the head, from one state of the store."""
-    del run, summary
+    del summary
+    clock = descriptions.clock_of(run, context.zone)
     listed, faults = turns_choice_of(st.query_params)
     if faults:
         st.html(header.notes(faults, "the link"))
     _search(answer, listed)
-    st.html(turns_table.narrowed(answer, context.choice, listed, context.zone))
+    st.html(turns_table.narrowed(answer, context.choice, listed, clock))
     if not answer.total:
         st.html(header.empty("No turn matches the search", "Take away what narrows it, above."))
         return
@@ -66,9 +67,7 @@ def _draw(answer: TurnsAnswer, run: RunRecord, summary: Summary, context: PageCo
         st.html(f'<div class="vp vp-head"><h2>Over time <span class="hint">{hint}</span></h2></div>')
         if bands:
             spec = heat_map.heat_spec(colors, bands)
-            table = heat_map.heat_table(
-                answer, context.zone, lambda cell: _to_cell(context.choice, listed, cell, answer)
-            )
+            table = heat_map.heat_table(answer, clock, lambda cell: _to_cell(context.choice, listed, cell, answer))
             _follow(chart(heat_map.heat_rows(answer), spec, _HEAT_ALT, table, key="heat"), answer)
         else:
             st.html('<div class="vp hint">No turn of these has a voice-to-voice latency.</div>')
@@ -80,7 +79,7 @@ def _draw(answer: TurnsAnswer, run: RunRecord, summary: Summary, context: PageCo
             chart(rows, spec, _BANDS_ALT, table)
     if answer.explanation is not None:
         st.html(explanation(answer.explanation, "turns that are searched for"))
-    st.html(turns_table.table(answer.turns, context.choice, listed, context.zone))
+    st.html(turns_table.table(answer.turns, context.choice, listed, clock))
     st.html(turns_table.pages(answer, context.choice, listed) or "<div></div>")
     without = answer.total - answer.with_value
     if without:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import UTC, timedelta, timezone
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -146,6 +147,15 @@ def test_calibration_and_corpus_come_from_what_the_run_declared() -> None:
     assert descriptions.describe_calibration(run(declared={"calibrated_to_ms": "1.3"})) == "calibrated to ± 1.3 ms"
     assert descriptions.describe_corpus(run()) == descriptions.UNKNOWN
     assert descriptions.describe_corpus(run(declared={"corpus": "recorded"})) == "recorded"
+
+
+def test_moments_of_a_run_of_several_days_have_their_day() -> None:
+    hour = 3_600
+    one_day, several = run(last_s=23 * hour), run(last_s=72 * hour)
+    assert descriptions.clock_of(one_day)(5 * hour * S) == "05:00:00"
+    assert descriptions.clock_of(several)(29 * hour * S) == "2 Jan 05:00:00"
+    # The day is the reader's: where it ends there, the run has two.
+    assert descriptions.clock_of(one_day, ZoneInfo("Asia/Kolkata"))(20 * hour * S) == "2 Jan 01:30:00"
 
 
 def test_text_from_outside_cannot_become_markup() -> None:

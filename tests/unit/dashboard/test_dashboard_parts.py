@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from dashboard import bars, evidence, header, tables, tiles
+from dashboard.descriptions import time_of_day
 from dashboard.explanation import NOTHING, explanation
 from dashboard.filters import Choice
 from dashboard.objective_status import ObjectiveStatus, chip, statuses
@@ -182,11 +183,11 @@ def test_cohorts_stand_on_one_scale() -> None:
 
 def test_a_slow_turn_links_to_its_waterfall_and_keeps_the_filter() -> None:
     turn = turns_of(Scene(turns=1, newest_unix_ns=100 * S))[0]
-    html = tables.slowest([turn], Choice(cohort="A&B"), UTC)
+    html = tables.slowest([turn], Choice(cohort="A&B"), time_of_day)
     assert f'href="?cohort=A%26B&amp;trace={turn.trace_id}&amp;turn=0"' in html
     assert 'target="_self"' in html
     assert "00:01:39" in html
-    assert tables.slowest([], Choice(), UTC) == ""
+    assert tables.slowest([], Choice(), time_of_day) == ""
 
 
 def test_the_budget_bar_shares_one_scale_and_says_too_few() -> None:
@@ -279,6 +280,7 @@ def test_the_evidence_of_a_turn_is_in_words() -> None:
     assert "the turn counts" not in read
     assert "not in the store" in evidence.trust(None)
     assert "utt-00" in evidence.dimensions(turn)
+    assert "1 Jan 00:01:39" in evidence.dimensions(turn)
     assert "babble at 10.1 dB" in evidence.dimensions(turn)
     assert "speech end, caller" in evidence.moments(picture)
     assert evidence.reported(turn) == ""

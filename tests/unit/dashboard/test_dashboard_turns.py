@@ -1,12 +1,11 @@
 """The parts of the Turns page and of one turn: links, rows and words; what comes from outside stays text."""
 
-from datetime import UTC
-
 import altair as alt
 import pytest
 
 from dashboard import call_strip, heat_map, kept_words, turns_table
 from dashboard.accessible_chart import table_html
+from dashboard.descriptions import time_of_day
 from dashboard.filters import Choice
 from dashboard.palette import LIGHT
 from dashboard.turn_player import call_data, turn_data
@@ -61,7 +60,7 @@ def test_a_list_asks_the_store_for_what_the_link_says() -> None:
 
 
 def test_every_row_links_to_its_turn_with_the_filters_and_names_stay_text() -> None:
-    html = turns_table.table([ROW], Choice(run="r", cohort="A"), TurnsChoice(order="newest"), UTC)
+    html = turns_table.table([ROW], Choice(run="r", cohort="A"), TurnsChoice(order="newest"), time_of_day)
     assert f"turns?run=r&amp;cohort=A&amp;trace={'ab' * 16}&amp;turn=2&amp;order=newest" in html
     assert HOSTILE not in html
     assert "&lt;img" in html
@@ -77,7 +76,9 @@ def test_pages_are_links_and_the_ends_are_none() -> None:
 
 
 def test_each_narrowing_can_be_taken_away_alone() -> None:
-    html = turns_table.narrowed(ANSWER, Choice(), TurnsChoice(HOSTILE, outcome="ok", from_ms=500, below_ms=600), UTC)
+    html = turns_table.narrowed(
+        ANSWER, Choice(), TurnsChoice(HOSTILE, outcome="ok", from_ms=500, below_ms=600), time_of_day
+    )
     assert html.count("<a ") == 3
     assert HOSTILE not in html
     assert "7 kept calls were searched" in html
