@@ -21,6 +21,8 @@ from telemetry.store.turn_pages import ListedTurn, TurnsAnswer
 CELL: Final = "cell"
 OUTLIER: Final = "outlier"
 _HEIGHT: Final = 330
+# Where bands are lower, their names stand on each other.
+_BAND_HEIGHT: Final = 14
 
 
 def band_label(band: int) -> str:
@@ -70,6 +72,10 @@ def _outlier(turn: ListedTurn) -> Row:
         "turn": turn.turn_index,
         "value": milliseconds(turn.value_ns),
     }
+
+
+def _height(bands: Sequence[int]) -> int:
+    return max(_HEIGHT, _BAND_HEIGHT * len(bands))
 
 
 @kept_spec
@@ -129,7 +135,7 @@ def heat_spec(colors: Palette, bands: Sequence[int]) -> Row:
         )
         .add_params(alt.selection_point(name=OUTLIER, fields=["trace", "turn"], on="click", clear=False))
     )
-    return finished(alt.layer(cells, points).properties(height=_HEIGHT), colors)
+    return finished(alt.layer(cells, points).properties(height=_height(bands)), colors)
 
 
 def heat_table(
@@ -168,7 +174,7 @@ def distribution_spec(colors: Palette, bands: Sequence[int]) -> Row:
             alt.Tooltip("share:N", title="of those shown"),
         ],
     )
-    return finished(alt.layer(chart).properties(height=_HEIGHT), colors)
+    return finished(alt.layer(chart).properties(height=_height(bands)), colors)
 
 
 def distribution_table(answer: TurnsAnswer, link: Callable[[int], str] = lambda _band: "") -> ChartTable:

@@ -99,6 +99,9 @@ def test_the_heat_map_has_every_cell_and_the_slowest_turns_as_points() -> None:
     assert "<a " not in table_html(heat_map.heat_table(ANSWER))
     for spec in (heat_map.heat_spec(LIGHT, [9, 8, 7, 6]), heat_map.distribution_spec(LIGHT, [9, 6])):
         alt.LayerChart.from_dict(spec | {"data": {"name": "rows"}})
+    every = list(range(len(EDGES_MS), -1, -1))
+    for spec in (heat_map.heat_spec(LIGHT, every), heat_map.distribution_spec(LIGHT, every)):
+        assert spec["height"] >= 14 * len(every), "the name of each band has a line of its own"
     assert [row["share"] for row in heat_map.distribution_rows(ANSWER)] == ["25 %", "0 %", "0 %", "75 %"]
 
 
