@@ -133,6 +133,20 @@ def test_budgets_are_ticks_on_the_stage_bar() -> None:
     assert "vp-budget" not in bars.budget({"llm": StageStats("llm", 200, 200.0 * MS, 400.0 * MS)})
 
 
+def test_the_budget_of_one_stage_is_a_tick_from_where_it_begins() -> None:
+    stages = {
+        "llm": StageStats("llm", 200, 200.0 * MS, 400.0 * MS),
+        "tts": StageStats("tts", 200, 100.0 * MS, 250.0 * MS),
+    }
+    html = bars.budget(stages, default_objectives())
+    # 200 ms of TTS after 200 ms of LLM at p50, and after 400 ms at p95, on a scale of 800 ms.
+    assert re.findall(r'vp-budget alone" style="left:([0-9.]+)%', html) == ["50.00", "75.00"]
+    assert html.count('<u class="vp-budget') == 8
+    legend = text_of(html)
+    # The keys are in the order of the ticks.
+    assert "ASR over by 400 ms LLM over by 600 ms voice to voice over by 800 ms TTS within 200 ms" in legend
+
+
 def test_missed_objectives_come_first() -> None:
     objectives = default_objectives()
     counts = {each.name: (200, 200) for each in objectives} | {"tts-first-chunk": (10, 200)}
