@@ -60,5 +60,8 @@ def _why(found: Explanation) -> str:
 
 
 def _untried(found: Explanation) -> str:
-    silent = [each.name for each in found.dimensions if each.untried == "not reported"]
-    return f'<div class="hint">not reported: {", ".join(silent)}</div>' if silent else ""
+    lines = [
+        (said, [each.name for each in found.dimensions if each.untried == why])
+        for why, said in (("one value", "the same on both sides"), ("not reported", "not reported"))
+    ]
+    return "".join(f'<div class="hint">{said}: {", ".join(names)}</div>' for said, names in lines if names)

@@ -163,7 +163,7 @@ def failures(found: Sequence[FailureCount]) -> str:
     rows = "".join(
         f'<tr><td class="num">{formatting.number(cause.turns)}</td>'
         f"<td>{escape(failure_label(cause.kind, cause.code))}</td>"
-        f"<td>{escape(cause.example or formatting.DASH)}</td></tr>"
+        f'<td class="vp-long">{escape(cause.example or formatting.DASH)}</td></tr>'
         for cause in found
     )
     table = (

@@ -115,12 +115,14 @@ def test_what_explains_bad_turns_is_ranked_with_its_value() -> None:
     value = ExplainingValue("<b>noisy\x1b", 30, 10, 0.6, 0.02)
     shown = ExplainedDimension("noise", 4, None, 0.42, 0.00001, is_shown=True, value=value)
     open_, silent = ExplainedDimension("route", 2), ExplainedDimension("region", 0, "not reported")
-    html = explanation(Explanation(50, 500, (shown, open_, silent), is_sample=True), "bad turns")
+    alike = ExplainedDimension("model", 1, "one value")
+    html = explanation(Explanation(50, 500, (shown, open_, silent, alike), is_sample=True), "bad turns")
     text = text_of(html)
     assert "50 bad turns against 500 others, a sample over their time" in text
     assert "noise &lt;b&gt;noisy\\x1b 60 % 2 % 0.42 &lt; 0.001" in text
     assert "not shown: route" in text
     assert "not reported: region" in text
+    assert "the same on both sides: model" in text
     assert "<b>noisy" not in html
     assert NOTHING in text_of(explanation(Explanation(50, 500, (open_,)), "bad turns"))
 
