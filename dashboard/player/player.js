@@ -244,13 +244,14 @@ class Player {
 export default function (component) {
   const { data, parentElement } = component;
   const root = parentElement.querySelector(".player");
+  // Also of a player that stays: the viewer may have switched the theme.
+  for (const [name, value] of Object.entries(data.colors)) root.style.setProperty(`--${name}`, value);
   if (root.player && root.player.data.key === data.key) {
     root.player.data = { ...data, audio: root.player.data.audio };
     root.player.draw();
     return undefined;
   }
   if (root.player) root.player.close();
-  for (const [name, value] of Object.entries(data.colors)) root.style.setProperty(`--${name}`, value);
   root.player = new Player(root, data);
   return () => { root.player.close(); root.player = null; };
 }

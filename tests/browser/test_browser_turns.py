@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 
+from dashboard.palette import DARK, LIGHT
 from tests.browser.dashboard_process import start_dashboard
 from tests.unit.dashboard.scenes import MS, S, Scene, fill, turns_of
 from tests.unit.telemetry.store.test_store_turn_pages import keep_audio
@@ -75,6 +76,20 @@ def test_the_playhead_moves_over_the_waterfall_while_the_audio_plays(page: Page,
     page.get_by_role("button", name="Pause").press("k")
     page.get_by_role("button", name="The wait").click()
     expect(page.get_by_role("button", name="The wait")).to_have_attribute("aria-pressed", "true")
+
+
+def test_the_player_follows_a_switch_of_the_theme(page: Page, url: str) -> None:
+    page.goto(f"{url}/turns?find=the%20salt", timeout=BOUND_MS)
+    page.locator(".vp-turns tbody tr a").click()
+    label = page.locator(".player .label").first
+    expect(label).to_have_css("fill", _rgb(LIGHT.ink), timeout=BOUND_MS)
+    page.emulate_media(color_scheme="dark")
+    expect(label).to_have_css("fill", _rgb(DARK.ink), timeout=BOUND_MS)
+
+
+def _rgb(color: str) -> str:
+    red, green, blue = bytes.fromhex(color.removeprefix("#"))
+    return f"rgb({red}, {green}, {blue})"
 
 
 def test_a_click_on_a_cell_of_the_heat_map_lists_its_turns(page: Page, url: str) -> None:
