@@ -242,6 +242,9 @@ def funnel_spec(colors: Palette, unit: str, margin: float, margin_text: str) -> 
         )
         for name in ("lower", "upper")
     ]
+    # An area and a line need two looks: the bounds of one that is alone at its stage are an upright line.
+    alone = base.transform_joinaggregate(looks="count()", groupby=["stage"]).transform_filter("datum.looks === 1")
+    edges.append(alone.mark_rule(color=colors.p95, strokeDash=[5, 3], strokeWidth=1.4).encode(x=x, y=y, y2="upper:Q"))
     middle = base.mark_line(color=colors.p95, point=alt.OverlayMarkDef(size=20)).encode(
         x=x, y=alt.Y("difference:Q", title=title, axis=axis), detail="stage:N", tooltip=tips
     )

@@ -10,6 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from dashboard import rollout_parts
+from dashboard.palette import LIGHT
 from telemetry.rollout.gate import decide
 from telemetry.rollout.plan import RolloutPlan
 from telemetry.rollout.plan_document import parse_plan
@@ -46,6 +48,14 @@ def look(store: Path, plan: RolloutPlan, others: Sequence[RolloutPlan] = ()) -> 
         verdict = decide(plan, evidence_of(found, others), log.history, now)
         log.append(plan, verdict)
     return verdict.sentence
+
+
+def test_the_bounds_of_a_look_that_is_alone_at_its_stage_are_drawn() -> None:
+    layers = rollout_parts.funnel_spec(LIGHT, "s", 0.1, "+100 ms")["layer"]
+    (alone,) = (each for each in layers if any(step.get("groupby") == ["stage"] for step in each.get("transform", ())))
+    assert alone["mark"]["type"] == "rule"
+    assert (alone["encoding"]["y"]["field"], alone["encoding"]["y2"]["field"]) == ("lower", "upper")
+    assert {"filter": "datum.looks === 1"} in alone["transform"]
 
 
 def test_without_a_rollout_the_page_says_what_to_do(store: Path) -> None:
