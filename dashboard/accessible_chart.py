@@ -45,9 +45,14 @@ def chart(
     """
     selecting: dict[str, Any] = {} if key is None else {"key": key, "on_select": "rerun"}
     drawn = st.vega_lite_chart(pd.DataFrame(rows), dict(spec), theme=None, width="stretch", alt=alt, **selecting)
+    table_below(table)
+    return drawn
+
+
+def table_below(table: ChartTable) -> None:
+    """The figures of a picture as a table, closed until it is opened."""
     with st.expander(f"Table: {table.caption}"):
         st.html(table_html(table))
-    return drawn
 
 
 def table_html(table: ChartTable) -> str:

@@ -12,9 +12,11 @@ import streamlit as st
 from streamlit.components.v2 import component
 from streamlit.components.v2.types import ComponentRenderer
 
+from dashboard.accessible_chart import ChartTable
 from dashboard.palette import STAGE_NAMES, Palette
 from dashboard.waterfall_chart import BAR_LABELS, EVENTS, SIDES, view_ms
-from telemetry.model.formatting import in_milliseconds, milliseconds, signed_milliseconds
+from telemetry.model.formatting import DASH, in_milliseconds, milliseconds, signed_milliseconds
+from telemetry.model.semconv import OUTCOME_LABELS
 from telemetry.model.turns import Turn
 from telemetry.model.waterfall import Waterfall
 from telemetry.store.recordings.excerpt import MEDIA_TYPE, CallExcerpt
@@ -79,6 +81,26 @@ def call_data(
         "lines": lines,
         "view": [around[0] - _ROOM_MS, around[1] + _ROOM_MS],
     }
+
+
+def call_table(call: Sequence[TurnOfCall]) -> ChartTable:
+    """The figures of the whole call: when each turn began, and how long speech, wait and reply lasted."""
+
+    def length(stretch: tuple[int, int] | None) -> str:
+        return DASH if stretch is None else milliseconds(stretch[1] - stretch[0])
+
+    rows = [
+        (
+            f"turn {turn.turn_index + 1}",
+            signed_milliseconds(turn.start_ns),
+            length(turn.speech_ns),
+            OUTCOME_LABELS[turn.outcome] if turn.voice_to_voice_ns is None else milliseconds(turn.voice_to_voice_ns),
+            length(turn.reply_ns),
+        )
+        for turn in call
+    ]
+    columns = ("turn", "from", "caller speaks", "voice to voice", "reply plays")
+    return ChartTable("the turns of the call", columns, rows)
 
 
 def _call_line(name: str, stretches: list[tuple[TurnOfCall, tuple[int, int] | None]], color: str) -> dict[str, Any]:

@@ -6,12 +6,12 @@ from typing import Final
 import streamlit as st
 
 from dashboard import call_strip, evidence, frame, header, kept_words
-from dashboard.accessible_chart import chart
+from dashboard.accessible_chart import chart, table_below
 from dashboard.filters import Choice, choice_of
 from dashboard.markup import escape
 from dashboard.palette import palette
 from dashboard.source import Source, source_of
-from dashboard.turn_player import call_player, turn_player
+from dashboard.turn_player import call_player, call_table, turn_player
 from dashboard.turns_choice import TurnsChoice, turns_choice_of
 from dashboard.waterfall_chart import view_ms, waterfall_rows, waterfall_spec, waterfall_table
 from telemetry.model.errors import TelemetryError
@@ -108,8 +108,10 @@ def _picture(view: TurnView, picture: Waterfall, *, whole_call: bool) -> None:
     key = f"{client.trace_id}-{client.turn_index}"
     if whole_call:
         call_player(view.call, excerpt, client, colors, key=f"{key}-call")
+        table_below(call_table(view.call))
     else:
         turn_player(picture, excerpt, _zero(client), colors, key=key)
+        table_below(waterfall_table(picture))
 
 
 def _zero(client: Turn) -> int:

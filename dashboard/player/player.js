@@ -101,7 +101,6 @@ class Player {
   shown() {
     const plays = !this.audio.paused && !this.audio.ended;
     this.play.textContent = plays ? "❚❚ Pause" : "▶ Play";
-    this.play.setAttribute("aria-pressed", String(plays));
   }
 
   tick() {

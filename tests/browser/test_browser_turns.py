@@ -78,6 +78,26 @@ def test_the_playhead_moves_over_the_waterfall_while_the_audio_plays(page: Page,
     expect(page.get_by_role("button", name="The wait")).to_have_attribute("aria-pressed", "true")
 
 
+def test_the_player_has_its_figures_as_a_table_and_is_moved_by_keyboard(page: Page, url: str) -> None:
+    page.goto(f"{url}/turns?find=the%20salt", timeout=BOUND_MS)
+    page.locator(".vp-turns tbody tr a").click()
+    slider = page.get_by_role("slider", name="Position in the audio")
+    expect(slider).to_be_visible(timeout=BOUND_MS)
+    slider.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    expect(slider).to_have_value("200")
+    for table, link in (
+        ("the stages and moments of the turn", "listen to the whole call"),
+        ("the turns of the call", ""),
+    ):
+        page.locator('[data-testid="stExpander"] summary', has_text=table).press("Enter")
+        rows = page.get_by_role("region", name=table).locator("tbody tr")
+        expect(rows.nth(3)).to_be_visible(timeout=BOUND_MS)
+        if link:
+            page.get_by_role("link", name=link).click()
+
+
 def test_the_player_follows_a_switch_of_the_theme(page: Page, url: str) -> None:
     page.goto(f"{url}/turns?find=the%20salt", timeout=BOUND_MS)
     page.locator(".vp-turns tbody tr a").click()

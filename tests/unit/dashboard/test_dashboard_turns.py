@@ -1,6 +1,7 @@
 """The parts of the Turns page and of one turn: links, rows and words; what comes from outside stays text."""
 
 import altair as alt
+import msgspec
 import pytest
 
 from dashboard import call_strip, heat_map, kept_words, turns_table
@@ -8,7 +9,7 @@ from dashboard.accessible_chart import table_html
 from dashboard.descriptions import time_of_day
 from dashboard.filters import Choice
 from dashboard.palette import LIGHT
-from dashboard.turn_player import call_data, turn_data
+from dashboard.turn_player import call_data, call_table, turn_data
 from dashboard.turns_choice import TurnsChoice, turns_choice_of
 from telemetry.model.waterfall import waterfall
 from telemetry.store.latency_bands import EDGES_MS, HeatCell
@@ -21,6 +22,7 @@ from telemetry.store.views import ViewHead
 from tests.unit.dashboard.scenes import MS, S, Scene, turns_of
 
 NOW = 1_800_000_000 * S
+GONE = {"first_audio_perf_ns": None, "reply_end_perf_ns": None}
 HOSTILE = "<img src=x onerror=alert(1)>"
 ROW = ListedTurn("ab" * 16, 2, "call-1", NOW, "ok", 812 * MS, utterance_id=HOSTILE, cohort="A", model=HOSTILE)
 CELLS = (HeatCell(NOW, 6, 3), HeatCell(NOW + 10 * S, 9, 1))
@@ -135,6 +137,16 @@ def test_the_player_gets_the_waterfall_and_the_audio_on_one_clock() -> None:
     (spoken,) = call["lines"][0]["bars"]
     # Both pictures draw the same moment at the same distance from the beginning of the audio.
     assert spoken["to"] - call["first_ms"] == pytest.approx(speech["to"] - data["first_ms"])
+
+
+def test_the_figures_of_a_whole_call_are_a_table() -> None:
+    turns = [turn for turn in turns_of(Scene(4, NOW)) if turn.source == "client"]
+    table = call_table(calls_turns([*turns[:3], msgspec.structs.replace(turns[3], outcome="timeout", **GONE)]))
+    assert [row[0] for row in table.rows] == ["turn 1", "turn 2", "turn 3", "turn 4"]
+    first, last = table.rows[0], table.rows[3]
+    wait = (turns[0].first_audio_perf_ns or 0) - (turns[0].speech_end_perf_ns or 0)
+    assert first[3] == f"{wait / MS:.0f} ms"
+    assert last[3:] == ("timed out", "–")
 
 
 def test_words_and_what_was_kept_are_shown() -> None:
