@@ -155,6 +155,18 @@ def test_a_page_can_be_read_at_every_width_in_light_and_dark(opened: Callable[..
                 page.screenshot(path=str(Path(SHOTS) / f"{name}-{theme}-{width}.png"), full_page=True)
 
 
+def test_bars_and_focus_remain_where_the_browser_forces_its_colors(opened: Callable[..., Page]) -> None:
+    page = opened("now", "light", 1280)
+    page.emulate_media(forced_colors="active")
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    for bar in (".vp-stack > i", ".vp-budget", ".vp-gauge > i", ".vp-range > i", ".vp-legend .vp-key"):
+        expect(page.locator(bar).first).not_to_have_css("background-color", ground)
+    row = page.locator(".vp-slow a").first
+    page.keyboard.press("Tab")  # from here on, focus is shown
+    row.focus()
+    expect(row).to_have_css("outline-style", "solid")
+
+
 def test_the_table_of_a_chart_opens_by_keyboard(opened: Callable[..., Page]) -> None:
     page = opened("cache", "light", 1280)
     summary = page.locator('[data-testid="stExpander"] summary').first
