@@ -71,9 +71,9 @@ def _draw(answer: TurnsAnswer, run: RunRecord, summary: Summary, context: PageCo
             _follow(chart(heat_map.heat_rows(answer), spec, _HEAT_ALT, table, key="heat"), answer)
         else:
             st.html('<div class="vp hint">No turn of these has a voice-to-voice latency.</div>')
-    with right:
-        st.html('<div class="vp vp-head"><h2>Distribution</h2></div>')
-        if bands:
+    if bands:
+        with right:
+            st.html('<div class="vp vp-head"><h2>Distribution</h2></div>')
             rows, spec = heat_map.distribution_rows(answer), heat_map.distribution_spec(colors, bands)
             table = heat_map.distribution_table(answer, lambda band: _to_band(context.choice, listed, band))
             chart(rows, spec, _BANDS_ALT, table)
