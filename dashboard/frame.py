@@ -17,7 +17,8 @@ from dashboard import descriptions, header
 from dashboard.controls import Offered, controls
 from dashboard.filters import Choice, choice_of
 from dashboard.markup import escape
-from dashboard.source import Source, source_of
+from dashboard.objectives_in_force import objectives_in_force
+from dashboard.source import Source, current_source, store_of
 from dashboard.starting import start_a_run
 from dashboard.trust import trust
 from telemetry.model import formatting
@@ -60,7 +61,6 @@ def _says_nothing(view: View) -> str:
 class PageContext:
     """What a page draws with besides its answer. `zone` is the viewer's."""
 
-    source: Source
     choice: Choice
     zone: tzinfo
     now_unix_ns: int
@@ -80,9 +80,9 @@ def show(
     """
     choice, faults = choice_of(st.query_params)
     try:
-        source = source_of(st.query_params)
+        store = store_of(st.query_params)
         with st.spinner(READING):
-            view = ask(source, st.query_params)
+            view = ask(current_source(store), st.query_params)
     except TelemetryError as error:
         heading(title)
         unreadable(error)
@@ -97,13 +97,14 @@ def show(
 
     def body() -> None:
         try:
-            latest = first.pop() if first else ask(source, st.query_params)
+            latest = first.pop() if first else ask(current_source(store), st.query_params)
         except TelemetryError as error:
             unreadable(error)
             return
         if {run.run_id for run in latest.runs} != drawn or _refresh_s(latest) != refresh_s:
             st.rerun()  # the selectors and the pace belong to the page around this part
-        _draw_view(latest, PageContext(source, choice, viewer_zone(), time.time_ns()), draw, says_limit)
+        say_fault_of_objectives()
+        _draw_view(latest, PageContext(choice, viewer_zone(), time.time_ns()), draw, says_limit)
 
     refresh_s = _refresh_s(view)
     st.fragment(body, run_every=refresh_s)()
@@ -112,6 +113,12 @@ def show(
 def heading(title: str) -> None:
     """The title of a page that has no selectors."""
     st.html(f'<div class="vp"><h1>{escape(title)}</h1></div>')
+
+
+def say_fault_of_objectives() -> None:
+    """Say of a changed file of objectives that it cannot be used; nothing where it can."""
+    if (fault := objectives_in_force().fault) is not None:
+        st.html(header.notes([fault], "objectives"))
 
 
 def unreadable(error: TelemetryError) -> None:

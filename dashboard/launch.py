@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from dashboard.objectives_in_force import objectives_in_force
 from dashboard.source_names import ENV_LOCUST, ENV_RUNS, ENV_SLO, ENV_STORE
 from dashboard.warming import ask_ahead, warm_up
 from telemetry.model.errors import ConfigError
-from telemetry.objectives.slo import load_objectives
 
 APP: Final = Path(__file__).parent / "script" / "entry.py"
 READY_WITHIN_S: Final = 60.0
@@ -129,17 +129,17 @@ def announce_when_ready(url: str, deadline_s: float = READY_WITHIN_S) -> None:
     os._exit(1)  # the event loop in the main thread may never come to read a flag
 
 
-def prepare(slo: Path | None, url: str) -> None:
+def prepare(url: str) -> None:
     """Warm up, announce, and ask ahead; a fault in what only saves time keeps nobody waiting for the ready line."""
     try:
-        warm_up(slo)
+        warm_up()
     finally:
         announce_when_ready(url)
     from dashboard.web_server import has_screen
 
     if has_screen():
         webbrowser.open(url)
-    ask_ahead(slo)
+    ask_ahead()
 
 
 def serve(options: LaunchOptions) -> None:
@@ -148,17 +148,7 @@ def serve(options: LaunchOptions) -> None:
     from dashboard.web_server import claimed_socket, configure, end_by_signals, serve_until_ended
 
     end_by_signals()
-    load_objectives(options.slo)
     _check_address(options.locust)
-    claimed = claimed_socket(options.host, options.port)
-    port: int = claimed.getsockname()[1]
-    if not is_loopback(options.host):
-        sys.stderr.write(
-            f"dashboard: listening on {options.host}, so whoever reaches port {port} can read every figure: "
-            "it has no login of its own\n"
-        )
-    # Who looks on must not disturb what is measured beside it: the load generator goes first.
-    os.nice(_POLITENESS)
     for name, value in (
         (ENV_STORE, options.store),
         (ENV_RUNS, json.dumps(options.places) if options.places else None),
@@ -169,7 +159,16 @@ def serve(options: LaunchOptions) -> None:
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
-
+    objectives_in_force()
+    claimed = claimed_socket(options.host, options.port)
+    port: int = claimed.getsockname()[1]
+    if not is_loopback(options.host):
+        sys.stderr.write(
+            f"dashboard: listening on {options.host}, so whoever reaches port {port} can read every figure: "
+            "it has no login of its own\n"
+        )
+    # Who looks on must not disturb what is measured beside it: the load generator goes first.
+    os.nice(_POLITENESS)
     configure(streamlit_options(options, port))
-    threading.Thread(target=prepare, args=(options.slo, url_of(options.host, port)), daemon=True).start()
+    threading.Thread(target=prepare, args=(url_of(options.host, port),), daemon=True).start()
     serve_until_ended(APP, claimed)

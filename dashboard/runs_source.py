@@ -5,16 +5,15 @@ import os
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import lru_cache
-from pathlib import Path
 from typing import Final
 
 from dashboard.early_answers import EarlyAnswers
+from dashboard.objectives_in_force import objectives_in_force
 from dashboard.open_readers import reader_of
-from dashboard.source_names import ENV_RUNS, ENV_SLO, ENV_STORE
+from dashboard.source_names import ENV_RUNS, ENV_STORE
 from telemetry.comparison.verdict import RegressionMargin, RunComparison
 from telemetry.model.errors import StoreError
 from telemetry.objectives.objective import Objective
-from telemetry.objectives.slo import load_objectives
 from telemetry.store.comparisons import compare_entries
 from telemetry.store.run_details import RunDetails
 from telemetry.store.run_folders.catalog import RunCatalog, RunListing
@@ -31,25 +30,6 @@ _early: Final = EarlyAnswers()
 NO_RUNS: Final = "there is no run here yet"
 
 
-def objectives() -> tuple[Objective, ...]:
-    """What runs are judged by; a file is read again when it is another one, or has changed. Raises ConfigError."""
-    slo = os.environ.get(ENV_SLO)
-    if not slo:
-        return _objectives_of(None, None)
-    try:
-        stat = Path(slo).stat()
-    except OSError:
-        return tuple(load_objectives(Path(slo)))  # it says what is wrong, and that is not kept
-    return _objectives_of(slo, (stat.st_mtime_ns, stat.st_ino, stat.st_size))
-
-
-@lru_cache(maxsize=2)
-def _objectives_of(slo: str | None, stamp: tuple[int, ...] | None) -> tuple[Objective, ...]:
-    """The objectives of a file as it was by its `stamp`. To parse the few of the default set takes 10 ms."""
-    del stamp
-    return tuple(load_objectives(None if slo is None else Path(slo)))
-
-
 # One is enough: places stay what they are, and of changed objectives there is no way back.
 @lru_cache(maxsize=1)
 def _catalog(places: tuple[str, ...], objectives: tuple[Objective, ...]) -> RunCatalog:
@@ -64,13 +44,19 @@ def places() -> tuple[str, ...]:
 
 def run_listing(within_s: float = FIRST_LOOK_S) -> RunListing:
     """Every run that is known, the newest first, and the stores and runs that have not been read yet: they are by the
-    next listings, as a page does not wait for hundreds. Raises ConfigError for a place that is not a folder."""
-    return _catalog(places(), objectives()).listing(within_s=within_s)
+    next listings, as a page does not wait for hundreds. Raises ConfigError for bad objectives, and for a place that is
+    not a folder."""
+    return _listing(objectives_in_force().objectives, within_s)
+
+
+def _listing(objectives: tuple[Objective, ...], within_s: float) -> RunListing:
+    return _catalog(places(), objectives).listing(within_s=within_s)
 
 
 def first_listing(*, is_ahead: bool = False) -> RunListing:
     """The listing for a page that opens; asked ahead, it is for the page that asks next. Raises as `run_listing`."""
-    return _early.once(places(), run_listing, is_ahead=is_ahead)
+    objectives = objectives_in_force().objectives
+    return _early.once((places(), objectives), lambda: _listing(objectives, FIRST_LOOK_S), is_ahead=is_ahead)
 
 
 def chosen_store(wanted: str | None) -> str:
@@ -109,9 +95,11 @@ def _compared(
     return compare_entries(entries, margin, objectives, lambda store: nullcontext(reader_of(store)))
 
 
-def compared(entries: Sequence[RunEntry], margin: RegressionMargin) -> tuple[RunComparison, ...]:
+def compared(
+    entries: Sequence[RunEntry], margin: RegressionMargin, objectives: Sequence[Objective]
+) -> tuple[RunComparison, ...]:
     """Each run after the first beside the first. Raises StoreError."""
-    return _compared(tuple(entries), margin, objectives())
+    return _compared(tuple(entries), margin, tuple(objectives))
 
 
 @lru_cache(maxsize=64)

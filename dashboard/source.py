@@ -4,25 +4,23 @@ A store that has not changed gives the same answers, so answers are kept by the 
 idle refreshes cost nothing. Nothing here computes a figure.
 """
 
-import os
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import lru_cache
-from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
 from dashboard.filters import Choice
 from dashboard.kept_answers import KeptAnswers
 from dashboard.objective_status import ObjectiveStatus, statuses, statuses_of
+from dashboard.objectives_in_force import objectives_in_force
 from dashboard.open_readers import reader_of
 from dashboard.runs_source import chosen_store
-from dashboard.source_names import ENV_SLO, ENV_STORE
 from telemetry.model.metrics import HEADLINE
 from telemetry.model.turns import Turn
 from telemetry.objectives.run_verdict import RunVerdict
-from telemetry.objectives.slo import Objective, load_objectives
+from telemetry.objectives.slo import Objective
 from telemetry.store.answers import (
     Filter,
     RunRecord,
@@ -42,8 +40,6 @@ from telemetry.store.system_pages import CachePage, InstrumentPage
 from telemetry.store.turn_pages import TurnsAnswer, TurnsQuestion
 from telemetry.store.turn_views import TurnView
 from telemetry.store.views import ViewQuestion
-
-__all__ = ["ENV_SLO", "ENV_STORE", "NowView", "ReadStore", "Source", "open_source", "source_of"]
 
 # The parameter of a link that names the store.
 STORE: Final = "store"
@@ -85,7 +81,7 @@ class NowView:
 
 
 class Source:
-    """A store and its objectives, with the answers of its latest states kept."""
+    """A store and one version of the objectives, with the answers of the store's latest states kept."""
 
     def __init__(
         self,
@@ -174,17 +170,26 @@ class Source:
 
 # Each holds its own DuckDB; those of runs that nobody looks at any more are closed.
 @lru_cache(maxsize=16)
-def open_source(store: str, slo: Path | None) -> Source:
-    """The one source of a folder, or of the sidecar at an address, in this process, shared by every viewer.
-
-    Raises ConfigError for bad objectives, StoreError for a bad address.
-    """
+def open_source(store: str, objectives: tuple[Objective, ...]) -> Source:
+    """The one source of a folder, or of the sidecar at an address, by these objectives, in this process, shared by
+    every viewer. Raises StoreError for a bad address."""
     reader = reader_of(store)
-    return Source(reader, load_objectives(slo), reader.state)
+    return Source(reader, objectives, reader.state)
+
+
+def current_source(store: str) -> Source:
+    """The source of a store by the objectives that are in force now: to be asked for at each look. Raises ConfigError
+    for bad objectives, StoreError for a bad address."""
+    return open_source(store, objectives_in_force().objectives)
+
+
+def store_of(link: Mapping[str, str]) -> str:
+    """The store that a link asks for, or that the launcher named. Raises ConfigError for a place that is not a folder,
+    StoreError for a store that is not shown, KeyError when nothing was named."""
+    return chosen_store(link.get(STORE))
 
 
 def source_of(link: Mapping[str, str]) -> Source:
-    """The source of the store that a link asks for, or that the launcher named. Raises ConfigError for bad objectives,
-    StoreError for a store that is not shown, KeyError when nothing was named."""
-    slo = os.environ.get(ENV_SLO)
-    return open_source(chosen_store(link.get(STORE)), Path(slo) if slo else None)
+    """The source of the store that a link asks for, by the objectives that are in force now. Raises as
+    `current_source` and `store_of`."""
+    return current_source(store_of(link))

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from importlib import import_module
-from pathlib import Path
 from pkgutil import iter_modules
 from typing import Final
 
@@ -23,13 +22,13 @@ BETWEEN_S: Final = 1.0
 _MOST_LOOKS: Final = 30
 
 
-def warm_up(slo: Path | None) -> None:
+def warm_up() -> None:
     """Do what the first viewer would wait for: import the pages, ask the store once, build each chart once.
 
     What is there then stays, so the garbage collector looks at it no more: Streamlit has everything looked through
     after each run of the script, which is after each refresh of each viewer.
     """
-    from dashboard import pages, palette, runs_source, source
+    from dashboard import pages, palette, source
     from dashboard.charts import lines_spec
     from dashboard.filters import Choice
     from dashboard.pages import turns
@@ -38,7 +37,7 @@ def warm_up(slo: Path | None) -> None:
         import_module(f"dashboard.pages.{page.name}")
     lines_spec(palette.LIGHT, ("all turns",), 800.0, is_dark=False)
     with contextlib.suppress(TelemetryError):  # the page itself says what is wrong with a store
-        opened = source.open_source(runs_source.chosen_store(None), slo)
+        opened = source.source_of({})
         opened.now(Choice())
         # Of a large store the first answer to this takes longest: it looks at every turn.
         turns.ask(opened, {})
@@ -46,7 +45,7 @@ def warm_up(slo: Path | None) -> None:
     gc.freeze()
 
 
-def ask_ahead(slo: Path | None, wait_s: Callable[[float], None] = time.sleep) -> None:
+def ask_ahead(wait_s: Callable[[float], None] = time.sleep) -> None:
     """Ask of a large run what its other pages ask, as the first answer reads every segment; and read the list of runs,
     bit by bit. What was read is kept."""
     from dashboard import runs_source, source
@@ -55,9 +54,9 @@ def ask_ahead(slo: Path | None, wait_s: Callable[[float], None] = time.sleep) ->
 
     wait_s(BEFORE_S)
     with contextlib.suppress(TelemetryError):
-        chosen_store = runs_source.chosen_store(None)
-        opened = source.open_source(chosen_store, slo)
-        with _patiently(chosen_store):
+        store = source.store_of({})
+        opened = source.current_source(store)
+        with _patiently(store):
             shown = opened.now(Choice())
             if shown.summary is not None and shown.summary.turns.total >= LARGE_TURNS:
                 # One of these turns is what a viewer of the first page opens next.

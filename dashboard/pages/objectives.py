@@ -46,6 +46,7 @@ def _body() -> None:
     except TelemetryError as error:
         frame.unreadable(error)
         return
+    frame.say_fault_of_objectives()
     if answer.faults:
         st.html(header.notes(answer.faults, frame.DAMAGED))
     if answer.newest_unix_ns is None:

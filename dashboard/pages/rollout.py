@@ -59,6 +59,7 @@ def _draw(found: RolloutPage | TelemetryError) -> None:
     if isinstance(found, TelemetryError):
         frame.unreadable(found)
         return
+    frame.say_fault_of_objectives()
     if not found.names:
         st.html(header.empty("No rollout yet", _NO_PLAN))
         return

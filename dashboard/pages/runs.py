@@ -12,7 +12,7 @@ import streamlit as st
 
 from dashboard import header, run_charts, runs_source, runs_tables
 from dashboard.accessible_chart import chart
-from dashboard.frame import READING, heading, viewer_zone
+from dashboard.frame import READING, heading, say_fault_of_objectives, viewer_zone
 from dashboard.markup import escape
 from dashboard.palette import palette
 from dashboard.source import Source
@@ -63,7 +63,9 @@ def page() -> None:
             st.rerun()  # the pace, and what stands around this part, belong to the page
         if isinstance(latest, TelemetryError):
             st.html(header.empty("The runs cannot be listed", escape(latest)))
-        elif settled is not None:
+            return
+        say_fault_of_objectives()
+        if settled is not None:
             _list(latest)
         else:
             _draw_all(latest)
@@ -72,16 +74,16 @@ def page() -> None:
         _trends(settled.trends)
     st.fragment(body, run_every=refresh_s)()
     if settled is not None:
-        _about(settled.ticked, settled.shown)
+        _about(settled.ticked, settled.shown, settled.objectives)
 
 
 def _settled(listing: RunListing | TelemetryError) -> Settled | None:
     if isinstance(listing, TelemetryError) or not listing.entries:
         return None
-    return settled_of(listing, _ticked(listing.entries), runs_source.objectives())
+    return settled_of(listing, _ticked(listing.entries))
 
 
-def settled_of(listing: RunListing, ticked: Sequence[RunEntry], objectives: Sequence[Objective] = ()) -> Settled | None:
+def settled_of(listing: RunListing, ticked: Sequence[RunEntry]) -> Settled | None:
     """What the page shows beside the list; None where that changes with the list, as a run that goes on is among it, or
     one that is read again."""
     trends = run_trends(listing.entries)
@@ -89,7 +91,7 @@ def settled_of(listing: RunListing, ticked: Sequence[RunEntry], objectives: Sequ
     entries = (*shown, *(each for trend in trends.shown for each in trend.runs))
     if any(each.state == "under way" or each.reference in listing.outdated for each in entries):
         return None
-    return Settled(trends, tuple(ticked), tuple(shown), tuple(objectives))
+    return Settled(trends, tuple(ticked), tuple(shown), listing.objectives)
 
 
 def ask(_source: Source, _link: Mapping[str, str]) -> RunListing:
@@ -127,16 +129,16 @@ def _draw_all(listing: RunListing) -> None:
     _trends(run_trends(entries))
     _list(listing)
     ticked = _ticked(entries)
-    _about(ticked, ticked or newest(entries, is_whole=listing.is_whole))
+    _about(ticked, ticked or newest(entries, is_whole=listing.is_whole), listing.objectives)
 
 
-def _about(ticked: Sequence[RunEntry], shown: Sequence[RunEntry]) -> None:
+def _about(ticked: Sequence[RunEntry], shown: Sequence[RunEntry], objectives: Sequence[Objective]) -> None:
     """The runs that are ticked beside each other, and how they, or the newest one, went."""
     if len(ticked) > 1:
-        _comparison(ticked)
+        _comparison(ticked, objectives)
     else:
         st.html('<div class="vp hint">Tick two runs or more to compare them.</div>')
-    _conditions(shown)
+    _conditions(shown, objectives)
 
 
 def newest(entries: Sequence[RunEntry], *, is_whole: bool = True) -> list[RunEntry]:
@@ -259,7 +261,7 @@ def _ticked(entries: Sequence[RunEntry]) -> list[RunEntry]:
     return sorted(found, key=lambda each: each.began_unix_ns or 0)[:MOST_TICKED]
 
 
-def _comparison(ticked: Sequence[RunEntry]) -> None:
+def _comparison(ticked: Sequence[RunEntry], objectives: Sequence[Objective]) -> None:
     st.html('<div class="vp vp-head"><h2>Compared</h2></div>')
     left, right, _ = st.columns([2, 1, 2])
     titles = {each.reference: each.title for each in ticked}
@@ -278,7 +280,7 @@ def _comparison(ticked: Sequence[RunEntry]) -> None:
     margin = RegressionMargin(margin_ms * formatting.NS_PER_MS)
     try:
         with st.spinner(READING):
-            found = runs_source.compared([baseline, *others], margin)
+            found = runs_source.compared([baseline, *others], margin, objectives)
     except StoreError as error:
         st.html(header.empty("These runs cannot be compared", escape(error)))
         return
@@ -300,7 +302,7 @@ def _comparison(ticked: Sequence[RunEntry]) -> None:
             st.html(runs_tables.comparison_table(each))
 
 
-def _conditions(shown: Sequence[RunEntry]) -> None:
+def _conditions(shown: Sequence[RunEntry], objectives: Sequence[Objective]) -> None:
     """How the ticked runs, or the newest one, went under their own conditions."""
     found: list[tuple[str, RunDetails]] = []
     for each in shown:
@@ -318,7 +320,7 @@ def _conditions(shown: Sequence[RunEntry]) -> None:
     with st.container(key="halves"):
         left, right = st.columns(2)
     with left:
-        _load(shown, found, names)
+        _load(shown, found, _objective_ms(objectives))
     with right:
         rows, table = run_charts.latency_by_condition(found)
         st.html(_part("Profiles against latency", "the lower dot is the p50; a bar is the 95 % interval of the p95"))
@@ -348,8 +350,8 @@ def _conditions(shown: Sequence[RunEntry]) -> None:
     st.html(runs_tables.behavior(found))
 
 
-def _load(shown: Sequence[RunEntry], found: Sequence[tuple[str, RunDetails]], names: Sequence[str]) -> None:
-    colors, objective_ms = palette(st.context.theme.type), _objective_ms(runs_source.objectives())
+def _load(shown: Sequence[RunEntry], found: Sequence[tuple[str, RunDetails]], objective_ms: float | None) -> None:
+    colors, names = palette(st.context.theme.type), [name for name, _ in found]
     st.html(
         _part(
             "Latency against load",

@@ -38,6 +38,7 @@ def page() -> None:
     except TelemetryError as error:
         st.html(header.empty("The store cannot be read", escape(error)))
         return
+    frame.say_fault_of_objectives()
     if wanted is None or view is None:
         st.html(header.empty("The link names no turn", "Open one from the slowest turns of a run."))
         return

@@ -61,12 +61,14 @@ class _File(msgspec.Struct):
 @dataclass(slots=True)
 class RunListing:
     """Runs, the newest first; the stores that have not been read yet, and how many runs of the others have not. Of runs
-    that ended and are `outdated`, by their references, the figures are former ones until they are read again."""
+    that ended and are `outdated`, by their references, the figures are former ones until they are read again. They are
+    judged by the `objectives`."""
 
     entries: list[RunEntry]
     unread: list[str]
     unread_runs: int = 0
     outdated: set[str] = field(default_factory=set[str])
+    objectives: tuple[Objective, ...] = ()
 
     @property
     def is_whole(self) -> bool:
@@ -98,12 +100,12 @@ class RunCatalog:
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.given = tuple(given)
-        self._objectives = objectives
+        self._objectives = tuple(objectives)
         self._token = token
         self._shared = shared
         self._monotonic_s = monotonic_s
         # What was found depends on what it was judged by, too.
-        self._judged_by = zlib.crc32(repr(tuple(objectives)).encode())
+        self._judged_by = zlib.crc32(repr(self._objectives).encode())
         self._kept: dict[str, _Kept] = {}
         # What was read of each store, in the order of reading; of runs that go on it grows old.
         self._latest: dict[str, StoredRuns] = {}
@@ -138,7 +140,7 @@ class RunCatalog:
         """
         now_unix_ns = time.time_ns() if now_unix_ns is None else now_unix_ns
         places = places_of(self.given)
-        listing = RunListing([], [])
+        listing = RunListing([], [], objectives=self._objectives)
         with self._lock:
             self._load(places)
             end_s = None if within_s is None else self._monotonic_s() + within_s

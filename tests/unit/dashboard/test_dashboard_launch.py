@@ -74,7 +74,7 @@ def test_what_a_viewer_would_wait_for_is_done_before_and_not_looked_through_agai
 ) -> None:
     monkeypatch.setenv(ENV_STORE, str(tmp_path / "nothing"))
     try:
-        warm_up(None)
+        warm_up()
         assert gc.get_freeze_count() > len(gc.get_objects())
         assert "dashboard.pages.now" in sys.modules
     finally:
@@ -92,7 +92,7 @@ def test_what_the_pages_of_a_large_run_ask_is_asked_before_they_are_opened(
     waited, found, opened = list[float](), list[str](), source_of({})
     for name in ("burn_rates", "cohorts_page", "cache_page", "instrument_page", "turn_view"):
         monkeypatch.setattr(StoreReader, name, _recorded(name.removesuffix("_page"), getattr(StoreReader, name), found))
-    ask_ahead(None, waited.append)
+    ask_ahead(waited.append)
     assert source_of({}) is opened, "of the reader that the pages use"
     assert found == asked
     assert waited == [BEFORE_S, *(BETWEEN_S for _ in asked[1:])]
@@ -109,13 +109,13 @@ def _recorded(name: str, method: Any, found: list[str]) -> Any:
 def test_a_fault_while_warming_up_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     announced: list[str] = []
 
-    def fails(_slo: Path | None) -> None:
+    def fails() -> None:
         raise RuntimeError("no page can be built")
 
     monkeypatch.setattr(launch, "warm_up", fails)
     monkeypatch.setattr(launch, "announce_when_ready", announced.append)
     with pytest.raises(RuntimeError):
-        launch.prepare(None, "http://127.0.0.1:1")
+        launch.prepare("http://127.0.0.1:1")
     assert announced == ["http://127.0.0.1:1"]
 
 

@@ -18,6 +18,7 @@ from dashboard.source_names import ENV_LOCUST, ENV_RUNS, ENV_SLO, ENV_STORE
 from telemetry.model import formatting
 from telemetry.model.errors import StoreError
 from telemetry.objectives.objective import Objective
+from telemetry.objectives.slo import default_objectives
 from telemetry.store.run_details import RunDetails
 from telemetry.store.run_folders.capacity import CapacityLatency, CapacityResult, CapacityStep
 from telemetry.store.run_folders.catalog import KEPT_NAME, RunCatalog, RunListing
@@ -92,7 +93,7 @@ def test_stores_that_take_long_to_read_follow(root: Path, shows: pytest.MonkeyPa
     shows.setenv(ENV_RUNS, json.dumps([str(root)]))
     (root / KEPT_NAME).unlink(missing_ok=True)
     ticks = itertools.count(step=10)
-    slow = RunCatalog([str(root)], runs_source.objectives(), monotonic_s=lambda: float(next(ticks)))
+    slow = RunCatalog([str(root)], default_objectives(), monotonic_s=lambda: float(next(ticks)))
     shows.setattr(runs_source, "_catalog", lambda _places, _objectives: slow)
     # There is time for one store at each look, and the others follow.
     for left in (3, 2, 1):
@@ -111,7 +112,7 @@ def test_runs_of_a_store_that_take_long_to_read_follow(tmp_path: Path, shows: py
         fill_store(store, latency_run(f"r-{place}", 20, seed=place, began_unix_ns=START_UNIX_NS + place * HOUR_NS))
     shows.setenv(ENV_RUNS, json.dumps([str(store)]))
     ticks = itertools.count(step=10)
-    slow = RunCatalog([str(store)], runs_source.objectives(), monotonic_s=lambda: float(next(ticks)))
+    slow = RunCatalog([str(store)], default_objectives(), monotonic_s=lambda: float(next(ticks)))
     shows.setattr(runs_source, "_catalog", lambda _places, _objectives: slow)
     for hint in ("2 runs not read yet: they follow.", "1 run not read yet: it follows."):
         assert hint in drawn()[1]
@@ -230,7 +231,7 @@ def test_a_run_with_former_figures_says_so_in_its_row(shows: pytest.MonkeyPatch)
     entries = [RunEntry(run_id=name, store="store", state="met") for name in ("a", "b")]
     listing = RunListing(entries, [], outdated={"store#b"})
     shows.setenv(ENV_RUNS, "[]")
-    shows.setattr(runs_source, "run_listing", lambda *_within_s: listing)
+    shows.setattr(runs_source, "first_listing", lambda: listing)
     shows.setattr(runs_source, "details", lambda entry: RunDetails(entry.run_id))
     app, _ = drawn()
     assert list(app.dataframe[0].value["state"]) == ["met", "met, being read again"]

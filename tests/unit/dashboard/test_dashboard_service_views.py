@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from dashboard import descriptions
-from dashboard.source import ENV_SLO, ENV_STORE
+from dashboard.source_names import ENV_SLO, ENV_STORE
 from telemetry.model.service_runs import service_run_id
 from telemetry.store.answers import RunRecord
 from telemetry.store.schema import Batch

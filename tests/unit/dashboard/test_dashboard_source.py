@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from dashboard.filters import Choice
-from dashboard.source import ENV_SLO, ENV_STORE, Source, open_source, source_of
+from dashboard.source import Source, open_source, source_of
+from dashboard.source_names import ENV_SLO, ENV_STORE
 from telemetry.model.errors import ConfigError, StoreError
 from telemetry.objectives.slo import default_objectives
 from telemetry.store.answers import RunRecord
@@ -79,7 +80,7 @@ def test_each_cohort_is_judged_on_its_own() -> None:
 
 def test_a_store_that_is_missing_says_so_when_it_is_asked(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="there is no store here"):
-        open_source(str(tmp_path / "none"), None).now(Choice())
+        open_source(str(tmp_path / "none"), ()).now(Choice())
 
 
 def test_the_launcher_names_the_store_through_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,241 @@
+"""One version of the objectives at a time: a changed file is what every page judges by at its next look."""
+
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import streamlit as st
+
+from dashboard import frame, runs_source
+from dashboard import objectives_in_force as module
+from dashboard.filters import Choice
+from dashboard.objectives_in_force import objectives_in_force
+from dashboard.source import NowView, current_source, source_of
+from dashboard.source_names import ENV_RUNS, ENV_SLO, ENV_STORE
+from telemetry.model.errors import ConfigError
+from telemetry.objectives.objective import Objective
+from telemetry.objectives.slo import default_objectives, load_objectives, objectives_text
+from tests.fixtures_turns import fill_store
+from tests.run_folders import latency_run, run_folder
+from tests.unit.dashboard.opened_pages import opened, text_of
+
+TARGET = "target: 0.95"
+UNUSABLE = "apiVersion: ["
+STILL = "every page judges by the version before it"
+JUDGING = ("now", "cohorts", "objectives", "runs", "turns", "cache", "instrument")
+
+
+def one_objective(threshold: str) -> str:
+    """A file of one objective, on voice to voice."""
+    first = objectives_text(None).split("\n---\n")[0]
+    return re.sub(r"threshold: \w+", f"threshold: {threshold}", first)
+
+
+MET, MISSED = one_objective("60s"), one_objective("1ms")
+
+
+@pytest.fixture(autouse=True)
+def _forgotten() -> Iterator[None]:
+    """Nothing is kept from one test to another."""
+    module._file.cache_clear()
+    yield
+    module._file.cache_clear()
+    runs_source._catalog.cache_clear()
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[Path | None]:
+    """The files that were parsed, one after the other."""
+    seen: list[Path | None] = []
+
+    def watched(path: Path | None) -> list[Objective]:
+        seen.append(path)
+        return load_objectives(path)
+
+    monkeypatch.setattr(module, "load_objectives", watched)
+    return seen
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of objectives that the launcher was given; it is not there yet."""
+    found = tmp_path / "objectives.yaml"
+    monkeypatch.setenv(ENV_SLO, str(found))
+    return found
+
+
+@pytest.fixture
+def shown(tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of objectives of a dashboard over a store with one run, which meets them."""
+    file.write_text(MET)
+    fill_store(tmp_path / "store", latency_run("r-one", 60, began_unix_ns=time.time_ns() - 200_000_000_000))
+    monkeypatch.setenv(ENV_STORE, str(tmp_path / "store"))
+    monkeypatch.delenv(ENV_RUNS, raising=False)
+    return file
+
+
+def judged(view: NowView) -> list[bool | None]:
+    return [each.verdict.met for each in view.statuses]
+
+
+def test_the_default_objectives_are_parsed_once(monkeypatch: pytest.MonkeyPatch, parsed: list[Path | None]) -> None:
+    monkeypatch.delenv(ENV_SLO, raising=False)
+    assert [list(objectives_in_force().objectives) for _ in range(3)] == [default_objectives()] * 3
+    assert parsed == [None]
+
+
+def test_a_file_of_objectives_is_parsed_again_once_it_has_changed(
+    tmp_path: Path, file: Path, parsed: list[Path | None]
+) -> None:
+    text = objectives_text(None)
+    assert TARGET in text
+    file.write_text(text)
+    first = [objectives_in_force().objectives for _ in range(3)]
+    assert (first, parsed) == ([tuple(default_objectives())] * 3, [file])
+    # The same size and another moment; another size at the same moment; another file of both.
+    changed = text.replace(TARGET, "target: 0.96")
+    for content in (changed, changed + "\n", text + "\n"):
+        before = file.stat()
+        beside = tmp_path / "beside.yaml"
+        beside.write_text(content)
+        if len(content) != before.st_size or content.startswith(text):
+            os.utime(beside, ns=(before.st_atime_ns, before.st_mtime_ns))
+        beside.replace(file)
+        parsed.clear()
+        assert list(objectives_in_force().objectives) == load_objectives(file)
+        assert list(objectives_in_force().objectives) == load_objectives(file)
+        assert parsed == [file], content[-40:]
+
+
+def test_before_a_version_can_be_used_each_look_says_what_is_wrong(file: Path) -> None:
+    for content in (None, UNUSABLE, None):
+        file.unlink(missing_ok=True)
+        if content is not None:
+            file.write_text(content)
+        for _ in range(2):
+            with pytest.raises(ConfigError):
+                objectives_in_force()
+    file.write_text(objectives_text(None))
+    found = objectives_in_force()
+    assert (list(found.objectives), found.fault) == (default_objectives(), None)
+
+
+@pytest.mark.parametrize("damage", [lambda file: file.write_text(UNUSABLE), lambda file: file.unlink()])
+def test_a_version_that_cannot_be_used_leaves_the_former_one_in_force(
+    file: Path, parsed: list[Path | None], damage: Callable[[Path], object]
+) -> None:
+    file.write_text(MET)
+    former = objectives_in_force()
+    parsed.clear()
+    damage(file)
+    found = [objectives_in_force() for _ in range(3)]
+    assert [each.objectives for each in found] == [former.objectives] * 3
+    assert all(STILL in (each.fault or "") and str(file) in (each.fault or "") for each in found)
+    assert all("\n" not in (each.fault or "") for each in found)
+    assert parsed == [file], "of a file that has not changed since nothing new can be known"
+    file.write_text(MISSED)
+    mended = objectives_in_force()
+    assert mended.fault is None
+    assert list(mended.objectives) == load_objectives(file)
+    assert mended.objectives != former.objectives
+
+
+def test_a_file_that_could_not_be_read_is_read_once_it_can(file: Path) -> None:
+    file.write_text(MET)
+    former = objectives_in_force()
+    file.unlink()
+    file.mkdir()
+    assert STILL in (objectives_in_force().fault or "")
+    file.rmdir()
+    file.write_text(MET)
+    assert objectives_in_force() == former
+
+
+def test_answers_that_are_kept_or_asked_ahead_are_of_the_version_in_force(shown: Path) -> None:
+    store = os.environ[ENV_STORE]
+    first = source_of({})
+    assert judged(first.now(Choice())) == [True]
+    assert source_of({}) is first, "as long as the file stays the same, so that what is kept is used"
+    assert [each.state for each in runs_source.run_listing(60).entries] == ["met"]
+    # Asked ahead of two pages, which look after the file has changed.
+    assert judged(first.ahead().now(Choice())) == [True]
+    assert [each.state for each in runs_source.first_listing(is_ahead=True).entries] == ["met"]
+    shown.write_text(MISSED)
+    assert judged(source_of({}).now(Choice())) == [False]
+    assert judged(current_source(store).now(Choice())) == [False]
+    listing = runs_source.first_listing()
+    assert [each.state for each in listing.entries] == ["missed"]
+    assert list(listing.objectives) == load_objectives(shown)
+    shown.write_text(UNUSABLE)
+    assert judged(source_of({}).now(Choice())) == [False]
+    assert [each.state for each in runs_source.run_listing(60).entries] == ["missed"]
+    shown.write_text(MET)
+    assert judged(source_of({}).now(Choice())) == [True]
+    assert source_of({}) is first
+
+
+def test_a_change_of_the_objectives_makes_another_list(
+    tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = tmp_path / "runs"
+    places.mkdir()
+    file.write_text(objectives_text(None))
+    monkeypatch.setenv(ENV_RUNS, f'["{places}"]')
+    monkeypatch.delenv(ENV_STORE, raising=False)
+    assert runs_source.run_listing().entries == []
+    first = runs_source._catalog(runs_source.places(), objectives_in_force().objectives)
+    assert runs_source._catalog(runs_source.places(), objectives_in_force().objectives) is first
+    file.write_text(objectives_text(None).replace(TARGET, "target: 0.9"))
+    assert runs_source._catalog(runs_source.places(), objectives_in_force().objectives) is not first
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", JUDGING)
+def test_every_page_says_once_that_a_changed_file_cannot_be_used(shown: Path, page: str) -> None:
+    before = text_of(opened(page))
+    assert STILL not in before
+    shown.write_text(UNUSABLE)
+    assert text_of(opened(page)).count(STILL) == 1
+    shown.unlink()
+    assert text_of(opened(page)).count(STILL) == 1
+    shown.write_text(MET)
+    assert STILL not in text_of(opened(page))
+
+
+@pytest.mark.slow
+def test_a_page_that_is_open_takes_up_a_change_when_it_refreshes(shown: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refresh runs the body of the page again, with what it closes over."""
+    seen: list[list[bool | None]] = []
+
+    def fragment(body: Callable[[], None], **_pace: object) -> Callable[[], None]:
+        def drawn_and_refreshed() -> None:
+            for content in (None, MISSED, UNUSABLE, MET):
+                if content is not None:
+                    shown.write_text(content)
+                body()
+
+        return drawn_and_refreshed
+
+    monkeypatch.setattr(st, "fragment", fragment)
+    monkeypatch.setattr(frame, "_draw_view", lambda view, *_: seen.append(judged(view)))
+    text = text_of(opened("now"))
+    assert seen == [[True], [False], [False], [True]]
+    assert text.count(STILL) == 1
+
+
+@pytest.mark.slow
+def test_the_list_of_runs_judges_a_folder_that_it_knows_by_the_changed_objectives(
+    tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.write_text(MET)
+    run_folder(tmp_path / "runs", "one", latency_run("r-one", 60))
+    monkeypatch.setenv(ENV_RUNS, json.dumps([str(tmp_path / "runs")]))
+    monkeypatch.delenv(ENV_STORE, raising=False)
+    for content, state in ((MET, "met"), (MISSED, "missed"), (UNUSABLE, "missed"), (MET, "met")):
+        file.write_text(content)
+        assert list(opened("runs").dataframe[0].value["state"]) == [state]
+        assert judged(source_of({}).now(Choice())) == [state == "met"]
