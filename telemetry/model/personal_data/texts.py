@@ -1,7 +1,8 @@
 """Personal data in texts: what somebody said, wrote or was answered, where it is kept because that was asked for. Pure.
 
 Here it is better to replace too much: whoever dictates a number is not always recognized digit by digit, so that the
-check digit of a card is wrong. Any run of digits that is long enough for an account is replaced, spoken or written.
+check digit of a card is wrong. Any run of digits that is long enough for an account is replaced, spoken or written; the
+address and port of a host stay.
 """
 
 import re
@@ -16,6 +17,9 @@ from telemetry.model.personal_data.replacing import PersonalKind, PersonalPart, 
 DIGITS_MIN: Final = 7
 SPOKEN_DIGITS_MIN: Final = 6
 _DECIMAL: Final = re.compile(r"[0-9]+[.,][0-9]+")
+# Where a connection went, as errors name it: nobody dictates a number with three dots and then a colon.
+_OCTET: Final = r"(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+_ADDRESS: Final = re.compile(rf"{_OCTET}(?:\.{_OCTET}){{3}}:[1-9][0-9]{{0,4}}")
 _SPOKEN_EMAIL: Final = re.compile(
     r"\b\w+(?:[\s.-]+(?:dot|punkt|underscore|unterstrich|dash|minus|hyphen|bindestrich)\s+\w+)*\s+(?:at|ät)\s+"
     r"\w+(?:[\s-]+\w+)?\s+(?:dot|punkt)\s+\w+(?:\s+(?:dot|punkt)\s+\w+)*",
@@ -71,6 +75,8 @@ def places(text: str) -> Iterator[PersonalPart]:
 
 
 def _kind(text: str, run: spoken_digits.Run) -> PersonalKind | None:
+    if not run.has_words and _ADDRESS.fullmatch(text, run.begin, run.end):
+        return None
     if len(run.digits) >= CARD_DIGITS.start and holds_card(run.digits):
         return "card"
     if len(run.digits) < (SPOKEN_DIGITS_MIN if run.has_words else DIGITS_MIN):

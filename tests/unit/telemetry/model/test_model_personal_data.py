@@ -62,6 +62,8 @@ TEXTS = {
 HARMLESS_TEXTS = [
     "The temperature is 21.5 degrees, at half past ten, on the 3rd of March 1974.",
     "It costs 1,200,000 dollars, or 3.14159265 of them.",
+    "cannot connect to 127.0.0.1:41883: Connection refused",
+    "if the server at 203.113.142.250:41883 speaks TLS, use wss://",
     "I live at two hundred and six Harbour Street, on the third floor.",
     "Turn four lights on, two in one room and three in another.",
     "Es sind vier bis fünf, um halb acht.",
