@@ -31,7 +31,6 @@ from telemetry.store.burn_rates import BurnRateAnswer
 from telemetry.store.cohort_lines import CohortLines
 from telemetry.store.cohort_pages import CohortsAnswer, CohortsQuestion
 from telemetry.store.explanation import Explanation
-from telemetry.store.generator_limit import GENERATOR_LIMITED
 from telemetry.store.judged_turns import judged_turns
 from telemetry.store.objectives import ObjectiveCounts
 from telemetry.store.pages import PageAnswer, PageQuestion
@@ -131,7 +130,6 @@ class Source:
             return NowView(answer.runs, None, Filter(), None, faults=answer.faults)
         found = judged_turns(self.objectives, answer.counts, answer.summary, answer.cause)
         judged = statuses_of(self.objectives, found.verdicts)
-        unjudged = None if found.limit is None else GENERATOR_LIMITED
         return NowView(
             verdict=found.verdict,
             lines=answer.lines,
@@ -145,7 +143,8 @@ class Source:
             slowest=answer.slowest,
             statuses=judged,
             cohort_statuses={
-                each.cohort: self._headline(answer.counts, each.cohort, unjudged) for each in answer.summary.cohorts
+                each.cohort: self._headline(answer.counts, each.cohort, found.unjudged)
+                for each in answer.summary.cohorts
             },
             faults=answer.faults,
             choices=answer.choices,

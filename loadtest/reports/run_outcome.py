@@ -28,6 +28,7 @@ from telemetry.model import formatting
 from telemetry.objectives.run_verdict import survives_loss
 from telemetry.objectives.slo import Verdict
 from telemetry.store.answers import Summary
+from telemetry.store.calls import unreached_reason
 from telemetry.store.generator_limit import INVALID_SHARE_LIMIT, INVALID_TURNS_LIMIT
 from telemetry.store.judged_turns import KEPT_BY_THE_SERVICE, calls_kept
 from telemetry.store.run_state import NOT_AS_ASKED, calls_not_begun, loss_of_processes
@@ -52,11 +53,8 @@ def run_outcome_for(*, run: RunInfo, summary: Summary, verdicts: Sequence[Verdic
     if run.interrupted:
         return RunOutcome(ExitCode.INTERRUPTED, f"the run was interrupted after {formatting.turns(turns.total)}")
     if run.calls_started and run.calls_connected == 0:
-        why = f": {run.connect_failure}" if run.connect_failure else ""
-        return RunOutcome(
-            ExitCode.UNREACHABLE,
-            f"none of {run.calls_started} calls reached a session at {public_target(run.target)}{why}",
-        )
+        reason = unreached_reason(run.calls_started, public_target(run.target), run.connect_failure)
+        return RunOutcome(ExitCode.UNREACHABLE, summary.unreached or reason)
     if fault := generator_loss(run):
         return RunOutcome(ExitCode.GENERATOR_LIMITED, f"{fault}; {NOT_AS_ASKED}")
     not_begun = _not_begun(run, summary)

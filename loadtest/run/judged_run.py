@@ -104,7 +104,6 @@ def judged_run(
         summary,
         evidence.cause,
         limit=run_outcome.reason if run_outcome.code is ExitCode.GENERATOR_LIMITED else None,
-        unreached=run_outcome.reason if run_outcome.code is ExitCode.UNREACHABLE else None,
     )
     return RunResult(info, summary, list(judged.verdicts), run_outcome, judged.verdict, tuple(objectives))
 

@@ -209,6 +209,7 @@ class CallCounts:
     started: int
     connected: int
     connect_failure: str | None
+    target: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,6 +338,7 @@ class Summary:
     starts: StartCounts | None = None  # of the whole run; None without open arrivals, or where a filter narrows it
     lacks_old_turns: bool = False  # as of RunRecord; without a run, of any of the store
     limit: GeneratorLimit | None = None  # why the figures say nothing about the service, None where they do
+    unreached: str | None = None  # that no call of the run reached a session, and why; None where one did
     # Last sign of life of the generator's process that is quiet for longest; None where all have announced their end.
     heard_unix_ns: int | None = None
     # Turns of the store in segments whose roll-up is of another version or damaged: answers take longer, and are the

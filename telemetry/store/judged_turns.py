@@ -11,6 +11,7 @@ from telemetry.objectives.objective import Objective
 from telemetry.objectives.run_verdict import MissCause, RunVerdict, open_by_loss, run_verdict
 from telemetry.objectives.slo import Verdict, judge, not_judged
 from telemetry.store.answers import Summary
+from telemetry.store.calls import UNREACHED
 from telemetry.store.generator_limit import GENERATOR_LIMITED
 from telemetry.store.objectives import ObjectiveCounts
 from telemetry.store.run_limit import limit_turns
@@ -21,12 +22,12 @@ KEPT_BY_THE_SERVICE: Final = "kept by the service"
 
 @dataclass(frozen=True, slots=True)
 class JudgedTurns:
-    """The verdict on each objective, in their order, and the one on the run. `limit` is why neither claims anything,
+    """The verdict on each objective, in their order, and the one on the run. `unjudged` is why neither claims anything,
     None where they do."""
 
     verdicts: Sequence[Verdict]
     verdict: RunVerdict
-    limit: str | None = None
+    unjudged: str | None = None
 
 
 def judged_turns(
@@ -36,20 +37,18 @@ def judged_turns(
     cause: MissCause | None = None,
     *,
     limit: str | None = None,
-    unreached: str | None = None,
 ) -> JudgedTurns:
-    """Judge the turns of `summary` by their counts.
-
-    `limit` is why the load generator was the limit where the caller alone knows it; what `summary` knows comes first.
-    `unreached` is why no call reached the service: the verdict on the run then claims nothing.
-    """
+    """Judge the turns of `summary` by their counts. `limit` is why the load generator was the limit where the caller
+    alone knows it; what `summary` knows comes first."""
     found = judge(objectives, counts.count, counts.good_range)
     limit = limit_for(summary, found) or limit
-    if limit is not None:
-        found = not_judged(objectives, found, GENERATOR_LIMITED)
+    unjudged = UNREACHED if summary.unreached is not None else None if limit is None else GENERATOR_LIMITED
+    if unjudged is not None:
+        found = not_judged(objectives, found, unjudged)
     found = open_by_loss(found, summary.loss.missing)
-    verdict = run_verdict(objectives, found, cause=cause, limited=unreached or limit, kept=calls_kept(summary, found))
-    return JudgedTurns(found, verdict, limit)
+    limited = summary.unreached or limit
+    verdict = run_verdict(objectives, found, cause=cause, limited=limited, kept=calls_kept(summary, found))
+    return JudgedTurns(found, verdict, unjudged)
 
 
 def calls_kept(summary: Summary, verdicts: Sequence[Verdict]) -> str | None:

@@ -32,6 +32,7 @@ from telemetry.store.answers import (
 )
 from telemetry.store.both_sides import both_sides
 from telemetry.store.burn_rates import BurnRateAnswer, burn_rates
+from telemetry.store.calls import call_counts
 from telemetry.store.cohort_pages import CohortsAnswer, CohortsQuestion, cohorts_page
 from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.explanation import Explanation, ExplanationQuestion, explanation
@@ -40,7 +41,7 @@ from telemetry.store.model_servers import ModelServer, model_servers
 from telemetry.store.objectives import ObjectiveCounts
 from telemetry.store.pages import PageAnswer, PageQuestion, page
 from telemetry.store.processes import processes
-from telemetry.store.queries import Condition, valid, viewed
+from telemetry.store.queries import Condition, valid
 from telemetry.store.recordings.expiry import remove_expired
 from telemetry.store.rollout_log import MOST_ENTRIES, RolloutRecord, read_rollouts
 from telemetry.store.rollout_memory import RolloutMemory
@@ -211,20 +212,7 @@ class StoreReader:
 
     def calls(self, f: Filter = ANY) -> CallCounts:
         """How many calls the client began and how many reached a session: their first turn carries the connect time."""
-        where = queries.turns_of(f) & viewed(f)
-        statement = f"""
-            SELECT count(DISTINCT call_id) AS started,
-                   count(DISTINCT call_id) FILTER (WHERE turn_index = 0 AND connect_ns IS NOT NULL) AS connected,
-                   arg_max(outcome_reason, started_unix_ns)
-                       FILTER (WHERE turn_index = 0 AND connect_ns IS NULL) AS failure
-            FROM turns WHERE {where.sql}
-            """
-
-        def question(connection: StoreConnection) -> CallCounts:
-            (row,) = rows(connection, statement, list(where.values))
-            return CallCounts(row["started"], row["connected"], row["failure"])
-
-        return self._snapshots.ask(question, f.run_id)
+        return self._snapshots.ask(lambda connection: call_counts(connection, f), f.run_id)
 
     def processes(self, run_id: str) -> list[ProcessInfo]:
         """The generator's processes of a run; at its end, one that has not announced its end was lost."""

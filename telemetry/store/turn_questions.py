@@ -16,6 +16,7 @@ from telemetry.objectives.slo import Objective
 from telemetry.store import queries
 from telemetry.store.answers import Filter, ProcessInfo, StageStats, Summary, TimelinePoint
 from telemetry.store.cache_pages import CacheAnswer, cache_answer
+from telemetry.store.calls import unreached
 from telemetry.store.cohort_lines import CohortLines, cohort_lines
 from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.instrument_error import instrument_error_ns
@@ -64,7 +65,13 @@ class TurnQuestions:
         known = () if run_id is None or service_day(run_id) is not None else self.processes(run_id)
         limit = run_limit(self._connection, run_id, turns, starts, now_unix_ns, known=known)
         outdated = self._library.outdated_rows(self._connection.segments("turns", self._filter.run_id))
-        return replace(found, limit=limit, heard_unix_ns=last_heard(known), turns_to_roll_up=outdated)
+        return replace(
+            found,
+            limit=limit,
+            unreached=unreached(self._connection, found),
+            heard_unix_ns=last_heard(known),
+            turns_to_roll_up=outdated,
+        )
 
     def run_totals(self) -> RunTotals:
         """What the list of runs shows of the filter's turns, as the summary has it."""

@@ -14,6 +14,7 @@ from loadtest.exit_codes import ExitCode
 from loadtest.reports.run_report import RunPictures
 from loadtest.run.artifacts import SUMMARY, run_object
 from loadtest.run.judged_run import judged_run
+from telemetry.model.turns import Turn
 from telemetry.objectives.slo import default_objectives
 from telemetry.store.reader import StoreReader
 from telemetry.store.run_folders.catalog import RunCatalog
@@ -57,12 +58,37 @@ def lost_process() -> Run:
     return run
 
 
+def unreached() -> Run:
+    """Each call was refused."""
+    run = missed()
+    refused = {
+        name: None
+        for name in Turn.__struct_fields__
+        if name.endswith("_perf_ns") and name not in ("started_perf_ns", "ended_perf_ns")
+    }
+    run.turns = [
+        msgspec.structs.replace(
+            turn,
+            outcome="error",
+            outcome_reason="cannot connect to 127.0.0.1:41883: Connection refused",
+            call_id=f"call-{number}",
+            turn_index=0,
+            connect_ns=None,
+            **refused,
+        )
+        for number, turn in enumerate(run.turns)
+        if turn.source == "client"
+    ]
+    return run
+
+
 KINDS: dict[Callable[[], Run], tuple[str, str, ExitCode]] = {
     met: ("met", "met", ExitCode.OK),
     missed: ("missed", "missed", ExitCode.OBJECTIVE_MISSED),
     undecided: ("undecided", "undecided", ExitCode.UNDECIDED),
     invalid_turns: ("not_judged", "not judged", ExitCode.GENERATOR_LIMITED),
     lost_process: ("not_judged", "not judged", ExitCode.GENERATOR_LIMITED),
+    unreached: ("not_judged", "unreachable", ExitCode.UNREACHABLE),
 }
 
 
@@ -86,13 +112,17 @@ def test_the_command_the_list_of_runs_and_the_now_page_agree(kind: Callable[[], 
     assert {each.verdict.name: each.verdict.met for each in page.statuses} == of_command
     if state == "not_judged":
         assert set(of_command.values()) == {None}
-        assert trust(page.run, page.summary).label.startswith("✕ generator-limited")
+        assert {each and each.verdict.met for each in page.cohort_statuses.values()} <= {None}
+        is_limited = code is ExitCode.GENERATOR_LIMITED
+        assert trust(page.run, page.summary).label.startswith("✕ generator-limited") is is_limited
 
     (from_store,) = RunCatalog([str(tmp_path)], OBJECTIVES).entries()
     (folder / SUMMARY).write_text(json.dumps(object_of_command))
     (from_summary,) = RunCatalog([str(tmp_path)], OBJECTIVES).entries()
-    for entry in (from_store, from_summary):
-        assert (entry.state, entry.sentence) == (in_list, sentence)
+    # That the command ended as unreachable, its summary alone says in a word; both say it in the sentence.
+    assert from_store.state == ("not judged" if in_list == "unreachable" else in_list)
+    assert from_summary.state == in_list
+    assert {from_store.sentence, from_summary.sentence} == {sentence}
 
 
 def test_what_a_lost_process_says_names_how_many_there_were(tmp_path: Path) -> None:
