@@ -10,7 +10,7 @@ from dashboard.launch import LaunchOptions, serve
 from telemetry.model.errors import ConfigError, TelemetryError
 from telemetry.store.run_folders.places import RUNS_FOLDER, places_of
 
-EPILOG = "Example: python -m dashboard --store runs/store --slo slo.yaml --port 0 --headless"
+EPILOG = "Example: voiceprobe dashboard --store runs/store --slo slo.yaml --port 0 --headless"
 
 app = typer.Typer(add_completion=False)
 
@@ -20,7 +20,7 @@ def run(
     runs: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[PLACE]...",
+            metavar="PLACE",
             help="Where runs are: folders of runs, run folders, stores, or http://HOST:4318 of sidecars (with their "
             "token); without any, the folder runs. The newest run is shown first, the page Runs has all of them.",
         ),
@@ -70,7 +70,7 @@ def _places(store: str | None, given: list[str]) -> tuple[str, ...]:
 
 def main() -> None:
     """Entry point for the command line of the project."""
-    app()
+    app(prog_name="voiceprobe dashboard")
 
 
 if __name__ == "__main__":

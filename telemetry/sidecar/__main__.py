@@ -6,4 +6,4 @@ if __name__ == "__main__":
     refuse_pandas()  # before modules are imported that make arrays
     from telemetry.sidecar.app import app
 
-    app()
+    app(prog_name="voiceprobe sidecar")

@@ -30,9 +30,9 @@ HELP: Final = f"""Receive OTLP traces and metrics, store them, and serve Prometh
 Each setting is a flag, an environment variable and a key of the file that --config names: {_PORT.flag},
 {_PORT.variable} and {_PORT.key}. A flag takes precedence over a variable, and a variable over the file.
 """
-EXAMPLE: Final = """Example: python -m telemetry.sidecar --store ./voiceprobe-data --http-port 0 --grpc-port 0
+EXAMPLE: Final = """Example: voiceprobe sidecar --store ./voiceprobe-data --http-port 0 --grpc-port 0
 
-python -m telemetry.sidecar --config sidecar.toml --print-config"""
+voiceprobe sidecar --config sidecar.toml --print-config"""
 
 
 def run(options: SidecarOptions) -> int:

@@ -133,6 +133,14 @@ def test_completion_installs_for_zsh_where_the_command_is_typed_in_zsh(
     assert set(re.findall(r'"(\w+)":', answer)) == {"capacity", "calibrate"}
 
 
+@pytest.mark.parametrize("name", ["assistant", "sidecar", "dashboard", "corpus"])
+def test_a_command_in_a_process_of_its_own_shows_the_name_that_was_typed(name: str) -> None:
+    shown = help_of(*VOICEPROBE, name)
+    assert f"Usage: voiceprobe {name} " in shown
+    assert "python -m" not in shown
+    assert "[[" not in shown, "an argument is in brackets once"
+
+
 def test_run_lists_every_protocol_with_what_it_shows() -> None:
     listed = " ".join(help_of(*VOICEPROBE, "run").partition("╭─")[0].split())
     for name in registry.names():

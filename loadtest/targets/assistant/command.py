@@ -17,7 +17,7 @@ HELP: Final = """Run the reference voice assistant: an OpenAI Realtime endpoint 
 
 Prints one JSON line with its URL when it is ready, and serves until SIGTERM.
 
-Example: python -m loadtest.targets.assistant --port 8080 --llm-ttft lognormal:220ms:0.3 --cohort treatment=0.5
+Example: voiceprobe assistant --port 8080 --llm-ttft lognormal:220ms:0.3 --cohort treatment=0.5
 
 With --fault it misbehaves in one of these ways: never-answer, garbage, drop-mid-turn, oversized-message,
 unknown-messages, answer-before-question, wrong-rate, half-open, refuse, slow-accept.
@@ -83,4 +83,4 @@ def main() -> None:
     """The entry point."""
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command(help=HELP)(assistant_command)
-    app()
+    app(prog_name="voiceprobe assistant")

@@ -138,4 +138,4 @@ def test_what_is_no_link_to_locusts_page_ends_before_the_server_starts(tmp_path:
 def test_help_has_an_example() -> None:
     result = CliRunner().invoke(app, ["--help"])
     assert result.exit_code == 0
-    assert "python -m dashboard --store" in result.stdout
+    assert "voiceprobe dashboard --store" in result.stdout
