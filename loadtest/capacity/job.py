@@ -64,6 +64,7 @@ def capacity(request: CapacityRequest, console: Console) -> ExitCode:
     if (text := _advice(request)) is not None:
         console.print(text, style="yellow", soft_wrap=True)
     preflight(checked)
+    console.print(checked.kept_in, soft_wrap=not console.is_terminal)
     steps: list[LoadStep] = []
     with ExitStack() as stack:
         sidecar, notes = destination(checked, None, stack)

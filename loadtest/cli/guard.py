@@ -15,9 +15,11 @@ def guarded(command: Callable[[], None]) -> int:
     try:
         command()
     except SystemExit as done:
+        if _was_interrupted(done):
+            return _report("interrupted", ExitCode.INTERRUPTED)
         return done.code if isinstance(done.code, int) else int(ExitCode.OK if done.code is None else ExitCode.FAULT)
     except KeyboardInterrupt:
-        return int(ExitCode.INTERRUPTED)
+        return _report("interrupted", ExitCode.INTERRUPTED)
     except (UsageError, CorpusError, ConfigError, StoreError) as error:
         return _report(error, ExitCode.USAGE)
     except EndpointUnreachable as error:
@@ -27,7 +29,13 @@ def guarded(command: Callable[[], None]) -> int:
     return int(ExitCode.OK)
 
 
-def _report(error: Exception, code: ExitCode) -> int:
+def _was_interrupted(error: BaseException) -> bool:
+    """Whether Ctrl-C ended a command that does not end by it in an orderly way: typer then exits without a word."""
+    reason = error.__cause__ or error.__context__
+    return isinstance(error, KeyboardInterrupt) or (reason is not None and _was_interrupted(reason))
+
+
+def _report(error: Exception | str, code: ExitCode) -> int:
     for line in str(error).splitlines():
         sys.stderr.write(f"voiceprobe: {line}\n")
     return int(code)

@@ -101,6 +101,7 @@ def run(
     if checked.expectation is not None:
         console.print(checked.expectation, soft_wrap=True)
     preflight(checked)
+    console.print(checked.kept_in, soft_wrap=True)
     raise typer.Exit(int(print_and_write(carry_out(checked, console), console, json_file)))
 
 

@@ -81,7 +81,7 @@ def demo(request: DemoRequest, console: Console) -> ExitCode:
         request.json_file,
     )
     checked = check(asked)
-    console.print(checked.sentence, soft_wrap=True)
+    console.print(f"{checked.sentence}; {checked.kept_in}", soft_wrap=True)
     with ExitStack() as stack:
         parts = _start_parts(request, checked, stack)
         addresses: list[str] = []

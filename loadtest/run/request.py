@@ -92,11 +92,14 @@ class CheckedRun:
 
     @property
     def sentence(self) -> str:
-        """What callers are going to say, and where the run is kept."""
-        return (
-            f"{self.utterances} utterances of {self.corpus.name} ({self.corpus.kind}), "
-            f"profile {self.request.settings.profile_label}; everything of this run is kept in {self.request.out}"
-        )
+        """What callers are going to say."""
+        spoken = f"{self.utterances} utterances of {self.corpus.name} ({self.corpus.kind})"
+        return f"{spoken}, profile {self.request.settings.profile_label}"
+
+    @property
+    def kept_in(self) -> str:
+        """Where the run is kept: to be said once it is known that there will be one."""
+        return f"everything of this run is kept in {self.request.out}"
 
 
 def check(request: RunRequest) -> CheckedRun:

@@ -225,9 +225,11 @@ def test_a_target_that_refuses_ends_with_5(tmp_path: Path, fault: str, reason: s
 
 
 def test_a_target_where_nobody_listens_ends_with_5(tmp_path: Path) -> None:
-    code, _, err = _run(["run", "ws://127.0.0.1:9/v1/realtime", *QUICK, "--out", str(tmp_path / "out")])
+    code, output, err = _run(["run", "ws://127.0.0.1:9/v1/realtime", *QUICK, "--out", str(tmp_path / "out")])
     assert code == ExitCode.UNREACHABLE
     assert err == "voiceprobe: cannot connect to 127.0.0.1:9: Connection refused\n"
+    assert "is kept in" not in output, "of a run that never began nothing is kept"
+    assert not (tmp_path / "out").exists()
 
 
 def test_what_cannot_be_used_is_reported_at_once_and_nothing_is_written(tmp_path: Path) -> None:

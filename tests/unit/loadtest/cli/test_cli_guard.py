@@ -1,0 +1,34 @@
+"""How commands end: by a code, and by a sentence where somebody or something ended them."""
+
+import pytest
+import typer
+
+from loadtest.cli.guard import guarded
+from loadtest.exit_codes import ExitCode
+
+
+def app_of(raised: BaseException) -> typer.Typer:
+    """A command line whose one command ends so."""
+    app = typer.Typer(pretty_exceptions_enable=False)
+
+    @app.command()
+    def command() -> None:
+        raise raised
+
+    return app
+
+
+def test_a_command_that_ctrl_c_ends_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert guarded(lambda: app_of(KeyboardInterrupt())([])) == ExitCode.INTERRUPTED
+    assert capsys.readouterr().err == "voiceprobe: interrupted\n"
+    assert guarded(lambda: _raise(KeyboardInterrupt())) == ExitCode.INTERRUPTED
+    assert capsys.readouterr().err == "voiceprobe: interrupted\n"
+
+
+def test_a_run_that_was_ended_in_an_orderly_way_has_said_so_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    assert guarded(lambda: app_of(typer.Exit(130))([])) == ExitCode.INTERRUPTED
+    assert capsys.readouterr().err == ""
+
+
+def _raise(error: BaseException) -> None:
+    raise error
