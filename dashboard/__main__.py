@@ -30,7 +30,9 @@ def run(
         str | None,
         typer.Option(help="Show this one store: its folder, or http://HOST:4318 of its sidecar (with its token)."),
     ] = None,
-    slo: Annotated[Path | None, typer.Option(help="File of objectives; without it, the default set.")] = None,
+    slo: Annotated[
+        Path | None, typer.Option(help="File of objectives; without it, those of each run, else the default set.")
+    ] = None,
     host: Annotated[
         str, typer.Option(help="Address to listen on. It has no login: anything but loopback shows it to the network.")
     ] = "127.0.0.1",

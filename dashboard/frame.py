@@ -17,7 +17,7 @@ from dashboard import descriptions, header
 from dashboard.controls import Offered, controls
 from dashboard.filters import Choice, choice_of
 from dashboard.markup import escape
-from dashboard.objectives_in_force import objectives_in_force
+from dashboard.objectives_in_force import ObjectivesInForce, objectives_in_force
 from dashboard.source import Source, current_source, store_of
 from dashboard.starting import start_a_run
 from dashboard.trust import trust
@@ -103,7 +103,7 @@ def show(
             return
         if {run.run_id for run in latest.runs} != drawn or _refresh_s(latest) != refresh_s:
             st.rerun()  # the selectors and the pace belong to the page around this part
-        say_fault_of_objectives()
+        say_fault_of_objectives(objectives_in_force(store))
         _draw_view(latest, PageContext(choice, viewer_zone(), time.time_ns()), draw, says_limit)
 
     refresh_s = _refresh_s(view)
@@ -115,10 +115,10 @@ def heading(title: str) -> None:
     st.html(f'<div class="vp"><h1>{escape(title)}</h1></div>')
 
 
-def say_fault_of_objectives() -> None:
+def say_fault_of_objectives(found: ObjectivesInForce | None) -> None:
     """Say of a changed file of objectives that it cannot be used; nothing where it can."""
-    if (fault := objectives_in_force().fault) is not None:
-        st.html(header.notes([fault], "objectives"))
+    if found is not None and found.fault is not None:
+        st.html(header.notes([found.fault], "objectives"))
 
 
 def unreadable(error: TelemetryError) -> None:

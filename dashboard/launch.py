@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from dashboard.objectives_in_force import objectives_in_force
+from dashboard.objectives_in_force import given_objectives
 from dashboard.source_names import ENV_LOCUST, ENV_RUNS, ENV_SLO, ENV_STORE
 from dashboard.warming import ask_ahead, warm_up
 from telemetry.model.errors import ConfigError
@@ -159,7 +159,7 @@ def serve(options: LaunchOptions) -> None:
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
-    objectives_in_force()
+    given_objectives()
     claimed = claimed_socket(options.host, options.port)
     port: int = claimed.getsockname()[1]
     if not is_loopback(options.host):

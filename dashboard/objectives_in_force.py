@@ -12,6 +12,7 @@ from telemetry.model.errors import ConfigError
 from telemetry.model.foreign_text import one_line
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import load_objectives
+from telemetry.store.run_folders.kept_objectives import objectives_kept_beside
 
 _FAULT: Final = "The changed file cannot be used, and every page judges by the version before it: {}"
 _Stamp = tuple[int, ...]
@@ -64,12 +65,20 @@ def _stamp_of(path: Path | None) -> _Stamp:
     return (stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino, stat.st_size)
 
 
-@lru_cache(maxsize=1)
-def _file(slo: str | None) -> ObjectivesFile:
-    return ObjectivesFile(None if slo is None else Path(slo))
+@lru_cache(maxsize=16)
+def _file(path: Path | None) -> ObjectivesFile:
+    return ObjectivesFile(path)
 
 
-def objectives_in_force() -> ObjectivesInForce:
-    """What is in force in this process, of the file that the launcher was given or of the default set. Raises
+def given_objectives() -> ObjectivesInForce | None:
+    """What is in force of the file that the launcher was given, for every run; None where it was given none. Raises
     ConfigError as long as no version of the file can be used."""
-    return _file(os.environ.get(ENV_SLO) or None).look()
+    given = os.environ.get(ENV_SLO)
+    return _file(Path(given)).look() if given else None
+
+
+def objectives_in_force(store: str) -> ObjectivesInForce:
+    """What the runs of a store are judged by: the file that the launcher was given, else the objectives that the run
+    around the store was judged by, else the default set. Raises ConfigError as long as no version can be used."""
+    given = given_objectives()
+    return _file(objectives_kept_beside(store)).look() if given is None else given

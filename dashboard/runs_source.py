@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Final
 
 from dashboard.early_answers import EarlyAnswers
-from dashboard.objectives_in_force import objectives_in_force
+from dashboard.objectives_in_force import given_objectives
 from dashboard.open_readers import reader_of
 from dashboard.source_names import ENV_RUNS, ENV_STORE
 from telemetry.comparison.verdict import RegressionMargin, RunComparison
@@ -32,7 +32,7 @@ NO_RUNS: Final = "there is no run here yet"
 
 # One is enough: places stay what they are, and of changed objectives there is no way back.
 @lru_cache(maxsize=1)
-def _catalog(places: tuple[str, ...], objectives: tuple[Objective, ...]) -> RunCatalog:
+def _catalog(places: tuple[str, ...], objectives: tuple[Objective, ...] | None) -> RunCatalog:
     return RunCatalog(places, objectives, open_stores=_OPEN_STORES, shared=reader_of)
 
 
@@ -46,16 +46,22 @@ def run_listing(within_s: float = FIRST_LOOK_S) -> RunListing:
     """Every run that is known, the newest first, and the stores and runs that have not been read yet: they are by the
     next listings, as a page does not wait for hundreds. Raises ConfigError for bad objectives, and for a place that is
     not a folder."""
-    return _listing(objectives_in_force().objectives, within_s)
+    return _listing(_given(), within_s)
 
 
-def _listing(objectives: tuple[Objective, ...], within_s: float) -> RunListing:
+def _given() -> tuple[Objective, ...] | None:
+    """What every run is judged by; None where each is by its own objectives. Raises ConfigError."""
+    given = given_objectives()
+    return None if given is None else given.objectives
+
+
+def _listing(objectives: tuple[Objective, ...] | None, within_s: float) -> RunListing:
     return _catalog(places(), objectives).listing(within_s=within_s)
 
 
 def first_listing(*, is_ahead: bool = False) -> RunListing:
     """The listing for a page that opens; asked ahead, it is for the page that asks next. Raises as `run_listing`."""
-    objectives = objectives_in_force().objectives
+    objectives = _given()
     return _early.once((places(), objectives), lambda: _listing(objectives, FIRST_LOOK_S), is_ahead=is_ahead)
 
 

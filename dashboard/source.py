@@ -179,7 +179,7 @@ def open_source(store: str, objectives: tuple[Objective, ...]) -> Source:
 def current_source(store: str) -> Source:
     """The source of a store by the objectives that are in force now: to be asked for at each look. Raises ConfigError
     for bad objectives, StoreError for a bad address."""
-    return open_source(store, objectives_in_force().objectives)
+    return open_source(store, objectives_in_force(store).objectives)
 
 
 def store_of(link: Mapping[str, str]) -> str:

@@ -10,8 +10,9 @@ from dashboard import budget_tables, frame, header
 from dashboard.accessible_chart import chart
 from dashboard.descriptions import day_and_time
 from dashboard.markup import escape
+from dashboard.objectives_in_force import objectives_in_force
 from dashboard.palette import palette
-from dashboard.source import Source, source_of
+from dashboard.source import Source, current_source, store_of
 from dashboard.starting import start_a_run
 from telemetry.model import formatting
 from telemetry.model.errors import TelemetryError
@@ -42,11 +43,12 @@ def ask(source: Source, link: Mapping[str, str]) -> BurnRateAnswer:
 
 def _body() -> None:
     try:
-        answer = ask(source_of(st.query_params), st.query_params)
+        store = store_of(st.query_params)
+        answer = ask(current_source(store), st.query_params)
     except TelemetryError as error:
         frame.unreadable(error)
         return
-    frame.say_fault_of_objectives()
+    frame.say_fault_of_objectives(objectives_in_force(store))
     if answer.faults:
         st.html(header.notes(answer.faults, frame.DAMAGED))
     if answer.newest_unix_ns is None:

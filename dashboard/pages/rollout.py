@@ -9,8 +9,9 @@ import streamlit as st
 from dashboard import budget_tables, frame, header, rollout_parts
 from dashboard.accessible_chart import chart
 from dashboard.markup import escape
+from dashboard.objectives_in_force import objectives_in_force
 from dashboard.palette import palette
-from dashboard.source import Source, source_of
+from dashboard.source import Source, current_source, store_of
 from telemetry.model.errors import TelemetryError
 from telemetry.model.formatting import NS_PER_S
 from telemetry.rollout.progress import RolloutProgress, difference_text
@@ -48,18 +49,21 @@ def ask(source: Source, link: Mapping[str, str]) -> RolloutPage:
     return source.ask(key, lambda reader: reader.rollout_page(wanted, objectives))
 
 
-def _asked() -> RolloutPage | TelemetryError:
+def _asked() -> tuple[str, RolloutPage] | TelemetryError:
+    """The store, and what it answers."""
     try:
-        return ask(source_of(st.query_params), st.query_params)
+        store = store_of(st.query_params)
+        return store, ask(current_source(store), st.query_params)
     except TelemetryError as error:
         return error
 
 
-def _draw(found: RolloutPage | TelemetryError) -> None:
-    if isinstance(found, TelemetryError):
-        frame.unreadable(found)
+def _draw(asked: tuple[str, RolloutPage] | TelemetryError) -> None:
+    if isinstance(asked, TelemetryError):
+        frame.unreadable(asked)
         return
-    frame.say_fault_of_objectives()
+    store, found = asked
+    frame.say_fault_of_objectives(objectives_in_force(store))
     if not found.names:
         st.html(header.empty("No rollout yet", _NO_PLAN))
         return
@@ -67,8 +71,12 @@ def _draw(found: RolloutPage | TelemetryError) -> None:
         _choose(found)
     if found.name is None:
         wanted = st.query_params.get(_PARAMETER, "")
-        asked = f"The link asks for <code>{escape(wanted)}</code>; choose another above."
-        st.html(header.empty("That rollout is not in this store", asked))
+        st.html(
+            header.empty(
+                "That rollout is not in this store",
+                f"The link asks for <code>{escape(wanted)}</code>; choose another above.",
+            )
+        )
         return
     if found.faults:
         st.html(header.notes(found.faults, _CHANGED))

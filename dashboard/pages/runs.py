@@ -1,5 +1,6 @@
 """The Runs page: every run of every store that was named, their trends, and two or more of them compared."""
 
+import contextlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from dashboard import header, run_charts, runs_source, runs_tables
 from dashboard.accessible_chart import chart
 from dashboard.frame import READING, heading, say_fault_of_objectives, viewer_zone
 from dashboard.markup import escape
+from dashboard.objectives_in_force import given_objectives, objectives_in_force
 from dashboard.palette import palette
 from dashboard.source import Source
 from dashboard.starting import start_the_first
@@ -22,7 +24,7 @@ from telemetry.model import formatting
 from telemetry.model.errors import StoreError, TelemetryError
 from telemetry.model.formatting import in_milliseconds
 from telemetry.model.metrics import HEADLINE
-from telemetry.objectives.slo import Objective
+from telemetry.objectives.slo import Objective, default_objectives
 from telemetry.store.run_details import RunDetails
 from telemetry.store.run_folders.capacity import read_capacity
 from telemetry.store.run_folders.catalog import RunListing
@@ -47,7 +49,7 @@ class Settled:
     trends: RunTrends
     ticked: tuple[RunEntry, ...]
     shown: tuple[RunEntry, ...]
-    objectives: tuple[Objective, ...]
+    objectives: tuple[Objective, ...] | None
 
 
 def page() -> None:
@@ -64,7 +66,7 @@ def page() -> None:
         if isinstance(latest, TelemetryError):
             st.html(header.empty("The runs cannot be listed", escape(latest)))
             return
-        say_fault_of_objectives()
+        say_fault_of_objectives(given_objectives())
         if settled is not None:
             _list(latest)
         else:
@@ -132,13 +134,20 @@ def _draw_all(listing: RunListing) -> None:
     _about(ticked, ticked or newest(entries, is_whole=listing.is_whole), listing.objectives)
 
 
-def _about(ticked: Sequence[RunEntry], shown: Sequence[RunEntry], objectives: Sequence[Objective]) -> None:
+def _about(ticked: Sequence[RunEntry], shown: Sequence[RunEntry], objectives: Sequence[Objective] | None) -> None:
     """The runs that are ticked beside each other, and how they, or the newest one, went."""
     if len(ticked) > 1:
-        _comparison(ticked, objectives)
+        _comparison(ticked, default_objectives() if objectives is None else objectives)
     else:
         st.html('<div class="vp hint">Tick two runs or more to compare them.</div>')
-    _conditions(shown, objectives)
+    _conditions(shown, _own_objectives(shown) if objectives is None else objectives)
+
+
+def _own_objectives(shown: Sequence[RunEntry]) -> Sequence[Objective]:
+    """Those of the first run that is shown; nothing where they cannot be read, as its row says."""
+    with contextlib.suppress(TelemetryError):
+        return objectives_in_force(shown[0].store).objectives if shown else ()
+    return ()
 
 
 def newest(entries: Sequence[RunEntry], *, is_whole: bool = True) -> list[RunEntry]:

@@ -9,8 +9,9 @@ from dashboard import call_strip, evidence, frame, header, kept_words
 from dashboard.accessible_chart import chart, table_below
 from dashboard.filters import Choice, choice_of
 from dashboard.markup import escape
+from dashboard.objectives_in_force import objectives_in_force
 from dashboard.palette import palette
-from dashboard.source import Source, source_of
+from dashboard.source import Source, current_source, store_of
 from dashboard.turn_player import call_player, call_table, turn_player
 from dashboard.turns_choice import TurnsChoice, turns_choice_of
 from dashboard.waterfall_chart import view_ms, waterfall_rows, waterfall_spec, waterfall_table
@@ -33,12 +34,13 @@ def page() -> None:
     wanted = _wanted(st.query_params)
     _links_back(choice, listed)
     try:
+        store = store_of(st.query_params)
         with st.spinner(frame.READING):
-            view = ask(source_of(st.query_params), st.query_params)
+            view = ask(current_source(store), st.query_params)
     except TelemetryError as error:
         st.html(header.empty("The store cannot be read", escape(error)))
         return
-    frame.say_fault_of_objectives()
+    frame.say_fault_of_objectives(objectives_in_force(store))
     if wanted is None or view is None:
         st.html(header.empty("The link names no turn", "Open one from the slowest turns of a run."))
         return

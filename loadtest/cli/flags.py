@@ -61,6 +61,10 @@ Processes = Annotated[
     ),
 ]
 Slo = Annotated[Path | None, flag("objectives", help="objectives, an OpenSLO file (default: the built-in set)")]
+SloOfRuns = Annotated[
+    Path | None,
+    flag("objectives", "--slo", help="objectives, an OpenSLO file (default: those of each run, else the built-in set)"),
+]
 Out = Annotated[Path | None, flag("output", help="folder for everything of this run (default: runs/<time>)")]
 Json = Annotated[Path | None, flag("output", "--json", help="write the result as one JSON object")]
 

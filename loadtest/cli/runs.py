@@ -5,7 +5,7 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from loadtest.cli.flags import Json, Places, Slo
+from loadtest.cli.flags import Json, Places, SloOfRuns
 
 EXAMPLE: Final = "Example: voiceprobe runs --limit 10"
 REMOVE_EXAMPLE: Final = "Example: voiceprobe runs remove 20260101-120000-abcdef --yes"
@@ -21,7 +21,7 @@ def list_all(
     *,
     places: Places = None,
     limit: Annotated[int | None, typer.Option(min=1, help="show at most so many, the newest first")] = None,
-    slo: Slo = None,
+    slo: SloOfRuns = None,
     json_file: Json = None,
 ) -> None:
     """List runs: when, against what, how many turns, voice-to-voice, verdict and note; the newest first.

@@ -14,13 +14,13 @@ from loadtest.reports.run_report import RunReport
 from loadtest.reports.summary import summary_object
 from loadtest.run.json_file import write_result
 from telemetry.objectives.slo import objectives_text
+from telemetry.store.run_folders.kept_objectives import OBJECTIVES_NAME
 
 SUMMARY: Final = "summary.json"
 HTML: Final = "report.html"
 JUNIT: Final = "junit.xml"
 MARKDOWN: Final = "summary.md"
 NAMES: Final = (SUMMARY, HTML, JUNIT, MARKDOWN)
-OBJECTIVES: Final = "objectives.yaml"
 
 
 def run_object(report: RunReport) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def artifacts(report: RunReport) -> dict[str, bytes]:
 def keep_objectives(folder: Path, slo: Path | None) -> None:
     """Keep the objectives that a run is judged by beside its store, so that it can be judged again by the same ones.
     Raises OutputError, ConfigError."""
-    write_result(folder / OBJECTIVES, objectives_text(slo).encode())
+    write_result(folder / OBJECTIVES_NAME, objectives_text(slo).encode())
 
 
 def write_together(folder: Path, contents: Mapping[str, bytes]) -> None:

@@ -97,13 +97,13 @@ def _entries(request: CompareRequest) -> list[RunEntry]:
     found: list[RunEntry] = []
 
     def open_catalog(place: str) -> RunCatalog:
-        return RunCatalog([place], load_objectives(None), token=sidecar_token())
+        return RunCatalog([place], None, token=sidecar_token())
 
     def known() -> Sequence[RunEntry]:
         nonlocal listed
         if listed is None:
             places = default_places(request.places)
-            listed = RunCatalog(places, load_objectives(None), token=sidecar_token()).entries() if places else []
+            listed = RunCatalog(places, None, token=sidecar_token()).entries() if places else []
         return listed
 
     for text in request.runs:

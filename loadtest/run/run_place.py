@@ -9,9 +9,10 @@ from typing import Any, Final, cast
 from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.reports.run_info import SpoolInfo
-from loadtest.run.artifacts import OBJECTIVES, SUMMARY
+from loadtest.run.artifacts import SUMMARY
 from loadtest.run.judged_run import BesideStore
 from telemetry.store.manifest import MANIFEST_NAME, SEGMENTS_FOLDER
+from telemetry.store.run_folders.kept_objectives import kept_objectives
 
 RUNS: Final = Path("runs")
 _STORE: Final = "store"
@@ -31,8 +32,7 @@ class NamedRun:
     @property
     def objectives(self) -> Path | None:
         """The objectives that the run was judged by, where they were kept."""
-        kept = None if self.folder is None else self.folder / OBJECTIVES
-        return kept if kept is not None and kept.is_file() else None
+        return kept_objectives(self.folder)
 
     def beside(self, run_id: str) -> BesideStore:
         """What no store can tell of the run, from the summary that it left."""

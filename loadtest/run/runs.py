@@ -20,6 +20,7 @@ from telemetry.export.sdk import sidecar_token
 from telemetry.model.errors import ConfigError, StoreError
 from telemetry.model.foreign_text import one_line
 from telemetry.model.formatting import DASH, NS_PER_S, count, milliseconds, number
+from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import load_objectives
 from telemetry.store.remote import is_address
 from telemetry.store.run_folders.catalog import RunCatalog
@@ -123,16 +124,20 @@ def _catalogued(request: RunsRequest) -> list[RunEntry]:
     places = default_places(request.places)
     if not places:
         return []
-    catalog = RunCatalog(places, load_objectives(request.slo), token=sidecar_token())
+    catalog = RunCatalog(places, _asked_for(request), token=sidecar_token())
     with progress_bar("reading runs") as progress:
         return catalog.entries(progress=progress)
+
+
+def _asked_for(request: RunsRequest) -> list[Objective] | None:
+    return None if request.slo is None else load_objectives(request.slo)
 
 
 def _named(names: Sequence[str], request: RunsRequest) -> list[RunEntry]:
     listed = _catalogued(request)
 
     def open_catalog(place: str) -> RunCatalog:
-        return RunCatalog([place], load_objectives(request.slo), token=sidecar_token())
+        return RunCatalog([place], _asked_for(request), token=sidecar_token())
 
     faults: list[str] = []
     found: list[RunEntry] = []
@@ -175,7 +180,7 @@ def _in_folder(name: str) -> list[RunEntry]:
     folder = Path(name)
     if not folder.is_dir():
         return []
-    found = RunCatalog([name], load_objectives(None)).entries()
+    found = RunCatalog([name], None).entries()
     return [each for each in found if each.folder is not None and Path(each.folder) == folder]
 
 

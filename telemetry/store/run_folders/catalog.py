@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from telemetry.model.errors import StoreError
+from telemetry.model.errors import ConfigError, StoreError
 from telemetry.model.foreign_text import one_line
 from telemetry.objectives.objective import Objective
 from telemetry.store import manifest
@@ -26,7 +26,8 @@ from telemetry.store.manifest import MANIFEST_NAME
 from telemetry.store.private_files import write_durably
 from telemetry.store.reader import StoreReader
 from telemetry.store.remote import RemoteStore, open_store
-from telemetry.store.run_folders.entries import RunEntry
+from telemetry.store.run_folders.entries import RunEntry, judged_anew
+from telemetry.store.run_folders.kept_objectives import OBJECTIVES_NAME, are_kept_otherwise, objectives_of
 from telemetry.store.run_folders.known_runs import KnownRuns
 from telemetry.store.run_folders.notes import read_notes
 from telemetry.store.run_folders.open_files import writer_in
@@ -41,8 +42,8 @@ NOTHING_STORED: Final = "no turn is stored here: the run never began, or its tur
 # So many stores are read before what is known of them is kept on disk.
 _SAVE_EVERY: Final = 50
 
-# When the manifest and the summary were written, which files they are, and their sizes; 0 where one is missing. The
-# last number is of the objectives.
+# When the manifest, the summary and the kept objectives were written, which files they are, and their sizes; 0 where
+# one is missing. The last number is of the objectives that are asked for.
 _OF_A_FILE: Final = 3
 _Stamp = tuple[int, ...]
 Progress = Callable[[int, int], None]
@@ -62,13 +63,13 @@ class _File(msgspec.Struct):
 class RunListing:
     """Runs, the newest first; the stores that have not been read yet, and how many runs of the others have not. Of runs
     that ended and are `outdated`, by their references, the figures are former ones until they are read again. They are
-    judged by the `objectives`."""
+    judged by the `objectives`; None: each by its own."""
 
     entries: list[RunEntry]
     unread: list[str]
     unread_runs: int = 0
     outdated: set[str] = field(default_factory=set[str])
-    objectives: tuple[Objective, ...] = ()
+    objectives: tuple[Objective, ...] | None = None
 
     @property
     def is_whole(self) -> bool:
@@ -85,14 +86,15 @@ class _ListingTime:
 
 
 class RunCatalog:
-    """Lists runs again and again; thread-safe. `token` is for the sidecars among the places. Of the stores whose
+    """Lists runs again and again; thread-safe. They are judged by the `objectives`; without, each by those that it was
+    judged by before, else by the default set. `token` is for the sidecars among the places. Of the stores whose
     runs go on, which are read again at each listing, `open_stores` stay open until `close`. `shared` gives readers that
     others hold, too: those are let go of, and not closed."""
 
     def __init__(
         self,
         given: Sequence[str],
-        objectives: Sequence[Objective],
+        objectives: Sequence[Objective] | None,
         *,
         token: str | None = None,
         open_stores: int = 0,
@@ -100,12 +102,12 @@ class RunCatalog:
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.given = tuple(given)
-        self._objectives = tuple(objectives)
+        self._objectives = None if objectives is None else tuple(objectives)
         self._token = token
         self._shared = shared
         self._monotonic_s = monotonic_s
         # What was found depends on what it was judged by, too.
-        self._judged_by = zlib.crc32(repr(self._objectives).encode())
+        self._judged_by = 0 if objectives is None else zlib.crc32(repr(self._objectives).encode())
         self._kept: dict[str, _Kept] = {}
         # What was read of each store, in the order of reading; of runs that go on it grows old.
         self._latest: dict[str, StoredRuns] = {}
@@ -214,7 +216,7 @@ class RunCatalog:
             fault = _reason(error)
         try:
             found = self._read_store(place, summed, look)
-        except (StoreError, OSError) as error:
+        except (StoreError, ConfigError, OSError) as error:
             # The row of a sidecar begins with its address already.
             fault = _reason(error).removeprefix(f"{place.store}: " if place.is_remote else "")
             found = StoredRuns([] if summed is None else [summed])
@@ -225,22 +227,29 @@ class RunCatalog:
         return replace(found, entries=[msgspec.structs.replace(each, fault=fault) for each in found.entries])
 
     def _read_store(self, place: StorePlace, summed: RunEntry | None, look: _ListingTime) -> StoredRuns:
-        """Every run of the store; of `summed` what its command said of it."""
-        store = Path(place.store)
-        if not place.is_remote and (not store.is_dir() or (summed is not None and _is_of(store, summed.run_id))):
+        """Every run of the store; of `summed` what its command said of it, unless that was by other objectives."""
+        store, stated = Path(place.store), None if self._is_judged_anew(place) else summed
+        if not place.is_remote and (not store.is_dir() or (stated is not None and _is_of(store, stated.run_id))):
             return StoredRuns([] if summed is None else [summed])
         with self._opened(place) as reader:
             known = self._known_runs.setdefault(_key(place), KnownRuns())
             found = read_store(
                 reader,
                 place,
-                self._objectives,
+                objectives_of(place.folder) if self._objectives is None else self._objectives,
                 look.now_unix_ns,
                 known=known,
-                left_out=None if summed is None else summed.run_id,
+                left_out=None if stated is None else stated.run_id,
                 is_over=look.is_over,
             )
-        return found if summed is None else replace(found, entries=[summed, *found.entries])
+        if summed is None:
+            return found
+        entries = found.entries if stated is None else [stated, *found.entries]
+        return replace(found, entries=[judged_anew(summed, each) for each in entries])
+
+    def _is_judged_anew(self, place: StorePlace) -> bool:
+        """Whether what the command of a run said of it was by other objectives than are asked for."""
+        return self._objectives is not None and are_kept_otherwise(place.folder, self._objectives)
 
     @contextlib.contextmanager
     def _opened(self, place: StorePlace) -> Generator[StoreReader | RemoteStore]:
@@ -309,7 +318,7 @@ def _stamp(place: StorePlace, judged_by: int) -> _Stamp:
         return ()
     files = [Path(place.store) / MANIFEST_NAME]
     if place.folder is not None:
-        files.append(place.folder / SUMMARY_NAME)
+        files += [place.folder / SUMMARY_NAME, place.folder / OBJECTIVES_NAME]
     stamp: list[int] = []
     for file in files:
         try:

@@ -10,6 +10,8 @@ EntryState = Literal[
     "under way", "met", "missed", "undecided", "not judged", "unreachable", "interrupted", "failed", "damaged"
 ]
 SERVICE_SOURCE: Final = "service"
+# By the objectives alone; what else a command says of how its run ended, objectives do not change.
+_BY_OBJECTIVES: Final = ("met", "missed", "undecided", "not judged")
 
 
 class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,3 +52,12 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
     def reference(self) -> str:
         """How to name it on a command line, from anywhere: `STORE#RUN`."""
         return f"{self.store}#{self.run_id}"
+
+
+def judged_anew(summed: RunEntry, entry: RunEntry) -> RunEntry:
+    """The run of a summary, with the verdict of `entry` where that is the same run; else `entry`."""
+    if entry.run_id != summed.run_id:
+        return entry
+    if entry.state not in _BY_OBJECTIVES or summed.state not in _BY_OBJECTIVES:
+        return summed
+    return msgspec.structs.replace(summed, state=entry.state, sentence=entry.sentence)

@@ -71,14 +71,22 @@ def places_of(given: Sequence[str]) -> list[StorePlace]:
 
 def _in_folder(folder: Path) -> list[StorePlace]:
     if is_store(folder):
-        parent = folder.absolute().parent
         # The store of a run folder is that run's, however it was named.
-        return [StorePlace(str(folder), folder.parent if folder.name == STORE_FOLDER and _has_logs(parent) else None)]
+        return [StorePlace(str(folder), None if folder_around(str(folder)) is None else folder.parent)]
     if is_run_folder(folder):
         return [_run_place(folder, None)]
     with os.scandir(folder) as inside:
         names = sorted(each.name for each in inside if not each.name.startswith(".") and each.is_dir())
     return [_run_place(folder / name, folder) for name in names]
+
+
+def folder_around(store: str) -> Path | None:
+    """The run folder around a store; None for a store of its own, and for the address of a sidecar."""
+    folder = Path(store)
+    if is_address(store) or folder.name != STORE_FOLDER:
+        return None
+    parent = folder.absolute().parent
+    return parent if _has_logs(parent) else None
 
 
 def _has_logs(folder: Path) -> bool:

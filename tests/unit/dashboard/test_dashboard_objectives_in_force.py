@@ -13,14 +13,15 @@ import streamlit as st
 from dashboard import frame, runs_source
 from dashboard import objectives_in_force as module
 from dashboard.filters import Choice
-from dashboard.objectives_in_force import objectives_in_force
+from dashboard.objectives_in_force import ObjectivesInForce, objectives_in_force
 from dashboard.source import NowView, current_source, source_of
 from dashboard.source_names import ENV_RUNS, ENV_SLO, ENV_STORE
 from telemetry.model.errors import ConfigError
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import default_objectives, load_objectives, objectives_text
-from tests.fixtures_turns import fill_store
-from tests.run_folders import latency_run, run_folder
+from telemetry.store.run_folders.kept_objectives import OBJECTIVES_NAME
+from tests.fixtures_turns import START_UNIX_NS, fill_store
+from tests.run_folders import HOUR_NS, latency_run, run_folder
 from tests.unit.dashboard.opened_pages import opened, text_of
 
 TARGET = "target: 0.95"
@@ -78,13 +79,18 @@ def shown(tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
+def in_force() -> ObjectivesInForce:
+    """Of a store that no run folder is around."""
+    return objectives_in_force("store")
+
+
 def judged(view: NowView) -> list[bool | None]:
     return [each.verdict.met for each in view.statuses]
 
 
 def test_the_default_objectives_are_parsed_once(monkeypatch: pytest.MonkeyPatch, parsed: list[Path | None]) -> None:
     monkeypatch.delenv(ENV_SLO, raising=False)
-    assert [list(objectives_in_force().objectives) for _ in range(3)] == [default_objectives()] * 3
+    assert [list(in_force().objectives) for _ in range(3)] == [default_objectives()] * 3
     assert parsed == [None]
 
 
@@ -94,7 +100,7 @@ def test_a_file_of_objectives_is_parsed_again_once_it_has_changed(
     text = objectives_text(None)
     assert TARGET in text
     file.write_text(text)
-    first = [objectives_in_force().objectives for _ in range(3)]
+    first = [in_force().objectives for _ in range(3)]
     assert (first, parsed) == ([tuple(default_objectives())] * 3, [file])
     # The same size and another moment; another size at the same moment; another file of both.
     changed = text.replace(TARGET, "target: 0.96")
@@ -106,8 +112,8 @@ def test_a_file_of_objectives_is_parsed_again_once_it_has_changed(
             os.utime(beside, ns=(before.st_atime_ns, before.st_mtime_ns))
         beside.replace(file)
         parsed.clear()
-        assert list(objectives_in_force().objectives) == load_objectives(file)
-        assert list(objectives_in_force().objectives) == load_objectives(file)
+        assert list(in_force().objectives) == load_objectives(file)
+        assert list(in_force().objectives) == load_objectives(file)
         assert parsed == [file], content[-40:]
 
 
@@ -118,9 +124,9 @@ def test_before_a_version_can_be_used_each_look_says_what_is_wrong(file: Path) -
             file.write_text(content)
         for _ in range(2):
             with pytest.raises(ConfigError):
-                objectives_in_force()
+                in_force()
     file.write_text(objectives_text(None))
-    found = objectives_in_force()
+    found = in_force()
     assert (list(found.objectives), found.fault) == (default_objectives(), None)
 
 
@@ -129,16 +135,16 @@ def test_a_version_that_cannot_be_used_leaves_the_former_one_in_force(
     file: Path, parsed: list[Path | None], damage: Callable[[Path], object]
 ) -> None:
     file.write_text(MET)
-    former = objectives_in_force()
+    former = in_force()
     parsed.clear()
     damage(file)
-    found = [objectives_in_force() for _ in range(3)]
+    found = [in_force() for _ in range(3)]
     assert [each.objectives for each in found] == [former.objectives] * 3
     assert all(STILL in (each.fault or "") and str(file) in (each.fault or "") for each in found)
     assert all("\n" not in (each.fault or "") for each in found)
     assert parsed == [file], "of a file that has not changed since nothing new can be known"
     file.write_text(MISSED)
-    mended = objectives_in_force()
+    mended = in_force()
     assert mended.fault is None
     assert list(mended.objectives) == load_objectives(file)
     assert mended.objectives != former.objectives
@@ -146,13 +152,13 @@ def test_a_version_that_cannot_be_used_leaves_the_former_one_in_force(
 
 def test_a_file_that_could_not_be_read_is_read_once_it_can(file: Path) -> None:
     file.write_text(MET)
-    former = objectives_in_force()
+    former = in_force()
     file.unlink()
     file.mkdir()
-    assert STILL in (objectives_in_force().fault or "")
+    assert STILL in (in_force().fault or "")
     file.rmdir()
     file.write_text(MET)
-    assert objectives_in_force() == former
+    assert in_force() == former
 
 
 def test_answers_that_are_kept_or_asked_ahead_are_of_the_version_in_force(shown: Path) -> None:
@@ -187,10 +193,10 @@ def test_a_change_of_the_objectives_makes_another_list(
     monkeypatch.setenv(ENV_RUNS, f'["{places}"]')
     monkeypatch.delenv(ENV_STORE, raising=False)
     assert runs_source.run_listing().entries == []
-    first = runs_source._catalog(runs_source.places(), objectives_in_force().objectives)
-    assert runs_source._catalog(runs_source.places(), objectives_in_force().objectives) is first
+    first = runs_source._catalog(runs_source.places(), in_force().objectives)
+    assert runs_source._catalog(runs_source.places(), in_force().objectives) is first
     file.write_text(objectives_text(None).replace(TARGET, "target: 0.9"))
-    assert runs_source._catalog(runs_source.places(), objectives_in_force().objectives) is not first
+    assert runs_source._catalog(runs_source.places(), in_force().objectives) is not first
 
 
 @pytest.mark.slow
@@ -239,3 +245,30 @@ def test_the_list_of_runs_judges_a_folder_that_it_knows_by_the_changed_objective
         file.write_text(content)
         assert list(opened("runs").dataframe[0].value["state"]) == [state]
         assert judged(source_of({}).now(Choice())) == [state == "met"]
+
+
+@pytest.mark.slow
+def test_without_a_file_each_run_is_judged_by_its_own_objectives_on_every_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As its command and `voiceprobe report` judge it."""
+    root = tmp_path / "runs"
+    for number, (name, content) in enumerate((("strict", MISSED), ("lax", MET))):
+        began_unix_ns = START_UNIX_NS + number * HOUR_NS
+        folder = run_folder(root, name, latency_run(f"r-{name}", 60, began_unix_ns=began_unix_ns))
+        (folder / OBJECTIVES_NAME).write_text(content)
+    monkeypatch.setenv(ENV_RUNS, json.dumps([str(root)]))
+    monkeypatch.delenv(ENV_STORE, raising=False)
+    monkeypatch.delenv(ENV_SLO, raising=False)
+    listing = runs_source.run_listing(60)
+    assert {each.name: each.state for each in listing.entries} == {"strict": "missed", "lax": "met"}
+    for entry in listing.entries:
+        assert judged(source_of({"store": entry.store}).now(Choice())) == [entry.state == "met"]
+    # A file that is given to the dashboard holds for all of them.
+    given = tmp_path / "given.yaml"
+    given.write_text(MET)
+    monkeypatch.setenv(ENV_SLO, str(given))
+    listing = runs_source.run_listing(60)
+    assert [each.state for each in listing.entries] == ["met", "met"]
+    for entry in listing.entries:
+        assert judged(source_of({"store": entry.store}).now(Choice())) == [True]

@@ -14,7 +14,7 @@ from loadtest.errors import OutputError, UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.reports.run_info import SpoolInfo
 from loadtest.reports.summary import schema
-from loadtest.run.artifacts import NAMES, OBJECTIVES, keep_objectives, write_together
+from loadtest.run.artifacts import NAMES, keep_objectives, write_together
 from loadtest.run.judged_run import BesideStore, judged_run, print_and_write
 from loadtest.run.pictures import MOST_DOTS, leave_reports, read_pictures
 from loadtest.run.report import ReportFiles, report
@@ -22,6 +22,7 @@ from loadtest.run.run_place import NamedRun, find_run
 from telemetry.objectives.slo import default_objectives, load_objectives
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
+from telemetry.store.run_folders.kept_objectives import OBJECTIVES_NAME
 from tests.fixtures_turns import START_UNIX_NS, fill_store, synthetic_run
 
 HOUR_LATER_NS = START_UNIX_NS + 3_600 * 10**9
@@ -42,7 +43,7 @@ def run_folder(folder: Path, run_id: str = "run-1", turns: int = 60, **changes: 
 def left(folder: Path, beside: BesideStore = NOTHING_BESIDE, run_id: str = "run-1") -> dict[str, bytes]:
     """Let the run leave its reports; their contents."""
     with StoreReader(folder / "store") as reader:
-        objectives = load_objectives(folder / OBJECTIVES)
+        objectives = load_objectives(folder / OBJECTIVES_NAME)
         result = leave_reports(reader, judged_run(reader, run_id, objectives, beside=beside), folder)
     assert (result.folder, result.unwritten) == (folder, None)
     return {name: (folder / name).read_bytes() for name in NAMES}
@@ -96,7 +97,7 @@ def test_a_run_that_goes_on_or_is_judged_otherwise_leaves_its_folder_alone(tmp_p
     folder = run_folder(tmp_path / "a", turns=20, ended=0)
     place = find_run(str(folder), None, None)
     report(place, Console(file=StringIO()), now_unix_ns=EARLY_NS)
-    report(place, Console(file=StringIO()), slo=folder / OBJECTIVES, now_unix_ns=HOUR_LATER_NS)
+    report(place, Console(file=StringIO()), slo=folder / OBJECTIVES_NAME, now_unix_ns=HOUR_LATER_NS)
     assert not [name for name in NAMES if (folder / name).exists()]
 
 
@@ -104,10 +105,10 @@ def test_a_run_is_judged_again_by_the_objectives_that_it_was_judged_by(tmp_path:
     folder = run_folder(tmp_path / "a")
     source = Path(__file__).parents[4] / "loadtest" / "run" / "demo-objectives.yaml"
     keep_objectives(folder, source)
-    assert (folder / OBJECTIVES).read_text() == source.read_text()
+    assert (folder / OBJECTIVES_NAME).read_text() == source.read_text()
     _, text = reported(find_run(str(folder), None, None))
     assert "voice to voice at most 1,000 ms" in text
-    shutil.move(folder / OBJECTIVES, tmp_path / "other.yaml")
+    shutil.move(folder / OBJECTIVES_NAME, tmp_path / "other.yaml")
     assert "voice to voice at most 800 ms" in reported(find_run(str(folder), None, None))[1]
 
 

@@ -12,12 +12,15 @@ from pathlib import Path
 import pytest
 
 from telemetry.model.errors import ConfigError, StoreError
-from telemetry.objectives.slo import default_objectives
+from telemetry.objectives.objective import Objective
+from telemetry.objectives.openslo import parse_objectives
+from telemetry.objectives.slo import default_objectives, objectives_text
 from telemetry.store.reader import StoreReader
 from telemetry.store.remote import open_store
 from telemetry.store.run_folders import catalog as catalogs
 from telemetry.store.run_folders.catalog import KEPT_NAME, RunCatalog
 from telemetry.store.run_folders.entries import RunEntry
+from telemetry.store.run_folders.kept_objectives import OBJECTIVES_NAME
 from telemetry.store.run_folders.naming import find_run
 from telemetry.store.run_folders.notes import LONGEST_NOTE_CHARS, read_notes, write_note
 from telemetry.store.run_folders.open_files import writer_in
@@ -350,3 +353,37 @@ def test_a_killed_removal_leaves_no_half_of_a_run(tmp_path: Path) -> None:
     assert listed(tmp_path) == []
     assert finish_removals(tmp_path) == 1
     assert [each.name for each in tmp_path.iterdir()] == []
+
+
+def test_what_a_command_said_by_other_objectives_is_judged_anew(tmp_path: Path) -> None:
+    """`voiceprobe runs --slo FILE` and a dashboard with a file: one verdict on a run, whatever its command said."""
+    first = objectives_text(None).split("\n---\n")[0]
+    strict, lax = (parse_objectives(first.replace("800ms", each), "file") for each in ("1ms", "60s"))
+    folder = run_folder(tmp_path, "one", latency_run("r-1", 60))
+    write_summary(folder, "r-1", verdict={"state": "met", "sentence": "Met: by the objectives of the run"})
+    (folder / OBJECTIVES_NAME).write_text(first.replace("800ms", "60s"))
+
+    def listed(objectives: list[Objective] | None) -> tuple[str, str, int]:
+        (entry,) = RunCatalog([str(tmp_path)], objectives).entries(now_unix_ns=NOW)
+        return entry.state, entry.sentence[:12], entry.turns
+
+    # The figures stay those of the summary.
+    assert listed(None) == listed(lax) == ("met", "Met: by the ", 180)
+    assert listed(strict) == ("missed", "Missing the ", 180)
+    assert listed(None) == ("met", "Met: by the ", 180)
+    # How a run ended otherwise, no objective changes.
+    write_summary(folder, "r-1", exit_code=130, exit_reason="the run was interrupted after 180 turns")
+    assert listed(strict)[0] == "interrupted"
+
+
+def test_a_folder_without_a_summary_is_judged_by_the_objectives_that_are_kept_in_it(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path, "one", latency_run("r-1", 60))
+    first = objectives_text(None).split("\n---\n")[0]
+    for threshold, state in (("1ms", "missed"), ("60s", "met")):
+        (folder / OBJECTIVES_NAME).write_text(first.replace("800ms", threshold))
+        (entry,) = RunCatalog([str(tmp_path)], None).entries(now_unix_ns=NOW)
+        assert entry.state == state
+    (folder / OBJECTIVES_NAME).write_text("kind: nonsense\n")
+    (entry,) = RunCatalog([str(tmp_path)], None).entries(now_unix_ns=NOW)
+    assert entry.state == "damaged"
+    assert OBJECTIVES_NAME in (entry.fault or "")
