@@ -7,12 +7,25 @@ from pathlib import Path
 
 def unwritable(file: Path) -> str | None:
     """Return a sentence saying why a file cannot be written, or None if it can. Missing folders are not a fault."""
-    shown = ascii(str(file))[1:-1] if not str(file).isprintable() else str(file)
-    try:
+    with contextlib.suppress(OSError, ValueError):  # which are said below
         if file.is_dir():
-            return f"{shown} is a folder; give the name of a file"
+            return f"{_shown(file)} is a folder; give the name of a file"
         if is_device(file):
-            return None if os.access(file, os.W_OK) else f"{shown} cannot be written: permission denied"
+            return None if os.access(file, os.W_OK) else f"{_shown(file)} cannot be written: permission denied"
+    return _why_not(file, _shown(file))
+
+
+def unwritable_folder(folder: Path) -> str | None:
+    """Return a sentence saying why nothing can be written into a folder, or None if it can. It may be missing."""
+    return _why_not(folder / "x", _shown(folder))
+
+
+def _shown(path: Path) -> str:
+    return ascii(str(path))[1:-1] if not str(path).isprintable() else str(path)
+
+
+def _why_not(file: Path, shown: str) -> str | None:
+    try:
         above = next(folder for folder in file.absolute().parents if os.path.lexists(folder))
         if not above.is_dir():
             return f"{shown} cannot be written: {above} is not a folder"

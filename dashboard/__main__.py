@@ -55,7 +55,7 @@ def run(
         places = _places(store, runs or [])
         serve(LaunchOptions(store, places, slo, host, port, headless=headless, locust=locust))
     except TelemetryError as error:
-        sys.stderr.write(f"dashboard: {error}\n")
+        sys.stderr.write(f"voiceprobe: {error}\n")
         raise typer.Exit(2) from error
 
 

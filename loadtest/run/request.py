@@ -9,7 +9,7 @@ from typing import Any
 
 from corpora.manifest.errors import CorpusError
 from corpora.manifest.library import Corpus
-from corpora.output_paths import unwritable
+from corpora.output_paths import unwritable, unwritable_folder
 from loadtest.errors import UsageError
 from loadtest.run import forecast
 from loadtest.run.calibrations import wanted_processes
@@ -121,9 +121,10 @@ def check(request: RunRequest) -> CheckedRun:
         objectives = load_objectives(request.slo)
     except ConfigError as error:
         faults += [f"{error.where}: {fault}" for fault in error.faults]
-    for file in (request.json_file, request.out / "x"):
-        if file is not None and (fault := unwritable(file)):
-            faults.append(fault)
+    if request.json_file is not None and (fault := unwritable(request.json_file)):
+        faults.append(fault)
+    if fault := unwritable_folder(request.out):
+        faults.append(fault)
     chosen = None
     try:
         chosen = choose(request.settings)

@@ -11,7 +11,7 @@ from corpora.annotation.bounds import find_speech_bounds
 from corpora.manifest.clips import Samples
 from corpora.manifest.errors import CorpusError, ManifestError
 from corpora.manifest.manifest import RATES_HZ
-from corpora.output_paths import unwritable
+from corpora.output_paths import unwritable_folder
 from corpora.sources.authoring import Draft, write_corpus
 from corpora.sources.synthesis.texts import Text
 from corpora.sources.synthesis.voices import SpeechEngine
@@ -40,7 +40,7 @@ def synthesize(
     """
     if request.into.exists() and not request.force:
         raise CorpusError(f"{request.into}: already exists; choose another folder, or replace it with --force.")
-    if fault := unwritable(request.into / "x"):
+    if fault := unwritable_folder(request.into):
         raise CorpusError(f"--into: {fault}.")
     if request.rate_hz not in RATES_HZ:
         raise CorpusError(f"--rate {request.rate_hz}: must be from {RATES_HZ[0]} to {RATES_HZ[-1]} Hz.")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from corpora.output_paths import is_device, unwritable
+from corpora.output_paths import is_device, unwritable, unwritable_folder
 
 
 def everything(folder: Path) -> set[str]:
@@ -60,3 +60,13 @@ def test_a_device_is_written_to_and_never_replaced(tmp_path: Path) -> None:
     assert is_device(Path(os.devnull))
     (tmp_path / "file").touch()
     assert not any(is_device(tmp_path / name) for name in ("", "file", "nowhere"))
+
+
+def test_a_folder_is_named_as_it_was_given(tmp_path: Path) -> None:
+    assert unwritable_folder(tmp_path) is None
+    assert unwritable_folder(tmp_path / "new" / "folder") is None
+    assert [*tmp_path.iterdir()] == []
+    file = tmp_path / "file"
+    file.touch()
+    assert unwritable_folder(file) == f"{file} cannot be written: {file} is not a folder"
+    assert unwritable_folder(file / "in") == f"{file}/in cannot be written: {file} is not a folder"

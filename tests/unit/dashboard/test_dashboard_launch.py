@@ -124,7 +124,7 @@ def test_bad_objectives_end_before_the_server_starts(tmp_path: Path) -> None:
     slo.write_text("kind: nonsense\n")
     result = CliRunner().invoke(app, ["--store", str(tmp_path), "--slo", str(slo), "--port", "0", "--headless"])
     assert result.exit_code == 2
-    assert "slo.yaml" in result.stderr
+    assert result.stderr.startswith(f"voiceprobe: {slo}: "), "as every command does"
     assert "Traceback" not in result.stderr
 
 
