@@ -155,6 +155,16 @@ def test_a_page_can_be_read_at_every_width_in_light_and_dark(opened: Callable[..
                 page.screenshot(path=str(Path(SHOTS) / f"{name}-{theme}-{width}.png"), full_page=True)
 
 
+def test_the_page_that_has_the_focus_is_seen_among_the_pages(opened: Callable[..., Page]) -> None:
+    page = opened("now", "light", 1280)
+    for name in ("Now", "Turns"):
+        link = page.get_by_test_id("stTopNavLink").filter(has_text=name)
+        expect(link).to_have_css("outline-style", "none")
+        page.keyboard.press("Tab")  # from here on, focus is shown
+        link.focus()
+        expect(link).to_have_css("outline-style", "solid")
+
+
 def test_bars_and_focus_remain_where_the_browser_forces_its_colors(opened: Callable[..., Page]) -> None:
     page = opened("now", "light", 1280)
     page.emulate_media(forced_colors="active")
