@@ -1,5 +1,6 @@
 """`voiceprobe demo`: the whole way on this machine, every part a process of its own on loopback."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Generator
@@ -96,6 +97,8 @@ def demo(request: DemoRequest, console: Console) -> ExitCode:
         result = run(placed, console, sidecar=parts.sidecar, dashboard_url=parts.dashboard_url, watch=watch)
         code = print_and_write(result, console, request.json_file)
         if not request.exit_after and code is not ExitCode.INTERRUPTED:
+            for bystander in parts.bystanders:
+                bystander.stop_yielding(parts.niceness)
             stay(_address(parts), console)
     return code
 
@@ -108,6 +111,8 @@ class Parts:
     target: str
     dashboard: processes.Child
     dashboard_url: str
+    bystanders: tuple[processes.Child, ...]  # they yield the processor while callers speak
+    niceness: int  # of the others
 
 
 def _start_parts(request: DemoRequest, checked: CheckedRun, stack: ExitStack) -> Parts:
@@ -143,7 +148,8 @@ def _start_parts(request: DemoRequest, checked: CheckedRun, stack: ExitStack) ->
         ready = wait_for_sidecar(sidecar)
     with _naming_taken_ports("assistant", assistant_port):
         target = str(processes.wait_until_ready(assistant, READY_S)["url"])
-    return Parts(ready, target, dashboard, f"http://127.0.0.1:{dashboard_port}")
+    niceness = os.getpriority(os.PRIO_PROCESS, assistant.process.pid)
+    return Parts(ready, target, dashboard, f"http://127.0.0.1:{dashboard_port}", (sidecar, dashboard), niceness)
 
 
 @contextmanager

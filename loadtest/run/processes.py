@@ -115,6 +115,14 @@ class Child:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
+    def stop_yielding(self, niceness: int) -> None:
+        """Let a bystander have the processor as others have, once no audio is due, as far as the system permits: to
+        lower a niceness takes a privilege, to lower that of a session does not."""
+        with contextlib.suppress(OSError):
+            Path(f"/proc/{self.process.pid}/autogroup").write_text(str(niceness))
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PGRP, self.process.pid, niceness)
+
     def interrupt(self) -> None:
         """Ask it to end."""
         if self.process.poll() is None:

@@ -1,9 +1,10 @@
 """Ports for the processes that a command starts."""
 
+import os
 import socket
 from pathlib import Path
 
-from loadtest.run.processes import free_port
+from loadtest.run.processes import BYSTANDER_NICENESS, ending, free_port, start, wait_until_ready
 
 RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
@@ -25,3 +26,16 @@ def test_the_preferred_port_is_taken_where_it_is_free() -> None:
 
 def test_two_that_ask_at_once_hardly_ever_get_the_same() -> None:
     assert len({free_port() for _ in range(20)}) > 15
+
+
+def test_a_bystander_yields_the_processor_until_it_need_no_longer(tmp_path: Path) -> None:
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    waits = """print('{"ready": true}', flush=True); import time; time.sleep(600)"""
+    child = start("bystander", ["-c", waits], tmp_path, says_ready=True)
+    with ending(child):
+        wait_until_ready(child, 60)
+        yields = os.getpriority(os.PRIO_PROCESS, child.process.pid)
+        assert yields == max(own, BYSTANDER_NICENESS)
+        child.stop_yielding(own)  # raises nothing where it is not permitted
+        if os.geteuid() == 0:
+            assert os.getpriority(os.PRIO_PROCESS, child.process.pid) == own
