@@ -41,8 +41,10 @@ def unreached(connection: StoreConnection, summary: Summary) -> str | None:
     run_id = summary.filter.run_id
     if run_id is None or service_day(run_id) is not None or summary.filter != Filter(run_id=run_id):
         return None
-    # The calls of a large run are not counted one by one where a figure says already that some connected.
-    if not summary.turns.total or summary.metrics[CONNECT].n:
+    # Whoever was answered, or spoke to be measured, reached one, though nobody timed how it connected. The calls of a
+    # large run are not counted one by one where that is known already.
+    turns = summary.turns
+    if not turns.total or turns.ok or turns.invalid or summary.metrics[CONNECT].n:
         return None
     calls = call_counts(connection, summary.filter)
     if not calls.started or calls.connected:
