@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import scipy  # whose parts are imported when they are first used: a process that measures no clip never waits for them
 from numpy.typing import NDArray
-from scipy.ndimage import uniform_filter1d
-from scipy.signal import butter, sosfiltfilt
 
 Floats = NDArray[np.float64]
 
@@ -106,7 +105,9 @@ def measure_levels(samples: Floats, rate_hz: int) -> Levels:
 
 
 def _high_passed(samples: Floats, rate_hz: int, corner_hz: float) -> Floats:
-    filtered = sosfiltfilt(butter(_ORDER, corner_hz, "highpass", fs=rate_hz, output="sos"), samples)
+    filtered = scipy.signal.sosfiltfilt(
+        scipy.signal.butter(_ORDER, corner_hz, "highpass", fs=rate_hz, output="sos"), samples
+    )
     # Remove the ringing of the filter from digital silence.
     return np.where(samples == 0.0, 0.0, filtered)
 
@@ -115,7 +116,7 @@ def _level(band: Floats, rate_hz: int, recorded: slice) -> Level:
     energy = np.concatenate(([0.0], np.cumsum(np.square(band))))
     wide = _power(energy, rate_hz, WINDOW_S)
     wide_db = decibels(wide)
-    smooth_db = decibels(uniform_filter1d(wide, hops_in(_FLOOR_WINDOW_S)))
+    smooth_db = decibels(scipy.ndimage.uniform_filter1d(wide, hops_in(_FLOOR_WINDOW_S)))
     floor_db = float(np.percentile(smooth_db[recorded], _FLOOR_PERCENTILE))
     loud_db = float(np.percentile(wide_db[recorded], _LOUD_PERCENTILE))
     if loud_db - floor_db < _SMALL_RANGE_DB:
