@@ -20,8 +20,8 @@ from telemetry.comparison.verdict import RegressionMargin, RunComparison
 from telemetry.export.sdk import sidecar_token
 from telemetry.model.durations import Duration, DurationError
 from telemetry.model.errors import ConfigError
+from telemetry.model.fault_sentences import nearest
 from telemetry.model.metrics import DEFINITIONS, METRICS
-from telemetry.model.validation import nearest
 from telemetry.objectives.slo import load_objectives
 from telemetry.store.comparisons import compare_entries
 from telemetry.store.remote import open_store

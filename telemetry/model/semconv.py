@@ -30,6 +30,11 @@ SPAN_TTS: Final = "voice.tts"
 EVENT_ASR_PARTIAL: Final = "voice.asr.partial"
 EVENT_LLM_FIRST_TOKEN: Final = "voice.llm.first_token"  # noqa: S105 - a token of text
 
+# What is read from the pages of model servers: metric points of a scope of their own.
+SCRAPE_SCOPE: Final = "voiceprobe.scrape"
+SCRAPE_UP: Final = "voice.scrape.up"  # 1 for each page that was read, 0 for each that could not be
+SCRAPE_ENGINE: Final = "engine"
+
 # Every field `f` of `telemetry.model.turns.Turn` travels as the attribute `voice.turn.<f>` on its `voice.turn` span.
 TURN_PREFIX: Final = "voice.turn."
 CALL_PREFIX: Final = "voice.call."

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from telemetry.model.errors import ConfigError
+from telemetry.model.fault_sentences import FaultAt, Path, path_text
 from telemetry.model.foreign_text import one_line
-from telemetry.model.validation import FaultAt, Path, path_text
 
 _TOKEN: Final = re.compile(
     r"(?P<space>[ \t\r]+|#[^\n]*)"

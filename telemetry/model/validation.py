@@ -4,33 +4,18 @@ A model derives from `CheckedTable`. The description of a field says how to mend
 missing; ", as in `Field(description="a number above 0 and below 1 is expected")`. Rules about several keys are `rules`.
 """
 
-import difflib
-import reprlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from datetime import date, time
 from typing import Any, ClassVar, Final, Self, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from telemetry.model.foreign_text import one_line, written_out
+from telemetry.model.fault_sentences import FaultAt, Path, nearest, shown
 
-Path = tuple[str | int, ...]
 S = TypeVar("S", bound="CheckedTable")
 
 _FAULT: Final = "fault"  # the type of an error that is a sentence of ours
-_LONGEST_SHOWN_CHARS: Final = 80
-_LONGEST_NUMBER_BITS: Final = 200
-
-
-@dataclass(frozen=True, slots=True)
-class FaultAt:
-    """What is wrong at a place: keys and positions (from 0) from the root, and a sentence without the place."""
-
-    path: Path
-    sentence: str
 
 
 def validated(model: type[S], value: object) -> tuple[S | None, list[FaultAt]]:
@@ -104,25 +89,6 @@ class CheckedTable(BaseModel):
                 yield path, f"is {'missing' if kind == 'missing' else shown(details['input'])}; {mend}"
 
 
-def path_text(path: Path, first: int = 0) -> str:
-    """A path in words, `spec.objectives[0].target`; positions count from `first`."""
-    text = ""
-    for part in path:
-        text += f"[{part + first}]" if isinstance(part, int) else f".{_shown_key(part)}" if text else _shown_key(part)
-    return text
-
-
-def shown(value: object) -> str:
-    """A value that somebody wrote, on one line and at most 80 characters long."""
-    return one_line(_Brief().repr(value), _LONGEST_SHOWN_CHARS)
-
-
-def nearest(name: str, known: Collection[str]) -> str:
-    """The end of a sentence about an unknown name: the known one that is like it, or all of them."""
-    close = difflib.get_close_matches(name[:_LONGEST_SHOWN_CHARS], known, 1, 0.5)
-    return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(known)}"
-
-
 def _mend(field: FieldInfo | None) -> str:
     if field is None or field.description is not None:
         return "" if field is None else field.description or ""
@@ -135,38 +101,3 @@ def _encodable(key: object) -> str:
     """A key as pydantic takes it: text without lone surrogates."""
     text = key if isinstance(key, str) else shown(key)
     return text if text.isprintable() else "".join("?" if "\ud800" <= char <= "\udfff" else char for char in text)
-
-
-def _shown_key(key: str) -> str:
-    return one_line("".join(map(written_out, key[: _LONGEST_SHOWN_CHARS + 1])), _LONGEST_SHOWN_CHARS)
-
-
-class _Brief(reprlib.Repr):
-    """Bounded in length and depth: a file can hold a text of a million characters, or a list that holds itself."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.maxlevel, self.maxdict, self.maxlist = 2, 3, 4
-        self.maxstring = self.maxother = _LONGEST_SHOWN_CHARS
-
-    def repr_NoneType(self, x: None, level: int) -> str:  # noqa: N802 - the name that reprlib looks for
-        """As YAML and JSON write it."""
-        del x, level
-        return "null"
-
-    def repr_bool(self, x: bool, level: int) -> str:
-        """As YAML, TOML and JSON write it."""
-        del level
-        return str(x).lower()
-
-    def repr_date(self, x: date | time, level: int) -> str:
-        """As YAML and TOML write it."""
-        del level
-        return str(x)
-
-    repr_datetime = repr_time = repr_date
-
-    def repr_int(self, x: int, level: int) -> str:
-        """A whole number; Python refuses to write out one of more than 4300 digits."""
-        del level
-        return repr(x) if x.bit_length() <= _LONGEST_NUMBER_BITS else "a number of more than 60 digits"

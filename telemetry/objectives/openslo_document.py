@@ -9,8 +9,9 @@ from pydantic import AfterValidator, Field, PlainValidator, StringConstraints, V
 
 from telemetry.model import semconv
 from telemetry.model.durations import Duration, DurationError
+from telemetry.model.fault_sentences import FaultAt, Path, nearest, path_text, shown
 from telemetry.model.metrics import ITL, METRICS
-from telemetry.model.validation import CheckedTable, FaultAt, Path, nearest, path_text, refused, shown, validated
+from telemetry.model.validation import CheckedTable, refused, validated
 from telemetry.objectives.objective import Kind
 from telemetry.objectives.yaml_documents import Document
 

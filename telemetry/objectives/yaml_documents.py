@@ -7,8 +7,8 @@ from typing import Any
 import yaml
 
 from telemetry.model.errors import ConfigError
+from telemetry.model.fault_sentences import Path, shown
 from telemetry.model.foreign_text import one_line
-from telemetry.model.validation import Path, shown
 
 
 @dataclass(frozen=True, slots=True)

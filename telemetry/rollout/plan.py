@@ -11,6 +11,7 @@ import msgspec
 
 from telemetry.model.durations import Duration
 from telemetry.model.errors import ConfigError
+from telemetry.model.fault_sentences import nearest
 from telemetry.model.formatting import (
     NS_PER_S,
     declared_figure,
@@ -21,7 +22,6 @@ from telemetry.model.formatting import (
 )
 from telemetry.model.metrics import HEADLINE, METRICS
 from telemetry.model.semconv import Source
-from telemetry.model.validation import nearest
 
 AssignmentUnit = Literal["call", "user"]
 # A check compares either a quantile of a metric, or a ratio that is better when it is smaller.

@@ -11,9 +11,10 @@ from pydantic import AfterValidator, Field, PlainValidator
 
 from telemetry.model.durations import HELP, Duration, DurationError
 from telemetry.model.errors import ConfigError
+from telemetry.model.fault_sentences import Path, nearest, shown
 from telemetry.model.metrics import CONNECT, HEADLINE, METRICS
 from telemetry.model.toml_text import parse_toml
-from telemetry.model.validation import CheckedTable, Path, nearest, refused, shown, validated
+from telemetry.model.validation import CheckedTable, refused, validated
 from telemetry.rollout.plan import (
     CHECK_KINDS,
     DEFAULT_TAIL_MARGIN,

@@ -11,12 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from telemetry.model.metrics import MIN_COUNT_FOR
-from telemetry.model.semconv import GEN_AI_REQUEST_MODEL
+from telemetry.model.semconv import GEN_AI_REQUEST_MODEL, SCRAPE_SCOPE, SCRAPE_UP
 from telemetry.store.connection import StoreConnection, near, rows
-
-SCOPE: Final = "voiceprobe.scrape"
-UP: Final = "voice.scrape.up"  # 1 for each page that was read, 0 for each that could not be
-ENGINE: Final = "engine"
 
 # The same series by their present and their former name; a server has one of them.
 _QUERIES: Final = ("vllm:prefix_cache_queries", "vllm:gpu_prefix_cache_queries")
@@ -63,13 +59,13 @@ def model_servers(connection: StoreConnection, since_unix_ns: int, until_unix_ns
     if not segments:
         return ()
     connection.view("scraped", "points", segments)
-    found = rows(connection, _READINGS, [SCOPE, since_unix_ns - _BEFORE_NS, until_unix_ns, since_unix_ns])
+    found = rows(connection, _READINGS, [SCRAPE_SCOPE, since_unix_ns - _BEFORE_NS, until_unix_ns, since_unix_ns])
     if not found:
         return ()
-    up = {row["service"]: row for row in found if row["name"] == UP}
+    up = {row["service"]: row for row in found if row["name"] == SCRAPE_UP}
     by_model: dict[tuple[str, str | None], list[dict[str, Any]]] = {}
     for row in found:
-        if row["name"] != UP:
+        if row["name"] != SCRAPE_UP:
             model = json.loads(row["attributes"]).get(GEN_AI_REQUEST_MODEL)
             by_model.setdefault((row["service"], model), []).append(row)
     for service in up:

@@ -18,7 +18,7 @@ from loadtest.scenario.behavior import (
 from loadtest.scenario.file import fields
 from loadtest.scenario.file.callers import Callers
 from loadtest.scenario.file.fields import DurationField, TomlTable
-from telemetry.model.validation import Path
+from telemetry.model.fault_sentences import Path
 
 
 def _delay(value: object) -> Delay:

@@ -8,7 +8,8 @@ from pydantic import Field
 from loadtest.scenario.file import fields
 from loadtest.scenario.file.fields import DurationField, Text, TomlTable
 from loadtest.scenario.file.phases import KINDS, MAX_RATE_PER_S, MAX_STEPS, MAX_USERS, STEPS, Arrival, Kind, Phase, Unit
-from telemetry.model.validation import Path, validated
+from telemetry.model.fault_sentences import Path
+from telemetry.model.validation import validated
 
 _UNITS: Final = get_args(Unit)
 Levels = tuple[float, float]

@@ -12,7 +12,7 @@ from loadtest.scenario.file.keep_table import KeepTable
 from loadtest.scenario.file.phases import MAX_USERS, Phase
 from loadtest.scenario.file.phases_table import PhaseTable, read_levels, rules_between
 from loadtest.scenario.file.speech_table import SpeechTable
-from telemetry.model.validation import Path, shown
+from telemetry.model.fault_sentences import Path, shown
 
 _NAME: Final = "name"  # of the protocol; every other key of the table is a setting of it
 

@@ -17,7 +17,8 @@ from loadtest.targets.assistant.faults import FAULTS
 from loadtest.toml_text import TomlText, parse_toml
 from telemetry.model.durations import Duration
 from telemetry.model.errors import ConfigError
-from telemetry.model.validation import CheckedTable, FaultAt, nearest, path_text, refused, shown, validated
+from telemetry.model.fault_sentences import FaultAt, nearest, path_text, shown
+from telemetry.model.validation import CheckedTable, refused, validated
 
 _MS: Final = 1_000_000
 LLM_TOKEN_VARIABLE: Final = "VOICEPROBE_LLM_TOKEN"  # noqa: S105 - the name of a variable, not a token

@@ -13,8 +13,9 @@ from typing import Any, Final, Literal
 from pydantic import Field
 
 from telemetry.model.errors import ConfigError
+from telemetry.model.fault_sentences import Path, nearest, path_text, shown
 from telemetry.model.metrics import METRICS, TIMESTAMPS
-from telemetry.model.validation import CheckedTable, Path, nearest, path_text, shown, validated
+from telemetry.model.validation import CheckedTable, validated
 
 FILE: Final = "framework-spans.toml"
 

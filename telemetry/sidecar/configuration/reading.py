@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
 
+from telemetry.model.fault_sentences import nearest, shown
 from telemetry.model.semconv import SIDECAR_CLIENT_VARIABLES, SIDECAR_VARIABLE_PREFIX
-from telemetry.model.validation import nearest, shown
 from telemetry.sidecar.configuration.settings import (
     BY_KEY,
     CONFIG,

@@ -1,11 +1,14 @@
 """Access control: a bearer token or a client certificate, one of which is required for listening beyond loopback."""
 
+from __future__ import annotations
+
 import hmac
 import ipaddress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from starlette.requests import HTTPConnection
+if TYPE_CHECKING:  # the store process and the forwarding one serve no HTTP
+    from starlette.requests import HTTPConnection
 
 UNAUTHORIZED: Final = "a valid bearer token is required"
 UNCERTIFIED: Final = "a client certificate is required"

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -22,6 +22,8 @@ from telemetry.rollout.plan import RolloutPlan, conflicts, moment
 from telemetry.rollout.verdict_document import as_object
 from telemetry.sidecar.rollouts.messages import (
     BEGUN,
+    FRESH_GRACE_S,
+    FRESH_INTERVALS,
     REFUSED,
     UNAVAILABLE,
     UNKNOWN,
@@ -33,10 +35,6 @@ from telemetry.sidecar.rollouts.messages import (
 from telemetry.sidecar.rollouts.settings import RolloutSetting, read_plan
 from telemetry.store.rollout_log import RolloutLog
 from telemetry.store.rollout_turns import RolloutQuestion, RolloutTurns, evidence_of, question_of
-
-# A promotion is acted upon while it is at most so many intervals old.
-FRESH_INTERVALS: Final = 3
-FRESH_GRACE_S: Final = 30.0
 
 _log = logging.getLogger(__name__)
 _Stamp = tuple[int, int, int]

@@ -11,8 +11,9 @@ from typing import Final
 import msgspec
 
 from telemetry.sidecar.messages import LENGTH, frame
-from telemetry.sidecar.rollouts.evaluation import FRESH_GRACE_S, FRESH_INTERVALS
 from telemetry.sidecar.rollouts.messages import (
+    FRESH_GRACE_S,
+    FRESH_INTERVALS,
     UNAVAILABLE,
     FromRollouts,
     RolloutOptions,

@@ -12,6 +12,9 @@ BEGUN: Final = 200
 UNKNOWN: Final = 404
 REFUSED: Final = 409
 UNAVAILABLE: Final = 503
+# A promotion is acted upon while it is at most so many intervals old.
+FRESH_INTERVALS: Final = 3
+FRESH_GRACE_S: Final = 30.0
 
 
 class RolloutOptions(msgspec.Struct, frozen=True, tag="options"):

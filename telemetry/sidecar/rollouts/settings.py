@@ -7,12 +7,11 @@ from typing import Any, Final, Literal, get_args
 import msgspec
 
 from telemetry.model.errors import ConfigError
+from telemetry.model.fault_sentences import shown
 from telemetry.model.foreign_text import one_line
-from telemetry.model.validation import shown
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import load_objectives
 from telemetry.rollout.plan import RolloutPlan, conflicts
-from telemetry.rollout.plan_document import parse_plan
 
 # When the next stage begins: once the runner of the rollout asks for it, or with the promotion itself.
 NextStage = Literal["on-request", "on-promotion"]
@@ -78,6 +77,9 @@ def read_plan(file: Path, objectives: Iterable[Objective]) -> tuple[RolloutPlan,
         raise ConfigError(str(file), ["is not UTF-8 text; save it as UTF-8"]) from None
     except OSError as error:
         raise ConfigError(str(file), [f"cannot be read: {error.strerror or error}; check its permissions"]) from None
+    # Imported when a plan is read: most sidecars evaluate no rollout, and start without pydantic.
+    from telemetry.rollout.plan_document import parse_plan
+
     promises = {objective.name: objective.promise for objective in objectives}
     return parse_plan(text, str(file)).with_promises(promises), text
 

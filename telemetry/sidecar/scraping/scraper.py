@@ -4,20 +4,23 @@ A target that is slow, dead or endless costs its own scrape: each has a task, a 
 redirect is followed, as it would carry the token elsewhere.
 """
 
+from __future__ import annotations
+
 import asyncio
 import logging
 import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
-
-import httpx
+from typing import TYPE_CHECKING, Final
 
 from telemetry.model.errors import StoreError
 from telemetry.model.foreign_text import one_line
 from telemetry.sidecar.otlp.attributes import OtlpDecodeError
 from telemetry.sidecar.scraping.series import NotAPage, failed, scraped
 from telemetry.sidecar.scraping.targets import ScrapeTarget
+
+if TYPE_CHECKING:
+    import httpx
 
 PAGE_BYTES_MAX: Final = 8 << 20
 WITHIN_S: Final = 5.0
@@ -63,6 +66,8 @@ class Scraper:
         self._tasks = []
 
     async def _repeat(self, target: ScrapeTarget) -> None:
+        import httpx  # where a page is read: most sidecars read none, and start without it
+
         async with httpx.AsyncClient(follow_redirects=False, trust_env=False, timeout=WITHIN_S) as client:
             due_s = time.monotonic()
             while True:
@@ -73,6 +78,8 @@ class Scraper:
 
     async def scrape(self, target: ScrapeTarget, client: httpx.AsyncClient) -> None:
         """Read one page and store what it says, or that it could not be read."""
+        import httpx
+
         body, fault = b"", None
         try:
             async with asyncio.timeout(WITHIN_S):

@@ -23,8 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from telemetry.model.foreign_text import one_line
-from telemetry.model.semconv import GEN_AI_REQUEST_MODEL
-from telemetry.store.model_servers import ENGINE, SCOPE, UP
+from telemetry.model.semconv import GEN_AI_REQUEST_MODEL, SCRAPE_ENGINE, SCRAPE_SCOPE, SCRAPE_UP
 
 # Family -> unit in UCUM. The names are vLLM's, of its first engine (gpu_…) and its present one.
 UNITS: Final[dict[str, str]] = {
@@ -95,12 +94,12 @@ def _request(name: str) -> tuple[ExportMetricsServiceRequest, ScopeMetrics]:
     of_resource = request.resource_metrics.add()
     of_resource.resource.attributes.append(KeyValue(key="service.name", value=AnyValue(string_value=name)))
     scope = of_resource.scope_metrics.add()
-    scope.scope.name = SCOPE
+    scope.scope.name = SCRAPE_SCOPE
     return request, scope
 
 
 def _up(value: int, unix_ns: int) -> Metric:
-    metric = Metric(name=UP, unit="1")
+    metric = Metric(name=SCRAPE_UP, unit="1")
     metric.gauge.data_points.add(time_unix_nano=unix_ns, as_int=value)
     return metric
 
@@ -194,7 +193,7 @@ def _attributes(labels: _Labels) -> list[KeyValue]:
         if label == "model_name":
             found.append(KeyValue(key=GEN_AI_REQUEST_MODEL, value=AnyValue(string_value=one_line(text))))
         elif text.isascii() and text.isdigit() and len(text) < 10:
-            found.append(KeyValue(key=ENGINE, value=AnyValue(int_value=int(text))))
+            found.append(KeyValue(key=SCRAPE_ENGINE, value=AnyValue(int_value=int(text))))
     return found
 
 

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import pytest
 from pydantic import AfterValidator, Field
 
-from telemetry.model.validation import CheckedTable, FaultAt, Path, nearest, path_text, refused, shown, validated
+from telemetry.model.fault_sentences import FaultAt, Path, nearest, path_text, shown
+from telemetry.model.validation import CheckedTable, refused, validated
 
 
 def _even(value: int) -> int:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from telemetry.store.model_servers import ENGINE, SCOPE, UP, ModelServer, RequestTimes
+from telemetry.model.semconv import SCRAPE_ENGINE, SCRAPE_SCOPE, SCRAPE_UP
+from telemetry.store.model_servers import ModelServer, RequestTimes
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch, PointRow
 from telemetry.store.writer import StoreWriter
@@ -18,10 +19,10 @@ def counter(name: str, at_s: float, value: float, engine: int = 0, model: str = 
         name,
         START + round(at_s * S),
         value,
-        {"gen_ai.request.model": model, ENGINE: engine},
+        {"gen_ai.request.model": model, SCRAPE_ENGINE: engine},
         "vllm-1",
         kind="sum",
-        scope_name=SCOPE,
+        scope_name=SCRAPE_SCOPE,
     )
 
 
@@ -30,10 +31,10 @@ def histogram(name: str, at_s: float, seconds: float, counts: list[int], engine:
         name,
         START + round(at_s * S),
         None,
-        {"gen_ai.request.model": "m", ENGINE: engine},
+        {"gen_ai.request.model": "m", SCRAPE_ENGINE: engine},
         "vllm-1",
         kind="histogram",
-        scope_name=SCOPE,
+        scope_name=SCRAPE_SCOPE,
         count=sum(counts),
         sum=seconds,
         explicit_bounds=[0.1, 0.5, 1.0],
@@ -42,7 +43,7 @@ def histogram(name: str, at_s: float, seconds: float, counts: list[int], engine:
 
 
 def up(at_s: float, value: float, name: str = "vllm-1") -> PointRow:
-    return PointRow(UP, START + round(at_s * S), value, {}, name, kind="gauge", scope_name=SCOPE)
+    return PointRow(SCRAPE_UP, START + round(at_s * S), value, {}, name, kind="gauge", scope_name=SCRAPE_SCOPE)
 
 
 def asked(folder: Path, *points: PointRow, since_s: float = 0.0, until_s: float = 60.0) -> tuple[ModelServer, ...]:

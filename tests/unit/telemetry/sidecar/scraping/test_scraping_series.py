@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from telemetry.model.semconv import SCRAPE_ENGINE, SCRAPE_SCOPE, SCRAPE_UP
 from telemetry.sidecar.otlp.metric_points import read_points
 from telemetry.sidecar.scraping.series import NotAPage, failed, scraped
-from telemetry.store.model_servers import ENGINE, SCOPE, UP
 from telemetry.store.schema import PointRow
 
 NOW = 1_800_000_000_000_000_000
@@ -38,7 +38,7 @@ def points(text: str) -> dict[str, list[PointRow]]:
     assert not found.rejected
     by_name: dict[str, list[PointRow]] = {}
     for point in found.points:
-        assert (point.service, point.scope_name, point.unix_ns) == ("vllm-1", SCOPE, NOW)
+        assert (point.service, point.scope_name, point.unix_ns) == ("vllm-1", SCRAPE_SCOPE, NOW)
         by_name.setdefault(point.name, []).append(point)
     return by_name
 
@@ -49,13 +49,13 @@ def test_a_page_becomes_points() -> None:
         "vllm:prefix_cache_queries",
         "vllm:num_requests_running",
         "vllm:request_queue_time_seconds",
-        UP,
+        SCRAPE_UP,
     }
     queries = found["vllm:prefix_cache_queries"]
     assert [point.value for point in queries] == [100, 101]
     assert [point.attributes for point in queries] == [
-        {"gen_ai.request.model": "a/model", ENGINE: 0},
-        {"gen_ai.request.model": "a/model", ENGINE: 1},
+        {"gen_ai.request.model": "a/model", SCRAPE_ENGINE: 0},
+        {"gen_ai.request.model": "a/model", SCRAPE_ENGINE: 1},
     ]
     assert {(point.kind, point.unit, point.temporality, point.is_monotonic) for point in queries} == {
         ("sum", "{token}", "cumulative", True)
@@ -65,12 +65,12 @@ def test_a_page_becomes_points() -> None:
     assert (queue.count, queue.sum) == (4, pytest.approx(5.6))
     assert list(queue.explicit_bounds or ()) == [0.3, 0.5, 1.0]
     assert list(queue.bucket_counts or ()) == [2, 1, 0, 1]
-    assert [point.value for point in found[UP]] == [1]
+    assert [point.value for point in found[SCRAPE_UP]] == [1]
 
 
 def test_a_page_that_could_not_be_read_becomes_one_point() -> None:
     (point,) = read_points(failed("vllm-1", NOW)).points
-    assert (point.name, point.value, point.service) == (UP, 0, "vllm-1")
+    assert (point.name, point.value, point.service) == (SCRAPE_UP, 0, "vllm-1")
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def test_what_is_not_such_a_page_says_why(text: str, why: str) -> None:
 
 
 def test_a_page_without_such_series_says_only_that_it_was_read() -> None:
-    assert set(points("")) == {UP}
-    assert set(points("# TYPE up gauge\nup 1\n")) == {UP}
+    assert set(points("")) == {SCRAPE_UP}
+    assert set(points("# TYPE up gauge\nup 1\n")) == {SCRAPE_UP}
 
 
 @given(st.text(max_size=300) | st.binary(max_size=300).map(lambda raw: page()[:200] + raw.decode("latin-1")))
