@@ -7,6 +7,7 @@ buckets, each 1 % wider than the one before. 0 has a bucket of its own; negative
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Protocol
@@ -41,8 +42,8 @@ class StepScale:
     steps: tuple[tuple[int, int], ...]
 
     @cached_property
-    def _ranges(self) -> list[tuple[int, int, int, int]]:
-        """(values above this, up to this, width, buckets before)."""
+    def _ranges(self) -> tuple[Ints, Ints, Ints, Ints]:
+        """Of each range: values above this, up to this of all but the last, width, buckets before."""
         found: list[tuple[int, int, int, int]] = []
         low = before = 0
         steps = list(self.steps)
@@ -52,24 +53,22 @@ class StepScale:
             found.append((low, high, width, before))
             before += (high - low) // width
             low = high
-        return found
+        lows, highs, widths, counts_below = zip(*found, strict=True)
+        return _ints(lows), _ints(highs[:-1]), _ints(widths), _ints(counts_below)
 
     def buckets(self, values: Any) -> Ints:
         """The bucket of each whole number of an array."""
+        lows, highs, widths, counts_below = self._ranges
         size = np.abs(values)
-        place = np.searchsorted(np.array([high for _, high, *_ in self._ranges[:-1]], dtype=np.int64), size)
-        lows, widths, counts_below = (
-            np.array([each[at] for each in self._ranges], dtype=np.int64)[place] for at in (0, 2, 3)
-        )
-        return np.sign(values) * (counts_below + (size - lows + widths - 1) // widths)
+        place = np.searchsorted(highs, size)
+        return np.sign(values) * (counts_below[place] + (size - lows[place] + widths[place] - 1) // widths[place])
 
     def edges(self, buckets: Ints) -> tuple[Floats, Floats]:
         """The least and the greatest value that each bucket may hold."""
+        all_lows, _, all_widths, counts_below = self._ranges
         size = np.abs(buckets)
-        counts_below = np.array([before for *_, before in self._ranges], dtype=np.int64)
         place = np.maximum(np.searchsorted(counts_below, size, side="left") - 1, 0)
-        lows = np.array([low for low, *_ in self._ranges], dtype=np.float64)[place]
-        widths = np.array([width for _, _, width, _ in self._ranges], dtype=np.float64)[place]
+        lows, widths = all_lows[place].astype(np.float64), all_widths[place].astype(np.float64)
         high = lows + (size - counts_below[place]) * widths
         # The values are whole numbers: the least of a bucket is one more than the greatest of the bucket below.
         return _mirrored(buckets, np.where(size == 0, 0.0, high - widths + 1), np.where(size == 0, 0.0, high))
@@ -103,6 +102,10 @@ RATIOS: Final = LogScale()
 def scale_of(unit: str) -> Scale:
     """The scale for the unit of a metric (`ns`, `count`, `ratio`, `per_s`)."""
     return {"ns": DURATIONS, "count": COUNTS}.get(unit, RATIOS)
+
+
+def _ints(values: Sequence[int]) -> Ints:
+    return np.array(values, dtype=np.int64)
 
 
 def _mirrored(buckets: Ints, low: Any, high: Any) -> tuple[Floats, Floats]:

@@ -8,6 +8,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -147,7 +148,7 @@ class _Turns:
 
     def _split(self, name: str, sides: Iterable[str], kinds: frozenset[str], threshold: int) -> tuple[int, int]:
         """How many values of these kinds of turns are within the threshold, and how many beyond."""
-        (bucket,) = DURATIONS.buckets(np.array([threshold])).tolist()
+        bucket = _bucket(threshold)
         within = every = 0
         for side in sides:
             for kind, histogram in self.values[name, side]:
@@ -163,6 +164,12 @@ class _Turns:
 
     def _valued(self, name: str, kind: str) -> int:
         return sum(self._split(name, ("known", "unknown"), frozenset({kind}), 0))
+
+
+@lru_cache(maxsize=1024)
+def _bucket(threshold: int) -> int:
+    """The bucket of a threshold, which is asked for each of many sums."""
+    return int(DURATIONS.buckets(np.array([threshold]))[0])
 
 
 @dataclass(frozen=True, slots=True)
