@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
@@ -91,7 +92,12 @@ def default_objectives() -> list[Objective]:
     of turns (its p95); 95 % of replies play without starving for more than 100 ms; 95 % of calls connect within 1 s;
     99 % of turns end well.
     """
-    return parse_objectives(objectives_text(None), "default objectives")
+    return list(_default_objectives())
+
+
+@cache
+def _default_objectives() -> tuple[Objective, ...]:
+    return tuple(parse_objectives(objectives_text(None), "default objectives"))
 
 
 def load_objectives(path: Path | None) -> list[Objective]:

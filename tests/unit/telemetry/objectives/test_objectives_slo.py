@@ -180,6 +180,13 @@ def test_turns_in_memory_are_counted() -> None:
     assert (verdict.good, verdict.eligible, verdict.met) == (19, 20, True)
 
 
+def test_the_defaults_are_read_once_and_each_list_belongs_to_its_caller() -> None:
+    first, second = default_objectives(), default_objectives()
+    assert all(one is other for one, other in zip(first, second, strict=True))
+    first.clear()
+    assert default_objectives() == second
+
+
 def test_the_default_stages_add_up_to_the_whole() -> None:
     thresholds = {objective.metric: objective.threshold for objective in default_objectives()}
     assert thresholds["voice_to_voice"] == 800 * MS
