@@ -18,7 +18,7 @@ from tests.unit.telemetry.sidecar.adapters.recorded_spans import NOW_UNIX_NS, re
 
 pytestmark = pytest.mark.slow
 
-RECORDED = {name: recorded_spans(name) for name in recorded_files()}
+NAMES = recorded_files()
 JUNK: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9) | st.binary(max_size=9),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
@@ -36,7 +36,7 @@ STAMPS = st.sampled_from([0, 1, NOW_UNIX_NS, 2**62 - 1, 2**63 - 1]) | st.integer
 @st.composite
 def hostile(draw: st.DrawFn) -> list[SpanRow]:
     """A recorded call of which some spans state something else."""
-    spans = list(RECORDED[draw(st.sampled_from(sorted(RECORDED)))])
+    spans = list(recorded_spans(draw(st.sampled_from(NAMES))))
     ids = [span.span_id for span in spans]
     stating = [at for at, span in enumerate(spans) if READ & span.attributes.keys()]
     for _ in range(draw(st.integers(1, 12))):

@@ -1,6 +1,7 @@
 """The recorded spans of frameworks, as the adapters get them: read back from the store, without texts."""
 
 import json
+from functools import cache
 from pathlib import Path
 
 from telemetry.model.spans import SpanRow
@@ -20,13 +21,14 @@ def recorded_files() -> list[str]:
     return sorted(str(path.relative_to(FOLDER).with_suffix("")) for path in FOLDER.glob("*/*.json"))
 
 
-def recorded_spans(name: str) -> list[SpanRow]:
+@cache
+def recorded_spans(name: str) -> tuple[SpanRow, ...]:
     """The spans of a recording, in the order in which they ended."""
     request = json.loads((FOLDER / f"{name}.json").read_text())["request"]
     decoded = decode_traces([traces_from_json(json.dumps(request).encode())])
     assert decoded.requests[0].fault is None
     assert decoded.requests[0].rejected == 0
-    return [span_from_row(row) for row in table_without_text("spans", decoded.spans).to_pylist()]
+    return tuple(span_from_row(row) for row in table_without_text("spans", decoded.spans).to_pylist())
 
 
 def recorded_turns(name: str) -> list[Turn]:
