@@ -233,6 +233,7 @@ def test_what_was_counted_before_giving_way_is_not_counted_again(
         assert len(counted) == pieces
 
 
+@pytest.mark.slow
 def test_counts_of_pieces_that_are_kept_are_those_of_the_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One reader asks at several moments while turns come in, another one asks each time for the first time."""
     now, counted_anew = [NOW - HOUR], list[int]()

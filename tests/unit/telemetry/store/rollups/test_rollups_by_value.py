@@ -105,6 +105,7 @@ def test_many_combinations_are_not_kept(tmp_path: Path, monkeypatch: pytest.Monk
     assert [file.has_values for file in files_of(folder)] == [False]
 
 
+@pytest.mark.slow
 def test_a_file_that_would_be_too_large_is_kept_without_values(tmp_path: Path) -> None:
     def made(name: str, maker: RollUpMaker) -> tuple[bool, float]:
         folder = stored(tmp_path / name, mixed_turns(2, 100), segments=2, compacted=2, roll_up=maker)
@@ -118,6 +119,7 @@ def test_a_file_that_would_be_too_large_is_kept_without_values(tmp_path: Path) -
     assert not made("between", dataclasses.replace(EVERY, most_of_segment=(whole + less) / 2))[0]
 
 
+@pytest.mark.slow
 def test_values_of_a_merged_segment_come_from_those_that_it_replaces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

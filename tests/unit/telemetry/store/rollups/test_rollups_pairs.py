@@ -43,7 +43,7 @@ def paired_in_piles(database: Database, open_turns: ArrowTable, pile: int) -> Ro
 
 
 @pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("pile", [12, 40, 10_000])
+@pytest.mark.parametrize("pile", [pytest.param(12, marks=pytest.mark.slow), 40, 10_000])
 def test_piles_of_any_size_count_as_the_whole_set_of_turns(database: Database, seed: int, pile: int) -> None:
     turns = reported_calls(seed)
     found = counts_of_rollup(paired_in_piles(database, open_turns_of(database, turns), pile))

@@ -111,6 +111,7 @@ def test_the_roll_up_is_that_of_all_turns_whatever_came_and_was_merged(
     assert shown > 5
 
 
+@pytest.mark.slow
 def test_segments_that_several_runs_ask_for_are_rolled_up_once(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
