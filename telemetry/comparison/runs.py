@@ -24,7 +24,7 @@ class ComparedRun:
     """A run as a comparison takes it: its turns, and what it was `asked` to do, by name and in one order.
 
     `telemetry_lost` is the share of turns known to be missing, None where nothing says how many there were;
-    `generator_limit` is why the figures say nothing about the service.
+    `generator_limit` is why the figures say nothing about the service; `unreached` that no call reached it, and why.
     """
 
     run_id: str
@@ -32,6 +32,7 @@ class ComparedRun:
     asked: Mapping[str, str] = field(default_factory=dict[str, str])
     telemetry_lost: float | None = None
     generator_limit: str | None = None
+    unreached: str | None = None
     is_under_way: bool = False
     lacks_old_turns: bool = False
     name: str = ""  # what people call it, where that is not its run id
@@ -44,6 +45,8 @@ class ComparedRun:
     @property
     def unsound(self) -> str | None:
         """Why no verdict may rest on the run; None where one may."""
+        if self.unreached is not None:
+            return f"{self.label} says nothing about the service: {self.unreached}"
         if self.generator_limit is not None:
             return f"{self.label} is generator-limited ({self.generator_limit}): nothing is claimed about the service"
         if (self.telemetry_lost or 0.0) > LOST_SHARE_LIMIT:

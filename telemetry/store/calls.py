@@ -36,17 +36,21 @@ def unreached_reason(calls: int, target: str, failure: str | None) -> str:
 
 
 def unreached(connection: StoreConnection, summary: Summary) -> str | None:
-    """That no call of the run reached a session, and why, as half a sentence; None where one did, where a filter
-    narrows the run, and of what services report of themselves."""
-    run_id = summary.filter.run_id
-    if run_id is None or service_day(run_id) is not None or summary.filter != Filter(run_id=run_id):
+    """As `unreached_run`; None also where a filter narrows the run."""
+    run_id, turns = summary.filter.run_id, summary.turns
+    if run_id is None or summary.filter != Filter(run_id=run_id) or not turns.total or summary.metrics[CONNECT].n:
         return None
-    # Whoever was answered, or spoke to be measured, reached one, though nobody timed how it connected. The calls of a
-    # large run are not counted one by one where that is known already.
-    turns = summary.turns
-    if not turns.total or turns.ok or turns.invalid or summary.metrics[CONNECT].n:
+    return unreached_run(connection, run_id, spoke=turns.ok + turns.invalid)
+
+
+def unreached_run(connection: StoreConnection, run_id: str, spoke: int) -> str | None:
+    """That no call of the run reached a session, and why, as half a sentence; None where one did, and of what services
+    report of themselves. `spoke` is in how many turns the caller was answered, or spoke to be measured."""
+    # Who spoke reached one, though nobody timed how it connected. The calls of a large run are not counted one by one
+    # where that is known already.
+    if spoke or service_day(run_id) is not None:
         return None
-    calls = call_counts(connection, summary.filter)
+    calls = call_counts(connection, Filter(run_id=run_id))
     if not calls.started or calls.connected:
         return None
     return unreached_reason(calls.started, calls.target or "an unknown target", calls.connect_failure)

@@ -64,6 +64,10 @@ def test_a_run_that_answers_no_more_is_worse_whatever_its_percentile() -> None:
     ("fault", "why"),
     [
         ({"generator_limit": "14 of 94 turns are invalid"}, "is generator-limited (14 of 94 turns are invalid)"),
+        (
+            {"unreached": "none of 60 calls reached a session at ws://one"},
+            "none of 60 calls reached a session at ws://one",
+        ),
         ({"telemetry_lost": 0.02}, "2 % of the telemetry of "),
     ],
 )

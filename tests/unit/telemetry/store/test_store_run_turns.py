@@ -14,6 +14,7 @@ from telemetry.model.turns import Turn
 from telemetry.objectives.slo import default_objectives
 from telemetry.sidecar.query_messages import Asked
 from telemetry.sidecar.query_process import reply_to
+from telemetry.store.answers import Filter
 from telemetry.store.questions import QUESTIONS
 from telemetry.store.reader import StoreReader
 from telemetry.store.run_turns import RunTurnsQuestion
@@ -86,3 +87,20 @@ def test_a_run_whose_generator_was_the_limit_says_why(tmp_path: Path) -> None:
     with StoreReader(fill_store(tmp_path, Run(turns)), wall_clock_ns=lambda: NOW) as reader:
         limit = asked(reader, RunTurnsQuestion("run-1")).generator_limit
     assert limit is not None
+
+
+@pytest.mark.parametrize("connect_ns", [None, 5_000_000])
+def test_a_run_of_which_no_call_reached_a_session_says_so(tmp_path: Path, connect_ns: int | None) -> None:
+    failed = {"voice_to_voice_ms": None, "outcome": "error", "outcome_reason": "connection refused"}
+    turns = [client_turn(i, target="ws://gone", connect_ns=connect_ns, **failed) for i in range(30)]  # type: ignore[arg-type]
+    with StoreReader(fill_store(tmp_path, Run(turns)), wall_clock_ns=lambda: NOW) as reader:
+        found, summed = asked(reader, RunTurnsQuestion("run-1")), reader.summary(Filter(run_id="run-1"))
+    why = None if connect_ns else "none of 30 calls reached a session at ws://gone: connection refused"
+    assert found.unreached == summed.unreached == why
+
+
+def test_a_run_that_was_answered_reached_sessions(tmp_path: Path) -> None:
+    with StoreReader(
+        fill_store(tmp_path, Run([client_turn(i) for i in range(3)])), wall_clock_ns=lambda: NOW
+    ) as reader:
+        assert asked(reader, RunTurnsQuestion("run-1")).unreached is None
