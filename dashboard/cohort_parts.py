@@ -94,7 +94,7 @@ def figures(rows: Sequence[CohortFigure], caption: str) -> str:
         f"<table><caption>{escape(caption)}</caption><thead><tr>{heads}"
         f'<th scope="col">state</th></tr></thead><tbody>{body}</tbody></table>'
     )
-    return f'<div class="vp vp-wide">{scrolled(caption, table)}</div>'
+    return f'<div class="vp vp-wide">{scrolled(caption, table, ends_in_verdict=True)}</div>'
 
 
 def _figure(of: CohortFigure) -> str:

@@ -20,10 +20,11 @@ def short(name: str) -> str:
     return escape(shown) if shown == name else f'<span title="{escape(name)}">{escape(shown)}</span>'
 
 
-def scrolled(label: str, table: str) -> str:
+def scrolled(label: str, table: str, *, ends_in_verdict: bool = False) -> str:
     """A table of our own HTML in a region of its own, which scrolls sideways by finger and keyboard where the window is
-    narrow."""
-    return f'<div class="vp-scroll" tabindex="0" role="region" aria-label="{escape(label)}">{table}</div>'
+    narrow. The last column stays in sight there if it is what is decided."""
+    css = "vp-scroll vp-verdict-last" if ends_in_verdict else "vp-scroll"
+    return f'<div class="{css}" tabindex="0" role="region" aria-label="{escape(label)}">{table}</div>'
 
 
 def css_percent(share: float, *, decimals: int = 2) -> str:

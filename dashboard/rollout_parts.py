@@ -127,7 +127,7 @@ def check_table(rows: Sequence[CheckRow], caption: str, first: str = "check") ->
         f"<table><caption>{escape(caption)}</caption>"
         f'<thead><tr>{heads}<th scope="col">state</th></tr></thead><tbody>{body}</tbody></table>'
     )
-    return f'<div class="vp vp-wide">{scrolled(caption, table)}</div>'
+    return f'<div class="vp vp-wide">{scrolled(caption, table, ends_in_verdict=True)}</div>'
 
 
 def _check_row(row: CheckRow) -> str:

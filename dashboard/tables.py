@@ -39,7 +39,7 @@ def stages(summary: Summary, statuses: Sequence[ObjectiveStatus]) -> str:
     return (
         '<div class="vp"><div class="vp-head"><h2>Stages against objectives '
         f'<span class="hint">ms, {how}, over {valid}{answered}</span></h2>{_tally(statuses)}</div>'
-        f"{scrolled('Stages against objectives', table)}</div>"
+        f"{scrolled('Stages against objectives', table, ends_in_verdict=True)}</div>"
     )
 
 

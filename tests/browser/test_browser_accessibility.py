@@ -46,8 +46,8 @@ STREAMLIT = {
     # Streamlit renders the whole page inside one div: its header and its toolbar are not landmarks.
     "region": '[data-testid="stHeader"], [data-testid="stAppViewContainer"], [data-testid="stToolbar"]',
 }
-# Parts that reach out of the page though they do not stand in a region that scrolls, texts cut off by an edge, and
-# columns out of sight where there is room for all of them.
+# Parts that reach out of the page though they do not stand in a region that scrolls, texts cut off by an edge,
+# columns out of sight where there is room for all of them, and what is decided where there is not.
 _CUT_OFF: Final = (
     """() => {
   const main = document.querySelector('[data-testid="stMain"]'), found = [];
@@ -66,6 +66,10 @@ _CUT_OFF: Final = (
     if (isOutOfSight) found.push(`scrolls sideways: ${name(e)}`);
     const isCut = ['hidden', 'clip'].includes(getComputedStyle(e).overflowX) && e.scrollWidth > e.clientWidth + 1;
     if (isCut && e.clientWidth > 1 && e.closest('.vp') && (e.innerText || '').trim()) found.push(`cut off: ${name(e)}`);
+  }
+  for (const e of main.querySelectorAll('.vp table thead th')) {
+    const isOut = e.getBoundingClientRect().right > main.clientWidth + 1;
+    if (isOut && ['verdict', 'state'].includes(e.innerText)) found.push(`out of sight: ${e.innerText}`);
   }
   return [...found, ...("""
     + CUT_WORDS
