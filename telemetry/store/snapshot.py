@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 import duckdb
+import msgspec
 
 from telemetry.model.errors import StoreError
 from telemetry.store import manifest as manifests
@@ -120,6 +121,11 @@ class Snapshots:
                 continue  # they are known by now, and left out
             except FileNotFoundError:
                 self._stamp = None  # compaction took a file away: its rows are in another one by now
+            except msgspec.ValidationError as error:
+                # The ingest takes no turn that this version could not read again.
+                raise StoreError(
+                    f"{self.directory}: a turn cannot be read ({error}); update voiceprobe to the version that wrote it"
+                ) from error
             except duckdb.OutOfMemoryException as error:
                 what, *_ = str(error).splitlines()  # what follows is advice to who opened the database
                 raise StoreError(

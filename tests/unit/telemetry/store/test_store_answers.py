@@ -20,7 +20,7 @@ from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch, PointRow
 from telemetry.store.timelines import bucket_width_ns
 from telemetry.store.writer import StoreWriter
-from tests.fixtures_turns import MS, SECOND, START_UNIX_NS, client_turn, exchange, fill_store, synthetic_run
+from tests.fixtures_turns import MS, SECOND, START_UNIX_NS, Run, client_turn, exchange, fill_store, synthetic_run
 
 
 def _reader(directory: Path, *turns: Turn, points: tuple[PointRow, ...] = (), now: int = 2**61) -> StoreReader:
@@ -363,3 +363,11 @@ def test_percentiles_of_the_answered_say_how_many_were_not(tmp_path: Path) -> No
         assert (stop.n, stop.eligible, stop.unanswered) == (0, None, 0)
         objective = Objective("connect", "metric", 0.9, "connect", 1_000 * MS)
         assert reader.count()(objective) == count_turns(turns)(objective) == (21, 23)
+
+
+def test_a_turn_of_a_newer_version_is_named_in_a_sentence(tmp_path: Path) -> None:
+    store = fill_store(tmp_path, Run([client_turn(0), client_turn(1, outcome="paused")]))
+    with StoreReader(store) as reader:
+        with pytest.raises(StoreError, match=r"a turn cannot be read .*paused.*; update voiceprobe to the version"):
+            reader.turns()
+        assert reader.summary().turns.total == 2
