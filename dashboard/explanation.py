@@ -61,7 +61,7 @@ def _why(found: Explanation) -> str:
 
 def _untried(found: Explanation) -> str:
     lines = [
-        (said, [each.name for each in found.dimensions if each.untried == why])
-        for why, said in (("one value", "the same on both sides"), ("not reported", "not reported"))
+        (reason, [each.name for each in found.dimensions if each.untried == why])
+        for why, reason in (("one value", "the same on both sides"), ("not reported", "not reported"))
     ]
-    return "".join(f'<div class="hint">{said}: {", ".join(names)}</div>' for said, names in lines if names)
+    return "".join(f'<div class="hint">{reason}: {", ".join(names)}</div>' for reason, names in lines if names)

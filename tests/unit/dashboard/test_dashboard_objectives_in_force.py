@@ -27,7 +27,7 @@ from tests.unit.dashboard.opened_pages import opened, text_of
 TARGET = "target: 0.95"
 UNUSABLE = "apiVersion: ["
 STILL = "every page judges by the version before it"
-JUDGING = ("now", "cohorts", "objectives", "runs", "turns", "cache", "instrument")
+PAGES_WITH_OBJECTIVES = ("now", "cohorts", "objectives", "runs", "turns", "cache", "instrument")
 
 
 def one_objective(threshold: str) -> str:
@@ -200,7 +200,7 @@ def test_a_change_of_the_objectives_makes_another_list(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", JUDGING)
+@pytest.mark.parametrize("page", PAGES_WITH_OBJECTIVES)
 def test_every_page_says_once_that_a_changed_file_cannot_be_used(shown: Path, page: str) -> None:
     before = text_of(opened(page))
     assert STILL not in before

@@ -25,7 +25,7 @@ def test_a_command_that_ctrl_c_ends_says_so(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().err == "voiceprobe: interrupted\n"
 
 
-def test_a_run_that_was_ended_in_an_orderly_way_has_said_so_itself(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_ended_in_order_reports_that_by_itself(capsys: pytest.CaptureFixture[str]) -> None:
     assert guarded(lambda: app_of(typer.Exit(130))([])) == ExitCode.INTERRUPTED
     assert capsys.readouterr().err == ""
 

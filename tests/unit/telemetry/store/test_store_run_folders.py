@@ -355,7 +355,7 @@ def test_a_killed_removal_leaves_no_half_of_a_run(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == []
 
 
-def test_what_a_command_said_by_other_objectives_is_judged_anew(tmp_path: Path) -> None:
+def test_what_a_command_reported_by_other_objectives_is_judged_anew(tmp_path: Path) -> None:
     """`voiceprobe runs --slo FILE` and a dashboard with a file: one verdict on a run, whatever its command said."""
     first = objectives_text(None).split("\n---\n")[0]
     strict, lax = (parse_objectives(first.replace("800ms", each), "file") for each in ("1ms", "60s"))
