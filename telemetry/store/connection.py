@@ -12,7 +12,7 @@ import contextlib
 import re
 from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import duckdb
 
@@ -38,6 +38,7 @@ SIDES_APART_NS: Final = 3600 * 1_000_000_000
 _NEEDED_OPTIMIZERS: Final = frozenset({"expression_rewriter", "filter_pushdown", "unused_columns"})
 
 Row = dict[str, Any]
+_Read = TypeVar("_Read")
 
 
 class StoreConnection:
@@ -69,7 +70,7 @@ class StoreConnection:
         self._wanted: dict[str, tuple[Table, tuple[Segment, ...]]] = {}
         self._paths: dict[str, str] = {}
         self._views: dict[str, str] = {}
-        self._known: dict[tuple[str, str], list[Row]] = {}
+        self._known: dict[tuple[str, str], list[Any]] = {}
         self._traces = TracesOfSegments(directory)
         self.files = OpenSegments(self.folder)
         self.first_turns = FirstTurns(self.files)
@@ -199,21 +200,32 @@ class StoreConnection:
         folder and the segment, and gives the rows, or None where there is no such roll-up.
         The statement, which always is the same under a `name`, reads `one_by_one` and groups by its column `file`.
         """
+        return self.read_of_each_segment(name, table, statement, rolled_up, lambda row: row)
+
+    def read_of_each_segment(
+        self,
+        name: str,
+        table: Table,
+        statement: str,
+        rolled_up: Callable[[Path, Segment], list[Row] | None],
+        read: Callable[[Row], _Read],
+    ) -> list[_Read]:
+        """As `of_each_segment`, with what `read` makes of each row, once: it is kept, and nobody may change it."""
         segments = self.segments(table)
         for segment in segments:
             if (name, segment.file) not in self._known and (ready := rolled_up(self._directory, segment)) is not None:
-                self._known[name, segment.file] = ready
+                self._known[name, segment.file] = [read(row) for row in ready]
         unknown = [segment for segment in segments if (name, segment.file) not in self._known]
         if unknown:
             self._checks.verify(unknown)
             self._duckdb.execute(
                 f"CREATE OR REPLACE TEMP VIEW one_by_one AS SELECT * FROM {self._source(table, unknown, file='file')}"
             )
-            found: dict[str, list[Row]] = {segment.file: [] for segment in unknown}
+            found: dict[str, list[_Read]] = {segment.file: [] for segment in unknown}
             for row in rows(self, statement):
-                found[Path(row["file"]).name].append(row)
+                found[Path(row["file"]).name].append(read(row))
             self._known.update({(name, file): each for file, each in found.items()})
-        return [row for segment in segments for row in self._known[name, segment.file]]
+        return [each for segment in segments for each in self._known[name, segment.file]]
 
     def _name(self, name: str, source: str) -> None:
         if self._views.get(name) != source:

@@ -1,11 +1,12 @@
 """The spans with which a generator's processes declare a run: at its beginning and at its end."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from telemetry.model import semconv
 from telemetry.store.attribute_values import read_attributes
-from telemetry.store.connection import StoreConnection
+from telemetry.store.connection import Row, StoreConnection
 from telemetry.store.rollups.runs import declaration_rows
 
 # The attributes under which a sender may name the run; the first that it states counts.
@@ -22,17 +23,18 @@ class RunSpan:
 
     start_unix_ns: int
     end_unix_ns: int
-    attributes: dict[str, object]
+    attributes: Mapping[str, object]
 
 
 def run_spans(connection: StoreConnection) -> list[RunSpan]:
     """Every `voice.run` span of the store in the order of their beginning."""
-    found = connection.of_each_segment("run spans", "spans", _STATEMENT, declaration_rows)
-    return [
-        RunSpan(
-            start_unix_ns=row["timestamp_unix_ns"],
-            end_unix_ns=row["timestamp_unix_ns"] + row["duration_ns"],
-            attributes=read_attributes(row["span_attributes"]),
-        )
-        for row in sorted(found, key=lambda row: row["timestamp_unix_ns"])
-    ]
+    found = connection.read_of_each_segment("run spans", "spans", _STATEMENT, declaration_rows, _read)
+    return sorted(found, key=lambda span: span.start_unix_ns)
+
+
+def _read(row: Row) -> RunSpan:
+    return RunSpan(
+        start_unix_ns=row["timestamp_unix_ns"],
+        end_unix_ns=row["timestamp_unix_ns"] + row["duration_ns"],
+        attributes=read_attributes(row["span_attributes"]),
+    )

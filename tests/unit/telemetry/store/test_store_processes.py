@@ -2,10 +2,15 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from telemetry.model.generator_health import gauge_metric
 from telemetry.model.spans import SpanRow
+from telemetry.store import run_spans
 from telemetry.store.answers import Filter, ProcessInfo
+from telemetry.store.attribute_values import read_attributes
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch, PointRow
 from telemetry.store.writer import StoreWriter
@@ -94,3 +99,22 @@ def test_how_busy_a_process_was_is_what_three_in_four_of_its_seconds_took(tmp_pa
         writer.append(Batch(spans=[_spoken("1", 0, "start"), _spoken("2", 0, "start")], points=points))
     with StoreReader(tmp_path) as reader:
         assert [process.cpu_ratio for process in reader.processes("run-1")] == [0.5, None]
+
+
+def test_what_a_process_declared_is_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[Any] = []
+
+    def decoding(stored: Any) -> dict[str, object]:
+        decoded.append(stored)
+        return read_attributes(stored)
+
+    monkeypatch.setattr(run_spans, "read_attributes", decoding)
+    with StoreWriter(tmp_path) as writer, StoreReader(tmp_path) as reader:
+        writer.append(Batch(turns=[client_turn(0, process_id="1")], spans=[_spoken("1", 0, "start")]))
+        assert [process.ended for process in reader.processes("run-1")] == [False]
+        assert len(decoded) == 1
+        writer.append(Batch(turns=[client_turn(1, process_id="1")], spans=[_spoken("1", 30, "end")]))
+        assert [process.ended for process in reader.processes("run-1")] == [True]
+        assert reader.runs()[0].ended
+        assert reader.summary(Filter(run_id="run-1")).turns.total == 2
+    assert len(decoded) == 2
