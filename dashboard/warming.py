@@ -25,8 +25,7 @@ _MOST_LOOKS: Final = 30
 def warm_up() -> None:
     """Do what the first viewer would wait for: import the pages, ask the store once, build each chart once.
 
-    What is there then stays, so the garbage collector looks at it no more: Streamlit has everything looked through
-    after each run of the script, which is after each refresh of each viewer.
+    What is there then stays, so the garbage collector looks at it no more.
     """
     from dashboard import pages, palette, source
     from dashboard.charts import lines_spec
