@@ -11,7 +11,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,6 +25,7 @@ from telemetry.store.merging import UnreadableError, merged
 from telemetry.store.missing_rollups import MissingRollUps, RollUp
 from telemetry.store.retention import KEEP_ALL, Keep, to_remove
 from telemetry.store.retired import GRACE_S, RetiredFiles
+from telemetry.store.schema import ArrowTable
 from telemetry.store.writer import StoreWriter
 
 _log = logging.getLogger(__name__)
@@ -50,10 +51,15 @@ class CompactionHealth:
     damaged: tuple[str, ...]
 
 
+class _StoppedError(Exception):
+    """A merge was given up, as its process ends; what it was to replace is still there."""
+
+
 class Compactor:
     """Merges a writer's segments, by `run_once` or in a thread of its own between `start` and `stop`.
 
-    The thread goes on whatever fails: `health` says what did.
+    The thread goes on whatever fails: `health` says what did. `stopping` is set by `stop`; what is given as `roll_up`
+    may look at it, as a large merge takes longer than a process is given to end.
     """
 
     def __init__(
@@ -66,6 +72,7 @@ class Compactor:
         grace_s: float = GRACE_S,
         clock_s: Callable[[], float] = time.monotonic,
         unix_ns: Callable[[], int] = time.time_ns,
+        stopping: threading.Event | None = None,
     ) -> None:
         self._writer = writer
         self._limits = limits.for_keeping(keep)
@@ -86,7 +93,7 @@ class Compactor:
         self._merges = 0
         self._last_merge_unix_ns: int | None = None
         self._failures: dict[str, str] = {}
-        self._stopping = threading.Event()
+        self._stopping = threading.Event() if stopping is None else stopping
         self._thread: threading.Thread | None = None
 
     @property
@@ -107,7 +114,7 @@ class Compactor:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread after the merge under way, and remove what no reader of a current manifest needs."""
+        """Give up the merge under way, end the thread, and remove what no reader of a current manifest needs."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()
@@ -130,6 +137,8 @@ class Compactor:
             self._merge(chosen)
         except UnreadableError as error:
             self._note_damage(error.segment)
+        except _StoppedError:
+            return False
         except Exception as error:
             self._resting |= dict.fromkeys(chosen, now + RETRY_S)
             self._failures[_MERGE] = self._sentence(chosen, error)
@@ -187,16 +196,25 @@ class Compactor:
         needed = sum(segment.size_bytes for segment in chosen)
         if shutil.disk_usage(directory).free < 2 * needed:
             raise OSError(errno.ENOSPC, f"the disk has no room for {2 * needed} bytes beside what is received")
-        table, level = chosen[0].table, max(segment.level for segment in chosen) + 1
-        segment = self._writer.write_segment(table, merged(directory, chosen), level, replaces=chosen)
+        table, level = chosen[0].table, max(map(self._limits.tier, chosen)) + 1
+        rows = self._until_stopped(merged(directory, chosen))
+        segment = self._writer.write_segment(table, rows, level, replaces=chosen)
         try:
             rollup = self._roll_up(manifests.segment_path(directory, segment), segment)
+            if rollup is None and self._stopping.is_set():
+                raise _StoppedError  # what it would replace has roll-ups
             segment = manifests.with_rollup(directory, segment, rollup)
             self._writer.swap(chosen, segment)
         finally:
             if segment in self._writer.manifest.segments:
                 self._retired.add(chosen)
             self._writer.discard_unpublished(files_of([segment]))
+
+    def _until_stopped(self, groups: Iterator[ArrowTable]) -> Iterator[ArrowTable]:
+        for group in groups:
+            if self._stopping.is_set():
+                raise _StoppedError
+            yield group
 
     def _note_damage(self, segment: Segment) -> None:
         self._damaged |= {segment}

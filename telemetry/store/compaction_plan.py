@@ -1,9 +1,11 @@
 """Which segments to merge next: pure.
 
-Segments of one table have levels, older ones higher. The segments of a level form groups in their order: a group is
-full with `fan_in` of them, or when the next one would take it over a limit. Full groups of two or more become one
-segment of the next level, so a level ends with fewer than `fan_in` segments that wait for more, and with segments of
-which any two neighbors exceed a limit together: their number is bounded by the store's size, whatever was appended.
+Segments of one table have tiers: the level that merges gave them, or a higher one that their size would take several
+merges to reach. The segments of a tier form groups in their order: a group is full with `fan_in` of them, or when the
+next one would take it over a limit. Full groups of two or more become one segment of the next level, so a tier ends
+with fewer than `fan_in` segments that wait for more, and with segments of which any two neighbors exceed a limit
+together: their number is bounded by the store's size, whatever was appended. A large segment, of whatever level, is not
+written anew for a few small ones.
 """
 
 from collections.abc import Container, Iterator, Sequence
@@ -14,6 +16,8 @@ from telemetry.store.manifest import TABLES, Segment, StoreManifest
 from telemetry.store.retention import Keep
 
 _PARTS_KEPT: Final = 8
+# The tier of segments that hold this share of a limit, whatever their level: what single rows would become by merges.
+_TIER_OF_SHARE: Final = ((1 / 16, 5), (1 / 256, 4))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,15 @@ class MergeLimits:
             and (self.stored_ns is None or max(stored) - min(stored) <= self.stored_ns)
         )
 
+    def tier(self, segment: Segment) -> int:
+        """Which segments a segment is merged with: those of its tier."""
+        share = max(
+            segment.rows / self.rows,
+            segment.raw_bytes / self.raw_bytes,
+            0.0 if self.size_bytes is None else segment.size_bytes / max(self.size_bytes, 1),
+        )
+        return max(segment.level, next((tier for least, tier in _TIER_OF_SHARE if share >= least), 0))
+
     def for_keeping(self, keep: Keep) -> Self:
         """The same limits, with segments small enough that an eighth of what is kept goes at once at most."""
         return replace(
@@ -65,15 +78,15 @@ def _full_groups(
     manifest: StoreManifest, limits: MergeLimits, left_out: Container[Segment]
 ) -> Iterator[tuple[Segment, ...]]:
     for table in TABLES:
-        by_level: dict[int, list[Segment]] = {}
+        by_tier: dict[int, list[Segment]] = {}
         for segment in manifest.of(table):
             if segment not in left_out:
-                by_level.setdefault(segment.level, []).append(segment)
-        for level in sorted(by_level):
-            yield from _groups_of_level(by_level[level], limits)
+                by_tier.setdefault(limits.tier(segment), []).append(segment)
+        for tier in sorted(by_tier):
+            yield from _groups_of_tier(by_tier[tier], limits)
 
 
-def _groups_of_level(segments: list[Segment], limits: MergeLimits) -> Iterator[tuple[Segment, ...]]:
+def _groups_of_tier(segments: list[Segment], limits: MergeLimits) -> Iterator[tuple[Segment, ...]]:
     group: list[Segment] = []
     for segment in segments:
         together = [*group, segment]

@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -29,6 +29,8 @@ from telemetry.store.segment_files import METADATA_KEY, Origin
 _log = logging.getLogger(__name__)
 pc: Any = pyarrow.compute  # pyarrow ships no types of its own
 
+ReadTables = Callable[[Iterator[ArrowTable]], Iterator[ArrowTable]]
+
 # Smaller segments are rolled up when they are asked for.
 FEWEST_ROWS: Final = 10_000
 # Turns that are counted at once: some 30 MB of columns.
@@ -41,18 +43,24 @@ _MOST_CELLS: Final = 100_000
 _MOST_OF_A_SLOT: Final = 4
 
 
+class _StoppedError(Exception):
+    """A roll-up was given up, as its process ends."""
+
+
 @dataclass(frozen=True, slots=True)
 class RollUpMaker:
     """What compaction calls with each segment that it wrote; gives the name of the roll-up's file, None for no roll-up.
 
     A roll-up that says no less than its turns (of a store with about as many runs or phases as turns) is not kept.
-    Nothing that fails here stops a merge: a segment without a roll-up is only slower to ask.
+    Nothing that fails here stops a merge: a segment without a roll-up is only slower to ask. Of a large segment one
+    takes longer than a process is given to end: it is given up when `is_stopping` says so.
     """
 
     fewest_rows: int = FEWEST_ROWS
     most_of_segment: float = 1 / 8
     slot_turns: int = SLOT_TURNS
     value_turns: int = TURNS_OF_ONE
+    is_stopping: Callable[[], bool] = lambda: False
 
     def __call__(self, path: Path, segment: Segment) -> str | None:
         """Make and write the roll-up of a segment in its folder."""
@@ -65,6 +73,8 @@ class RollUpMaker:
             with open_database() as database:
                 made = _with_few_open(database, self._made(database, path), segment)
                 return files.write(path.parent, segment, made, most_bytes)
+        except _StoppedError:
+            return None
         except Exception as error:  # noqa: BLE001 - a merge must not fail for what only saves time
             _log.warning("%s: it was not rolled up (%s)", path, error)
             return None
@@ -75,7 +85,7 @@ class RollUpMaker:
         known = [(path.parent / file, _usable(path.parent, file, with_values=with_values)) for file in _replaced(path)]
         if any(rollup for _, rollup in known):
             parts = [
-                _rolled_up(database, source, self.slot_turns, with_values=with_values) if found is None else found
+                self._rolled_up(database, source, with_values=with_values) if found is None else found
                 for source, found in known
             ]
             together = _in_common_slots(added(part.by_slot for part in parts), self.slot_turns)
@@ -85,7 +95,20 @@ class RollUpMaker:
                     pair(database, together, is_last=False),
                     pair(database, added(by_value), is_last=False) if with_values else None,
                 )
-        return _rolled_up(database, path, self.slot_turns, with_values=with_values)
+        return self._rolled_up(database, path, with_values=with_values)
+
+    def _rolled_up(self, database: Database, path: Path, *, with_values: bool) -> SegmentRollup:
+        by_slot = roll_up_by_slot(database, path, self.slot_turns, self._until_stopped)
+        # Arrow keeps what it freed for its next use: as much as was read at once.
+        pa.default_memory_pool().release_unused()
+        by_value = roll_up_by_value(database, path, self._until_stopped) if with_values else None
+        return SegmentRollup(by_slot, by_value)
+
+    def _until_stopped(self, tables: Iterator[ArrowTable]) -> Iterator[ArrowTable]:
+        for table in tables:
+            if self.is_stopping():
+                raise _StoppedError
+            yield table
 
 
 def _with_few_open(database: Database, made: SegmentRollup, segment: Segment) -> SegmentRollup:
@@ -102,13 +125,6 @@ def _usable(folder: Path, file: str, *, with_values: bool) -> SegmentRollup | No
     on how it was made."""
     found = files.read_of_file(folder, file)
     return None if found is None or (with_values and found.by_value is None) else found
-
-
-def _rolled_up(database: Database, path: Path, slot_turns: int, *, with_values: bool) -> SegmentRollup:
-    by_slot = roll_up_by_slot(database, path, slot_turns)
-    # Arrow keeps what it freed for its next use: as much as was read at once.
-    pa.default_memory_pool().release_unused()
-    return SegmentRollup(by_slot, roll_up_by_value(database, path) if with_values else None)
 
 
 def _in_common_slots(rollup: Rollup, slot_turns: int) -> Rollup | None:
@@ -144,19 +160,24 @@ def roll_up_file(database: Database, path: Path) -> Rollup:
     return with_slowest_turns(database, found, [path])
 
 
-def roll_up_by_slot(database: Database, path: Path, slot_turns: int) -> Rollup:
-    """As `roll_up_file`, with the cells of the client's turns by their slot."""
+def _all(tables: Iterator[ArrowTable]) -> Iterator[ArrowTable]:
+    return tables
+
+
+def roll_up_by_slot(database: Database, path: Path, slot_turns: int, read: ReadTables = _all) -> Rollup:
+    """As `roll_up_file`, with the cells of the client's turns by their slot. `read` gives the tables on, and may
+    raise."""
     with pq.ParquetFile(path) as file:
         turns = file.read(columns=["source", "started_unix_ns"])
     of_client = turns.filter(pc.equal(turns.column("source"), "client"))
     moments = of_client.column("started_unix_ns").fill_null(0).to_numpy()
-    found = roll_up_tables(database, tables_of_file(path), SlotGrid.of_moments(moments, slot_turns))
+    found = roll_up_tables(database, read(tables_of_file(path)), SlotGrid.of_moments(moments, slot_turns))
     return with_slowest_turns(database, found, [path])
 
 
-def roll_up_by_value(database: Database, path: Path) -> Rollup:
+def roll_up_by_value(database: Database, path: Path, read: ReadTables = _all) -> Rollup:
     """As `roll_up_by_slot`, by the combination of values; without sequence numbers."""
-    found = roll_up_tables(database, tables_of_file(path), VALUES)
+    found = roll_up_tables(database, read(tables_of_file(path)), VALUES)
     return Rollup(with_slowest_turns(database, found, [path]).cells, {}, found.open_turns)
 
 

@@ -11,6 +11,7 @@ from telemetry.store import manifest as manifests
 from telemetry.store.compaction import Compactor
 from telemetry.store.compaction_plan import MergeLimits, plan
 from telemetry.store.reader import StoreReader
+from telemetry.store.rollups.making import RollUpMaker
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import client_turn, stage_spans
@@ -172,3 +173,46 @@ def test_segments_of_an_older_schema_are_read_and_merged(tmp_path: Path, monkeyp
             assert _compactor(writer, grace_s=0.0).run_once()
             assert reader.turns() == before
             assert reader.summary().generator.pacer == "timerfd"
+
+
+@pytest.mark.parametrize("stopped_in", ["the rows", "the roll-up"])
+def test_a_merge_is_given_up_when_its_process_ends(tmp_path: Path, stopped_in: str) -> None:
+    stopping = threading.Event()
+    rolled_up: list[Path] = []
+
+    def roll_up(path: Path, _segment: manifests.Segment) -> None:
+        rolled_up.append(path)
+        stopping.set()
+
+    with StoreWriter(tmp_path) as writer:
+        _fill(writer, FAN_IN)
+        before = writer.manifest
+        compactor = _compactor(writer, grace_s=0.0, roll_up=roll_up, stopping=stopping)
+        if stopped_in == "the rows":
+            stopping.set()
+        assert not compactor.run_once()
+        assert len(rolled_up) == (stopped_in == "the roll-up")
+        assert compactor.health.last_failure is None
+        compactor.stop()
+        assert writer.manifest == before
+        assert {path.name for path in _segments(tmp_path)} == before.files
+    with StoreWriter(tmp_path) as writer:
+        compactor = _compactor(writer, grace_s=0.0)
+        assert compactor.run_once(), "it is made by the next process"
+        compactor.stop()
+    with StoreReader(tmp_path) as reader:
+        assert [turn.sequence for turn in reader.turns()] == list(range(FAN_IN))
+
+
+def test_a_roll_up_is_given_up_when_its_process_ends(tmp_path: Path) -> None:
+    stopping = threading.Event()
+    make = RollUpMaker(fewest_rows=1, most_of_segment=1e3, is_stopping=stopping.is_set)
+    with StoreWriter(tmp_path) as writer:
+        writer.append(Batch(turns=[client_turn(index) for index in range(FAN_IN)]))
+        (segment,) = writer.manifest.segments
+        path = manifests.segment_path(tmp_path, segment)
+        stopping.set()
+        assert make(path, segment) is None
+        assert {each.name for each in _segments(tmp_path)} == writer.manifest.files
+        stopping.clear()
+        assert make(path, segment) is not None

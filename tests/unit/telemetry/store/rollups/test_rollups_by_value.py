@@ -126,9 +126,9 @@ def test_values_of_a_merged_segment_come_from_those_that_it_replaces(
     made: list[Path] = []
     roll_up_by_value = making.roll_up_by_value
 
-    def counted(database: making.Database, path: Path) -> making.Rollup:
+    def counted(database: making.Database, path: Path, read: making.ReadTables) -> making.Rollup:
         made.append(path)
-        return roll_up_by_value(database, path)
+        return roll_up_by_value(database, path, read)
 
     monkeypatch.setattr(making, "roll_up_by_value", counted)
     folder = stored(tmp_path / "store", mixed_turns(2, 200), segments=4, compacted=4, roll_up=EVERY)
