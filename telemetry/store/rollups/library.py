@@ -89,7 +89,7 @@ class RollupLibrary:
     def _database(self) -> Database:
         """Opened when it is first needed, which most readers never do: that costs more than many a question."""
         if self._opened is None:
-            self._opened = open_database(threads=2)
+            self._opened = open_database()
         return self._opened
 
     def of(self, segments: Sequence[Segment], f: Filter) -> RolledUp | None:
