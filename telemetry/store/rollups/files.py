@@ -45,6 +45,7 @@ _FIRST_FAMILY: Final = 2
 _OF_ALL_TIMES: Final = frozenset({"run", "run_target", "run_protocol", "service"})
 _SUFFIX: Final = ".parquet"
 SEQUENCES: Final = "sequence"
+_OF_EVERY_RUN: Final = frozenset({SEQUENCES, "service"})
 _MEASURES: Final = ("n", "total", "least", "most", "first", "last", "text_at", "text")
 _INTS: Final = pa.list_(pa.int64())
 
@@ -136,18 +137,19 @@ class RollupFile:
         self.has_values = _VALUES_KEY in found
 
     def rollup(self, run_id: str | None = None, parts: frozenset[str] | None = None) -> Rollup:
-        """The turns of all times; of one run, beside what is asked of all turns of services, if one is named; with
-        named `parts` only the cells of those and no open turns."""
+        """The turns of all times, without those that are open; of one run, beside what is asked of all turns of
+        services, if one is named; with named `parts` only the cells of those."""
         cells = self._cells(0)
         if parts is not None:
             cells = cells.filter(pc.is_in(cells.column("part"), pa.array(sorted(parts))))
         if run_id is not None:
-            is_of_all = pc.is_in(cells.column("part"), pa.array([SEQUENCES, "service"]))
+            is_of_all = pc.is_in(cells.column("part"), pa.array(sorted(_OF_EVERY_RUN)))
             cells = cells.filter(pc.or_(is_of_all, pc.equal(cells.column("run_id"), run_id).fill_null(False)))
-        rollup = _rollup(cells)
-        if parts is None:
-            rollup.open_turns = self._open_turns()
-        return rollup
+        return _rollup(cells)
+
+    def of_other_runs(self) -> Rollup:
+        """What of a segment is asked for a run that it holds no turn of."""
+        return self.rollup(parts=_OF_EVERY_RUN)
 
     def members(
         self, taken: Mapping[int, Sequence[int]], run_id: str | None, parts: frozenset[str] | None = None
@@ -168,6 +170,7 @@ class RollupFile:
     def by_slot(self) -> Rollup:
         """The roll-up with the cells of each slot apart, and those that are of all times only."""
         rollup = self.rollup()
+        rollup.open_turns = self.open_turns()
         cells = {key: cell for key, cell in rollup.cells.items() if key.part in _OF_ALL_TIMES}
         for number, family in enumerate(self.families):
             names = {str(place): member.slot.name for place, member in enumerate(family) if member.family is None}
@@ -180,7 +183,7 @@ class RollupFile:
         """The cells of each combination of values apart, with the open turns; None where they are not known."""
         if not self.has_values:
             return None
-        return Rollup(dict(_cells_of(self._cells(self._of_values))), {}, with_labels(self._open_turns(), VALUES))
+        return Rollup(dict(_cells_of(self._cells(self._of_values))), {}, with_labels(self.open_turns(), VALUES))
 
     def narrowed(self, f: Filter) -> Rollup | None:
         """The client's turns with the values that a filter asks for, of its run if it names one, beside the open turns
@@ -193,7 +196,7 @@ class RollupFile:
         if f.run_id is not None:
             is_meant = pc.and_(is_meant, pc.equal(cells.column("run_id"), f.run_id).fill_null(False))
         found = slot_tree.whole(dict(_cells_of(cells.filter(is_meant))))
-        open_turns = self._open_turns()
+        open_turns = self.open_turns()
         is_of_client = pc.equal(open_turns.column("source"), "client")
         is_open = pc.or_(pc.invert(is_of_client), of_values(open_turns, f))
         return Rollup(found, {}, open_turns.filter(is_open))
@@ -205,7 +208,8 @@ class RollupFile:
     def _cells(self, row_group: int) -> ArrowTable:
         return self._read(row_group, _CELLS.names)
 
-    def _open_turns(self) -> ArrowTable:
+    def open_turns(self) -> ArrowTable:
+        """The turns that are open (columns OPEN_COLUMNS)."""
         found = self._read(_OPEN_TURNS, [_OPEN_PREFIX + name for name in OPEN_COLUMNS])
         return found.rename_columns(list(OPEN_COLUMNS)).cast(OPEN_SCHEMA)
 

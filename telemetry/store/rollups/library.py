@@ -11,6 +11,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
+import pyarrow as pa
+
 from telemetry.model.errors import StoreError
 from telemetry.objectives.slo import Objective
 from telemetry.store.answers import Filter
@@ -38,6 +40,7 @@ from telemetry.store.rollups.staged import complete
 from telemetry.store.rollups.stretches import CountedPieces
 from telemetry.store.rollups.view import RolledUp
 from telemetry.store.rollups.windows import WindowSums, can_hold
+from telemetry.store.schema import ArrowTable
 from telemetry.store.segment_checks import SegmentChecks
 
 _log = logging.getLogger(__name__)
@@ -52,6 +55,8 @@ _SHARE_MADE: Final = 1 / 2
 _OF_OTHERS_SOONER: Final = 4
 # More turns without a roll-up than that are not rolled up for a question.
 _MOST_ROWS_MADE: Final = 2_000_000
+# In place of a run, of segments that hold none of its turns.
+_OF_OTHER_RUNS: Final = ""
 _KEPT_SUMS: Final = 6
 _KEPT_VALUES: Final = 4
 # Of so many runs, those that were asked last, the roll-ups of segments are kept.
@@ -69,7 +74,9 @@ class RollupLibrary:
         self._known: dict[tuple[str, str | None], Rollup] = {}  # of segments that are not small, by file and run
         self._small = SmallSegments(self._folder)  # of segments that are
         self._asked_runs: OrderedDict[str, None] = OrderedDict()
-        self._growing: dict[str | None, GrowingSums] = {}  # of the whole store, and by run
+        self._growing: dict[tuple[str | None, bool], GrowingSums] = {}  # by run, and whether pairs are apart
+        self._pairs = GrowingSums()  # of all runs: those of one run are among them
+        self._open_turns: dict[str, ArrowTable] = {}  # by file
         self._narrowed: OrderedDict[Filter, GrowingSums] = OrderedDict()  # by run and values
         self._sums: OrderedDict[Hashable, Rollup] = OrderedDict()  # with closed pairs
         self._unreadable: set[str] = set()
@@ -180,9 +187,43 @@ class RollupLibrary:
         return self._kept(("whole", run_id, *_files(segments)), lambda: self._total(segments, run_id))
 
     def _total(self, segments: Sequence[Segment], run_id: str | None) -> Rollup:
-        growing = self._growing.setdefault(run_id, GrowingSums())
-        found = growing.of(self._database, segments, lambda some: self._added(some, run_id)).total(self._database)
-        return self._small.with_text(self._database, found)
+        while True:
+            # Of a large segment without a roll-up no more is read than is asked of the turns of other runs.
+            is_apart = self._are_rolled_up(segments)
+            growing = self._growing.setdefault((run_id, is_apart), GrowingSums())
+            if not is_apart:
+                found = growing.of(self._database, segments, lambda some: self._added(some, run_id))
+                return self._small.with_text(self._database, found.total(self._database))
+            cells = growing.of(self._database, segments, lambda some: _without_open(self._added(some, run_id)))
+            # The two sides of responses are brought together once for all runs.
+            pairs = self._kept(
+                ("pairs", *_files(segments)),
+                lambda: self._pairs.of(self._database, segments, self._left_open).total(self._database),
+            )
+            if self._are_rolled_up(segments):
+                found = added([cells.total(self._database), pairs])
+                return self._small.with_text(self._database, found)
+            # A roll-up was damaged in the meantime.
+            self._growing, self._pairs, self._sums = {}, GrowingSums(), OrderedDict()
+
+    def _are_rolled_up(self, segments: Sequence[Segment]) -> bool:
+        return all(_is_small(segment) or self._is_ready(segment) for segment in segments)
+
+    def _left_open(self, segments: Sequence[Segment]) -> Rollup:
+        """The open turns of segments that are rolled up."""
+        small = [segment for segment in segments if _is_small(segment)]
+        found = [self._open_of(segment) for segment in segments if segment not in small]
+        if small:
+            found.append(self._of_small(small).open_turns)
+        known = [each for each in found if each is not None]
+        return Rollup(open_turns=pa.concat_tables(known) if known else None)
+
+    def _open_of(self, segment: Segment) -> ArrowTable | None:
+        if (segment.file, None) in self._known:
+            return self._known[segment.file, None].open_turns
+        if segment.file not in self._open_turns and (file := self.file(segment)) is not None:
+            self._open_turns[segment.file] = file.open_turns()
+        return self._open_turns.get(segment.file)
 
     def _forget_all_but(self, segments: Sequence[Segment], run_id: str | None) -> None:
         """Keep what is known of these segments: of all of their turns, of this run and of those asked before it."""
@@ -191,13 +232,14 @@ class RollupLibrary:
             self._asked_runs.move_to_end(run_id)
             while len(self._asked_runs) > KEPT_RUNS:
                 self._asked_runs.popitem(last=False)
-        files, runs = set(_files(segments)), {None, *self._asked_runs}
+        files, runs = set(_files(segments)), {None, _OF_OTHER_RUNS, *self._asked_runs}
         named = {segment.rollup for segment in segments if segment.rollup is not None}
         self._readable &= named
         self._unreadable &= named
         self._with_values &= named
         self._known = {key: rollup for key, rollup in self._known.items() if key[0] in files and key[1] in runs}
-        self._growing = {run: growing for run, growing in self._growing.items() if run in runs}
+        self._growing = {key: growing for key, growing in self._growing.items() if key[0] in runs}
+        self._open_turns = {file: turns for file, turns in self._open_turns.items() if file in files}
         self._small.keep_only(files)
 
     def _rows_to_make(self, segments: Sequence[Segment], run_id: str | None) -> int:
@@ -223,16 +265,19 @@ class RollupLibrary:
 
     def _added(self, segments: Sequence[Segment], run_id: str | None) -> Rollup:
         """The sum of some segments' roll-ups, their turns still open."""
-        foreign = [each for each in segments if not self._is_ready(each) and not can_hold(each, run_id)]
-        mine = [segment for segment in segments if segment not in foreign]
-        small = [segment for segment in mine if segment.rollup is None and segment.rows < FEWEST_ROWS]
-        sums = [self._of_one(segment, run_id) for segment in mine if segment not in small]
+        small = [segment for segment in segments if _is_small(segment)]
+        large = [segment for segment in segments if segment not in small]
+        foreign = [each for each in large if not self._is_ready(each) and not can_hold(each, run_id)]
+        sums = [self._of_one(segment, run_id) for segment in large if segment not in foreign]
         if small:
-            self._checks.verify(small)
-            sums.append(self._small.rollup(self._database, small))
+            sums.append(self._of_small(small))
         if foreign:
             sums.append(self._of_foreign(foreign))
         return added(sums)
+
+    def _of_small(self, segments: Sequence[Segment]) -> Rollup:
+        self._checks.verify(segments)
+        return self._small.rollup(self._database, segments)
 
     def _of_one(self, segment: Segment, run_id: str | None) -> Rollup:
         found = self.of_run(segment, run_id)
@@ -243,13 +288,15 @@ class RollupLibrary:
 
     def of_run(self, segment: Segment, run_id: str | None) -> Rollup | None:
         """The roll-up of all turns of a segment, or of one run if one is named; None without a file of it."""
-        for key in ((segment.file, run_id), (segment.file, None)):
+        of_run = run_id if can_hold(segment, run_id) else _OF_OTHER_RUNS
+        for key in ((segment.file, of_run), (segment.file, None)):
             if key in self._known:
                 return self._known[key]
         file = self.file(segment)
         if file is None:
             return None
-        found = self._known[segment.file, run_id] = file.rollup(run_id)
+        found = file.of_other_runs() if of_run == _OF_OTHER_RUNS else file.rollup(of_run)
+        self._known[segment.file, of_run] = found = Rollup(found.cells, found.sequences, self._open_of(segment))
         return found
 
     def has_values(self, segment: Segment) -> bool:
@@ -294,6 +341,14 @@ class RollupLibrary:
                 self._sums.popitem(last=False)
         self._sums.move_to_end(key)
         return self._sums[key]
+
+
+def _is_small(segment: Segment) -> bool:
+    return segment.rollup is None and segment.rows < FEWEST_ROWS
+
+
+def _without_open(rollup: Rollup) -> Rollup:
+    return Rollup(rollup.cells, rollup.sequences)
 
 
 def _files(segments: Iterable[Segment]) -> tuple[str, ...]:

@@ -233,8 +233,8 @@ def test_a_database_for_roll_ups_is_opened_only_where_they_answer(
 ) -> None:
     opened: list[Database] = []
 
-    def counted(threads: int) -> Database:
-        opened.append(open_database(threads))
+    def counted() -> Database:
+        opened.append(open_database())
         return opened[-1]
 
     monkeypatch.setattr(library, "open_database", counted)

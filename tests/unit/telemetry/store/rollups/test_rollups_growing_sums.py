@@ -198,6 +198,8 @@ def test_a_store_that_grows_and_is_compacted_answers_as_its_turns_do(
 ) -> None:
     monkeypatch.setattr(library, "GrowingSums", lambda: GrowingSums(8))
     turns, f = reported_calls(7, 60, is_repeated=False), Filter(run_id="a")
+    others = sorted({turn.run_id for turn in turns if turn.source == "client"} - {"a"})
+    assert others
 
     def now() -> int:
         return answers_compared.NOW_NS
@@ -213,6 +215,36 @@ def test_a_store_that_grows_and_is_compacted_answers_as_its_turns_do(
                 writer.append(Batch(turns[first : first + 10]))
             if step % 3 == 2:
                 compactor.run_once()
-            answers_compared.compared(exact.summary(f), rolled.summary(f))
+            for asked in (f, Filter(run_id=others[step % len(others)]), f):
+                answers_compared.compared(exact.summary(asked), rolled.summary(asked))
             assert rolled.slowest(f, limit=7) == exact.slowest(f, limit=7)
         assert rolled.summary(f).client_service_delta.joined > 30
+
+
+def test_pairs_are_made_once_for_all_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = reported_calls(7, 30, is_repeated=False)
+    with StoreWriter(tmp_path) as writer:
+        for first in range(0, len(turns), 20):
+            writer.append(Batch(turns[first : first + 20]))
+        compactor = Compactor(writer, limits=answers_compared.LIMITS, roll_up=answers_compared.EVERY, grace_s=0.0)
+        while compactor.run_once():
+            pass
+        compactor.stop()
+        assert any(segment.rollup for segment in writer.manifest.segments)
+    paired: list[int] = []
+
+    def counted(database: Database, rollup: Rollup, *, is_last: bool) -> Rollup:
+        if rollup.open_turns is not None:
+            paired.append(rollup.open_turns.num_rows)
+        return pair(database, rollup, is_last=is_last)
+
+    monkeypatch.setattr(growing_sums, "pair", counted)
+    runs = sorted({turn.run_id for turn in turns if turn.source == "client"})
+    assert len(runs) > 1
+    with StoreReader(tmp_path, fewest_rolled_up=-1) as rolled:
+        rolled.summary(Filter(run_id=runs[0]))
+        once = list(paired)
+        assert once
+        for run_id in (*runs[1:], None):
+            assert rolled.summary(Filter(run_id=run_id)).turns.total
+    assert paired == once
