@@ -47,7 +47,7 @@ def unpaired(database: Database, turns: ArrowTable, labels: TurnLabels = NO_SLOT
     """
     staged = stage(database, turns, labels)
     with _named(database, staged.table):
-        cells = cells_of_rows(_with_groups(database, staged, statements.counted()))
+        cells = cells_of_rows(_with_groups(database, staged, statements.counted(staged)))
         cells |= _wide(database, staged)
         cells |= _slowest(database, staged)
         sequences = _sequences(database)

@@ -69,6 +69,17 @@ class Staged:
         """Of this outcome."""
         return _bools(pc.equal(self.table.column("outcome"), outcome))
 
+    def has(self, column: str) -> bool:
+        """Whether a turn has a value in a column, of a list one with an element."""
+        found = self.table.column(column)
+        if pa.types.is_list(found.type):
+            return bool((pc.max(pc.list_value_length(found)).as_py() or 0) > 0)
+        return found.null_count < len(found)
+
+    def has_outcome(self, *but: str) -> bool:
+        """Whether a turn has an outcome other than these."""
+        return any(each not in but for each in pc.unique(self.table.column("outcome")).to_pylist())
+
     def known(self, name: str) -> Bools:
         """Where a column has a value."""
         return _bools(self.table.column(name).is_valid())

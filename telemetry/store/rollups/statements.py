@@ -6,7 +6,7 @@ turn ended as far as figures differ by it; of a silent turn it begins with SILEN
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables
 
-from typing import Final
+from typing import Final, Protocol
 
 from telemetry.model.generator_health import SUMMARY_FIGURES
 from telemetry.model.metrics import HEADLINE, METRICS
@@ -68,60 +68,91 @@ def wide() -> str:
         """
 
 
-def counted() -> str:
+class Occurring(Protocol):
+    """What occurs in a table of turns. To plan a statement takes longer than to carry it out over few turns, so it is
+    asked for nothing that does not occur."""
+
+    def has(self, column: str) -> bool:
+        """Whether a turn has a value in a column, of a list one with an element."""
+        ...
+
+    def has_outcome(self, *but: str) -> bool:
+        """Whether a turn has an outcome other than these."""
+        ...
+
+
+def counted(occurring: Occurring) -> str:
     """Rows `grp, part, labels, n, total, first, last, text_at, text` of everything that is counted by its name."""
     names = {
-        "invalid": ("reason", f"unnest(invalid_reasons) AS reason FROM staged WHERE source = 'client' AND {ASKED}"
-                    " AND outcome = 'invalid'"),
-        "withheld_turns": ("kind, metric", "kind, unnest(list_distinct(withheld_metrics)) AS metric "
-                           f"FROM staged WHERE {VALID}"),
-        "unknown_name": ("name", "unnest(unknown_event_names) AS name FROM staged WHERE source = 'client'"),
-        "cut": ("reason", "coalesce(cut_by, 'not reported') AS reason FROM staged "
-                f"WHERE source = 'client' AND outcome = 'cut' AND {ASKED}"),
-        "receive_stamp": ("receive_stamp", "receive_stamp FROM staged "
-                          "WHERE source = 'client' AND receive_stamp IS NOT NULL"),
-        "pacer": ("pacer", "pacer FROM staged WHERE source = 'client' AND pacer IS NOT NULL"),
-        **{f"value_{each}": (each, f"{each} FROM staged WHERE source = 'client' AND {each} IS NOT NULL")
-           for each in LISTED},
+        "invalid": ("invalid_reasons", "reason", "unnest(invalid_reasons) AS reason FROM staged "
+                    f"WHERE source = 'client' AND {ASKED} AND outcome = 'invalid'"),
+        "withheld_turns": ("withheld_metrics", "kind, metric",
+                           f"kind, unnest(list_distinct(withheld_metrics)) AS metric FROM staged WHERE {VALID}"),
+        "unknown_name": ("unknown_event_names", "name",
+                         "unnest(unknown_event_names) AS name FROM staged WHERE source = 'client'"),
+        **{f"{part}{each}": (each, each, f"{each} FROM staged WHERE source = 'client' AND {each} IS NOT NULL")
+           for part, listed in (("", ("receive_stamp", "pacer")), ("value_", LISTED)) for each in listed},
     }  # fmt: skip
     found = [
         f"SELECT grp, '{part}' AS part, [{labels}] AS labels, count(*) AS n FROM (SELECT grp, {source}) GROUP BY ALL"
-        for part, (labels, source) in names.items()
+        for part, (column, labels, source) in names.items()
+        if occurring.has(column)
     ]
-    found.append(f"""
-        SELECT grp, 'withheld' AS part, [metric, reason] AS labels, count(*) AS n, min(started_unix_ns) AS first
-        FROM (SELECT grp, unnest(withheld_metrics) AS metric, unnest(withheld_reasons) AS reason, started_unix_ns
-              FROM staged WHERE {VALID}) WHERE metric IS NOT NULL GROUP BY ALL
-        """)
+    if occurring.has("withheld_metrics"):
+        found.append(f"""
+            SELECT grp, 'withheld' AS part, [metric, reason] AS labels, count(*) AS n, min(started_unix_ns) AS first
+            FROM (SELECT grp, unnest(withheld_metrics) AS metric, unnest(withheld_reasons) AS reason, started_unix_ns
+                  FROM staged WHERE {VALID}) WHERE metric IS NOT NULL GROUP BY ALL
+            """)
     found.append("""
         SELECT grp, 'turns' AS part, [kind, outcome, fallback, route, cache_tier, cache_hit::VARCHAR,
                endpoint_did_not_read::VARCHAR] AS labels, count(*) AS n,
                min(started_unix_ns) AS first, max(ended_unix_ns) AS last
         FROM staged WHERE source = 'client' GROUP BY ALL
         """)
-    found.append(f"""
-        SELECT grp, 'failure' AS part, [failure_kind, failure_code] AS labels, count(*) AS n,
-               max(started_unix_ns) FILTER (outcome_reason IS NOT NULL) AS text_at,
-               arg_max(outcome_reason, started_unix_ns) AS text
-        FROM staged WHERE {VALID} AND {ASKED} AND outcome NOT IN ('ok', 'cut') GROUP BY ALL
-        """)
+    if occurring.has_outcome("ok", "invalid"):
+        found += _ended_otherwise()
     found.append("""
         SELECT grp, 'process' AS part, [process_id] AS labels, count(*) AS n, max(ended_unix_ns) AS last
         FROM staged WHERE source = 'client' AND process_id <> '' GROUP BY ALL
         """)
-    found += _runs()
-    found += [
-        f"""
-        SELECT grp, 'wer' AS part, [noise_profile, snr_asked_db::VARCHAR, channel_profile, '{name}'] AS labels,
-               count(*) AS n, coalesce(sum({value}), 0)::DOUBLE AS total
-        FROM staged WHERE {VALID} AND wer_reference_words > 0 GROUP BY ALL
-        """
-        for name, value in WORD_ERRORS.items()
-    ]
+    found += _runs(occurring)
+    if occurring.has("wer_reference_words"):
+        found.append(_word_errors())
     return " UNION ALL BY NAME ".join(f"({each})" for each in found)
 
 
-def _runs() -> list[str]:
+def _ended_otherwise() -> list[str]:
+    """The turns that were cut, and those that failed."""
+    return [
+        f"""
+        SELECT grp, 'cut' AS part, [coalesce(cut_by, 'not reported')] AS labels, count(*) AS n
+        FROM staged WHERE source = 'client' AND outcome = 'cut' AND {ASKED} GROUP BY ALL
+        """,
+        f"""
+        SELECT grp, 'failure' AS part, [failure_kind, failure_code] AS labels, count(*) AS n,
+               max(started_unix_ns) FILTER (outcome_reason IS NOT NULL) AS text_at,
+               arg_max(outcome_reason, started_unix_ns) AS text
+        FROM staged WHERE {VALID} AND {ASKED} AND outcome NOT IN ('ok', 'cut') GROUP BY ALL
+        """,
+    ]
+
+
+def _word_errors() -> str:
+    """The sums of word errors under each condition."""
+    sums = ", ".join(
+        f"{{'name': '{name}', 'total': coalesce(sum({value}), 0)::DOUBLE}}" for name, value in WORD_ERRORS.items()
+    )
+    return f"""
+        SELECT grp, 'wer' AS part, [noise_profile, snr, channel_profile, each.name] AS labels, n, each.total AS total
+        FROM (SELECT grp, noise_profile, snr, channel_profile, n, unnest(sums) AS each
+              FROM (SELECT grp, noise_profile, snr_asked_db::VARCHAR AS snr, channel_profile, count(*) AS n,
+                           [{sums}] AS sums
+                    FROM staged WHERE {VALID} AND wer_reference_words > 0 GROUP BY ALL))
+        """
+
+
+def _runs(occurring: Occurring) -> list[str]:
     """The turns of each run, and what its first ones say of it."""
     found = [
         """
@@ -138,6 +169,7 @@ def _runs() -> list[str]:
         FROM staged WHERE source = 'client' AND run_id <> '' AND {name} IS NOT NULL GROUP BY ALL
         """
         for name in ("target", "protocol")
+        if occurring.has(name)
     ]
     return found
 
