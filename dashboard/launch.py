@@ -25,7 +25,8 @@ from telemetry.model.errors import ConfigError
 
 APP: Final = Path(__file__).parent / "script" / "entry.py"
 READY_WITHIN_S: Final = 60.0
-_POLITENESS: Final = 5
+# What `nice` adds: callers on the same machine go first.
+POLITENESS: Final = 5
 HEALTH_PATH: Final = "/_stcore/health"
 # The smallest message that the browser may be asked to remember. It tells the server what it remembers and may forget
 # some of that before the answer comes, and then the page is disconnected for good: seen on a busy machine.
@@ -168,7 +169,7 @@ def serve(options: LaunchOptions) -> None:
             "it has no login of its own\n"
         )
     # Who looks on must not disturb what is measured beside it: the load generator goes first.
-    os.nice(_POLITENESS)
+    os.nice(POLITENESS)
     configure(streamlit_options(options, port))
     threading.Thread(target=prepare, args=(url_of(options.host, port),), daemon=True).start()
     serve_until_ended(APP, claimed)

@@ -4,7 +4,7 @@ change of the document, on the page's own clock."""
 import base64
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
@@ -18,9 +18,11 @@ _LONGEST_S: Final = 300.0
 _FEWEST_BYTES: Final = 4_000
 # The message that ends a script's run is short; what is longer brings figures.
 _LONGEST_END_BYTES: Final = 400
+# What a page shows beside its title: a verdict, figures with their names, or the head of a part.
+_FIGURES: Final = ".vp-facts, .vp-note, .vp-head, .vp table"
 _RECORDER: Final = """
 (() => {
-  window.seen = {sent: [], received: [], changed: []};
+  window.seen = {sent: [], received: [], changed: [], figures: null};
   const Socket = window.WebSocket;
   window.WebSocket = class extends Socket {
     constructor(...given) {
@@ -34,20 +36,24 @@ _RECORDER: Final = """
     }
     send(data) { window.seen.sent.push(performance.now()); super.send(data); }
   };
-  new MutationObserver(() => window.seen.changed.push(performance.now()))
-    .observe(document, {childList: true, subtree: true, characterData: true});
+  new MutationObserver(() => {
+    window.seen.changed.push(performance.now());
+    if (window.seen.figures === null && document.querySelector(FIGURES)) window.seen.figures = performance.now();
+  }).observe(document, {childList: true, subtree: true, characterData: true});
 })()
-""".replace("LONGEST", str(_LONGEST_END_BYTES))
+""".replace("LONGEST", str(_LONGEST_END_BYTES)).replace("FIGURES", repr(_FIGURES))
 
 
 @dataclass(frozen=True, slots=True)
 class PageTimes:
     """Seconds from the request (of the page, or of a refresh) to the last figure from the server and to the last change
-    of the document; `received_bytes` is what the server sent."""
+    of the document; `received_bytes` is what the server sent. `figures_s` is until a page that opens shows its first
+    figures."""
 
     answered_s: float
     shown_s: float
     received_bytes: int
+    figures_s: float | None = None
 
 
 def open_page(context: BrowserContext, url: str) -> tuple[Page, PageTimes]:
@@ -55,7 +61,9 @@ def open_page(context: BrowserContext, url: str) -> tuple[Page, PageTimes]:
     page = context.new_page()
     page.add_init_script(_RECORDER)
     page.goto(url, wait_until="commit")
-    return page, _when_complete(page, 0.0, own_ms=1_000.0)
+    times = _when_complete(page, 0.0, own_ms=1_000.0)
+    figures_ms = page.evaluate("window.seen.figures")
+    return page, replace(times, figures_s=None if figures_ms is None else figures_ms / 1000)
 
 
 def refreshes(page: Page, count: int, within_s: float) -> Iterator[PageTimes]:
