@@ -51,7 +51,7 @@ class CompactionHealth:
     damaged: tuple[str, ...]
 
 
-class _StoppedError(Exception):
+class _MergeStoppedError(Exception):
     """A merge was given up, as its process ends; what it was to replace is still there."""
 
 
@@ -137,7 +137,7 @@ class Compactor:
             self._merge(chosen)
         except UnreadableError as error:
             self._note_damage(error.segment)
-        except _StoppedError:
+        except _MergeStoppedError:
             return False
         except Exception as error:
             self._resting |= dict.fromkeys(chosen, now + RETRY_S)
@@ -202,7 +202,7 @@ class Compactor:
         try:
             rollup = self._roll_up(manifests.segment_path(directory, segment), segment)
             if rollup is None and self._stopping.is_set():
-                raise _StoppedError  # what it would replace has roll-ups
+                raise _MergeStoppedError  # what it would replace has roll-ups
             segment = manifests.with_rollup(directory, segment, rollup)
             self._writer.swap(chosen, segment)
         finally:
@@ -213,7 +213,7 @@ class Compactor:
     def _until_stopped(self, groups: Iterator[ArrowTable]) -> Iterator[ArrowTable]:
         for group in groups:
             if self._stopping.is_set():
-                raise _StoppedError
+                raise _MergeStoppedError
             yield group
 
     def _note_damage(self, segment: Segment) -> None:

@@ -43,7 +43,7 @@ _MOST_CELLS: Final = 100_000
 _MOST_OF_A_SLOT: Final = 4
 
 
-class _StoppedError(Exception):
+class _RollUpStoppedError(Exception):
     """A roll-up was given up, as its process ends."""
 
 
@@ -73,7 +73,7 @@ class RollUpMaker:
             with open_database() as database:
                 made = _with_few_open(database, self._made(database, path), segment)
                 return files.write(path.parent, segment, made, most_bytes)
-        except _StoppedError:
+        except _RollUpStoppedError:
             return None
         except Exception as error:  # noqa: BLE001 - a merge must not fail for what only saves time
             _log.warning("%s: it was not rolled up (%s)", path, error)
@@ -107,7 +107,7 @@ class RollUpMaker:
     def _until_stopped(self, tables: Iterator[ArrowTable]) -> Iterator[ArrowTable]:
         for table in tables:
             if self.is_stopping():
-                raise _StoppedError
+                raise _RollUpStoppedError
             yield table
 
 
