@@ -47,7 +47,7 @@ _RunTime = Annotated[
 @sends_callers("speech", "callers", "run")
 def run(
     context: typer.Context,
-    target: Target,
+    target: Target = "",
     *,
     users: _Callers = None,
     spawn_rate: Annotated[
