@@ -31,7 +31,10 @@ def read_run(entry: RunEntry, margin: RegressionMargin, objectives: Sequence[Obj
     with opened(entry.store) as reader:
         found = reader.run_turns(asked)
     if found is None:
-        raise StoreError(f"{entry.title}: {entry.store} holds no turn of this run")
+        why = f"{entry.store} holds no turn of this run"
+        if entry.state == "unreachable":
+            why = f"no turn of it is stored: {entry.sentence}"
+        raise StoreError(f"{entry.title}: {why}")
     return replace(found, name=entry.name)
 
 
