@@ -14,7 +14,7 @@ from dashboard.source_names import ENV_RUNS, ENV_STORE
 from telemetry.comparison.verdict import RegressionMargin, RunComparison
 from telemetry.model.errors import StoreError
 from telemetry.objectives.objective import Objective
-from telemetry.store.comparisons import compare_entries
+from telemetry.store.comparisons import ComparedBy, compare_entries, compared_by
 from telemetry.store.run_details import RunDetails
 from telemetry.store.run_folders.catalog import RunCatalog, RunListing
 from telemetry.store.run_folders.entries import RunEntry
@@ -95,17 +95,16 @@ def runs_elsewhere(wanted: str | None) -> list[RunEntry]:
 
 
 @lru_cache(maxsize=16)
-def _compared(
-    entries: tuple[RunEntry, ...], margin: RegressionMargin, objectives: tuple[Objective, ...]
-) -> tuple[RunComparison, ...]:
-    return compare_entries(entries, margin, objectives, lambda store: nullcontext(reader_of(store)))
+def _compared(entries: tuple[RunEntry, ...], margin: RegressionMargin, by: ComparedBy) -> tuple[RunComparison, ...]:
+    return compare_entries(entries, margin, by, lambda store: nullcontext(reader_of(store)))
 
 
 def compared(
-    entries: Sequence[RunEntry], margin: RegressionMargin, objectives: Sequence[Objective]
+    entries: Sequence[RunEntry], margin: RegressionMargin, given: Sequence[Objective] | None
 ) -> tuple[RunComparison, ...]:
-    """Each run after the first beside the first. Raises StoreError."""
-    return _compared(tuple(entries), margin, tuple(objectives))
+    """Each run after the first beside the first, with good turns counted by the objectives that were `given` for all
+    runs, else by those of the first. Raises StoreError, ConfigError."""
+    return _compared(tuple(entries), margin, compared_by(entries, given))
 
 
 @lru_cache(maxsize=64)

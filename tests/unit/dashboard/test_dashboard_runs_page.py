@@ -9,22 +9,25 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 import pytest
+from rich.console import Console
 from streamlit.testing.v1 import AppTest
 
 from dashboard import run_charts, runs_source
 from dashboard.pages.runs import newest, settled_of
 from dashboard.palette import LIGHT
 from dashboard.source_names import ENV_LOCUST, ENV_RUNS, ENV_SLO, ENV_STORE
+from loadtest.run.compare import CompareRequest, compare
 from telemetry.model import formatting
 from telemetry.model.errors import StoreError
 from telemetry.objectives.objective import Objective
-from telemetry.objectives.slo import default_objectives
+from telemetry.objectives.slo import default_objectives, objectives_text
 from telemetry.store.run_details import RunDetails
 from telemetry.store.run_folders.capacity import CapacityLatency, CapacityResult, CapacityStep
 from telemetry.store.run_folders.catalog import KEPT_NAME, RunCatalog, RunListing
 from telemetry.store.run_folders.entries import EntryState, RunEntry
+from telemetry.store.run_folders.kept_objectives import OBJECTIVES_NAME
 from tests.fixtures_turns import START_UNIX_NS, fill_store, synthetic_run
-from tests.run_folders import HOUR_NS, latency_run, run_folder
+from tests.run_folders import HOUR_NS, latency_run, run_folder, write_summary
 
 BOUND_S = 180
 
@@ -134,6 +137,37 @@ def test_every_run_is_in_the_list_and_can_be_opened(root: Path, shows: pytest.Mo
     query = parse_qs(urlsplit(links["slow (r-slow)"]).query)
     assert query == {"store": [str(root / "slow" / "store")], "run": ["r-slow"]}
     assert runs_source.chosen_store(query["store"][0]) == str(root / "slow" / "store")
+
+
+@pytest.mark.slow
+def test_what_is_ticked_is_compared_by_the_objectives_that_the_baseline_kept(
+    tmp_path: Path, shows: pytest.MonkeyPatch
+) -> None:
+    for place, name in enumerate(("base", "slow")):
+        run_folder(tmp_path, name, latency_run(f"r-{name}", 30, began_unix_ns=START_UNIX_NS + place * HOUR_NS))
+    renamed = objectives_text(None).replace("The caller hears an answer in time", "An answer comes soon")
+    (tmp_path / "base" / OBJECTIVES_NAME).write_text(renamed)
+    shows.setenv(ENV_RUNS, json.dumps([str(tmp_path)]))
+    ticked = (reference(tmp_path, "slow"), reference(tmp_path, "base"))
+    _, text = drawn(*ticked)
+    note = "good turns are counted by the objectives of base, the baseline: slow was judged by others"
+    assert "An answer comes soon" in text
+    assert note in text
+    # The command says the same.
+    console = Console(width=300)
+    with console.capture() as printed:
+        compare(CompareRequest(("base", "slow"), (str(tmp_path),)), console)
+    assert "An answer comes soon" in printed.get()
+    assert note in printed.get()
+    # Where all kept the same, there is nothing to say.
+    (tmp_path / "slow" / OBJECTIVES_NAME).write_text(renamed)
+    _, text = drawn(*ticked)
+    assert "An answer comes soon" in text
+    assert "was judged by others" not in text
+    # And a baseline whose objectives cannot be read is compared with nothing.
+    write_summary(tmp_path / "base", "r-base")
+    (tmp_path / "base" / OBJECTIVES_NAME).write_text("kind: SLO\n")
+    assert "These runs cannot be compared" in drawn(*ticked)[1]
 
 
 @pytest.mark.slow
