@@ -67,7 +67,7 @@ def first_listing(*, is_ahead: bool = False) -> RunListing:
 
 def chosen_store(wanted: str | None) -> str:
     """The store that a link asks for, if it is one of those that are shown; without a link the one that was named, or
-    the newest run's. Raises StoreError."""
+    that of the newest run of which anything is stored. Raises StoreError."""
     own = os.environ.get(ENV_STORE)
     if wanted is None and own:
         return own
@@ -79,7 +79,7 @@ def _chosen(wanted: str | None, listing: RunListing) -> str:
     if wanted is None:
         if not known:
             raise StoreError(f"{', '.join(places())}: {NO_RUNS}; start one with voiceprobe run ws://…")
-        return known[0].store
+        return next((each for each in known if not each.is_empty), known[0]).store
     if wanted != os.environ.get(ENV_STORE) and wanted not in {*(each.store for each in known), *listing.unread}:
         raise StoreError(f"the link asks for the store {wanted!r:.200}, which is not among those that are shown")
     return wanted

@@ -151,10 +151,10 @@ def _own_objectives(shown: Sequence[RunEntry]) -> Sequence[Objective]:
 
 
 def newest(entries: Sequence[RunEntry], *, is_whole: bool = True) -> list[RunEntry]:
-    """The newest run that has ended; of one that goes on, all conditions would be counted anew at each refresh. Where
-    others are still to be read, one of those will have ended."""
+    """The newest run that has ended and of which anything is stored; of one that goes on, all conditions would be
+    counted anew at each refresh. Where others are still to be read, one of those will have ended."""
     readable = [each for each in entries if each.state != "damaged"]
-    ended = [each for each in readable if each.state != "under way"]
+    ended = [each for each in readable if each.state != "under way" and not each.is_empty]
     return (ended or (readable if is_whole else []))[:1]
 
 

@@ -57,7 +57,7 @@ def read_run(entry: RunEntry, margin: RegressionMargin, objectives: Sequence[Obj
         found = reader.run_turns(asked)
     if found is None:
         why = f"{entry.store} holds no turn of this run"
-        if entry.state == "unreachable":
+        if entry.is_empty:
             why = f"no turn of it is stored: {entry.sentence}"
         raise StoreError(f"{entry.title}: {why}")
     return replace(found, name=entry.name)

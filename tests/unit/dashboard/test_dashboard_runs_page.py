@@ -242,6 +242,23 @@ def test_without_a_tick_the_conditions_are_of_the_newest_run_that_has_ended() ->
     assert [each.run_id for each in newest(entries)] == ["missed"]
     assert [each.run_id for each in newest(entries[:2])] == ["under way"]
     assert newest(entries[:1]) == []
+    dead = RunEntry(run_id="dead", store="store", state="unreachable")
+    assert [each.run_id for each in newest([dead, *entries])] == ["missed"]
+    assert newest([dead]) == [dead]
+    assert newest([msgspec.structs.replace(dead, turns=4), *entries])[0].run_id == "dead"
+
+
+def test_a_run_of_which_nothing_is_stored_does_not_hide_the_one_before(
+    tmp_path: Path, shows: pytest.MonkeyPatch
+) -> None:
+    shows.setenv(ENV_RUNS, json.dumps([str(tmp_path)]))
+    run = {"id": "r-dead", "state": "ended", "started_unix_ns": START_UNIX_NS + HOUR_NS}
+    write_summary(tmp_path / "dead", "r-dead", run=run, turns={"total": 0}, exit_code=5)
+    (tmp_path / "dead" / "store").mkdir()
+    assert runs_source.chosen_store(None) == str(tmp_path / "dead" / "store")
+    run_folder(tmp_path, "base", latency_run("r-base", 20))
+    assert [each.name for each in runs_source.run_listing().entries] == ["dead", "base"]
+    assert runs_source.chosen_store(None) == str(tmp_path / "base" / "store")
 
 
 def test_a_specification_that_was_made_before_is_whole_and_one_s_own() -> None:
