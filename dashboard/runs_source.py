@@ -14,7 +14,7 @@ from dashboard.source_names import ENV_RUNS, ENV_STORE
 from telemetry.comparison.verdict import RegressionMargin, RunComparison
 from telemetry.model.errors import StoreError
 from telemetry.objectives.objective import Objective
-from telemetry.store.comparisons import compare_entries
+from telemetry.store.comparisons import ComparedBy, compare_entries, compared_by
 from telemetry.store.run_details import RunDetails
 from telemetry.store.run_folders.catalog import RunCatalog, RunListing
 from telemetry.store.run_folders.entries import RunEntry
@@ -67,7 +67,7 @@ def first_listing(*, is_ahead: bool = False) -> RunListing:
 
 def chosen_store(wanted: str | None) -> str:
     """The store that a link asks for, if it is one of those that are shown; without a link the one that was named, or
-    the newest run's. Raises StoreError."""
+    that of the newest run of which anything is stored. Raises StoreError."""
     own = os.environ.get(ENV_STORE)
     if wanted is None and own:
         return own
@@ -79,7 +79,7 @@ def _chosen(wanted: str | None, listing: RunListing) -> str:
     if wanted is None:
         if not known:
             raise StoreError(f"{', '.join(places())}: {NO_RUNS}; start one with voiceprobe run ws://…")
-        return known[0].store
+        return next((each for each in known if not each.is_empty), known[0]).store
     if wanted != os.environ.get(ENV_STORE) and wanted not in {*(each.store for each in known), *listing.unread}:
         raise StoreError(f"the link asks for the store {wanted!r:.200}, which is not among those that are shown")
     return wanted
@@ -95,17 +95,16 @@ def runs_elsewhere(wanted: str | None) -> list[RunEntry]:
 
 
 @lru_cache(maxsize=16)
-def _compared(
-    entries: tuple[RunEntry, ...], margin: RegressionMargin, objectives: tuple[Objective, ...]
-) -> tuple[RunComparison, ...]:
-    return compare_entries(entries, margin, objectives, lambda store: nullcontext(reader_of(store)))
+def _compared(entries: tuple[RunEntry, ...], margin: RegressionMargin, by: ComparedBy) -> tuple[RunComparison, ...]:
+    return compare_entries(entries, margin, by, lambda store: nullcontext(reader_of(store)))
 
 
 def compared(
-    entries: Sequence[RunEntry], margin: RegressionMargin, objectives: Sequence[Objective]
+    entries: Sequence[RunEntry], margin: RegressionMargin, given: Sequence[Objective] | None
 ) -> tuple[RunComparison, ...]:
-    """Each run after the first beside the first. Raises StoreError."""
-    return _compared(tuple(entries), margin, tuple(objectives))
+    """Each run after the first beside the first, with good turns counted by the objectives that were `given` for all
+    runs, else by those of the first. Raises StoreError, ConfigError."""
+    return _compared(tuple(entries), margin, compared_by(entries, given))
 
 
 @lru_cache(maxsize=64)

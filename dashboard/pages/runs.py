@@ -21,10 +21,10 @@ from dashboard.source import Source
 from dashboard.starting import start_the_first
 from telemetry.comparison.verdict import DEFAULT_MARGIN_NS, RegressionMargin
 from telemetry.model import formatting
-from telemetry.model.errors import StoreError, TelemetryError
+from telemetry.model.errors import TelemetryError
 from telemetry.model.formatting import in_milliseconds
 from telemetry.model.metrics import HEADLINE
-from telemetry.objectives.slo import Objective, default_objectives
+from telemetry.objectives.objective import Objective
 from telemetry.store.run_details import RunDetails
 from telemetry.store.run_folders.capacity import read_capacity
 from telemetry.store.run_folders.catalog import RunListing
@@ -137,7 +137,7 @@ def _draw_all(listing: RunListing) -> None:
 def _about(ticked: Sequence[RunEntry], shown: Sequence[RunEntry], objectives: Sequence[Objective] | None) -> None:
     """The runs that are ticked beside each other, and how they, or the newest one, went."""
     if len(ticked) > 1:
-        _comparison(ticked, default_objectives() if objectives is None else objectives)
+        _comparison(ticked, objectives)
     else:
         st.html('<div class="vp hint">Tick two runs or more to compare them.</div>')
     _conditions(shown, _own_objectives(shown) if objectives is None else objectives)
@@ -151,10 +151,10 @@ def _own_objectives(shown: Sequence[RunEntry]) -> Sequence[Objective]:
 
 
 def newest(entries: Sequence[RunEntry], *, is_whole: bool = True) -> list[RunEntry]:
-    """The newest run that has ended; of one that goes on, all conditions would be counted anew at each refresh. Where
-    others are still to be read, one of those will have ended."""
+    """The newest run that has ended and of which anything is stored; of one that goes on, all conditions would be
+    counted anew at each refresh. Where others are still to be read, one of those will have ended."""
     readable = [each for each in entries if each.state != "damaged"]
-    ended = [each for each in readable if each.state != "under way"]
+    ended = [each for each in readable if each.state != "under way" and not each.is_empty]
     return (ended or (readable if is_whole else []))[:1]
 
 
@@ -270,7 +270,7 @@ def _ticked(entries: Sequence[RunEntry]) -> list[RunEntry]:
     return sorted(found, key=lambda each: each.began_unix_ns or 0)[:MOST_TICKED]
 
 
-def _comparison(ticked: Sequence[RunEntry], objectives: Sequence[Objective]) -> None:
+def _comparison(ticked: Sequence[RunEntry], objectives: Sequence[Objective] | None) -> None:
     st.html('<div class="vp vp-head"><h2>Compared</h2></div>')
     left, right, _ = st.columns([2, 1, 2])
     titles = {each.reference: each.title for each in ticked}
@@ -290,7 +290,7 @@ def _comparison(ticked: Sequence[RunEntry], objectives: Sequence[Objective]) -> 
     try:
         with st.spinner(READING):
             found = runs_source.compared([baseline, *others], margin, objectives)
-    except StoreError as error:
+    except TelemetryError as error:
         st.html(header.empty("These runs cannot be compared", escape(error)))
         return
     for each in found:

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from loadtest.cli.flags import Json, Places, Slo
+from loadtest.cli.flags import Json, Places, flag
 from telemetry.model.durations import METAVAR
 
 EXAMPLE: Final = "Example: voiceprobe compare before after --margin 100ms --html compared.html"
@@ -28,7 +28,10 @@ def compare(
     ] = "100ms",
     metric: Annotated[str, typer.Option(help="what the margin is about: a duration")] = "voice_to_voice",
     statistic: Annotated[str, typer.Option(help="which percentile of it: p50, p95 or p99")] = "p95",
-    slo: Slo = None,
+    slo: Annotated[
+        Path | None,
+        flag("objectives", help="objectives, an OpenSLO file (default: those of the baseline, else the built-in set)"),
+    ] = None,
     json_file: Json = None,
     html_file: Annotated[
         Path | None, typer.Option("--html", help="write the result as one HTML file, with pictures")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from loadtest.errors import UsageError
 from loadtest.reports.process_advice import CALLERS_A_PROCESS
@@ -50,6 +51,19 @@ Target = Annotated[
         envvar=TARGET_VARIABLE,
     ),
 ]
+
+
+class TargetCheckedWithFlags(TyperCommand):
+    """A command that gets an empty text for a target that is missing, so that it reports all faults at once: typer
+    would name the target alone. Its parameter `target` has the default "", and help shows it as required."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        for parameter in self.params:
+            if parameter.name == "target":
+                parameter.required = True
+
+
 Users = Annotated[int, flag("load", "--users", "-u", help="callers at the same time")]
 Processes = Annotated[
     str,

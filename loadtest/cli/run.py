@@ -7,10 +7,10 @@ import typer
 from rich.console import Console
 
 from loadtest.cli.flags import Json, Out, Processes, Slo, Target, durations, flag, process_count, sends_callers
-from loadtest.errors import UsageError
+from loadtest.errors import EndpointUnreachable, UsageError
 from loadtest.protocols import registry
 from loadtest.run.forecast import USERS
-from loadtest.run.request import STOP_TIMEOUT_S, RunRequest, check, out_folder
+from loadtest.run.request import STOP_TIMEOUT_S, CheckedRun, RunRequest, check, out_folder
 from loadtest.scenario.settings import SwarmSettings
 from telemetry.model.durations import METAVAR
 
@@ -47,7 +47,7 @@ _RunTime = Annotated[
 @sends_callers("speech", "callers", "run")
 def run(
     context: typer.Context,
-    target: Target,
+    target: Target = "",
     *,
     users: _Callers = None,
     spawn_rate: Annotated[
@@ -74,7 +74,6 @@ def run(
     unreadable: list[str],
 ) -> None:
     """Send callers to an endpoint and judge what they heard."""
-    from loadtest.run.job import preflight
     from loadtest.run.job import run as carry_out
     from loadtest.run.judged_run import print_and_write
 
@@ -100,9 +99,22 @@ def run(
     console.print(checked.sentence, soft_wrap=True)
     if checked.expectation is not None:
         console.print(checked.expectation, soft_wrap=True)
-    preflight(checked)
+    _reach_target(checked, console)
     console.print(checked.kept_in, soft_wrap=True)
     raise typer.Exit(int(print_and_write(carry_out(checked, console), console, json_file)))
+
+
+def _reach_target(checked: CheckedRun, console: Console) -> None:
+    """Raises EndpointUnreachable where the target cannot be reached; then the reports of the run are written."""
+    from loadtest.run.job import preflight
+    from loadtest.run.unreachable import leave_unreachable
+
+    try:
+        preflight(checked)
+    except EndpointUnreachable as error:
+        report = leave_unreachable(checked, error)
+        console.print(f"report: {report}", soft_wrap=True, markup=False, highlight=False)
+        raise
 
 
 def _shared_by(processes: str, unreadable: list[str]) -> int | None:

@@ -53,6 +53,8 @@ def parse_address(url: str, kind: TransportKind = "websocket") -> Address:
     except ValueError:
         host, parts = None, urllib.parse.urlsplit("")
     schemes, what, example = _KINDS[kind]
+    if not url:
+        raise UsageError(f"the target is missing: give {what} such as {example}")
     if parts.scheme not in schemes or not host:
         raise UsageError(f"{shown} is not {what}; give one such as {example}")
     try:

@@ -5,7 +5,8 @@ In order of precedence, the first that applies:
 | code | when |
 |---|---|
 | 130 interrupted | somebody stopped the run; the results so far are kept |
-| 5 unreachable | calls were started and not one of them reached a ready session |
+| 5 unreachable | calls were started and not one of them reached a ready session, or the target could not be |
+|               | reached before the first call                                                               |
 | 4 generator-limited | a process of the generator was lost, more than 1 % of the calls that were due never     |
 |                     | began although the service answered the earlier ones as it should, more than 1 % of the |
 |                     | turns, and more than two of them, are invalid, or callers were asked for and not one    |
@@ -52,9 +53,11 @@ def run_outcome_for(*, run: RunInfo, summary: Summary, verdicts: Sequence[Verdic
     turns = summary.turns
     if run.interrupted:
         return RunOutcome(ExitCode.INTERRUPTED, f"the run was interrupted after {formatting.turns(turns.total)}")
+    if summary.unreached is not None:
+        return RunOutcome(ExitCode.UNREACHABLE, summary.unreached)
     if run.calls_started and run.calls_connected == 0:
         reason = unreached_reason(run.calls_started, public_target(run.target), run.connect_failure)
-        return RunOutcome(ExitCode.UNREACHABLE, summary.unreached or reason)
+        return RunOutcome(ExitCode.UNREACHABLE, reason)
     if fault := generator_loss(run):
         return RunOutcome(ExitCode.GENERATOR_LIMITED, f"{fault}; {NOT_AS_ASKED}")
     not_begun = _not_begun(run, summary)

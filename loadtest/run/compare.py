@@ -23,7 +23,7 @@ from telemetry.model.errors import ConfigError
 from telemetry.model.fault_sentences import nearest
 from telemetry.model.metrics import DEFINITIONS, METRICS
 from telemetry.objectives.slo import load_objectives
-from telemetry.store.comparisons import compare_entries
+from telemetry.store.comparisons import compare_entries, compared_by
 from telemetry.store.remote import open_store
 from telemetry.store.run_folders.catalog import RunCatalog
 from telemetry.store.run_folders.entries import RunEntry
@@ -32,7 +32,8 @@ from telemetry.store.run_folders.naming import find_run
 
 @dataclass(frozen=True, slots=True)
 class CompareRequest:
-    """What is asked for: the runs, the baseline first, the margin, and where the result goes."""
+    """What is asked for: the runs, the baseline first, the margin, and where the result goes. Without `slo`, good turns
+    are counted by the objectives of the baseline."""
 
     runs: tuple[str, ...]
     places: tuple[str, ...] = ()
@@ -48,9 +49,11 @@ class CompareRequest:
 def compare(request: CompareRequest, console: Console) -> ExitCode:
     """Compare, print, write what is asked for. Raises UsageError, ConfigError, StoreError, OutputError."""
     margin = _checked(request)
-    objectives = load_objectives(request.slo)
+    given = None if request.slo is None else load_objectives(request.slo)
     entries = _entries(request)
-    found = compare_entries(entries, margin, objectives, lambda store: open_store(store, sidecar_token()))
+    found = compare_entries(
+        entries, margin, compared_by(entries, given), lambda store: open_store(store, sidecar_token())
+    )
     for each in found:
         _print(each, console)
     if len(found) > 1:

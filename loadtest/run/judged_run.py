@@ -1,12 +1,13 @@
 """A run from its store: its RunInfo, summary, verdicts and outcome. `run` and `report` ask here alike.
 
 What no store can tell is given by `run` (`BesideStore`): whether somebody interrupted it, the signal that ended
-Locust's first process, what its spool held, and the address of a dashboard.
+Locust's first process, what its spool held, the address of a dashboard, and that the target could not be reached before
+the first call.
 """
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, cast, get_args
 
@@ -74,6 +75,15 @@ class BesideStore:
     killed_by: str | None = None
     spooled: SpoolInfo | None = None
     dashboard_url: str | None = None
+    unreachable: "UnreachableTarget | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class UnreachableTarget:
+    """That the target could not be reached before the first call: why, as half a sentence, and when that was found."""
+
+    reason: str
+    found_unix_ns: int
 
 
 def judged_run(
@@ -94,6 +104,8 @@ def judged_run(
     info = _info(_StoredRun.read(reader, run_id), asked or {}, beside, now_unix_ns)
     where = Filter(run_id=run_id)
     summary = reader.summary(where)
+    if beside.unreachable is not None:
+        summary = replace(summary, unreached=beside.unreachable.reason)
     evidence = reader.run_verdict(where, objectives)
     counted = judge(objectives, evidence.counts.count, evidence.counts.good_range)
     run_outcome = run_outcome_for(run=info, summary=summary, verdicts=counted)
@@ -170,6 +182,7 @@ def _info(stored: _StoredRun, asked: Mapping[str, object], beside: BesideStore, 
     # A service that reported without callers of ours has no process that could be lost.
     processes = 0 if service is not None else declared.whole("processes") or max(1, len(known))
     target = record.target if record is not None else None
+    unreachable = beside.unreachable
     return RunInfo(
         run_id=stored.run_id,
         target=declared.text("target") or target or UNKNOWN,
@@ -187,7 +200,7 @@ def _info(stored: _StoredRun, asked: Mapping[str, object], beside: BesideStore, 
         scenario=declared.text("scenario"),
         seed=declared.whole("seed"),
         run_time_s=declared.number("run_time_s"),
-        started_unix_ns=_began_unix_ns(known, record),
+        started_unix_ns=_began_unix_ns(known, record) if unreachable is None else unreachable.found_unix_ns,
         elapsed_s=_elapsed_s(known),
         processes=processes,
         shares=tuple(
@@ -205,10 +218,11 @@ def _info(stored: _StoredRun, asked: Mapping[str, object], beside: BesideStore, 
         versions=declared.parsed("versions", dict),
         calls_started=calls.started if service is None else None,
         calls_connected=calls.connected if service is None else None,
-        connect_failure=calls.connect_failure,
+        connect_failure=calls.connect_failure if unreachable is None else unreachable.reason,
         interrupted=beside.interrupted,
         is_under_way=is_under_way(known, now_unix_ns),
-        lost=lost_processes(known, processes, now_unix_ns),
+        # No process was started for a target that cannot be reached.
+        lost=lost_processes(known, processes, now_unix_ns) if unreachable is None else (),
         killed_by=beside.killed_by,
         spooled=beside.spooled,
         store=str(stored.store),

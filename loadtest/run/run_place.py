@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.reports.run_info import SpoolInfo
-from loadtest.run.artifacts import SUMMARY
+from loadtest.run.artifacts import HTML, SUMMARY
 from loadtest.run.judged_run import BesideStore
 from telemetry.store.manifest import MANIFEST_NAME, SEGMENTS_FOLDER
 from telemetry.store.run_folders.kept_objectives import kept_objectives
@@ -93,7 +93,16 @@ def _of_folder(folder: Path) -> NamedRun:
     sidecar = _object(folder / f"{_SETTINGS}{newest}.json").get("sidecar") if newest is not None else None
     if isinstance(sidecar, str):
         return NamedRun(sidecar, newest, folder)
+    if (why := _why_nothing_is_stored(folder)) is not None:
+        raise UsageError(f"{folder} has no turn to judge: {why}; its own reports say so: {folder / HTML}")
     raise UsageError(f"{folder} is not the folder of a run: it has no store, and names no sidecar; give --store")
+
+
+def _why_nothing_is_stored(folder: Path) -> str | None:
+    """Why the newest run of a folder without a store ended before its first call; None where nothing says so."""
+    left = _object(folder / SUMMARY)
+    reason = _at(left, "exit_reason")
+    return reason if _at(left, "exit_code") == ExitCode.UNREACHABLE and isinstance(reason, str) else None
 
 
 def _run_ids(folder: Path) -> list[str]:

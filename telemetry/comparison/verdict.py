@@ -57,7 +57,8 @@ class RegressionMargin:
 
 @dataclass(frozen=True, slots=True)
 class RunComparison:
-    """A run beside a baseline. `decisive` is the difference that the margin is about."""
+    """A run beside a baseline. `decisive` is the difference that the margin is about. `is_judged_otherwise` says that
+    the run was judged by other objectives than those of the baseline, by which good turns are counted."""
 
     baseline: ComparedRun
     candidate: ComparedRun
@@ -68,6 +69,7 @@ class RunComparison:
     differences: tuple[FigureDifference, ...]
     asked: tuple[AskedDifference, ...]
     paired: Pairing
+    is_judged_otherwise: bool = False
 
     @property
     def sentence(self) -> str:
@@ -78,13 +80,22 @@ class RunComparison:
     @property
     def notes(self) -> tuple[str, ...]:
         """What weakens the figures."""
-        return (*self.baseline.notes, *self.candidate.notes)
+        found = (*self.baseline.notes, *self.candidate.notes)
+        if not self.is_judged_otherwise:
+            return found
+        by = f"good turns are counted by the objectives of {self.baseline.label}, the baseline"
+        return (*found, f"{by}: {self.candidate.label} was judged by others")
 
 
 def compare_runs(
-    baseline: ComparedRun, candidate: ComparedRun, margin: RegressionMargin, objectives: Sequence[Objective]
+    baseline: ComparedRun,
+    candidate: ComparedRun,
+    margin: RegressionMargin,
+    objectives: Sequence[Objective],
+    *,
+    is_judged_otherwise: bool = False,
 ) -> RunComparison:
-    """Every figure of a run beside the baseline's, and the verdict."""
+    """Every figure of a run beside the baseline's, and the verdict. Good turns are counted by the `objectives`."""
     asked = asked_differences(baseline.asked, candidate.asked)
     paired = pairing(baseline.turns, candidate.turns, why_no_pairs(asked))
     found = [difference(figure, baseline.turns, candidate.turns, paired) for figure in figures_for(objectives)]
@@ -106,6 +117,7 @@ def compare_runs(
         tuple(each for each in found if each.turns != (0, 0) or each.figure == decisive.figure),
         asked,
         paired,
+        is_judged_otherwise,
     )
 
 

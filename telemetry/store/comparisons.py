@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from telemetry.comparison.figures import METRICS_COMPARED, REPORTED, counted
 from telemetry.comparison.runs import ComparedRun
@@ -12,10 +13,34 @@ from telemetry.objectives.objective import Objective
 from telemetry.store.reader import StoreReader
 from telemetry.store.remote import RemoteStore
 from telemetry.store.run_folders.entries import RunEntry
+from telemetry.store.run_folders.kept_objectives import are_judged_otherwise, objectives_of
 from telemetry.store.run_turns import RunTurnsQuestion
 
 # Gives the reader of a store, for as long as its context lasts.
 Opened = Callable[[str], AbstractContextManager[StoreReader | RemoteStore]]
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedBy:
+    """The objectives by which the good turns of compared runs are counted. `judged_otherwise` has the references of the
+    runs that were judged by other ones."""
+
+    objectives: tuple[Objective, ...]
+    judged_otherwise: frozenset[str] = frozenset()
+
+
+def compared_by(entries: Sequence[RunEntry], given: Sequence[Objective] | None) -> ComparedBy:
+    """The objectives that were given for all runs; without them those of the baseline, which is the first run. Raises
+    ConfigError where the baseline's cannot be used."""
+    if given is not None:
+        return ComparedBy(tuple(given))
+    own = objectives_of(_folder(entries[0]))
+    others = (each.reference for each in entries[1:] if are_judged_otherwise(_folder(each), own))
+    return ComparedBy(own, frozenset(others))
+
+
+def _folder(entry: RunEntry) -> Path | None:
+    return None if entry.folder is None else Path(entry.folder)
 
 
 def read_run(entry: RunEntry, margin: RegressionMargin, objectives: Sequence[Objective], opened: Opened) -> ComparedRun:
@@ -31,15 +56,21 @@ def read_run(entry: RunEntry, margin: RegressionMargin, objectives: Sequence[Obj
     with opened(entry.store) as reader:
         found = reader.run_turns(asked)
     if found is None:
-        raise StoreError(f"{entry.title}: {entry.store} holds no turn of this run")
+        why = f"{entry.store} holds no turn of this run"
+        if entry.is_empty:
+            why = f"no turn of it is stored: {entry.sentence}"
+        raise StoreError(f"{entry.title}: {why}")
     return replace(found, name=entry.name)
 
 
 def compare_entries(
-    entries: Sequence[RunEntry], margin: RegressionMargin, objectives: Sequence[Objective], opened: Opened
+    entries: Sequence[RunEntry], margin: RegressionMargin, by: ComparedBy, opened: Opened
 ) -> tuple[RunComparison, ...]:
     """Each run after the first beside the first. Raises StoreError, ValueError for fewer than two runs."""
     if len(entries) < 2:
         raise ValueError("two runs or more are compared")
-    baseline, *others = (read_run(entry, margin, objectives, opened) for entry in entries)
-    return tuple(compare_runs(baseline, other, margin, objectives) for other in others)
+    baseline, *others = (read_run(entry, margin, by.objectives, opened) for entry in entries)
+    return tuple(
+        compare_runs(baseline, other, margin, by.objectives, is_judged_otherwise=entry.reference in by.judged_otherwise)
+        for entry, other in zip(entries[1:], others, strict=True)
+    )

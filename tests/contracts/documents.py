@@ -114,6 +114,9 @@ def _parsed(parser: Any, name: str, arguments: list[str]) -> list[str]:
     except Exception as error:  # noqa: BLE001 - whatever the parser objects with is the finding
         say = getattr(error, "format_message", error.__str__)
         return [say() or type(error).__name__]
+    # The command itself reports this one, with all that is wrong with its flags.
+    if missing := [each.name for each in parser.params if each.required and context.params.get(each.name) == ""]:
+        return [f"missing argument {name}" for name in missing]
     # The sidecar's parser takes texts; what they mean is read where those of its file and environment are.
     flags_alone = {**context.params, "config": None}
     return read_configuration(flags_alone, {}).faults if name == "voiceprobe sidecar" else []

@@ -20,6 +20,7 @@ from loadtest.calibration.json_object import calibration_object
 from loadtest.exit_codes import ExitCode
 from loadtest.reports.summary import schema
 from loadtest.run import processes
+from loadtest.run.artifacts import HTML
 from loadtest.run.calibrations import keep
 from loadtest.run.machine import fingerprint
 from loadtest.run.sidecars import start_sidecar
@@ -228,8 +229,8 @@ def test_a_target_where_nobody_listens_ends_with_5(tmp_path: Path) -> None:
     code, output, err = _run(["run", "ws://127.0.0.1:9/v1/realtime", *QUICK, "--out", str(tmp_path / "out")])
     assert code == ExitCode.UNREACHABLE
     assert err == "voiceprobe: cannot connect to 127.0.0.1:9: Connection refused\n"
-    assert "is kept in" not in output, "of a run that never began nothing is kept"
-    assert not (tmp_path / "out").exists()
+    assert "is kept in" not in output, "the reports are all there is"
+    assert output.endswith(f"report: {tmp_path / 'out' / HTML}\n")
 
 
 def test_what_cannot_be_used_is_reported_at_once_and_nothing_is_written(tmp_path: Path) -> None:

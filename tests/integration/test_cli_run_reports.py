@@ -85,6 +85,25 @@ def test_a_run_leaves_its_reports_and_a_report_of_it_gives_the_same(url: str, tm
 
 
 @pytest.mark.slow
+def test_a_target_that_is_dead_before_the_first_call_is_in_every_report(tmp_path: Path) -> None:
+    code, out, err = finished(started(tmp_path, "run", "ws://127.0.0.1:9", *QUICK, "--json", "own.json"))
+    why = "cannot connect to 127.0.0.1:9: Connection refused"
+    assert (code, err) == (ExitCode.UNREACHABLE, f"voiceprobe: {why}\n")
+    (run,) = (tmp_path / "runs").iterdir()
+    assert out.endswith(f"report: runs/{run.name}/report.html\n")
+    summary = left(run, code)
+    assert json.loads((tmp_path / "own.json").read_text()) == summary
+    assert summary["verdict"] == {"state": "not_judged", "sentence": f"Not judged: {why}"}
+    assert all(why in (run / name).read_text() for name in NAMES)
+    assert run_case(run) == "failure"
+    code, out, err = finished(started(tmp_path, "runs", "--json", "runs.json"))
+    assert (code, err) == (0, "")
+    (listed,) = json.loads((tmp_path / "runs.json").read_text())["runs"]
+    assert (listed["state"], listed["fault"]) == ("unreachable", None)
+    assert listed["sentence"] == summary["verdict"]["sentence"]
+
+
+@pytest.mark.slow
 def test_a_run_that_is_interrupted_twice_leaves_its_reports(url: str, tmp_path: Path) -> None:
     run = tmp_path / "out"
     process = started(tmp_path, "run", url, "--users", "3", "--run-time", "10m", *QUICK, "--out", str(run))

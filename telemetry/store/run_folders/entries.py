@@ -49,6 +49,11 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
         return self.run_id if self.name in ("", self.run_id) else f"{self.name} ({self.run_id})"
 
     @property
+    def is_empty(self) -> bool:
+        """Whether its target could not be reached before the first call, so that nothing of it is stored."""
+        return self.state == "unreachable" and not self.turns
+
+    @property
     def reference(self) -> str:
         """How to name it on a command line, from anywhere: `STORE#RUN`."""
         return f"{self.store}#{self.run_id}"

@@ -33,8 +33,11 @@ def objectives_of(folder: Path | None) -> tuple[Objective, ...]:
 
 def are_kept_otherwise(folder: Path | None, objectives: tuple[Objective, ...]) -> bool:
     """Whether the run of a folder was judged by other objectives than these. Where none are kept, that is not known."""
-    if kept_objectives(folder) is None:
-        return False
+    return kept_objectives(folder) is not None and are_judged_otherwise(folder, objectives)
+
+
+def are_judged_otherwise(folder: Path | None, objectives: tuple[Objective, ...]) -> bool:
+    """Whether the run of a folder is judged by other objectives than these; those that cannot be read are."""
     try:
         return objectives_of(folder) != objectives
     except ConfigError:

@@ -9,22 +9,25 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 import pytest
+from rich.console import Console
 from streamlit.testing.v1 import AppTest
 
 from dashboard import run_charts, runs_source
 from dashboard.pages.runs import newest, settled_of
 from dashboard.palette import LIGHT
 from dashboard.source_names import ENV_LOCUST, ENV_RUNS, ENV_SLO, ENV_STORE
+from loadtest.run.compare import CompareRequest, compare
 from telemetry.model import formatting
 from telemetry.model.errors import StoreError
 from telemetry.objectives.objective import Objective
-from telemetry.objectives.slo import default_objectives
+from telemetry.objectives.slo import default_objectives, objectives_text
 from telemetry.store.run_details import RunDetails
 from telemetry.store.run_folders.capacity import CapacityLatency, CapacityResult, CapacityStep
 from telemetry.store.run_folders.catalog import KEPT_NAME, RunCatalog, RunListing
 from telemetry.store.run_folders.entries import EntryState, RunEntry
+from telemetry.store.run_folders.kept_objectives import OBJECTIVES_NAME
 from tests.fixtures_turns import START_UNIX_NS, fill_store, synthetic_run
-from tests.run_folders import HOUR_NS, latency_run, run_folder
+from tests.run_folders import HOUR_NS, latency_run, run_folder, write_summary
 
 BOUND_S = 180
 
@@ -137,6 +140,37 @@ def test_every_run_is_in_the_list_and_can_be_opened(root: Path, shows: pytest.Mo
 
 
 @pytest.mark.slow
+def test_what_is_ticked_is_compared_by_the_objectives_that_the_baseline_kept(
+    tmp_path: Path, shows: pytest.MonkeyPatch
+) -> None:
+    for place, name in enumerate(("base", "slow")):
+        run_folder(tmp_path, name, latency_run(f"r-{name}", 30, began_unix_ns=START_UNIX_NS + place * HOUR_NS))
+    renamed = objectives_text(None).replace("The caller hears an answer in time", "An answer comes soon")
+    (tmp_path / "base" / OBJECTIVES_NAME).write_text(renamed)
+    shows.setenv(ENV_RUNS, json.dumps([str(tmp_path)]))
+    ticked = (reference(tmp_path, "slow"), reference(tmp_path, "base"))
+    _, text = drawn(*ticked)
+    note = "good turns are counted by the objectives of base, the baseline: slow was judged by others"
+    assert "An answer comes soon" in text
+    assert note in text
+    # The command says the same.
+    console = Console(width=300)
+    with console.capture() as printed:
+        compare(CompareRequest(("base", "slow"), (str(tmp_path),)), console)
+    assert "An answer comes soon" in printed.get()
+    assert note in printed.get()
+    # Where all kept the same, there is nothing to say.
+    (tmp_path / "slow" / OBJECTIVES_NAME).write_text(renamed)
+    _, text = drawn(*ticked)
+    assert "An answer comes soon" in text
+    assert "was judged by others" not in text
+    # And a baseline whose objectives cannot be read is compared with nothing.
+    write_summary(tmp_path / "base", "r-base")
+    (tmp_path / "base" / OBJECTIVES_NAME).write_text("kind: SLO\n")
+    assert "These runs cannot be compared" in drawn(*ticked)[1]
+
+
+@pytest.mark.slow
 def test_what_is_ticked_is_compared_with_the_oldest(root: Path, shows: pytest.MonkeyPatch) -> None:
     shows.setenv(ENV_RUNS, json.dumps([str(root)]))
     app, text = drawn(reference(root, "slow"), reference(root, "base"))
@@ -208,6 +242,23 @@ def test_without_a_tick_the_conditions_are_of_the_newest_run_that_has_ended() ->
     assert [each.run_id for each in newest(entries)] == ["missed"]
     assert [each.run_id for each in newest(entries[:2])] == ["under way"]
     assert newest(entries[:1]) == []
+    dead = RunEntry(run_id="dead", store="store", state="unreachable")
+    assert [each.run_id for each in newest([dead, *entries])] == ["missed"]
+    assert newest([dead]) == [dead]
+    assert newest([msgspec.structs.replace(dead, turns=4), *entries])[0].run_id == "dead"
+
+
+def test_a_run_of_which_nothing_is_stored_does_not_hide_the_one_before(
+    tmp_path: Path, shows: pytest.MonkeyPatch
+) -> None:
+    shows.setenv(ENV_RUNS, json.dumps([str(tmp_path)]))
+    run = {"id": "r-dead", "state": "ended", "started_unix_ns": START_UNIX_NS + HOUR_NS}
+    write_summary(tmp_path / "dead", "r-dead", run=run, turns={"total": 0}, exit_code=5)
+    (tmp_path / "dead" / "store").mkdir()
+    assert runs_source.chosen_store(None) == str(tmp_path / "dead" / "store")
+    run_folder(tmp_path, "base", latency_run("r-base", 20))
+    assert [each.name for each in runs_source.run_listing().entries] == ["dead", "base"]
+    assert runs_source.chosen_store(None) == str(tmp_path / "base" / "store")
 
 
 def test_a_specification_that_was_made_before_is_whole_and_one_s_own() -> None:

@@ -1,14 +1,19 @@
 """Every command is a thin file of its own, named as the command is."""
 
 import ast
+import re
 import tomllib
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from loadtest.cli.guard import guarded
 from loadtest.cli.main import app
+from loadtest.exit_codes import ExitCode
+from loadtest.scenario.access import TARGET_VARIABLE
 
 COMMANDS = tuple(command for each in app.registered_commands if (command := each.callback) is not None)
 # Files beside the commands: what puts them together, what they share.
@@ -39,17 +44,49 @@ def test_the_version_is_that_of_the_project() -> None:
     assert (shown.exit_code, shown.output) == (0, f"voiceprobe {project['version']}\n")
 
 
-def test_every_flag_that_cannot_be_used_is_named_at_once() -> None:
-    asked = ["run", "ws://127.0.0.1:1/v1/realtime", "--users", "-3", "--run-time", "banana", "--noise", "xx"]
-    refused = CliRunner().invoke(app, [*asked, "--stop-timeout", "soon", "--patience", "ages", "--processes", "many"])
-    text = str(refused.exception)
-    for fault in (
-        "--users -3 is out of range",
-        "--run-time 'banana' is not a duration",
-        "--stop-timeout 'soon' is not a duration",
-        "'xx'",
-        "--patience 'ages'",
-        "--processes 'many' is not a number of processes",
-    ):
-        assert fault in text
-    assert len(text.splitlines()) == 6
+TARGET = "ws://127.0.0.1:1/v1/realtime"
+MISSING = "the target is missing: give a WebSocket address such as ws://127.0.0.1:8765/v1/realtime"
+UNUSABLE = {
+    ("--users", "-3"): "--users -3 is out of range",
+    ("--run-time", "banana"): "--run-time 'banana' is not a duration",
+    ("--noise", "xx"): "'xx'",
+    ("--stop-timeout", "soon"): "--stop-timeout 'soon' is not a duration",
+    ("--patience", "ages"): "--patience 'ages'",
+    ("--processes", "many"): "--processes 'many' is not a number of processes",
+}
+
+
+@pytest.mark.parametrize(("target", "faults_of_target"), [([TARGET], []), ([], [MISSING])], ids=["target", "none"])
+def test_every_flag_that_cannot_be_used_is_named_at_once(
+    target: list[str], faults_of_target: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(TARGET_VARIABLE, raising=False)
+    asked = [word for pair in UNUSABLE for word in pair]
+    assert guarded(partial(app, ["run", *target, *asked])) == ExitCode.USAGE
+    lines = capsys.readouterr().err.splitlines()
+    for fault in (*UNUSABLE.values(), *faults_of_target):
+        assert sum(fault in line for line in lines) == 1, fault
+    assert len(lines) == len(UNUSABLE) + len(faults_of_target)
+
+
+@pytest.mark.parametrize("target", [[], [""]])
+def test_a_target_that_is_missing_is_a_fault_alone_too(
+    target: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(TARGET_VARIABLE, raising=False)
+    assert guarded(partial(app, ["run", *target])) == ExitCode.USAGE
+    assert capsys.readouterr().err == f"voiceprobe: {MISSING}\n"
+
+
+def test_the_target_may_be_in_the_environment(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(TARGET_VARIABLE, TARGET)
+    assert guarded(partial(app, ["run", "--users", "0"])) == ExitCode.USAGE
+    assert capsys.readouterr().err == "voiceprobe: --users 0 is out of range: 1 to 100000\n"
+
+
+def test_help_shows_the_target_as_required() -> None:
+    shown = CliRunner().invoke(app, ["run", "--help"]).output
+    assert re.search(r"Usage: .* run \[OPTIONS\] \{target\}", shown)
+    assert re.search(r"│ \* +target .*?\[required\]", shown, re.DOTALL)

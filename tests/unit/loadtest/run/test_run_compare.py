@@ -14,8 +14,10 @@ from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.run.compare import CompareRequest, compare
 from loadtest.run.runs import RunsRequest, list_runs, note_run, remove_runs
-from telemetry.model.errors import StoreError
+from telemetry.model.errors import ConfigError, StoreError
 from telemetry.model.metrics import METRICS
+from telemetry.objectives.slo import objectives_text
+from telemetry.store.run_folders.kept_objectives import OBJECTIVES_NAME
 from tests.fixtures_turns import START_UNIX_NS, fill_store
 from tests.run_folders import HOUR_NS, latency_run, run_folder, write_summary
 
@@ -110,6 +112,77 @@ def test_the_exit_code_is_by_the_margin(root: Path) -> None:
     assert printed(asked(root, "slow", "base"))[0] is ExitCode.OK
     assert printed(asked(root, "base", "slow", metric="endpointing", statistic="p50"))[0] is ExitCode.OK
     assert printed(asked(root, "base", "slow", metric="llm_first_token_latency"))[0] is ExitCode.OBJECTIVE_MISSED
+
+
+STRICT = objectives_text(None).replace("threshold: 800ms", "threshold: 600ms")
+OTHERS = "note: good turns are counted by the objectives of {}, the baseline: {} was judged by others"
+GOOD = "good_voice-to-voice"
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs that were judged by strict objectives, and two of which nothing is kept: the default ones count."""
+    root = tmp_path_factory.mktemp("judged")
+    for name in ("strict", "strict-too", "usual", "usual-too"):
+        folder = run_folder(root, name, latency_run(f"r-{name}", 30))
+        if name.startswith("strict"):
+            (folder / OBJECTIVES_NAME).write_text(STRICT)
+    return root
+
+
+def good_and_notes(root: Path, folder: Path, *runs: str, **more: object) -> tuple[list[float], list[str], str]:
+    """The shares of good turns by voice-to-voice, and what stands in the JSON file and in all the others of notes."""
+    folder.mkdir(exist_ok=True)
+    files = {"json_file": folder / "c.json", "html_file": folder / "c.html", "markdown_file": folder / "c.md"}
+    _, text = printed(asked(root, *runs, **files, **more))
+    (found,) = json.loads((folder / "c.json").read_text())["comparisons"]
+    (figure,) = [each for each in found["figures"] if each["name"] == GOOD]
+    assert all(f"note: {note}" in (folder / name).read_text() for note in found["notes"] for name in ("c.html", "c.md"))
+    return [figure["baseline"], figure["run"]], found["notes"], text
+
+
+@pytest.mark.slow
+def test_good_turns_are_counted_by_the_objectives_that_the_runs_kept(judged: Path, tmp_path: Path) -> None:
+    usual, notes, text = good_and_notes(judged, tmp_path / "usual", "usual", "usual-too")
+    assert notes == []
+    strict, notes, text = good_and_notes(judged, tmp_path / "strict", "strict", "strict-too")
+    assert notes == []
+    assert "was judged by others" not in text
+    assert max(strict) < min(usual), "fewer turns are good by stricter objectives"
+
+
+@pytest.mark.slow
+def test_where_the_kept_objectives_differ_the_baselines_count_and_a_note_says_so(judged: Path, tmp_path: Path) -> None:
+    for baseline, other in (("strict", "usual"), ("usual", "strict")):
+        found, notes, text = good_and_notes(judged, tmp_path / baseline, baseline, other)
+        alone, _, _ = good_and_notes(judged, tmp_path / "alone", baseline, f"{baseline}-too")
+        assert found == alone
+        assert [f"note: {note}" for note in notes] == [OTHERS.format(baseline, other)]
+        assert OTHERS.format(baseline, other) in " ".join(text.split())
+    # Of several runs, the note is of those that it is about.
+    _, text = printed(asked(judged, "strict", "strict-too", "usual"))
+    assert text.count("was judged by others") == 1
+
+
+@pytest.mark.slow
+def test_a_file_that_is_named_counts_for_all_runs(judged: Path, tmp_path: Path) -> None:
+    slo = tmp_path / "slo.yaml"
+    slo.write_text(STRICT)
+    strict, _, _ = good_and_notes(judged, tmp_path / "strict", "strict", "strict-too")
+    found, notes, _ = good_and_notes(judged, tmp_path / "named", "usual", "strict", slo=slo)
+    assert (found, notes) == (strict, [])
+
+
+@pytest.mark.slow
+def test_kept_objectives_that_cannot_be_read(judged: Path, tmp_path: Path) -> None:
+    folder = run_folder(tmp_path, "broken", latency_run("r-broken", 30))
+    write_summary(folder, "r-broken")
+    (folder / OBJECTIVES_NAME).write_text("kind: SLO\n")
+    _, notes, _ = good_and_notes(judged, tmp_path / "other", "usual", str(folder))
+    assert [f"note: {note}" for note in notes] == [OTHERS.format("usual", "broken")]
+    with pytest.raises(ConfigError) as raised:
+        printed(asked(judged, str(folder), "usual"))
+    assert raised.value.where == str(folder / OBJECTIVES_NAME)
 
 
 def test_every_fault_is_named_at_once(root: Path, tmp_path: Path) -> None:

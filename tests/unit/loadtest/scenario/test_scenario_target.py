@@ -94,6 +94,7 @@ def test_every_protocol_takes_addresses_of_its_own_transport(protocol: str, url:
         ("http-cascade", "ws://h/v1", "'ws://h/v1' is not an HTTP address"),
         ("wyoming", "ws://h/v1", "'ws://h/v1' is not a TCP address"),
         ("wyoming", "tcp://h", "has no valid port"),
+        ("wyoming", "", "the target is missing: give a TCP address such as tcp://127.0.0.1:10300"),
         ("wyoming", "tcp-listen://127.0.0.1:7777", "is not a TCP address"),
         ("livekit-console", "tcp://127.0.0.1:7777", "is not an address to listen on"),
         ("livekit-console", "tcp-listen://127.0.0.1", "has no valid port"),
