@@ -304,7 +304,7 @@ def condition_spec(colors: Palette, conditions: Sequence[str], runs: Sequence[st
     x = alt.X("condition:N", title=None, scale=alt.Scale(domain=list(conditions)), axis=alt.Axis(labelAngle=0))
     offset = alt.XOffset("run:N")
     shape, _ = _many("run", runs, colors)
-    axis = alt.Axis(tickCount=5, format="%") if is_share else alt.Axis(tickCount=5)
+    axis = alt.Axis(tickCount=5, format="~%") if is_share else alt.Axis(tickCount=5)
     y = alt.Y(
         "lower:Q", title="word error rate" if is_share else "ms", scale=alt.Scale(zero=True, nice=True), axis=axis
     )
