@@ -201,7 +201,8 @@ def load_spec(colors: Palette) -> Row:
     calls = alt.Y(
         "calls:Q",
         title="calls",
-        axis=alt.Axis(grid=False, tickMinStep=1, tickCount=2, minExtent=_LEFT, maxExtent=_LEFT),
+        # The title is about as long as the strip is high: from the top on, it has the room below the strip as well.
+        axis=alt.Axis(grid=False, tickMinStep=1, tickCount=2, minExtent=_LEFT, maxExtent=_LEFT, titleAnchor="end"),
     )
     area = base.mark_area(interpolate="step-after", color=colors.soft, opacity=0.45).encode(
         x=time, y=calls, tooltip=[alt.Tooltip("calls:Q", title="calls in flight")]
