@@ -31,6 +31,7 @@ _DASHES: Final = [[1, 0], [5, 3], [2, 2], [8, 3], [3, 6], [1, 3]]
 HEIGHT: Final = 230
 _ROW_HEIGHT: Final = 20
 _LABEL_SIZE: Final = 12
+_NAMES_BELOW_EACH_OTHER: Final = 4  # more of them take too much of the picture
 
 
 def _many(field: str, domain: Sequence[str], colors: Palette) -> tuple[alt.Shape, alt.StrokeDash]:
@@ -41,7 +42,8 @@ def _many(field: str, domain: Sequence[str], colors: Palette) -> tuple[alt.Shape
         legend = alt.Legend(
             title=None,
             orient="top",
-            columns=2,
+            # Names of runs are long: side by side they meet where a reader spaces letters, or the window is narrow.
+            columns=1 if len(names) <= _NAMES_BELOW_EACH_OTHER else 2,
             labelLimit=260,
             symbolStrokeColor=colors.p95,
             symbolSize=70,
