@@ -49,8 +49,9 @@ def _budgets(objectives: Sequence[Objective]) -> _Budgets:
 def budget(found: Mapping[str, StageStats], objectives: Sequence[Objective] = ()) -> str:
     """Where voice-to-voice goes at the median turn and at each stage's p95, on one scale, with a tick where each
     objective asks that a stage is over."""
-    head = '<div class="vp-head"><h2>Where a turn\'s time goes <span class="hint">each stage at p50 and at p95, ms; \
-percentiles of stages do not add up to that of the whole</span></h2></div>'
+    head = '<div class="vp-head"><h2>Where a turn\'s time goes <span class="hint">each stage at p50 and at p95, ms, as \
+the service reports it, else as the caller saw it; percentiles of stages do not add up to that of the whole</span>\
+</h2></div>'
     known = [stage for stage in found.values() if stage.p50_ns is not None]
     if not known:
         return f'<div class="vp">{head}<span class="hint">no turn shows its stages</span></div>'

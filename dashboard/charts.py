@@ -4,7 +4,8 @@ A specification holds no data and depends only on what rarely changes (theme, ob
 picture and exchanges its rows: a refresh does not flicker.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import altair as alt
@@ -30,7 +31,13 @@ _LONGEST_COHORT: Final = 24
 # Left of both pictures over one time, so that their times stand below each other.
 _LEFT: Final = 40
 # A browser draws text wider than the picture's layout takes it to be: without room, the edge cuts off the last label.
-_PADDING: Final = {"right": 5}
+_PADDING: Final = 5
+LABEL_SIZE: Final = 11
+# The widest spacing that a reader may force on texts by WCAG 1.4.12, in em.
+_LETTER_SPACING: Final = 0.12
+_WORD_SPACING: Final = 0.16
+# What Vega itself leaves between an axis and its title.
+TITLE_PADDING: Final = 4
 # The first two as in `style.css`; beyond, shape and dash tell them apart.
 _COHORT_COLORS: Final = {
     False: ("#1d6fd1", "#b0359b", "#596273", "#1d6fd1", "#b0359b", "#596273"),
@@ -49,8 +56,15 @@ CLOCK: Final = {
 MOMENT: Final = "%d %b %H:%M:%S"
 
 
-def finished(chart: alt.LayerChart | alt.FacetChart, colors: Palette) -> Row:
-    """The specification in the theme's colors, without data."""
+def spacing_room(texts: Iterable[str], size: int = LABEL_SIZE) -> int:
+    """By how many px the longest text grows where a reader spaces letters and words: a browser draws that spacing,
+    while the picture's layout measures texts without it."""
+    grown = (size * (_LETTER_SPACING * len(text) + _WORD_SPACING * text.count(" ")) for text in texts)
+    return math.ceil(max(grown, default=0.0))
+
+
+def finished(chart: alt.LayerChart | alt.FacetChart, colors: Palette, *, left: int = 0, right: int = 0) -> Row:
+    """The specification in the theme's colors, without data; `left` and `right` are kept free at these edges."""
     themed = (
         # The table beside each chart says what its marks would, and marks without a name would say nothing.
         chart.configure(background="transparent", font="inherit", aria=False)
@@ -62,19 +76,19 @@ def finished(chart: alt.LayerChart | alt.FacetChart, colors: Palette) -> Row:
             gridColor=colors.line,
             domain=False,
             ticks=False,
-            labelFontSize=11,
-            titleFontSize=11,
+            labelFontSize=LABEL_SIZE,
+            titleFontSize=LABEL_SIZE,
             titleFontWeight="normal",
         )
         .configure_legend(
-            labelColor=colors.soft, labelFontSize=11, symbolType="stroke", symbolSize=260, symbolStrokeWidth=2.5
+            labelColor=colors.soft, labelFontSize=LABEL_SIZE, symbolType="stroke", symbolSize=260, symbolStrokeWidth=2.5
         )
     )
     # Checking against the schema takes a second on a busy machine: the tests do it.
     spec = themed.to_dict(validate=False)
     spec.pop("data", None)  # the rows are given beside the specification
     spec.pop("datasets", None)
-    spec["padding"] = dict(_PADDING)
+    spec["padding"] = {"left": left, "right": _PADDING + right}
     return spec
 
 
@@ -187,7 +201,8 @@ def load_spec(colors: Palette) -> Row:
     calls = alt.Y(
         "calls:Q",
         title="calls",
-        axis=alt.Axis(grid=False, tickMinStep=1, tickCount=2, minExtent=_LEFT, maxExtent=_LEFT),
+        # The title is about as long as the strip is high: from the top on, it has the room below the strip as well.
+        axis=alt.Axis(grid=False, tickMinStep=1, tickCount=2, minExtent=_LEFT, maxExtent=_LEFT, titleAnchor="end"),
     )
     area = base.mark_area(interpolate="step-after", color=colors.soft, opacity=0.45).encode(
         x=time, y=calls, tooltip=[alt.Tooltip("calls:Q", title="calls in flight")]

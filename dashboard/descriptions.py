@@ -201,9 +201,7 @@ def describe_generator(generator: Generator, line: str) -> str:
     """The figures of the load generator's health that one line of the page shows."""
     figures = [figure for figure in SUMMARY_FIGURES if figure.page_line == line]
     return " · ".join(
-        figure.describe(value, is_estimate=figure.name in generator.approximate)
-        for figure in figures
-        if (value := generator[figure.name]) or not figure.hidden_when_zero
+        generator.describe(figure) for figure in figures if generator[figure.name] or not figure.hidden_when_zero
     )
 
 

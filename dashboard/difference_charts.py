@@ -6,7 +6,7 @@ from typing import Final, Literal
 import altair as alt
 
 from dashboard.accessible_chart import ChartTable
-from dashboard.charts import Row, cohort_label, finished
+from dashboard.charts import Row, cohort_label, finished, spacing_room
 from dashboard.kept_specs import kept_spec
 from dashboard.palette import Palette
 from telemetry.model import formatting
@@ -16,8 +16,9 @@ from telemetry.rollout.progress import CheckRow
 _CURVE_HEIGHT: Final = 260
 _ROW_HEIGHT: Final = 26
 # For the axis, its title, the legend and the names of the lines.
-_ROOM: Final = 108
+_ROOM: Final = 134
 _LONGEST_LABEL: Final = 150
+_LETTER_WIDTH: Final = 5  # px, of narrow letters: no more of them are left of a longer label
 WORSE: Final = "worse"
 NOT_WORSE: Final = "not shown to be worse"
 WITHIN: Final = "within the margin"
@@ -121,7 +122,12 @@ def difference_spec(colors: Palette, names: Sequence[str], unit: str, margin: fl
     """A forest plot: each difference as a point with its bounds, beside no difference and the margin."""
     base = alt.Chart(alt.NamedData("rows"))
     legend = alt.Legend(
-        title=None, orient="bottom", direction="horizontal", columns=2, offset=2, symbolSize=70, symbolStrokeWidth=0
+        title=None,
+        orient="bottom",
+        columns=1,
+        offset=2,
+        symbolSize=70,
+        symbolStrokeWidth=0,
     )
     color = alt.Color(
         "state:N",
@@ -165,4 +171,5 @@ def difference_spec(colors: Palette, names: Sequence[str], unit: str, margin: fl
         label = once.mark_text(baseline="bottom", align=side, dx=off, dy=-3, color=colors.ink, fontSize=10.5, text=text)
         lines.append(label.encode(x=alt.XDatum(at), y=alt.value(0)))
     height = _ROOM + _ROW_HEIGHT * max(1, len(names))
-    return finished(alt.layer(*lines, reach, *ends, point).properties(height=height), colors)
+    left = spacing_room(name[: _LONGEST_LABEL // _LETTER_WIDTH] for name in names)
+    return finished(alt.layer(*lines, reach, *ends, point).properties(height=height), colors, left=left)

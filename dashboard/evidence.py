@@ -17,8 +17,9 @@ _ACRONYMS: Final = ("asr", "llm", "tts")
 Pairs = Sequence[tuple[str, str]]
 
 
-def headline(client: Turn | None, service: Turn | None, picture: Waterfall) -> str:
-    """The turn's figures in one line, and a second line on how the two sides were brought together."""
+def headline(client: Turn | None, service: Turn | None, picture: Waterfall, *, whole_call: bool = False) -> str:
+    """The turn's figures in one line; above its own picture, a second line on how the two sides were brought
+    together."""
     parts = [
         ("voice to voice", milliseconds(picture.client_voice_to_voice_ns) if client else descriptions.UNKNOWN),
         ("the service says", milliseconds(picture.service_voice_to_voice_ns) if service else descriptions.UNKNOWN),
@@ -26,9 +27,12 @@ def headline(client: Turn | None, service: Turn | None, picture: Waterfall) -> s
         ("outcome", _outcome(client or service)),
     ]
     shown = "".join(f'<span><span class="key">{key}</span><b>{escape(value)}</b></span>' for key, value in parts)
+    title, hint = "One turn on one clock", joined(client, service, picture)
+    if whole_call:
+        title, hint = "The whole call on one clock", "The figures are of the turn that the link names."
     return (
-        f'<div class="vp"><h2 style="font-size:16px">One turn on one clock</h2><div class="vp-facts">{shown}</div>'
-        f'<div class="hint">{escape(joined(client, service, picture))}</div></div>'
+        f'<div class="vp"><h2 style="font-size:16px">{title}</h2><div class="vp-facts">{shown}</div>'
+        f'<div class="hint">{escape(hint)}</div></div>'
     )
 
 

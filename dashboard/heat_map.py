@@ -9,7 +9,7 @@ from typing import Any, Final
 import altair as alt
 
 from dashboard.accessible_chart import ChartTable
-from dashboard.charts import CLOCK, MOMENT, Row, finished
+from dashboard.charts import CLOCK, MOMENT, TITLE_PADDING, Row, finished, spacing_room
 from dashboard.descriptions import Clock, time_of_day
 from dashboard.kept_specs import kept_spec
 from dashboard.palette import Palette
@@ -83,7 +83,8 @@ def heat_spec(colors: Palette, bands: Sequence[int]) -> Row:
     """The picture of cells and points; a click on either is reported."""
     base = alt.Chart(alt.NamedData("rows"))
     order = [band_label(band) for band in bands]
-    y = alt.Y("band:N", sort=None, scale=alt.Scale(domain=order), title="voice to voice", axis=alt.Axis(labelLimit=150))
+    names = alt.Axis(labelLimit=150, titlePadding=TITLE_PADDING + spacing_room(order))
+    y = alt.Y("band:N", sort=None, scale=alt.Scale(domain=order), title="voice to voice", axis=names)
     time = alt.Axis(grid=False, labelOverlap=True, tickCount=7, format=dict(CLOCK))
     cells = (
         base.transform_filter("datum.n !== null")
@@ -174,7 +175,7 @@ def distribution_spec(colors: Palette, bands: Sequence[int]) -> Row:
             alt.Tooltip("share:N", title="of those shown"),
         ],
     )
-    return finished(alt.layer(chart).properties(height=_height(bands)), colors)
+    return finished(alt.layer(chart).properties(height=_height(bands)), colors, left=spacing_room(order))
 
 
 def distribution_table(answer: TurnsAnswer, link: Callable[[int], str] = lambda _band: "") -> ChartTable:

@@ -6,7 +6,7 @@ from typing import Any, Final
 import altair as alt
 
 from dashboard.accessible_chart import ChartTable
-from dashboard.charts import CLOCK, Row, finished
+from dashboard.charts import CLOCK, Row, finished, spacing_room
 from dashboard.kept_specs import kept_spec
 from dashboard.palette import Palette
 from telemetry.comparison.figures import STATISTICS
@@ -30,6 +30,8 @@ _SHAPES: Final = ["circle", "square", "triangle-up", "diamond", "cross", "triang
 _DASHES: Final = [[1, 0], [5, 3], [2, 2], [8, 3], [3, 6], [1, 3]]
 HEIGHT: Final = 230
 _ROW_HEIGHT: Final = 20
+_LABEL_SIZE: Final = 12
+_NAMES_BELOW_EACH_OTHER: Final = 4  # more of them take too much of the picture
 
 
 def _many(field: str, domain: Sequence[str], colors: Palette) -> tuple[alt.Shape, alt.StrokeDash]:
@@ -40,7 +42,8 @@ def _many(field: str, domain: Sequence[str], colors: Palette) -> tuple[alt.Shape
         legend = alt.Legend(
             title=None,
             orient="top",
-            columns=2,
+            # Names of runs are long: side by side they meet where a reader spaces letters, or the window is narrow.
+            columns=1 if len(names) <= _NAMES_BELOW_EACH_OTHER else 2,
             labelLimit=260,
             symbolStrokeColor=colors.p95,
             symbolSize=70,
@@ -105,7 +108,12 @@ def forest_spec(colors: Palette, margin_ms: float, labels: Sequence[str], runs: 
     """Differences of the latencies of some runs with their intervals; zero as a line, the margin as a dashed one."""
     base = alt.Chart(alt.NamedData("rows"))
     once = base.transform_aggregate(rows="count()")  # drawn for one row, not for each
-    y = alt.Y("label:N", title=None, scale=alt.Scale(domain=list(labels)), axis=alt.Axis(labelFontSize=12, grid=False))
+    y = alt.Y(
+        "label:N",
+        title=None,
+        scale=alt.Scale(domain=list(labels)),
+        axis=alt.Axis(labelFontSize=_LABEL_SIZE, grid=False),
+    )
     x = alt.X(
         "lower:Q",
         title="ms more than the baseline",
@@ -131,7 +139,8 @@ def forest_spec(colors: Palette, margin_ms: float, labels: Sequence[str], runs: 
         once.mark_rule(color=colors.ink, strokeDash=[5, 3]).encode(x=alt.XDatum(margin_ms)),
         margin.encode(x=alt.XDatum(margin_ms), y=alt.value(1)),
     ]
-    return finished(alt.layer(*layers).properties(height=_ROW_HEIGHT * len(labels) * max(1, runs)), colors)
+    height, left = _ROW_HEIGHT * len(labels) * max(1, runs), spacing_room(labels, _LABEL_SIZE)
+    return finished(alt.layer(*layers).properties(height=height), colors, left=left)
 
 
 def forest_rows(comparisons: Sequence[RunComparison]) -> list[Row]:
@@ -297,7 +306,7 @@ def condition_spec(colors: Palette, conditions: Sequence[str], runs: Sequence[st
     x = alt.X("condition:N", title=None, scale=alt.Scale(domain=list(conditions)), axis=alt.Axis(labelAngle=0))
     offset = alt.XOffset("run:N")
     shape, _ = _many("run", runs, colors)
-    axis = alt.Axis(tickCount=5, format="%") if is_share else alt.Axis(tickCount=5)
+    axis = alt.Axis(tickCount=5, format="~%") if is_share else alt.Axis(tickCount=5)
     y = alt.Y(
         "lower:Q", title="word error rate" if is_share else "ms", scale=alt.Scale(zero=True, nice=True), axis=axis
     )

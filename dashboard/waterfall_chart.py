@@ -5,7 +5,7 @@ from typing import Any, Final
 import altair as alt
 
 from dashboard.accessible_chart import ChartTable
-from dashboard.charts import Row, finished
+from dashboard.charts import Row, finished, spacing_room
 from dashboard.palette import STAGE_NAMES, Palette
 from telemetry.model.formatting import in_milliseconds, milliseconds, signed_milliseconds
 from telemetry.model.waterfall import Bar, Mark, Waterfall
@@ -23,6 +23,8 @@ BAR_LABELS: Final[dict[str, str]] = {
 EVENTS: Final = "events"
 SIDES: Final = {"client": "heard by the caller", "service": "reported by the service"}
 _LINE_HEIGHT: Final = 38
+_LABEL_SIZE: Final = 12
+_LONGEST_LENGTH: Final = "10,000 ms"  # as it stands in the bar of a reply, which begins near the right edge
 # Speech and reply last seconds, the stages between them a tenth of that: the view is about the wait.
 _BEFORE: Final = 0.22
 _AFTER: Final = 0.30
@@ -103,7 +105,8 @@ def waterfall_spec(colors: Palette, view: tuple[float, float], origin: str) -> R
     base = alt.Chart(alt.NamedData("rows"))
     order = [*BAR_LABELS.values(), EVENTS]
     sides = list(SIDES.values())
-    y = alt.Y("line:N", scale=alt.Scale(domain=order, paddingInner=0.22), title=None, axis=alt.Axis(labelFontSize=12))
+    lines, names = alt.Scale(domain=order, paddingInner=0.22), alt.Axis(labelFontSize=_LABEL_SIZE)
+    y = alt.Y("line:N", scale=lines, title=None, axis=names)
     offset = alt.YOffset("side:N", scale=alt.Scale(domain=sides, paddingInner=0.08))
     scale = alt.Scale(domain=list(view), nice=False, zero=False)
     x = alt.X("from:Q", title=f"ms from {origin}", scale=scale, axis=alt.Axis(tickCount=10, format=",.0f"))
@@ -128,7 +131,8 @@ def waterfall_spec(colors: Palette, view: tuple[float, float], origin: str) -> R
         moments.encode(x=x, y=y, yOffset=offset, opacity=shade, tooltip=[alt.Tooltip("event:N"), *shared]),
         base.mark_rule(color=colors.ink, strokeDash=[2, 3]).encode(x=alt.XDatum(0)),
     ]
-    return finished(alt.layer(*layers).properties(height=_LINE_HEIGHT * len(order)), colors)
+    left, right = spacing_room(order, _LABEL_SIZE), spacing_room([_LONGEST_LENGTH])
+    return finished(alt.layer(*layers).properties(height=_LINE_HEIGHT * len(order)), colors, left=left, right=right)
 
 
 def _texts(base: alt.Chart, field: str, at: str, color: str, away: int) -> alt.Chart:

@@ -93,8 +93,7 @@ def figures(summary: Summary) -> str:
     """The figures of the generator's health over all turns, each with what it is, as HTML."""
     generator = summary.generator
     rows = "".join(
-        f"<span>{escape(figure.describe(generator[figure.name], is_estimate=figure.name in generator.approximate))}"
-        f'</span><span class="key">{escape(figure.definition)}</span>'
+        f'<span>{escape(generator.describe(figure))}</span><span class="key">{escape(figure.definition)}</span>'
         for figure in SUMMARY_FIGURES
     )
     processes = formatting.count(generator.processes, "process", "processes")

@@ -57,7 +57,7 @@ def _body() -> None:
     st.html(_overview(answer))
     if answer.limited.turns:
         st.html(header.notes([_limited(answer)], "generator-limited runs are among them"))
-    st.html(budget_tables.table(answer.budgets, "burn rate of each window: × 1 uses the budget up in 28 days"))
+    st.html(budget_tables.table(answer.budgets, "burn rate of each window: ×1 uses the budget up in 28 days"))
     _over_time(answer)
 
 
@@ -70,8 +70,8 @@ def _overview(answer: BurnRateAnswer) -> str:
     alerts = formatting.count(burning, "alert fires", "alerts fire") if burning else "no alert fires"
     return (
         f'<div class="vp vp-facts"><span>{" · ".join(counted)}</span><span>{escape(alerts)}</span>'
-        f'<span class="hint">{_SOURCES[answer.source]}, newest turn {escape(newest)}; an alert that pages at × 14.4 '
-        "(1 h and 5 min) or × 6 (6 h and 30 min), one that opens a ticket at × 1 (3 d and 6 h)</span></div>"
+        f'<span class="hint">{_SOURCES[answer.source]}, newest turn {escape(newest)}; an alert that pages at ×14.4 '
+        "(1 h and 5 min) or ×6 (6 h and 30 min), one that opens a ticket at ×1 (3 d and 6 h)</span></div>"
     )
 
 

@@ -77,7 +77,8 @@ def draw(view: TurnView, picture: Waterfall, choice: Choice, wanted: tuple[str, 
     whole_call = st.query_params.get(VIEW) == CALL
     kept_view = {VIEW: CALL} if whole_call else {}
     st.html(call_strip.neighbors(view.call, trace_id, index, choice, **listed, **kept_view))
-    st.html(evidence.headline(client, service, picture))
+    has_audio = view.excerpt is not None and view.excerpt.audio is not None and client is not None
+    st.html(evidence.headline(client, service, picture, whole_call=whole_call and has_audio))
     _picture(view, picture, whole_call=whole_call)
     st.html(kept_words.notices(view.excerpt, view.kept_in))
     if words := kept_words.words(client, view.excerpt):

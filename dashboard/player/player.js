@@ -152,7 +152,7 @@ class Player {
   draw() {
     const { data } = this, waves = data.peaks.length;
     this.width = Math.max(this.picture.clientWidth, 280);
-    this.left = this.width < 560 ? 92 : 132;
+    this.left = this.width < 560 ? 116 : 132;
     const top = waves * (WAVE + GAP), height = top + data.lines.length * LINE + AXIS;
     const svg = element("svg", { width: this.width, height, viewBox: `0 0 ${this.width} ${height}`, role: "img" });
     svg.setAttribute("aria-label", data.alt);
@@ -176,8 +176,11 @@ class Player {
     for (let ms = Math.ceil(low / step) * step; ms <= high; ms += step) {
       const at = this.x(ms);
       svg.appendChild(element("line", { x1: at, x2: at, y1: 0, y2: height - AXIS, class: "grid" }));
-      const label = element("text", { x: at, y: height - AXIS + 16, class: "tick" }, `${(Math.round(ms) || 0).toLocaleString("en").replace("-", "−")} ms`);
-      svg.appendChild(label);
+      const text = `${(Math.round(ms) || 0).toLocaleString("en").replace("-", "−")} ms`;
+      // The last one would reach beyond the edge, the more so where a reader spaces letters.
+      const isLast = at + text.length * 4.5 > this.width;
+      const place = isLast ? { x: this.width, class: "tick last" } : { x: at, class: "tick" };
+      svg.appendChild(element("text", { y: height - AXIS + 16, ...place }, text));
     }
   }
 

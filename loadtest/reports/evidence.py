@@ -39,10 +39,9 @@ def evidence_rows(run: RunInfo, summary: Summary) -> list[tuple[str, str]]:
 def _health(health: Generator, row: str) -> str:
     """The figures of the generator's health that one row shows."""
     return ", ".join(
-        figure.describe(value, is_estimate=figure.name in health.approximate)
+        health.describe(figure)
         for figure in SUMMARY_FIGURES
-        if figure.terminal_row == row
-        if (value := health[figure.name]) or not figure.hidden_when_zero
+        if figure.terminal_row == row and (health[figure.name] or not figure.hidden_when_zero)
     )
 
 

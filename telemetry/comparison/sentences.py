@@ -7,6 +7,7 @@ from telemetry.comparison.figures import FigureGroup
 from telemetry.comparison.runs import ComparedRun, difference_sentence
 from telemetry.comparison.verdict import RunComparison
 from telemetry.model.formatting import DASH, percent, turns
+from telemetry.model.semconv import UNANSWERED
 
 GROUPS: Final[dict[FigureGroup, str]] = {
     "latency": "Latency",
@@ -29,6 +30,10 @@ _MEANINGS: Final = {
     "constant": "the values do not vary: nothing can be said of their error",
     "unanswered": "so many turns were not answered that there is no such percentile",
 }
+_OF_UNANSWERED: Final = (
+    "voice to voice: a turn that was not answered counts as longer than any wait, so these percentiles are above those "
+    "of the answered turns alone"
+)
 INTERVAL: Final = (
     "Student's t interval of the difference; the variance is clustered by call, and paired by utterance where both "
     "runs heard the same audio"
@@ -89,6 +94,9 @@ def footnotes(each: RunComparison) -> list[str]:
     """What the words of the last column mean, of those that occur."""
     words = {status_text(found): found for _, group in grouped(each) for found in group}
     found = [f"{word}: {_MEANINGS[word]}" for word in _MEANINGS if word in words]
+    compared = (each.baseline.turns, each.candidate.turns)
+    if any((of.has_outcome(*UNANSWERED) & of.eligible).any() for of in compared):
+        found.append(_OF_UNANSWERED)
     return [*found, f"the margin: {each.margin.sentence}"]
 
 

@@ -72,10 +72,11 @@ class HealthFigure:
         """The value as the JSON summary has it."""
         return value / formatting.NS_PER_S if value is not None and self.unit == "ns" else value
 
-    def describe(self, value: Number | None, *, is_estimate: bool = False) -> str:
-        """The figure with its label, for people: `loop lag ≤ 2.0 ms`, `pacing p99 ≈ 1.2 ms`."""
+    def describe(self, value: Number | None, *, is_estimate: bool = False, too_few: int | None = None) -> str:
+        """The figure with its label, for people: `loop lag ≤ 2.0 ms`, `pacing p99 ≈ 1.2 ms`. `too_few` is the number
+        of turns that report it, where those are too few for its percentile."""
         if value is None:
-            return f"{self.label} {NOT_REPORTED}"
+            return f"{self.label} {NOT_REPORTED if too_few is None else f'too few ({formatting.number(too_few)})'}"
         return f"{self.label} {formatting.estimate_if(is_estimate, self._text(value))}"
 
     def _text(self, value: Number) -> str:

@@ -8,7 +8,7 @@ few values to say.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from telemetry.model.generator_health import HEALTH_FIGURES
+from telemetry.model.generator_health import HEALTH_FIGURES, HealthFigure
 from telemetry.model.semconv import RAMP
 from telemetry.model.service_runs import ServiceDay, service_day
 from telemetry.model.stated_error import StatedError
@@ -292,10 +292,17 @@ class Generator:
     receive_stamp: str | None = None
     pacer: str | None = None
     approximate: frozenset[str] = frozenset()  # the figures that are estimates, by name
+    # By the name of a percentile that is None for that reason alone: how many turns report what it is taken from.
+    too_few: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def __getitem__(self, name: str) -> int | float | None:
         """A figure by its name; None where it was not reported. Raises KeyError for a name that is no figure."""
         return self.figures.get(HEALTH_FIGURES[name].name)
+
+    def describe(self, figure: HealthFigure) -> str:
+        """A figure with its label, for people."""
+        is_estimate, too_few = figure.name in self.approximate, self.too_few.get(figure.name)
+        return figure.describe(self[figure.name], is_estimate=is_estimate, too_few=too_few)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ def generator(connection: StoreConnection, f: Filter, turns: dict[str, Any]) -> 
         approximate=frozenset(each.name for each in SUMMARY_FIGURES if each.combine == "p99")
         if turns.get("is_approximate")
         else frozenset(),
+        too_few={each.name: n for each in SUMMARY_FIGURES if (n := _too_few(each, turns))},
     )
 
 
@@ -72,13 +73,19 @@ def _of_processes(connection: StoreConnection, f: Filter) -> dict[str, Any]:
     return found
 
 
+def _too_few(figure: HealthFigure, turns: dict[str, Any]) -> int | None:
+    """The number of turns that report a figure where it is a percentile that needs more; else None."""
+    n = turns[f"n_{figure.name}"] if figure.combine == "p99" else MIN_COUNT_FOR["p99"]
+    return n if n < MIN_COUNT_FOR["p99"] else None
+
+
 def _combined(figure: HealthFigure, turns: dict[str, Any], points: dict[str, Any]) -> int | float | None:
     """The figure from both sources; durations and counts are whole."""
     gauge = None
     if figure.gauge is not None:
         gauge = points.get(f"sum_{figure.gauge}" if figure.combine == "sum" else figure.gauge)
     turn = turns[f"v_{figure.name}"] if figure.turn_column is not None else None
-    if figure.combine == "p99" and turns[f"n_{figure.name}"] < MIN_COUNT_FOR["p99"]:
+    if _too_few(figure, turns) is not None:
         turn = None
     known = [value for value in (turn, gauge) if value is not None]
     if not known:

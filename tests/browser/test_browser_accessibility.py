@@ -15,7 +15,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.pictures import CUT_WORDS, left_over
+from tests.browser.pictures import CUT_WORDS, left_over, texts_spaced
 from tests.browser.test_browser_dashboard import Dashboard, start
 from tests.unit.dashboard.scenes import S, Scene, fill, turns_of
 from tests.unit.telemetry.store.test_store_turn_pages import keep_audio
@@ -157,6 +157,17 @@ def test_a_page_can_be_read_at_every_width_in_light_and_dark(opened: Callable[..
             if SHOTS:
                 page.wait_for_timeout(1_000)  # for the eye only: lets the charts come to rest
                 page.screenshot(path=str(Path(SHOTS) / f"{name}-{theme}-{width}.png"), full_page=True)
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("name", ["turns", "turn"])
+def test_no_label_of_a_picture_is_cut_off_where_a_reader_spaces_texts(
+    opened: Callable[..., Page], name: str, width: int
+) -> None:
+    page = opened(name, "light", width)
+    expect(page.locator('[data-testid="stVegaLiteChart"] svg.marks').first).to_be_visible(timeout=BOUND_MS)
+    with texts_spaced(page):
+        assert left_over(page, CUT_WORDS) == []
 
 
 def test_the_page_that_has_the_focus_is_seen_among_the_pages(opened: Callable[..., Page]) -> None:

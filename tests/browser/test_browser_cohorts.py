@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from telemetry.store.rollout_log import read_rollouts
 from tests.browser.conftest import choose
-from tests.browser.pictures import CUT_WORDS, left_over
+from tests.browser.pictures import CUT_WORDS, left_over, texts_spaced
 from tests.browser.test_browser_dashboard import Dashboard, start
 from tests.unit.dashboard.rollout_scenes import Rollout, fill_rollout
 
@@ -144,6 +144,14 @@ def test_nothing_scrolls_sideways_but_tables(opened: tuple[str, Page], width: in
     if SHOTS:
         page.wait_for_timeout(1_500)  # for the eye only: lets the charts come to rest
         page.screenshot(path=str(Path(SHOTS) / f"{name}-{width}-{theme}.png"), full_page=True)
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_no_label_of_a_picture_is_cut_off_where_a_reader_spaces_texts(opened: tuple[str, Page], width: int) -> None:
+    _, page = opened
+    look_at(page, width, "light")
+    with texts_spaced(page):
+        assert left_over(page, CUT_WORDS) == []
 
 
 def test_other_turns_are_chosen_by_a_click_and_kept_in_the_link(opened: tuple[str, Page]) -> None:

@@ -10,6 +10,7 @@ from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 
 from dashboard.palette import DARK, LIGHT
 from tests.browser.dashboard_process import start_dashboard
+from tests.browser.pictures import texts_spaced
 from tests.unit.dashboard.scenes import MS, S, Scene, fill, turns_of
 from tests.unit.telemetry.store.test_store_turn_pages import keep_audio
 
@@ -17,6 +18,12 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 BOUND_MS = 60_000
 NEWEST = 1_800_000_000 * S
+# The texts of the player that an edge of its picture cuts off.
+_CUT_LABELS = """picture => {
+  const edges = picture.getBoundingClientRect();
+  return [...picture.querySelectorAll('text')].map(t => [t.getBoundingClientRect(), t.textContent])
+    .filter(([box]) => box.left < edges.left - 1 || box.right > edges.right + 1).map(([, text]) => text);
+}"""
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +103,19 @@ def test_the_player_has_its_figures_as_a_table_and_is_moved_by_keyboard(page: Pa
         expect(rows.nth(3)).to_be_visible(timeout=BOUND_MS)
         if link:
             page.get_by_role("link", name=link).click()
+
+
+def test_no_label_of_the_player_is_cut_off_at_any_width(page: Page, url: str) -> None:
+    page.goto(f"{url}/turns?find=the%20salt", timeout=BOUND_MS)
+    page.locator(".vp-turns tbody tr a").click()
+    picture = page.locator(".player .picture")
+    expect(picture.locator(".wave")).to_have_count(2, timeout=BOUND_MS)
+    for width in (390, 768, 1024, 1280, 1920, 2560):
+        page.set_viewport_size({"width": width, "height": 900})
+        expect(picture.locator("svg")).to_have_attribute("width", str(picture.evaluate("e => e.clientWidth")))
+        assert picture.evaluate(_CUT_LABELS) == [], f"{width} px"
+        with texts_spaced(page):
+            assert picture.evaluate(_CUT_LABELS) == [], f"{width} px, spaced"
 
 
 def test_the_player_follows_a_switch_of_the_theme(page: Page, url: str) -> None:

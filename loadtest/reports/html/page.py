@@ -180,7 +180,10 @@ def _stack(report: RunReport) -> str:
     keys = [(f"s-{each.name}", stage_bars.STAGE_LABELS.get(each.name, each.name)) for each in stages]
     drawn = [stage_bars.draw_stack(report.pictures.stages, size) for size in (WIDE, NARROW)]
     listed = folded("The stages as a table", table("Where a turn's time goes", ("stage", "p50", "p95", "n"), rows))
-    hint = "ms of each stage at its p50 and at its p95; percentiles of stages do not add up to that of the whole"
+    hint = (
+        "ms of each stage at its p50 and at its p95, as the service reports it, else as the caller saw it; percentiles "
+        "of stages do not add up to that of the whole"
+    )
     return section("Where a turn's time goes", [*drawn, legend(keys), listed], hint)
 
 

@@ -128,6 +128,8 @@ def test_generator_health_that_was_not_reported_is_never_zero() -> None:
     estimated = Generator(1, figures, approximate=frozenset({"frame_lateness_p99_ns"}))
     known = descriptions.describe_generator(estimated, "generator")
     assert known == "pacing p99 ≈ 0.9 ms · loop lag ≤ 2.0 ms · CPU 25 % of a core"
+    few = Generator(1, {**figures, "frame_lateness_p99_ns": None}, too_few={"frame_lateness_p99_ns": 50})
+    assert descriptions.describe_generator(few, "generator").startswith("pacing p99 too few (50) · loop lag")
     figures = {
         "gc_pause_worst_ns": 4_000_000,
         "unsent_worst_bytes": 12_345,

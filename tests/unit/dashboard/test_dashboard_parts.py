@@ -317,6 +317,16 @@ def test_one_side_alone_is_reported() -> None:
     assert "voice to voice not reported" in head
 
 
+def test_the_page_of_a_whole_call_does_not_describe_the_picture_of_a_turn() -> None:
+    turn = turns_of(Scene(turns=1, newest_unix_ns=100 * S))[0]
+    service = service_turn(turn, 0)
+    picture = waterfall(turn, service)
+    assert "Pale: reported by the service" in evidence.headline(turn, service, picture)
+    head = text_of(evidence.headline(turn, service, picture, whole_call=True))
+    assert "The whole call on one clock" in head
+    assert "Pale" not in head
+
+
 def replace_turn(turn: Turn, **changes: Any) -> Turn:
 
     return msgspec.structs.replace(turn, **changes)

@@ -278,6 +278,18 @@ def test_a_specification_that_was_made_before_is_whole_and_one_s_own() -> None:
     assert len({*others, expected}) == 4
 
 
+@pytest.mark.parametrize(("runs", "columns"), [(2, 1), (4, 1), (6, 2)])
+def test_the_names_of_a_few_runs_stand_below_each_other(runs: int, columns: int) -> None:
+    names = [f"20261126-025331-09bee{run}" for run in range(runs)]
+    assert f'"columns": {columns}' in json.dumps(run_charts.load_spec(LIGHT, names, 800.0, None))
+
+
+def test_the_axis_of_a_word_error_rate_of_zero_has_no_run_of_zeros() -> None:
+    # Vega gives an axis of one value six decimals, "0.000000%": the tilde trims them.
+    spec = run_charts.condition_spec(LIGHT, ["clean"], ["a"], is_share=True)
+    assert '"format": "~%"' in json.dumps(spec)
+
+
 def test_a_run_with_former_figures_says_so_in_its_row(shows: pytest.MonkeyPatch) -> None:
     entries = [RunEntry(run_id=name, store="store", state="met") for name in ("a", "b")]
     listing = RunListing(entries, [], outdated={"store#b"})

@@ -89,6 +89,18 @@ def test_nothing_is_claimed_of_a_run_that_was_not_measured_well(fault: dict[str,
     assert len(weakened.notes) == 3
 
 
+def test_footnotes_state_that_turns_without_an_answer_raise_the_percentiles() -> None:
+    base = run("base")
+    sentence = "a turn that was not answered counts as longer than any wait"
+    answered = compare_runs(base, run("other", seed=2), MARGIN, ())
+    assert not any(sentence in line for line in footnotes(answered))
+    for found in (
+        compare_runs(base, run("silent", seed=2, unanswered=0.1), MARGIN, ()),
+        compare_runs(run("silent", seed=2, unanswered=0.1), base, MARGIN, ()),
+    ):
+        assert any(sentence in line for line in footnotes(found))
+
+
 def test_runs_that_were_asked_differently_say_so() -> None:
     one = {"target": "ws://a", "users": "10", "corpus": "speech", "seed": "1"}
     other = {"users": "20", "corpus": "speech", "seed": "2", "profile": "noise=babble", "target": "ws://a\x1b[2J"}

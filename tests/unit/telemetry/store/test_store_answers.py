@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from telemetry.model.errors import StoreError
+from telemetry.model.generator_health import HEALTH_FIGURES
 from telemetry.model.metrics import METRICS
 from telemetry.model.turns import Turn
 from telemetry.objectives.slo import NotObservable, Objective, count_turns, default_objectives, judge
@@ -303,6 +304,16 @@ def test_the_health_of_the_generator_is_the_worst_of_its_processes(tmp_path: Pat
     assert health["frames_held_up"] == 6
     with _reader(tmp_path / "silent", client_turn(0, send_blocked_worst_ns=None)) as reader:
         assert reader.summary().generator["frames_held_up"] is None, "nobody said"
+
+
+@pytest.mark.parametrize(("turns", "shown"), [(0, "not reported"), (99, "too few (99)"), (100, "0.6 ms")])
+def test_a_percentile_of_the_generator_from_too_few_turns_says_so(tmp_path: Path, turns: int, shown: str) -> None:
+    silent = client_turn(turns, frame_lateness_worst_ns=None)
+    known = (client_turn(index, frame_lateness_worst_ns=600_000) for index in range(turns))
+    with _reader(tmp_path, *known, silent) as reader:
+        health = reader.summary().generator
+    assert health.describe(HEALTH_FIGURES["frame_lateness_p99_ns"]) == f"pacing p99 {shown}"
+    assert (health["frame_lateness_p99_ns"] is None) == (turns < 100)
 
 
 def test_the_timeline_has_a_point_for_every_bucket(tmp_path: Path) -> None:
