@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
 
-# An answer of this age is still what the page would have been given if its script had run at once.
+# An answer that has been there for so long is still what the page would have been given if its script had run at once.
 YOUNG_S: Final = 2.0
 # So many pages are opened at once by the people who look; whatever else asks waits for its script.
 _MOST: Final = 4
@@ -18,10 +18,12 @@ _MOST: Final = 4
 _Answer = TypeVar("_Answer")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Asked:
-    begun_s: float
+    """`there_s` is when the answer was there: a script that runs at once waits as long for it as whoever asks ahead."""
+
     answer: Future[Any]
+    there_s: float | None = None
 
 
 class EarlyAnswers:
@@ -48,7 +50,7 @@ class EarlyAnswers:
             asked = self._asked.get(question)
             is_new = asked is None
             if asked is None:
-                asked = _Asked(now_s, Future())
+                asked = _Asked(Future())
                 if len(self._asked) < _MOST:
                     self._asked[question] = asked
         if not is_new:
@@ -56,8 +58,10 @@ class EarlyAnswers:
         try:
             answer = ask()
         except BaseException as error:
+            asked.there_s = self._clock_s()
             asked.answer.set_exception(error)
             raise
+        asked.there_s = self._clock_s()
         asked.answer.set_result(answer)
         return answer
 
@@ -72,4 +76,4 @@ class EarlyAnswers:
 
 
 def _is_young(asked: _Asked, now_s: float) -> bool:
-    return now_s - asked.begun_s <= YOUNG_S or not asked.answer.done()
+    return asked.there_s is None or now_s - asked.there_s <= YOUNG_S

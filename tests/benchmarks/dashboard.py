@@ -72,6 +72,8 @@ _SEND_EVERY_S: Final = 0.2
 _QUIET_SHARE: Final = 0.1
 _QUIET_FOR_S: Final = 2.0
 _QUIET_TIMES: Final = 4
+# A page that is closed in the middle of a refresh still asks the store what the next one would wait for.
+_BETWEEN_PAGES_S: Final = 3.0
 _READS_AHEAD_AFTER_S: Final = 8.0
 # What a page says of a store that has nothing for it: such a page is left out, as no figure of it was drawn.
 _NOTHING_TO_SHOW: Final = "No rollout yet"
@@ -206,6 +208,7 @@ def _cost(context: BrowserContext, process: psutil.Process, address: str, count:
     seen = tuple(refreshes(page, count, within_s=8.0 + 3.0 * count))
     refresh_cpu_s = (_cpu_s(process) - used_s) / len(seen) if seen else None
     page.close()
+    time.sleep(_BETWEEN_PAGES_S)
     return PageCost(first, first_cpu_s, seen, refresh_cpu_s)
 
 

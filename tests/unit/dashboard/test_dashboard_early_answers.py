@@ -41,6 +41,22 @@ def test_an_answer_is_given_once_and_while_it_is_young() -> None:
     assert early.take("a page") is None
 
 
+def test_the_time_that_an_answer_takes_does_not_make_it_old() -> None:
+    now_s = [0.0]
+    early = EarlyAnswers(lambda: now_s[-1])
+
+    def slow() -> str:
+        now_s.append(now_s[-1] + 10 * YOUNG_S)
+        return "its answer"
+
+    assert early.ask("a page", slow) == "its answer"
+    now_s.append(now_s[-1] + YOUNG_S - 0.1)
+    assert early.take("a page") == "its answer"
+    early.ask("a page", slow)
+    now_s.append(now_s[-1] + YOUNG_S + 0.1)
+    assert early.take("a page") is None
+
+
 def test_an_answer_under_way_is_waited_for_however_long_it_takes() -> None:
     now_s, begun, may_end = [0.0], threading.Event(), threading.Event()
     early = EarlyAnswers(lambda: now_s[-1])
