@@ -25,7 +25,6 @@ from telemetry.model.errors import ConfigError
 
 APP: Final = Path(__file__).parent / "script" / "entry.py"
 READY_WITHIN_S: Final = 60.0
-# What `nice` adds: callers on the same machine go first.
 POLITENESS: Final = 5
 HEALTH_PATH: Final = "/_stcore/health"
 # The smallest message that the browser may be asked to remember. It tells the server what it remembers and may forget
