@@ -105,7 +105,7 @@ def judged_run(
     where = Filter(run_id=run_id)
     summary = reader.summary(where)
     if beside.unreachable is not None:
-        summary = replace(summary, unreached=beside.unreachable.reason)
+        info, summary = _of_unreachable(beside.unreachable, info, summary)
     evidence = reader.run_verdict(where, objectives)
     counted = judge(objectives, evidence.counts.count, evidence.counts.good_range)
     run_outcome = run_outcome_for(run=info, summary=summary, verdicts=counted)
@@ -118,6 +118,12 @@ def judged_run(
         limit=run_outcome.reason if run_outcome.code is ExitCode.GENERATOR_LIMITED else None,
     )
     return RunResult(info, summary, list(judged.verdicts), run_outcome, judged.verdict, tuple(objectives))
+
+
+def _of_unreachable(target: UnreachableTarget, info: RunInfo, summary: Summary) -> tuple[RunInfo, Summary]:
+    """The run of a target that could not be reached: none of its processes was started, so none was lost."""
+    found = replace(info, started_unix_ns=target.found_unix_ns, connect_failure=target.reason, lost=())
+    return found, replace(summary, unreached=target.reason)
 
 
 def print_and_write(result: RunResult, console: Console, json_file: Path | None) -> ExitCode:
@@ -182,7 +188,6 @@ def _info(stored: _StoredRun, asked: Mapping[str, object], beside: BesideStore, 
     # A service that reported without callers of ours has no process that could be lost.
     processes = 0 if service is not None else declared.whole("processes") or max(1, len(known))
     target = record.target if record is not None else None
-    unreachable = beside.unreachable
     return RunInfo(
         run_id=stored.run_id,
         target=declared.text("target") or target or UNKNOWN,
@@ -200,7 +205,7 @@ def _info(stored: _StoredRun, asked: Mapping[str, object], beside: BesideStore, 
         scenario=declared.text("scenario"),
         seed=declared.whole("seed"),
         run_time_s=declared.number("run_time_s"),
-        started_unix_ns=_began_unix_ns(known, record) if unreachable is None else unreachable.found_unix_ns,
+        started_unix_ns=_began_unix_ns(known, record),
         elapsed_s=_elapsed_s(known),
         processes=processes,
         shares=tuple(
@@ -218,11 +223,10 @@ def _info(stored: _StoredRun, asked: Mapping[str, object], beside: BesideStore, 
         versions=declared.parsed("versions", dict),
         calls_started=calls.started if service is None else None,
         calls_connected=calls.connected if service is None else None,
-        connect_failure=calls.connect_failure if unreachable is None else unreachable.reason,
+        connect_failure=calls.connect_failure,
         interrupted=beside.interrupted,
         is_under_way=is_under_way(known, now_unix_ns),
-        # No process was started for a target that cannot be reached.
-        lost=lost_processes(known, processes, now_unix_ns) if unreachable is None else (),
+        lost=lost_processes(known, processes, now_unix_ns),
         killed_by=beside.killed_by,
         spooled=beside.spooled,
         store=str(stored.store),
