@@ -5,9 +5,8 @@ from typing import Final
 from telemetry.comparison.differences import FigureDifference
 from telemetry.comparison.figures import FigureGroup
 from telemetry.comparison.runs import ComparedRun, difference_sentence
-from telemetry.comparison.verdict import RunComparison
+from telemetry.comparison.verdict import RunComparison, are_unanswered
 from telemetry.model.formatting import DASH, percent, turns
-from telemetry.model.semconv import UNANSWERED
 
 GROUPS: Final[dict[FigureGroup, str]] = {
     "latency": "Latency",
@@ -95,7 +94,7 @@ def footnotes(each: RunComparison) -> list[str]:
     words = {status_text(found): found for _, group in grouped(each) for found in group}
     found = [f"{word}: {_MEANINGS[word]}" for word in _MEANINGS if word in words]
     compared = (each.baseline.turns, each.candidate.turns)
-    if any((of.has_outcome(*UNANSWERED) & of.eligible).any() for of in compared):
+    if any(are_unanswered(of).any() for of in compared):
         found.append(_OF_UNANSWERED)
     return [*found, f"the margin: {each.margin.sentence}"]
 

@@ -159,7 +159,7 @@ def _unanswered(baseline: ComparedRun, candidate: ComparedRun, figure: ComparedF
     before, after = _unanswered_share(baseline.turns), _unanswered_share(candidate.turns)
     if before is None or after is None or not (after[0] > beyond > before[2] and after[0] > before[1]):
         return None
-    missing = int(_are_unanswered(candidate.turns).sum())
+    missing = int(are_unanswered(candidate.turns).sum())
     return (
         f"{percent(after[2])} of the turns of {candidate.label} ({missing:,} of "
         f"{candidate.turns.eligible_turns:,}) were not answered, {percent(before[2])} of {baseline.label}: its "
@@ -167,7 +167,8 @@ def _unanswered(baseline: ComparedRun, candidate: ComparedRun, figure: ComparedF
     )
 
 
-def _are_unanswered(of: CohortTurns) -> NDArray[np.bool_]:
+def are_unanswered(of: CohortTurns) -> NDArray[np.bool_]:
+    """Which turns count as longer than any wait, shape (turns,)."""
     return of.has_outcome(*UNANSWERED) & of.eligible
 
 
@@ -179,6 +180,6 @@ def _unanswered_share(of: CohortTurns) -> tuple[float, float, float] | None:
     if not total:
         return None
     calls = int(np.unique(of.code(CALL)[eligible]).size)
-    share = float(_are_unanswered(of).sum()) / total
+    share = float(are_unanswered(of).sum()) / total
     interval = wilson_interval(round(share * calls), calls)
     return None if interval is None else (*interval, share)
