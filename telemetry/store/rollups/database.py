@@ -14,10 +14,10 @@ Database = duckdb.DuckDBPyConnection
 _MEMORY_LIMIT: Final = "256MB"
 
 
-def open_database(threads: int = 1) -> Database:
+def open_database() -> Database:
     """A database with the table `no_turns`, which has the columns of `turns`."""
     options: dict[str, Any] = {
-        "threads": threads,
+        "threads": 1,
         "memory_limit": _MEMORY_LIMIT,
         "temp_directory": spill_folder(),
         "autoinstall_known_extensions": "false",

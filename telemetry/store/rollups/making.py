@@ -29,8 +29,6 @@ from telemetry.store.segment_files import METADATA_KEY, Origin
 _log = logging.getLogger(__name__)
 pc: Any = pyarrow.compute  # pyarrow ships no types of its own
 
-ReadTables = Callable[[Iterator[ArrowTable]], Iterator[ArrowTable]]
-
 # Smaller segments are rolled up when they are asked for.
 FEWEST_ROWS: Final = 10_000
 # Turns that are counted at once: some 30 MB of columns.
@@ -98,14 +96,14 @@ class RollUpMaker:
         return self._rolled_up(database, path, with_values=with_values)
 
     def _rolled_up(self, database: Database, path: Path, *, with_values: bool) -> SegmentRollup:
-        by_slot = roll_up_by_slot(database, path, self.slot_turns, self._until_stopped)
+        by_slot = roll_up_by_slot(database, path, self._tables(path), self.slot_turns)
         # Arrow keeps what it freed for its next use: as much as was read at once.
         pa.default_memory_pool().release_unused()
-        by_value = roll_up_by_value(database, path, self._until_stopped) if with_values else None
+        by_value = roll_up_by_value(database, path, self._tables(path)) if with_values else None
         return SegmentRollup(by_slot, by_value)
 
-    def _until_stopped(self, tables: Iterator[ArrowTable]) -> Iterator[ArrowTable]:
-        for table in tables:
+    def _tables(self, path: Path) -> Iterator[ArrowTable]:
+        for table in tables_of_file(path):
             if self.is_stopping():
                 raise _RollUpStoppedError
             yield table
@@ -160,24 +158,19 @@ def roll_up_file(database: Database, path: Path) -> Rollup:
     return with_slowest_turns(database, found, [path])
 
 
-def _all(tables: Iterator[ArrowTable]) -> Iterator[ArrowTable]:
-    return tables
-
-
-def roll_up_by_slot(database: Database, path: Path, slot_turns: int, read: ReadTables = _all) -> Rollup:
-    """As `roll_up_file`, with the cells of the client's turns by their slot. `read` gives the tables on, and may
-    raise."""
+def roll_up_by_slot(database: Database, path: Path, tables: Iterable[ArrowTable], slot_turns: int) -> Rollup:
+    """As `roll_up_file`, from the tables of the file, with the cells of the client's turns by their slot."""
     with pq.ParquetFile(path) as file:
         turns = file.read(columns=["source", "started_unix_ns"])
     of_client = turns.filter(pc.equal(turns.column("source"), "client"))
     moments = of_client.column("started_unix_ns").fill_null(0).to_numpy()
-    found = roll_up_tables(database, read(tables_of_file(path)), SlotGrid.of_moments(moments, slot_turns))
+    found = roll_up_tables(database, tables, SlotGrid.of_moments(moments, slot_turns))
     return with_slowest_turns(database, found, [path])
 
 
-def roll_up_by_value(database: Database, path: Path, read: ReadTables = _all) -> Rollup:
+def roll_up_by_value(database: Database, path: Path, tables: Iterable[ArrowTable]) -> Rollup:
     """As `roll_up_by_slot`, by the combination of values; without sequence numbers."""
-    found = roll_up_tables(database, read(tables_of_file(path)), VALUES)
+    found = roll_up_tables(database, tables, VALUES)
     return Rollup(with_slowest_turns(database, found, [path]).cells, {}, found.open_turns)
 
 

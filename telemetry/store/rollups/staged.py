@@ -76,9 +76,9 @@ class Staged:
             return bool((pc.max(pc.list_value_length(found)).as_py() or 0) > 0)
         return found.null_count < len(found)
 
-    def has_outcome(self, *but: str) -> bool:
+    def has_outcome_but(self, *known: str) -> bool:
         """Whether a turn has an outcome other than these."""
-        return any(each not in but for each in pc.unique(self.table.column("outcome")).to_pylist())
+        return any(each not in known for each in pc.unique(self.table.column("outcome")).to_pylist())
 
     def known(self, name: str) -> Bools:
         """Where a column has a value."""

@@ -76,7 +76,7 @@ class Occurring(Protocol):
         """Whether a turn has a value in a column, of a list one with an element."""
         ...
 
-    def has_outcome(self, *but: str) -> bool:
+    def has_outcome_but(self, *known: str) -> bool:
         """Whether a turn has an outcome other than these."""
         ...
 
@@ -110,7 +110,7 @@ def counted(occurring: Occurring) -> str:
                min(started_unix_ns) AS first, max(ended_unix_ns) AS last
         FROM staged WHERE source = 'client' GROUP BY ALL
         """)
-    if occurring.has_outcome("ok", "invalid"):
+    if occurring.has_outcome_but("ok", "invalid"):
         found += _ended_otherwise()
     found.append("""
         SELECT grp, 'process' AS part, [process_id] AS labels, count(*) AS n, max(ended_unix_ns) AS last

@@ -1,6 +1,7 @@
 """Answers narrowed by noise, length, channel and route: from the sums of a roll-up, they are those of the turns."""
 
 import dataclasses
+from collections.abc import Iterable
 from pathlib import Path
 
 import duckdb
@@ -15,7 +16,7 @@ from telemetry.store.reader import StoreReader
 from telemetry.store.rollups import library, making, windows
 from telemetry.store.rollups.files import RollupFile, content_of
 from telemetry.store.rollups.making import RollUpMaker
-from telemetry.store.schema import Batch
+from telemetry.store.schema import ArrowTable, Batch
 from telemetry.store.writer import StoreWriter
 from tests.unit.telemetry.store.rollups.answers_compared import (
     EVERY,
@@ -126,9 +127,9 @@ def test_values_of_a_merged_segment_come_from_those_that_it_replaces(
     made: list[Path] = []
     roll_up_by_value = making.roll_up_by_value
 
-    def counted(database: making.Database, path: Path, read: making.ReadTables) -> making.Rollup:
+    def counted(database: making.Database, path: Path, tables: Iterable[ArrowTable]) -> making.Rollup:
         made.append(path)
-        return roll_up_by_value(database, path, read)
+        return roll_up_by_value(database, path, tables)
 
     monkeypatch.setattr(making, "roll_up_by_value", counted)
     folder = stored(tmp_path / "store", mixed_turns(2, 200), segments=4, compacted=4, roll_up=EVERY)
