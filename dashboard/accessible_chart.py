@@ -1,7 +1,8 @@
 """A chart that everyone can read: the picture, a sentence that says what it shows, and its figures as a table.
 
 Every page draws its charts with `chart`. The table stands below the picture, closed until it is opened by pointer,
-keyboard or screen reader; it keeps its state over a refresh.
+keyboard or screen reader; it keeps its state over a refresh. Its rows come when it is opened: a browser takes about as
+long to build the rows of a closed table as to draw the rest of a page.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,23 +37,34 @@ def chart(
     table: ChartTable,
     *,
     key: str | None = None,
+    table_at_once: bool = False,
 ) -> Any:
     """Draw a Vega-Lite chart of these rows, and its table below it.
 
     `spec` is without data: while it stays the same, a refresh exchanges the rows in the picture that stands. `alt` says
     in a sentence what the picture shows. With a `key` the chart reports what is selected in it, as
-    `st.vega_lite_chart` does; otherwise the chart's element is returned.
+    `st.vega_lite_chart` does; otherwise the chart's element is returned. `table_at_once` is for a page that would have
+    to be asked for as a whole, once more, when the table is opened.
     """
     selecting: dict[str, Any] = {} if key is None else {"key": key, "on_select": "rerun"}
     drawn = st.vega_lite_chart(pd.DataFrame(rows), dict(spec), theme=None, width="stretch", alt=alt, **selecting)
-    table_below(table)
+    if table_at_once:
+        table_below(table)
+    else:
+        opened = st.expander(_label(table), on_change="rerun")
+        if opened.open:
+            opened.html(table_html(table))
     return drawn
 
 
 def table_below(table: ChartTable) -> None:
-    """The figures of a picture as a table, closed until it is opened."""
-    with st.expander(f"Table: {table.caption}"):
+    """The figures of a picture as a table that is there at once, closed until it is opened."""
+    with st.expander(_label(table)):
         st.html(table_html(table))
+
+
+def _label(table: ChartTable) -> str:
+    return f"Table: {table.caption}"
 
 
 def table_html(table: ChartTable) -> str:

@@ -107,7 +107,7 @@ def _picture(view: TurnView, picture: Waterfall, *, whole_call: bool) -> None:
     colors, excerpt, client = palette(st.context.theme.type), view.excerpt, view.client
     if excerpt is None or excerpt.audio is None or client is None:
         spec = waterfall_spec(colors, view_ms(picture), picture.origin_label)
-        chart(waterfall_rows(picture), spec, _ALT, waterfall_table(picture))
+        chart(waterfall_rows(picture), spec, _ALT, waterfall_table(picture), table_at_once=True)
         return
     key = f"{client.trace_id}-{client.turn_index}"
     if whole_call:

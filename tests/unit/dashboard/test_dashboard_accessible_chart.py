@@ -17,6 +17,7 @@ chart(
     {"mark": "line", "encoding": {"x": {"field": "x"}, "y": {"field": "y"}}},
     "Latency rises from 1 to 2",
     ChartTable("Latency over time", ("from", "p95"), [("12:00", "640 ms")]),
+    table_at_once=AT_ONCE,
 )
 """
 
@@ -36,7 +37,7 @@ class _Cells(HTMLParser):
 
 
 def test_a_chart_is_drawn_with_its_sentence_and_its_table() -> None:
-    app = AppTest.from_string(APP, default_timeout=60).run()
+    app = AppTest.from_string(APP.replace("AT_ONCE", "True"), default_timeout=60).run()
     assert not app.exception
     (drawn,) = app.get("vega_lite_chart")
     assert drawn.proto.alt == "Latency rises from 1 to 2"
@@ -44,6 +45,13 @@ def test_a_chart_is_drawn_with_its_sentence_and_its_table() -> None:
     (html,) = app.get("html")
     cells = _Cells(html.proto.body)
     assert [value for value in cells.text if value.strip()] == ["Latency over time", "from", "p95", "12:00", "640 ms"]
+
+
+def test_the_rows_of_a_table_come_when_it_is_opened() -> None:
+    app = AppTest.from_string(APP.replace("AT_ONCE", "False"), default_timeout=60).run()
+    assert not app.exception
+    assert [each.label for each in app.expander] == ["Table: Latency over time"]
+    assert not app.get("html")
 
 
 def test_a_table_names_its_columns_and_rows_and_can_be_scrolled_by_keyboard() -> None:
