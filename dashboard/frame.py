@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import streamlit as st
 
 from dashboard import descriptions, header
+from dashboard.asking_ahead import NextAnswer
 from dashboard.controls import Offered, controls
 from dashboard.filters import Choice, choice_of
 from dashboard.markup import escape
@@ -94,10 +95,16 @@ def show(
     # The first picture is of the answer that the selectors show: of a store that is written to, asking again would take
     # as long once more, and answer something else.
     first = [view]
+    refresh_s = _refresh_s(view)
+    answers = NextAnswer(refresh_s)
 
     def body() -> None:
+        link = st.query_params.to_dict()
         try:
-            latest = first.pop() if first else ask(current_source(store), st.query_params)
+            latest = answers.after(
+                lambda: first.pop() if first else ask(current_source(store), link),
+                lambda: ask(current_source(store).ahead(), link),
+            )
         except TelemetryError as error:
             unreadable(error)
             return
@@ -106,7 +113,6 @@ def show(
         say_fault_of_objectives(objectives_in_force(store))
         _draw_view(latest, PageContext(choice, viewer_zone(), time.time_ns()), draw, says_limit)
 
-    refresh_s = _refresh_s(view)
     st.fragment(body, run_every=refresh_s)()
 
 

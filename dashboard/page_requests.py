@@ -1,14 +1,13 @@
 """What a page asks is asked when a browser requests the page, not when its script runs: a browser spends about half a
 second on loading and starting the program that draws it, while the store can answer."""
 
-import contextlib
-import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl
 
 from starlette.responses import RedirectResponse
 
+from dashboard import asking_ahead
 from dashboard.pages import cache, cohorts, instrument, now, objectives, rollout, runs, turn, turns
 from dashboard.source import Source, source_of
 
@@ -28,7 +27,6 @@ _ASKED: Final[dict[str, Ask]] = {
     "runs": runs.ask,
 }
 _FIRST_PAGE: Final = "/now"
-_MOST_AT_ONCE: Final = 2
 
 
 def question_of(path: str, link: Mapping[str, str]) -> Ask | None:
@@ -40,11 +38,10 @@ def question_of(path: str, link: Mapping[str, str]) -> Ask | None:
 
 
 class PageRequests:
-    """Streamlit's app, in front of which the questions of requested pages are asked, in threads of their own."""
+    """Streamlit's app, in front of which the questions of requested pages are asked."""
 
     def __init__(self, app: "ASGIApp") -> None:
         self._app = app
-        self._free = threading.BoundedSemaphore(_MOST_AT_ONCE)
 
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
         """Pass a request on; ask before that if it opens a page."""
@@ -53,25 +50,15 @@ class PageRequests:
             if scope["path"].rstrip("/") == _FIRST_PAGE:
                 # Streamlit has the first page at the root alone, and calls its own name not found.
                 return await RedirectResponse(f"/?{query}" if query else "/")(scope, receive, send)
-            self._ask_ahead(scope["path"], query)
+            _ask_ahead(scope["path"], query)
         return await self._app(scope, receive, send)
 
-    def _ask_ahead(self, path: str, query: str) -> None:
-        link = dict(parse_qsl(query, keep_blank_values=True))
-        ask = question_of(path, link)
-        # Pages beyond these are not asked for ahead: they wait for the store anyway.
-        if ask is None or not self._free.acquire(blocking=False):
-            return
 
-        def asking() -> None:
-            # The page asks again, and says what is wrong.
-            with contextlib.suppress(Exception):
-                try:
-                    ask(source_of(link).ahead(), link)
-                finally:
-                    self._free.release()
-
-        threading.Thread(target=asking, name=f"ask ahead: {path}", daemon=True).start()
+def _ask_ahead(path: str, query: str) -> None:
+    link = dict(parse_qsl(query, keep_blank_values=True))
+    ask = question_of(path, link)
+    if ask is not None:
+        asking_ahead.ask_now(lambda: ask(source_of(link).ahead(), link), f"ask ahead: {path}")
 
 
 def _opens_page(scope: "Scope") -> bool:

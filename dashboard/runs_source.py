@@ -61,8 +61,18 @@ def _listing(objectives: tuple[Objective, ...] | None, within_s: float) -> RunLi
 
 def first_listing(*, is_ahead: bool = False) -> RunListing:
     """The listing for a page that opens; asked ahead, it is for the page that asks next. Raises as `run_listing`."""
+    return _once("first", FIRST_LOOK_S, is_ahead=is_ahead)
+
+
+def next_listing(*, is_ahead: bool = False) -> RunListing:
+    """The listing for a page that is looked at; asked ahead, it is for the page that refreshes next. Raises as
+    `run_listing`."""
+    return _once("next", NEXT_LOOK_S, is_ahead=is_ahead)
+
+
+def _once(look: str, within_s: float, *, is_ahead: bool) -> RunListing:
     objectives = _given()
-    return _early.once((places(), objectives), lambda: _listing(objectives, FIRST_LOOK_S), is_ahead=is_ahead)
+    return _early.once((look, places(), objectives), lambda: _listing(objectives, within_s), is_ahead=is_ahead)
 
 
 def chosen_store(wanted: str | None) -> str:

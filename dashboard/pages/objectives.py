@@ -8,6 +8,7 @@ import streamlit as st
 
 from dashboard import budget_tables, frame, header
 from dashboard.accessible_chart import chart
+from dashboard.asking_ahead import NextAnswer
 from dashboard.descriptions import day_and_time
 from dashboard.markup import escape
 from dashboard.objectives_in_force import objectives_in_force
@@ -30,7 +31,8 @@ _SOURCES: Final = {"client": "as callers heard it", "service": "as services repo
 def page() -> None:
     """Draw the page; it refreshes by itself."""
     frame.heading(TITLE)
-    st.fragment(_body, run_every=frame.REFRESH_STALE_S)()
+    answers = NextAnswer(frame.REFRESH_STALE_S)
+    st.fragment(lambda: _body(answers), run_every=frame.REFRESH_STALE_S)()
 
 
 def ask(source: Source, link: Mapping[str, str]) -> BurnRateAnswer:
@@ -41,10 +43,13 @@ def ask(source: Source, link: Mapping[str, str]) -> BurnRateAnswer:
     return source.ask(key, lambda reader: reader.burn_rates(objectives))
 
 
-def _body() -> None:
+def _body(answers: NextAnswer) -> None:
+    link = st.query_params.to_dict()
     try:
-        store = store_of(st.query_params)
-        answer = ask(current_source(store), st.query_params)
+        store = store_of(link)
+        answer = answers.after(
+            lambda: ask(current_source(store), link), lambda: ask(current_source(store).ahead(), link)
+        )
     except TelemetryError as error:
         frame.unreadable(error)
         return

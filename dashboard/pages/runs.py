@@ -13,6 +13,7 @@ import streamlit as st
 
 from dashboard import header, run_charts, runs_source, runs_tables
 from dashboard.accessible_chart import chart
+from dashboard.asking_ahead import NextAnswer
 from dashboard.frame import READING, heading, say_fault_of_objectives, viewer_zone
 from dashboard.markup import escape
 from dashboard.objectives_in_force import given_objectives, objectives_in_force
@@ -58,9 +59,13 @@ def page() -> None:
     with st.spinner(READING):
         first = [_listed(runs_source.first_listing)]
     refresh_s, settled = _refresh_s(first[0]), _settled(first[0])
+    answers = NextAnswer(refresh_s)
 
     def body() -> None:
-        latest = first.pop() if first else _listed(lambda: runs_source.run_listing(runs_source.NEXT_LOOK_S))
+        latest = answers.after(
+            lambda: first.pop() if first else _listed(runs_source.next_listing),
+            lambda: runs_source.next_listing(is_ahead=True),
+        )
         if _refresh_s(latest) != refresh_s or _settled(latest) != settled:
             st.rerun()  # the pace, and what stands around this part, belong to the page
         if isinstance(latest, TelemetryError):

@@ -1,12 +1,13 @@
 """The store that the pages of these tests are about, and how Streamlit opens them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
 from streamlit.components.v2 import manifest_scanner
 
+from dashboard import asking_ahead
 from dashboard.source_names import ENV_LOCUST, ENV_SLO, ENV_STORE
 
 
@@ -26,3 +27,12 @@ def packages_scanned_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(manifest_scanner, "scan_component_manifests", cache(manifest_scanner.scan_component_manifests))
         yield
+
+
+@pytest.fixture(autouse=True)
+def planned(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, Callable[[], object]]]:
+    """What pages plan to ask for their next refreshes, with the delay in seconds: no browser refreshes these pages, and
+    by the time that it would be asked the store of a test is gone."""
+    found = list[tuple[float, Callable[[], object]]]()
+    monkeypatch.setattr(asking_ahead, "later", lambda delay_s, ask: found.append((delay_s, ask)))
+    return found

@@ -1,0 +1,72 @@
+"""Questions that are asked before the script of a page asks them, in threads of their own: when a browser requests a
+page, and shortly before it requests a page's next refresh."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+_MOST_AT_ONCE: Final = 2
+_free: Final = threading.BoundedSemaphore(_MOST_AT_ONCE)
+# So much longer than the last time may a question take, and still be answered when its refresh begins. More would make
+# figures older than they need be.
+_LONGER_S: Final = 0.05
+# What takes longer is asked no earlier than that: a browser draws the page until then. How long it takes is not known
+# at first, while a page that was just opened takes longest to draw.
+_EARLIEST_SHARE: Final = 0.75
+_FIRST_SHARE: Final = 0.25
+
+_Answer = TypeVar("_Answer")
+
+
+def ask_now(ask: Callable[[], object], name: str) -> None:
+    """Ask in a thread of this name, unless as many questions are being asked already: their pages wait for the store
+    anyway. What fails is asked again by the page, which says what is wrong."""
+    if not _free.acquire(blocking=False):
+        return
+
+    def asking() -> None:
+        try:
+            with contextlib.suppress(Exception):
+                ask()
+        finally:
+            _free.release()
+
+    threading.Thread(target=asking, name=name, daemon=True).start()
+
+
+def later(delay_s: float, ask: Callable[[], object]) -> None:
+    """Ask in a thread of its own after a while, as `ask_now` does."""
+    waiting = threading.Timer(delay_s, ask_now, (ask, "ask ahead: a refresh"))
+    waiting.daemon = True
+    waiting.start()
+
+
+class NextAnswer:
+    """Asks what a page that refreshes by itself will ask next, so that the answer is there when its refresh begins, and
+    is hardly older then than one that the refresh would have waited for. One for each page that is looked at; not
+    thread-safe."""
+
+    def __init__(self, refresh_s: float | None, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._refresh_s = refresh_s
+        self._clock_s = clock_s
+        self._lead_s = 0.0 if refresh_s is None else _FIRST_SHARE * refresh_s
+
+    def after(self, ask: Callable[[], _Answer], ask_ahead: Callable[[], object]) -> _Answer:
+        """The answer for a refresh that begins now. `ask_ahead` asks for the next one, to which its answer is kept:
+        that is planned where the answer is there early enough. What `ask` raises is raised, and nothing is planned."""
+        began_s = self._clock_s()
+        answer = ask()
+        if self._refresh_s is not None:
+            delay_s = self._refresh_s - self._lead_s - (self._clock_s() - began_s)
+            if delay_s >= 0:
+                later(delay_s, lambda: self._timed(ask_ahead))
+        return answer
+
+    def _timed(self, ask_ahead: Callable[[], object]) -> None:
+        assert self._refresh_s is not None  # noqa: S101 - nothing is planned without
+        began_s = self._clock_s()
+        ask_ahead()
+        took_s = self._clock_s() - began_s
+        self._lead_s = min(took_s + _LONGER_S, _EARLIEST_SHARE * self._refresh_s)
