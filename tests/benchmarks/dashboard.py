@@ -6,7 +6,8 @@ change), to which turns of its largest run come all the while, and a real Chromi
 on it. Printed are seconds until a page shows its first figures and until all of it is there, charts below the fold
 included; until a refresh is there, the middle and the slowest one; and in brackets the CPU seconds of the dashboard's
 process, as the machine may be busy with other things. The browser has the dashboard's priority: both work for the same
-viewer, and none of them goes before callers.
+viewer, and none of them goes before callers. It has been there before, with a profile of its own: it keeps the scripts,
+and what it has compiled of them. (A private window compiles them anew each time, for about a second of a core.)
 
 A dashboard of a large store reads ahead of its viewers in its first minutes. Pages are opened once that has ended; with
 `--at-once` from the first second on.
@@ -75,6 +76,9 @@ _QUIET_FOR_S: Final = 2.0
 _QUIET_TIMES: Final = 4
 # A page that is closed in the middle of a refresh still asks the store what the next one would wait for.
 _BETWEEN_PAGES_S: Final = 3.0
+# A browser keeps what it has compiled of a script when it has run it more than once, and a while after that.
+_VISITS_BEFORE: Final = 3
+_VISIT_S: Final = 3.0
 # What a page says of a store that has nothing for it: such a page is left out, as no figure of it was drawn.
 _NOTHING_TO_SHOW: Final = "No rollout yet"
 
@@ -165,25 +169,28 @@ def measure(store: Path, pages: list[str], count: int, *, at_once: bool) -> dict
         _live_copy(store, Path(folder)) as live,
         _dashboard(live) as (process, url),
         sync_playwright() as playwright,
+        playwright.chromium.launch_persistent_context(
+            Path(folder) / "profile",
+            executable_path=_polite(executable, Path(folder)),
+            args=list(CHROMIUM_ARGUMENTS),
+            viewport={"width": 1280, "height": 900},
+        ) as context,
     ):
-        browser = playwright.chromium.launch(
-            executable_path=_polite(executable, Path(folder)), args=list(CHROMIUM_ARGUMENTS)
-        )
-        with browser.new_context(viewport={"width": 1280, "height": 900}) as context:
-            # What a browser keeps of earlier visits, the script and the styles, it has after this one.
-            context.new_page().goto(url, wait_until="networkidle")
-            context.pages[0].close()
-            if not at_once:
-                _wait_until_quiet(process)
-            for name in pages:
-                address = f"{url}/{PAGES[name].format(trace=turn.trace_id)}"
-                cost = _cost(context, process, address, count)
-                if cost is None:
-                    sys.stderr.write(f"{name}: left out, the store has nothing to show there\n")
-                    continue
-                found[name] = cost
-                sys.stderr.write(f"{name}: {', '.join(_cells(cost))}\n")
-        browser.close()
+        for _ in range(_VISITS_BEFORE):
+            visit = context.new_page()
+            visit.goto(url, wait_until="networkidle")
+            time.sleep(_VISIT_S)
+            visit.close()
+        if not at_once:
+            _wait_until_quiet(process)
+        for name in pages:
+            address = f"{url}/{PAGES[name].format(trace=turn.trace_id)}"
+            cost = _cost(context, process, address, count)
+            if cost is None:
+                sys.stderr.write(f"{name}: left out, the store has nothing to show there\n")
+                continue
+            found[name] = cost
+            sys.stderr.write(f"{name}: {', '.join(_cells(cost))}\n")
     return found
 
 

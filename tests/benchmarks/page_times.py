@@ -14,6 +14,10 @@ from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 # A page on which nothing has changed for so long is complete.
 _QUIET_MS: Final = 400.0
 _LONGEST_S: Final = 300.0
+# A look at what a page has recorded takes time of the page's own thread: it is short, and taken rarely; all of the
+# record is fetched when nothing has come or changed for a while, or after so long.
+_LOOK_MS: Final = 100.0
+_AT_LATEST_S: Final = 2.0
 # A look whether the viewer has switched the theme brings less, and is no refresh.
 _FEWEST_BYTES: Final = 4_000
 # The message that ends a script's run is short; what is longer brings figures.
@@ -42,6 +46,9 @@ _RECORDER: Final = """
   }).observe(document, {childList: true, subtree: true, characterData: true});
 })()
 """.replace("LONGEST", str(_LONGEST_END_BYTES)).replace("FIGURES", repr(_FIGURES))
+_SENT_AFTER: Final = "(after) => window.seen.sent.find((at) => at > after) ?? null"
+_QUIET_SINCE: Final = """() => performance.now() - Math.max(
+  window.seen.changed.at(-1) ?? 0, window.seen.sent.at(-1) ?? 0, (window.seen.received.at(-1) ?? [0])[0])"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +79,15 @@ def refreshes(page: Page, count: int, within_s: float) -> Iterator[PageTimes]:
     last_ms = page.evaluate("performance.now()")
     found = 0
     while found < count and time.monotonic() < until_s:
-        while not (sent := [at for at in page.evaluate("window.seen.sent") if at > last_ms]):
+        while (sent_ms := page.evaluate(_SENT_AFTER, last_ms)) is None:
             if time.monotonic() > until_s:
                 return
-            page.wait_for_timeout(20)
-        times = _when_complete(page, sent[0], own_ms=0.0)
+            page.wait_for_timeout(_LOOK_MS)
+        times = _when_complete(page, sent_ms, own_ms=0.0)
         if times.received_bytes >= _FEWEST_BYTES:
             found += 1
             yield times
-        last_ms = sent[0] + times.answered_s * 1000
+        last_ms = sent_ms + times.answered_s * 1000
 
 
 def _when_complete(page: Page, since_ms: float, own_ms: float) -> PageTimes:
@@ -88,7 +95,7 @@ def _when_complete(page: Page, since_ms: float, own_ms: float) -> PageTimes:
     the next one (what it asks for within `own_ms` of that end still belongs to this one)."""
     until_s = time.monotonic() + _LONGEST_S
     while time.monotonic() < until_s:
-        page.wait_for_timeout(20)
+        _wait_for_quiet(page, max(_QUIET_MS, own_ms))
         seen: dict[str, Any] = page.evaluate("({...window.seen, now: performance.now()})")
         ended = [at for at, _, content in seen["received"] if at > since_ms and _is_end(content)]
         if not ended:
@@ -101,6 +108,15 @@ def _when_complete(page: Page, since_ms: float, own_ms: float) -> PageTimes:
             size = sum(size for at, size, _ in seen["received"] if since_ms < at <= end_ms)
             return PageTimes((answered_ms - since_ms) / 1000, (shown_ms - since_ms) / 1000, size)
     raise TimeoutError(f"{page.url} was not complete within {_LONGEST_S:g} s")
+
+
+def _wait_for_quiet(page: Page, quiet_ms: float) -> None:
+    """Until nothing has come or changed for a while, or until it is time to look at all of it."""
+    until_s = time.monotonic() + _AT_LATEST_S
+    while time.monotonic() < until_s:
+        page.wait_for_timeout(_LOOK_MS)
+        if page.evaluate(_QUIET_SINCE) > quiet_ms:
+            return
 
 
 def _is_end(content: str | None) -> bool:
