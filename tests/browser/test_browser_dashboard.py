@@ -244,8 +244,14 @@ def test_a_missing_store_comes_to_life_by_itself_and_follows_the_run(
         expect(page.locator(".vp-facts")).to_contain_text("live")
         # The chart that stands is the chart that stays: a refresh exchanges its rows and nothing else.
         page.get_by_test_id("stVegaLiteChart").locator("canvas, svg").first.evaluate("e => { e.dataset.kept = 'yes' }")
+        # The rows of its table come when it is opened, and stay over a refresh.
+        table = page.locator(".vp-chart-table table")
+        expect(table).to_have_count(0)
+        page.locator('[data-testid="stExpander"] summary').first.press("Enter")
+        expect(table).to_be_visible(timeout=BOUND_MS)
         writer.append(Batch(turns=turns[60:]))
         expect(page.locator(".vp-facts")).to_contain_text("120 turns", timeout=BOUND_MS)
+        expect(table).to_be_visible()
         chart = page.get_by_test_id("stVegaLiteChart").locator("canvas, svg").first
         assert chart.evaluate("e => e.dataset.kept") == "yes"
         shot(page, "now-live")
