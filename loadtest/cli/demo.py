@@ -6,7 +6,7 @@ import typer
 from rich.console import Console
 
 from loadtest.cli.flags import Json, Out, Slo, durations, flag, sends_callers
-from loadtest.run.request import out_folder
+from loadtest.run.request import called_as_its_folder, out_folder
 from loadtest.scenario.settings import SwarmSettings
 from telemetry.model.durations import METAVAR
 
@@ -64,7 +64,8 @@ def demo(
     from loadtest.run.demo import DemoRequest
     from loadtest.run.demo import demo as carry_out
 
+    named = called_as_its_folder(settings, folder, out)
     request = DemoRequest(
-        USERS if users is None else users, run_time_s, exit_after, engines, settings, slo, folder, json_file
+        USERS if users is None else users, run_time_s, exit_after, engines, named, slo, folder, json_file
     )
     raise typer.Exit(int(carry_out(request, Console())))

@@ -10,7 +10,7 @@ from loadtest.cli.flags import Json, Out, Processes, Slo, Target, durations, fla
 from loadtest.errors import EndpointUnreachable, UsageError
 from loadtest.protocols import registry
 from loadtest.run.forecast import USERS
-from loadtest.run.request import STOP_TIMEOUT_S, CheckedRun, RunRequest, check, out_folder
+from loadtest.run.request import STOP_TIMEOUT_S, CheckedRun, RunRequest, called_as_its_folder, check, out_folder
 from loadtest.scenario.settings import SwarmSettings
 from telemetry.model.durations import METAVAR
 
@@ -80,13 +80,14 @@ def run(
     del target  # the settings have it
     times = durations(unreadable, stop_timeout=stop_timeout, **({} if run_time is None else {"run_time": run_time}))
     shared_by = _shared_by(processes, unreadable)
+    folder = out_folder(out)
     request = RunRequest(
-        settings,
+        called_as_its_folder(settings, folder, out),
         _users(settings, shared_by) if users is None else users,
         spawn_rate,
         times["run_time"].seconds if "run_time" in times else None,
         slo,
-        out_folder(out),
+        folder,
         json_file,
         shared_by,
         scenario,

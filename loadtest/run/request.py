@@ -193,3 +193,9 @@ def out_folder(out: Path | None) -> Path:
     from loadtest.swarm.worker import new_run_id
 
     return Path("runs") / new_run_id()
+
+
+def called_as_its_folder(settings: SwarmSettings, folder: Path, out: Path | None) -> SwarmSettings:
+    """The settings of a run, which has the name of its new folder: people find one by the other. A folder that was
+    given may hold an earlier run, and a run that has a name keeps it."""
+    return settings if out is not None or settings.run_id else replace(settings, run_id=folder.name)

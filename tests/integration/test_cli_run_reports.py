@@ -73,6 +73,7 @@ def test_a_run_leaves_its_reports_and_a_report_of_it_gives_the_same(url: str, tm
     assert err == ""
     (run,) = (tmp_path / "runs").iterdir()
     summary = left(run, code)
+    assert summary["run"]["id"] == run.name
     assert out.rstrip().endswith(f"report: runs/{run.name}/report.html")
     assert re.search(r"^ +\d+ s: . of 3 on a call; turns ", out, re.MULTILINE) or summary["run"]["elapsed_s"] < 10
     again, text, err = finished(started(tmp_path, "report", *OWN_REPORT))
@@ -92,6 +93,7 @@ def test_a_target_that_is_dead_before_the_first_call_is_in_every_report(tmp_path
     (run,) = (tmp_path / "runs").iterdir()
     assert out.endswith(f"report: runs/{run.name}/report.html\n")
     summary = left(run, code)
+    assert summary["run"]["id"] == run.name
     assert json.loads((tmp_path / "own.json").read_text()) == summary
     assert summary["verdict"] == {"state": "not_judged", "sentence": f"Not judged: {why}"}
     assert all(why in (run / name).read_text() for name in NAMES)
@@ -146,6 +148,7 @@ def test_a_run_without_a_turn_leaves_reports_that_claim_nothing(url: str, tmp_pa
     )
     code, _, _ = finished(process)
     summary = left(run, code)
+    assert summary["run"]["id"] != run.name, "a folder that is given may hold another run"
     assert summary["turns"]["ok"] == 0
     assert code in (ExitCode.GENERATOR_LIMITED, ExitCode.UNDECIDED)
     assert run_case(run) in ("error", "skipped")
