@@ -18,6 +18,10 @@ _MOST: Final = 4
 _Answer = TypeVar("_Answer")
 
 
+class NoRoomError(Exception):
+    """So many answers wait for their pages that another would not be kept: its page asks by itself."""
+
+
 @dataclass(slots=True)
 class _Asked:
     """`there_s` is when the answer was there: a script that runs at once waits as long for it as whoever asks ahead."""
@@ -35,7 +39,8 @@ class EarlyAnswers:
         self._lock = threading.Lock()
 
     def once(self, question: Hashable, ask: Callable[[], _Answer], *, is_ahead: bool) -> _Answer:
-        """The answer, from `ask` where it was not asked ahead; asked ahead, it is for the page that asks next."""
+        """The answer, from `ask` where it was not asked ahead; asked ahead, it is for the page that asks next. Raises
+        NoRoomError, ahead alone."""
         if is_ahead:
             return self.ask(question, ask)
         early = self.take(question)
@@ -43,16 +48,17 @@ class EarlyAnswers:
 
     def ask(self, question: Hashable, ask: Callable[[], _Answer]) -> _Answer:
         """Ask, and keep the answer for the page; if the question is being asked already, wait for that answer. What
-        `ask` raises is raised, and the page asks again."""
+        `ask` raises is raised, and the page asks again. Raises NoRoomError, and does not ask, where the answer would
+        not be kept."""
         with self._lock:
             now_s = self._clock_s()
             self._asked = {of: each for of, each in self._asked.items() if _is_young(each, now_s)}
             asked = self._asked.get(question)
             is_new = asked is None
             if asked is None:
-                asked = _Asked(Future())
-                if len(self._asked) < _MOST:
-                    self._asked[question] = asked
+                if len(self._asked) >= _MOST:
+                    raise NoRoomError
+                asked = self._asked[question] = _Asked(Future())
         if not is_new:
             return cast("_Answer", asked.answer.result())
         try:

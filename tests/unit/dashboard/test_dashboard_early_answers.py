@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dashboard import early_answers, page_requests
-from dashboard.early_answers import YOUNG_S, EarlyAnswers
+from dashboard.early_answers import YOUNG_S, EarlyAnswers, NoRoomError
 from dashboard.page_requests import PageRequests, question_of
 from dashboard.source import Source, source_of
 from telemetry.store.answers import Filter
@@ -80,6 +80,25 @@ def test_an_answer_under_way_is_waited_for_however_long_it_takes() -> None:
         assert not page.done()
         may_end.set()
         assert {each.result(BOUND_S) for each in (first, second, page)} == {"its answer"}
+
+
+def test_what_would_not_be_kept_is_not_asked() -> None:
+    now_s, asked = [0.0], list[str]()
+    early = EarlyAnswers(lambda: now_s[-1])
+
+    def ask(page: str) -> str:
+        return early.ask(page, lambda: asked.append(page) or page)
+
+    kept = [ask(f"page {number}") for number in range(4)]
+    with pytest.raises(NoRoomError):
+        ask("one more page")
+    assert asked == kept
+    assert ask("page 0") == "page 0"
+    assert early.take("page 1") == "page 1"
+    assert ask("one more page") == "one more page"
+    # Answers that nobody came for make room.
+    now_s.append(YOUNG_S + 0.1)
+    assert [ask(f"later page {number}") for number in range(4)] == asked[-4:]
 
 
 def test_a_question_that_failed_is_asked_again_by_the_page() -> None:
