@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperCommand
@@ -14,6 +14,12 @@ from loadtest.reports.process_advice import CALLERS_A_PROCESS
 from loadtest.scenario.access import TARGET_VARIABLE
 from loadtest.scenario.options import GROUPS, OPTIONS, Group, Option, Scope, settings_from
 from telemetry.model.durations import METAVAR, Duration, DurationError
+
+_UNREADABLE: Final = "voiceprobe.unreadable"
+_NUMBERS: Final[dict[Any, str]] = {
+    int: "a whole number: write it in digits, such as 10",
+    float: "a number: write it in digits, such as 1.5",
+}
 
 
 def panel(group: Group) -> str:
@@ -53,15 +59,38 @@ Target = Annotated[
 ]
 
 
-class TargetCheckedWithFlags(TyperCommand):
-    """A command that gets an empty text for a target that is missing, so that it reports all faults at once: typer
-    would name the target alone. Its parameter `target` has the default "", and help shows it as required."""
+class AllFaultsAtOnce(TyperCommand):
+    """A command that reports all faults at once, where typer would name the first flag that is no number, or a missing
+    target, alone. A flag that cannot be read has its default until then; the target has the default "", and help shows
+    it as required."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         for parameter in self.params:
             if parameter.name == "target":
                 parameter.required = True
+            if parameter.name != "help":
+                parameter.process_value = _collecting(parameter, parameter.process_value)  # type: ignore[method-assign]
+
+
+def _collecting(parameter: Any, process: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """As `process`, with what is wrong with a value in the context's list of what cannot be read."""
+
+    def collecting(context: Any, value: Any) -> Any:
+        try:
+            return process(context, value)
+        except typer.BadParameter as error:
+            wanted = _NUMBERS.get(parameter.type_descriptor.annotation)
+            fault = f"is not {wanted}" if wanted else f"cannot be used: {error.message}"
+            _unreadable_of(context).append(f"{parameter.opts[0]} {value!r} {fault}")
+            return parameter.get_default(context)
+
+    return collecting
+
+
+def _unreadable_of(context: Any) -> list[str]:
+    found: list[str] = context.meta.setdefault(_UNREADABLE, [])
+    return found
 
 
 Users = Annotated[int, flag("load", "--users", "-u", help="callers at the same time")]
@@ -104,6 +133,15 @@ def process_count(text: str) -> int | None:
         raise UsageError(f"--processes {text!r} is not a number of processes: give a whole number, or auto") from None
 
 
+def shared_by(processes: str, unreadable: list[str]) -> int | None:
+    """As `process_count`; what cannot be read is added to `unreadable`, and stands for one process."""
+    try:
+        return process_count(processes)
+    except UsageError as error:
+        unreadable.append(str(error))
+        return 1
+
+
 def sends_callers(*scopes: Scope) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Gives a command the callers' flags of these scopes in place of its parameter `settings`, which they fill.
 
@@ -115,16 +153,20 @@ def sends_callers(*scopes: Scope) -> Callable[[Callable[..., None]], Callable[..
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own_parameters = inspect.signature(command).parameters.values()
-        collects = any(own.name == "unreadable" for own in own_parameters)
+        names = {own.name for own in own_parameters}
+        collects = "unreadable" in names
 
         @wraps(command)
         def with_settings(**given: Any) -> None:
             values = {option.name: given.pop(option.name) for option in options}
-            unreadable: list[str] | None = [] if collects else None
-            settings = settings_from({**values, "host": given.get("target")}, unreadable)
-            command(settings=settings, **given, **({} if unreadable is None else {"unreadable": unreadable}))
+            context: typer.Context | None = given.get("context") if "context" in names else given.pop("context", None)
+            unreadable = [] if context is None else _unreadable_of(context)
+            settings = settings_from({**values, "host": given.get("target")}, unreadable if collects else None)
+            command(settings=settings, **given, **({"unreadable": unreadable} if collects else {}))
 
         parameters: list[inspect.Parameter] = []
+        if collects and "context" not in names:
+            parameters.append(inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context))
         for own in own_parameters:
             if own.name == "unreadable":
                 continue

@@ -21,7 +21,7 @@ from loadtest.cli.deliver import EXAMPLE as DELIVER_EXAMPLE
 from loadtest.cli.deliver import deliver
 from loadtest.cli.demo import EXAMPLE as DEMO_EXAMPLE
 from loadtest.cli.demo import demo
-from loadtest.cli.flags import TargetCheckedWithFlags
+from loadtest.cli.flags import AllFaultsAtOnce
 from loadtest.cli.forwarding import CONTEXT
 from loadtest.cli.guard import guarded
 from loadtest.cli.protocol import protocol
@@ -91,9 +91,9 @@ def voiceprobe(
         raise typer.Exit(int(ExitCode.USAGE))
 
 
-app.command(epilog=RUN_EXAMPLE, help=RUN_HELP, cls=TargetCheckedWithFlags)(run)
+app.command(epilog=RUN_EXAMPLE, help=RUN_HELP, cls=AllFaultsAtOnce)(run)
 app.command(epilog=DEMO_EXAMPLE)(demo)
-app.command(epilog=CAPACITY_EXAMPLE)(capacity)
+app.command(epilog=CAPACITY_EXAMPLE, cls=AllFaultsAtOnce)(capacity)
 app.command(epilog=CALIBRATE_EXAMPLE)(calibrate)
 app.command(epilog=AUDIT_EXAMPLE)(audit)
 app.command(epilog=REPORT_EXAMPLE)(report)

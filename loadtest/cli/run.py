@@ -6,8 +6,8 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from loadtest.cli.flags import Json, Out, Processes, Slo, Target, durations, flag, process_count, sends_callers
-from loadtest.errors import EndpointUnreachable, UsageError
+from loadtest.cli.flags import Json, Out, Processes, Slo, Target, durations, flag, sends_callers, shared_by
+from loadtest.errors import EndpointUnreachable
 from loadtest.protocols import registry
 from loadtest.run.forecast import USERS
 from loadtest.run.request import STOP_TIMEOUT_S, CheckedRun, RunRequest, called_as_its_folder, check, out_folder
@@ -79,17 +79,17 @@ def run(
 
     del target  # the settings have it
     times = durations(unreadable, stop_timeout=stop_timeout, **({} if run_time is None else {"run_time": run_time}))
-    shared_by = _shared_by(processes, unreadable)
+    shared = shared_by(processes, unreadable)
     folder = out_folder(out)
     request = RunRequest(
         called_as_its_folder(settings, folder, out),
-        _users(settings, shared_by) if users is None else users,
+        _users(settings, shared) if users is None else users,
         spawn_rate,
         times["run_time"].seconds if "run_time" in times else None,
         slo,
         folder,
         json_file,
-        shared_by,
+        shared,
         scenario,
         stop_timeout_s=times["stop_timeout"].seconds if "stop_timeout" in times else STOP_TIMEOUT_S,
         given=_given(context),
@@ -118,20 +118,11 @@ def _reach_target(checked: CheckedRun, console: Console) -> None:
         raise
 
 
-def _shared_by(processes: str, unreadable: list[str]) -> int | None:
-    """As `process_count`; what cannot be read is added to `unreadable`, and stands for one process."""
-    try:
-        return process_count(processes)
-    except UsageError as error:
-        unreadable.append(str(error))
-        return 1
-
-
-def _users(settings: SwarmSettings, shared_by: int | None) -> int:
+def _users(settings: SwarmSettings, shared: int | None) -> int:
     """How many callers there are where nobody says: as many as each process needs, and no more than there are calls."""
     if settings.host.startswith("tcp-listen:"):
         return 1
-    wanted = max(USERS, shared_by or 1)
+    wanted = max(USERS, shared or 1)
     return wanted if settings.calls is None else max(1, min(wanted, settings.calls))
 
 

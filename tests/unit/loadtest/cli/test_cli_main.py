@@ -48,6 +48,8 @@ TARGET = "ws://127.0.0.1:1/v1/realtime"
 MISSING = "the target is missing: give a WebSocket address such as ws://127.0.0.1:8765/v1/realtime"
 UNUSABLE = {
     ("--users", "-3"): "--users -3 is out of range",
+    ("--spawn-rate", "fast"): "--spawn-rate 'fast' is not a number: ",
+    ("--seed", "1.5"): "--seed '1.5' is not a whole number: ",
     ("--run-time", "banana"): "--run-time 'banana' is not a duration",
     ("--noise", "xx"): "'xx'",
     ("--stop-timeout", "soon"): "--stop-timeout 'soon' is not a duration",
@@ -67,6 +69,33 @@ def test_every_flag_that_cannot_be_used_is_named_at_once(
     for fault in (*UNUSABLE.values(), *faults_of_target):
         assert sum(fault in line for line in lines) == 1, fault
     assert len(lines) == len(UNUSABLE) + len(faults_of_target)
+
+
+@pytest.mark.parametrize("command", ["run", "capacity"])
+def test_a_flag_that_is_no_number_is_a_fault_alone_too(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert guarded(partial(app, [command, TARGET, "--seed", "one"])) == ExitCode.USAGE
+    fault = "--seed 'one' is not a whole number: write it in digits, such as 10"
+    assert capsys.readouterr().err == f"voiceprobe: {fault}\n"
+
+
+def test_every_flag_of_a_search_that_cannot_be_used_is_named_at_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(TARGET_VARIABLE, raising=False)
+    unusable = {
+        ("--from", "few"): "--from 'few' is not a whole number: ",
+        ("--max", "0"): "--max 0 is out of range",
+        ("--resolution", "fine"): "--resolution 'fine' is not a number: ",
+        ("--rest", "soon"): "--rest 'soon' is not a duration",
+        ("--step-time", "long"): "--step-time 'long' is not a duration",
+        ("--processes", "many"): "--processes 'many' is not a number of processes",
+        ("--noise", "xx"): "'xx'",
+    }
+    assert guarded(partial(app, ["capacity", *[word for pair in unusable for word in pair]])) == ExitCode.USAGE
+    lines = capsys.readouterr().err.splitlines()
+    for fault in (*unusable.values(), MISSING):
+        assert sum(fault in line for line in lines) == 1, fault
+    assert len(lines) == len(unusable) + 1
 
 
 @pytest.mark.parametrize("target", [[], [""]])
