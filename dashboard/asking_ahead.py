@@ -7,6 +7,9 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+import streamlit as st
+
+_OF_VIEWER: Final = "next_answer"
 _MOST_AT_ONCE: Final = 2
 _free: Final = threading.BoundedSemaphore(_MOST_AT_ONCE)
 # So much longer than the last time may a question take, and still be answered when its refresh begins. More would make
@@ -36,11 +39,12 @@ def ask_now(ask: Callable[[], object], name: str) -> None:
     threading.Thread(target=asking, name=name, daemon=True).start()
 
 
-def later(delay_s: float, ask: Callable[[], object]) -> None:
-    """Ask in a thread of its own after a while, as `ask_now` does."""
+def later(delay_s: float, ask: Callable[[], object]) -> Callable[[], None]:
+    """Ask in a thread of its own after a while, as `ask_now` does. What is returned calls that off."""
     waiting = threading.Timer(delay_s, ask_now, (ask, "ask ahead: a refresh"))
     waiting.daemon = True
     waiting.start()
+    return waiting.cancel
 
 
 class NextAnswer:
@@ -52,6 +56,12 @@ class NextAnswer:
         self._refresh_s = refresh_s
         self._clock_s = clock_s
         self._lead_s = 0.0 if refresh_s is None else _FIRST_SHARE * refresh_s
+        self._call_off: Callable[[], None] | None = None
+
+    def call_off(self) -> None:
+        """Do not ask what is planned: the viewer has turned to something else."""
+        if self._call_off is not None:
+            self._call_off()
 
     def after(self, ask: Callable[[], _Answer], ask_ahead: Callable[[], object]) -> _Answer:
         """The answer for a refresh that begins now. `ask_ahead` asks for the next one, to which its answer is kept:
@@ -61,7 +71,7 @@ class NextAnswer:
         if self._refresh_s is not None:
             delay_s = self._refresh_s - self._lead_s - (self._clock_s() - began_s)
             if delay_s >= 0:
-                later(delay_s, lambda: self._timed(ask_ahead))
+                self._call_off = later(delay_s, lambda: self._timed(ask_ahead))
         return answer
 
     def _timed(self, ask_ahead: Callable[[], object]) -> None:
@@ -70,3 +80,13 @@ class NextAnswer:
         ask_ahead()
         took_s = self._clock_s() - began_s
         self._lead_s = min(took_s + _LONGER_S, _EARLIEST_SHARE * self._refresh_s)
+
+
+def next_answer(refresh_s: float | None) -> NextAnswer:
+    """For the page that the viewer of this session opens, in place of what was planned for the page before: nobody
+    waits for that any more, while the new page waits for the store."""
+    before: NextAnswer | None = st.session_state.get(_OF_VIEWER)
+    if before is not None:
+        before.call_off()
+    found = st.session_state[_OF_VIEWER] = NextAnswer(refresh_s)
+    return found

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import streamlit as st
 
 from dashboard import descriptions, header
-from dashboard.asking_ahead import NextAnswer
+from dashboard.asking_ahead import next_answer
 from dashboard.controls import Offered, controls
 from dashboard.filters import Choice, choice_of
 from dashboard.markup import escape
@@ -96,7 +96,7 @@ def show(
     # as long once more, and answer something else.
     first = [view]
     refresh_s = _refresh_s(view)
-    answers = NextAnswer(refresh_s)
+    answers = next_answer(refresh_s)
 
     def body() -> None:
         link = st.query_params.to_dict()

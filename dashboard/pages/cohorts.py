@@ -107,7 +107,8 @@ def _curves(found: CohortComparison, pair: tuple[str, str]) -> None:
         return
     fewest = min(found.control.eligible, found.candidate.eligible)
     if fewest < MIN_COUNT_FOR["p95"]:
-        st.html(f'<div class="vp hint">Too few turns to draw: {fewest} of the {MIN_COUNT_FOR["p95"]} of a p95.</div>')
+        needed = MIN_COUNT_FOR["p95"]
+        st.html(f'<div class="vp hint">Too few turns to draw: {fewest} of the {needed} that a p95 needs.</div>')
         return
     chart(
         difference_charts.curve_rows(found.curves),

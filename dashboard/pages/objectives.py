@@ -8,7 +8,7 @@ import streamlit as st
 
 from dashboard import budget_tables, frame, header
 from dashboard.accessible_chart import chart
-from dashboard.asking_ahead import NextAnswer
+from dashboard.asking_ahead import NextAnswer, next_answer
 from dashboard.descriptions import day_and_time
 from dashboard.markup import escape
 from dashboard.objectives_in_force import objectives_in_force
@@ -31,7 +31,7 @@ _SOURCES: Final = {"client": "as callers heard it", "service": "as services repo
 def page() -> None:
     """Draw the page; it refreshes by itself."""
     frame.heading(TITLE)
-    answers = NextAnswer(frame.REFRESH_STALE_S)
+    answers = next_answer(frame.REFRESH_STALE_S)
     st.fragment(lambda: _body(answers), run_every=frame.REFRESH_STALE_S)()
 
 

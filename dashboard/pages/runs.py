@@ -13,7 +13,7 @@ import streamlit as st
 
 from dashboard import header, run_charts, runs_source, runs_tables
 from dashboard.accessible_chart import chart
-from dashboard.asking_ahead import NextAnswer
+from dashboard.asking_ahead import next_answer
 from dashboard.frame import READING, heading, say_fault_of_objectives, viewer_zone
 from dashboard.markup import escape
 from dashboard.objectives_in_force import given_objectives, objectives_in_force
@@ -59,7 +59,7 @@ def page() -> None:
     with st.spinner(READING):
         first = [_listed(runs_source.first_listing)]
     refresh_s, settled = _refresh_s(first[0]), _settled(first[0])
-    answers = NextAnswer(refresh_s)
+    answers = next_answer(refresh_s)
 
     def body() -> None:
         latest = answers.after(

@@ -1,7 +1,7 @@
 """The store that the pages of these tests are about, and how Streamlit opens them."""
 
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -34,5 +34,10 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, Callable[[], o
     """What pages plan to ask for their next refreshes, with the delay in seconds: no browser refreshes these pages, and
     by the time that it would be asked the store of a test is gone."""
     found = list[tuple[float, Callable[[], object]]]()
-    monkeypatch.setattr(asking_ahead, "later", lambda delay_s, ask: found.append((delay_s, ask)))
+
+    def later(delay_s: float, ask: Callable[[], object]) -> Callable[[], None]:
+        found.append((delay_s, ask))
+        return partial(found.remove, found[-1])
+
+    monkeypatch.setattr(asking_ahead, "later", later)
     return found

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dashboard import early_answers, frame
-from dashboard.asking_ahead import NextAnswer, ask_now
+from dashboard.asking_ahead import NextAnswer, ask_now, later
 from telemetry.store.reader import StoreReader
 from tests.unit.dashboard.opened_pages import opened
 from tests.unit.dashboard.scenes import Scene, fill
@@ -142,6 +142,28 @@ def _counted(name: str, method: Any, asked: list[str]) -> Any:
         return method(*given, **named)
 
     return counted
+
+
+@pytest.mark.slow
+def test_a_viewer_who_chooses_something_else_does_not_wait_for_what_was_planned(store: Path, planned: Planned) -> None:
+    fill(store, Scene(turns=240, newest_unix_ns=time.time_ns(), ended=False))
+    app = opened("now")
+    (before,) = planned
+    app.query_params["noise"] = "clean"
+    app.run()
+    assert not app.exception
+    assert len(planned) == 1
+    assert planned != [before]
+
+
+def test_what_is_called_off_is_not_asked() -> None:
+    asked = threading.Event()
+    call_off = later(BOUND_S, asked.set)
+    call_off()
+    waiting = [each for each in threading.enumerate() if isinstance(each, threading.Timer)]
+    for each in waiting:
+        each.join(BOUND_S)
+    assert not asked.is_set()
 
 
 @pytest.mark.slow

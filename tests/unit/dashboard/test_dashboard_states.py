@@ -150,7 +150,7 @@ def test_hardly_any_turns_are_counted_and_not_drawn(store: Path) -> None:
     assert re.search(r"A 4 \d+ too few \(4\) too few \(4\) too few \(4\)", text), "p95, p99 and good turns"
     assert not now.get("arrow_vega_lite_chart")
     cohorts = opened("cohorts")
-    assert "Too few turns to draw: 4 of the 20 of a p95." in text_of(cohorts)
+    assert "Too few turns to draw: 4 of the 20 that a p95 needs." in text_of(cohorts)
     assert "1 caller on B and 1 caller on A" in text_of(cohorts)
     assert not cohorts.get("arrow_vega_lite_chart")
 
