@@ -42,6 +42,7 @@ class Coordinator:
         self._made: set[str] = set()
         self._lost: set[str] = set()
         self._began_s = 0.0
+        self._is_abandoned = False
         runner.register_message(MADE, self._on_made)
         runner.register_message(REFUSED, self._on_refused)
 
@@ -54,6 +55,7 @@ class Coordinator:
         self._made.clear()
         self._lost.clear()
         self._began_s = time.monotonic()
+        self._is_abandoned = False
         settings = replace(settings, run_id=settings.run_id or new_run_id())
         faults = settings.faults(calls=False)
         workers, users = len(self._options.voice_workers), self._options.num_users or 1
@@ -65,6 +67,11 @@ class Coordinator:
         self._options.voice_settings = encode_settings(settings)
         self._held = hold_back(self._options)
         gevent.spawn(self._watch, settings.calls is not None)
+
+    def stopping(self) -> None:
+        """The run is being stopped. Locust does so by itself when it has not heard of any worker for some seconds, and
+        then waits for somebody who starts the next one, for ever where nobody can."""
+        self._is_abandoned = all(client.state == STATE_MISSING for client in self._runner.clients.all)
 
     def end(self) -> None:
         """The run is over."""
@@ -83,12 +90,19 @@ class Coordinator:
             self._note_losses()
             active = self._active()
             if not active:
-                self._say("no worker is left: the run ends here")
-                self._environment.process_exit_code = int(ExitCode.GENERATOR_LIMITED)
-            if not active or (ends_with_the_calls and active <= self._made):
+                self._abandon()
+                return
+            if ends_with_the_calls and active <= self._made:
                 finish(self._environment)
                 return
             gevent.sleep(LOOK_EVERY_S)
+        if self._is_abandoned:
+            self._abandon()
+
+    def _abandon(self) -> None:
+        self._say("no worker is left: the run ends here")
+        self._environment.process_exit_code = int(ExitCode.GENERATOR_LIMITED)
+        finish(self._environment)
 
     def _note_losses(self) -> None:
         missing = {client.id for client in self._runner.clients.all if client.state == STATE_MISSING}

@@ -188,6 +188,9 @@ def _breathe(done: int, total: int) -> None:
 
 @events.test_stopping.add_listener
 def _stopping(environment: Environment, **_: Any) -> None:
+    coordinator: Coordinator | None = getattr(environment, "voice_coordinator", None)
+    if coordinator is not None:
+        coordinator.stopping()
     worker: Worker | None = getattr(environment, "voice_worker", None)
     if worker is not None:
         worker.wind_down(environment.stop_timeout or 0.0)

@@ -147,6 +147,24 @@ def test_two_processes_say_and_measure_what_one_would(url: str, tmp_path: Path) 
 
 
 @pytest.mark.slow
+def test_a_run_that_hears_of_no_worker_ends_and_says_so(url: str, tmp_path: Path) -> None:
+    """Locust stops such a run, and then waits for somebody who starts another."""
+    process = _start(url, tmp_path, "--users", "2", "--processes", "2", "--calls", "1000")
+    wait_until(_busy(tmp_path / "store", 2))
+    workers = [_pid(each) for each in _known(tmp_path / "store")]
+    for pid in workers:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        wait_until(lambda: "no worker is left" in (tmp_path / "logs" / "locust.log").read_text())
+    finally:
+        for pid in workers:
+            os.kill(pid, signal.SIGCONT)
+    _, summary = _finish(process, tmp_path)
+    assert process.returncode == ExitCode.GENERATOR_LIMITED
+    assert summary["turns"]["total"] > 0
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "shares"), [(2, [2, 3]), (3, [1, 2, 2])])
 def test_processes_have_even_shares_of_the_callers_and_report_themselves(
     url: str, tmp_path: Path, count: int, shares: list[int]
