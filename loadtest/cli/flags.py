@@ -60,7 +60,7 @@ Target = Annotated[
 
 
 class AllFaultsAtOnce(TyperCommand):
-    """A command that reports all faults at once, where typer would name the first flag that is no number, or a missing
+    """A command that reports all faults at once, where typer would name the first flag that is not a number, or a missing
     target, alone. A flag that cannot be read has its default until then; the target has the default "", and help shows
     it as required."""
 

@@ -72,7 +72,7 @@ def test_every_flag_that_cannot_be_used_is_named_at_once(
 
 
 @pytest.mark.parametrize("command", ["run", "capacity"])
-def test_a_flag_that_is_no_number_is_a_fault_alone_too(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_flag_that_is_not_a_number_is_a_fault_alone_too(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert guarded(partial(app, [command, TARGET, "--seed", "one"])) == ExitCode.USAGE
     fault = "--seed 'one' is not a whole number: write it in digits, such as 10"
     assert capsys.readouterr().err == f"voiceprobe: {fault}\n"
