@@ -60,9 +60,9 @@ Target = Annotated[
 
 
 class AllFaultsAtOnce(TyperCommand):
-    """A command that reports all faults at once, where typer would name the first flag that is not a number, or a missing
-    target, alone. A flag that cannot be read has its default until then; the target has the default "", and help shows
-    it as required."""
+    """A command that reports all faults at once, where typer would name a missing target, or the first flag that is not
+    a number, alone. A flag that cannot be read has its default until then; the target has the default "", and help
+    shows it as required."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
