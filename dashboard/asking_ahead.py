@@ -68,18 +68,18 @@ class NextAnswer:
         that is planned where the answer is there early enough. What `ask` raises is raised, and nothing is planned."""
         began_s = self._clock_s()
         answer = ask()
-        if self._refresh_s is not None:
-            delay_s = self._refresh_s - self._lead_s - (self._clock_s() - began_s)
+        refresh_s = self._refresh_s
+        if refresh_s is not None:
+            delay_s = refresh_s - self._lead_s - (self._clock_s() - began_s)
             if delay_s >= 0:
-                self._call_off = later(delay_s, lambda: self._timed(ask_ahead))
+                self._call_off = later(delay_s, lambda: self._timed(ask_ahead, _EARLIEST_SHARE * refresh_s))
         return answer
 
-    def _timed(self, ask_ahead: Callable[[], object]) -> None:
-        assert self._refresh_s is not None  # noqa: S101 - nothing is planned without
+    def _timed(self, ask_ahead: Callable[[], object], most_lead_s: float) -> None:
         began_s = self._clock_s()
         ask_ahead()
         took_s = self._clock_s() - began_s
-        self._lead_s = min(took_s + _LONGER_S, _EARLIEST_SHARE * self._refresh_s)
+        self._lead_s = min(took_s + _LONGER_S, most_lead_s)
 
 
 def next_answer(refresh_s: float | None) -> NextAnswer:

@@ -5,13 +5,13 @@ import time
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from dashboard import early_answers, frame
 from dashboard.asking_ahead import NextAnswer, ask_now, later
 from telemetry.store.reader import StoreReader
+from tests.unit.dashboard.counted import counted
 from tests.unit.dashboard.opened_pages import opened
 from tests.unit.dashboard.scenes import Scene, fill
 
@@ -125,7 +125,7 @@ def test_a_refresh_is_given_what_was_asked_ahead_of_it(
     monkeypatch.setattr(StoreReader, "state", lambda _reader: next(states))
     monkeypatch.setattr(early_answers, "YOUNG_S", BOUND_S)
     for method in ("page", "turns_page", "burn_rates", "cohorts_page", "cache_page", "instrument_page"):
-        monkeypatch.setattr(StoreReader, method, _counted(method, getattr(StoreReader, method), asked))
+        monkeypatch.setattr(StoreReader, method, counted(method, getattr(StoreReader, method), asked))
     opened(name)
     ((delay_s, ask_ahead),) = planned
     assert 0 < delay_s < (frame.REFRESH_STALE_S if name == "objectives" else frame.REFRESH_LIVE_S)
@@ -134,14 +134,6 @@ def test_a_refresh_is_given_what_was_asked_ahead_of_it(
     assert len(asked) == before + 1
     opened(name)
     assert len(asked) == before + 1
-
-
-def _counted(name: str, method: Any, asked: list[str]) -> Any:
-    def counted(*given: Any, **named: Any) -> Any:
-        asked.append(name)
-        return method(*given, **named)
-
-    return counted
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from dashboard.page_requests import PageRequests, question_of
 from dashboard.source import Source, source_of
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
+from tests.unit.dashboard.counted import counted
 from tests.unit.dashboard.opened_pages import opened
 from tests.unit.dashboard.scenes import Scene, fill
 
@@ -142,7 +143,7 @@ def test_a_page_asks_nothing_that_was_asked_when_it_was_requested(
     monkeypatch.setattr(StoreReader, "state", lambda _reader: next(states))
     monkeypatch.setattr(early_answers, "YOUNG_S", BOUND_S)  # however long the page takes to draw on this machine
     for method in ASKED_OF_A_READER:
-        monkeypatch.setattr(StoreReader, method, _counted(method, getattr(StoreReader, method), asked))
+        monkeypatch.setattr(StoreReader, method, counted(method, getattr(StoreReader, method), asked))
     ask = question_of(path, link)
     assert ask is not None
     ask(source_of(link).ahead(), link)
@@ -157,7 +158,7 @@ def test_a_page_asks_nothing_that_was_asked_when_it_was_requested(
 def test_the_list_of_runs_is_read_once_for_a_page(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(store, Scene(turns=240, newest_unix_ns=time.time_ns(), ended=False))
     asked, ask = list[str](), question_of("/runs", {})
-    monkeypatch.setattr(StoreReader, "run_figures", _counted("run_figures", StoreReader.run_figures, asked))
+    monkeypatch.setattr(StoreReader, "run_figures", counted("run_figures", StoreReader.run_figures, asked))
     assert ask is not None
     ask(source_of({}).ahead(), {})
     assert len(asked) == 1
@@ -165,14 +166,6 @@ def test_the_list_of_runs_is_read_once_for_a_page(store: Path, monkeypatch: pyte
     assert len(asked) == 1
     opened("runs")
     assert len(asked) == 2
-
-
-def _counted(name: str, method: Any, asked: list[str]) -> Any:
-    def counted(*given: Any, **named: Any) -> Any:
-        asked.append(name)
-        return method(*given, **named)
-
-    return counted
 
 
 def test_only_pages_that_people_open_are_asked_for_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
