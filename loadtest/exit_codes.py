@@ -31,7 +31,7 @@ MEANINGS: Final[Mapping[ExitCode, str]] = {
     ExitCode.GENERATOR_LIMITED: (
         "generator-limited: more than 1 % of the turns (and more than two) are invalid, or more than 1 % of the calls "
         "that were due never began although the service answered the others, or no call began at all, or a process of "
-        "the load generator was lost, so nothing is claimed about the service"
+        "the load generator was lost or not heard of for too long, so nothing is claimed about the service"
     ),
     ExitCode.UNREACHABLE: "the target cannot be reached, or it refused the callers",
     ExitCode.UNDECIDED: (

@@ -7,10 +7,10 @@ In order of precedence, the first that applies:
 | 130 interrupted | somebody stopped the run; the results so far are kept |
 | 5 unreachable | calls were started and not one of them reached a ready session, or the target could not be |
 |               | reached before the first call                                                               |
-| 4 generator-limited | a process of the generator was lost, more than 1 % of the calls that were due never     |
-|                     | began although the service answered the earlier ones as it should, more than 1 % of the |
-|                     | turns, and more than two of them, are invalid, or callers were asked for and not one    |
-|                     | call began: the tool blames itself first                                                |
+| 4 generator-limited | a process of the generator was lost, or its workers were not heard of for too long,     |
+|                     | more than 1 % of the calls that were due never began although the service answered the  |
+|                     | earlier ones as it should, more than 1 % of the turns, and more than two of them, are   |
+|                     | invalid, or callers were asked for and not one call began: the tool blames itself first |
 | 3 objective missed | one is missed, whatever else is undecided; or the service kept so many calls that others that   |
 |                    | were due never began                                                                     |
 | 6 undecided | none is missed, and one has too few turns (or calls) or cannot be observed, or would be missed  |
@@ -130,9 +130,13 @@ def _not_begun(run: RunInfo, summary: Summary) -> str | None:
 
 def generator_loss(run: RunInfo) -> str | None:
     """Which part of the generator was lost and what it took along, as half a sentence; None when nothing was."""
-    if not run.lost:
-        return f"the generator's first process was ended by {run.killed_by}" if run.killed_by else None
-    return loss_of_processes(run.lost, run.processes)
+    if run.lost:
+        return loss_of_processes(run.lost, run.processes)
+    if run.killed_by:
+        return f"the generator's first process was ended by {run.killed_by}"
+    if run.workers_missing:
+        return "the generator's first process lost contact with its workers: they were held up for too long"
+    return None
 
 
 def _named(names: Sequence[str], of: int) -> str:

@@ -356,6 +356,7 @@ def _generator(run: RunInfo, summary: Summary) -> Mapping[str, Any]:
             {"worker": lost.worker or None, "after_s": lost.after_s, "calls_cut": lost.calls_cut} for lost in run.lost
         ],
         "killed_by": run.killed_by,
+        "workers_missing": run.workers_missing,
         "cores": run.cores,
         "each": [
             {"worker": each.worker or None, "turns": each.turns, "cpu_ratio": each.cpu_ratio} for each in run.shares

@@ -129,7 +129,11 @@ def run(
                 checked.objectives,
                 asked=declaration(settings, checked.corpus, checked.utterances, load),
                 beside=BesideStore(
-                    interrupted=interrupted, killed_by=killed_by, spooled=spooled, dashboard_url=dashboard_url
+                    interrupted=interrupted,
+                    killed_by=killed_by,
+                    workers_missing=swarm.ended() == ExitCode.GENERATOR_LIMITED,
+                    spooled=spooled,
+                    dashboard_url=dashboard_url,
                 ),
             )
             result = leave_reports(reader, result, reports or request.out)

@@ -1,8 +1,8 @@
 """A run from its store: its RunInfo, summary, verdicts and outcome. `run` and `report` ask here alike.
 
 What no store can tell is given by `run` (`BesideStore`): whether somebody interrupted it, the signal that ended
-Locust's first process, what its spool held, the address of a dashboard, and that the target could not be reached before
-the first call.
+Locust's first process, whether that had lost contact with its workers, what its spool held, the address of a
+dashboard, and that the target could not be reached before the first call.
 """
 
 import json
@@ -73,6 +73,7 @@ class BesideStore:
 
     interrupted: bool = False
     killed_by: str | None = None
+    workers_missing: bool = False
     spooled: SpoolInfo | None = None
     dashboard_url: str | None = None
     unreachable: "UnreachableTarget | None" = None
@@ -228,6 +229,7 @@ def _info(stored: _StoredRun, asked: Mapping[str, object], beside: BesideStore, 
         is_under_way=is_under_way(known, now_unix_ns),
         lost=lost_processes(known, processes, now_unix_ns),
         killed_by=beside.killed_by,
+        workers_missing=beside.workers_missing,
         spooled=beside.spooled,
         store=str(stored.store),
         dashboard_url=beside.dashboard_url,

@@ -45,6 +45,7 @@ class NamedRun:
         return BesideStore(
             interrupted=_at(left, "exit_code") == ExitCode.INTERRUPTED,
             killed_by=killed_by if isinstance(killed_by, str) else None,
+            workers_missing=_at(left, "generator", "workers_missing") is True,
             spooled=SpoolInfo(**cast("dict[str, int]", counts)) if is_known else None,
         )
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 import gevent
-from locust import events
+from locust import events, runners
 from locust.env import Environment
 from locust.runners import STATE_MISSING, STATE_RUNNING, STATE_SPAWNING, MasterRunner, WorkerRunner
 from locust.util.timespan import parse_timespan
@@ -27,6 +27,9 @@ from loadtest.swarm.machine_options import hold_back, put_back
 from loadtest.swarm.worker import Worker, new_run_id
 
 LOOK_EVERY_S: Final = 0.5
+# How many heartbeats, one a second, a worker may miss before it is taken for missing. Locust's three are fewer than a
+# busy machine may cost one that goes on as before.
+MISSED_HEARTBEATS: Final = 10
 MADE: Final = "voice_calls_made"
 REFUSED: Final = "voice_refused"
 
@@ -43,6 +46,7 @@ class Coordinator:
         self._lost: set[str] = set()
         self._began_s = 0.0
         self._is_abandoned = False
+        runners.HEARTBEAT_LIVENESS = MISSED_HEARTBEATS
         runner.register_message(MADE, self._on_made)
         runner.register_message(REFUSED, self._on_refused)
 

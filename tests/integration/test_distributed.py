@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -39,6 +40,8 @@ from tests.unit.loadtest.calibration.calibration_material import calibration, st
 
 LOCUST = ["-m", "locust", "-f", str(processes.ROOT / "loadtest" / "locustfile.py"), "--headless"]
 SPEECH = ["--corpus", CORPUS, "--length", "short", "--clips", "4", "--think", "0.1", "--endpointing", "200ms"]
+# A worker that was not heard of for some 10 s during a run is taken for missing.
+HELD_UP_S = 15.0
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +164,26 @@ def test_a_run_that_hears_of_no_worker_ends_and_says_so(url: str, tmp_path: Path
             os.kill(pid, signal.SIGCONT)
     _, summary = _finish(process, tmp_path)
     assert process.returncode == ExitCode.GENERATOR_LIMITED
+    assert "lost contact with its workers" in summary["exit_reason"] or summary["generator"]["processes_lost"]
+    assert summary["generator"]["workers_missing"]
     assert summary["turns"]["total"] > 0
+
+
+@pytest.mark.slow
+def test_workers_that_are_held_up_while_they_prepare_are_waited_for(url: str, tmp_path: Path) -> None:
+    """They send no sign of life meanwhile: for longer than what makes a worker missing later on."""
+    process = _start(url, tmp_path, "--users", "2", "--processes", "2", "--calls", "2")
+    spool = tmp_path / "spool"
+    logs = wait_until(lambda: found if spool.is_dir() and len(found := list(spool.glob("*-turns-*"))) == 2 else [])
+    workers = [int(log.name.partition("-")[0]) for log in logs]
+    for pid in workers:
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(HELD_UP_S)
+    for pid in workers:
+        os.kill(pid, signal.SIGCONT)
+    output, summary = _finish(process, tmp_path)
+    assert summary["turns"]["total"] == 2, output
+    assert not summary["generator"]["workers_missing"]
 
 
 @pytest.mark.slow

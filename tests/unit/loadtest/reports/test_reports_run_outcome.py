@@ -132,6 +132,13 @@ MET, MISSED, UNDECIDED = (material.verdict(met) for met in (True, False, None))
             ExitCode.GENERATOR_LIMITED,
             "the generator's first process was ended by SIGKILL; the load was not what was asked for",
         ),
+        (
+            {"processes": 2, "workers_missing": True},
+            material.summary(),
+            [MET],
+            ExitCode.GENERATOR_LIMITED,
+            "the generator's first process lost contact with its workers: they were held up for too long; the load was",
+        ),
         ({"interrupted": True, "lost": (LostProcess(),)}, material.summary(), [MET], ExitCode.INTERRUPTED, "after 182"),
         ({"interrupted": True}, material.summary(LIMITED), [MISSED], ExitCode.INTERRUPTED, "after 200 turns"),
         ({"interrupted": True, "calls_connected": 0}, material.empty_summary(), [], ExitCode.INTERRUPTED, "0 turns"),

@@ -61,9 +61,10 @@ def reported(place: NamedRun, files: ReportFiles = NO_FILES) -> tuple[ExitCode, 
     [
         BesideStore(),
         BesideStore(interrupted=True, spooled=SpoolInfo(turns=1, spans=3)),
+        BesideStore(workers_missing=True),
         BesideStore(killed_by="SIGKILL", spooled=SpoolInfo(waiting_turns=2, waiting_spans=9)),
     ],
-    ids=["ended", "interrupted", "killed"],
+    ids=["ended", "interrupted", "missing", "killed"],
 )
 def test_a_report_of_a_run_gives_the_files_that_it_left_byte_by_byte(tmp_path: Path, beside: BesideStore) -> None:
     folder = run_folder(tmp_path / "a")
