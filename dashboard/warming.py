@@ -61,6 +61,9 @@ def ask_ahead(wait_s: Callable[[float], None] = time.sleep) -> None:
                 # One of these turns is what a viewer of the first page opens next.
                 for slowest in shown.slowest[:1]:
                     opened.turn_view(slowest.trace_id, slowest.turn_index)
+                # What is read for one value tells the others, too; which value somebody chooses nobody knows.
+                for noise in shown.choices.get("noise_profile", ())[:1]:
+                    opened.now(Choice(noise=noise))
                 for page in (cohorts, objectives, cache, instrument):
                     page.ask(opened, {})
                     wait_s(BETWEEN_S)

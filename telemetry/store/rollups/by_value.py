@@ -60,6 +60,18 @@ def of_values(turns: ArrowTable, f: Filter) -> Any:
     return found
 
 
+def narrowed(cells: ArrowTable, f: Filter) -> ArrowTable:
+    """The rows of cells of the combinations that a filter asks for."""
+    names = [name for name in pc.unique(cells.column("slot")).to_pylist() if is_asked(name, f)]
+    return cells.filter(pc.is_in(cells.column("slot"), pa.array(names, pa.string())))
+
+
+def narrowed_open(open_turns: ArrowTable, f: Filter) -> ArrowTable:
+    """The open turns of the client with the values that a filter asks for, and those of the service."""
+    is_of_client = pc.equal(open_turns.column("source"), "client")
+    return open_turns.filter(pc.or_(pc.invert(is_of_client), of_values(open_turns, f)))
+
+
 def are_few(path: Path, turns_of_one: int) -> bool:
     """Whether a combination of values in a segment has so many turns of the client on average, and there are few."""
     with pq.ParquetFile(path) as file:

@@ -18,12 +18,11 @@ import pyarrow.parquet as pq
 from isal import isal_zlib
 
 from telemetry.model.errors import StoreError
-from telemetry.store.answers import Filter
 from telemetry.store.manifest import Segment
 from telemetry.store.private_files import write_durably
 from telemetry.store.rollups import slot_tree
 from telemetry.store.rollups.buckets import Ints
-from telemetry.store.rollups.by_value import VALUES, is_asked, of_values
+from telemetry.store.rollups.by_value import VALUES
 from telemetry.store.rollups.histogram import Histogram
 from telemetry.store.rollups.pairs import OPEN_COLUMNS
 from telemetry.store.rollups.rollup import DIMENSIONS, Key, Rollup, RollupCell, SegmentRollup, sorted_cells
@@ -185,21 +184,13 @@ class RollupFile:
             return None
         return Rollup(dict(_cells_of(self._cells(self._of_values))), {}, with_labels(self.open_turns(), VALUES))
 
-    def narrowed(self, f: Filter) -> Rollup | None:
-        """The client's turns with the values that a filter asks for, of its run if it names one, beside the open turns
-        of the service; None where they are not known."""
+    def values(self, run_id: str | None) -> ArrowTable | None:
+        """The rows of the cells of each combination of values, which stands in the column `slot`; of one run if one is
+        named. None where they are not known."""
         if not self.has_values:
             return None
         cells = self._cells(self._of_values)
-        names = [name for name in pc.unique(cells.column("slot")).to_pylist() if is_asked(name, f)]
-        is_meant = pc.is_in(cells.column("slot"), pa.array(names, pa.string()))
-        if f.run_id is not None:
-            is_meant = pc.and_(is_meant, pc.equal(cells.column("run_id"), f.run_id).fill_null(False))
-        found = slot_tree.whole(dict(_cells_of(cells.filter(is_meant))))
-        open_turns = self.open_turns()
-        is_of_client = pc.equal(open_turns.column("source"), "client")
-        is_open = pc.or_(pc.invert(is_of_client), of_values(open_turns, f))
-        return Rollup(found, {}, open_turns.filter(is_open))
+        return cells if run_id is None else cells.filter(pc.equal(cells.column("run_id"), run_id).fill_null(False))
 
     @property
     def _of_values(self) -> int:

@@ -19,7 +19,7 @@ from telemetry.store.answers import Filter
 from telemetry.store.manifest import SEGMENTS_FOLDER, Segment
 from telemetry.store.queries import source_of
 from telemetry.store.rollups import files
-from telemetry.store.rollups.by_value import is_narrowed, may_ask
+from telemetry.store.rollups.by_value import is_narrowed, may_ask, narrowed, narrowed_open
 from telemetry.store.rollups.database import Database, open_database
 from telemetry.store.rollups.files import RollupFile
 from telemetry.store.rollups.growing_sums import GrowingSums
@@ -39,7 +39,7 @@ from telemetry.store.rollups.small_segments import SmallSegments
 from telemetry.store.rollups.staged import complete
 from telemetry.store.rollups.stretches import CountedPieces
 from telemetry.store.rollups.view import RolledUp
-from telemetry.store.rollups.windows import WindowSums, can_hold
+from telemetry.store.rollups.windows import NarrowedSegment, WindowSums, can_hold
 from telemetry.store.schema import ArrowTable
 from telemetry.store.segment_checks import SegmentChecks
 
@@ -59,6 +59,8 @@ _MOST_ROWS_MADE: Final = 2_000_000
 _OF_OTHER_RUNS: Final = ""
 _KEPT_SUMS: Final = 6
 _KEPT_VALUES: Final = 4
+# Of the rows of cells by combination of values, which are read from files again where they are more.
+_KEPT_BYTES: Final = 256 << 20
 # Of so many runs, those that were asked last, the roll-ups of segments are kept.
 KEPT_RUNS: Final = 4
 
@@ -77,6 +79,7 @@ class RollupLibrary:
         self._growing: dict[tuple[str | None, bool], GrowingSums] = {}  # by run, and whether pairs are apart
         self._pairs = GrowingSums()  # of all runs: those of one run are among them
         self._open_turns: dict[str, ArrowTable] = {}  # by file
+        self._values: dict[tuple[str, str | None], ArrowTable] = {}  # by file and run
         self._narrowed: OrderedDict[Filter, GrowingSums] = OrderedDict()  # by run and values
         self._sums: OrderedDict[Hashable, Rollup] = OrderedDict()  # with closed pairs
         self._unreadable: set[str] = set()
@@ -240,6 +243,7 @@ class RollupLibrary:
         self._known = {key: rollup for key, rollup in self._known.items() if key[0] in files and key[1] in runs}
         self._growing = {key: growing for key, growing in self._growing.items() if key[0] in runs}
         self._open_turns = {file: turns for file, turns in self._open_turns.items() if file in files}
+        self._values = {key: rows for key, rows in self._values.items() if key[0] in files}
         self._small.keep_only(files)
 
     def _rows_to_make(self, segments: Sequence[Segment], run_id: str | None) -> int:
@@ -303,11 +307,25 @@ class RollupLibrary:
         """Whether a segment has a file that tells its turns by their values."""
         return self._has_file(segment) and segment.rollup in self._with_values
 
-    def narrowed(self, segment: Segment, f: Filter) -> Rollup | None:
+    def narrowed(self, segment: Segment, f: Filter) -> NarrowedSegment | None:
         """The client's turns of a segment with the values that a filter asks for, of its run if it names one; None
         without a file that tells them."""
+        values = self._values_of(segment, f.run_id)
+        if values is None:
+            return None
+        open_turns = self._open_of(segment)
+        return NarrowedSegment(narrowed(values, f), None if open_turns is None else narrowed_open(open_turns, f))
+
+    def _values_of(self, segment: Segment, run_id: str | None) -> ArrowTable | None:
+        """Kept of one run: who asks for some values of it asks for others next, and reading them takes longest."""
+        self._values = {key: rows for key, rows in self._values.items() if key[1] == run_id}
+        if (known := self._values.get((segment.file, run_id))) is not None:
+            return known
         file = self.file(segment)
-        return None if file is None else file.narrowed(f)
+        found = None if file is None else file.values(run_id)
+        if found is not None and sum(rows.nbytes for rows in (found, *self._values.values())) <= _KEPT_BYTES:
+            self._values[segment.file, run_id] = found
+        return found
 
     def file(self, segment: Segment) -> RollupFile | None:
         """The file of a segment's roll-up; None of one that has none that can be read."""

@@ -25,6 +25,7 @@ from telemetry.store.rollups.rows import gathered
 from telemetry.store.rollups.slot_tree import taken
 from telemetry.store.rollups.small_segments import SmallSegments
 from telemetry.store.rollups.staged import NEEDED, complete
+from telemetry.store.rollups.summed_tables import summed
 from telemetry.store.row_groups import ranges
 from telemetry.store.schema import ArrowTable
 from telemetry.store.segment_checks import SegmentChecks
@@ -57,10 +58,18 @@ class SegmentRollups(Protocol):
         """Whether `narrowed` tells the turns of a segment."""
         ...
 
-    def narrowed(self, segment: Segment, f: Filter) -> Rollup | None:
+    def narrowed(self, segment: Segment, f: Filter) -> "NarrowedSegment | None":
         """The client's turns with the values that a filter asks for, at all times, of its run if it names one; None
         where that is not known."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class NarrowedSegment:
+    """The rows of the cells of the client's turns with some values, and the turns that are open."""
+
+    cells: ArrowTable
+    open_turns: ArrowTable | None
 
 
 class WindowSums:
@@ -88,6 +97,7 @@ class WindowSums:
     def open_rollup(self, segments: Sequence[Segment], f: Filter) -> Rollup:
         """As `rollup`, its turns still open."""
         cells: list[Iterable[tuple[Key, RollupCell]]] = []
+        tables: list[ArrowTable] = []
         open_turns: list[ArrowTable] = []
         left: list[_LeftOver] = []
         read: list[Path] = []
@@ -97,6 +107,7 @@ class WindowSums:
                 continue
             found = self._taken(segment, f)
             cells += found.cells
+            tables += found.tables
             open_turns += [] if found.open_turns is None else [_not_left_over(found.open_turns, found.left_over)]
             if found.left_over:
                 self._checks.verify([segment])
@@ -105,6 +116,7 @@ class WindowSums:
                     continue
                 read.append(self._folder / segment.file)
                 left.append(_LeftOver(segment, found.left_over, found.is_rolled_up))
+        cells.append(summed(tables).items())
         for part in self._left_over(left, small, f):
             cells.append(part.cells.items())
             open_turns += [] if part.open_turns is None else [part.open_turns]
@@ -136,7 +148,7 @@ class WindowSums:
             narrowed = self._rollups.narrowed(segment, f) if _is_inside(segment, f) else None
             if narrowed is None:
                 return _Taken((), open_turns, everything, is_rolled_up=True)
-            return _Taken([narrowed.cells.items()], narrowed.open_turns, (), is_rolled_up=True)
+            return _Taken((), narrowed.open_turns, (), is_rolled_up=True, tables=[narrowed.cells])
         if _is_inside(segment, f):
             return _Taken([known.cells.items()], open_turns, (), is_rolled_up=True)
         file = self._rollups.file(segment)
@@ -179,6 +191,7 @@ class _Taken:
     open_turns: ArrowTable | None
     left_over: Sequence[Stretch]
     is_rolled_up: bool
+    tables: Sequence[ArrowTable] = ()  # of further cells
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from dashboard.source_names import ENV_STORE
 from dashboard.warming import BEFORE_S, BETWEEN_S, ask_ahead, warm_up
 from dashboard.web_server import claimed_socket
 from telemetry.model.errors import ConfigError
+from telemetry.store.pages import PageAnswer, PageQuestion
 from telemetry.store.reader import StoreReader
 from tests.unit.dashboard.scenes import Scene, fill
 
@@ -90,11 +91,20 @@ def test_what_the_pages_of_a_large_run_ask_is_asked_before_they_are_opened(
     fill(store, Scene(turns=240, newest_unix_ns=time.time_ns(), ended=False))
     monkeypatch.setattr(warming, "LARGE_TURNS", large_turns)
     waited, found, opened = list[float](), list[str](), source_of({})
+    narrowed: list[str | None] = []
+    page = StoreReader.page
+
+    def asked_page(reader: StoreReader, question: PageQuestion) -> PageAnswer:
+        narrowed.append(question.filter.noise_profile)
+        return page(reader, question)
+
+    monkeypatch.setattr(StoreReader, "page", asked_page)
     for name in ("burn_rates", "cohorts_page", "cache_page", "instrument_page", "turn_view"):
         monkeypatch.setattr(StoreReader, name, _recorded(name.removesuffix("_page"), getattr(StoreReader, name), found))
     ask_ahead(waited.append)
     assert source_of({}) is opened, "of the reader that the pages use"
     assert found == asked
+    assert [each is not None for each in narrowed] == ([False, True] if asked else [False]), "and one narrowed page"
     assert waited == [BEFORE_S, *(BETWEEN_S for _ in asked[1:])]
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -14,8 +15,12 @@ from telemetry.store.compaction import Compactor
 from telemetry.store.manifest import SEGMENTS_FOLDER, load
 from telemetry.store.reader import StoreReader
 from telemetry.store.rollups import library, making, windows
+from telemetry.store.rollups.by_value import is_asked, narrowed
 from telemetry.store.rollups.files import RollupFile, content_of
 from telemetry.store.rollups.making import RollUpMaker
+from telemetry.store.rollups.rollup import RollupCell, without_faster
+from telemetry.store.rollups.rows import gathered
+from telemetry.store.rollups.summed_tables import summed
 from telemetry.store.schema import ArrowTable, Batch
 from telemetry.store.writer import StoreWriter
 from tests.unit.telemetry.store.rollups.answers_compared import (
@@ -135,6 +140,59 @@ def test_values_of_a_merged_segment_come_from_those_that_it_replaces(
     folder = stored(tmp_path / "store", mixed_turns(2, 200), segments=4, compacted=4, roll_up=EVERY)
     assert [file.has_values for file in files_of(folder)] == [True]
     assert len(made) == 2
+
+
+@pytest.mark.slow
+def test_rows_of_cells_are_added_up_as_cells_are(tmp_path: Path) -> None:
+    folder = stored(tmp_path / "store", mixed_turns(5, 300), segments=6, compacted=4, roll_up=EVERY)
+    files = [file for file in files_of(folder) if file.has_values]
+    for f in (Filter(), *NARROWED):
+        tables = [narrowed(values, f) for file in files if (values := file.values(f.run_id)) is not None]
+        cells = [
+            (key._replace(slot=None), cell)
+            for file in files
+            if (each := file.by_value()) is not None
+            for key, cell in each.cells.items()
+            if is_asked(key.slot or "", f) and f.run_id in (None, key.run_id)
+        ]
+        expected, found = without_faster(gathered(cells)), summed(tables)
+        assert found.keys() == expected.keys()
+        assert {key: _plain(cell) for key, cell in found.items()} == {k: _plain(cell) for k, cell in expected.items()}
+
+
+def _plain(cell: RollupCell) -> dict[str, Any]:
+    histogram = cell.histogram
+    found = {name: getattr(cell, name) for name in ("n", "least", "most", "first", "last", "text_at", "text")}
+    found["total"] = pytest.approx(cell.total)
+    if histogram is not None:
+        found["histogram"] = (*map(list, (histogram.buckets, histogram.counts)), histogram.low, histogram.high)
+    return found
+
+
+def test_rows_of_no_cells_add_up_to_nothing() -> None:
+    assert summed([]) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kept_bytes", "times"), [(1 << 30, 1), (0, 2)])
+def test_the_rows_of_values_are_read_once_as_far_as_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_bytes: int, times: int
+) -> None:
+    folder = stored(tmp_path / "store", mixed_turns(2, 200), segments=4, compacted=4)
+    monkeypatch.setattr(library, "_KEPT_BYTES", kept_bytes)
+    read: list[str | None] = []
+    values = RollupFile.values
+
+    def counted(file: RollupFile, run_id: str | None) -> ArrowTable | None:
+        read.append(run_id)
+        return values(file, run_id)
+
+    monkeypatch.setattr(RollupFile, "values", counted)
+    clean = Filter(run_id="run-1", noise_profile="clean")
+    with StoreReader(folder) as exact, StoreReader(folder, fewest_rolled_up=-1) as reader:
+        for f in (STREET, clean):
+            assert reader.summary(f).turns == exact.summary(f).turns
+    assert read == ["run-1"] * times * len(files_of(folder))
 
 
 @pytest.mark.parametrize("value", ["a\x1fb", ""])
