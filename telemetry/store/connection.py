@@ -10,7 +10,7 @@ holds is verified, when a statement first names it.
 
 import contextlib
 import re
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
@@ -179,7 +179,9 @@ class StoreConnection:
         self._duckdb.execute("SET parquet_metadata_cache = false")
         self._duckdb.execute("SET parquet_metadata_cache = true")
 
-    def execute(self, statement: str, parameters: Sequence[Any] | None = None) -> duckdb.DuckDBPyConnection:
+    def execute(
+        self, statement: str, parameters: Sequence[Any] | Mapping[str, Any] | None = None
+    ) -> duckdb.DuckDBPyConnection:
         """Run a statement, its values bound. Raises UnsoundSegmentsError when it would read a damaged segment."""
         # A word that is the name of a view and means something else costs time, and no figure.
         for name in [each for each in self._wanted if re.search(rf"\b{each}\b", statement, re.IGNORECASE)]:
@@ -264,6 +266,8 @@ def near(segments: Iterable[Segment], first_unix_ns: int | None, last_unix_ns: i
     ]
 
 
-def rows(connection: StoreConnection, statement: str, parameters: Sequence[Any] | None = None) -> list[Row]:
+def rows(
+    connection: StoreConnection, statement: str, parameters: Sequence[Any] | Mapping[str, Any] | None = None
+) -> list[Row]:
     """The rows of a statement as dictionaries."""
     return dictionaries(connection.execute(statement, parameters))

@@ -3,6 +3,7 @@
 from datetime import date
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -76,15 +77,23 @@ each_way = pytest.mark.parametrize("fewest_rolled_up", [FEWEST_TURNS, -1], ids=[
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("column", "name"),
-    [("trace_id", "{trace}"), ("call_id", "{call}"), ("call_id", "CA{trace}"), ("call_id", "v3:{trace}")],
-    ids=["trace", "call", "twilio", "telnyx"],
+    [
+        ("trace_id", "{trace}"),
+        ("call_id", "{call}"),
+        ("call_id", "CA{trace}"),
+        ("call_id", "v3:{trace}"),
+        ("call_id", "call/{uuid}"),
+        ("call_id", "{uuid}-"),
+    ],
+    ids=["trace", "call", "twilio", "telnyx", "uuid", "dash"],
 )
 @each_way
 def test_both_sides_of_a_turn_are_joined(tmp_path: Path, column: str, name: str, fewest_rolled_up: int) -> None:
     turns: list[Turn] = []
     for index in range(20):
         client, service = map(without_response, exchange(index, network_ms=6.0))
-        shared = name.format(trace=client.trace_id, call=client.call_id)
+        uuid = str(UUID(client.trace_id)).upper()
+        shared = name.format(trace=client.trace_id, call=client.call_id, uuid=uuid)
         turns += [client, reported(service, **{"call_id": f"{index:032x}"} | {column: shared})]
     folder = stored(tmp_path / "store", turns, segments=4, compacted=2)
     with StoreReader(folder, fewest_rolled_up=fewest_rolled_up) as reader:
