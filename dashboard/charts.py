@@ -133,7 +133,7 @@ def lines_spec(colors: Palette, cohorts: tuple[str, ...], objective_ms: float | 
         _headroom(points, value, objective_ms),
     ]
     if objective_ms is not None:
-        layers += _objective(base, colors, objective_ms)
+        layers += named_rule(base, colors, objective_ms, _objective_text(objective_ms))
     return finished(alt.layer(*layers).properties(height=LINES_HEIGHT), colors)
 
 
@@ -225,17 +225,17 @@ def load_table(found: CohortLines, clock: Callable[[int], str]) -> ChartTable:
     return ChartTable("Calls in flight over time", ("from", "calls in flight"), rows)
 
 
-def _objective(base: alt.Chart, colors: Palette, objective_ms: float) -> list[alt.Chart]:
+def named_rule(base: alt.Chart, colors: Palette, at: float, words: str) -> list[alt.Chart]:
+    """A dashed line across the picture at a value of the y axis, with its words at the right end."""
     once = base.transform_aggregate(rows="count()")  # drawn for one row, not for each
-    rule = once.mark_rule(color=colors.ink, strokeDash=[2, 3], strokeWidth=1.3).encode(y=alt.YDatum(objective_ms))
+    rule = once.mark_rule(color=colors.ink, strokeDash=[2, 3], strokeWidth=1.3).encode(y=alt.YDatum(at))
     text = once.mark_text(
-        align="right", baseline="bottom", dy=-3, color=colors.ink, fontSize=11, text=_objective_text(objective_ms)
-    ).encode(y=alt.YDatum(objective_ms), x=alt.value("width"))
+        align="right", baseline="bottom", dy=-3, color=colors.ink, fontSize=11, text=words
+    ).encode(y=alt.YDatum(at), x=alt.value("width"))  # fmt: skip
     # The words stand on a ground of their own, so that lines behind them leave them readable.
     ground = once.mark_text(
-        align="right", baseline="bottom", dy=-3, fontSize=11, text=_objective_text(objective_ms),
-        stroke=colors.paper, strokeWidth=4,
-    ).encode(y=alt.YDatum(objective_ms), x=alt.value("width"))  # fmt: skip
+        align="right", baseline="bottom", dy=-3, fontSize=11, text=words, stroke=colors.paper, strokeWidth=4
+    ).encode(y=alt.YDatum(at), x=alt.value("width"))
     return [rule, ground, text]
 
 

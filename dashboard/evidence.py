@@ -105,7 +105,7 @@ def dimensions(turn: Turn | None, zone: tzinfo = UTC) -> str:
     ]
     noise = turn.noise_profile or descriptions.UNKNOWN
     if turn.snr_obtained_db is not None:
-        noise += f" at {turn.snr_obtained_db:.1f} dB"
+        noise += f" at {formatting.decibels(turn.snr_obtained_db)}"
     length = turn.length_class or descriptions.UNKNOWN
     if turn.speech_ns is not None:
         length += f", {formatting.seconds(turn.speech_ns)} of speech"

@@ -9,7 +9,7 @@ from dashboard import descriptions
 from dashboard.accessible_chart import ChartTable, chart
 from dashboard.markup import escape
 from dashboard.palette import palette
-from dashboard.series_charts import bars_spec, lines_spec, series_rows
+from dashboard.series_charts import Limit, bars_spec, lines_spec, series_rows
 from telemetry.model import formatting
 from telemetry.store.cache_pages import CountsOverTime
 
@@ -51,14 +51,19 @@ def lines_chart(
     *,
     texts: Sequence[Sequence[str]],
     zone: tzinfo,
+    limit: Limit | None = None,
 ) -> None:
     """Lines over time below their heading; `texts` has the values of each line with their unit, for the table."""
     names = list(drawn)
+    limited, caption = "", title
+    if limit is not None:
+        limited = f", {'against' if limit.is_drawn else 'all far below'} the limit of {limit.text}"
+        caption = f"{title} (limit {limit.text})"
     chart(
         series_rows(starts_unix_ns, drawn),
-        lines_spec(palette(st.context.theme.type), names, unit),
-        f"{title} over time in {unit}, a line for each of {', '.join(names)}",
-        _table(title, names, starts_unix_ns, texts, zone),
+        lines_spec(palette(st.context.theme.type), names, unit, limit),
+        f"{title} over time in {unit}, a line for each of {', '.join(names)}{limited}",
+        _table(caption, names, starts_unix_ns, texts, zone),
     )
 
 

@@ -20,7 +20,7 @@ from dashboard.filters import Choice, choice_of
 from dashboard.markup import escape
 from dashboard.objectives_in_force import ObjectivesInForce, objectives_in_force
 from dashboard.source import Source, current_source, store_of
-from dashboard.starting import start_a_run
+from dashboard.starting import start_a_run, why_no_turn
 from dashboard.trust import trust
 from telemetry.model import formatting
 from telemetry.model.errors import TelemetryError
@@ -31,6 +31,7 @@ REFRESH_STALE_S: Final = 5.0
 # Shown where that takes more than half a second.
 READING: Final = "Reading the store"
 DAMAGED: Final = "damaged data left out; the figures below are from the rest"
+NO_TURN: Final = "This run has no turn"
 OLD_TURNS_GONE: Final = "The store no longer keeps the oldest turns of this run: the figures are of the others."
 ROLLED_UP_ANEW: Final = (
     "The sums over {} are to be made anew, which the sidecar does in the background (without one: voiceprobe store "
@@ -111,7 +112,7 @@ def show(
         if {run.run_id for run in latest.runs} != drawn or _refresh_s(latest) != refresh_s:
             st.rerun()  # the selectors and the pace belong to the page around this part
         say_fault_of_objectives(objectives_in_force(store))
-        _draw_view(latest, PageContext(choice, viewer_zone(), time.time_ns()), draw, says_limit)
+        _draw_view(latest, PageContext(choice, viewer_zone(), time.time_ns()), store, draw, says_limit)
 
     st.fragment(body, run_every=refresh_s)()
 
@@ -161,6 +162,7 @@ def _refresh_s(view: View) -> float | None:
 def _draw_view(
     view: _View,
     context: PageContext,
+    store: str,
     draw: Callable[[_View, RunRecord, Summary, PageContext], None],
     says_limit: Callable[[_View], str],
 ) -> None:
@@ -168,10 +170,10 @@ def _draw_view(
         st.html(header.notes(view.faults, DAMAGED))
     run, summary, choice = view.run, view.summary, context.choice
     if run is None or summary is None:
-        _no_run(choice)
+        _no_run(choice, store)
         return
     if not summary.turns.total:
-        _no_turns(run, choice)
+        _no_turns(run, choice, store)
         return
     if summary.limit is not None:
         st.html(says_limit(view) or header.notes([summary.limit.reason], limit_title(summary)))
@@ -202,7 +204,10 @@ def _trust_chip(run: RunRecord, summary: Summary) -> None:
         st.html(header.details(run, summary))
 
 
-def _no_run(choice: Choice) -> None:
+def _no_run(choice: Choice, store: str) -> None:
+    if why := why_no_turn(store, choice.run):
+        st.html(header.empty(NO_TURN, *why, start_a_run()))
+        return
     if choice.run is None:
         st.html(header.empty("No turns yet", start_a_run()))
         return
@@ -210,13 +215,15 @@ def _no_run(choice: Choice) -> None:
     st.html(header.empty("That run is not in this store", wanted))
 
 
-def _no_turns(run: RunRecord, choice: Choice) -> None:
+def _no_turns(run: RunRecord, choice: Choice, store: str) -> None:
     name = f"Run <code>{escape(run.run_id)}</code>"
     if choice.narrows:
         widen = f"{name} has {formatting.turns(run.turns)}; widen the filter above."
         st.html(header.empty("No turn matches the filter", widen))
+    elif why := why_no_turn(store, run.run_id):
+        st.html(header.empty(NO_TURN, *why))
     elif run.ended:
-        why = f"{name} has ended; <code>voiceprobe report</code> says what is known of why."
-        st.html(header.empty("This run has no turn", why))
+        known = f"{name} has ended; <code>voiceprobe report</code> says what is known of why."
+        st.html(header.empty(NO_TURN, known))
     else:
         st.html(header.empty("No turns yet", f"{name} has begun; its first turn shows here as soon as it is over."))

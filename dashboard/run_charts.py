@@ -16,6 +16,7 @@ from telemetry.model.formatting import (
     DASH,
     NS_PER_MS,
     NS_PER_S,
+    declared_decibels,
     declared_milliseconds,
     in_milliseconds,
     milliseconds,
@@ -338,7 +339,7 @@ def condition_label(noise: str | None, snr_db: float | None, channel: str | None
     is_clean = noise in (None, "clean", "none")
     shown = "clean" if is_clean else str(noise)
     # Some label their noise with its level already.
-    shown = shown if snr_db is None or is_clean or "dB" in shown else f"{shown} {snr_db:g} dB"
+    shown = shown if snr_db is None or is_clean or "dB" in shown else f"{shown} {declared_decibels(snr_db)}"
     return shown if channel in (None, "clean") else f"{shown}, {channel}"
 
 

@@ -18,6 +18,8 @@ from telemetry.store.comparisons import ComparedBy, compare_entries, compared_by
 from telemetry.store.run_details import RunDetails
 from telemetry.store.run_folders.catalog import RunCatalog, RunListing
 from telemetry.store.run_folders.entries import RunEntry
+from telemetry.store.run_folders.places import StorePlace, folder_around
+from telemetry.store.run_folders.summaries import BadSummaryError, read_summary
 
 # A selector of more is no help; the page Runs has all of them.
 MOST_ELSEWHERE: Final = 50
@@ -102,6 +104,21 @@ def runs_elsewhere(wanted: str | None) -> list[RunEntry]:
     listing, own = run_listing(within_s=0), os.environ.get(ENV_STORE)
     shown = own if wanted is None and own else _chosen(wanted, listing)
     return [each for each in listing.entries if each.store != shown and each.state != "damaged"][:MOST_ELSEWHERE]
+
+
+def ended_without_turn(store: str, run_id: str | None) -> RunEntry | None:
+    """The run whose folder is around a store, as its command left it, if it ended without a turn; with `run_id` only
+    that run. None also where no folder says so: for a store of its own, and for a sidecar's."""
+    folder = folder_around(store)
+    if folder is None:
+        return None
+    try:
+        found = read_summary(StorePlace(store, folder))
+    except (BadSummaryError, OSError):
+        return None  # the list of runs says what is wrong with it
+    if found is None or found.turns or run_id not in (None, found.run_id):
+        return None
+    return found
 
 
 @lru_cache(maxsize=16)

@@ -1,11 +1,12 @@
 """Charts of named series over time: counts as stacked bars, gauges as lines; pure. Rows as for every chart."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import altair as alt
 
-from dashboard.charts import CLOCK, MOMENT, finished
+from dashboard.charts import CLOCK, MOMENT, finished, named_rule
 from dashboard.kept_specs import kept_spec
 from dashboard.palette import Palette
 from telemetry.model.formatting import in_milliseconds
@@ -16,6 +17,26 @@ HEIGHT: Final = 170
 _DASHES: Final = ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2], [4, 4], [10, 3], [1, 3], [12, 4, 2, 4])
 # What a picture reaches up to at the least, by its unit: what is less than that is nothing, and is drawn as nothing.
 _LEAST_SHOWN: Final = {"ms": 0.1, "bytes": 1.0, "cores": 0.01}
+# Of a limit that is farther above all values a line would leave them no height to be read in.
+_FARTHEST_LIMIT: Final = 4
+# Above the line of a limit there is room for its words.
+_ROOM_ABOVE: Final = 1.12
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A value that lines are not to exceed, in the unit of their chart and in words; `is_drawn` where they come near
+    it or exceed it."""
+
+    at: float
+    text: str
+    is_drawn: bool
+
+
+def limit_of(at: float, text: str, drawn: Iterable[Sequence[float | None]]) -> Limit:
+    """The limit of the lines that are drawn."""
+    most = max((value for values in drawn for value in values if value is not None), default=0.0)
+    return Limit(at, text, is_drawn=at <= _FARTHEST_LIMIT * most)
 
 
 def series_rows(starts_unix_ns: Sequence[int], values: Mapping[str, Sequence[float | None]]) -> list[Row]:
@@ -49,8 +70,9 @@ def bars_spec(colors: Palette, names: Sequence[str], title: str, width_ns: int) 
 
 
 @kept_spec
-def lines_spec(colors: Palette, names: Sequence[str], title: str) -> Row:
-    """A line for each name, straight from bucket to bucket, broken where there is no value."""
+def lines_spec(colors: Palette, names: Sequence[str], title: str, limit: Limit | None = None) -> Row:
+    """A line for each name, straight from bucket to bucket, broken where there is no value; a limit that is drawn as a
+    rule."""
     dashes = alt.Scale(domain=list(names), range=[_DASHES[place % len(_DASHES)] for place in range(len(names))])
     base, least = alt.Chart(alt.NamedData("rows")), _LEAST_SHOWN.get(title, 0.0)
     axis = alt.Axis(tickCount=4, tickMinStep=least)
@@ -61,8 +83,11 @@ def lines_spec(colors: Palette, names: Sequence[str], title: str) -> Row:
         strokeDash=alt.StrokeDash("name:N", scale=dashes, legend=_legend()),
         tooltip=_tooltip(title),
     )
+    rule: list[alt.Chart] = []
+    if limit is not None and limit.is_drawn:
+        rule, least = named_rule(base, colors, limit.at, f"limit {limit.text}"), max(least, _ROOM_ABOVE * limit.at)
     room = base.transform_aggregate(rows="count()").mark_point(opacity=0, tooltip=False).encode(y=alt.YDatum(least))
-    return _drawn(lines, room, colors=colors)
+    return _drawn(lines, room, *rule, colors=colors)
 
 
 def _drawn(*layers: alt.Chart, colors: Palette) -> Row:

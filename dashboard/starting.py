@@ -1,9 +1,10 @@
-"""What a page without a run says of how to start one. All sentences are HTML."""
+"""What a page without a turn says: why there is none, and how to start a run. All sentences are HTML."""
 
 import os
 from typing import Final
 
 from dashboard.markup import escape
+from dashboard.runs_source import ended_without_turn
 from dashboard.source_names import ENV_LOCUST
 
 _SERVICE: Final = "point a service's <code>OTEL_EXPORTER_OTLP_ENDPOINT</code> at the sidecar"
@@ -13,6 +14,15 @@ _BY_COMMAND: Final = "Start a run with <code>./voiceprobe demo</code> or <code>v
 def start_a_run() -> str:
     """How to get turns into the store that is shown."""
     return f"{_on_locusts_page() or _BY_COMMAND}, or {_SERVICE}"
+
+
+def why_no_turn(store: str, run_id: str | None) -> tuple[str, ...]:
+    """That the run of a store's folder has ended without a turn, and why, as its command found it: a target that was
+    never reached leaves an empty store. Nothing where that is not known."""
+    found = ended_without_turn(store, run_id)
+    if found is None or not found.sentence:
+        return ()
+    return (f"Run <code>{escape(found.title)}</code> has ended.", f"<b>{escape(found.sentence)}</b>")
 
 
 def start_the_first() -> str:

@@ -10,14 +10,16 @@ from dashboard.figures_over_time import counts_chart, lines_chart, nothing, sect
 from dashboard.filters import choice_of
 from dashboard.frame import PageContext
 from dashboard.markup import escape
+from dashboard.series_charts import Limit, limit_of
 from dashboard.source import Source
 from telemetry.model import formatting
-from telemetry.model.generator_health import GAUGES, NOT_REPORTED, SUMMARY_FIGURES, Unit
+from telemetry.model.generator_health import GAUGES, NOT_REPORTED, SUMMARY_FIGURES, HealthFigure, Unit
 from telemetry.store.answers import RunRecord, Summary
 from telemetry.store.instrument_pages import SERIES, GaugeSeries
 from telemetry.store.system_pages import InstrumentPage
 from telemetry.store.telemetry_loss import LossOfProcess
 
+_FAR_ABOVE: Final = "That limit is far above these values and not drawn."
 _AXES: Final[dict[Unit, str]] = {"ns": "ms", "bytes": "bytes", "share of a core": "cores"}
 
 
@@ -60,21 +62,33 @@ def _figures(view: InstrumentPage, run: RunRecord, summary: Summary, context: Pa
 
 def _gauge(gauge: str, series: GaugeSeries | None, context: PageContext) -> None:
     figure = GAUGES[gauge]
-    heading, hint = figure.chart_heading or figure.label, figure.definition
-    if series is not None and series.processes > len(series.values):
-        hint = f"{hint} The worst {len(series.values)} of {series.processes} processes."
-    st.html(section(heading, hint))
+    heading = figure.chart_heading or figure.label
     if series is None:
+        st.html(section(heading, f"{figure.definition} {figure.limit_sentence}".rstrip()))
         st.html(nothing(NOT_REPORTED))
         return
+    drawn = {process: [_drawn(figure.unit, value) for value in values] for process, values in series.values.items()}
+    limit = _limit(figure, drawn)
+    hints = [figure.definition, figure.limit_sentence, "" if limit is None or limit.is_drawn else _FAR_ABOVE]
+    if series.processes > len(series.values):
+        hints.append(f"The worst {len(series.values)} of {series.processes} processes.")
+    st.html(section(heading, " ".join(filter(None, hints))))
     lines_chart(
         heading,
         _AXES[figure.unit],
         series.starts_unix_ns,
-        {process: [_drawn(figure.unit, value) for value in values] for process, values in series.values.items()},
+        drawn,
         texts=[[_text(figure.unit, value) for value in values] for values in series.values.values()],
         zone=context.zone,
+        limit=limit,
     )
+
+
+def _limit(figure: HealthFigure, drawn: Mapping[str, Sequence[float | None]]) -> Limit | None:
+    if figure.limit_ns is None:
+        return None
+    at, text = formatting.in_milliseconds(figure.limit_ns), formatting.declared_milliseconds(figure.limit_ns)
+    return limit_of(at, text, drawn.values())
 
 
 def _drawn(unit: Unit, value: float | None) -> float | None:

@@ -14,7 +14,7 @@ from dashboard.markup import escape
 from dashboard.objectives_in_force import objectives_in_force
 from dashboard.palette import palette
 from dashboard.source import Source, current_source, store_of
-from dashboard.starting import start_a_run
+from dashboard.starting import start_a_run, why_no_turn
 from telemetry.model import formatting
 from telemetry.model.errors import TelemetryError
 from telemetry.model.formatting import NS_PER_S
@@ -57,7 +57,7 @@ def _body(answers: NextAnswer) -> None:
     if answer.faults:
         st.html(header.notes(answer.faults, frame.DAMAGED))
     if answer.newest_unix_ns is None:
-        st.html(header.empty("No turns within 28 days", start_a_run()))
+        st.html(header.empty("No turns within 28 days", *why_no_turn(store, None), start_a_run()))
         return
     st.html(_overview(answer))
     if answer.limited.turns:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from loadtest.protocols.webrtc_items import PeerAudio, PeerReport
+from telemetry.model.generator_health import FRAME_LATENESS_LIMIT_NS
 
 MS: Final = 1_000_000
 # The reason of a turn that is invalid because data was seen late.
@@ -24,7 +25,7 @@ class ValidityLimits:
     read together and have one stamp (`loadtest.conversation.doubtful_arrivals`).
     """
 
-    frame_lateness_ns: int = 10 * MS
+    frame_lateness_ns: int = FRAME_LATENESS_LIMIT_NS
     drift_ns: int = 20 * MS
     receive_lag_ns: int = 5 * MS  # where user space stamps, or several messages have one stamp
     receive_lag_kernel_ns: int = 50 * MS  # where the kernel stamps

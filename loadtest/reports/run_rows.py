@@ -79,7 +79,7 @@ def run_rows(run: RunInfo, summary: Summary) -> list[tuple[str, str]]:
         day = f"{run.service.service} · {run.service.day.isoformat()} (UTC) · {summary.client_service_delta.reported}"
         return [("service", day), ("run", run.run_id)]
     altered = [f"noise {run.profile.noise}"] if run.profile.noise else []
-    altered += [f"{run.profile.snr_db:g} dB SNR"] if run.profile.snr_db is not None else []
+    altered += [f"{formatting.declared_decibels(run.profile.snr_db)} SNR"] if run.profile.snr_db is not None else []
     altered += [f"{run.profile.length} utterances"] if run.profile.length else []
     altered += [f"channel {run.profile.channel}"] if run.profile.channel else []
     corpus = f"{run.corpus.name}: {run.corpus.kind} speech, {run.corpus.utterances} utterances"

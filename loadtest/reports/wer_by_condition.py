@@ -15,7 +15,7 @@ BAR_WIDTH = 20
 def format_profile(row: WerByCondition) -> str:
     """A profile for reading: `babble 10 dB, telephone`."""
     noise = row.noise_profile or "not reported"
-    snr = f" {row.snr_asked_db:g} dB" if row.snr_asked_db is not None and "dB" not in noise else ""
+    snr = "" if row.snr_asked_db is None or "dB" in noise else f" {formatting.declared_decibels(row.snr_asked_db)}"
     channel = "" if row.channel_profile in (None, "clean") else f", {row.channel_profile}"
     return f"{noise}{snr}{channel}"
 

@@ -9,6 +9,7 @@ The rules:
 - Thousands are apart: `1,204`.
 - An estimate begins with a sign: `≈ 812 ms`.
 - Unknown is `DASH`, never 0.
+- Below 0 stands `MINUS`, as charts write it; what programs read has the ASCII hyphen and is not written here.
 
 Durations come as nanoseconds, shares as ratios. Nothing here depends on a metric.
 """
@@ -20,6 +21,7 @@ from typing import Final
 NS_PER_MS: Final = 1_000_000
 NS_PER_S: Final = 1_000_000_000
 DASH: Final = "–"
+MINUS: Final = "−"
 APPROXIMATELY: Final = "≈"
 # For a table that writes its numbers itself, so that it can sort them: `number`, and whole milliseconds.
 NUMBER_PRINTF: Final = "%,d"
@@ -39,7 +41,7 @@ def milliseconds(ns: float | None, *, unit: bool = True) -> str:
         return DASH
     value = in_milliseconds(ns)
     tenths = f"{value:z,.1f}"
-    text = tenths if abs(float(tenths.replace(",", ""))) < _WHOLE_FROM_MS else f"{value:,.0f}"
+    text = _minus(tenths if abs(float(tenths.replace(",", ""))) < _WHOLE_FROM_MS else f"{value:,.0f}")
     return f"{text} ms" if unit else text
 
 
@@ -47,15 +49,14 @@ def signed_milliseconds(ns: float | None) -> str:
     """A difference of two durations, with its direction: `+1.2 ms`."""
     if ns is None:
         return DASH
-    text = milliseconds(ns)
-    return text if text.startswith("-") else f"+{text}"
+    return _with_direction(milliseconds(ns))
 
 
 def fine_milliseconds(ns: float | None, *, unit: bool = True) -> str:
     """An error of the instrument, to the microsecond: `0.042 ms`."""
     if ns is None:
         return DASH
-    text = f"{in_milliseconds(ns):z,.3f}"
+    text = _minus(f"{in_milliseconds(ns):z,.3f}")
     return f"{text} ms" if unit else text
 
 
@@ -63,7 +64,8 @@ def microseconds(ns: float | None, *, unit: bool = True) -> str:
     """A cost of so little time that milliseconds would hide it: `41.7 µs`."""
     if ns is None:
         return DASH
-    return f"{ns / 1e3:z,.1f} µs" if unit else f"{ns / 1e3:z,.1f}"
+    text = _minus(f"{ns / 1e3:z,.1f}")
+    return f"{text} µs" if unit else text
 
 
 def declared_milliseconds(ns: float, *, unit: bool = True) -> str:
@@ -74,7 +76,7 @@ def declared_milliseconds(ns: float, *, unit: bool = True) -> str:
 
 def seconds(ns: float | None) -> str:
     """A measured duration that lasts seconds: `2.4 s`."""
-    return DASH if ns is None else f"{ns / NS_PER_S:,.1f} s"
+    return DASH if ns is None else _minus(f"{ns / NS_PER_S:z,.1f} s")
 
 
 def clock(elapsed_s: float) -> str:
@@ -108,7 +110,17 @@ def share(part: int, whole: int) -> str:
 
 def decimal(value: float | None) -> str:
     """A ratio that is no share of a whole, such as audio per time: `1.25`."""
-    return DASH if value is None else f"{value:z,.2f}"
+    return DASH if value is None else _minus(f"{value:z,.2f}")
+
+
+def decibels(db: float) -> str:
+    """A measured level or ratio of levels: `−4.8 dB`."""
+    return _minus(f"{db:z,.1f} dB")
+
+
+def declared_decibels(db: float) -> str:
+    """A level or ratio of levels that somebody chose, with every digit it has: `10 dB`."""
+    return f"{_every_digit(db)} dB"
 
 
 def factor(times: float) -> str:
@@ -120,12 +132,13 @@ def rate(per_second: float | None, *, unit: bool = True) -> str:
     """How many a second: `42.5/s`."""
     if per_second is None:
         return DASH
-    return f"{per_second:,.1f}/s" if unit else f"{per_second:,.1f}"
+    text = _minus(f"{per_second:z,.1f}")
+    return f"{text}/s" if unit else text
 
 
 def number(value: float | None) -> str:
     """A whole number: `1,204`."""
-    return DASH if value is None else f"{value:,.0f}"
+    return DASH if value is None else _minus(f"{value:z,.0f}")
 
 
 def count(how_many: int, singular: str, plural: str | None = None) -> str:
@@ -172,14 +185,13 @@ def significant(value: float | None) -> str:
 
 
 def signed_difference(value: float | None, kind: str) -> str:
-    """A difference of two values, by their kind as in `figure`, with its direction: `+12.5 ms`, `-0.31 points` (of two
+    """A difference of two values, by their kind as in `figure`, with its direction: `+12.5 ms`, `−0.31 points` (of two
     shares, in percentage points), `+0.00421`."""
     if value is None:
         return DASH
     if kind == "ns":
         return signed_milliseconds(value)
-    text = f"{value * 100:z,.2f} points" if kind == "share" else significant(value)
-    return text if text.startswith("-") else f"+{text}"
+    return _with_direction(_minus(f"{value * 100:z,.2f} points") if kind == "share" else significant(value))
 
 
 def declared_points(difference: float) -> str:
@@ -202,4 +214,12 @@ def declared_figure(value: float, kind: str) -> str:
 
 
 def _every_digit(value: float) -> str:
-    return f"{value:,.12f}".rstrip("0").rstrip(".")
+    return _minus(f"{value:z,.12f}".rstrip("0").rstrip("."))
+
+
+def _minus(text: str) -> str:
+    return text.replace("-", MINUS)
+
+
+def _with_direction(text: str) -> str:
+    return text if text.startswith(MINUS) else f"+{text}"

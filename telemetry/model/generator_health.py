@@ -11,6 +11,8 @@ from telemetry.model import formatting
 
 GAUGE_PREFIX: Final = "voice.generator."
 NOT_REPORTED: Final = "not reported"
+# A turn is invalid if one of its frames is later: from the first speech sample until the answer is heard.
+FRAME_LATENESS_LIMIT_NS: Final = 10_000_000
 
 Unit = Literal["ns", "bytes", "frames", "calls", "share of a core"]
 _OTEL_UNITS: Final = {"ns": "ns", "bytes": "By", "frames": "{frame}", "calls": "{call}", "share of a core": "1"}
@@ -35,6 +37,8 @@ class HealthFigure:
     terminal_row: Literal["pacing", "receiving", "sockets", "process"] | None = None
     page_line: Literal["generator", "its process"] | None = None
     chart_heading: str | None = None  # above its chart over time, where a page draws one
+    limit_ns: int | None = None  # beyond it turns are invalid, as `limit_rule` says with the limit in place of {}
+    limit_rule: str = ""
     in_summary: bool = True  # False: a gauge for other questions than the summary's
     hidden_when_zero: bool = False
 
@@ -52,6 +56,11 @@ class HealthFigure:
     def metric(self) -> str | None:
         """The name of the OTel gauge."""
         return None if self.gauge is None else GAUGE_PREFIX + self.gauge
+
+    @property
+    def limit_sentence(self) -> str:
+        """What is invalid beyond the limit, for people; empty where there is none."""
+        return "" if self.limit_ns is None else self.limit_rule.format(formatting.declared_milliseconds(self.limit_ns))
 
     @property
     def otel_unit(self) -> str:
@@ -109,6 +118,8 @@ _ALL: Final[tuple[HealthFigure, ...]] = (
         combine="max",
         gauge="frame_lateness_worst_ns",
         chart_heading="Pacing: worst lateness of a frame",
+        limit_ns=FRAME_LATENESS_LIMIT_NS,
+        limit_rule="A turn is invalid if a frame is more than {} late between the first speech and the answer.",
         turn_column="frame_lateness_worst_ns",
         key="pacing_worst_s",
         terminal_row="pacing",

@@ -5,15 +5,21 @@ import re
 from pathlib import Path
 
 import altair as alt
+import numpy as np
 import pytest
 
 import dashboard
+from dashboard import run_charts, runs_tables
 from dashboard.charts import lines_rows, lines_spec, lines_table, load_rows, load_spec, load_table
 from dashboard.difference_charts import difference_spec
 from dashboard.palette import DARK, LIGHT, STAGE_NAMES, Palette, palette
-from dashboard.waterfall_chart import BAR_LABELS, EVENTS, view_ms, waterfall_rows, waterfall_spec
+from dashboard.waterfall_chart import BAR_LABELS, EVENTS, view_ms, waterfall_rows, waterfall_spec, waterfall_table
+from telemetry.comparison.runs import ComparedRun
+from telemetry.comparison.verdict import RegressionMargin, compare_runs
+from telemetry.model.formatting import MINUS
 from telemetry.model.waterfall import BAR_NAMES, waterfall
 from telemetry.store.cohort_lines import CohortLine, CohortLines, LinePoint, LoadPoint
+from tests.rollout_cohorts import cohort_of, latencies_ms
 from tests.unit.dashboard.scenes import MS, S, Scene, service_turn, turns_of
 
 TURNS = turns_of(Scene(turns=300, newest_unix_ns=1_000 * S))
@@ -121,3 +127,31 @@ def test_the_names_of_no_difference_and_of_the_margin_stand_apart() -> None:
     spec = difference_spec(LIGHT, ["p95"], "s", 0.1, "100 ms")
     names = {layer["mark"]["text"]: layer["mark"]["align"] for layer in spec["layer"] if "text" in layer["mark"]}
     assert names == {"no difference": "right", "margin 100 ms": "left"}
+
+
+def test_the_tables_of_pictures_have_the_minus_sign_of_their_axes() -> None:
+    table = waterfall_table(waterfall(SLOW, service_turn(SLOW, 0)))
+    begins = [row[2] for row in table.rows]
+    assert any(each.startswith(MINUS) for each in begins)
+    assert not any("-" in each for each in begins)
+
+
+def test_a_difference_of_runs_has_one_sign_in_picture_and_tables() -> None:
+    def run(name: str, shift_ms: float, seed: int) -> ComparedRun:
+        values, calls = latencies_ms(np.random.default_rng(seed), 1500)
+        return ComparedRun(name, cohort_of(name, values + shift_ms, calls), {"target": "ws://one"})
+
+    found = compare_runs(run("base", 0.0, 1), run("faster", -300.0, 2), RegressionMargin(), ())
+    shown = (
+        " ".join(cell for row in run_charts.forest_table([found]).rows for cell in row),
+        " ".join(row["text"] for row in run_charts.forest_rows([found])),
+        re.sub(r"<[^>]*>", " ", runs_tables.comparison_table(found)),
+    )
+    for text in shown:
+        assert re.search(rf"{MINUS}3\d\d ms", text)
+        assert not re.search(r"(?<!\w)-\d", text)
+
+
+def test_a_condition_with_more_noise_than_speech_has_the_same_sign() -> None:
+    assert run_charts.condition_label("babble", -5.0, "g711u") == "babble −5 dB, g711u"
+    assert run_charts.condition_label("babble", 10.0, None) == "babble 10 dB"

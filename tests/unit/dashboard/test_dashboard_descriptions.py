@@ -111,11 +111,11 @@ def test_the_client_service_delta_gives_both_percentiles_or_says_what_is_missing
     )
     assert (
         descriptions.describe_client_service_delta(ClientServiceDelta(300, 0, 0, 2e6, -3e6, 3e6))
-        == "p50 +2.0 ms · p99 -3.0 ms over 300 turns"
+        == "p50 +2.0 ms · p99 −3.0 ms over 300 turns"
     )
     assert (
         descriptions.describe_client_service_delta(ClientServiceDelta(300, 0, 0, 2e6, -3e6, 3e6, approximate=True))
-        == "p50 ≈ +2.0 ms · p99 ≈ -3.0 ms over 300 turns"
+        == "p50 ≈ +2.0 ms · p99 ≈ −3.0 ms over 300 turns"
     )
 
 
@@ -136,7 +136,7 @@ def test_generator_health_that_was_not_reported_is_never_zero() -> None:
         "clock_offset_drift_worst_ns": -90_000,
         "frames_held_up": 0,
     }
-    shown = "GC pauses ≤ 4.0 ms · socket backlog ≤ 12,345 bytes · clock moved -0.1 ms"
+    shown = "GC pauses ≤ 4.0 ms · socket backlog ≤ 12,345 bytes · clock moved −0.1 ms"
     assert descriptions.describe_generator(Generator(1, figures), "its process") == shown
     held_up = Generator(1, {**figures, "frames_held_up": 3})
     assert "· frames held up 3 ·" in descriptions.describe_generator(held_up, "its process")

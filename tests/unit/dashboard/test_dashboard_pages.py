@@ -13,7 +13,10 @@ from dashboard.frame import OLD_TURNS_GONE
 from dashboard.source_names import ENV_LOCUST
 from telemetry.store.pages import PageAnswer, PageQuestion
 from telemetry.store.reader import StoreReader
+from telemetry.store.run_folders.places import SUMMARY_NAME
 from telemetry.store.writer import StoreWriter
+from tests.run_folders import write_summary
+from tests.unit.dashboard.opened_pages import opened, text_of
 from tests.unit.dashboard.scenes import S, Scene, fill
 
 APP = Path(dashboard.__file__).with_name("app.py")
@@ -56,6 +59,60 @@ def test_a_run_without_a_turn_says_whether_one_may_come(store: Path, ended: bool
     _, text = shown(run="run-none")
     assert title in text
     assert ("voiceprobe report says what is known" in text) == ended
+
+
+def leave_unreachable(folder: Path, run_id: str) -> None:
+    """A run's folder as `voiceprobe run` leaves it where the target cannot be reached before the first call."""
+    sentence = "Not judged: cannot connect to 127.0.0.1:9: Connection refused"
+    of_run = {"id": run_id, "target": "ws://127.0.0.1:9", "state": "ended", "started_unix_ns": time.time_ns()}
+    verdict = {"state": "not_judged", "sentence": sentence}
+    write_summary(folder, run_id, run=of_run, turns={"total": 0}, metrics={}, exit_code=5, verdict=verdict)
+
+
+@pytest.mark.parametrize("page", ["now", "turns", "cohorts", "cache", "instrument", "objectives"])
+def test_a_run_whose_target_was_not_reached_says_why_on_every_page(store: Path, page: str) -> None:
+    store.mkdir()
+    leave_unreachable(store.parent, "run-dead")
+    text = text_of(opened(page))
+    assert f"Run {store.parent.name} (run-dead) has ended." in text
+    assert "Not judged: cannot connect to 127.0.0.1:9: Connection refused" in text
+    assert "Start a run with ./voiceprobe demo" in text
+    assert "No turns yet" not in text
+
+
+def test_a_link_to_a_run_whose_target_was_not_reached_says_why(store: Path) -> None:
+    store.mkdir()
+    leave_unreachable(store.parent, "run-dead")
+    text = text_of(opened("now", run="run-dead"))
+    assert "This run has no turn" in text
+    assert "cannot connect to 127.0.0.1:9" in text
+    other = text_of(opened("now", run="run-other"))
+    assert "That run is not in this store" in other
+    assert "cannot connect" not in other
+
+
+def test_a_run_that_is_stored_without_a_turn_says_what_its_command_found(store: Path) -> None:
+    fill(store, Scene(turns=0, newest_unix_ns=time.time_ns(), run_id="run-none", ended=True))
+    leave_unreachable(store.parent, "run-none")
+    text = text_of(opened("now", run="run-none"))
+    assert "cannot connect to 127.0.0.1:9" in text
+    assert "voiceprobe report" not in text
+    leave_unreachable(store.parent, "another")
+    text = text_of(opened("now", run="run-none"))
+    assert "cannot connect" not in text
+    assert "voiceprobe report says what is known" in text
+
+
+@pytest.mark.parametrize("summary", ["damaged", "of turns that are elsewhere", "under way"])
+def test_what_a_summary_does_not_say_of_an_empty_store_is_not_made_up(store: Path, summary: str) -> None:
+    store.mkdir()
+    if summary == "damaged":
+        (store.parent / SUMMARY_NAME).write_text("{")
+    elif summary == "under way":
+        write_summary(store.parent, "run-1", run={"id": "run-1", "state": "running"}, turns={"total": 0})
+    else:
+        write_summary(store.parent, "run-1")
+    assert "No turns yet" in text_of(opened("now"))
 
 
 def test_an_empty_store_says_how_to_start(store: Path) -> None:

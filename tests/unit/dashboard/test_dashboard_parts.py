@@ -298,6 +298,7 @@ def test_the_evidence_of_a_turn_is_in_words() -> None:
     assert "utt-00" in evidence.dimensions(turn)
     assert "1 Jan 00:01:39" in evidence.dimensions(turn)
     assert "babble at 10.1 dB" in evidence.dimensions(turn)
+    assert "babble at −4.8 dB" in evidence.dimensions(replace_turn(turn, snr_obtained_db=-4.8))
     assert "speech end, caller" in evidence.moments(picture)
     assert evidence.reported(turn) == ""
     stated = replace_turn(turn, service_reported=("llm ttft", "<tts>"), service_reported_ns=(187_000_000, 90_000_000))

@@ -2,6 +2,7 @@
 
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import altair as alt
@@ -10,7 +11,8 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from dashboard.palette import DARK, LIGHT, Palette
-from dashboard.series_charts import bars_spec, lines_spec, series_rows
+from dashboard.series_charts import bars_spec, limit_of, lines_spec, series_rows
+from telemetry.model.generator_health import gauge_metric
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import generator_points, synthetic_run
@@ -99,3 +101,60 @@ def test_series_differ_without_color_and_lines_are_straight(colors: Palette) -> 
     dashes = [layer["encoding"]["strokeDash"]["scale"]["range"] for layer in lines["layer"][:1]]
     assert dashes == [[[1, 0], [6, 3]]]
     alt.LayerChart.from_dict(bars_spec(colors, ["a", "b"], "turns", 5 * S) | {"data": {"name": "rows"}})
+
+
+@pytest.mark.parametrize("colors", [LIGHT, DARK])
+def test_a_limit_is_a_dashed_line_with_its_words_where_values_come_near_it(colors: Palette) -> None:
+    near = limit_of(10.0, "10 ms", [(1.0, None), (2.5, 0.5)])
+    spec = lines_spec(colors, ["a", "b"], "ms", near)
+    alt.LayerChart.from_dict(spec | {"data": {"name": "rows"}})
+    rules = [layer for layer in spec["layer"] if layer["mark"]["type"] == "rule"]
+    assert [(rule["encoding"]["y"]["datum"], rule["mark"]["strokeDash"]) for rule in rules] == [(10.0, [2, 3])]
+    assert {layer["mark"]["text"] for layer in spec["layer"] if layer["mark"]["type"] == "text"} == {"limit 10 ms"}
+    # The axis reaches above the line, where its words stand.
+    assert max(layer["encoding"]["y"].get("datum", 0.0) for layer in spec["layer"]) > 10.0
+
+
+def test_a_limit_far_above_all_values_leaves_the_lines_their_height() -> None:
+    for values in ((2.4, 0.1), (None, None), ()):
+        far = limit_of(10.0, "10 ms", [values])
+        assert not far.is_drawn
+        assert lines_spec(LIGHT, ["a"], "ms", far) == lines_spec(LIGHT, ["a"], "ms")
+
+
+@pytest.mark.parametrize(
+    ("lateness_ms", "is_drawn", "seen"),
+    [(0.6, False, "all far below the limit of 10 ms"), (12.0, True, "against the limit of 10 ms")],
+)
+def test_the_limit_of_a_valid_turn_is_at_the_figure_that_it_is_about(
+    store: Path, lateness_ms: float, is_drawn: bool, seen: str
+) -> None:
+    late = gauge_metric("frame_lateness_worst_ns")
+    points = [
+        replace(point, value=lateness_ms * 1e6) if point.name == late else point
+        for point in generator_points("run-1", 60)
+    ]
+    with StoreWriter(store) as writer:
+        writer.append(Batch(synthetic_run(turns=60).turns, (), points))
+    app, text = shown("instrument")
+    assert text.count("A turn is invalid if") == 1
+    assert "A turn is invalid if a frame is more than 10 ms late between the first speech and the answer." in text
+    assert ("That limit is far above these values and not drawn." in text) is not is_drawn
+    charts = [element.proto for element in app.get("vega_lite_chart")]
+    pacing, *others = sorted(charts, key=lambda each: "Pacing" not in each.alt)
+    assert pacing.alt.endswith(seen)
+    assert ("limit 10 ms" in pacing.spec) is is_drawn
+    assert len(others) >= 4
+    assert not any("limit" in each.alt or "limit 10 ms" in each.spec for each in others)
+    captions = [each.label for each in app.expander]
+    assert [each for each in captions if "limit" in each] == [
+        "Table: Pacing: worst lateness of a frame (limit 10 ms) over time"
+    ]
+
+
+def test_a_figure_that_is_not_reported_still_has_its_limit(store: Path) -> None:
+    fill(store, Scene(turns=1, newest_unix_ns=time.time_ns() - 3 * S, ended=True))
+    with StoreWriter(store) as writer:
+        writer.append(Batch(synthetic_run(turns=6).turns))
+    app = opened("instrument", run="run-1")
+    assert "between the first speech and the answer. not reported" in text_of(app)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from loadtest.conversation.evidence import MS, Evidence, ValidityLimits
+from telemetry.model.generator_health import GAUGES
 
 LIMITS = ValidityLimits()
 FRAME_BYTES = 1300
@@ -94,3 +95,9 @@ def test_a_fault_that_was_seen_is_a_reason_of_its_own() -> None:
     evidence = Evidence(faults=["clock step"])
     evidence.note_frame(50 * MS)
     assert evidence.reasons(LIMITS) == ("clock step", "frame lateness")
+
+
+def test_the_limit_that_is_shown_beside_a_figure_is_the_one_that_judges() -> None:
+    shown = {name: figure.limit_ns for name, figure in GAUGES.items() if figure.limit_ns is not None}
+    assert shown == {"frame_lateness_worst_ns": LIMITS.frame_lateness_ns}
+    assert LIMITS.frame_lateness_ns == 10 * MS

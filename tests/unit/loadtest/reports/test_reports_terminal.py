@@ -9,7 +9,7 @@ from rich.console import Console, RenderableType
 
 from loadtest.reports import figures
 from loadtest.reports.calibration_citing import Citation
-from loadtest.reports.run_info import ProcessShare, SpoolInfo
+from loadtest.reports.run_info import ProcessShare, RunProfile, SpoolInfo
 from loadtest.reports.run_outcome import run_outcome_for
 from loadtest.reports.terminal import final_view
 from telemetry.model.stated_error import StatedError
@@ -291,6 +291,8 @@ def test_the_run_is_named_with_what_was_replayed_and_no_secret() -> None:
     text = final(run=run)
     output = words(text)
     assert "known-text: generated speech, 48 utterances (CC0-1.0) · noise babble · 10 dB SNR" in output
+    loud = material.run_info(profile=RunProfile(noise="babble", snr_db=-5.0))
+    assert "noise babble · −5 dB SNR" in words(final(run=loud))
     assert "run-7 · openai-realtime · 8 callers · seed 11" in output
     assert "dashboard http://127.0.0.1:1" in output
     assert "secret" not in text
@@ -300,6 +302,9 @@ def test_what_was_understood_is_shown_by_profile_where_there_are_several() -> No
     text = words(final())
     assert "What the endpoint understood" in text
     assert "babble 5 dB, telephone 50 % too few" in text
+    conditions = material.summary().wer_by_condition
+    loud = material.summary(wer_by_condition=(conditions[0], replace(conditions[1], snr_asked_db=-5.0)))
+    assert "babble −5 dB, telephone" in words(final(summary=loud))
     alone = material.summary(wer_by_condition=material.summary().wer_by_condition[:1])
     assert "What the endpoint understood" not in final(summary=alone), "one profile is in the stages already"
 

@@ -14,7 +14,8 @@ from telemetry.model import formatting
         (0, "0.0 ms"),
         (-4e4, "0.0 ms"),
         (1_240_000, "1.2 ms"),
-        (-48_060_000, "-48.1 ms"),
+        (-48_060_000, "−48.1 ms"),
+        (-1_204_000_000, "−1,204 ms"),
         (9.96e6, "10.0 ms"),
         (99.94e6, "99.9 ms"),
         (99.96e6, "100 ms"),
@@ -29,7 +30,7 @@ def test_a_duration_has_one_decimal_below_100_ms(ns: float | None, text: str) ->
 
 def test_a_difference_has_a_direction_and_nothing_is_never_negative() -> None:
     shown = [formatting.signed_milliseconds(ns) for ns in (None, 1_240_000, -1_240_000, -4_000, 2e9)]
-    assert shown == ["–", "+1.2 ms", "-1.2 ms", "+0.0 ms", "+2,000 ms"]
+    assert shown == ["–", "+1.2 ms", "−1.2 ms", "+0.0 ms", "+2,000 ms"]
 
 
 def test_an_error_of_the_instrument_is_written_to_the_microsecond() -> None:
@@ -131,10 +132,11 @@ def test_an_unknown_kind_is_an_error() -> None:
     ("value", "kind", "text"),
     [
         (12.34e6, "ns", "+12.3 ms"),
-        (-250e6, "ns", "-250 ms"),
+        (-250e6, "ns", "−250 ms"),
         (0.0031, "share", "+0.31 points"),
+        (-0.0031, "share", "−0.31 points"),
         (-0.0, "share", "+0.00 points"),
-        (-0.00421, "ratio", "-0.00421"),
+        (-0.00421, "ratio", "−0.00421"),
         (0.0, "ratio", "+0"),
         (None, "ns", "–"),
     ],
@@ -153,3 +155,28 @@ def test_a_declared_difference_of_shares_keeps_its_digits() -> None:
 
 def test_a_number_of_unknown_size_has_three_significant_digits() -> None:
     assert [formatting.significant(each) for each in (0.0042149, 12.34, 0.0, None)] == ["0.00421", "12.3", "0", "–"]
+
+
+@given(st.floats(-1e12, 1e12))
+def test_people_never_read_an_ascii_hyphen_for_minus_nor_a_minus_before_nothing(value: float) -> None:
+    written = [
+        formatting.milliseconds(value),
+        formatting.fine_milliseconds(value),
+        formatting.microseconds(value),
+        formatting.seconds(value),
+        formatting.declared_milliseconds(value),
+        formatting.decimal(value),
+        formatting.decibels(value),
+        formatting.declared_decibels(value),
+        formatting.rate(value),
+        formatting.number(value),
+        formatting.significant(value),
+    ]
+    for text in written:
+        assert "-" not in text
+        assert text.startswith(formatting.MINUS) is (value < 0 and any(digit in text for digit in "123456789"))
+
+
+def test_a_level_has_its_sign() -> None:
+    assert [formatting.decibels(db) for db in (-4.96, -0.04, 10.14)] == ["−5.0 dB", "0.0 dB", "10.1 dB"]
+    assert [formatting.declared_decibels(db) for db in (-5.0, 2.5)] == ["−5 dB", "2.5 dB"]

@@ -48,7 +48,7 @@ def test_the_turns_needed_are_there_when_the_rate_brings_them() -> None:
     assert found.ready_unix_ns == pytest.approx((3 + 300 / 150) * HOUR)
     assert [point.upper for point in found.funnel] == [0.12] * 3
     (row,) = found.checks
-    assert (row.candidate, row.difference, row.bounds) == ("900 ms", "+20.0 ms", "-50.0 ms to +120 ms")
+    assert (row.candidate, row.difference, row.bounds) == ("900 ms", "+20.0 ms", "−50.0 ms to +120 ms")
 
 
 @pytest.mark.parametrize("last", [look(3, 400, "promote"), look(3, 400, turns_needed=None), look(3, 250)])
