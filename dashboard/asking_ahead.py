@@ -70,9 +70,11 @@ class NextAnswer:
         answer = ask()
         refresh_s = self._refresh_s
         if refresh_s is not None:
-            delay_s = refresh_s - self._lead_s - (self._clock_s() - began_s)
-            if delay_s >= 0:
-                self._call_off = later(delay_s, lambda: self._timed(ask_ahead, _EARLIEST_SHARE * refresh_s))
+            took_s, most_lead_s = self._clock_s() - began_s, _EARLIEST_SHARE * refresh_s
+            # A refresh that had to wait is followed by one that waits less, until one waits no more.
+            if took_s < most_lead_s:
+                delay_s = max(0.0, refresh_s - self._lead_s - took_s)
+                self._call_off = later(delay_s, lambda: self._timed(ask_ahead, most_lead_s))
         return answer
 
     def _timed(self, ask_ahead: Callable[[], object], most_lead_s: float) -> None:

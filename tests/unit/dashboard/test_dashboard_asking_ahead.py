@@ -74,6 +74,24 @@ def test_nothing_is_planned_behind_an_answer_that_came_too_late(planned: Planned
     assert len(planned) == 1
 
 
+@pytest.mark.parametrize("took_s", [0.9, 1.1, 1.4])
+def test_a_refresh_that_had_to_wait_is_followed_by_ones_that_do_not(planned: Planned, took_s: float) -> None:
+    clock, waited = Clock(), list[float]()
+    answers = NextAnswer(2.0, clock)
+    answers.after(clock.taking(0.0), clock.taking(took_s))
+    planned.pop()[1]()
+    waits_s = took_s  # the answer that was asked ahead did not come, so the page asks by itself
+    for _ in range(8):
+        answers.after(clock.taking(waits_s), clock.taking(took_s))
+        waited.append(waits_s)
+        ((delay_s, ask_ahead),) = planned
+        planned.clear()
+        ask_ahead()
+        waits_s = max(0.0, waits_s + delay_s + took_s - 2.0)
+    assert waited == sorted(waited, reverse=True)
+    assert waited[-1] == pytest.approx(0.0, abs=1e-9)
+
+
 def test_a_page_that_does_not_refresh_plans_nothing(planned: Planned) -> None:
     assert NextAnswer(None).after(lambda: 1, lambda: 2) == 1
     assert planned == []
