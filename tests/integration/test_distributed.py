@@ -173,11 +173,17 @@ def test_a_run_that_hears_of_no_worker_ends_and_says_so(url: str, tmp_path: Path
 def test_workers_that_are_held_up_while_they_prepare_are_waited_for(url: str, tmp_path: Path) -> None:
     """They send no sign of life meanwhile: for longer than what makes a worker missing later on."""
     process = _start(url, tmp_path, "--users", "2", "--processes", "2", "--calls", "2")
-    spool = tmp_path / "spool"
-    logs = wait_until(lambda: found if spool.is_dir() and len(found := list(spool.glob("*-turns-*"))) == 2 else [])
-    workers = [int(log.name.partition("-")[0]) for log in logs]
-    for pid in workers:
-        os.kill(pid, signal.SIGSTOP)
+    workers: list[int] = []
+
+    def further() -> list[int]:
+        found = {int(log.name.partition("-")[0]) for log in (tmp_path / "spool").glob("*-turns-*")}
+        return list(found.difference(workers))
+
+    # The run does not begin before both are ready, so the second one is still preparing when it is found.
+    while len(workers) < 2:
+        for pid in wait_until(further):
+            os.kill(pid, signal.SIGSTOP)
+            workers.append(pid)
     time.sleep(HELD_UP_S)
     for pid in workers:
         os.kill(pid, signal.SIGCONT)
