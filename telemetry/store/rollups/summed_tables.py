@@ -19,7 +19,7 @@ from telemetry.store.schema import ArrowTable
 
 pc: Any = pyarrow.compute  # pyarrow ships no types of its own
 
-_TOLD_APART: Final = ("part", *(name for name in DIMENSIONS if name != "slot"))
+_NAMES: Final = ("part", *(name for name in DIMENSIONS if name != "slot"))
 _LABELS: Final = "labels_number"
 _INT64: Final = np.iinfo(np.int64)
 
@@ -33,7 +33,7 @@ def summed(tables: Sequence[ArrowTable]) -> dict[Key, RollupCell]:
     labels: dict[tuple[str | None, ...], int] = {}
     numbers = [labels.setdefault(tuple(each), len(labels)) for each in table.column("labels").to_pylist()]
     table = table.append_column(_LABELS, pa.array(numbers, pa.int64()))
-    group, keys = grouped(table, [*_TOLD_APART, _LABELS])
+    group, keys = grouped(table, [*_NAMES, _LABELS])
     order = np.argsort(group, kind="stable")
     begins = np.searchsorted(group[order], np.arange(len(keys)))
     cells = _measured(table.take(pa.array(order)), begins)
