@@ -24,7 +24,7 @@ def _run(folder: Path, name: str, *assistant_flags: str) -> None:
 @pytest.mark.slow
 def test_a_slower_model_is_a_regression_and_the_same_again_is_none(tmp_path: Path) -> None:
     _run(tmp_path, "before", "--llm-ttft", "constant:80ms", "--cache", "off")
-    _run(tmp_path, "after", "--llm-ttft", "constant:600ms", "--cache", "off")
+    _run(tmp_path, "after", "--llm-ttft", "constant:2600ms", "--cache", "off")
     listed = completed("runs", "--json", "runs.json", cwd=tmp_path)
     assert listed.returncode == ExitCode.OK, listed.stderr
     found = {each["name"]: each for each in json.loads((tmp_path / "runs.json").read_text())["runs"]}
@@ -44,8 +44,8 @@ def test_a_slower_model_is_a_regression_and_the_same_again_is_none(tmp_path: Pat
         assert "generator-limited" in done.stdout
     else:
         assert done.returncode == ExitCode.OBJECTIVE_MISSED, done.stdout
-        # The model takes 520 ms longer, whatever else the machine does meanwhile.
-        assert figures["llm_first_token_latency_p50"]["difference"] == pytest.approx(0.52, abs=0.2)
+        # The model takes 2.52 s longer: more than a busy machine may make of it by chance.
+        assert figures["llm_first_token_latency_p50"]["difference"] == pytest.approx(2.52, abs=0.5)
         assert comparison["state"] == "worse"
         assert figures["voice_to_voice_p50"]["lower"] > 0.1
     assert figures["voice_to_voice_p95"]["lower"] is None
