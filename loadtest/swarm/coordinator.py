@@ -104,6 +104,8 @@ class Coordinator:
             self._abandon()
 
     def _abandon(self) -> None:
+        if self._environment.process_exit_code == ExitCode.USAGE:
+            return  # workers that refused the run are gone, too: it ends for that
         self._say("no worker is left: the run ends here")
         self._environment.process_exit_code = int(ExitCode.GENERATOR_LIMITED)
         finish(self._environment)
@@ -116,6 +118,8 @@ class Coordinator:
         for name in self._lost - missing & self._active():
             self._say(f"{self._named(name)} is back after {after_s:.0f} s")
         self._lost = missing | (self._lost - self._active())
+        if self._environment.process_exit_code == ExitCode.USAGE:
+            return
         if self._lost:
             self._environment.process_exit_code = int(ExitCode.GENERATOR_LIMITED)
         elif self._environment.process_exit_code == ExitCode.GENERATOR_LIMITED:
