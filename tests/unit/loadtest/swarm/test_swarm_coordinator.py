@@ -56,5 +56,5 @@ def test_a_run_without_workers_ends_for_what_they_said(
         master.heard[REFUSED](SimpleNamespace(node_id="0", data={"faults": ["--header X: not set"]}))
     coordinator.stopping()
     coordinator._watch(ends_with_the_calls=False)
-    assert environment.process_exit_code == code
+    assert (environment.process_exit_code, master.quits) == (code, 1)
     assert capfd.readouterr().err == words
