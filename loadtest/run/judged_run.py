@@ -1,7 +1,7 @@
 """A run from its store: its RunInfo, summary, verdicts and outcome. `run` and `report` ask here alike.
 
-What no store can tell is given by `run` (`BesideStore`): whether somebody interrupted it, the signal that ended
-Locust's first process, whether that had lost contact with its workers, what its spool held, the address of a
+What no store can tell is given by `run` (`BesideStore`): that it is over, whether somebody interrupted it, the signal
+that ended Locust's first process, whether that had lost contact with its workers, what its spool held, the address of a
 dashboard, and that the target could not be reached before the first call.
 """
 
@@ -71,6 +71,7 @@ class RunResult:
 class BesideStore:
     """What only the command that carried the run out can know."""
 
+    is_over: bool = False
     interrupted: bool = False
     killed_by: str | None = None
     workers_missing: bool = False
@@ -98,11 +99,11 @@ def judged_run(
 ) -> RunResult:
     """The run, from its store.
 
-    With `now_unix_ns` a process that has not ended and reported lately counts as under way; without, the run is over
-    and every process that did not end was lost. `asked` is what the run was asked to do, for one whose processes never
+    With `now_unix_ns` a process that has not ended and reported lately counts as under way; without, or where its own
+    command has ended (`beside`), the run is over and every process that did not end was lost. `asked` is what the run was asked to do, for one whose processes never
     said so. Raises StoreError.
     """
-    info = _info(_StoredRun.read(reader, run_id), asked or {}, beside, now_unix_ns)
+    info = _info(_StoredRun.read(reader, run_id), asked or {}, beside, None if beside.is_over else now_unix_ns)
     where = Filter(run_id=run_id)
     summary = reader.summary(where)
     if beside.unreachable is not None:

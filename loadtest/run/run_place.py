@@ -43,6 +43,7 @@ class NamedRun:
         counts = {name: _at(left, "telemetry", "spooled", name) for name in _COUNTS} if spooled else {}
         is_known = counts and all(isinstance(each, int) for each in counts.values())
         return BesideStore(
+            is_over=True,
             interrupted=_at(left, "exit_code") == ExitCode.INTERRUPTED,
             killed_by=killed_by if isinstance(killed_by, str) else None,
             workers_missing=_at(left, "generator", "workers_missing") is True,

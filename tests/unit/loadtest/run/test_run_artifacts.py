@@ -150,10 +150,24 @@ def test_what_is_no_run_is_one_sentence(tmp_path: Path) -> None:
         find_run("a", None, "b", runs)
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{", '{"run": {"id": "run-1"}, "telemetry": 3}', '{"run": 1}', "\x00"])
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"run": 1}', '{"run": {"id": "run-2"}}', "\x00"])
 def test_a_summary_that_cannot_be_read_tells_nothing(tmp_path: Path, content: str) -> None:
     (tmp_path / "summary.json").write_text(content)
     assert NamedRun("store", "run-1", tmp_path).beside("run-1") == BesideStore()
+
+
+def test_a_summary_of_which_little_can_be_read_tells_that_the_run_is_over(tmp_path: Path) -> None:
+    (tmp_path / "summary.json").write_text('{"run": {"id": "run-1"}, "telemetry": 3}')
+    assert NamedRun("store", "run-1", tmp_path).beside("run-1") == BesideStore(is_over=True)
+
+
+def test_a_report_right_after_a_run_ends_as_the_run_did_though_a_process_was_heard_of_lately(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "a", turns=20, ended=0)
+    place = find_run(str(folder), None, None)
+    assert report(place, Console(file=StringIO()), now_unix_ns=EARLY_NS) == ExitCode.UNDECIDED
+    assert left(folder)
+    place = find_run(str(folder), None, None)
+    assert report(place, Console(file=StringIO()), now_unix_ns=EARLY_NS) == ExitCode.GENERATOR_LIMITED
 
 
 def test_files_are_written_all_or_none_and_older_ones_stay(tmp_path: Path) -> None:
