@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl
 from starlette.responses import RedirectResponse
 
 from dashboard import asking_ahead
+from dashboard.first_figures import PACE
 from dashboard.pages import cache, cohorts, instrument, now, objectives, rollout, runs, turn, turns
 from dashboard.source import Source, source_of
 
@@ -50,6 +51,7 @@ class PageRequests:
             if scope["path"].rstrip("/") == _FIRST_PAGE:
                 # Streamlit has the first page at the root alone, and calls its own name not found.
                 return await RedirectResponse(f"/?{query}" if query else "/")(scope, receive, send)
+            PACE.page_requested()
             _ask_ahead(scope["path"], query)
         return await self._app(scope, receive, send)
 

@@ -8,6 +8,7 @@ import streamlit as st
 from dashboard import frame
 from dashboard.figures_over_time import NOT_OBSERVABLE, counts_chart, section, table
 from dashboard.filters import choice_of
+from dashboard.first_figures import draw_first
 from dashboard.frame import PageContext
 from dashboard.markup import escape
 from dashboard.source import Source
@@ -35,6 +36,7 @@ def ask(source: Source, link: Mapping[str, str]) -> CachePage:
 def _figures(view: CachePage, _run: RunRecord, _summary: Summary, context: PageContext) -> None:
     cache = view.cache
     st.html(tiles(cache))
+    draw_first()
     with st.container(key="halves"):
         left, right = st.columns(2)
     with left:

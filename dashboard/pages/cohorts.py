@@ -9,6 +9,7 @@ import streamlit as st
 from dashboard import cohort_parts, difference_charts, frame, header
 from dashboard.accessible_chart import chart
 from dashboard.filters import Choice, choice_of
+from dashboard.first_figures import draw_first
 from dashboard.frame import PageContext
 from dashboard.markup import escape
 from dashboard.palette import palette
@@ -64,6 +65,7 @@ def _figures(view: CohortsAnswer, run: RunRecord, summary: Summary, context: Pag
     rollout = "" if view.rollout is None else view.rollout.name
     link = replace(Choice(), store=context.choice.store).link("rollout", rollout=rollout)
     st.html(cohort_parts.verdict(view, context.now_unix_ns, context.zone, link))
+    draw_first()
     if context.choice.cohort is not None:
         st.html('<div class="vp hint">The cohort that is chosen above does not narrow what is compared here.</div>')
     _choose(view, found)

@@ -8,6 +8,7 @@ import streamlit as st
 from dashboard import descriptions, frame
 from dashboard.figures_over_time import counts_chart, lines_chart, nothing, section, table
 from dashboard.filters import choice_of
+from dashboard.first_figures import draw_first
 from dashboard.frame import PageContext
 from dashboard.markup import escape
 from dashboard.series_charts import Limit, limit_of
@@ -35,6 +36,7 @@ def ask(source: Source, link: Mapping[str, str]) -> InstrumentPage:
 
 def _figures(view: InstrumentPage, run: RunRecord, summary: Summary, context: PageContext) -> None:
     instrument = view.instrument
+    draw_first()
     with st.container(key="halves"):
         columns = st.columns(2)
     for place, gauge in enumerate(SERIES):

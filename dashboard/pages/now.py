@@ -11,6 +11,7 @@ from dashboard.accessible_chart import chart
 from dashboard.descriptions import Clock
 from dashboard.explanation import explanation
 from dashboard.filters import choice_of
+from dashboard.first_figures import draw_first
 from dashboard.frame import PageContext
 from dashboard.markup import escape
 from dashboard.objective_status import SYMBOLS, State, chip
@@ -79,6 +80,7 @@ def _figures(view: NowView, run: RunRecord, summary: Summary, context: PageConte
         st.html(verdict_html(view.verdict, context.zone))
     clock = descriptions.clock_of(run, context.zone)
     st.html(tiles(summary, view.statuses))
+    draw_first()
     with st.container(key="halves"):
         left, right = st.columns([1, 1.06])
     with left:

@@ -10,6 +10,7 @@ from dashboard import budget_tables, frame, header
 from dashboard.accessible_chart import chart
 from dashboard.asking_ahead import NextAnswer, next_answer
 from dashboard.descriptions import day_and_time
+from dashboard.first_figures import draw_first
 from dashboard.markup import escape
 from dashboard.objectives_in_force import objectives_in_force
 from dashboard.palette import palette
@@ -60,6 +61,7 @@ def _body(answers: NextAnswer) -> None:
         st.html(header.empty("No turns within 28 days", *why_no_turn(store, None), start_a_run()))
         return
     st.html(_overview(answer))
+    draw_first()
     if answer.limited.turns:
         st.html(header.notes([_limited(answer)], "generator-limited runs are among them"))
     st.html(budget_tables.table(answer.budgets, "burn rate of each window: ×1 uses the budget up in 28 days"))

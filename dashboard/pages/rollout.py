@@ -8,6 +8,7 @@ import streamlit as st
 
 from dashboard import budget_tables, frame, header, rollout_parts
 from dashboard.accessible_chart import chart
+from dashboard.first_figures import draw_first
 from dashboard.markup import escape
 from dashboard.objectives_in_force import objectives_in_force
 from dashboard.palette import palette
@@ -98,6 +99,7 @@ def _figures(found: RolloutPage, progress: RolloutProgress) -> None:
     zone, now_unix_ns = frame.viewer_zone(), time.time_ns()
     st.html(rollout_parts.verdict(progress.newest, now_unix_ns, zone, cause=progress.cause, is_sound=not found.faults))
     st.html(rollout_parts.stages(progress.stages))
+    draw_first()
     st.html(rollout_parts.waiting(progress, zone))
     if progress.checks:
         st.html(rollout_parts.check_table(progress.checks, "checks, those that are worse first"))

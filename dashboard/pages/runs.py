@@ -14,6 +14,7 @@ import streamlit as st
 from dashboard import header, run_charts, runs_source, runs_tables
 from dashboard.accessible_chart import chart
 from dashboard.asking_ahead import next_answer
+from dashboard.first_figures import draw_first
 from dashboard.frame import READING, heading, say_fault_of_objectives, viewer_zone
 from dashboard.markup import escape
 from dashboard.objectives_in_force import given_objectives, objectives_in_force
@@ -172,8 +173,8 @@ def _trends(trends: RunTrends) -> None:
         else "",
         f"{formatting.count(trends.left_out, 'more trend')}" if trends.left_out else "",
     ]
-    hint = "; ".join(filter(None, ["runs that were asked the same", *left_out]))
-    st.html(f'<div class="vp vp-head"><h2>p95 from run to run <span class="hint">{escape(hint)}</span></h2></div>')
+    st.html(_part("p95 from run to run", "; ".join(filter(None, ["runs that were asked the same", *left_out]))))
+    draw_first()
     zone = viewer_zone()
     chart(
         run_charts.trend_rows(trends.shown),

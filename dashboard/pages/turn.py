@@ -8,6 +8,7 @@ import streamlit as st
 from dashboard import call_strip, evidence, frame, header, kept_words
 from dashboard.accessible_chart import chart, table_below
 from dashboard.filters import Choice, choice_of
+from dashboard.first_figures import draw_first
 from dashboard.markup import escape
 from dashboard.objectives_in_force import objectives_in_force
 from dashboard.palette import palette
@@ -79,6 +80,7 @@ def draw(view: TurnView, picture: Waterfall, choice: Choice, wanted: tuple[str, 
     st.html(call_strip.neighbors(view.call, trace_id, index, choice, **listed, **kept_view))
     has_audio = view.excerpt is not None and view.excerpt.audio is not None and client is not None
     st.html(evidence.headline(client, service, picture, whole_call=whole_call and has_audio))
+    draw_first()
     _picture(view, picture, whole_call=whole_call)
     st.html(kept_words.notices(view.excerpt, view.kept_in))
     if words := kept_words.words(client, view.excerpt):

@@ -10,6 +10,7 @@ from dashboard import descriptions, frame, header, heat_map, turns_table
 from dashboard.accessible_chart import chart
 from dashboard.explanation import explanation
 from dashboard.filters import Choice, choice_of
+from dashboard.first_figures import draw_first
 from dashboard.frame import PageContext
 from dashboard.markup import escape
 from dashboard.palette import palette
@@ -54,6 +55,7 @@ def _draw(answer: TurnsAnswer, run: RunRecord, summary: Summary, context: PageCo
         st.html(header.notes(faults, "the link"))
     _search(answer, listed)
     st.html(turns_table.narrowed(answer, context.choice, listed, clock))
+    draw_first()
     if not answer.total:
         st.html(header.empty("No turn matches the search", "Take away what narrows it, above."))
         return

@@ -100,8 +100,8 @@ def judged_run(
     """The run, from its store.
 
     With `now_unix_ns` a process that has not ended and reported lately counts as under way; without, or where its own
-    command has ended (`beside`), the run is over and every process that did not end was lost. `asked` is what the run was asked to do, for one whose processes never
-    said so. Raises StoreError.
+    command has ended (`beside`), the run is over and every process that did not end was lost. `asked` is what the run
+    was asked to do, for one whose processes never said so. Raises StoreError.
     """
     info = _info(_StoredRun.read(reader, run_id), asked or {}, beside, None if beside.is_over else now_unix_ns)
     where = Filter(run_id=run_id)
