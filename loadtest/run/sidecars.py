@@ -26,8 +26,9 @@ from telemetry.model.foreign_text import one_line
 SIDECAR_READY_S: Final = 120.0  # a machine may be busy; one that ends is noticed at once
 # After the run nothing is urgent, and the first request of a busy machine's sidecar takes its time.
 DELIVER_TIMEOUT_S: Final = 30.0
-# A sidecar commits to its store about half a second after it has acknowledged.
-VISIBLE_S: Final = 10.0
+# A sidecar commits to its store about half a second after it has acknowledged, on a machine that is held up later: what
+# is not visible by then counts as lost.
+VISIBLE_S: Final = 60.0
 _UNAVAILABLE: Final = 503
 _REFUSED: Final = (401, 403)
 
@@ -148,11 +149,14 @@ def deliver_all(checked: CheckedRun, own: Sidecar, stack: ExitStack) -> SpoolInf
 
 
 def _commits(sidecar: Sidecar) -> bool:
-    """Wait until readers of the store see what the sidecar has acknowledged; False if it is gone."""
+    """Wait until readers of the store see what the sidecar has acknowledged; False if it is gone. One that is slow to
+    answer is there, and holds its store."""
     deadline = time.monotonic() + VISIBLE_S
     while time.monotonic() < deadline:
         try:
             answer = _ask_state(sidecar.url)
+        except httpx.TimeoutException:
+            continue
         except httpx.HTTPError:
             return False
         if answer.status_code != _UNAVAILABLE:
