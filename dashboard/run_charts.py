@@ -16,13 +16,13 @@ from telemetry.model.formatting import (
     DASH,
     NS_PER_MS,
     NS_PER_S,
-    declared_decibels,
     declared_milliseconds,
     in_milliseconds,
     milliseconds,
     number,
     percent,
 )
+from telemetry.model.speech_conditions import condition_label
 from telemetry.store.run_details import ConditionLatency, LoadLevel, RunDetails
 from telemetry.store.run_folders.capacity import CapacityResult
 from telemetry.store.run_folders.trends import RunTrend
@@ -332,15 +332,6 @@ def condition_spec(colors: Palette, conditions: Sequence[str], runs: Sequence[st
             )
         )  # fmt: skip
     return finished(alt.layer(*layers).properties(height=HEIGHT), colors)
-
-
-def condition_label(noise: str | None, snr_db: float | None, channel: str | None) -> str:
-    """A profile for people: `babble 10 dB, g711u`."""
-    is_clean = noise in (None, "clean", "none")
-    shown = "clean" if is_clean else str(noise)
-    # Some label their noise with its level already.
-    shown = shown if snr_db is None or is_clean or "dB" in shown else f"{shown} {declared_decibels(snr_db)}"
-    return shown if channel in (None, "clean") else f"{shown}, {channel}"
 
 
 def latency_by_condition(found: Sequence[tuple[str, RunDetails]]) -> tuple[list[Row], ChartTable]:

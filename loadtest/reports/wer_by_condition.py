@@ -7,17 +7,10 @@ from rich.table import Table
 
 from loadtest.reports import figures
 from telemetry.model import formatting
+from telemetry.model.speech_conditions import condition_label
 from telemetry.store.answers import WerByCondition
 
 BAR_WIDTH = 20
-
-
-def format_profile(row: WerByCondition) -> str:
-    """A profile for reading: `babble 10 dB, telephone`."""
-    noise = row.noise_profile or "not reported"
-    snr = "" if row.snr_asked_db is None or "dB" in noise else f" {formatting.declared_decibels(row.snr_asked_db)}"
-    channel = "" if row.channel_profile in (None, "clean") else f", {row.channel_profile}"
-    return f"{noise}{snr}{channel}"
 
 
 def wer_table(rows: Sequence[WerByCondition]) -> Table:
@@ -32,7 +25,7 @@ def wer_table(rows: Sequence[WerByCondition]) -> Table:
     for row in rows:
         interval = row.interval
         table.add_row(
-            format_profile(row),
+            condition_label(row.noise_profile, row.snr_asked_db, row.channel_profile),
             formatting.percent(row.wer),
             figures.TOO_FEW
             if interval is None

@@ -12,10 +12,10 @@ from loadtest.reports.run_report import RunReport, SlowTurn
 from loadtest.reports.run_rows import happened_rows, run_rows
 from loadtest.reports.stated_error import error_line
 from loadtest.reports.summary import fallback_rate
-from loadtest.reports.wer_by_condition import format_profile
 from telemetry.model import formatting
 from telemetry.model.metrics import HEADLINE, shown_in
 from telemetry.model.semconv import failure_label
+from telemetry.model.speech_conditions import condition_label
 from telemetry.store.answers import MetricStats, Summary
 
 _STATISTICS: Final = ("p50", "p95", "p99", "max")
@@ -115,7 +115,7 @@ def _understood(summary: Summary) -> str:
         return ""
     rows = [
         (
-            format_profile(row),
+            condition_label(row.noise_profile, row.snr_asked_db, row.channel_profile),
             formatting.percent(row.wer),
             figures.TOO_FEW if row.interval is None else " to ".join(map(formatting.percent, row.interval)),
             formatting.number(row.words),

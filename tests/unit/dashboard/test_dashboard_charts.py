@@ -150,8 +150,3 @@ def test_a_difference_of_runs_has_one_sign_in_picture_and_tables() -> None:
     for text in shown:
         assert re.search(rf"{MINUS}3\d\d ms", text)
         assert not re.search(r"(?<!\w)-\d", text)
-
-
-def test_a_condition_with_more_noise_than_speech_has_the_same_sign() -> None:
-    assert run_charts.condition_label("babble", -5.0, "g711u") == "babble −5 dB, g711u"
-    assert run_charts.condition_label("babble", 10.0, None) == "babble 10 dB"
