@@ -28,11 +28,13 @@ _LONGEST_NAME: Final = 22
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveInfo:
     """What is known at this moment; None is not known yet. `run_time_s` None means until its calls are made, which have
-    about `expected_turns`, or until somebody stops it. The verdicts are those on the objectives by the turns so far."""
+    about `expected_turns`, or until somebody stops it; it counts from the end of the preparation, which took
+    `preparation_s` of `elapsed_s`. The verdicts are those on the objectives by the turns so far."""
 
     target: str
     users: int
     elapsed_s: float
+    preparation_s: float = 0.0
     run_time_s: float | None
     expected_turns: int | None = None
     calls_in_flight: int | None = None
@@ -40,6 +42,11 @@ class LiveInfo:
     objectives: Sequence[Objective] = ()
     verdicts: Sequence[Verdict] = ()
     note: str | None = None  # one sentence, when something needs to be known now
+
+    @property
+    def run_s(self) -> float:
+        """Seconds since the callers could begin."""
+        return self.elapsed_s - self.preparation_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +94,7 @@ def live_lines(info: LiveInfo) -> list[str]:
 def what_is_left(info: LiveInfo) -> str:
     """How long, or how many turns, the run has to go."""
     if info.run_time_s is not None:
-        remaining_s = info.run_time_s - info.elapsed_s
+        remaining_s = info.run_time_s - info.run_s
         return f"{formatting.clock(remaining_s)} remaining" if remaining_s > 0 else "the last calls are ending"
     if info.expected_turns:
         return f"{formatting.number(_total(info))} of about {formatting.turns(info.expected_turns)}"
@@ -216,8 +223,8 @@ def _turns(summary: Summary | None) -> str:
 def _time(info: LiveInfo) -> RenderableType:
     line = Table.grid(padding=(0, 2, 0, 0))
     elapsed = Text(f"{formatting.clock(info.elapsed_s)} elapsed", style="bold")
-    if info.run_time_s is not None and info.elapsed_s < info.run_time_s:
-        bar = ProgressBar(total=info.run_time_s, completed=info.elapsed_s, width=24)
+    if info.run_time_s is not None and info.run_s < info.run_time_s:
+        bar = ProgressBar(total=info.run_time_s, completed=info.run_s, width=24)
         line.add_row(elapsed, bar, Text(what_is_left(info)))
     elif info.run_time_s is None and info.expected_turns:
         heard = _total(info)

@@ -228,7 +228,7 @@ def _follow(started: _StartedRun, console: Console, watch: Callable[[], None]) -
     """Show the run until it ends; whether somebody interrupted it."""
     swarm = started.swarm
     processes.stand_by()
-    began, shown_s = time.monotonic(), 0.0
+    began, shown_s, preparation_s = time.monotonic(), 0.0, 0.0
     with Interruption() as interruption, StoreReader(started.store) as reader, ExitStack() as stack:
         live = None
         if console.is_terminal:
@@ -244,7 +244,8 @@ def _follow(started: _StartedRun, console: Console, watch: Callable[[], None]) -
             if elapsed_s - shown_s < (SAY_EVERY_S if live is None else LOOK_EVERY_S):
                 continue
             shown_s = elapsed_s
-            info = _live_info(started, reader, elapsed_s)
+            info = _live_info(started, reader, elapsed_s, preparation_s)
+            preparation_s = info.preparation_s
             if live is not None:
                 live.update(live_view(info))
                 continue
@@ -263,7 +264,8 @@ def _interrupted_before_next_look(swarm: processes.Child, interruption: Interrup
             return False
 
 
-def _live_info(started: _StartedRun, reader: StoreReader, elapsed_s: float) -> LiveInfo:
+def _live_info(started: _StartedRun, reader: StoreReader, elapsed_s: float, preparation_s: float) -> LiveInfo:
+    """The run at this moment; at the look before, `preparation_s` were known to have gone into preparation."""
     request, notes, where = started.checked.request, started.notes, Filter(run_id=started.run_id)
     settings = request.settings
     summary = in_flight = None
@@ -278,6 +280,7 @@ def _live_info(started: _StartedRun, reader: StoreReader, elapsed_s: float) -> L
         reported = [point.calls_in_flight for point in seen.timeline]
         in_flight = next((calls for calls in reversed(reported) if calls is not None), None)
         if summary is None or not summary.generator.processes:
+            preparation_s = elapsed_s
             notes = ("the callers are preparing their speech", *notes)
         elif summary.ramp_turns:
             notes = (f"{summary.ramp_turns} turns began during a ramp and are not among these", *notes)
@@ -287,6 +290,7 @@ def _live_info(started: _StartedRun, reader: StoreReader, elapsed_s: float) -> L
         target=public_target(request.settings.host),
         users=settings.max_calls if settings.has_open_arrivals else request.users,
         elapsed_s=elapsed_s,
+        preparation_s=preparation_s,
         run_time_s=request.run_time_s if settings.calls is None else None,
         expected_turns=started.checked.expected.turns,
         calls_in_flight=in_flight,

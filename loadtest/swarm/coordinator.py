@@ -13,7 +13,6 @@ import gevent
 from locust import events, runners
 from locust.env import Environment
 from locust.runners import STATE_MISSING, STATE_RUNNING, STATE_SPAWNING, MasterRunner, WorkerRunner
-from locust.util.timespan import parse_timespan
 
 from loadtest.exit_codes import ExitCode
 from loadtest.protocols.address import public_target
@@ -24,6 +23,7 @@ from loadtest.scenario.settings import SwarmSettings
 from loadtest.scenario.shares import WHOLE, Share, deal
 from loadtest.swarm.dispatching import EvenDispatcher
 from loadtest.swarm.machine_options import hold_back, put_back
+from loadtest.swarm.run_time import limit_s
 from loadtest.swarm.worker import Worker, new_run_id
 
 LOOK_EVERY_S: Final = 0.5
@@ -54,7 +54,7 @@ class Coordinator:
         """Check the settings and put them among the options, which travel to the workers with the order to start."""
         # Of Locust's own options only a few travel: what every worker declares of the run goes by names of ours.
         self._options.voice_users = self._runner.target_user_count
-        self._options.voice_run_time = self._options.run_time
+        self._options.voice_run_time = limit_s(self._environment)
         self._options.voice_workers = sorted(self._runner.get_worker_index(name) for name in self._active())
         self._made.clear()
         self._lost.clear()
@@ -170,17 +170,12 @@ def load_of(environment: Environment) -> AskedLoad:
     """How much was asked of the whole run, as the master has it, or this process where there is no master."""
     options: Any = environment.parsed_options
     runner = environment.runner
-    run_time_s = options.run_time
-    if isinstance(runner, WorkerRunner):
-        run_time_s = getattr(options, "voice_run_time", None)
-    if isinstance(run_time_s, str):  # as Locust's web page hands it on
-        run_time_s = parse_timespan(run_time_s) if run_time_s else None
     if isinstance(runner, WorkerRunner):
         dealt = len(getattr(options, "voice_workers", ()))
         users, processes = getattr(options, "voice_users", 0), max(dealt, options.expect_workers or 1)
     else:
         users, processes = (runner.target_user_count if runner is not None else 0), 1
-    return AskedLoad(users or options.num_users or 1, run_time_s or None, processes)
+    return AskedLoad(users or options.num_users or 1, limit_s(environment), processes)
 
 
 def end_with_the_calls(environment: Environment, worker: Worker) -> None:

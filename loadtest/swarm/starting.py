@@ -15,7 +15,9 @@ from locust.runners import MasterRunner, WorkerRunner
 from loadtest.errors import UsageError
 from loadtest.scenario.file.phases import Phase
 from loadtest.scenario.run_clock import RunClock
+from loadtest.swarm.coordinator import finish
 from loadtest.swarm.resolution import settings_of
+from loadtest.swarm.run_time import LONGEST_PREPARATION_S, end_at_the_limit, take_over
 from loadtest.swarm.shapes import ScenarioShape
 
 READY: Final = "voice_ready"
@@ -52,6 +54,7 @@ class Starting:
             gevent.spawn(self._wait_for_all, clock, runner)
         elif not isinstance(runner, WorkerRunner) or getattr(options, "voice_ramps_up", True):
             clock.expect_ramp_up()
+        end_at_the_limit(self._environment, lambda: self._end_run(clock), LONGEST_PREPARATION_S)
         return clock
 
     def ready(self) -> None:
@@ -60,7 +63,7 @@ class Starting:
         if isinstance(runner, WorkerRunner):
             runner.send_message(READY)
         elif self.clock is not None:
-            self.clock.start(time.perf_counter_ns())
+            self._start(self.clock)
 
     def all_spawned(self) -> None:
         """Locust says that all callers are there."""
@@ -71,6 +74,14 @@ class Starting:
         """The run is over."""
         self.clock = None
 
+    def _start(self, clock: RunClock) -> None:
+        clock.start(time.perf_counter_ns())
+        end_at_the_limit(self._environment, lambda: self._end_run(clock))
+
+    def _end_run(self, clock: RunClock) -> None:
+        if self.clock is clock:
+            finish(self._environment)
+
     # The master's side.
 
     def _wait_for_all(self, clock: RunClock, runner: MasterRunner) -> None:
@@ -78,7 +89,7 @@ class Starting:
             clients = runner.clients
             active = {client.id for client in (*clients.ready, *clients.spawning, *clients.running)}
             if active and active <= self._ready:
-                clock.start(time.perf_counter_ns())
+                self._start(clock)
                 runner.send_message(GO, {"elapsed_ns": 0})
                 return
             for name in active:
@@ -122,3 +133,5 @@ def _introduce(environment: Environment, **_: Any) -> None:
         shape = ScenarioShape(phases, lambda: starting.clock)
         shape.runner = runner
         environment.shape_class = shape
+    elif (options := environment.parsed_options) is not None and options.headless:
+        take_over(options)

@@ -207,3 +207,5 @@ def _stopped(environment: Environment, **_: Any) -> None:
     if worker is not None:
         environment.voice_worker = None  # pyright: ignore[reportAttributeAccessIssue] - as above
         worker.close()
+    starting: Starting = environment.voice_starting  # pyright: ignore[reportAttributeAccessIssue] - as above
+    starting.end()

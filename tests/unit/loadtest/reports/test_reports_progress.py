@@ -74,6 +74,13 @@ def test_each_stage_stands_against_its_objective(width: int) -> None:
     assert row(text, "Connect")[-2:] == ["95 % ≤ 1,000 ms", "too few (18 of 20)"]
 
 
+def test_what_is_left_counts_from_the_end_of_the_preparation() -> None:
+    text = words(shown(info(elapsed_s=62.4, preparation_s=12.0)))
+    assert "1:02 elapsed" in text
+    assert "0:09 remaining" in text
+    assert "the last calls are ending" in words(shown(info(elapsed_s=72.4, preparation_s=12.0)))
+
+
 def test_it_shows_what_is_left_who_is_on_a_call_and_how_the_turns_ended() -> None:
     text = words(shown(info(summary=summary(failures=FAILURES))))
     assert "0:12 elapsed" in text

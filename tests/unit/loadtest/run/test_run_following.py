@@ -24,7 +24,9 @@ class World:
     workers_end_at_s: float = 0.0
     interrupted_at_s: float = float("inf")
     now_s: float = 1000.0
+    prepares_s: float = 0.0
     asked_at_s: list[float] = field(default_factory=list[float])
+    preparations_s: list[float] = field(default_factory=list[float])
     looks: int = 0
 
     def monotonic(self) -> float:
@@ -44,10 +46,12 @@ class World:
     def watch(self) -> None:
         self.looks += 1
 
-    def figures(self, started: object, reader: object, elapsed_s: float) -> str:
+    def figures(self, started: object, reader: object, elapsed_s: float, preparation_s: float) -> SimpleNamespace:
         del started, reader
         self.asked_at_s.append(elapsed_s)
-        return f"figures of {elapsed_s:.1f}"
+        preparation_s = elapsed_s if elapsed_s < self.prepares_s else preparation_s
+        self.preparations_s.append(preparation_s)
+        return SimpleNamespace(text=f"figures of {elapsed_s:.1f}", preparation_s=preparation_s)
 
 
 @pytest.fixture
@@ -57,8 +61,8 @@ def followed(monkeypatch: pytest.MonkeyPatch) -> Callable[[World, Console], bool
         monkeypatch.setattr(job, "Interruption", lambda: nullcontext(world))
         monkeypatch.setattr(job, "StoreReader", nullcontext)
         monkeypatch.setattr(job, "_live_info", world.figures)
-        monkeypatch.setattr(job, "live_lines", lambda info: [info])
-        monkeypatch.setattr(job, "live_view", lambda info: info)
+        monkeypatch.setattr(job, "live_lines", lambda info: [info.text])
+        monkeypatch.setattr(job, "live_view", lambda info: info.text)
         monkeypatch.setattr(job, "_stop", lambda swarm, interruption, console, patience_s: None)
         monkeypatch.setattr(job.processes, "stand_by", lambda: None)
         checked = SimpleNamespace(request=SimpleNamespace(stop_timeout_s=STOP_TIMEOUT_S))
@@ -80,6 +84,16 @@ def test_in_a_log_the_store_is_asked_only_when_lines_are_printed(
     )
     assert log.getvalue().splitlines() == [f"figures of {at:.1f}" for at in world.asked_at_s]
     assert world.looks >= 30
+
+
+def test_what_was_known_to_go_into_preparation_is_known_at_every_later_look(
+    followed: Callable[[World, Console], bool],
+) -> None:
+    world = World(ends_at_s=1065.0, prepares_s=25.0)
+    assert not followed(world, Console(file=io.StringIO(), force_terminal=False))
+    first, second, *later = world.preparations_s
+    assert [first, second] == world.asked_at_s[:2]
+    assert later == [second] * 4
 
 
 def test_in_a_terminal_they_are_shown_at_every_look(followed: Callable[[World, Console], bool]) -> None:

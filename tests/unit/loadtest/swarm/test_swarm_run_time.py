@@ -1,0 +1,80 @@
+"""`--run-time` counts from the moment when every process is ready."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+with pytest.MonkeyPatch.context() as patched:
+    # Locust would patch this process, in which other tests run.
+    patched.setenv("LOCUST_SKIP_MONKEY_PATCH", "1")
+    from locust.env import Environment
+    from locust.event import Events
+    from locust.runners import WorkerRunner
+
+    from loadtest.swarm import run_time, starting
+    from loadtest.swarm.run_time import LONGEST_PREPARATION_S, limit_s, take_over
+    from loadtest.swarm.starting import Starting
+
+
+class Worker(WorkerRunner):
+    def __init__(self) -> None:
+        """None of its connections."""
+
+    def register_message(self, *_: Any, **__: Any) -> None: ...
+
+    def __del__(self) -> None: ...
+
+
+@pytest.fixture
+def timers(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, Any]]:
+    """What is to be called, and after how long."""
+    found: list[tuple[float, Any]] = []
+    monkeypatch.setattr(run_time, "gevent", SimpleNamespace(spawn_later=lambda *given: found.append(given)))
+    return found
+
+
+def swarm(runner: object, **options: Any) -> Environment:
+    environment = Environment(events=Events())
+    environment.runner = runner  # pyright: ignore[reportAttributeAccessIssue]
+    environment.parsed_options = SimpleNamespace(**options)  # pyright: ignore[reportAttributeAccessIssue]
+    return environment
+
+
+def test_a_run_is_ended_when_it_has_lasted_from_its_start_not_from_the_order_to_start(
+    timers: list[tuple[float, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[Environment] = []
+    monkeypatch.setattr(starting, "finish", ended.append)
+    environment = swarm(SimpleNamespace(), headless=True, run_time=7)
+    take_over(environment.parsed_options)
+    assert environment.parsed_options.run_time is None, "Locust counts nothing"
+    assert limit_s(environment) == 7
+    of = Starting(environment)
+    of.begin(())
+    assert [after_s for after_s, _ in timers] == [LONGEST_PREPARATION_S + 7]
+    of.ready()
+    assert [after_s for after_s, _ in timers] == [LONGEST_PREPARATION_S + 7, 7]
+    timers[1][1]()
+    assert ended == [environment]
+    of.end()
+    timers[0][1]()
+    assert ended == [environment], "the next run is another one"
+
+
+def test_a_worker_leaves_the_end_to_its_master(timers: list[tuple[float, Any]]) -> None:
+    """The master's options travel to it."""
+    environment = swarm(Worker(), headless=True, run_time=None, voice_limit_s=7, voice_run_time=9)
+    assert limit_s(environment) == 9
+    run_time.end_at_the_limit(environment, lambda: None)
+    assert not timers
+
+
+@pytest.mark.parametrize(("given", "limit"), [(None, None), ("", None), ("1m", 60), (30, 30), (0, None)])
+def test_a_run_from_locusts_page_is_limited_by_what_the_page_says(
+    timers: list[tuple[float, Any]], given: object, limit: float | None
+) -> None:
+    environment = swarm(SimpleNamespace(), headless=False, run_time=given)
+    assert limit_s(environment) == limit
+    run_time.end_at_the_limit(environment, lambda: None)
+    assert not timers
