@@ -4,6 +4,7 @@ to do with is neither added up nor paired again.
 Compaction makes one segment of a higher level of several of a lower one. So sums are kept by tier: over the large
 segments, over these and those of the highest level, and so on. A new segment, small and of the lowest level, is added
 to the last sum; where segments became one, that is added to the sum of its tier, and those below are made anew.
+The lowest levels are one tier while they have few turns together: rolling those up anew takes no longer than one.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,6 +28,9 @@ LATEST_OPEN: Final = 1_024
 # Segments of so many rows seldom change, whatever their level.
 SETTLED_ROWS: Final = 500_000
 _SETTLED_TIER: Final = 1 << 30
+# Of so many rows together, the lowest levels are one tier.
+RECENT_ROWS: Final = 2_048
+_RECENT_TIER: Final = -1
 
 # Rolls up some segments together, all of their turns open.
 RollUpSegments = Callable[[Sequence[Segment]], Rollup]
@@ -92,22 +96,34 @@ class _TierSum:
 class GrowingSums:
     """The sums of the segments of one store for one kind of question. Not thread-safe."""
 
-    def __init__(self, latest_open: int = LATEST_OPEN) -> None:
+    def __init__(self, latest_open: int = LATEST_OPEN, recent_rows: int = RECENT_ROWS) -> None:
         self._latest_open = latest_open
+        self._recent_rows = recent_rows
         self._tiers: dict[int, _TierSum] = {}
 
     def of(self, database: Database, segments: Sequence[Segment], roll_up: RollUpSegments) -> GrowingSum:
         """The sum of these segments. Raises what `roll_up` does."""
-        by_tier: dict[int, list[Segment]] = {}
-        for segment in segments:
-            tier = _SETTLED_TIER if segment.rows >= SETTLED_ROWS else segment.level
-            by_tier.setdefault(tier, []).append(segment)
+        by_tier = self._by_tier(segments)
         above = _NOTHING
         for tier in sorted(by_tier, reverse=True):
             self._tiers[tier] = self._of_tier(database, tier, by_tier[tier], above, roll_up)
             above = self._tiers[tier].sum
         self._tiers = {tier: found for tier, found in self._tiers.items() if tier in by_tier}
         return above
+
+    def _by_tier(self, segments: Sequence[Segment]) -> dict[int, list[Segment]]:
+        by_tier: dict[int, list[Segment]] = {}
+        for segment in segments:
+            tier = _SETTLED_TIER if segment.rows >= SETTLED_ROWS else segment.level
+            by_tier.setdefault(tier, []).append(segment)
+        recent: list[Segment] = []
+        for tier in sorted(by_tier):
+            together = [*recent, *by_tier[tier]]
+            if sum(segment.rows for segment in together) > self._recent_rows:
+                break
+            recent = together
+            del by_tier[tier]
+        return by_tier | ({_RECENT_TIER: recent} if recent else {})
 
     def _of_tier(
         self, database: Database, tier: int, segments: Sequence[Segment], above: GrowingSum, roll_up: RollUpSegments

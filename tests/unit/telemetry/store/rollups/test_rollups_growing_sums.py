@@ -19,7 +19,7 @@ from telemetry.store.reader import StoreReader
 from telemetry.store.rollups import growing_sums, library
 from telemetry.store.rollups.connected_turns import Links, connected_to
 from telemetry.store.rollups.database import Database, open_database
-from telemetry.store.rollups.growing_sums import GrowingSums
+from telemetry.store.rollups.growing_sums import RECENT_ROWS, GrowingSums
 from telemetry.store.rollups.pairs import pair
 from telemetry.store.rollups.rollup import Key, Rollup, RollupCell, added
 from telemetry.store.schema import ArrowTable, Batch
@@ -74,13 +74,17 @@ class Segments:
 
 @pytest.mark.slow
 @settings(max_examples=8, deadline=None)
-@given(seed=st.integers(0, 10_000), latest_open=st.sampled_from((1, 8, 30)))
+@given(
+    seed=st.integers(0, 10_000),
+    latest_open=st.sampled_from((1, 8, 30)),
+    recent_rows=st.sampled_from((0, 25, RECENT_ROWS)),
+)
 def test_the_sum_is_at_each_moment_that_of_all_turns_paired_at_once(
-    database: Database, seed: int, latest_open: int
+    database: Database, seed: int, latest_open: int, recent_rows: int
 ) -> None:
     dice = random.Random(seed)
     store = Segments(database, open_turns_of(database, reported_calls(seed % 50, 30)))
-    sums = GrowingSums(latest_open)
+    sums = GrowingSums(latest_open, recent_rows)
     while store.taken < store.turns.num_rows:
         for _ in range(dice.randrange(1, 4)):
             store.append(dice.randrange(1, 12))
@@ -114,6 +118,26 @@ def test_nothing_is_rolled_up_twice_but_what_was_merged(database: Database) -> N
     assert store.asked == 11
     assert sums.of(database, list(store.rollups), store.roll_up) is found
     assert store.asked == 11
+
+
+@pytest.mark.parametrize(("recent_rows", "times"), [(RECENT_ROWS, 1), (70, 2), (0, 3)])
+def test_few_turns_of_several_levels_are_rolled_up_at_once(database: Database, recent_rows: int, times: int) -> None:
+    store = Segments(database, open_turns_of(database, reported_calls(3, 30)))
+    for _ in range(16):
+        store.append(5)
+    for _ in range(3):
+        store.merge([segment for segment in store.rollups if segment.level == 0][:4], is_paired=False)
+    merged = [segment for segment in store.rollups if segment.level == 1]
+    store.rollups[msgspec.structs.replace(merged[0], level=2)] = store.rollups.pop(merged[0])
+    asked: list[list[int]] = []
+
+    def roll_up(segments: Sequence[Segment]) -> Rollup:
+        asked.append([segment.rows for segment in segments])
+        return store.roll_up(segments)
+
+    GrowingSums(8, recent_rows).of(database, list(store.rollups), roll_up)
+    assert len(asked) == times
+    assert sum(rows for of_tier in asked for rows in of_tier) == 80
 
 
 def test_new_turns_are_paired_with_the_latest_and_not_with_all(
