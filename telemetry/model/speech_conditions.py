@@ -3,15 +3,15 @@
 from typing import Final
 
 from telemetry.model.formatting import declared_decibels
+from telemetry.model.generator_health import NOT_REPORTED
 
 CLEAN: Final = "clean"
-NOT_REPORTED: Final = "not reported"
 
 
 def condition_label(noise: str | None, snr_db: float | None, channel: str | None) -> str:
     """A condition: `babble 10 dB, g711u`. `snr_db` is the level that was asked for; a noise that names its level keeps
     that name, and a clean channel is not named."""
-    if noise is None:
+    if not noise:
         shown = NOT_REPORTED
     elif noise in (CLEAN, "none"):
         shown = CLEAN

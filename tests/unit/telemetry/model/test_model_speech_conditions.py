@@ -17,6 +17,7 @@ from telemetry.model.speech_conditions import condition_label
         ("none", 10.0, "g711a", "clean, g711a"),
         (None, None, None, "not reported"),
         (None, 10.0, "g711u", "not reported, g711u"),
+        ("", None, None, "not reported"),
     ],
 )
 def test_a_condition_is_named_by_noise_level_and_channel(
