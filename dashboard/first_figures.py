@@ -24,7 +24,9 @@ _REST_AT_S: Final = "rest_at_s"
 class Pace:
     """When browsers that open the dashboard are sent more than first figures; `clock_s` is monotonic."""
 
-    def __init__(self, clock_s: Callable[[], float] = time.monotonic, wait: Callable[[float], None] = time.sleep):
+    def __init__(
+        self, clock_s: Callable[[], float] = time.monotonic, wait: Callable[[float], None] = time.sleep
+    ) -> None:
         self._clock_s = clock_s
         self._wait = wait
         self._requested_s: float | None = None

@@ -1,6 +1,5 @@
 """The first figures of a page are sent before the rest: how long the rest waits, and that it waits once."""
 
-from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +9,7 @@ from dashboard.first_figures import LONGEST_S, SHORTEST_S, Pace
 
 
 @pytest.fixture(autouse=True)
-def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, object]]:
+def session(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
     """What Streamlit keeps for one viewer."""
     state: dict[str, object] = {}
     monkeypatch.setattr(first_figures, "st", SimpleNamespace(session_state=state))
