@@ -39,7 +39,7 @@ from telemetry.store.rollups.small_segments import SmallSegments
 from telemetry.store.rollups.staged import complete
 from telemetry.store.rollups.stretches import CountedPieces
 from telemetry.store.rollups.view import RolledUp
-from telemetry.store.rollups.windows import NarrowedSegment, WindowSums, can_hold
+from telemetry.store.rollups.windows import NarrowedSegment, WindowSums, can_hold, is_small
 from telemetry.store.schema import ArrowTable
 from telemetry.store.segment_checks import SegmentChecks
 
@@ -210,11 +210,11 @@ class RollupLibrary:
             self._growing, self._pairs, self._sums = {}, GrowingSums(), OrderedDict()
 
     def _are_rolled_up(self, segments: Sequence[Segment]) -> bool:
-        return all(_is_small(segment) or self._is_ready(segment) for segment in segments)
+        return all(is_small(segment) or self._is_ready(segment) for segment in segments)
 
     def _left_open(self, segments: Sequence[Segment]) -> Rollup:
         """The open turns of segments that are rolled up."""
-        small = [segment for segment in segments if _is_small(segment)]
+        small = [segment for segment in segments if is_small(segment)]
         found = [self._open_of(segment) for segment in segments if segment not in small]
         if small:
             found.append(self._of_small(small).open_turns)
@@ -269,7 +269,7 @@ class RollupLibrary:
 
     def _added(self, segments: Sequence[Segment], run_id: str | None) -> Rollup:
         """The sum of some segments' roll-ups, their turns still open."""
-        small = [segment for segment in segments if _is_small(segment)]
+        small = [segment for segment in segments if is_small(segment)]
         large = [segment for segment in segments if segment not in small]
         foreign = [each for each in large if not self._is_ready(each) and not can_hold(each, run_id)]
         sums = [self._of_one(segment, run_id) for segment in large if segment not in foreign]
@@ -359,10 +359,6 @@ class RollupLibrary:
                 self._sums.popitem(last=False)
         self._sums.move_to_end(key)
         return self._sums[key]
-
-
-def _is_small(segment: Segment) -> bool:
-    return segment.rollup is None and segment.rows < FEWEST_ROWS
 
 
 def _without_open(rollup: Rollup) -> Rollup:

@@ -102,8 +102,12 @@ class WindowSums:
         left: list[_LeftOver] = []
         read: list[Path] = []
         small: list[Segment] = []
+        whole: list[Segment] = []
         for segment in segments:
             if not _is_near(segment, f):
+                continue
+            if is_small(segment) and _is_whole(segment, f):
+                whole.append(segment)
                 continue
             found = self._taken(segment, f)
             cells += found.cells
@@ -111,13 +115,13 @@ class WindowSums:
             open_turns += [] if found.open_turns is None else [_not_left_over(found.open_turns, found.left_over)]
             if found.left_over:
                 self._checks.verify([segment])
-                if not found.is_rolled_up and segment.rollup is None and segment.rows < FEWEST_ROWS:
+                if not found.is_rolled_up and is_small(segment):
                     small.append(segment)
                     continue
                 read.append(self._folder / segment.file)
                 left.append(_LeftOver(segment, found.left_over, found.is_rolled_up))
         cells.append(summed(tables).items())
-        for part in self._left_over(left, small, f):
+        for part in chain(self._of_whole(whole, f), self._left_over(left, small, f)):
             cells.append(part.cells.items())
             open_turns += [] if part.open_turns is None else [part.open_turns]
         together = Rollup(without_faster(gathered(chain.from_iterable(cells))))
@@ -157,11 +161,20 @@ class WindowSums:
         found = taken(file.families, f.since_unix_ns, f.until_unix_ns)
         return _Taken([file.members(found.members, f.run_id)], open_turns, found.left_over, is_rolled_up=True)
 
+    def _of_whole(self, segments: Sequence[Segment], f: Filter) -> Iterator[Rollup]:
+        """The roll-up of small segments whose turns are all meant: the sum of all of the run is made of it, too."""
+        if segments:
+            self._checks.verify(segments)
+            found = self._small.rollup(self._database, segments)
+            open_turns = None if found.open_turns is None else _of_window(found.open_turns, f)
+            yield Rollup(found.cells, {}, open_turns)
+
     def _left_over(self, left: Sequence["_LeftOver"], small: Sequence[Segment], f: Filter) -> Iterator[Rollup]:
         """The roll-ups, with open turns, of what is left over of segments: read turn by turn, but small ones."""
         tables = (table for each in left for table in self._turns(each, f))
         for table in in_batches(chain(tables, self._of_small(small, f))):
-            yield unpaired(self._database, table)
+            if table.num_rows:  # the statements take as long without a turn
+                yield unpaired(self._database, table)
 
     def _of_small(self, segments: Sequence[Segment], f: Filter) -> Iterator[ArrowTable]:
         """The client's turns of the filter's time, of segments that can hold its run, and all of the service's."""
@@ -258,6 +271,11 @@ def can_hold(segment: Segment, run_id: str | None) -> bool:
     return run_id is None or segment.run_ids is None or run_id in segment.run_ids
 
 
+def is_small(segment: Segment) -> bool:
+    """Whether a segment has too few turns for a roll-up of its own."""
+    return segment.rollup is None and segment.rows < FEWEST_ROWS
+
+
 def _whole_of(segment: Segment) -> Stretch:
     """All of a segment's time."""
     if segment.first_unix_ns is None or segment.last_unix_ns is None:
@@ -281,6 +299,11 @@ def _is_inside(segment: Segment, f: Filter) -> bool:
     return (f.since_unix_ns is None or (segment.first_unix_ns or 0) >= f.since_unix_ns) and (
         f.until_unix_ns is None or (segment.last_unix_ns or 0) < f.until_unix_ns
     )
+
+
+def _is_whole(segment: Segment, f: Filter) -> bool:
+    """Whether a filter means all turns of a segment, but for their runs, which the keys of cells tell."""
+    return not is_narrowed(f) and _is_inside(segment, f)
 
 
 def _rows_within(segment: Segment, f: Filter) -> int:

@@ -14,7 +14,7 @@ from telemetry.store.answers import Filter
 from telemetry.store.compaction import Compactor
 from telemetry.store.manifest import Segment
 from telemetry.store.reader import StoreReader
-from telemetry.store.rollups import small_segments
+from telemetry.store.rollups import small_segments, windows
 from telemetry.store.rollups.database import Database, open_database
 from telemetry.store.rollups.distributions import LONG_TICK_NS
 from telemetry.store.rollups.pairs import pair
@@ -135,6 +135,33 @@ def test_segments_that_several_runs_ask_for_are_rolled_up_once(
     small.keep_only(set(store.held))
     again = pair(database, small.rollup(database, store.segments()), is_last=True)
     assert plain(again) == plain(closed(database, meant))
+
+
+@pytest.mark.parametrize("noise", [None, "clean"])
+def test_a_stretch_of_time_is_not_rolled_up_again_where_all_of_the_run_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, noise: str | None
+) -> None:
+    rolled_up: list[int] = []
+
+    def counted(database: Database, turns: ArrowTable) -> Rollup:
+        rolled_up.append(turns.num_rows)
+        return unpaired(database, turns)
+
+    for module in (small_segments, windows):
+        monkeypatch.setattr(module, "unpaired", counted)
+    turns = answers_compared.mixed_turns(6, 60)
+    with (
+        StoreWriter(tmp_path) as writer,
+        StoreReader(tmp_path, wall_clock_ns=lambda: answers_compared.NOW_NS) as exact,
+        StoreReader(tmp_path, wall_clock_ns=lambda: answers_compared.NOW_NS, fewest_rolled_up=-1) as rolled,
+    ):
+        for begin in range(0, len(turns), 20):
+            writer.append(Batch(turns[begin : begin + 20]))
+        rolled.summary(Filter("run-1"))
+        assert rolled_up == [len(turns)]
+        f = Filter("run-1", since_unix_ns=min(turn.started_unix_ns for turn in turns), noise_profile=noise)
+        answers_compared.compared(exact.summary(f), rolled.summary(f))
+        assert (rolled_up == [len(turns)]) is (noise is None), "a value is counted by the turns that have it"
 
 
 def closed(database: Database, turns: Sequence[Turn]) -> Rollup:
