@@ -137,8 +137,8 @@ def with_slowest_turns(database: Database, rollup: Rollup, paths: Sequence[Path]
     identities = ", ".join("(?, ?)" for _ in slow)
     moments = ", ".join(sorted({str(cell.first) for cell in slow.values()}))
     texts: dict[tuple[str, str], str] = {}
-    for path in paths if slow else ():
-        with_columns = f"(SELECT * FROM no_turns UNION ALL BY NAME SELECT * FROM {parquet(path)})"
+    if slow and paths:
+        with_columns = f"(SELECT * FROM no_turns UNION ALL BY NAME SELECT * FROM {parquet(paths)})"
         statement = f"""
             SELECT {", ".join(TURN_FIELDS)} FROM {with_columns}
             WHERE started_unix_ns IN ({moments}) AND source = 'client' AND (trace_id, span_id) IN ({identities})
