@@ -3,21 +3,26 @@
 import contextlib
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from importlib import import_module
+from itertools import islice
 from pkgutil import iter_modules
 from typing import Final
 
+from dashboard.filters import Choice
 from dashboard.open_readers import reader_of
 from telemetry.model.errors import TelemetryError
 from telemetry.store.reader import StoreReader
+from telemetry.store.rollups.library import KEPT_VALUES
 
 # Of a run of fewer turns than that every page is answered at once.
 LARGE_TURNS: Final = 500_000
 # The viewer for whom the dashboard was started comes first, and whoever looks between two questions.
 BEFORE_S: Final = 5.0
 BETWEEN_S: Final = 1.0
+# Of what a viewer may choose, so many values are read ahead, and kept: some filters have hundreds.
+_MOST_VALUES: Final = KEPT_VALUES
 # What is not listed after so many looks is left to the page of runs: there may be hundreds of stores.
 _MOST_LOOKS: Final = 30
 
@@ -29,7 +34,6 @@ def warm_up() -> None:
     """
     from dashboard import pages, palette, source
     from dashboard.charts import lines_spec
-    from dashboard.filters import Choice
     from dashboard.pages import turns
 
     for page in iter_modules(pages.__path__):
@@ -48,7 +52,6 @@ def ask_ahead(wait_s: Callable[[float], None] = time.sleep) -> None:
     """Ask of a large run what its other pages ask, as the first answer reads every segment; and read the list of runs,
     bit by bit. What was read is kept."""
     from dashboard import runs_source, source
-    from dashboard.filters import Choice
     from dashboard.pages import cache, cohorts, instrument, objectives, runs
 
     wait_s(BEFORE_S)
@@ -61,11 +64,11 @@ def ask_ahead(wait_s: Callable[[float], None] = time.sleep) -> None:
                 # One of these turns is what a viewer of the first page opens next.
                 for slowest in shown.slowest[:1]:
                     opened.turn_view(slowest.trace_id, slowest.turn_index)
-                # What is read for one value tells the others, too; which value somebody chooses nobody knows.
-                for noise in shown.choices.get("noise_profile", ())[:1]:
-                    opened.now(Choice(noise=noise))
                 for page in (cohorts, objectives, cache, instrument):
                     page.ask(opened, {})
+                    wait_s(BETWEEN_S)
+                for choice in islice(_narrowed(shown.choices), _MOST_VALUES):
+                    opened.now(choice)
                     wait_s(BETWEEN_S)
         for _ in range(_MOST_LOOKS):
             listing = runs_source.run_listing(runs_source.NEXT_LOOK_S)
@@ -74,6 +77,18 @@ def ask_ahead(wait_s: Callable[[float], None] = time.sleep) -> None:
                     runs_source.details(shown_first)
                 return
             wait_s(BETWEEN_S)
+
+
+def _narrowed(choices: Mapping[str, Sequence[str]]) -> Iterator[Choice]:
+    """The views of one value each that a viewer may choose, those that the page has in sight first."""
+    for cohort in choices.get("cohort", ()):
+        yield Choice(cohort=cohort)
+    for noise in choices.get("noise_profile", ()):
+        yield Choice(noise=noise)
+    for length in choices.get("length_class", ()):
+        yield Choice(length=length)
+    for route in choices.get("route", ()):
+        yield Choice(route=route)
 
 
 def _patiently(store: str) -> AbstractContextManager[object]:

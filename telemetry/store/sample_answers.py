@@ -5,8 +5,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Final, TypeVar, cast
 
-# A page asks two questions of a sample, and is looked at with a few filters.
-_KEPT_ANSWERS: Final = 32
+# A page asks two questions of a sample, and is looked at with a dozen filters.
+_KEPT_ANSWERS: Final = 64
 
 # A row group of a segment: the segment's file, and the number of the group.
 GroupPlace = tuple[str, int]

@@ -58,7 +58,8 @@ _MOST_ROWS_MADE: Final = 2_000_000
 # In place of a run, of segments that hold none of its turns.
 _OF_OTHER_RUNS: Final = ""
 _KEPT_SUMS: Final = 6
-_KEPT_VALUES: Final = 4
+# Of so many filters by value, those that were asked last, the sums are kept: a few MB each.
+KEPT_VALUES: Final = 12
 # Of the rows of cells by combination of values, which are read from files again where they are more.
 _KEPT_BYTES: Final = 256 << 20
 # Of so many runs, those that were asked last, the roll-ups of segments are kept.
@@ -173,7 +174,7 @@ class RollupLibrary:
         """All turns of some values, of a run if one is named."""
         growing = self._narrowed.setdefault(f, GrowingSums())
         self._narrowed.move_to_end(f)
-        while len(self._narrowed) > _KEPT_VALUES:
+        while len(self._narrowed) > KEPT_VALUES:
             self._narrowed.popitem(last=False)
         return self._kept(
             ("values", f, *_files(segments)),

@@ -4,6 +4,7 @@ import gc
 import socket
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +14,22 @@ from typer.testing import CliRunner
 
 from dashboard import launch, warming
 from dashboard.__main__ import app
+from dashboard.filters import Choice
 from dashboard.launch import LaunchOptions, is_loopback, streamlit_options, url_of
-from dashboard.source import source_of
+from dashboard.source import NowView, Source, source_of
 from dashboard.source_names import ENV_STORE
 from dashboard.warming import BEFORE_S, BETWEEN_S, ask_ahead, warm_up
 from dashboard.web_server import claimed_socket
 from telemetry.model.errors import ConfigError
 from telemetry.store.pages import PageAnswer, PageQuestion
+from telemetry.store.queries import DIMENSIONS
 from telemetry.store.reader import StoreReader
+from telemetry.store.rollups.library import KEPT_VALUES
 from tests.unit.dashboard.scenes import Scene, fill
 
 HERE = LaunchOptions(store="store")
+# The filters of which each value is read ahead, in this order.
+NARROWED = ("cohort", "noise_profile", "length_class", "route")
 
 
 @pytest.mark.parametrize(
@@ -91,11 +97,12 @@ def test_what_the_pages_of_a_large_run_ask_is_asked_before_they_are_opened(
     fill(store, Scene(turns=240, newest_unix_ns=time.time_ns(), ended=False))
     monkeypatch.setattr(warming, "LARGE_TURNS", large_turns)
     waited, found, opened = list[float](), list[str](), source_of({})
-    narrowed: list[str | None] = []
+    narrowed: list[tuple[str, str]] = []
     page = StoreReader.page
 
     def asked_page(reader: StoreReader, question: PageQuestion) -> PageAnswer:
-        narrowed.append(question.filter.noise_profile)
+        values = {name: getattr(question.filter, name) for name in DIMENSIONS}
+        narrowed.extend((name, value) for name, value in values.items() if value is not None)
         return page(reader, question)
 
     monkeypatch.setattr(StoreReader, "page", asked_page)
@@ -104,8 +111,26 @@ def test_what_the_pages_of_a_large_run_ask_is_asked_before_they_are_opened(
     ask_ahead(waited.append)
     assert source_of({}) is opened, "of the reader that the pages use"
     assert found == asked
-    assert [each is not None for each in narrowed] == ([False, True] if asked else [False]), "and one narrowed page"
-    assert waited == [BEFORE_S, *(BETWEEN_S for _ in asked[1:])]
+    choices = opened.now(Choice()).choices
+    each_value = [(name, value) for name in NARROWED for value in choices[name]]
+    assert len(each_value) > len(NARROWED)
+    assert narrowed == (each_value if asked else []), "and the page of each value that a viewer may choose"
+    assert waited == [BEFORE_S, *(BETWEEN_S for _ in [*asked[1:], *narrowed])]
+
+
+def test_of_values_that_are_many_some_are_read_ahead(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(store, Scene(turns=24, newest_unix_ns=time.time_ns(), ended=False))
+    monkeypatch.setattr(warming, "LARGE_TURNS", 24)
+    shown = replace(source_of({}).now(Choice()), choices={"cohort": tuple(map(str, range(1_000)))})
+    asked: list[Choice] = []
+
+    def now(_source: Source, choice: Choice) -> NowView:
+        asked.append(choice)
+        return shown
+
+    monkeypatch.setattr(Source, "now", now)
+    ask_ahead(lambda _s: None)
+    assert asked[1:] == [Choice(cohort=str(number)) for number in range(KEPT_VALUES)]
 
 
 def _recorded(name: str, method: Any, found: list[str]) -> Any:
