@@ -24,7 +24,6 @@ from telemetry.store.rollups.database import Database, open_database
 from telemetry.store.rollups.files import RollupFile
 from telemetry.store.rollups.growing_sums import GrowingSums
 from telemetry.store.rollups.making import (
-    FEWEST_ROWS,
     in_batches,
     of_service,
     roll_up_file,

@@ -108,7 +108,12 @@ def test_what_the_pages_of_a_large_run_ask_is_asked_before_they_are_opened(
     monkeypatch.setattr(StoreReader, "page", asked_page)
     for name in ("burn_rates", "cohorts_page", "cache_page", "instrument_page", "turn_view"):
         monkeypatch.setattr(StoreReader, name, _recorded(name.removesuffix("_page"), getattr(StoreReader, name), found))
-    ask_ahead(waited.append)
+    frozen = gc.get_freeze_count()
+    try:
+        ask_ahead(waited.append)
+        assert (gc.get_freeze_count() > frozen) is bool(asked), "the garbage collector looks at what was read no more"
+    finally:
+        gc.unfreeze()
     assert source_of({}) is opened, "of the reader that the pages use"
     assert found == asked
     choices = opened.now(Choice()).choices
