@@ -7,7 +7,7 @@ from typing import Final, Protocol
 import streamlit as st
 
 from dashboard import descriptions
-from dashboard.filters import WINDOW_LABELS, Choice
+from dashboard.filters import DIMENSION_OF, WINDOW_LABELS, Choice
 from dashboard.markup import escape
 from dashboard.runs_source import runs_elsewhere
 from telemetry.model import formatting
@@ -44,7 +44,7 @@ class Offered(Protocol):
 def controls(offered: Offered, choice: Choice, title: str) -> None:
     """Draw the page's title and its selectors: run, time and cohort in sight, the others behind "Filters". A change
     rewrites the link and runs the page again. Raises ConfigError for a place with runs that is not a folder."""
-    known = offered.choices
+    known = {name: offered.choices.get(dimension, ()) for name, dimension in DIMENSION_OF.items()}
     by_id = {each.run_id: each for each in offered.runs}
     elsewhere = {f"{each.store}{_IN}{each.run_id}": each for each in runs_elsewhere(choice.store)}
 
@@ -54,11 +54,11 @@ def controls(offered: Offered, choice: Choice, title: str) -> None:
     selectors: dict[str, tuple[Sequence[str], Callable[[str], str]]] = {
         "run": ([*by_id, *elsewhere], label_of),
         "window": (list(WINDOW_LABELS), lambda name: WINDOW_LABELS[name] if name else "whole run"),
-        "cohort": (known.get("cohort", ()), lambda name: name or "every cohort"),
-        "phase": (known.get("phase", ()), lambda name: name or "all but ramps"),
-        "length": (known.get("length_class", ()), lambda name: name or "any length"),
-        "noise": (known.get("noise_profile", ()), lambda name: name or "any noise"),
-        "route": (known.get("route", ()), lambda name: name or "any route"),
+        "cohort": (known["cohort"], lambda name: name or "every cohort"),
+        "phase": (known["phase"], lambda name: name or "all but ramps"),
+        "length": (known["length"], lambda name: name or "any length"),
+        "noise": (known["noise"], lambda name: name or "any noise"),
+        "route": (known["route"], lambda name: name or "any route"),
     }
     with st.container(key="selectors"):
         first, *others, last = st.columns(_WIDTHS, gap="small", vertical_alignment="bottom")

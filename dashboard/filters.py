@@ -81,6 +81,14 @@ class Choice:
         return any((self.cohort, self.phase, self.noise, self.length, self.route, self.window))
 
 
+# The dimension of the turns, among those of the store, that each choice of a value is about.
+DIMENSION_OF: Final[dict[str, str]] = {
+    "cohort": "cohort",
+    "phase": "phase",
+    "noise": "noise_profile",
+    "length": "length_class",
+    "route": "route",
+}
 ALLOWED: Final[dict[str, tuple[str, ...]]] = {
     "length": LENGTH_CLASSES,
     "route": ROUTES,

@@ -10,7 +10,7 @@ from itertools import islice
 from pkgutil import iter_modules
 from typing import Final
 
-from dashboard.filters import Choice
+from dashboard.filters import DIMENSION_OF, Choice
 from dashboard.open_readers import reader_of
 from telemetry.model.errors import TelemetryError
 from telemetry.store.reader import StoreReader
@@ -21,8 +21,6 @@ LARGE_TURNS: Final = 500_000
 # The viewer for whom the dashboard was started comes first, and whoever looks between two questions.
 BEFORE_S: Final = 5.0
 BETWEEN_S: Final = 1.0
-# Of what a viewer may choose, so many values are read ahead, and kept: some filters have hundreds.
-_MOST_VALUES: Final = KEPT_VALUES
 # What is not listed after so many looks is left to the page of runs: there may be hundreds of stores.
 _MOST_LOOKS: Final = 30
 
@@ -70,7 +68,8 @@ def ask_ahead(wait_s: Callable[[float], None] = time.sleep) -> None:
                 for page in (cohorts, objectives, cache, instrument):
                     page.ask(opened, {})
                     wait_s(BETWEEN_S)
-                for choice in islice(_narrowed(shown.choices), _MOST_VALUES):
+                # Some filters have hundreds of values; the sums of more would not be kept.
+                for choice in islice(_narrowed(shown.choices), KEPT_VALUES):
                     opened.now(choice)
                     wait_s(BETWEEN_S)
                 _keep()
@@ -85,14 +84,9 @@ def ask_ahead(wait_s: Callable[[float], None] = time.sleep) -> None:
 
 def _narrowed(choices: Mapping[str, Sequence[str]]) -> Iterator[Choice]:
     """The views of one value each that a viewer may choose, those that the page has in sight first."""
-    for cohort in choices.get("cohort", ()):
-        yield Choice(cohort=cohort)
-    for noise in choices.get("noise_profile", ()):
-        yield Choice(noise=noise)
-    for length in choices.get("length_class", ()):
-        yield Choice(length=length)
-    for route in choices.get("route", ()):
-        yield Choice(route=route)
+    for name in ("cohort", "noise", "length", "route"):
+        for value in choices.get(DIMENSION_OF[name], ()):
+            yield Choice(**{name: value})
 
 
 def _patiently(store: str) -> AbstractContextManager[object]:

@@ -1,11 +1,13 @@
 """What a viewer chose, and its link."""
 
+from dataclasses import replace
 from urllib.parse import parse_qsl
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.filters import Choice, choice_of
+from dashboard.filters import DIMENSION_OF, Choice, choice_of
 from telemetry.model.formatting import NS_PER_S
 from telemetry.objectives.slo import default_objectives
 from telemetry.store.answers import Filter
@@ -52,3 +54,8 @@ def test_a_link_gives_the_choice_back(choice: Choice) -> None:
 
 def test_an_empty_choice_links_to_the_page_itself() -> None:
     assert Choice().link() == "./"
+
+
+@pytest.mark.parametrize(("name", "dimension"), DIMENSION_OF.items())
+def test_a_choice_of_a_value_is_asked_of_its_dimension(name: str, dimension: str) -> None:
+    assert Choice(**{name: "this"}).view().filter == replace(Filter(), **{dimension: "this"})
