@@ -217,7 +217,7 @@ class RollupLibrary:
         small = [segment for segment in segments if is_small(segment)]
         found = [self._open_of(segment) for segment in segments if segment not in small]
         if small:
-            found.append(self._of_small(small).open_turns)
+            found.append(self.of_small(small).open_turns)
         known = [each for each in found if each is not None]
         return Rollup(open_turns=pa.concat_tables(known) if known else None)
 
@@ -274,12 +274,13 @@ class RollupLibrary:
         foreign = [each for each in large if not self._is_ready(each) and not can_hold(each, run_id)]
         sums = [self._of_one(segment, run_id) for segment in large if segment not in foreign]
         if small:
-            sums.append(self._of_small(small))
+            sums.append(self.of_small(small))
         if foreign:
             sums.append(self._of_foreign(foreign))
         return added(sums)
 
-    def _of_small(self, segments: Sequence[Segment]) -> Rollup:
+    def of_small(self, segments: Sequence[Segment]) -> Rollup:
+        """The roll-up of small segments together, of all runs, their turns still open."""
         self._checks.verify(segments)
         return self._small.rollup(self._database, segments)
 

@@ -50,6 +50,10 @@ class SegmentRollups(Protocol):
         """The roll-up of all of its turns, or of one run if one is named."""
         ...
 
+    def of_small(self, segments: Sequence[Segment]) -> Rollup:
+        """The roll-up of small segments together, of all runs, their turns still open."""
+        ...
+
     def file(self, segment: Segment) -> RollupFile | None:
         """The file, for the slots."""
         ...
@@ -164,8 +168,7 @@ class WindowSums:
     def _of_whole(self, segments: Sequence[Segment], f: Filter) -> Iterator[Rollup]:
         """The roll-up of small segments whose turns are all meant: the sum of all of the run is made of it, too."""
         if segments:
-            self._checks.verify(segments)
-            found = self._small.rollup(self._database, segments)
+            found = self._rollups.of_small(segments)
             open_turns = None if found.open_turns is None else _of_window(found.open_turns, f)
             yield Rollup(found.cells, {}, open_turns)
 
