@@ -185,6 +185,24 @@ def test_the_slowest_turns_are_kept_whole(database: Database, tmp_path: Path) ->
     assert all(cell.text is not None for cell in kept.values())
 
 
+def test_the_slowest_turns_are_found_in_several_files_of_which_one_lacks_a_column(
+    database: Database, tmp_path: Path
+) -> None:
+    turns = mixed_turns(9)
+    table = turns_table(turns)
+    first, second = table.slice(0, len(turns) // 2), table.slice(len(turns) // 2)
+    paths = [tmp_path / "first.parquet", tmp_path / "second.parquet"]
+    pq.write_table(first.drop_columns(["utterance_id"]), paths[0])
+    pq.write_table(second, paths[1])
+    rollup = with_slowest_turns(database, partial(database, table), paths)
+    shown = [msgspec.json.decode(cell.text or "", type=Turn) for _, cell in rollup.of(SLOWEST)]
+    unnamed = {turn.span_id for turn in turns[: len(turns) // 2]}
+    assert {turn.span_id in unnamed for turn in shown} == {True, False}, "of both files"
+    for turn in shown:
+        (whole,) = (each for each in turns if each.span_id == turn.span_id)
+        assert turn == (msgspec.structs.replace(whole, utterance_id=None) if turn.span_id in unnamed else whole)
+
+
 @given(st.lists(st.sets(st.integers(0, 60), min_size=1), min_size=1, max_size=5))
 def test_ranges_hold_exactly_the_numbers_of_their_parts(parts: list[set[int]]) -> None:
     ranges = [np.array([[number, number] for number in part], dtype=np.int64) for part in parts]
