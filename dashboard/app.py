@@ -7,7 +7,6 @@ from typing import Final
 
 import streamlit as st
 
-from dashboard import first_figures
 from dashboard.pages import cache, cohorts, instrument, now, objectives, rollout, runs, turn, turns
 from dashboard.stylesheet import stylesheet
 from dashboard.theme import follow_theme
@@ -26,7 +25,6 @@ PAGES: Final = (
 )
 
 st.set_page_config(page_title="voiceprobe", layout="wide", initial_sidebar_state="collapsed")
-first_figures.session_runs()
 st.html(stylesheet())
 st.navigation(list(PAGES), position="top").run()
 follow_theme()

@@ -64,7 +64,10 @@ class EarlyAnswers:
         try:
             answer = ask()
         except BaseException as error:
-            asked.there_s = self._clock_s()
+            with self._lock:
+                # Whoever asks next may have more success.
+                if self._asked.get(question) is asked:
+                    del self._asked[question]
             asked.answer.set_exception(error)
             raise
         asked.there_s = self._clock_s()

@@ -1,14 +1,14 @@
 """The frame of every page: its title, what it shows, how far it can be trusted, and how it refreshes.
 
-A page gives `show` a question that answers from one snapshot of the store and a function that draws the answer. The
-frame draws what all pages have in common and says what is wrong before any figure.
+A page gives a question that answers from one snapshot of the store and a function that draws the answer. The frame
+draws what all pages have in common and says what is wrong before any figure.
 """
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
-from typing import Final, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import streamlit as st
@@ -19,6 +19,7 @@ from dashboard.controls import Offered, controls
 from dashboard.filters import Choice, choice_of
 from dashboard.markup import escape
 from dashboard.objectives_in_force import ObjectivesInForce, objectives_in_force
+from dashboard.opened_page import OpenedPage, PageContext, ended
 from dashboard.source import Source, current_source, store_of
 from dashboard.starting import start_a_run, why_no_turn
 from dashboard.trust import trust
@@ -59,27 +60,50 @@ def _says_nothing(view: View) -> str:
     return ""
 
 
+def _nothing_first(view: View, run: RunRecord, summary: Summary, context: PageContext) -> Sequence[str]:
+    """For pages that begin with selectors of their own."""
+    del view, run, summary, context
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
-class PageContext:
-    """What a page draws with besides its answer. `zone` is the viewer's."""
+class FramedPage(Generic[_View]):
+    """A page about the turns of a run.
 
-    choice: Choice
-    zone: tzinfo
-    now_unix_ns: int
-
-
-def show(
-    title: str,
-    ask: Callable[[Source, Mapping[str, str]], _View],
-    draw: Callable[[_View, RunRecord, Summary, PageContext], None],
-    says_limit: Callable[[_View], str] = _says_nothing,
-) -> None:
-    """Draw a page about the turns of a run; below the selectors it refreshes by itself while the run lives.
-
-    `ask` answers a link from one snapshot and raises TelemetryError; `draw` is called when there are turns to show.
-    Where the run says nothing about the service, `says_limit` gives the sentence that says so, as HTML, for a page that
-    has one of its own; empty for the frame's.
+    `ask` answers a link from one snapshot and raises TelemetryError; `first` gives what the page shows first, as HTML,
+    and `draw` draws what is below it: both are called when there are turns to show. Where the run says nothing about
+    the service, `says_limit` gives the sentence that says so, as HTML, for a page that has one of its own; empty for
+    the frame's.
     """
+
+    title: str
+    ask: Callable[[Source, Mapping[str, str]], _View]
+    draw: Callable[[_View, RunRecord, Summary, PageContext], None]
+    says_limit: Callable[[_View], str] = _says_nothing
+    first: Callable[[_View, RunRecord, Summary, PageContext], Sequence[str]] = _nothing_first
+
+    def opened(self) -> OpenedPage[_View]:
+        """The page by what is asked when it is opened."""
+        return OpenedPage(self.title, self.ask, self._first_with_head, has_selectors=True)
+
+    def _first_with_head(self, view: _View, context: PageContext) -> Sequence[str]:
+        run, summary = view.run, view.summary
+        if run is None or summary is None or not summary.turns.total:
+            return ()
+        shown = trust(run, summary)
+        chip = f'<span class="vp-chip {shown.state}">{escape(shown.label)}</span>'
+        head = f'<div class="vp vp-first-head">{_overview(run, summary, context)}{chip}</div>'
+        return [
+            *_above(view, summary, self.says_limit),
+            head,
+            *_below(run, summary),
+            *self.first(view, run, summary, context),
+        ]
+
+
+def show(page: FramedPage[_View]) -> None:
+    """Draw a page about the turns of a run; below the selectors it refreshes by itself while the run lives."""
+    title, ask = page.title, page.ask
     choice, faults = choice_of(st.query_params)
     try:
         store = store_of(st.query_params)
@@ -112,7 +136,7 @@ def show(
         if {run.run_id for run in latest.runs} != drawn or _refresh_s(latest) != refresh_s:
             st.rerun()  # the selectors and the pace belong to the page around this part
         say_fault_of_objectives(objectives_in_force(store))
-        _draw_view(latest, PageContext(choice, viewer_zone(), time.time_ns()), store, draw, says_limit)
+        _draw_view(page, latest, PageContext(link, viewer_zone(), time.time_ns()), store)
 
     st.fragment(body, run_every=refresh_s)()
 
@@ -122,10 +146,15 @@ def heading(title: str) -> None:
     st.html(f'<div class="vp"><h1>{escape(title)}</h1></div>')
 
 
+def fault_of_objectives(found: ObjectivesInForce | None) -> str:
+    """That a changed file of objectives cannot be used, as HTML; empty where it can."""
+    return "" if found is None or found.fault is None else header.notes([found.fault], "objectives")
+
+
 def say_fault_of_objectives(found: ObjectivesInForce | None) -> None:
     """Say of a changed file of objectives that it cannot be used; nothing where it can."""
-    if found is not None and found.fault is not None:
-        st.html(header.notes([found.fault], "objectives"))
+    if fault := fault_of_objectives(found):
+        st.html(fault)
 
 
 def unreadable(error: TelemetryError) -> None:
@@ -159,36 +188,49 @@ def _refresh_s(view: View) -> float | None:
     return {"live": REFRESH_LIVE_S, "stale": REFRESH_STALE_S, "ended": None}[state]
 
 
-def _draw_view(
-    view: _View,
-    context: PageContext,
-    store: str,
-    draw: Callable[[_View, RunRecord, Summary, PageContext], None],
-    says_limit: Callable[[_View], str],
-) -> None:
-    if view.faults:
-        st.html(header.notes(view.faults, DAMAGED))
-    run, summary, choice = view.run, view.summary, context.choice
-    if run is None or summary is None:
-        _no_run(choice, store)
+def _draw_view(page: FramedPage[_View], view: _View, context: PageContext, store: str) -> None:
+    run, summary = view.run, view.summary
+    if run is None or summary is None or not summary.turns.total:
+        if view.faults:
+            st.html(header.notes(view.faults, DAMAGED))
+        if run is None or summary is None:
+            _no_run(context.choice, store)
+        else:
+            _no_turns(run, context.choice, store)
         return
-    if not summary.turns.total:
-        _no_turns(run, choice, store)
-        return
-    if summary.limit is not None:
-        st.html(says_limit(view) or header.notes([summary.limit.reason], limit_title(summary)))
-    state = descriptions.state_of(run, summary.newest_unix_ns, context.now_unix_ns)
+    for part in _above(view, summary, page.says_limit):
+        st.html(part)
+    below = ended([_overview(run, summary, context), *_below(run, summary), *page.first(view, run, summary, context)])
     left, right = st.columns([3, 1.25], vertical_alignment="center")
     with left:
-        st.html(header.overview(run, summary, state, context.now_unix_ns, context.zone))
+        st.html(below[0])
     with right:
         _trust_chip(run, summary)
-    if run.lacks_old_turns:
-        st.html(header.notes([OLD_TURNS_GONE], "what the store keeps"))
+    for part in below[1:]:
+        st.html(part)
+    page.draw(view, run, summary, context)
+
+
+def _above(view: _View, summary: Summary, says_limit: Callable[[_View], str]) -> list[str]:
+    """What is wrong, above any figure."""
+    found = [header.notes(view.faults, DAMAGED)] if view.faults else []
+    if summary.limit is not None:
+        found.append(says_limit(view) or header.notes([summary.limit.reason], limit_title(summary)))
+    return found
+
+
+def _overview(run: RunRecord, summary: Summary, context: PageContext) -> str:
+    state = descriptions.state_of(run, summary.newest_unix_ns, context.now_unix_ns)
+    return header.overview(run, summary, state, context.now_unix_ns, context.zone)
+
+
+def _below(run: RunRecord, summary: Summary) -> list[str]:
+    """What is to be known of the store, below the overview."""
+    found = [header.notes([OLD_TURNS_GONE], "what the store keeps")] if run.lacks_old_turns else []
     if summary.turns_to_roll_up:
         how_many = formatting.turns(summary.turns_to_roll_up)
-        st.html(header.notes([ROLLED_UP_ANEW.format(how_many)], "a store of an earlier version"))
-    draw(view, run, summary, context)
+        found.append(header.notes([ROLLED_UP_ANEW.format(how_many)], "a store of an earlier version"))
+    return found
 
 
 def limit_title(summary: Summary) -> str:

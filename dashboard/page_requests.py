@@ -1,66 +1,156 @@
 """What a page asks is asked when a browser requests the page, not when its script runs: a browser spends about half a
-second on loading and starting the program that draws it, while the store can answer."""
+second on loading and starting the program that draws it, while the store can answer. What the page shows first goes to
+the browser as HTML as soon as the answer is there: the page that the browser loads has a script that asks for it."""
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from starlette.responses import RedirectResponse
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import RedirectResponse, Response
+from streamlit.web.server.starlette.starlette_websocket import is_host_allowed
 
-from dashboard import asking_ahead
-from dashboard.first_figures import PACE
+from dashboard import asking_ahead, frame
+from dashboard.early_answers import EarlyAnswers
+from dashboard.objectives_in_force import objectives_in_force
+from dashboard.opened_page import AnyPage, PageContext
 from dashboard.pages import cache, cohorts, instrument, now, objectives, rollout, runs, turn, turns
-from dashboard.source import Source, source_of
+from dashboard.source import source_of, store_of
+from dashboard.stylesheet import stylesheet
+from telemetry.model.errors import TelemetryError
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-Ask = Callable[[Source, Mapping[str, str]], object]
-
-_ASKED: Final[dict[str, Ask]] = {
-    "now": now.ask,
-    "turns": turns.ask,
-    "cohorts": cohorts.ask,
-    "rollout": rollout.ask,
-    "objectives": objectives.ask,
-    "cache": cache.ask,
-    "instrument": instrument.ask,
-    "runs": runs.ask,
+_PAGES: Final[dict[str, AnyPage]] = {
+    "now": now.PAGE.opened(),
+    "turns": turns.PAGE.opened(),
+    "cohorts": cohorts.PAGE.opened(),
+    "rollout": rollout.OPENED,
+    "objectives": objectives.OPENED,
+    "cache": cache.PAGE.opened(),
+    "instrument": instrument.PAGE.opened(),
+    "runs": runs.OPENED,
 }
-_FIRST_PAGE: Final = "/now"
+_FIRST_PAGE: Final = "now"
+# Before the name of a page: the address of what it shows first.
+FIRST_FIGURES: Final = "/_first/"
+ZONE_HEADER: Final = "x-time-zone"
+_SCRIPT: Final = Path(__file__).parent / "script" / "first_figures.js"
+_HEAD: Final = b"<head>"
+# What would be answered with less than the whole page, or with bytes that are not its text.
+_NOT_PASSED_ON: Final = (b"accept-encoding", b"if-none-match", b"if-modified-since", b"range")
+_FOLLOWS: Final = '<div class="vp"><span class="hint">The rest of the page is being loaded.</span></div>'
 
 
-def question_of(path: str, link: Mapping[str, str]) -> Ask | None:
-    """What the page at an address asks; None where there is no such page, or one that asks otherwise."""
-    name = path.strip("/") or "now"
+def page_at(path: str, link: Mapping[str, str]) -> AnyPage | None:
+    """The page at an address; None where there is none."""
+    name = path.strip("/") or _FIRST_PAGE
     if name in ("now", "turns") and turn.TRACE in link:
-        return turn.ask
-    return _ASKED.get(name)
+        return turn.OPENED
+    return _PAGES.get(name)
 
 
 class PageRequests:
-    """Streamlit's app, in front of which the questions of requested pages are asked."""
+    """Streamlit's app, in front of which the questions of requested pages are asked, and their first figures given."""
 
     def __init__(self, app: "ASGIApp") -> None:
         self._app = app
+        self._script = f"<script>{_SCRIPT.read_text(encoding='utf-8')}</script>".encode()
+        self._answers = EarlyAnswers()
 
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
         """Pass a request on; ask before that if it opens a page."""
-        if scope["type"] == "http" and scope["method"] == "GET" and _opens_page(scope):
-            query = scope["query_string"].decode("latin-1")
-            if scope["path"].rstrip("/") == _FIRST_PAGE:
-                # Streamlit has the first page at the root alone, and calls its own name not found.
-                return await RedirectResponse(f"/?{query}" if query else "/")(scope, receive, send)
-            PACE.page_requested()
-            _ask_ahead(scope["path"], query)
-        return await self._app(scope, receive, send)
+        if scope["type"] != "http" or scope["method"] != "GET":
+            return await self._app(scope, receive, send)
+        path, query = scope["path"], scope["query_string"].decode("latin-1")
+        if path.startswith(FIRST_FIGURES):
+            response = await self._first_figures(Headers(scope=scope), path.removeprefix(FIRST_FIGURES), query)
+            return await response(scope, receive, send)
+        if not _opens_page(scope):
+            return await self._app(scope, receive, send)
+        if path.strip("/") == _FIRST_PAGE:
+            # Streamlit has the first page at the root alone, and calls its own name not found.
+            return await RedirectResponse(f"/?{query}" if query else "/")(scope, receive, send)
+        self._ask_ahead(path, query)
+        headers = [each for each in scope["headers"] if each[0] not in _NOT_PASSED_ON]
+        return await self._app({**scope, "headers": headers}, receive, _with_script(send, self._script))
+
+    def _ask_ahead(self, path: str, query: str) -> None:
+        link = _link(query)
+        page = page_at(path, link)
+        if page is not None:
+            question = (path.strip("/") or _FIRST_PAGE, query)
+
+            def ask() -> Any:
+                return self._answers.ask(question, lambda: page.ask(source_of(link).ahead(), link))
+
+            asking_ahead.ask_now(ask, f"ask ahead: {path}")
+
+    async def _first_figures(self, headers: Headers, name: str, query: str) -> Response:
+        """What a page shows first, to the browser that has just requested it; nothing where that was not asked, or the
+        page has no figure to show."""
+        if not is_host_allowed(headers.get("host")):
+            # A page elsewhere that points its own name at this machine must not read the figures (DNS rebinding).
+            return Response(status_code=403)
+        found = await run_in_threadpool(self._first_html, name, query, headers.get(ZONE_HEADER, "UTC"))
+        own = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
+        return Response(found, 200 if found else 204, own, "text/html; charset=utf-8")
+
+    def _first_html(self, name: str, query: str, zone: str) -> str:
+        link = _link(query)
+        page, answer = page_at(name, link), self._answers.take((name, query))
+        if page is None or answer is None:
+            return ""
+        context = PageContext(link, _zone(zone), time.time_ns())
+        parts = page.first_html(answer, context)
+        if not parts:
+            return ""
+        try:
+            faults = frame.fault_of_objectives(objectives_in_force(store_of(link)))
+        except TelemetryError:
+            return ""  # the page itself says what is wrong
+        return f"{stylesheet()}{faults}{parts}{_FOLLOWS}"
 
 
-def _ask_ahead(path: str, query: str) -> None:
-    link = dict(parse_qsl(query, keep_blank_values=True))
-    ask = question_of(path, link)
-    if ask is not None:
-        asking_ahead.ask_now(lambda: ask(source_of(link).ahead(), link), f"ask ahead: {path}")
+def _link(query: str) -> dict[str, str]:
+    return dict(parse_qsl(query, keep_blank_values=True))
+
+
+def _zone(name: str) -> ZoneInfo:
+    """A viewer's time zone as the browser says, else UTC."""
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError):
+        return ZoneInfo("UTC")
+
+
+def _with_script(send: "Send", script: bytes) -> "Send":
+    """Send a page with a script at its beginning."""
+    begun: list[Message] = []
+    body = bytearray()
+
+    async def sending(message: "Message") -> None:
+        if message["type"] == "http.response.start":
+            begun.append(message)
+            return
+        body.extend(message.get("body", b""))
+        if message.get("more_body"):
+            return
+        page = bytes(body).replace(_HEAD, _HEAD + script, 1)
+        headers = MutableHeaders(raw=begun[0]["headers"])
+        headers["content-length"] = str(len(page))
+        for name in ("etag", "last-modified"):
+            # The page is of more than the file that Streamlit knows.
+            del headers[name]
+        await send(begun[0])
+        await send({"type": "http.response.body", "body": page})
+
+    return sending
 
 
 def _opens_page(scope: "Scope") -> bool:

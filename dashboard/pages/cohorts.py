@@ -9,9 +9,8 @@ import streamlit as st
 from dashboard import cohort_parts, difference_charts, frame, header
 from dashboard.accessible_chart import chart
 from dashboard.filters import Choice, choice_of
-from dashboard.first_figures import draw_first
-from dashboard.frame import PageContext
 from dashboard.markup import escape
+from dashboard.opened_page import PageContext
 from dashboard.palette import palette
 from dashboard.source import Source
 from telemetry.model.metrics import MIN_COUNT_FOR
@@ -34,7 +33,7 @@ _NO_COMPARISON: Final = (
 
 def page() -> None:
     """Draw the page; its body refreshes by itself while the run lives."""
-    frame.show("Cohorts", ask, _figures)
+    frame.show(PAGE)
 
 
 def ask(source: Source, link: Mapping[str, str]) -> CohortsAnswer:
@@ -54,6 +53,15 @@ def question(choice: Choice, source: Source, link: Mapping[str, str]) -> Cohorts
     )
 
 
+def _first(view: CohortsAnswer, _run: RunRecord, _summary: Summary, context: PageContext) -> list[str]:
+    """What the comparison comes to."""
+    if view.comparison is None:
+        return []
+    rollout = "" if view.rollout is None else view.rollout.name
+    link = replace(Choice(), store=context.choice.store).link("rollout", rollout=rollout)
+    return [cohort_parts.verdict(view, context.now_unix_ns, context.zone, link)]
+
+
 def _figures(view: CohortsAnswer, run: RunRecord, summary: Summary, context: PageContext) -> None:
     del run, summary
     found = view.comparison
@@ -62,10 +70,6 @@ def _figures(view: CohortsAnswer, run: RunRecord, summary: Summary, context: Pag
         st.html(header.empty("Nothing to compare", named, _NO_COHORTS))
         _choose(view, None)
         return
-    rollout = "" if view.rollout is None else view.rollout.name
-    link = replace(Choice(), store=context.choice.store).link("rollout", rollout=rollout)
-    st.html(cohort_parts.verdict(view, context.now_unix_ns, context.zone, link))
-    draw_first()
     if context.choice.cohort is not None:
         st.html('<div class="vp hint">The cohort that is chosen above does not narrow what is compared here.</div>')
     _choose(view, found)
@@ -185,3 +189,6 @@ def _rewrite_link(name: str, pair: Mapping[str, str]) -> None:
     if pair and changed[CONTROL] == changed[CANDIDATE]:
         changed = {CONTROL: pair[CANDIDATE], CANDIDATE: pair[CONTROL]}
     st.query_params.update(changed)
+
+
+PAGE: Final = frame.FramedPage("Cohorts", ask, _figures, first=_first)

@@ -8,9 +8,8 @@ import streamlit as st
 from dashboard import descriptions, frame
 from dashboard.figures_over_time import counts_chart, lines_chart, nothing, section, table
 from dashboard.filters import choice_of
-from dashboard.first_figures import draw_first
-from dashboard.frame import PageContext
 from dashboard.markup import escape
+from dashboard.opened_page import PageContext
 from dashboard.series_charts import Limit, limit_of
 from dashboard.source import Source
 from telemetry.model import formatting
@@ -26,7 +25,7 @@ _AXES: Final[dict[Unit, str]] = {"ns": "ms", "bytes": "bytes", "share of a core"
 
 def page() -> None:
     """Draw the page; its body refreshes by itself while the run lives."""
-    frame.show("Instrument", ask, _figures)
+    frame.show(PAGE)
 
 
 def ask(source: Source, link: Mapping[str, str]) -> InstrumentPage:
@@ -36,7 +35,6 @@ def ask(source: Source, link: Mapping[str, str]) -> InstrumentPage:
 
 def _figures(view: InstrumentPage, run: RunRecord, summary: Summary, context: PageContext) -> None:
     instrument = view.instrument
-    draw_first()
     with st.container(key="halves"):
         columns = st.columns(2)
     for place, gauge in enumerate(SERIES):
@@ -131,3 +129,6 @@ def loss(found: Sequence[LossOfProcess]) -> str:
         for each in found
     ]
     return heading + table("Telemetry by process", ("process", "emitted", "received", "missing"), rows)
+
+
+PAGE: Final = frame.FramedPage("Instrument", ask, _figures)

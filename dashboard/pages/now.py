@@ -11,10 +11,9 @@ from dashboard.accessible_chart import chart
 from dashboard.descriptions import Clock
 from dashboard.explanation import explanation
 from dashboard.filters import choice_of
-from dashboard.first_figures import draw_first
-from dashboard.frame import PageContext
 from dashboard.markup import escape
 from dashboard.objective_status import SYMBOLS, State, chip
+from dashboard.opened_page import PageContext
 from dashboard.palette import DARK, palette
 from dashboard.source import NowView, Source
 from dashboard.tiles import tiles
@@ -34,7 +33,7 @@ _STATES: Final[dict[str, State]] = {"met": "met", "missed": "missed"}
 
 def page() -> None:
     """Draw the page; its body refreshes by itself while the run lives."""
-    frame.show("Now", ask, _figures, limit_html)
+    frame.show(PAGE)
 
 
 def ask(source: Source, link: Mapping[str, str]) -> NowView:
@@ -74,13 +73,16 @@ def _duration(ns: int) -> str:
     return f"{seconds // 60} min" if seconds >= 120 and seconds % 60 == 0 else f"{seconds} s"
 
 
+def _first(view: NowView, _run: RunRecord, summary: Summary, context: PageContext) -> list[str]:
+    """The verdict and the three large numbers."""
+    is_said_above = view.verdict is None or limit_html(view)
+    verdict = [] if view.verdict is None or is_said_above else [verdict_html(view.verdict, context.zone)]
+    return [*verdict, tiles(summary, view.statuses)]
+
+
 def _figures(view: NowView, run: RunRecord, summary: Summary, context: PageContext) -> None:
-    """Everything below the head, from one state of the store."""
-    if view.verdict is not None and not limit_html(view):
-        st.html(verdict_html(view.verdict, context.zone))
+    """Everything below the first figures, from one state of the store."""
     clock = descriptions.clock_of(run, context.zone)
-    st.html(tiles(summary, view.statuses))
-    draw_first()
     with st.container(key="halves"):
         left, right = st.columns([1, 1.06])
     with left:
@@ -151,3 +153,6 @@ def _stage_selector(chosen: str) -> None:
     if st.session_state.get("now_stage") != chosen:
         st.session_state["now_stage"] = chosen
     st.selectbox("Stage", DRAWN, format_func=lambda name: DEFINITIONS[name].label, key="now_stage", on_change=rewrite)
+
+
+PAGE: Final = frame.FramedPage("Now", ask, _figures, limit_html, _first)

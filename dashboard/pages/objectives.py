@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from datetime import tzinfo
 from typing import Final
 
 import streamlit as st
@@ -10,9 +11,9 @@ from dashboard import budget_tables, frame, header
 from dashboard.accessible_chart import chart
 from dashboard.asking_ahead import NextAnswer, next_answer
 from dashboard.descriptions import day_and_time
-from dashboard.first_figures import draw_first
 from dashboard.markup import escape
 from dashboard.objectives_in_force import objectives_in_force
+from dashboard.opened_page import OpenedPage, PageContext, ended
 from dashboard.palette import palette
 from dashboard.source import Source, current_source, store_of
 from dashboard.starting import start_a_run, why_no_turn
@@ -55,25 +56,34 @@ def _body(answers: NextAnswer) -> None:
         frame.unreadable(error)
         return
     frame.say_fault_of_objectives(objectives_in_force(store))
-    if answer.faults:
-        st.html(header.notes(answer.faults, frame.DAMAGED))
     if answer.newest_unix_ns is None:
+        if answer.faults:
+            st.html(header.notes(answer.faults, frame.DAMAGED))
         st.html(header.empty("No turns within 28 days", *why_no_turn(store, None), start_a_run()))
         return
-    st.html(_overview(answer))
-    draw_first()
-    if answer.limited.turns:
-        st.html(header.notes([_limited(answer)], "generator-limited runs are among them"))
-    st.html(budget_tables.table(answer.budgets, "burn rate of each window: ×1 uses the budget up in 28 days"))
+    for part in ended(_first(answer, PageContext(link, frame.viewer_zone(), time.time_ns()))):
+        st.html(part)
     _over_time(answer)
 
 
-def _overview(answer: BurnRateAnswer) -> str:
+def _first(answer: BurnRateAnswer, context: PageContext) -> list[str]:
+    """All but the chart."""
+    if answer.newest_unix_ns is None:
+        return []
+    found = [header.notes(answer.faults, frame.DAMAGED)] if answer.faults else []
+    found.append(_overview(answer, context.zone))
+    if answer.limited.turns:
+        found.append(header.notes([_limited(answer)], "generator-limited runs are among them"))
+    found.append(budget_tables.table(answer.budgets, "burn rate of each window: ×1 uses the budget up in 28 days"))
+    return found
+
+
+def _overview(answer: BurnRateAnswer, zone: tzinfo) -> str:
     states = [budget_tables.state_of(each) for each in answer.budgets]
     burning = sum(each.fires for each in answer.budgets)
     labels = {"missed": "missed or burning", "met": "within their budget", "unknown": "with too few turns"}
     counted = [f"<b>{states.count(state)}</b> {words}" for state, words in labels.items() if state in states]
-    newest = f"{day_and_time(answer.newest_unix_ns or 0, frame.viewer_zone())}"
+    newest = f"{day_and_time(answer.newest_unix_ns or 0, zone)}"
     alerts = formatting.count(burning, "alert fires", "alerts fire") if burning else "no alert fires"
     return (
         f'<div class="vp vp-facts"><span>{" · ".join(counted)}</span><span>{escape(alerts)}</span>'
@@ -105,3 +115,6 @@ def _over_time(answer: BurnRateAnswer) -> None:
         f"Error budget of {shown.title} over 28 days: {budget_tables.left_text(shown.budget_left)} now",
         budget_tables.days_table(shown),
     )
+
+
+OPENED: Final = OpenedPage(TITLE, ask, _first)

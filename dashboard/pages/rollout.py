@@ -2,15 +2,16 @@
 
 import time
 from collections.abc import Mapping
+from datetime import tzinfo
 from typing import Final
 
 import streamlit as st
 
 from dashboard import budget_tables, frame, header, rollout_parts
 from dashboard.accessible_chart import chart
-from dashboard.first_figures import draw_first
 from dashboard.markup import escape
 from dashboard.objectives_in_force import objectives_in_force
+from dashboard.opened_page import OpenedPage, PageContext, ended
 from dashboard.palette import palette
 from dashboard.source import Source, current_source, store_of
 from telemetry.model.errors import TelemetryError
@@ -87,6 +88,19 @@ def _draw(asked: tuple[str, RolloutPage] | TelemetryError) -> None:
     _figures(found, found.progress)
 
 
+def _first(found: RolloutPage, context: PageContext) -> list[str]:
+    """The newest verdict and the stages, of a rollout that has a verdict."""
+    if found.progress is None:
+        return []
+    faults = [header.notes(found.faults, _CHANGED)] if found.faults else []
+    return [*faults, *_verdict(found, found.progress, context.now_unix_ns, context.zone)]
+
+
+def _verdict(found: RolloutPage, progress: RolloutProgress, now_unix_ns: int, zone: tzinfo) -> list[str]:
+    verdict = rollout_parts.verdict(progress.newest, now_unix_ns, zone, cause=progress.cause, is_sound=not found.faults)
+    return [verdict, rollout_parts.stages(progress.stages)]
+
+
 def _choose(found: RolloutPage) -> None:
     names = list(found.names)
     chosen = st.selectbox("Rollout", names, index=names.index(found.name) if found.name in names else None)
@@ -96,10 +110,9 @@ def _choose(found: RolloutPage) -> None:
 
 
 def _figures(found: RolloutPage, progress: RolloutProgress) -> None:
-    zone, now_unix_ns = frame.viewer_zone(), time.time_ns()
-    st.html(rollout_parts.verdict(progress.newest, now_unix_ns, zone, cause=progress.cause, is_sound=not found.faults))
-    st.html(rollout_parts.stages(progress.stages))
-    draw_first()
+    zone = frame.viewer_zone()
+    for part in ended(_verdict(found, progress, time.time_ns(), zone)):
+        st.html(part)
     st.html(rollout_parts.waiting(progress, zone))
     if progress.checks:
         st.html(rollout_parts.check_table(progress.checks, "checks, those that are worse first"))
@@ -132,3 +145,6 @@ def _funnel(progress: RolloutProgress) -> None:
         f"{difference_text(progress.margin, progress.unit)}",
         rollout_parts.funnel_table(progress, frame.viewer_zone()),
     )
+
+
+OPENED: Final = OpenedPage(TITLE, ask, _first)

@@ -5,7 +5,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import urlencode
 from zlib import crc32
 
 import pandas as pd
@@ -14,10 +13,10 @@ import streamlit as st
 from dashboard import header, run_charts, runs_source, runs_tables
 from dashboard.accessible_chart import chart
 from dashboard.asking_ahead import next_answer
-from dashboard.first_figures import draw_first
 from dashboard.frame import READING, heading, say_fault_of_objectives, viewer_zone
 from dashboard.markup import escape
 from dashboard.objectives_in_force import given_objectives, objectives_in_force
+from dashboard.opened_page import OpenedPage, PageContext, ended
 from dashboard.palette import palette
 from dashboard.source import Source
 from dashboard.starting import start_the_first
@@ -40,7 +39,6 @@ MARGINS_MS: Final = (20, 50, 100, 200, 500)
 MOST_TICKED: Final = 6
 REFRESH_S: Final = 5.0
 READING_REFRESH_S: Final = 1.0
-READ_AGAIN: Final = "being read again"
 NO_LATENCY: Final = "No turn of these has a voice-to-voice latency."
 
 
@@ -56,7 +54,7 @@ class Settled:
 
 def page() -> None:
     """Draw the page; it looks by itself for runs that begin and end."""
-    heading("Runs")
+    heading(OPENED.title)
     with st.spinner(READING):
         first = [_listed(runs_source.first_listing)]
     refresh_s, settled = _refresh_s(first[0]), _settled(first[0])
@@ -105,6 +103,14 @@ def settled_of(listing: RunListing, ticked: Sequence[RunEntry]) -> Settled | Non
 def ask(_source: Source, _link: Mapping[str, str]) -> RunListing:
     """What the page is about to ask, whatever the link. Raises ConfigError for a place that is not a folder."""
     return runs_source.first_listing(is_ahead=True)
+
+
+def _first(listing: RunListing, context: PageContext) -> list[str]:
+    """The newest runs: the list to tick them in, and the pictures, are drawn by the page's script."""
+    return [runs_tables.newest(listing.entries, context.zone)] if listing.entries else []
+
+
+OPENED: Final = OpenedPage("Runs", ask, _first)
 
 
 def _listed(listing: Callable[[], RunListing]) -> RunListing | TelemetryError:
@@ -174,7 +180,6 @@ def _trends(trends: RunTrends) -> None:
         f"{formatting.count(trends.left_out, 'more trend')}" if trends.left_out else "",
     ]
     st.html(_part("p95 from run to run", "; ".join(filter(None, ["runs that were asked the same", *left_out]))))
-    draw_first()
     zone = viewer_zone()
     chart(
         run_charts.trend_rows(trends.shown),
@@ -199,27 +204,8 @@ def _list(listing: RunListing) -> None:
     """The list with a box to tick at each run; what is ticked stands in the link."""
     entries = listing.entries
     _notices(listing)
-    st.html('<div class="vp vp-head"><h2>All runs <span class="hint">the newest first</span></h2></div>')
-    zone = viewer_zone()
-    rows: list[dict[str, Any]] = [
-        {
-            "run": each.title,
-            "open": f"./?{urlencode({'store': each.store, 'run': each.run_id})}" if each.state != "damaged" else None,
-            "began": runs_tables.began(each, zone),
-            "state": f"{each.state}, {READ_AGAIN}" if each.reference in listing.outdated else each.state,
-            "turns": each.turns,
-            "invalid": each.invalid,
-            "p50": None if each.p50_ns is None else in_milliseconds(each.p50_ns),
-            "p95": None if each.p95_ns is None else in_milliseconds(each.p95_ns),
-            "p99": None if each.p99_ns is None else in_milliseconds(each.p99_ns),
-            "note": each.note or "",
-            "target": each.target or formatting.DASH,
-            "callers": each.users,
-            "profile": each.profile or formatting.DASH,
-            "verdict": each.sentence or each.fault or "",
-        }
-        for each in entries
-    ]
+    st.html(*ended([runs_tables.list_head()]))
+    rows = runs_tables.list_rows(entries, listing.outdated, viewer_zone())
     wanted = _references()
     ticked = [place for place, each in enumerate(entries) if each.reference in wanted]
 

@@ -1,5 +1,6 @@
 """The page of one turn: its waterfall on one clock, with its audio and words where they were kept, in its call."""
 
+import time
 from collections.abc import Mapping
 from typing import Final
 
@@ -7,20 +8,20 @@ import streamlit as st
 
 from dashboard import call_strip, evidence, frame, header, kept_words
 from dashboard.accessible_chart import chart, table_below
-from dashboard.filters import Choice, choice_of
-from dashboard.first_figures import draw_first
 from dashboard.markup import escape
 from dashboard.objectives_in_force import objectives_in_force
+from dashboard.opened_page import OpenedPage, PageContext, ended
 from dashboard.palette import palette
 from dashboard.source import Source, current_source, store_of
 from dashboard.turn_player import call_player, call_table, turn_player
-from dashboard.turns_choice import TurnsChoice, turns_choice_of
+from dashboard.turns_choice import turns_choice_of
 from dashboard.waterfall_chart import view_ms, waterfall_rows, waterfall_spec, waterfall_table
 from telemetry.model.errors import TelemetryError
 from telemetry.model.turns import Turn
 from telemetry.model.waterfall import Waterfall
 from telemetry.store.turn_views import TurnView
 
+TITLE: Final = "Turn"
 TRACE: Final = "trace"
 TURN: Final = "turn"
 VIEW: Final = "view"
@@ -30,14 +31,14 @@ _ALT: Final = "Waterfall of the turn: what the caller heard above what the servi
 
 def page() -> None:
     """Draw the turn that the link names: `?trace=…&turn=…`; with `view=call` its whole call."""
-    choice, _ = choice_of(st.query_params)
-    listed, _ = turns_choice_of(st.query_params)
-    wanted = _wanted(st.query_params)
-    _links_back(choice, listed)
+    context = PageContext(st.query_params.to_dict(), frame.viewer_zone(), time.time_ns())
+    wanted = _wanted(context.link)
+    frame.heading(TITLE)
+    st.html(_links_back(context))
     try:
-        store = store_of(st.query_params)
+        store = store_of(context.link)
         with st.spinner(frame.READING):
-            view = ask(current_source(store), st.query_params)
+            view = ask(current_source(store), context.link)
     except TelemetryError as error:
         st.html(header.empty("The store cannot be read", escape(error)))
         return
@@ -50,7 +51,7 @@ def page() -> None:
         why = f"Trace <code>{escape(trace_id)}</code>, turn {index}: the store has neither side of it."
         st.html(header.empty("That turn is not in this store", why))
         return
-    draw(view, view.picture, choice, wanted, listed.query())
+    draw(view, view.picture, wanted, context)
 
 
 def ask(source: Source, link: Mapping[str, str]) -> TurnView | None:
@@ -59,11 +60,11 @@ def ask(source: Source, link: Mapping[str, str]) -> TurnView | None:
     return None if wanted is None else source.turn_view(*wanted, whole_call=link.get(VIEW) == CALL)
 
 
-def _links_back(choice: Choice, listed: TurnsChoice) -> None:
+def _links_back(context: PageContext) -> str:
+    choice, (listed, _) = context.choice, turns_choice_of(context.link)
     links = f'<a href="{escape(choice.link())}" target="_self">← back to the run</a>'
     links += f' · <a href="{escape(choice.link("turns", **listed.query()))}" target="_self">all turns</a>'
-    frame.heading("Turn")
-    st.html(f'<div class="vp">{links}</div>')
+    return f'<div class="vp">{links}</div>'
 
 
 def _wanted(query: Mapping[str, str]) -> tuple[str, int] | None:
@@ -72,32 +73,53 @@ def _wanted(query: Mapping[str, str]) -> tuple[str, int] | None:
     return (trace_id, int(index)) if trace_id and is_number else None
 
 
-def draw(view: TurnView, picture: Waterfall, choice: Choice, wanted: tuple[str, int], listed: dict[str, str]) -> None:
+def _first(view: TurnView | None, context: PageContext) -> list[str]:
+    """The links, and the turn's figures in one line."""
+    wanted = _wanted(context.link)
+    if wanted is None or view is None or view.picture is None:
+        return []
+    return [_links_back(context), *_head(view, view.picture, wanted, context)]
+
+
+def _head(view: TurnView, picture: Waterfall, wanted: tuple[str, int], context: PageContext) -> list[str]:
+    has_audio = view.excerpt is not None and view.excerpt.audio is not None and view.client is not None
+    whole_call = context.link.get(VIEW) == CALL and has_audio
+    return [
+        call_strip.neighbors(view.call, *wanted, context.choice, **_kept(context.link)),
+        evidence.headline(view.client, view.service, picture, whole_call=whole_call),
+    ]
+
+
+def _kept(link: Mapping[str, str]) -> dict[str, str]:
+    """What a link to another turn of the call keeps of this one's."""
+    listed, _ = turns_choice_of(link)
+    return listed.query() | ({VIEW: CALL} if link.get(VIEW) == CALL else {})
+
+
+def draw(view: TurnView, picture: Waterfall, wanted: tuple[str, int], context: PageContext) -> None:
     """The turn in its call, its waterfall, and what is known of it in words."""
-    client, service, (trace_id, index) = view.client, view.service, wanted
-    whole_call = st.query_params.get(VIEW) == CALL
-    kept_view = {VIEW: CALL} if whole_call else {}
-    st.html(call_strip.neighbors(view.call, trace_id, index, choice, **listed, **kept_view))
-    has_audio = view.excerpt is not None and view.excerpt.audio is not None and client is not None
-    st.html(evidence.headline(client, service, picture, whole_call=whole_call and has_audio))
-    draw_first()
+    client, service, (trace_id, index), choice = view.client, view.service, wanted, context.choice
+    whole_call = context.link.get(VIEW) == CALL
+    for part in ended(_head(view, picture, wanted, context)):
+        st.html(part)
     _picture(view, picture, whole_call=whole_call)
     st.html(kept_words.notices(view.excerpt, view.kept_in))
     if words := kept_words.words(client, view.excerpt):
         st.html(words)
-    if strip := call_strip.strip(view.call, trace_id, index, choice, **listed, **kept_view):
+    if strip := call_strip.strip(view.call, trace_id, index, choice, **_kept(context.link)):
         st.html(strip)
     if view.excerpt is not None and view.excerpt.audio is not None:
         other = {} if whole_call else {VIEW: CALL}
-        link = choice.link("turns", trace=trace_id, turn=str(index), **listed, **other)
+        listed, _ = turns_choice_of(context.link)
+        address = choice.link("turns", trace=trace_id, turn=str(index), **listed.query(), **other)
         label = "listen to this turn alone" if whole_call else "listen to the whole call"
-        st.html(f'<div class="vp"><a href="{escape(link)}" target="_self">{label}</a></div>')
+        st.html(f'<div class="vp"><a href="{escape(address)}" target="_self">{label}</a></div>')
     with st.container(key="halves"):
         left, middle, right = st.columns([1, 1.1, 1.5])
     with left:
         st.html(evidence.trust(client))
     with middle:
-        st.html(evidence.dimensions(client or service, frame.viewer_zone()))
+        st.html(evidence.dimensions(client or service, context.zone))
     with right:
         st.html(evidence.moments(picture))
         if stated := evidence.reported(client):
@@ -123,3 +145,6 @@ def _picture(view: TurnView, picture: Waterfall, *, whole_call: bool) -> None:
 def _zero(client: Turn) -> int:
     """The moment of the waterfall's 0 on the clock of the turn."""
     return client.started_perf_ns if client.speech_end_perf_ns is None else client.speech_end_perf_ns
+
+
+OPENED: Final = OpenedPage(TITLE, ask, _first)

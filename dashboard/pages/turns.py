@@ -10,9 +10,8 @@ from dashboard import descriptions, frame, header, heat_map, turns_table
 from dashboard.accessible_chart import chart
 from dashboard.explanation import explanation
 from dashboard.filters import Choice, choice_of
-from dashboard.first_figures import draw_first
-from dashboard.frame import PageContext
 from dashboard.markup import escape
+from dashboard.opened_page import PageContext
 from dashboard.palette import palette
 from dashboard.source import Source
 from dashboard.turns_choice import TurnsChoice, turns_choice_of
@@ -37,7 +36,7 @@ _BANDS_ALT: Final = "How many turns each band of voice to voice has"
 
 def page() -> None:
     """Draw the page; its body refreshes by itself while the run lives."""
-    frame.show("Turns", ask, _draw)
+    frame.show(PAGE)
 
 
 def ask(source: Source, link: Mapping[str, str]) -> TurnsAnswer:
@@ -55,7 +54,6 @@ def _draw(answer: TurnsAnswer, run: RunRecord, summary: Summary, context: PageCo
         st.html(header.notes(faults, "the link"))
     _search(answer, listed)
     st.html(turns_table.narrowed(answer, context.choice, listed, clock))
-    draw_first()
     if not answer.total:
         st.html(header.empty("No turn matches the search", "Take away what narrows it, above."))
         return
@@ -177,3 +175,6 @@ def _follow(event: Any, answer: TurnsAnswer) -> None:
         if chosen != listed and listed.since_s is None:
             _to(chosen)
             st.rerun()
+
+
+PAGE: Final = frame.FramedPage("Turns", ask, _draw)

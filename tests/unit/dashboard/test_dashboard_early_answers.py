@@ -1,20 +1,17 @@
 """Questions asked when a browser requests a page: whose answers they are, and that the page asks none of them again."""
 
-import asyncio
 import threading
 import time
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from dashboard import early_answers, page_requests
+from dashboard import early_answers
 from dashboard.early_answers import YOUNG_S, EarlyAnswers, NoRoomError
-from dashboard.page_requests import PageRequests, question_of
-from dashboard.source import Source, source_of
+from dashboard.page_requests import page_at
+from dashboard.source import source_of
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
 from tests.unit.dashboard.counted import counted
@@ -26,7 +23,6 @@ ASKED_OF_A_READER = (
     *("page", "turns_page", "burn_rates", "cohorts_page", "rollout_page", "cache_page", "instrument_page"),
     "turn_view",
 )
-NAVIGATION = [(b"sec-fetch-mode", b"navigate"), (b"sec-fetch-dest", b"document")]
 
 
 def test_an_answer_is_given_once_and_while_it_is_young() -> None:
@@ -109,6 +105,14 @@ def test_a_question_that_failed_is_asked_again_by_the_page() -> None:
     assert early.take("a page") is None
 
 
+def test_a_question_that_failed_is_asked_again_by_whoever_opens_the_page_next() -> None:
+    early = EarlyAnswers()
+    with pytest.raises(ValueError, match="no store"):
+        early.ask("a page", lambda: _raise("no store"))
+    assert early.ask("a page", lambda: "its answer") == "its answer"
+    assert early.take("a page") == "its answer"
+
+
 def _raise(sentence: str) -> None:
     raise ValueError(sentence)
 
@@ -144,9 +148,9 @@ def test_a_page_asks_nothing_that_was_asked_when_it_was_requested(
     monkeypatch.setattr(early_answers, "YOUNG_S", BOUND_S)  # however long the page takes to draw on this machine
     for method in ASKED_OF_A_READER:
         monkeypatch.setattr(StoreReader, method, counted(method, getattr(StoreReader, method), asked))
-    ask = question_of(path, link)
-    assert ask is not None
-    ask(source_of(link).ahead(), link)
+    asking = page_at(path, link)
+    assert asking is not None
+    asking.ask(source_of(link).ahead(), link)
     assert len(asked) == 1
     opened(name, **link)
     assert len(asked) == 1, "the page was given the answer"
@@ -157,100 +161,12 @@ def test_a_page_asks_nothing_that_was_asked_when_it_was_requested(
 @pytest.mark.slow
 def test_the_list_of_runs_is_read_once_for_a_page(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(store, Scene(turns=240, newest_unix_ns=time.time_ns(), ended=False))
-    asked, ask = list[str](), question_of("/runs", {})
+    asked, asking = list[str](), page_at("/runs", {})
     monkeypatch.setattr(StoreReader, "run_figures", counted("run_figures", StoreReader.run_figures, asked))
-    assert ask is not None
-    ask(source_of({}).ahead(), {})
+    assert asking is not None
+    asking.ask(source_of({}).ahead(), {})
     assert len(asked) == 1
     opened("runs")
     assert len(asked) == 1
     opened("runs")
     assert len(asked) == 2
-
-
-def test_only_pages_that_people_open_are_asked_for_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, passed_on, done = list[Mapping[str, str]](), list[str](), threading.Event()
-
-    def ask(_source: Source, link: Mapping[str, str]) -> None:
-        asked.append(link)
-        done.set()
-
-    async def app(scope: Any, _receive: Any, _send: Any) -> None:
-        passed_on.append(scope["path"])
-
-    class AnySource:
-        def ahead(self) -> "AnySource":
-            return self
-
-    monkeypatch.setattr(page_requests, "question_of", lambda path, _link: ask if path == "/turns" else None)
-    monkeypatch.setattr(page_requests, "source_of", lambda _link: AnySource())
-    requests = PageRequests(app)
-
-    def request(path: str, headers: list[tuple[bytes, bytes]], *, method: str = "GET", kind: str = "http") -> None:
-        scope = {"type": kind, "method": method, "path": path, "query_string": b"find=a%20b&cohort=A&cohort=B"}
-        asyncio.run(requests(scope | {"headers": headers}, None, None))  # type: ignore[arg-type]
-
-    request("/turns", [])
-    request("/turns", [(b"accept", b"image/avif,image/webp,*/*;q=0.8")])
-    request(
-        "/turns",
-        [(b"accept", b"text/html,*/*;q=0.8"), (b"sec-fetch-mode", b"navigate"), (b"sec-fetch-dest", b"iframe")],
-    )
-    request("/turns", [(b"sec-fetch-mode", b"no-cors"), (b"sec-fetch-dest", b"image")])
-    request("/turns", NAVIGATION, method="HEAD")
-    request("/turns", NAVIGATION, kind="websocket")
-    request("/static/index.js", NAVIGATION)
-    request("/turns", NAVIGATION)
-    assert done.wait(BOUND_S)
-    assert asked == [{"find": "a b", "cohort": "B"}]
-    assert len(passed_on) == 8
-    done.clear()
-    request("/turns", [(b"accept", b"text/html,application/xhtml+xml")])
-    assert done.wait(BOUND_S)
-
-
-@pytest.mark.parametrize(("query", "to"), [(b"", b"/"), (b"run=a&cohort=B", b"/?run=a&cohort=B")])
-def test_the_first_page_is_found_by_its_name(query: bytes, to: bytes) -> None:
-    async def app(_scope: Any, _receive: Any, _send: Any) -> None:
-        pytest.fail("the request is not answered by Streamlit")
-
-    sent: list[dict[str, Any]] = []
-
-    async def send(message: dict[str, Any]) -> None:
-        sent.append(message)
-
-    scope = {"type": "http", "method": "GET", "path": "/now", "query_string": query, "headers": NAVIGATION}
-    asyncio.run(PageRequests(app)(scope, None, send))  # type: ignore[arg-type]
-    assert sent[0]["status"] == 307
-    assert (b"location", to) in sent[0]["headers"]
-
-
-def test_what_fails_before_a_page_leaves_room_for_the_next(
-    store: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    del store
-    asked = threading.Semaphore(0)
-
-    def fails(_source: Source, _link: Mapping[str, str]) -> None:
-        asked.release()
-        raise OSError("a disk that cannot be read")
-
-    async def app(_scope: Any, _receive: Any, _send: Any) -> None:
-        return
-
-    monkeypatch.setattr(page_requests, "question_of", lambda _path, _link: fails)
-    requests = PageRequests(app)
-    scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": NAVIGATION}
-    for _ in range(5):
-        before = {thread.ident for thread in threading.enumerate()}
-        asyncio.run(requests(scope, None, None))  # type: ignore[arg-type]
-        assert asked.acquire(timeout=BOUND_S)
-        for thread in threading.enumerate():
-            if thread.ident not in before:
-                thread.join(BOUND_S)
-    assert capfd.readouterr().err == ""
-
-
-@pytest.mark.parametrize("path", ["/run", "/_stcore/health", "/static/index.js", "/favicon.png", "//", "/../now"])
-def test_addresses_that_ask_otherwise_or_nothing(path: str) -> None:
-    assert (question_of(path, {}) is not None) == (path == "//")

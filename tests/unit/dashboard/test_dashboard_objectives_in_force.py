@@ -227,7 +227,7 @@ def test_a_page_that_is_open_takes_up_a_change_when_it_refreshes(shown: Path, mo
         return drawn_and_refreshed
 
     monkeypatch.setattr(st, "fragment", fragment)
-    monkeypatch.setattr(frame, "_draw_view", lambda view, *_: seen.append(judged(view)))
+    monkeypatch.setattr(frame, "_draw_view", lambda _page, view, *_: seen.append(judged(view)))
     text = text_of(opened("now"))
     assert seen == [[True], [False], [False], [True]]
     assert text.count(STILL) == 1

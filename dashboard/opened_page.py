@@ -1,0 +1,60 @@
+"""What a page is besides Streamlit's script of it: its title, its question, and what it shows first, as HTML.
+
+The same HTML is drawn by the script and sent to a browser that still loads the program which runs scripts, so both show
+one answer.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import tzinfo
+from typing import Any, Final, Generic, TypeVar
+
+from dashboard.filters import Choice, choice_of
+from dashboard.markup import escape
+from dashboard.source import Source
+
+# Stands in the last part of what a page shows first. The browser takes away what it showed before once that is drawn,
+# which `script/first_figures.js` looks for.
+_END: Final = '<i class="vp-first-end" hidden></i>'
+
+_Answer = TypeVar("_Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class PageContext:
+    """What a page draws with besides its answer. `zone` is the viewer's."""
+
+    link: Mapping[str, str]
+    zone: tzinfo
+    now_unix_ns: int
+
+    @property
+    def choice(self) -> Choice:
+        """What the link chooses of all turns."""
+        return choice_of(self.link)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedPage(Generic[_Answer]):
+    """A page by what is asked when it is opened. `ask` raises TelemetryError; `first` is pure, and gives nothing where
+    the page has no figure to show. `has_selectors` says whether the row of selectors stands beside the title."""
+
+    title: str
+    ask: Callable[[Source, Mapping[str, str]], _Answer]
+    first: Callable[[_Answer, PageContext], Sequence[str]]
+    has_selectors: bool = False
+
+    def first_html(self, answer: _Answer, context: PageContext) -> str:
+        """What the page shows first, beneath its title; empty where it has no figure to show. The row of selectors has
+        its room, so that nothing moves when it is drawn."""
+        parts = self.first(answer, context)
+        beside = " vp-first-selectors" if self.has_selectors else ""
+        return f'<div class="vp{beside}"><h1>{escape(self.title)}</h1></div>{"".join(parts)}' if parts else ""
+
+
+AnyPage = OpenedPage[Any]
+
+
+def ended(parts: Sequence[str]) -> list[str]:
+    """The parts that a page's script draws first, the last of them marked as the last."""
+    return [*parts[:-1], parts[-1] + _END] if parts else []
