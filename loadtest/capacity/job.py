@@ -1,7 +1,8 @@
 """The search itself: step after step, seen while it goes on, and reported whole however it ends."""
 
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 from rich.console import Console, Group
@@ -22,9 +23,12 @@ from loadtest.run.job import preflight
 from loadtest.run.json_file import write_json
 from loadtest.run.request import MAX_USERS, CheckedRun, RunRequest, check
 from loadtest.run.sidecars import destination
+from loadtest.run.unreachable import leave_unreachable
 from telemetry.store.run_folders.capacity import CAPACITY_NAME
 
 LONGEST_STEP_S: Final = 3600.0
+# An endpoint that is still busy with the step before may refuse one session: it is asked so many times.
+PROBES: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,11 @@ def capacity(request: CapacityRequest, console: Console) -> ExitCode:
     console.print(checked.sentence, soft_wrap=not console.is_terminal)
     if (text := _advice(request)) is not None:
         console.print(text, style="yellow", soft_wrap=True)
-    preflight(checked)
+    try:
+        preflight(checked)
+    except EndpointUnreachable as error:
+        _write(request, checked, _found(request, [], "unreachable", str(error)), console)
+        raise
     console.print(checked.kept_in, soft_wrap=not console.is_terminal)
     steps: list[LoadStep] = []
     with ExitStack() as stack:
@@ -77,8 +85,10 @@ def capacity(request: CapacityRequest, console: Console) -> ExitCode:
             stopped, reason = _climb(request, bench, shown, interruption, steps)
         except Interrupted:
             stopped, reason = "interrupted", None
-    if len(steps) == 1 and steps[0].status == "refused" and steps[0].reason is not None:
-        raise EndpointUnreachable(steps[0].reason)
+    if steps and all(step.status == "refused" for step in steps):
+        # A session opened before the search, or was not tried as the endpoint connects; none did since.
+        stopped, reason = "unreachable", steps[-1].reason
+        steps = [replace(step, status="unreachable") for step in steps]
     return _report(request, checked, _found(request, steps, stopped, reason), console)
 
 
@@ -96,9 +106,29 @@ def _climb(
             # Where more callers than these were measured well, a disturbance spoiled this step, not their number.
             is_limit = all(each.callers < callers for each in steps if each.met is not None)
             return ("generator" if is_limit else None), f"{callers} callers could not be judged: {step.reason}"
+        if step.status != "met" and (gone := _gone(request, bench.checked, interruption)) is not None:
+            # What the endpoint did while it ended says nothing of how many callers it serves.
+            steps[-1] = replace(step, status="unreachable", reason=gone)
+            shown.done(steps)
+            return "unreachable", gone
         if step.met is None:
             return None, f"too few turns at {callers} callers: give --step-time more"
     return None, None
+
+
+def _gone(request: CapacityRequest, checked: CheckedRun, interruption: Interruption) -> str | None:
+    """Why not even one session opens after a step that was not met; None where one does. Raises Interrupted."""
+    reason = None
+    for _ in range(PROBES):
+        if interruption.wait(request.rest_s):
+            raise Interrupted
+        try:
+            preflight(checked)
+        except EndpointUnreachable as error:
+            reason = str(error)
+        else:
+            return None
+    return reason
 
 
 def _check(request: CapacityRequest) -> CheckedRun:
@@ -144,12 +174,26 @@ def _found(request: CapacityRequest, steps: list[LoadStep], stopped: Stopped | N
 def _report(request: CapacityRequest, checked: CheckedRun, found: Capacity, console: Console) -> ExitCode:
     console.print(capacity_view(found))
     for file in draw(found, checked.objectives, request.run.out):
-        console.print(f"picture: {file}", soft_wrap=True)
+        _print_file("picture", file, console)
+    _write(request, checked, found, console)
+    return found.exit_code
+
+
+def _write(request: CapacityRequest, checked: CheckedRun, found: Capacity, console: Console) -> None:
+    """Write what was found, and of an endpoint that cannot be reached the reports of a run that ended so. Raises
+    OutputError."""
+    if found.stopped == "unreachable":
+        # `--json` holds the search, not this run.
+        of_search = replace(checked, request=replace(checked.request, json_file=None))
+        _print_file("report", leave_unreachable(of_search, EndpointUnreachable(found.sentence)), console)
     # The folder keeps it, too: the list of runs and the dashboard read it there.
     for file in (request.run.out / CAPACITY_NAME, request.run.json_file):
         if file is not None:
             write_json(file, capacity_object(found))
-    return found.exit_code
+
+
+def _print_file(kind: str, file: Path, console: Console) -> None:
+    console.print(f"{kind}: {file}", soft_wrap=True, markup=False, highlight=False)
 
 
 class _Shown:

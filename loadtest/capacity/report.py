@@ -15,8 +15,8 @@ from telemetry.model.intervals import quantile_interval, wilson_interval
 from telemetry.model.stats import shown_percentile
 from telemetry.objectives.slo import Verdict
 
-StepStatus = Literal["met", "missed", "generator-limited", "refused", "too few"]
-Stopped = Literal["generator", "interrupted"]
+StepStatus = Literal["met", "missed", "generator-limited", "refused", "unreachable", "too few"]
+Stopped = Literal["generator", "interrupted", "unreachable"]
 SCHEMA_VERSION: Final = 2
 BAR_WIDTH: Final = 10
 WIDE_COLUMNS: Final = 100
@@ -102,7 +102,8 @@ def _is_left_out(verdict: Verdict) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """The outcome of a search. `met` callers are served within the objectives, `missed` are not; None is not known."""
+    """The outcome of a search. `met` callers are served within the objectives, `missed` are not; None is not known. The
+    steps are in the order in which they were measured."""
 
     target: str
     steps: tuple[LoadStep, ...]
@@ -120,6 +121,8 @@ class Capacity:
             return ExitCode.INTERRUPTED
         if self.stopped == "generator":
             return ExitCode.GENERATOR_LIMITED
+        if self.stopped == "unreachable":
+            return ExitCode.UNREACHABLE
         if self.met is not None:
             return ExitCode.OK
         return ExitCode.OBJECTIVE_MISSED if self.missed is not None else ExitCode.UNDECIDED
@@ -132,6 +135,8 @@ class Capacity:
             return f"interrupted: {served}, as far as it was measured"
         if self.stopped == "generator":
             return f"the generator was the limit, not the endpoint: {served} ({self.reason})"
+        if self.stopped == "unreachable":
+            return self._unreachable(served)
         if self.met is None:
             why = f" ({self.reason})" if self.reason else ""
             if self.missed is None:
@@ -141,6 +146,13 @@ class Capacity:
         if self.missed is None:
             return served + (unsettled or ", the most that were asked for")
         return f"the endpoint serves {_callers(self.met)} within its objectives, and {self.missed} no more{unsettled}"
+
+    def _unreachable(self, served: str) -> str:
+        if not self.steps:
+            return self.reason or "the endpoint cannot be reached"
+        last = _callers(self.steps[-1].callers)
+        why = f" ({self.reason})" if self.reason else ""
+        return f"the endpoint could not be reached after the step of {last}: {served}, as far as it was measured{why}"
 
     @property
     def bend_callers(self) -> int | None:
@@ -214,7 +226,7 @@ def _bar(value_ns: float | None, highest_ns: float) -> str:
 
 
 def _style(step: LoadStep) -> str:
-    return {"met": "green", "missed": "red", "refused": "red"}.get(step.status, "yellow")
+    return {"met": "green", "missed": "red", "refused": "red", "unreachable": "red"}.get(step.status, "yellow")
 
 
 def _details(step: LoadStep) -> str:

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from loadtest.exit_codes import ExitCode
+from loadtest.run.artifacts import NAMES
+from telemetry.store.run_folders.capacity import CAPACITY_NAME
 from tests.integration.calling import CORPUS, assistant
 from tests.integration.commands import completed
 
@@ -78,7 +80,8 @@ def test_everything_that_cannot_be_used_is_reported_at_once(tmp_path: Path) -> N
     assert not list(tmp_path.iterdir())
 
 
-def test_an_endpoint_that_is_not_there_ends_with_5(tmp_path: Path) -> None:
+def test_an_endpoint_that_is_not_there_ends_with_5_and_leaves_reports(tmp_path: Path) -> None:
     result = _capacity("ws://127.0.0.1:9/v1/realtime", "--corpus", CORPUS, "--out", str(tmp_path / "out"))
     assert result.returncode == ExitCode.UNREACHABLE
     assert "cannot connect to 127.0.0.1:9" in result.stderr
+    assert {*NAMES, CAPACITY_NAME} <= {each.name for each in (tmp_path / "out").iterdir()}

@@ -74,6 +74,13 @@ def test_a_step_stands_by_its_objectives(verdicts: list[Verdict], expected: tupl
         ),
         ({"stopped": "generator", "missed": None, "reason": "why"}, ExitCode.GENERATOR_LIMITED, "the generator was"),
         ({"stopped": "interrupted", "missed": None}, ExitCode.INTERRUPTED, "at least 12 callers"),
+        (
+            {"stopped": "unreachable", "reason": "cannot connect"},
+            ExitCode.UNREACHABLE,
+            "the endpoint could not be reached after the step of 12 callers: the endpoint serves at least 12 callers, "
+            "as far as it was measured (cannot connect)",
+        ),
+        ({"stopped": "unreachable", "steps": (), "reason": "cannot connect"}, ExitCode.UNREACHABLE, "cannot connect"),
         ({"reason": "14 callers could not be judged"}, ExitCode.OK, "(14 callers could not be judged)"),
     ],
 )
