@@ -35,7 +35,7 @@ from loadtest.run.request import CheckedRun, RunRequest
 from loadtest.run.sidecars import Sidecar, deliver_all, destination
 from loadtest.scenario.access import TARGET_VARIABLE
 from loadtest.scenario.declaration import AskedLoad, declaration
-from loadtest.scenario.document import SETTINGS_VARIABLE, write_settings
+from loadtest.scenario.document import BEGUN_VARIABLE, SETTINGS_VARIABLE, write_settings
 from loadtest.scenario.settings import SwarmSettings
 from loadtest.speech.preparation import render_ahead
 from loadtest.swarm.worker import new_run_id
@@ -115,6 +115,7 @@ def run(
         swarm = start_swarm(request, settings)
         stack.enter_context(processes.ending(swarm))
         interrupted = _follow(_StartedRun(checked, run_id, own.store, swarm, tuple(notes)), console, watch)
+        _begun_file(request.out, run_id).unlink(missing_ok=True)
         if interrupted:
             # Who asks once more must not lose the results by it.
             stack.enter_context(Interruption())
@@ -207,10 +208,19 @@ def start_swarm(request: RunRequest, settings: SwarmSettings) -> processes.Child
         arguments += ["--master-bind-host", "127.0.0.1", "--master-bind-port", port, "--master-port", port]
     document = request.out / f"settings-{settings.run_id}.json"
     write_settings(settings, document)
-    given = {TARGET_VARIABLE: settings.host, SETTINGS_VARIABLE: str(document.resolve())}
-    return processes.start(
-        "locust", arguments, request.out / "logs", says_ready=False, bystander=False, variables=given
-    )
+    begun = _begun_file(request.out, settings.run_id)
+    begun.unlink(missing_ok=True)
+    given = {
+        TARGET_VARIABLE: settings.host,
+        SETTINGS_VARIABLE: str(document.resolve()),
+        BEGUN_VARIABLE: str(begun.resolve()),
+    }
+    return processes.start("locust", arguments, begun.parent, says_ready=False, bystander=False, variables=given)
+
+
+def _begun_file(folder: Path, run_id: str | None) -> Path:
+    """The file that Locust makes when every process of a run in this folder has prepared its speech."""
+    return folder / "logs" / f"begun-{run_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,12 +233,17 @@ class _StartedRun:
     swarm: processes.Child
     notes: tuple[str, ...]
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether every process has prepared its speech. The store is not asked: the sidecar may not answer."""
+        return _begun_file(self.checked.request.out, self.run_id).exists()
+
 
 def _follow(started: _StartedRun, console: Console, watch: Callable[[], None]) -> bool:
     """Show the run until it ends; whether somebody interrupted it."""
     swarm = started.swarm
     processes.stand_by()
-    began, shown_s, preparation_s = time.monotonic(), 0.0, 0.0
+    began, shown_s, preparation_s, has_begun = time.monotonic(), 0.0, 0.0, False
     with Interruption() as interruption, StoreReader(started.store) as reader, ExitStack() as stack:
         live = None
         if console.is_terminal:
@@ -240,12 +255,13 @@ def _follow(started: _StartedRun, console: Console, watch: Callable[[], None]) -
                 _stop(swarm, interruption, console, patience_s)
                 return True
             elapsed_s = time.monotonic() - began
+            if not has_begun and not (has_begun := started.has_begun):
+                preparation_s = elapsed_s
             # The figures take processor time that callers may need: they are asked for when they are shown.
             if elapsed_s - shown_s < (SAY_EVERY_S if live is None else LOOK_EVERY_S):
                 continue
             shown_s = elapsed_s
             info = _live_info(started, reader, elapsed_s, preparation_s)
-            preparation_s = info.preparation_s
             if live is not None:
                 live.update(live_view(info))
                 continue
@@ -265,7 +281,7 @@ def _interrupted_before_next_look(swarm: processes.Child, interruption: Interrup
 
 
 def _live_info(started: _StartedRun, reader: StoreReader, elapsed_s: float, preparation_s: float) -> LiveInfo:
-    """The run at this moment; at the look before, `preparation_s` were known to have gone into preparation."""
+    """The run at this moment, of which `preparation_s` went into preparation: all of it until that ends."""
     request, notes, where = started.checked.request, started.notes, Filter(run_id=started.run_id)
     settings = request.settings
     summary = in_flight = None
@@ -279,9 +295,10 @@ def _live_info(started: _StartedRun, reader: StoreReader, elapsed_s: float, prep
         verdicts = judge(objectives, seen.counts.count) if summary is not None else []
         reported = [point.calls_in_flight for point in seen.timeline]
         in_flight = next((calls for calls in reversed(reported) if calls is not None), None)
-        if summary is None or not summary.generator.processes:
-            preparation_s = elapsed_s
+        if preparation_s >= elapsed_s:
             notes = ("the callers are preparing their speech", *notes)
+        elif summary is None or not summary.generator.processes:
+            notes = ("nothing of this run has reached the store yet", *notes)
         elif summary.ramp_turns:
             notes = (f"{summary.ramp_turns} turns began during a ramp and are not among these", *notes)
     except StoreError:

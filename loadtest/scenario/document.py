@@ -19,6 +19,8 @@ from loadtest.scenario.settings import SwarmSettings
 
 # Where Locust finds the document of the command that started it.
 SETTINGS_VARIABLE: Final = "VOICEPROBE_SETTINGS"
+# The file that Locust makes for the command that started it when every process has prepared its speech.
+BEGUN_VARIABLE: Final = "VOICEPROBE_BEGUN"
 Decoded = TypeVar("Decoded", SwarmSettings, Scenario)
 
 

@@ -3,8 +3,11 @@
 No time of one host is compared with another's: the master says "go", and each process starts a clock of its own.
 """
 
+import contextlib
+import os
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import gevent
@@ -13,6 +16,7 @@ from locust.env import Environment
 from locust.runners import MasterRunner, WorkerRunner
 
 from loadtest.errors import UsageError
+from loadtest.scenario.document import BEGUN_VARIABLE
 from loadtest.scenario.file.phases import Phase
 from loadtest.scenario.run_clock import RunClock
 from loadtest.swarm.coordinator import finish
@@ -76,6 +80,7 @@ class Starting:
 
     def _start(self, clock: RunClock) -> None:
         clock.start(time.perf_counter_ns())
+        _say_begun()
         end_at_the_limit(self._environment, lambda: self._end_run(clock))
 
     def _end_run(self, clock: RunClock) -> None:
@@ -109,6 +114,14 @@ class Starting:
     def _on_go(self, msg: Any, **_: Any) -> None:
         if self.clock is not None:
             self.clock.start(time.perf_counter_ns() - int(msg.data["elapsed_ns"]))
+
+
+def _say_begun() -> None:
+    """Make the file by which the command that started this process sees that the run has begun, if one did."""
+    if (file := os.environ.get(BEGUN_VARIABLE)) is not None:
+        # It is there for the live view: a run goes on without it.
+        with contextlib.suppress(OSError):
+            Path(file).touch()
 
 
 @events.init.add_listener

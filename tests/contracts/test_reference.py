@@ -127,6 +127,7 @@ def test_every_variable_that_the_code_reads_is_listed() -> None:
     read = {name for source in sources for name in VARIABLE.findall(source.read_text(encoding="utf-8"))}
     # Between a command and a process that it starts; not for users.
     internal = {
+        "VOICEPROBE_BEGUN",
         "VOICEPROBE_DASHBOARD_STORE",
         "VOICEPROBE_DASHBOARD_SLO",
         "VOICEPROBE_DASHBOARD_RUNS",

@@ -11,20 +11,28 @@ from typing import Any, cast
 import pytest
 from rich.console import Console
 
+from loadtest.reports.progress import what_is_left
 from loadtest.run import job
+from loadtest.run.request import RunRequest, check
+from loadtest.scenario.settings import SwarmSettings
+from telemetry.store.reader import StoreReader
+from telemetry.store.writer import StoreWriter
 
 STOP_TIMEOUT_S = 5.0
 
 
 @dataclass
 class World:
-    """A swarm that ends at a time of a clock, which goes on when somebody waits. Some of its workers may end later."""
+    """A swarm that ends at a time of a clock, which goes on when somebody waits. Some of its workers may end later. In
+    its folder it says when it has prepared its speech."""
 
     ends_at_s: float
+    folder: Path = Path()
     workers_end_at_s: float = 0.0
     interrupted_at_s: float = float("inf")
     now_s: float = 1000.0
     prepares_s: float = 0.0
+    has_begun: bool = False
     asked_at_s: list[float] = field(default_factory=list[float])
     preparations_s: list[float] = field(default_factory=list[float])
     looks: int = 0
@@ -34,6 +42,11 @@ class World:
 
     def wait(self, timeout_s: float) -> bool:
         self.now_s += timeout_s
+        if self.now_s >= 1000.0 + self.prepares_s and not self.has_begun:
+            begun = job._begun_file(self.folder, "run")
+            begun.parent.mkdir()
+            begun.touch()
+            self.has_begun = True
         return self.now_s >= self.interrupted_at_s
 
     def ended(self) -> int | None:
@@ -49,14 +62,14 @@ class World:
     def figures(self, started: object, reader: object, elapsed_s: float, preparation_s: float) -> SimpleNamespace:
         del started, reader
         self.asked_at_s.append(elapsed_s)
-        preparation_s = elapsed_s if elapsed_s < self.prepares_s else preparation_s
         self.preparations_s.append(preparation_s)
-        return SimpleNamespace(text=f"figures of {elapsed_s:.1f}", preparation_s=preparation_s)
+        return SimpleNamespace(text=f"figures of {elapsed_s:.1f}")
 
 
 @pytest.fixture
-def followed(monkeypatch: pytest.MonkeyPatch) -> Callable[[World, Console], bool]:
+def followed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[World, Console], bool]:
     def follow(world: World, console: Console) -> bool:
+        world.folder = tmp_path
         monkeypatch.setattr(job, "time", world)
         monkeypatch.setattr(job, "Interruption", lambda: nullcontext(world))
         monkeypatch.setattr(job, "StoreReader", nullcontext)
@@ -65,7 +78,7 @@ def followed(monkeypatch: pytest.MonkeyPatch) -> Callable[[World, Console], bool
         monkeypatch.setattr(job, "live_view", lambda info: info.text)
         monkeypatch.setattr(job, "_stop", lambda swarm, interruption, console, patience_s: None)
         monkeypatch.setattr(job.processes, "stand_by", lambda: None)
-        checked = SimpleNamespace(request=SimpleNamespace(stop_timeout_s=STOP_TIMEOUT_S))
+        checked = SimpleNamespace(request=SimpleNamespace(stop_timeout_s=STOP_TIMEOUT_S, out=tmp_path))
         started = job._StartedRun(cast(Any, checked), "run", Path("store"), cast(Any, world), ())
         return job._follow(started, console, world.watch)
 
@@ -86,14 +99,30 @@ def test_in_a_log_the_store_is_asked_only_when_lines_are_printed(
     assert world.looks >= 30
 
 
-def test_what_was_known_to_go_into_preparation_is_known_at_every_later_look(
+def test_the_preparation_lasts_until_the_swarm_says_that_it_has_begun(
     followed: Callable[[World, Console], bool],
 ) -> None:
     world = World(ends_at_s=1065.0, prepares_s=25.0)
     assert not followed(world, Console(file=io.StringIO(), force_terminal=False))
     first, second, *later = world.preparations_s
     assert [first, second] == world.asked_at_s[:2]
-    assert later == [second] * 4
+    assert len(set(later)) == 1
+    assert 25.0 - job.LOOK_EVERY_S - job.END_SEEN_WITHIN_S <= later[0] <= 25.0
+
+
+def test_what_is_left_does_not_depend_on_what_has_reached_the_store(tmp_path: Path) -> None:
+    """A sidecar that does not answer commits nothing: the store stays empty."""
+    StoreWriter(tmp_path / "store").close()
+    settings = SwarmSettings(host="ws://127.0.0.1:9/v1/realtime", corpus="voiceprobe-en", run_id="run")
+    checked = check(RunRequest(settings, 1, None, 60.0, None, tmp_path / "out", None))
+    started = job._StartedRun(checked, "run", tmp_path / "store", cast(Any, None), ())
+    with StoreReader(tmp_path / "store") as reader:
+        preparing = job._live_info(started, reader, 5.0, 5.0)
+        later = [job._live_info(started, reader, elapsed_s, 8.0) for elapsed_s in (10.0, 40.0)]
+    assert what_is_left(preparing) == "1:00 remaining"
+    assert preparing.note == "the callers are preparing their speech"
+    assert [what_is_left(info) for info in later] == ["0:58 remaining", "0:28 remaining"]
+    assert {info.note for info in later} == {"nothing of this run has reached the store yet"}
 
 
 def test_in_a_terminal_they_are_shown_at_every_look(followed: Callable[[World, Console], bool]) -> None:

@@ -1,9 +1,12 @@
 """`--run-time` counts from the moment when every process is ready."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
+from loadtest.scenario.document import BEGUN_VARIABLE
 
 with pytest.MonkeyPatch.context() as patched:
     # Locust would patch this process, in which other tests run.
@@ -60,6 +63,22 @@ def test_a_run_is_ended_when_it_has_lasted_from_its_start_not_from_the_order_to_
     of.end()
     timers[0][1]()
     assert ended == [environment], "the next run is another one"
+
+
+def test_the_command_that_started_the_swarm_sees_when_the_run_has_begun(
+    timers: list[tuple[float, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(BEGUN_VARIABLE, str(tmp_path / "begun"))
+    of = Starting(swarm(SimpleNamespace(), headless=True, run_time=7))
+    of.begin(())
+    assert not (tmp_path / "begun").exists()
+    of.ready()
+    assert (tmp_path / "begun").exists()
+    monkeypatch.setenv(BEGUN_VARIABLE, str(tmp_path / "no" / "folder"))
+    of.begin(())
+    of.ready()
+    assert of.clock is not None
+    assert of.clock.started_perf_ns is not None, "a run goes on without it"
 
 
 def test_a_worker_leaves_the_end_to_its_master(timers: list[tuple[float, Any]]) -> None:
