@@ -121,9 +121,9 @@ def _version(rendered: Rendered) -> str:
 
 def _obtained(rendered: Rendered) -> str:
     obtained = rendered.obtained
-    parts = [f"level {obtained.level_dbov:.1f} dBov"]
+    parts = [pictures.with_minus(f"level {obtained.level_dbov:.1f} dBov")]
     if obtained.snr_db is not None:
-        parts.append(f"SNR {obtained.snr_db:.2f} dB ({rendered.snr_asked_db:g} requested)")
+        parts.append(pictures.with_minus(f"SNR {obtained.snr_db:.2f} dB ({rendered.snr_asked_db:g} requested)"))
     if obtained.loss_ratio is not None:
         parts.append(f"{obtained.loss_ratio:.1%} of packets lost")
     if obtained.late_ratio is not None:

@@ -14,6 +14,7 @@ SPEECH: Final = "#2f6fab"
 BOUND: Final = "#d1495b"
 _FLOOR_DB: Final = -100.0
 _MAX_BARS: Final = 20
+_MINUS: Final = "−"
 
 
 def _canvas(width: float, height: float, rows: int = 1, **ratios: Any) -> tuple[Any, Any]:
@@ -52,13 +53,18 @@ def floors(values: Sequence[float]) -> str:
     return _finish(figure, axes)
 
 
+def with_minus(text: str) -> str:
+    """Figures with the minus sign that the axes of the pictures have."""
+    return text.replace("-", _MINUS)
+
+
 def obtained_snr(values: Sequence[float], requested_db: float) -> str:
     """A histogram of the measured SNR around the requested one, over at least the guaranteed ±0.1 dB."""
     figure, axes = _canvas(4.6, 2.4)
     width = max(0.1, *(abs(value - requested_db) for value in values))
     axes.hist(values, bins=41, range=(requested_db - width, requested_db + width), color=SPEECH)
     axes.axvline(requested_db, color=BOUND, linestyle="--", linewidth=1)
-    axes.set_xlabel(f"dB; requested {requested_db:g}")
+    axes.set_xlabel(with_minus(f"dB; requested {requested_db:g}"))
     axes.set_ylabel("utterances")
     return _finish(figure, axes)
 

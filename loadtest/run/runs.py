@@ -19,7 +19,7 @@ from loadtest.run.json_file import write_json
 from telemetry.export.sdk import sidecar_token
 from telemetry.model.errors import ConfigError, StoreError
 from telemetry.model.foreign_text import one_line
-from telemetry.model.formatting import DASH, NS_PER_S, count, milliseconds, number
+from telemetry.model.formatting import DASH, MINUS, NS_PER_S, count, milliseconds, number
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import load_objectives
 from telemetry.store.remote import is_address
@@ -238,7 +238,8 @@ def _object(each: RunEntry) -> dict[str, Any]:
         "protocol": each.protocol,
         "users": each.users,
         "scenario": each.scenario,
-        "profile": each.profile,
+        # Programs read the minus sign of other numbers.
+        "profile": None if each.profile is None else each.profile.replace(MINUS, "-"),
         "turns": {"total": each.turns, "invalid": each.invalid},
         "voice_to_voice": {
             "p50_s": seconds(each.p50_ns),

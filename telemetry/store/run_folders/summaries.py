@@ -4,6 +4,7 @@ from typing import Final
 
 import msgspec
 
+from telemetry.model.formatting import declared_decibels
 from telemetry.store.run_folders.entries import EntryState, RunEntry
 from telemetry.store.run_folders.places import SUMMARY_NAME, StorePlace
 
@@ -111,7 +112,7 @@ def read_summary(place: StorePlace) -> RunEntry | None:
 
 
 def _profile(of: _Profile) -> str | None:
-    noise = None if of.noise is None else of.noise if of.snr_db is None else f"{of.noise} {of.snr_db:g} dB"
+    noise = of.noise if of.noise is None or of.snr_db is None else f"{of.noise} {declared_decibels(of.snr_db)}"
     return ", ".join(each for each in (noise, of.channel) if each) or None
 
 

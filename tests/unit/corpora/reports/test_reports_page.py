@@ -54,6 +54,13 @@ def test_the_page_has_measured_values_audio_and_pictures(workshop: Workshop) -> 
     HTMLParser().feed(text)
 
 
+def test_levels_below_0_have_the_minus_sign_of_the_pictures(workshop: Workshop) -> None:
+    workshop.add("one", seed=1, seconds=0.5)
+    corpus = open_corpus(workshop.save())
+    text = page(gather(corpus, choose(corpus, ("one",), 0), [profile_from_text("noise=white snr=-5")]))
+    assert re.search(r"\(level −\d\d\.\d dBov, SNR −(5\.0\d|4\.9\d) dB \(−5 requested\)", text)
+
+
 def test_unknown_uncertainties_are_stated(workshop: Workshop) -> None:
     workshop.add("one", seconds=0.3, seed=1, speech_end_uncertainty_ms=None)
     assert gather(open_corpus(workshop.save()), (), ()).bounds_sentence == (

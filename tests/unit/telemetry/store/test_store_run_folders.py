@@ -75,6 +75,12 @@ def test_a_summary_stands_for_its_store(root: Path, tmp_path: Path, monkeypatch:
     assert entry.p95_ns == pytest.approx(750 * 1e6)
 
 
+def test_a_level_below_0_has_the_minus_sign_of_other_figures(tmp_path: Path) -> None:
+    write_summary(tmp_path / "loud", "r-1", run={"id": "r-1", "profile": {"noise": "babble", "snr_db": -5.0}})
+    (entry,) = listed(tmp_path)
+    assert entry.profile == "babble −5 dB"
+
+
 def test_a_run_of_another_sidecar_s_store_has_its_summary(tmp_path: Path) -> None:
     write_summary(tmp_path / "elsewhere", "r-1", exit_code=4)
     (entry,) = listed(tmp_path)
