@@ -45,15 +45,26 @@ _COHORT_COLORS: Final = {
 }
 _COHORT_DASHES: Final = ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2], [1, 3], [10, 4])
 _COHORT_SHAPES: Final = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
-CLOCK: Final = {
-    "milliseconds": "%H:%M:%S",
-    "seconds": "%H:%M:%S",
+_WITH_SECONDS: Final = "%H:%M:%S"
+_CLOCK: Final = {
+    "milliseconds": _WITH_SECONDS,
+    "seconds": _WITH_SECONDS,
     "minutes": "%H:%M",
     "hours": "%H:%M",
     "date": "%d %b",
 }
+# Vega takes the step between ticks whose ratio to the wanted one is smaller: below this one 30 s, from there on 1 min.
+_MINUTES_FROM_MS: Final = math.sqrt(30_000 * 60_000)
 # A moment in a tooltip, which has no axis with its day beside it.
 MOMENT: Final = "%d %b %H:%M:%S"
+
+
+def time_axis(ticks: int) -> alt.Axis:
+    """An axis of moments on x with about so many labels. All of them have seconds where some need them."""
+    # Vega chooses the format of each label by itself: a full minute would stand without seconds among others.
+    needs_seconds = f"span(domain('x')) < {ticks * _MINUTES_FROM_MS:.0f}"
+    label = f"{needs_seconds} ? timeFormat(datum.value, '{_WITH_SECONDS}') : datum.label"
+    return alt.Axis(grid=False, labelOverlap=True, tickCount=ticks, format=dict(_CLOCK), labelExpr=label)
 
 
 def spacing_room(texts: Iterable[str], size: int = LABEL_SIZE) -> int:
@@ -97,7 +108,7 @@ def lines_spec(colors: Palette, cohorts: tuple[str, ...], objective_ms: float | 
     """A percentile over time, a straight line with a color, a dash and a shape of its own for each cohort, gaps where
     turns are too few; the objective, and where it was first missed, as rules."""
     base = alt.Chart(alt.NamedData("rows"))
-    time = alt.X("time:T", title=None, axis=alt.Axis(grid=False, labelOverlap=True, tickCount=7, format=dict(CLOCK)))
+    time = alt.X("time:T", title=None, axis=time_axis(7))
     legend = alt.Legend(title=None, orient="top", symbolSize=70, symbolStrokeWidth=2, offset=2, padding=0)
     domain, places = list(cohorts), range(len(cohorts))
     scales = {

@@ -9,7 +9,7 @@ from typing import Any, Final
 import altair as alt
 
 from dashboard.accessible_chart import ChartTable
-from dashboard.charts import CLOCK, MOMENT, TITLE_PADDING, Row, finished, spacing_room
+from dashboard.charts import MOMENT, TITLE_PADDING, Row, finished, spacing_room, time_axis
 from dashboard.descriptions import Clock, time_of_day
 from dashboard.kept_specs import kept_spec
 from dashboard.palette import Palette
@@ -85,7 +85,7 @@ def heat_spec(colors: Palette, bands: Sequence[int]) -> Row:
     order = [band_label(band) for band in bands]
     names = alt.Axis(labelLimit=150, titlePadding=TITLE_PADDING + spacing_room(order))
     y = alt.Y("band:N", sort=None, scale=alt.Scale(domain=order), title="voice to voice", axis=names)
-    time = alt.Axis(grid=False, labelOverlap=True, tickCount=7, format=dict(CLOCK))
+    time = time_axis(7)
     cells = (
         base.transform_filter("datum.n !== null")
         .mark_rect(stroke=colors.paper, strokeWidth=0.5, cursor="pointer")

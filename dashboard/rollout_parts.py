@@ -8,7 +8,7 @@ import altair as alt
 
 from dashboard import descriptions
 from dashboard.accessible_chart import ChartTable
-from dashboard.charts import CLOCK, Row, finished
+from dashboard.charts import Row, finished, time_axis
 from dashboard.kept_specs import kept_spec
 from dashboard.markup import escape, scrolled
 from dashboard.objective_status import State, chip
@@ -221,7 +221,7 @@ def _bounds(point: FunnelPoint, unit: str) -> str:
 def funnel_spec(colors: Palette, unit: str, margin: float, margin_text: str) -> Row:
     """Bounds that close over time, beside zero and the margin."""
     base = alt.Chart(alt.NamedData("rows"))
-    x = alt.X("time:T", title=None, axis=alt.Axis(grid=False, tickCount=7, labelOverlap=True, format=dict(CLOCK)))
+    x = alt.X("time:T", title=None, axis=time_axis(7))
     is_duration = unit == "s"
     title = "difference, ms" if is_duration else "difference"
     factor = 1000 if is_duration else 1

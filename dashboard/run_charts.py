@@ -6,7 +6,7 @@ from typing import Any, Final
 import altair as alt
 
 from dashboard.accessible_chart import ChartTable
-from dashboard.charts import CLOCK, Row, finished, spacing_room
+from dashboard.charts import Row, finished, spacing_room, time_axis
 from dashboard.kept_specs import kept_spec
 from dashboard.palette import Palette
 from telemetry.comparison.figures import STATISTICS
@@ -61,7 +61,7 @@ def trend_spec(colors: Palette, labels: Sequence[str]) -> Row:
     """p95 of voice-to-voice from run to run, a line for each group that was asked the same."""
     base = alt.Chart(alt.NamedData("rows"))
     shape, dash = _many("label", labels, colors)
-    x = alt.X("began:T", title=None, axis=alt.Axis(grid=False, labelOverlap=True, tickCount=6, format=dict(CLOCK)))
+    x = alt.X("began:T", title=None, axis=time_axis(6))
     y = alt.Y("p95:Q", title="p95, ms", scale=alt.Scale(zero=True, nice=True), axis=alt.Axis(tickCount=5))
     lines = base.mark_line(color=colors.p95).encode(x=x, y=y, strokeDash=dash)
     points = base.mark_point(color=colors.p95, filled=True, size=46).encode(

@@ -6,7 +6,7 @@ from typing import Any, Final, Literal
 
 import altair as alt
 
-from dashboard.charts import CLOCK, MOMENT, finished, named_rule
+from dashboard.charts import MOMENT, finished, named_rule, time_axis
 from dashboard.kept_specs import kept_spec
 from dashboard.palette import Palette
 from telemetry.model.formatting import in_milliseconds
@@ -95,7 +95,7 @@ def _drawn(*layers: alt.Chart, colors: Palette) -> Row:
 
 
 def _time() -> alt.X:
-    return alt.X("time:T", title=None, axis=alt.Axis(grid=False, labelOverlap=True, tickCount=5, format=dict(CLOCK)))
+    return alt.X("time:T", title=None, axis=time_axis(5))
 
 
 def _legend(symbol: Literal["stroke", "square"] = "stroke") -> alt.Legend:

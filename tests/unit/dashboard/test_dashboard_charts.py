@@ -10,7 +10,7 @@ import pytest
 
 import dashboard
 from dashboard import run_charts, runs_tables
-from dashboard.charts import lines_rows, lines_spec, lines_table, load_rows, load_spec, load_table
+from dashboard.charts import lines_rows, lines_spec, lines_table, load_rows, load_spec, load_table, time_axis
 from dashboard.difference_charts import difference_spec
 from dashboard.palette import DARK, LIGHT, STAGE_NAMES, Palette, palette
 from dashboard.waterfall_chart import BAR_LABELS, EVENTS, view_ms, waterfall_rows, waterfall_spec, waterfall_table
@@ -150,3 +150,10 @@ def test_a_difference_of_runs_has_one_sign_in_picture_and_tables() -> None:
     for text in shown:
         assert re.search(rf"{MINUS}3\d\d ms", text)
         assert not re.search(r"(?<!\w)-\d", text)
+
+
+def test_labels_of_moments_have_seconds_as_long_as_a_picture_has_ticks_less_than_a_minute_apart() -> None:
+    """Of 30 s and 1 min Vega takes the step that is nearer by its ratio; `test_browser_charts` has it drawn."""
+    assert time_axis(7).to_dict()["labelExpr"] == (
+        "span(domain('x')) < 296985 ? timeFormat(datum.value, '%H:%M:%S') : datum.label"
+    )
