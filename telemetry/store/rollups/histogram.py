@@ -37,16 +37,10 @@ class Histogram:
         if len(known) == 1:
             (one,) = known
             return cls(one.buckets, one.counts, one.low, one.high)
-        least = min(int(part.buckets[0]) for part in known)
-        most = max(int(part.buckets[-1]) for part in known)
-        # The buckets of one metric lie close together: a plain array over their range is quicker than sorting.
-        dense = np.zeros(most - least + 1, dtype=np.int64)
-        for part in known:
-            dense[part.buckets - least] += part.counts
-        places = np.flatnonzero(dense)
         return cls(
-            places + least,
-            dense[places],
+            *summed_counts(
+                np.concatenate([part.buckets for part in known]), np.concatenate([part.counts for part in known])
+            ),
             min(part.low for part in known if part.low is not None),
             max(part.high for part in known if part.high is not None),
         )
@@ -96,6 +90,18 @@ class Histogram:
         least, most = float(edges[0][at]), float(edges[1][at])
         spread = least + (most - least) * ((place - (int(ends[at]) - count) + 0.5) / count)
         return min(max(spread, self.low), self.high)
+
+
+def summed_counts(buckets: Ints, counts: Ints) -> tuple[Ints, Ints]:
+    """The different ones of `buckets`, ascending, and the sum of the `counts` of each; both of shape (n,)."""
+    if not len(buckets):
+        return buckets, counts
+    least = int(buckets.min())
+    # The buckets of one metric lie close together: a plain array over their range is quicker than sorting.
+    dense = np.zeros(int(buckets.max()) - least + 1, dtype=np.int64)
+    np.add.at(dense, buckets - least, counts)
+    places = np.flatnonzero(dense)
+    return places + least, dense[places]
 
 
 def counted_by_group(group: Ints, values: Any, scale: Scale) -> Iterator[tuple[int, Histogram]]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from telemetry.store.rollups.buckets import Ints
-from telemetry.store.rollups.histogram import Histogram
+from telemetry.store.rollups.histogram import Histogram, summed_counts
 from telemetry.store.rollups.rollup import DIMENSIONS, Key, RollupCell, without_faster
 from telemetry.store.rollups.rows import grouped
 from telemetry.store.schema import ArrowTable
@@ -88,19 +88,8 @@ def _histograms(table: ArrowTable, begins: Ints) -> list[tuple[int, tuple[Ints, 
         if not is_known[begin:end].any():
             continue
         of_group = slice(int(ends[begin]), int(ends[end]))
-        found.append((place, _counted(buckets[of_group], counts[of_group])))
+        found.append((place, summed_counts(buckets[of_group], counts[of_group])))
     return found
-
-
-def _counted(buckets: Ints, counts: Ints) -> tuple[Ints, Ints]:
-    if not len(buckets):
-        return buckets, counts
-    least = int(buckets.min())
-    # The buckets of one metric lie close together: a plain array over their range is quicker than sorting.
-    dense = np.zeros(int(buckets.max()) - least + 1, dtype=np.int64)
-    np.add.at(dense, buckets - least, counts)
-    places = np.flatnonzero(dense)
-    return places + least, dense[places]
 
 
 def _texts(table: ArrowTable, begins: Ints) -> list[tuple[int, int, str]]:
