@@ -6,6 +6,7 @@ from dashboard.markup import css_percent, escape
 from telemetry.explanation.dimensions import ExplainedDimension
 from telemetry.model import formatting
 from telemetry.model.foreign_text import one_line
+from telemetry.model.generator_health import NOT_REPORTED
 from telemetry.store.explanation import Explanation
 
 _LONGEST_VALUE: Final = 40
@@ -39,7 +40,7 @@ def explanation(found: Explanation, selection: str) -> str:
 def _row(each: ExplainedDimension) -> str:
     if each.value is None:
         return ""
-    label = "not reported" if each.value.label is None else one_line(each.value.label, _LONGEST_VALUE)
+    label = NOT_REPORTED if each.value.label is None else one_line(each.value.label, _LONGEST_VALUE)
     return (
         f"<tr><td><b>{escape(each.name)}</b></td><td>{escape(label)}</td>"
         f'<td class="num">{formatting.percent(each.value.share_selected)}</td>'
@@ -62,6 +63,6 @@ def _why(found: Explanation) -> str:
 def _untried(found: Explanation) -> str:
     lines = [
         (reason, [each.name for each in found.dimensions if each.untried == why])
-        for why, reason in (("one value", "the same on both sides"), ("not reported", "not reported"))
+        for why, reason in (("one value", "the same on both sides"), ("not reported", NOT_REPORTED))
     ]
     return "".join(f'<div class="hint">{reason}: {", ".join(names)}</div>' for reason, names in lines if names)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from telemetry.model import semconv
+from telemetry.model.generator_health import NOT_REPORTED
 from telemetry.model.metrics import HEADLINE, METRICS
 from telemetry.model.stats import enough
 from telemetry.store import queries
@@ -29,12 +30,11 @@ MOST_BUCKETS: Final = 60
 # Models are named by others: no page has room for any number of them.
 MOST_NAMES: Final = 12
 OTHERS: Final = "others"
-NOT_NAMED: Final = "not reported"
 NO_FALLBACK: Final = "no fallback"
 MISS: Final = "miss"
 HIT: Final = "any hit"
 _ORDER: Final = {
-    "cache": (HIT, *semconv.CACHE_TIERS, NOT_NAMED, MISS),
+    "cache": (HIT, *semconv.CACHE_TIERS, NOT_REPORTED, MISS),
     "route": semconv.ROUTES,
     "fallback": (NO_FALLBACK, *semconv.FALLBACKS),
 }
@@ -160,7 +160,7 @@ def counts_over_time(
 
 
 def _is_reported(what: str, groups: Sequence[WaitOfGroup]) -> bool:
-    return any(each.name not in (NOT_NAMED, NO_FALLBACK) for each in groups)
+    return any(each.name not in (NOT_REPORTED, NO_FALLBACK) for each in groups)
 
 
 def _saved(hits: WaitOfGroup | None, misses: WaitOfGroup | None) -> TimeSaved | None:
@@ -184,7 +184,7 @@ def _renamed(ticks: Sequence[Row], what: str) -> list[tuple[str, int, int]]:
 
 
 def _cache_name(row: Row) -> str:
-    return (row["value"] or NOT_NAMED) if row["hit"] else MISS
+    return (row["value"] or NOT_REPORTED) if row["hit"] else MISS
 
 
 def _caches(waits: Sequence[Row]) -> tuple[WaitOfGroup, ...]:
@@ -198,7 +198,7 @@ def _caches(waits: Sequence[Row]) -> tuple[WaitOfGroup, ...]:
 
 
 def _named(what: str, waits: Sequence[Row]) -> tuple[WaitOfGroup, ...]:
-    unnamed = NO_FALLBACK if what == "fallback" else NOT_NAMED
+    unnamed = NO_FALLBACK if what == "fallback" else NOT_REPORTED
     groups: defaultdict[str, list[Row]] = defaultdict(list)
     for row in waits:
         groups[row["value"] or unnamed].append(row)
@@ -206,7 +206,7 @@ def _named(what: str, waits: Sequence[Row]) -> tuple[WaitOfGroup, ...]:
 
     def order(name: str) -> tuple[int, bool, int, str]:
         place = known.index(name) if name in known else len(known)
-        return place, name == NOT_NAMED, -sum(row["turns"] for row in groups[name]), name
+        return place, name == NOT_REPORTED, -sum(row["turns"] for row in groups[name]), name
 
     ordered = sorted(groups, key=order)
     found = [_group(name, groups[name]) for name in ordered[:MOST_NAMES]]
