@@ -16,8 +16,8 @@ from telemetry.model.errors import TelemetryError
 from telemetry.store.reader import StoreReader
 from telemetry.store.rollups.library import KEPT_VALUES
 
-# Of a run of fewer turns than that every page is answered at once.
-LARGE_TURNS: Final = 500_000
+# Of a run of fewer turns than that every page is answered within a second or so.
+LARGE_TURNS: Final = 50_000
 # The viewer for whom the dashboard was started comes first, and whoever looks between two questions.
 BEFORE_S: Final = 5.0
 BETWEEN_S: Final = 1.0

@@ -75,9 +75,10 @@ def _duration(ns: int) -> str:
 
 def _first(view: NowView, _run: RunRecord, summary: Summary, context: PageContext) -> list[str]:
     """The verdict and the three large numbers."""
-    is_said_above = view.verdict is None or limit_html(view)
-    verdict = [] if view.verdict is None or is_said_above else [verdict_html(view.verdict, context.zone)]
-    return [*verdict, tiles(summary, view.statuses)]
+    large_numbers = tiles(summary, view.statuses)
+    if view.verdict is None or limit_html(view):
+        return [large_numbers]
+    return [verdict_html(view.verdict, context.zone), large_numbers]
 
 
 def _figures(view: NowView, run: RunRecord, summary: Summary, context: PageContext) -> None:

@@ -173,7 +173,7 @@ def test_first_figures_are_given_once_to_whoever_requested_the_page(monkeypatch:
     assert found.headers["cache-control"] == "no-store"
     assert [(each.link, each.zone) for each in contexts] == [({"cohort": "A"}, ZoneInfo("Asia/Kolkata"))]
 
-    # A page without figures says so itself; a zone that is none is UTC.
+    # A page without figures says so itself; UTC stands for a zone that does not exist.
     _, nothing, _, found = requested(
         app,
         ("/turns", NAVIGATION),
