@@ -80,6 +80,13 @@ def running_prometheus(
         (folder / "rules.yml").write_text(rules)
         config["rule_files"] = ["rules.yml"]
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
+    with prometheus_of(folder) as prometheus:
+        yield prometheus
+
+
+@contextmanager
+def prometheus_of(folder: Path) -> Generator[PrometheusProcess]:
+    """A Prometheus with the `prometheus.yml` of a folder, ended at the end."""
     port = processes.free_port()
     process = subprocess.Popen(
         [

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+import yaml
 
+from docs_build.monitoring import DATA
 from telemetry.model.turns import Turn
 from telemetry.objectives.burn_rates import burn_rates_from
 from telemetry.objectives.rules import RuleOptions, eligible_series, rules_text
@@ -18,7 +20,7 @@ from telemetry.objectives.slo import default_objectives
 from tests.fixtures_rollouts import PLAN_FILE, fill_rollout_store
 from tests.fixtures_sidecar import running_sidecar
 from tests.fixtures_turns import client_turn
-from tests.integration.prometheus_process import PrometheusProcess, running_prometheus
+from tests.integration.prometheus_process import PrometheusProcess, prometheus_of, running_prometheus
 from tests.integration.traffic import traffic
 
 BATCH = 10
@@ -104,3 +106,32 @@ def test_a_rollback_is_an_alert_and_so_is_an_evaluation_that_does_not_come(tmp_p
             prometheus.until(lambda: not _firing(prometheus, "VoiceRolloutRolledBack"), "the end of what is not known")
         finally:
             process.kill()
+
+
+@pytest.mark.slow
+def test_the_configuration_that_compose_mounts_scrapes_a_sidecar_and_loads_every_rule(tmp_path: Path) -> None:
+    token, shipped = "a-token-of-the-test", (DATA / "prometheus.yml").read_text(encoding="utf-8")
+    rules = (DATA / "rules.yml").read_text(encoding="utf-8")
+    token_file = "/run/secrets/voiceprobe_sidecar_token"
+    with running_sidecar(tmp_path / "store", token=token) as sidecar:
+        (tmp_path / "token").write_text(token)
+        (tmp_path / "rules.yml").write_text(rules)
+        # Where the token and the sidecar are is all that differs outside of the containers.
+        here = {token_file: str(tmp_path / "token"), "sidecar:4318": sidecar.http.rpartition("//")[2]}
+        assert all(place in shipped for place in here)
+        for place, own in here.items():
+            shipped = shipped.replace(place, own)
+        (tmp_path / "prometheus.yml").write_text(shipped)
+        with prometheus_of(tmp_path) as prometheus:
+            prometheus.until(
+                lambda: prometheus.query('up{job="voiceprobe"} == 1'), "a scrape that the sidecar answered"
+            )
+            found = prometheus.data("/api/v1/rules", {})["groups"]
+    loaded = {group["name"]: [rule["name"] for rule in group["rules"]] for group in found}
+    written = {
+        group["name"]: [rule.get("alert") or rule["record"] for rule in group["rules"]]
+        for group in yaml.safe_load(rules)["groups"]
+    }
+    assert loaded == written
+    assert sum("Voice" in name for names in loaded.values() for name in names) > 3
+    assert all(rule["health"] != "err" for group in found for rule in group["rules"])
