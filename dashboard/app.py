@@ -7,6 +7,7 @@ from typing import Final
 
 import streamlit as st
 
+from dashboard.opened_page import title_of
 from dashboard.pages import cache, cohorts, instrument, now, objectives, rollout, runs, turn, turns
 from dashboard.stylesheet import stylesheet
 from dashboard.theme import follow_theme
@@ -24,7 +25,9 @@ PAGES: Final = (
     st.Page(instrument.page, title="Instrument", url_path="instrument"),
 )
 
-st.set_page_config(page_title="voiceprobe", layout="wide", initial_sidebar_state="collapsed")
+shown = st.navigation(list(PAGES), position="top")
+title = title_of(turn.TITLE if IS_TURN else shown.title)
+st.set_page_config(page_title=title, layout="wide", initial_sidebar_state="collapsed")
 st.html(stylesheet())
-st.navigation(list(PAGES), position="top").run()
+shown.run()
 follow_theme()

@@ -55,6 +55,11 @@ class OpenedPage(Generic[_Answer]):
 AnyPage = OpenedPage[Any]
 
 
+def title_of(page_title: str) -> str:
+    """What the browser's tab shows of a page with this heading."""
+    return f"{page_title} · voiceprobe"
+
+
 def ended(parts: Sequence[str]) -> list[str]:
     """The parts that a page's script draws first, the last of them marked as the last."""
     return [*parts[:-1], parts[-1] + _END] if parts else []

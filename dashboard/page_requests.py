@@ -17,7 +17,7 @@ from streamlit.web.server.starlette.starlette_websocket import is_host_allowed
 from dashboard import asking_ahead, frame
 from dashboard.early_answers import EarlyAnswers
 from dashboard.objectives_in_force import objectives_in_force
-from dashboard.opened_page import AnyPage, PageContext
+from dashboard.opened_page import AnyPage, PageContext, title_of
 from dashboard.pages import cache, cohorts, instrument, now, objectives, rollout, runs, turn, turns
 from dashboard.source import source_of, store_of
 from dashboard.stylesheet import stylesheet
@@ -42,6 +42,7 @@ FIRST_FIGURES: Final = "/_first/"
 ZONE_HEADER: Final = "x-time-zone"
 _SCRIPT: Final = Path(__file__).parent / "script" / "first_figures.js"
 _HEAD: Final = b"<head>"
+_TITLE: Final = b"<title>Streamlit</title>"
 # What would be answered with less than the whole page, or with bytes that are not its text.
 _NOT_PASSED_ON: Final = (b"accept-encoding", b"if-none-match", b"if-modified-since", b"range")
 _FOLLOWS: Final = '<div class="vp"><span class="hint">The rest of the page is being loaded.</span></div>'
@@ -76,20 +77,21 @@ class PageRequests:
         if path.strip("/") == _FIRST_PAGE:
             # Streamlit has the first page at the root alone, and calls its own name not found.
             return await RedirectResponse(f"/?{query}" if query else "/")(scope, receive, send)
-        self._ask_ahead(path, query)
+        page = page_at(path, _link(query))
+        if page is None:
+            return await self._app(scope, receive, send)
+        self._ask_ahead(page, path, query)
         headers = [each for each in scope["headers"] if each[0] not in _NOT_PASSED_ON]
-        return await self._app({**scope, "headers": headers}, receive, _with_script(send, self._script))
+        own = {_HEAD: _HEAD + self._script, _TITLE: f"<title>{title_of(page.title)}</title>".encode()}
+        return await self._app({**scope, "headers": headers}, receive, _with_own_parts(send, own))
 
-    def _ask_ahead(self, path: str, query: str) -> None:
-        link = _link(query)
-        page = page_at(path, link)
-        if page is not None:
-            question = (path.strip("/") or _FIRST_PAGE, query)
+    def _ask_ahead(self, page: AnyPage, path: str, query: str) -> None:
+        question, link = (path.strip("/") or _FIRST_PAGE, query), _link(query)
 
-            def ask() -> Any:
-                return self._answers.ask(question, lambda: page.ask(source_of(link).ahead(), link))
+        def ask() -> Any:
+            return self._answers.ask(question, lambda: page.ask(source_of(link).ahead(), link))
 
-            asking_ahead.ask_now(ask, f"ask ahead: {path}")
+        asking_ahead.ask_now(ask, f"ask ahead: {path}")
 
     async def _first_figures(self, headers: Headers, name: str, query: str) -> Response:
         """What a page shows first, to the browser that has just requested it; nothing where that was not asked, or the
@@ -129,8 +131,8 @@ def _zone(name: str) -> ZoneInfo:
         return ZoneInfo("UTC")
 
 
-def _with_script(send: "Send", script: bytes) -> "Send":
-    """Send a page with a script at its beginning."""
+def _with_own_parts(send: "Send", own: Mapping[bytes, bytes]) -> "Send":
+    """Send a page with parts of it replaced."""
     begun: list[Message] = []
     body = bytearray()
 
@@ -141,7 +143,9 @@ def _with_script(send: "Send", script: bytes) -> "Send":
         body.extend(message.get("body", b""))
         if message.get("more_body"):
             return
-        page = bytes(body).replace(_HEAD, _HEAD + script, 1)
+        page = bytes(body)
+        for part, in_its_place in own.items():
+            page = page.replace(part, in_its_place, 1)
         headers = MutableHeaders(raw=begun[0]["headers"])
         headers["content-length"] = str(len(page))
         for name in ("etag", "last-modified"):

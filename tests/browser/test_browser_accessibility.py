@@ -105,6 +105,7 @@ def opened(browser: Browser, served: Dashboard) -> Iterator[Callable[..., Page]]
         title, drawn = PAGES[name]
         expect(page.get_by_role("heading", name=title, exact=True)).to_be_visible(timeout=BOUND_MS)
         expect(page.locator(drawn).first).to_be_attached(timeout=BOUND_MS)
+        expect(page).to_have_title(f"{title} · voiceprobe")
         settled(page)
         return page
 

@@ -115,6 +115,7 @@ def test_every_page_takes_the_place_of_its_first_figures(
     page = opened(browser, contexts)
     held = without_program(page, f"{served.url}/{path}")
     title = page.locator(f"{FIRST} h1").inner_text()
+    expect(page).to_have_title(f"{title} · voiceprobe")
     assert any(character.isdigit() for character in page.locator(FIRST).inner_text())
     release(page, held)
     expect(page.locator("#root h1").first).to_have_text(title)
