@@ -49,7 +49,7 @@ STREAMLIT = {
 }
 # Parts that reach out of the page though they do not stand in a region that scrolls, texts cut off by an edge,
 # columns out of sight where there is room for all of them, and what is decided where there is not.
-_CUT_OFF: Final = (
+CUT_OFF: Final = (
     """() => {
   const main = document.querySelector('[data-testid="stMain"]'), found = [];
   const name = e => `${e.tagName} ${e.className.baseVal ?? e.className} ${(e.innerText || '').slice(0, 60)}`;
@@ -153,7 +153,7 @@ def test_a_page_can_be_read_at_every_width_in_light_and_dark(opened: Callable[..
             page.set_viewport_size({"width": width, "height": HEIGHT})
             page.wait_for_function("width => document.documentElement.clientWidth === width", arg=width)
             settled(page)
-            assert left_over(page, _CUT_OFF) == [], f"{name}, {theme}, {width} px"
+            assert left_over(page, CUT_OFF) == [], f"{name}, {theme}, {width} px"
             if theme == "light" or width in DARK_WIDTHS:
                 assert violations(page) == {}, f"{name}, {theme}, {width} px"
             if SHOTS:
