@@ -20,14 +20,14 @@ _LOWEST_DRAWN: Final = -2.0
 _AXIS_LABEL: Final = f"datum.value <= {_LOWEST_DRAWN} ? '\u2264 ' + datum.label : datum.label"
 
 
-def state_of(budget: ErrorBudget) -> State:
-    """What the row says in a word, a shape and a color."""
+def state_of(budget: ErrorBudget, *, claims_nothing: bool = False) -> State:
+    """What the row says in a word, a shape and a color. Turns of runs that claim nothing show no objective as met."""
     if budget.fires or budget.is_met is False:
         return "missed"
-    return "unknown" if budget.is_met is None else "met"
+    return "unknown" if budget.is_met is None or claims_nothing else "met"
 
 
-def state_chip(budget: ErrorBudget) -> str:
+def state_chip(budget: ErrorBudget, *, claims_nothing: bool = False) -> str:
     """The state, with the alert that fires."""
     firing = next((alert for alert in budget.alerts if alert.fires), None)
     if firing is not None:
@@ -40,7 +40,9 @@ def state_chip(budget: ErrorBudget) -> str:
             f"too few ({eligible:,})",
             f"a verdict needs {formatting.count(budget.minimum_turns, budget.counted[:-1])}",
         )
-    return chip("met", "within") if budget.is_met else chip("missed", "used up")
+    if not budget.is_met:
+        return chip("missed", "used up")
+    return chip("unknown", "not judged") if claims_nothing else chip("met", "within")
 
 
 def left_text(left: float | None) -> str:
@@ -52,10 +54,10 @@ def left_text(left: float | None) -> str:
     return f"overspent {formatting.factor(1 - left)}" if left < 0 else f"{formatting.percent(left)} left"
 
 
-def table(budgets: Sequence[ErrorBudget], caption: str) -> str:
+def table(budgets: Sequence[ErrorBudget], caption: str, *, claims_nothing: bool = False) -> str:
     """Every objective: its budget and the burn rate of each window."""
     heads = "".join(f'<th scope="col" class="num">{window}</th>' for window in SHOWN_WINDOWS)
-    rows = "".join(_row(budget) for budget in budgets)
+    rows = "".join(_row(budget, claims_nothing=claims_nothing) for budget in budgets)
     return (
         f'<div class="vp vp-wide" role="region" tabindex="0" aria-label="{escape(caption)}"><table>'
         f"<caption>{escape(caption)}</caption><thead><tr>"
@@ -64,17 +66,18 @@ def table(budgets: Sequence[ErrorBudget], caption: str) -> str:
     )
 
 
-def _row(budget: ErrorBudget) -> str:
+def _row(budget: ErrorBudget, *, claims_nothing: bool) -> str:
     cells = "".join(_cell(window, budget.counted) for window in budget.windows)
     left = budget.budget_left if budget.is_met is not None else None
     gauge = ""
-    if left is not None:
+    if left is not None and state_of(budget, claims_nothing=claims_nothing) != "unknown":
         missed = " missed" if left < 0 else ""
         gauge = f'<div class="vp-gauge{missed}"><i style="width:{css_percent(max(0.0, min(1.0, left)))}"></i></div>'
+    state = state_chip(budget, claims_nothing=claims_nothing)
     return (
         f'<tr><th scope="row" class="vp-objective"><b>{escape(budget.title)}</b>'
         f'<span class="hint">{escape(budget.sentence)}</span></th>'
-        f"<td>{state_chip(budget)}</td><td>{gauge}{escape(left_text(left))}</td>{cells}</tr>"
+        f"<td>{state}</td><td>{gauge}{escape(left_text(left))}</td>{cells}</tr>"
     )
 
 

@@ -74,14 +74,16 @@ def _first(answer: BurnRateAnswer, context: PageContext) -> list[str]:
     found.append(_overview(answer, context.zone))
     if answer.limited.turns:
         found.append(header.notes([_limited(answer)], "generator-limited runs are among them"))
-    found.append(budget_tables.table(answer.budgets, "burn rate of each window: ×1 uses the budget up in 28 days"))
+    caption = "burn rate of each window: ×1 uses the budget up in 28 days"
+    found.append(budget_tables.table(answer.budgets, caption, claims_nothing=answer.claims_nothing))
     return found
 
 
 def _overview(answer: BurnRateAnswer, zone: tzinfo) -> str:
-    states = [budget_tables.state_of(each) for each in answer.budgets]
+    states = [budget_tables.state_of(each, claims_nothing=answer.claims_nothing) for each in answer.budgets]
     burning = sum(each.fires for each in answer.budgets)
-    labels = {"missed": "missed or burning", "met": "within their budget", "unknown": "with too few turns"}
+    unknown = "not judged" if answer.claims_nothing else "with too few turns"
+    labels = {"missed": "missed or burning", "met": "within their budget", "unknown": unknown}
     counted = [f"<b>{states.count(state)}</b> {words}" for state, words in labels.items() if state in states]
     newest = f"{day_and_time(answer.newest_unix_ns or 0, zone)}"
     alerts = formatting.count(burning, "alert fires", "alerts fire") if burning else "no alert fires"

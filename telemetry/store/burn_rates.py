@@ -58,6 +58,12 @@ class BurnRateAnswer:
     limited: LimitedTurns = field(default_factory=LimitedTurns)
     faults: tuple[str, ...] = ()
 
+    @property
+    def claims_nothing(self) -> bool:
+        """Whether every counted turn is of a run that says nothing about the service."""
+        of_turns = (each.windows[-1].counts.eligible for each in self.budgets if each.counted == "turns")
+        return 0 < max(of_turns, default=0) <= self.limited.turns
+
 
 def burn_rates(
     connection: StoreConnection,

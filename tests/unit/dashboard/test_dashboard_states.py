@@ -23,7 +23,7 @@ from telemetry.store.reader import StoreReader
 from telemetry.store.run_folders.catalog import RunCatalog
 from telemetry.store.schema import Batch, PointRow
 from telemetry.store.writer import StoreWriter
-from tests.unit.dashboard.opened_pages import opened, text_of
+from tests.unit.dashboard.opened_pages import html_of, opened, text_of
 from tests.unit.dashboard.scenes import S, Scene, fill, health, run_span, turns_of
 
 
@@ -40,6 +40,20 @@ def test_objectives_say_how_many_turns_are_of_runs_that_claim_nothing(store: Pat
     (found,) = re.findall(r"(\d+) turns of these are of 2 runs whose load generator was the limit", text)
     assert 40 + 200 < int(found) < 40 + 300
     assert "generator-limited runs are among them" in text
+
+
+def test_no_objective_is_within_its_budget_by_turns_of_runs_that_claim_nothing(store: Path) -> None:
+    now = time.time_ns()
+    fill(store, Scene(turns=300, newest_unix_ns=now - 60 * S, run_id="run-limited", ended=True, invalid_share=0.1))
+    limited = html_of(opened("objectives"))
+    assert "generator-limited runs are among them" in limited
+    assert "not judged" in limited
+    assert "within" not in re.sub(r"within \d", "", limited)
+    assert '<div class="vp-gauge">' not in limited
+    fill(store, Scene(turns=300, newest_unix_ns=now - 4_000 * S, run_id="run-valid", ended=True))
+    beside_a_valid_run = html_of(opened("objectives"))
+    assert "within" in beside_a_valid_run
+    assert "not judged" not in beside_a_valid_run
 
 
 def test_objectives_of_valid_runs_have_no_such_sentence(store: Path) -> None:
