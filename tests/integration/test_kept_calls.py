@@ -104,6 +104,29 @@ def test_both_channels_lie_on_the_clock_of_the_turns(url: str, tmp_path: Path) -
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("flag", ["--keep-audio", "--keep-text"])
+def test_what_a_run_was_asked_to_keep_is_all_that_it_keeps(url: str, tmp_path: Path, flag: str) -> None:
+    done = run(url, tmp_path, "--users", "1", "--calls", "2", "--turns", "2", flag, "--keep-for", "2h")
+    assert done.stderr == ""
+    store, is_audio = tmp_path / "store", flag == "--keep-audio"
+    with StoreReader(store) as reader:
+        calls = {(turn.run_id, turn.call_id) for turn in reader.turns(source="client")}
+    assert len(calls) == 2
+    heard: list[object] = []
+    for run_id, call_id in calls:
+        found = find_call(store, run_id, call_id, 0)
+        assert found is not None
+        assert found.call is not None
+        assert (found.audio is not None) is is_audio
+        assert found.call.keep_until_unix_ns - found.call.created_unix_ns == 2 * 3_600 * NS_PER_S
+        # The words of the clip are of the corpus: they say to what one listens.
+        heard += [said for turn in found.call.turns for said in (turn.transcript, turn.reply, *turn.partials) if said]
+    assert bool(heard) is not is_audio
+    sound = [each for each in tmp_path.rglob("*") if each.is_file() and each.read_bytes()[:4] in (b"fLaC", b"RIFF")]
+    assert len(sound) == (2 if is_audio else 0)
+
+
+@pytest.mark.slow
 def test_a_run_that_was_not_asked_to_keeps_nothing(url: str, tmp_path: Path) -> None:
     run(url, tmp_path, "--users", "1", "--calls", "1", "--turns", "1")
     names = [path for path in tmp_path.rglob("*") if path.is_file()]
