@@ -8,13 +8,28 @@ from rich.console import Console
 from loadtest.cli.flags import Json, Out, Slo, durations, flag, sends_callers
 from loadtest.run.request import called_as_its_folder, out_folder
 from loadtest.scenario.settings import SwarmSettings
-from telemetry.model.durations import METAVAR
+from telemetry.model.durations import METAVAR, Duration
 
 USERS: Final = 8
 RUN_TIME: Final = "60s"
 ROLLOUT_USERS: Final = 64
 ROLLOUT_RUN_TIME: Final = "15m"
 EXAMPLE: Final = "Example: voiceprobe demo --users 8 --run-time 60s --exit --json summary.json"
+
+
+_Users = Annotated[
+    int | None,
+    flag("load", "--users", "-u", help=f"callers at the same time (default: {USERS}; {ROLLOUT_USERS} of --rollout)"),
+]
+_RunTime = Annotated[
+    str | None,
+    flag(
+        "load",
+        help=f"how long the swarm runs, e.g. 60s; of --rollout, how long at most (default: {RUN_TIME}; "
+        f"{ROLLOUT_RUN_TIME})",
+        metavar=METAVAR,
+    ),
+]
 
 
 @sends_callers("speech")
@@ -29,43 +44,42 @@ def demo(
             "is taken back",
         ),
     ] = False,
-    users: Annotated[
-        int | None,
-        flag(
-            "load", "--users", "-u", help=f"callers at the same time (default: {USERS}; {ROLLOUT_USERS} of --rollout)"
-        ),
-    ] = None,
-    run_time: Annotated[
-        str | None,
-        flag(
-            "load",
-            help=f"how long the swarm runs, e.g. 60s; of --rollout, how long at most (default: {RUN_TIME}; "
-            f"{ROLLOUT_RUN_TIME})",
-            metavar=METAVAR,
-        ),
-    ] = None,
+    users: _Users = None,
+    run_time: _RunTime = None,
     exit_after: Annotated[bool, flag("output", "--exit", help="end by itself instead of staying until Ctrl-C")] = False,
     engines: Annotated[str, flag("target", help="the assistant's engines: scripted or real")] = "scripted",
     slo: Slo = None,
     out: Out = None,
     json_file: Json = None,
     settings: SwarmSettings,
+    unreadable: list[str],
 ) -> None:
     """Start the reference assistant, the sidecar and the dashboard, and send callers: the whole way, once."""
     folder = out_folder(out)
-    asked = run_time or (ROLLOUT_RUN_TIME if rollout else RUN_TIME)
-    run_time_s = durations(run_time=asked)["run_time"].seconds
+    usual = ROLLOUT_RUN_TIME if rollout else RUN_TIME
+    times = durations(unreadable, run_time=run_time or usual)
+    run_time_s = times.get("run_time", Duration.parse(usual)).seconds
     if rollout:
         from loadtest.rollout.demo import RolloutDemoRequest, demo_rollout
 
         callers = ROLLOUT_USERS if users is None else users
-        of_rollout = RolloutDemoRequest(callers, run_time_s, exit_after, folder, json_file)
+        of_rollout = RolloutDemoRequest(
+            callers, run_time_s, exit_after, folder, json_file, unreadable=tuple(unreadable)
+        )
         raise typer.Exit(int(demo_rollout(of_rollout, Console())))
     from loadtest.run.demo import DemoRequest
     from loadtest.run.demo import demo as carry_out
 
     named = called_as_its_folder(settings, folder, out)
     request = DemoRequest(
-        USERS if users is None else users, run_time_s, exit_after, engines, named, slo, folder, json_file
+        USERS if users is None else users,
+        run_time_s,
+        exit_after,
+        engines,
+        named,
+        slo,
+        folder,
+        json_file,
+        tuple(unreadable),
     )
     raise typer.Exit(int(carry_out(request, Console())))

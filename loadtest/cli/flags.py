@@ -82,13 +82,14 @@ def _collecting(parameter: Any, process: Callable[[Any, Any], Any]) -> Callable[
         except typer.BadParameter as error:
             wanted = _NUMBERS.get(parameter.type_descriptor.annotation)
             fault = f"is not {wanted}" if wanted else f"cannot be used: {error.message}"
-            _unreadable_of(context).append(f"{parameter.opts[0]} {value!r} {fault}")
+            unreadable_of(context).append(f"{parameter.opts[0]} {value!r} {fault}")
             return parameter.get_default(context)
 
     return collecting
 
 
-def _unreadable_of(context: Any) -> list[str]:
+def unreadable_of(context: Any) -> list[str]:
+    """A sentence for each flag that could not be read so far."""
     found: list[str] = context.meta.setdefault(_UNREADABLE, [])
     return found
 
@@ -160,7 +161,7 @@ def sends_callers(*scopes: Scope) -> Callable[[Callable[..., None]], Callable[..
         def with_settings(**given: Any) -> None:
             values = {option.name: given.pop(option.name) for option in options}
             context: typer.Context | None = given.get("context") if "context" in names else given.pop("context", None)
-            unreadable = [] if context is None else _unreadable_of(context)
+            unreadable = [] if context is None else unreadable_of(context)
             settings = settings_from({**values, "host": given.get("target")}, unreadable if collects else None)
             command(settings=settings, **given, **({"unreadable": unreadable} if collects else {}))
 

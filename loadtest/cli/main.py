@@ -92,7 +92,7 @@ def voiceprobe(
 
 
 app.command(epilog=RUN_EXAMPLE, help=RUN_HELP, cls=AllFaultsAtOnce)(run)
-app.command(epilog=DEMO_EXAMPLE)(demo)
+app.command(epilog=DEMO_EXAMPLE, cls=AllFaultsAtOnce)(demo)
 app.command(epilog=CAPACITY_EXAMPLE, cls=AllFaultsAtOnce)(capacity)
 app.command(epilog=CALIBRATE_EXAMPLE)(calibrate)
 app.command(epilog=AUDIT_EXAMPLE)(audit)

@@ -26,7 +26,7 @@ from loadtest.run.demo import DASHBOARD_PORT, OBJECTIVES, OTLP_GRPC_PORT, OTLP_H
 from loadtest.run.interruption import Interruption
 from loadtest.run.job import settings_of_run, start_swarm
 from loadtest.run.json_file import write_json
-from loadtest.run.request import RunRequest, check, check_places
+from loadtest.run.request import RunRequest, check, check_without_corpus
 from loadtest.run.rollout_plans import load_plan
 from loadtest.run.sidecars import Sidecar, launch_sidecar, wait_for_sidecar
 from loadtest.scenario.settings import SwarmSettings
@@ -67,6 +67,7 @@ class RolloutDemoRequest:
     out: Path
     json_file: Path | None
     files: Path = FILES
+    unreadable: tuple[str, ...] = ()  # see `RunRequest`
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +145,7 @@ class DemoRollout:
 
 def demo_rollout(request: RolloutDemoRequest, console: Console) -> ExitCode:
     """Run the demo. Raises UsageError, CorpusError, OutputError, StoreError, ProcessFailedError."""
-    check_places(request.json_file, request.out / "x")
+    check_without_corpus(_asked(request))
     plans = _lay_out(request)
     for line in _promises(plans, request):
         console.print(line, soft_wrap=True, highlight=False)
@@ -168,6 +169,20 @@ def demo_rollout(request: RolloutDemoRequest, console: Console) -> ExitCode:
         if not request.exit_after and code is not ExitCode.INTERRUPTED:
             stay(str(processes.wait_until_ready(parts.dashboard, READY_S)["url"]), console)
     return code
+
+
+def _asked(request: RolloutDemoRequest) -> RunRequest:
+    """What the flags say, to be checked before anything is started; it calls nobody."""
+    return RunRequest(
+        SwarmSettings(host="ws://127.0.0.1:1"),
+        request.users,
+        None,
+        request.longest_s,
+        OBJECTIVES,
+        request.out,
+        request.json_file,
+        unreadable=request.unreadable,
+    )
 
 
 def _lay_out(request: RolloutDemoRequest) -> list[tuple[Path, RolloutPlan]]:

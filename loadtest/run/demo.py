@@ -12,13 +12,12 @@ from typing import Final
 from rich.console import Console
 
 from corpora.manifest.library import available
-from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.run import processes
 from loadtest.run.interruption import Interruption
 from loadtest.run.job import run
 from loadtest.run.judged_run import print_and_write
-from loadtest.run.request import CheckedRun, RunRequest, check, check_places
+from loadtest.run.request import CheckedRun, RunRequest, check, check_without_corpus
 from loadtest.run.sidecars import Sidecar, launch_sidecar, wait_for_sidecar
 from loadtest.scenario.settings import SwarmSettings
 from telemetry.model.durations import Duration
@@ -56,17 +55,17 @@ class DemoRequest:
     slo: Path | None
     out: Path
     json_file: Path | None
+    unreadable: tuple[str, ...] = ()  # see `RunRequest`
 
 
 def demo(request: DemoRequest, console: Console) -> ExitCode:
     """Run the demo. Raises UsageError, CorpusError, ProcessFailedError."""
+    unreadable = request.unreadable
     if request.engines not in ("scripted", "real"):
-        raise UsageError(f"--engines {request.engines!r} is unknown: use scripted or real")
-    check_places(request.json_file, request.out / "x")  # before speech is fetched
+        unreadable = (*unreadable, f"--engines {request.engines!r} is unknown: use scripted or real")
     settings = replace(
         request.settings,
         host=f"ws://127.0.0.1:{ASSISTANT_PORT}/v1/realtime",
-        corpus=request.settings.corpus or _speech(console),
         think=0.4,
         patience=6.0,
         endpointing=ENDPOINTING,
@@ -75,12 +74,16 @@ def demo(request: DemoRequest, console: Console) -> ExitCode:
     asked = RunRequest(
         settings,
         request.users,
-        request.users,
+        max(1, request.users),  # nobody gave this one: it is no fault where the callers are
         request.run_time_s,
         request.slo or OBJECTIVES,
         request.out,
         request.json_file,
+        unreadable=unreadable,
     )
+    if settings.corpus is None:
+        check_without_corpus(asked)  # before speech is fetched
+        asked = asked.with_settings(corpus=_speech(console))
     checked = check(asked)
     console.print(f"{checked.sentence}; {checked.kept_in}", soft_wrap=True)
     with ExitStack() as stack:

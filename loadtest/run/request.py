@@ -104,6 +104,28 @@ class CheckedRun:
 
 def check(request: RunRequest) -> CheckedRun:
     """Everything that can be wrong with a request, at once. Raises UsageError with one sentence a line."""
+    request, objectives, faults = _without_corpus(request)
+    chosen = None
+    try:
+        chosen = choose(request.settings)
+    except CorpusError as error:
+        faults += [line for line in str(error).splitlines() if line not in faults]
+    if faults or chosen is None:
+        raise UsageError("\n".join(faults))
+    corpus, utterances = chosen
+    speech_s = statistics.fmean(each.speech_s for each in utterances)
+    return CheckedRun(request, corpus, len(utterances), speech_s, objectives)
+
+
+def check_without_corpus(request: RunRequest) -> None:
+    """As `check`, but for the speech; for a command that has yet to fetch it."""
+    *_, faults = _without_corpus(request)
+    if faults:
+        raise UsageError("\n".join(faults))
+
+
+def _without_corpus(request: RunRequest) -> tuple[RunRequest, list[Objective], list[str]]:
+    """The request with what its scenario file says, its objectives, and all faults but those of the corpus."""
     request, faults = _with_scenario(request)
     faults += [*request.unreadable]
     faults += request.settings.faults()
@@ -125,16 +147,7 @@ def check(request: RunRequest) -> CheckedRun:
         faults.append(fault)
     if fault := unwritable_folder(request.out):
         faults.append(fault)
-    chosen = None
-    try:
-        chosen = choose(request.settings)
-    except CorpusError as error:
-        faults += [line for line in str(error).splitlines() if line not in faults]
-    if faults or chosen is None:
-        raise UsageError("\n".join(faults))
-    corpus, utterances = chosen
-    speech_s = statistics.fmean(each.speech_s for each in utterances)
-    return CheckedRun(request, corpus, len(utterances), speech_s, objectives)
+    return request, objectives, faults
 
 
 def _with_scenario(request: RunRequest) -> tuple[RunRequest, list[str]]:
@@ -178,12 +191,6 @@ def _process_faults(request: RunRequest) -> list[str]:
     if wanted > 1 and not hasattr(os, "fork"):
         return [f"--processes {wanted}: this system cannot fork; start locust --master and --worker yourself"]
     return []
-
-
-def check_places(*files: Path | None) -> None:
-    """Raises UsageError where one of these files could not be written; for what is done before `check` is asked."""
-    if faults := [fault for file in files if file is not None and (fault := unwritable(file))]:
-        raise UsageError("\n".join(faults))
 
 
 def out_folder(out: Path | None) -> Path:

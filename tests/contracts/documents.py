@@ -10,6 +10,7 @@ import typer
 
 from docs_build.commands import commands
 from docs_build.pages import PAGES
+from loadtest.cli.flags import unreadable_of
 from loadtest.cli.main import app
 from telemetry.sidecar.configuration.reading import read_configuration
 from tests.contracts.command_help import LOCUST, ROOT, flags, has_flag, help_of
@@ -114,7 +115,9 @@ def _parsed(parser: Any, name: str, arguments: list[str]) -> list[str]:
     except Exception as error:  # noqa: BLE001 - whatever the parser objects with is the finding
         say = getattr(error, "format_message", error.__str__)
         return [say() or type(error).__name__]
-    # The command itself reports this one, with all that is wrong with its flags.
+    # The command itself reports these, with all that is wrong with its flags.
+    if unreadable := unreadable_of(context):
+        return unreadable
     if missing := [each.name for each in parser.params if each.required and context.params.get(each.name) == ""]:
         return [f"missing argument {name}" for name in missing]
     # The sidecar's parser takes texts; what they mean is read where those of its file and environment are.

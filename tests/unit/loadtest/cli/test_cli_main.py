@@ -6,6 +6,7 @@ import tomllib
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from typer.testing import CliRunner
@@ -69,6 +70,37 @@ def test_every_flag_that_cannot_be_used_is_named_at_once(
     for fault in (*UNUSABLE.values(), *faults_of_target):
         assert sum(fault in line for line in lines) == 1, fault
     assert len(lines) == len(UNUSABLE) + len(faults_of_target)
+
+
+@pytest.mark.parametrize("rollout", [[], ["--rollout"]], ids=["demo", "rollout"])
+def test_every_flag_of_a_demo_that_cannot_be_used_is_named_before_anything_is_done(
+    rollout: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def work(*_arguments: object, **_named: object) -> NoReturn:
+        raise AssertionError("no speech is fetched, and no process started")
+
+    monkeypatch.setattr("loadtest.run.demo._speech", work)
+    monkeypatch.setattr("loadtest.run.processes.start", work)
+    unusable = {
+        ("--users", "-3"): "--users -3 is out of range",
+        ("--run-time", "banana"): "--run-time 'banana' is not a duration",
+        ("--json", str(tmp_path)): "is a folder",
+    }
+    if not rollout:
+        unusable |= {
+            ("--noise", "xx"): "'xx'",
+            ("--engines", "magic"): "--engines 'magic' is unknown",
+            ("--seed", "one"): "--seed 'one' is not a whole number: ",
+        }
+    asked = [word for pair in unusable for word in pair]
+    out = tmp_path / "out"
+    assert guarded(partial(app, ["demo", *rollout, "--out", str(out), *asked])) == ExitCode.USAGE
+    said = capsys.readouterr()
+    lines = said.err.splitlines()
+    for fault in unusable.values():
+        assert sum(fault in line for line in lines) == 1, fault
+    assert len(lines) == len(unusable)
+    assert (said.out, out.exists()) == ("", False)
 
 
 @pytest.mark.parametrize("command", ["run", "capacity"])
