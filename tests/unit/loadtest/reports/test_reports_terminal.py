@@ -69,6 +69,12 @@ def row(text: str, first: str) -> list[str]:
 
 
 @pytest.mark.parametrize("width", [80, 120])
+def test_the_first_words_are_the_sentence_of_the_verdict(width: int) -> None:
+    first, _, _ = final(width=width).partition("─")
+    assert words(first).startswith(f"{material.VERDICT.sentence} "), "before anything else, and whole"
+
+
+@pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize("color", [False, True], ids=["plain", "color"])
 def test_it_fits_the_width_and_says_the_same_in_any_dress(width: int, color: bool) -> None:
     text = re.sub(r"\x1b\[[0-9;]*m", "", final(width=width, color=color))

@@ -1,0 +1,68 @@
+"""What `voiceprobe run` says and settles before its first call; no run is needed to see it."""
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from loadtest.cli.guard import guarded
+from loadtest.cli.main import app
+from loadtest.exit_codes import ExitCode
+from loadtest.run import forecast
+from loadtest.run.request import CheckedRun
+
+TARGET = "ws://127.0.0.1:9/v1/realtime"
+CALLS_BEGIN = "calls begin"
+
+
+@pytest.fixture
+def carried_out(monkeypatch: pytest.MonkeyPatch) -> list[CheckedRun]:
+    """The runs that were to be carried out; where one would begin, it says so."""
+    found: list[CheckedRun] = []
+
+    def carry_out(checked: CheckedRun, console: Console) -> object:
+        console.print(CALLS_BEGIN)
+        found.append(checked)
+        return object()
+
+    def print_and_write(*_: object) -> ExitCode:
+        return ExitCode.OK
+
+    monkeypatch.setattr("loadtest.run.job.preflight", found.append)
+    monkeypatch.setattr("loadtest.run.job.run", carry_out)
+    monkeypatch.setattr("loadtest.run.judged_run.print_and_write", print_and_write)
+    return found
+
+
+def started(carried_out: list[CheckedRun], out: Path, *flags: str) -> CheckedRun:
+    """The run that is carried out with these flags."""
+    asked = ["run", TARGET, "--corpus", "voiceprobe-en", "--out", str(out), *flags]
+    assert guarded(partial(app, asked)) == ExitCode.OK
+    reached, run = carried_out
+    assert reached is run, "the target is tried with what is carried out"
+    return run
+
+
+def test_the_turns_to_expect_are_said_before_the_first_call(
+    carried_out: list[CheckedRun], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = started(carried_out, tmp_path / "out", "--users", "2", "--run-time", "30s")
+    before = capsys.readouterr().out.partition(CALLS_BEGIN)[0].splitlines()
+    assert run.expectation is not None
+    assert run.expectation.startswith(f"about {run.expected.turns} turns expected, ")
+    assert before == [run.sentence, run.expectation, run.kept_in]
+
+
+def test_a_run_without_an_end_gets_calls_and_a_run_time(
+    carried_out: list[CheckedRun], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = started(carried_out, tmp_path / "out", "--users", "2")
+    assert run.request.run_time_s == forecast.LONGEST_S
+    assert run.request.settings.calls == forecast.calls_needed(run.objectives, run.request.settings, 2)
+    assert f"about {run.expected.turns} turns expected\n" in capsys.readouterr().out, "of the run with its end"
+
+
+def test_a_run_with_an_end_keeps_it(carried_out: list[CheckedRun], tmp_path: Path) -> None:
+    run = started(carried_out, tmp_path / "out", "--users", "2", "--run-time", "30s")
+    assert (run.request.run_time_s, run.request.settings.calls) == (30, None)
