@@ -1,0 +1,104 @@
+"""Who of the demo yields the processor while callers speak, and until when; no process is started to see it."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from loadtest.exit_codes import ExitCode
+from loadtest.run.demo import DemoRequest, demo
+from loadtest.scenario.settings import SwarmSettings
+
+ADDRESS = "http://127.0.0.1:1"
+NICENESS = os.getpriority(os.PRIO_PROCESS, 0)
+
+
+@dataclass
+class RecordedPart:
+    """Stands for a process of the demo; what happens to it is written down."""
+
+    name: str
+    happened: list[str]
+    process: Any = field(default_factory=lambda: SimpleNamespace(pid=os.getpid()))
+    ready_or_ended: Event = field(default_factory=Event)
+
+    def stop_yielding(self, niceness: int) -> None:
+        self.happened.append(f"{self.name} yields no longer, at {niceness}")
+
+    def end(self) -> None:
+        self.happened.append(f"{self.name} ends")
+
+
+@dataclass
+class RecordedDemo:
+    """A demo without processes: what happened in it, and who was started as a bystander."""
+
+    code: ExitCode = ExitCode.OK
+    happened: list[str] = field(default_factory=list)
+    is_bystander: dict[str, bool] = field(default_factory=dict)
+
+    # `processes.start`, with its own default: a caller that says nothing gets a bystander.
+    def start(
+        self, name: str, _arguments: Sequence[str], _logs: Path, *, bystander: bool = True, **_given: object
+    ) -> RecordedPart:
+        self.is_bystander[name] = bystander
+        return RecordedPart(name, self.happened)
+
+    def run(self, *_given: object, **_named: object) -> None:
+        self.happened.append("callers speak")
+
+    def print_and_write(self, *_given: object) -> ExitCode:
+        return self.code
+
+    def stay(self, *_given: object) -> None:
+        self.happened.append("the demo stays")
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> RecordedDemo:
+    found = RecordedDemo()
+
+    def ready(*_given: object) -> dict[str, object]:
+        return {"url": ADDRESS, "http": ADDRESS, "store": "store"}
+
+    monkeypatch.setattr("loadtest.run.processes.start", found.start)
+    monkeypatch.setattr("loadtest.run.processes.wait_until_ready", ready)
+    for name in ("run", "print_and_write", "stay"):
+        monkeypatch.setattr(f"loadtest.run.demo.{name}", getattr(found, name))
+    return found
+
+
+def carry_out(out: Path, *, exit_after: bool) -> ExitCode:
+    settings = SwarmSettings(corpus="voiceprobe-en")
+    return demo(DemoRequest(2, 5.0, exit_after, "scripted", settings, None, out, None), Console(quiet=True))
+
+
+def test_lookers_on_yield_the_processor_and_the_assistant_does_not(recorded: RecordedDemo, tmp_path: Path) -> None:
+    assert carry_out(tmp_path / "out", exit_after=True) is ExitCode.OK
+    assert recorded.is_bystander == {"sidecar": True, "assistant": False, "dashboard": True}
+
+
+ENDS = ["dashboard ends", "assistant ends", "sidecar ends"]
+
+
+def test_lookers_on_have_the_priority_of_the_assistant_before_the_demo_stays_for_viewers(
+    recorded: RecordedDemo, tmp_path: Path
+) -> None:
+    carry_out(tmp_path / "out", exit_after=False)
+    freed = [f"{name} yields no longer, at {NICENESS}" for name in ("sidecar", "dashboard")]
+    assert recorded.happened == ["callers speak", *freed, "the demo stays", *ENDS]
+
+
+@pytest.mark.parametrize(("exit_after", "code"), [(True, ExitCode.OK), (False, ExitCode.INTERRUPTED)])
+def test_a_demo_that_does_not_stay_leaves_them_as_they_are(
+    exit_after: bool, code: ExitCode, recorded: RecordedDemo, tmp_path: Path
+) -> None:
+    recorded.code = code
+    assert carry_out(tmp_path / "out", exit_after=exit_after) is code
+    assert recorded.happened == ["callers speak", *ENDS]
