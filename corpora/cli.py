@@ -82,7 +82,7 @@ app.command(epilog=SHOW_EPILOG)(show)
 
 @app.command("list", epilog="Example: voiceprobe corpus list --json | jq '.[].name'")
 def list_(
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON array to stdout instead of a table.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="print one JSON array to stdout instead of a table")] = False,
 ) -> None:
     """List the corpora that can be used by name: the bundled one and the installed ones."""
     infos = available()
@@ -100,11 +100,11 @@ def list_(
 
 @app.command(epilog="Example: voiceprobe corpus install pocketsphinx-testdata --from ./pocketsphinx-testdata.deb")
 def install(
-    name: Annotated[str, typer.Argument(help=f"One of: {', '.join(RECIPES)}.")],
+    name: Annotated[str, typer.Argument(help=f"one of: {', '.join(RECIPES)}")],
     files: Annotated[
-        list[Path] | None, typer.Option("--from", help="A local package file (.deb or .tar.gz); repeatable.")
+        list[Path] | None, typer.Option("--from", help="a local package file (.deb or .tar.gz); repeatable")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the installed corpus.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="replace the installed corpus")] = False,
 ) -> None:
     """Download recorded human speech and make a corpus from it."""
     folder = install_corpus(name, files or (), force)
@@ -120,8 +120,8 @@ def install(
 
 @app.command(epilog="Example: voiceprobe corpus build --out ./corpus")
 def build(
-    out: Annotated[Path, typer.Option("--out", help="The folder to write.")] = _BUNDLED_FOLDER,
-    texts: Annotated[Path, typer.Option("--texts", help="The folder with texts.csv.")] = _BUNDLED_FOLDER,
+    out: Annotated[Path, typer.Option("--out", help="the folder to write")] = _BUNDLED_FOLDER,
+    texts: Annotated[Path, typer.Option("--texts", help="the folder with texts.csv")] = _BUNDLED_FOLDER,
 ) -> None:
     """Synthesize the texts of the bundled corpus again (needs flite)."""
     count = build_corpus(texts, out)
@@ -132,20 +132,20 @@ def build(
 def say(
     *,
     texts: Annotated[
-        Path, typer.Argument(help="CSV, TSV or JSONL with text, and optionally id, domain, language and voice.")
+        Path, typer.Argument(help="CSV, TSV or JSONL with text, and optionally id, domain, language and voice")
     ],
-    into: Annotated[Path, typer.Option("--into", help="The folder of the new corpus.")],
-    license: Annotated[str, typer.Option("--license", help="SPDX license of the clips, such as CC0-1.0.")],
-    engine: Annotated[str, typer.Option(help=f"One of: {', '.join(ENGINES)}.")] = "flite",
-    voice: Annotated[str | None, typer.Option(help="SpeechEngine for texts without one.")] = None,
+    into: Annotated[Path, typer.Option("--into", help="the folder of the new corpus")],
+    license: Annotated[str, typer.Option("--license", help="SPDX license of the clips, such as CC0-1.0")],
+    engine: Annotated[str, typer.Option(help=f"one of: {', '.join(ENGINES)}")] = "flite",
+    voice: Annotated[str | None, typer.Option(help="voice for texts without one (default: that of the engine)")] = None,
     url: Annotated[
-        str, typer.Option(help="Base URL of an endpoint with the OpenAI speech API.")
+        str, typer.Option(help="base URL of an endpoint with the OpenAI speech API")
     ] = "https://api.openai.com/v1",
-    model: Annotated[str, typer.Option(help="Model to request from that endpoint.")] = "tts-1",
-    language: Annotated[str, typer.Option(help="Language for texts without one.")] = "en-US",
-    domain: Annotated[str, typer.Option(help="Domain for texts without one.")] = "general",
-    rate: Annotated[int, typer.Option(help="Sample rate of the clips in Hz.")] = 24_000,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing corpus.")] = False,
+    model: Annotated[str, typer.Option(help="model to request from that endpoint")] = "tts-1",
+    language: Annotated[str, typer.Option(help="language for texts without one")] = "en-US",
+    domain: Annotated[str, typer.Option(help="domain for texts without one")] = "general",
+    rate: Annotated[int, typer.Option(help="sample rate of the clips in Hz")] = 24_000,
+    force: Annotated[bool, typer.Option("--force", help="replace an existing corpus")] = False,
 ) -> None:
     """Synthesize texts and make a corpus from the clips.
 
@@ -170,7 +170,7 @@ def _engine(name: str, url: str, model: str) -> SpeechEngine:
 
 
 @app.command(epilog="Example: voiceprobe corpus check ./my-corpus")
-def check(folder: Annotated[Path, typer.Argument(help="A folder with a manifest.jsonl.")]) -> None:
+def check(folder: Annotated[Path, typer.Argument(help="a folder with a manifest.jsonl")]) -> None:
     """Check a corpus and print every fault, one per line.
 
     Finds broken and missing files, wrong or uncertain bounds, clipping, silence, wrong rates, duplicates, texts that
@@ -189,7 +189,7 @@ def check(folder: Annotated[Path, typer.Argument(help="A folder with a manifest.
 @app.command(epilog="Example: voiceprobe corpus cache --clear")
 def cache(
     clear: Annotated[
-        bool, typer.Option("--clear", help="Remove everything; speech is rendered again when needed.")
+        bool, typer.Option("--clear", help="remove everything; speech is rendered again when needed")
     ] = False,
 ) -> None:
     """Show where rendered speech is cached and how much space it takes."""

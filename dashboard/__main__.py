@@ -21,28 +21,29 @@ def run(
         list[str] | None,
         typer.Argument(
             metavar="PLACE",
-            help="Where runs are: folders of runs, run folders, stores, or http://HOST:4318 of sidecars (with their "
-            "token); without any, the folder runs. The newest run is shown first, the page Runs has all of them.",
+            help="where runs are: folders of runs, run folders, stores, or http://HOST:4318 of sidecars (with their "
+            "token); the newest run is shown first, the page Runs has all of them (default: runs)",
         ),
     ] = None,
     *,
     store: Annotated[
         str | None,
-        typer.Option(help="Show this one store: its folder, or http://HOST:4318 of its sidecar (with its token)."),
+        typer.Option(help="show this one store: its folder, or http://HOST:4318 of its sidecar (with its token)"),
     ] = None,
     slo: Annotated[
-        Path | None, typer.Option(help="File of objectives; without it, those of each run, else the default set.")
+        Path | None,
+        typer.Option(help="objectives, an OpenSLO file (default: those of each run, else the built-in set)"),
     ] = None,
     host: Annotated[
-        str, typer.Option(help="Address to listen on. It has no login: anything but loopback shows it to the network.")
+        str, typer.Option(help="address to listen on; it has no login: anything but loopback shows it to the network")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes any free one.")] = 8501,
-    headless: Annotated[bool, typer.Option(help="Do not open a browser.")] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="port to listen on; 0 takes any free one")] = 8501,
+    headless: Annotated[bool, typer.Option(help="do not open a browser")] = False,
     locust: Annotated[
         str | None,
         typer.Option(
             metavar="URL",
-            help="Address of Locust's page as a browser reaches it; without a run, pages say to start callers there.",
+            help="address of Locust's page as a browser reaches it; without a run, pages say to start callers there",
         ),
     ] = None,
 ) -> None:

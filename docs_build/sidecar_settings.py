@@ -50,4 +50,4 @@ def _row(setting: SidecarSetting) -> tuple[str, str, str, str, str]:
     flag = "–" if setting.is_secret else code(setting.flag)
     default = "–" if setting.default is None else code(str(setting.default).lower())
     bounds = f" ({setting.expected})" if setting.choices or setting.kind in ("integer", "number") else ""
-    return key, code(setting.variable), flag, default, cell(setting.help.removesuffix(".") + bounds)
+    return key, code(setting.variable), flag, default, cell(setting.help + bounds)

@@ -24,16 +24,16 @@ EPILOG: Final = (
 
 
 def show(
-    corpus: Annotated[str, typer.Argument(help="A folder, or the name of a corpus.")],
-    out: Annotated[Path | None, typer.Option("--out", help="Write an HTML page to this file.")] = None,
+    corpus: Annotated[str, typer.Argument(help="a folder, or the name of a corpus")],
+    out: Annotated[Path | None, typer.Option("--out", help="write an HTML page to this file")] = None,
     clip: Annotated[
-        list[str] | None, typer.Option("--clip", help="Show the clip of this utterance; repeatable.")
+        list[str] | None, typer.Option("--clip", help="show the clip of this utterance; repeatable")
     ] = None,
-    clips: Annotated[int, typer.Option("--clips", help="Number of clips to show without --clip.")] = 8,
+    clips: Annotated[int, typer.Option("--clips", help="number of clips to show without --clip")] = 8,
     profile: Annotated[
         list[str] | None,
         typer.Option(
-            "--profile", help='Also show the clips with this profile, as in "noise=babble snr=10"; repeatable.'
+            "--profile", help='also show the clips with this profile, as in "noise=babble snr=10"; repeatable'
         ),
     ] = None,
 ) -> None:

@@ -19,10 +19,10 @@ _LOOPBACK = "127.0.0.1"
 
 
 def review(
-    folder: Annotated[Path, typer.Argument(help="A corpus folder.")],
-    everything: Annotated[bool, typer.Option("--all", help="List all utterances, not only doubtful ones.")] = False,
-    port: Annotated[int, typer.Option("--port", min=0, max=65_535, help="Port to listen on; 0 uses a free one.")] = 0,
-    headless: Annotated[bool, typer.Option("--headless", help="Do not open a browser; print one JSON line.")] = False,
+    folder: Annotated[Path, typer.Argument(help="a corpus folder")],
+    everything: Annotated[bool, typer.Option("--all", help="list all utterances, not only doubtful ones")] = False,
+    port: Annotated[int, typer.Option("--port", min=0, max=65_535, help="port to listen on; 0 uses a free one")] = 0,
+    headless: Annotated[bool, typer.Option("--headless", help="do not open a browser; print one JSON line")] = False,
 ) -> None:
     """Review doubtful speech bounds in the browser: play, move and save them in the manifest."""
     import uvicorn

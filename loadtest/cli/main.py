@@ -80,7 +80,7 @@ def voiceprobe(
     context: typer.Context,
     *,
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="print the version")
     ] = False,
 ) -> None:
     """Without a command, shows the ways to use it."""

@@ -127,7 +127,7 @@ _BEHAVIOR: Final = (
     Option("reply_timeout", "how long to wait for a reply, e.g. 8s", Duration),
     Option(
         "reply_silence",
-        "silence after which a reply has ended, where the wire does not say when it does (default: 1s)",
+        "silence after which a reply has ended, where the wire does not say when it does",
         Duration,
     ),
     Option("longest_reply", "how long a reply may go on before the caller hangs up, e.g. 1m", Duration),

@@ -104,7 +104,7 @@ def _with_flags() -> Any:
         bool,
         typer.Option(
             "--print-config",
-            help="Print every setting with where it comes from, secrets hidden, and exit: 0, or 2 with every fault.",
+            help="print every setting with where it comes from, secrets hidden, and exit: 0, or 2 with every fault",
             rich_help_panel=CONFIG.group.capitalize(),
         ),
     ]

@@ -22,49 +22,50 @@ from corpora.sources.importing.tree import printable
 class ImportFlags:
     """One field for each flag of the command, as given."""
 
-    source: Annotated[Path, typer.Argument(help="A folder, manifest, table, recording, or an archive of them.")]
-    into: Annotated[Path, typer.Option("--into", help="The corpus folder to create.")]
-    form: Annotated[
-        str | None, typer.Option("--format", help=f"One of: {', '.join(LAYOUTS)}; detected if omitted.")
-    ] = None
-    license: Annotated[str | None, typer.Option("--license", help="License of the recordings (SPDX name or text).")] = (
+    source: Annotated[Path, typer.Argument(help="a folder, manifest, table, recording, or an archive of them")]
+    into: Annotated[Path, typer.Option("--into", help="the corpus folder to create")]
+    form: Annotated[str | None, typer.Option("--format", help=f"one of: {', '.join(LAYOUTS)} (default: detected)")] = (
         None
     )
-    consent: Annotated[str | None, typer.Option("--consent", help="How the speakers consented to this use.")] = None
+    license: Annotated[str | None, typer.Option("--license", help="license of the recordings (SPDX name or text)")] = (
+        None
+    )
+    consent: Annotated[str | None, typer.Option("--consent", help="how the speakers consented to this use")] = None
     loudness: Annotated[
-        str, typer.Option("--loudness", help="Loudness measure: asl (active speech level), bs1770 or none.")
+        str, typer.Option("--loudness", help="loudness measure: asl (active speech level), bs1770 or none")
     ] = "asl"
     level: Annotated[
-        float | None, typer.Option("--level", help="Target level: dBov for asl (-26), LUFS for bs1770 (-23).")
+        float | None,
+        typer.Option(
+            "--level", help="target level, dBov for asl, LUFS for bs1770 (default: -26 for asl, -23 for bs1770)"
+        ),
     ] = None
-    rate: Annotated[int | None, typer.Option("--rate", help="Resample to this rate in Hz; unchanged if omitted.")] = (
-        None
-    )
+    rate: Annotated[int | None, typer.Option("--rate", help="resample to this rate in Hz (default: unchanged)")] = None
     channel: Annotated[
-        str | None, typer.Option("--channel", help="The channel to use: left, right, a number from 0, or mix.")
+        str | None, typer.Option("--channel", help="the channel to use: left, right, a number from 0, or mix")
     ] = None
     raw_format: Annotated[
-        str | None, typer.Option("--raw-format", help="Format of files without a header, as in s16le:16000:1.")
+        str | None, typer.Option("--raw-format", help="format of files without a header, as in s16le:16000:1")
     ] = None
     caller_channel: Annotated[
         str | None,
-        typer.Option("--caller-channel", help="The caller's channel in recorded calls: left, right or a number."),
+        typer.Option("--caller-channel", help="the caller's channel in recorded calls: left, right or a number"),
     ] = None
-    pause: Annotated[float, typer.Option("--pause", help="Cut calls at pauses of this many seconds.")] = 0.7
-    min_seconds: Annotated[float, typer.Option("--min-seconds", help="Leave out shorter sounds in calls.")] = 0.2
-    max_seconds: Annotated[float, typer.Option("--max-seconds", help="Reject longer utterances.")] = DEFAULT_MAX_S
-    language: Annotated[str, typer.Option("--language", help="BCP 47 language if the source has none.")] = "und"
-    speaker: Annotated[str, typer.Option("--speaker", help="Speaker if the source has none.")] = "unknown"
-    domain: Annotated[str, typer.Option("--domain", help="Domain if the source has none.")] = "imported"
-    generated: Annotated[bool, typer.Option("--generated", help="The speech is synthesized.")] = False
+    pause: Annotated[float, typer.Option("--pause", help="cut calls at pauses of this many seconds")] = 0.7
+    min_seconds: Annotated[float, typer.Option("--min-seconds", help="leave out shorter sounds in calls")] = 0.2
+    max_seconds: Annotated[float, typer.Option("--max-seconds", help="reject longer utterances")] = DEFAULT_MAX_S
+    language: Annotated[str, typer.Option("--language", help="BCP 47 language if the source has none")] = "und"
+    speaker: Annotated[str, typer.Option("--speaker", help="speaker if the source has none")] = "unknown"
+    domain: Annotated[str, typer.Option("--domain", help="domain if the source has none")] = "imported"
+    generated: Annotated[bool, typer.Option("--generated", help="the speech is synthesized")] = False
     append: Annotated[
-        bool, typer.Option("--append", help="Add to an existing corpus, or resume an interrupted import.")
+        bool, typer.Option("--append", help="add to an existing corpus, or resume an interrupted import")
     ] = False
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip and list what cannot be imported.")] = False
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", help="Number of decoding processes; one per CPU by default.")
-    ] = None
-    json: Annotated[Path | None, typer.Option("--json", help="Write a JSON report with every fault to this file.")] = (
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="skip and list what cannot be imported")] = False
+    jobs: Annotated[int | None, typer.Option("--jobs", help="number of decoding processes (default: one per CPU)")] = (
+        None
+    )
+    json: Annotated[Path | None, typer.Option("--json", help="write a JSON report with every fault to this file")] = (
         None
     )
 

@@ -71,7 +71,7 @@ def _help_text(name: str, text: str) -> str:
     if default is None or name == "run_id":
         return text
     shown = str(default).lower() if isinstance(default, bool) else default
-    return f"{text} (default {shown})"
+    return f"{text} (default: {shown})"
 
 
 _DEFAULTS: Final = build_config({})

@@ -64,72 +64,70 @@ class SidecarSetting:
 SETTINGS: Final = (
     SidecarSetting(
         "host",
-        "Address to listen on; beyond loopback it requires a token or TLS with a client CA.",
+        "address to listen on; beyond loopback it requires a token or TLS with a client CA",
         "addresses",
         default="127.0.0.1",
     ),
     SidecarSetting(
         "http_port",
-        "Port for OTLP/HTTP, pages and questions to the store; 0 for any free port.",
+        "port for OTLP/HTTP, pages and questions to the store; 0 for any free port",
         "addresses",
         "integer",
         4318,
         0,
         _PORT_MAX,
     ),
-    SidecarSetting("grpc_port", "Port for OTLP/gRPC; 0 for any free port.", "addresses", "integer", 4317, 0, _PORT_MAX),
+    SidecarSetting("grpc_port", "port for OTLP/gRPC; 0 for any free port", "addresses", "integer", 4317, 0, _PORT_MAX),
     SidecarSetting(
-        "token", "Bearer token that senders and readers must present.", "access", in_file=False, is_secret=True
+        "token", "bearer token that senders and readers must present", "access", in_file=False, is_secret=True
     ),
     SidecarSetting(
-        "token_file", "File that holds the bearer token; other users must not be able to read it.", "access", "path"
+        "token_file", "file that holds the bearer token; other users must not be able to read it", "access", "path"
     ),
     SidecarSetting(
         "tls_cert",
-        "PEM file of the certificate chain; with it, both ports speak TLS 1.2 or newer only.",
+        "PEM file of the certificate chain; with it, both ports speak TLS 1.2 or newer only",
         "access",
         "path",
     ),
-    SidecarSetting(
-        "tls_key", "PEM file of its private key; other users must not be able to read it.", "access", "path"
-    ),
+    SidecarSetting("tls_key", "PEM file of its private key; other users must not be able to read it", "access", "path"),
     SidecarSetting(
         "tls_client_ca",
-        "PEM file of the CAs whose client certificates are accepted; one is then required.",
+        "PEM file of the CAs whose client certificates are accepted; one is then required",
         "access",
         "path",
     ),
-    SidecarSetting("store", "Directory of the store; created when missing. Required.", "store", "path"),
+    SidecarSetting("store", "directory of the store, which is required; created when missing", "store", "path"),
     SidecarSetting(
-        "keep_transcripts", "Store transcripts and other texts, which are dropped otherwise.", "store", "boolean", False
+        "keep_transcripts", "store transcripts and other texts, which are dropped otherwise", "store", "boolean", False
     ),
     SidecarSetting(
         "redact_names",
-        "File of names, one a line, that no text keeps, beside those of a short list.",
+        "file of names, one a line, that no text keeps, beside those of a short list",
         "store",
         "path",
     ),
-    SidecarSetting("slo", "Objectives (OpenSLO) whose thresholds become histogram buckets.", "store", "path"),
+    SidecarSetting("slo", "objectives (OpenSLO) whose thresholds become histogram buckets", "store", "path"),
     SidecarSetting(
-        "keep_days", "Days for which the store keeps what it received; all if not given.", "store", "number", low=0.01
+        "keep_days", "days for which the store keeps what it received (default: all)", "store", "number", low=0.01
     ),
     SidecarSetting(
-        "keep_gib", "GiB to which the store is kept, the newest data; all if not given.", "store", "number", low=0.001
+        "keep_gib", "GiB to which the store is kept, the newest data (default: all)", "store", "number", low=0.001
     ),
     SidecarSetting(
         "rollout",
-        "Plan of a staged rollout that is evaluated; may be repeated (in the variable with : between the paths).",
+        "plan of a staged rollout that is evaluated; may be repeated (in the variable with : between the paths)",
         "rollouts",
         "path",
         in_file=False,
         is_repeated=True,
     ),
     SidecarSetting(
-        "rollout_every", "Seconds between two evaluations of a rollout.", "rollouts", "number", EVERY_S, 1, 3600
+        "rollout_every", "seconds between two evaluations of a rollout", "rollouts", "number", EVERY_S, 1, 3600
     ),
     SidecarSetting(
         "max_connections",
-        "Most connections, for HTTP and for gRPC each; fewer if descriptors are scarce.",
+        "most connections, for HTTP and for gRPC each; fewer if descriptors are scarce",
         "limits",
         "integer",
         CONNECTIONS_MAX,
@@ -137,7 +135,7 @@ SETTINGS: Final = (
     ),
     SidecarSetting(
         "body_memory",
-        "Most memory for bodies of requests in progress, in MiB; beyond it, 503.",
+        "most memory for bodies of requests in progress, in MiB; beyond it, 503",
         "limits",
         "integer",
         BODIES_BYTES_MAX >> 20,
@@ -145,7 +143,7 @@ SETTINGS: Final = (
     ),
     SidecarSetting(
         "header_timeout",
-        "Seconds for a TLS handshake, the header of a request, or opening a gRPC connection.",
+        "seconds for a TLS handshake, the header of a request, or opening a gRPC connection",
         "limits",
         "number",
         HEADER_S,
@@ -153,18 +151,18 @@ SETTINGS: Final = (
     ),
     SidecarSetting(
         "body_timeout",
-        "Seconds for the body of a request; one that stalls has a third of them.",
+        "seconds for the body of a request; one that stalls has a third of them",
         "limits",
         "number",
         BODY_S,
         0.1,
     ),
     SidecarSetting(
-        "idle_timeout", "Seconds after which a connection without a request is closed.", "limits", "number", IDLE_S, 0.1
+        "idle_timeout", "seconds after which a connection without a request is closed", "limits", "number", IDLE_S, 0.1
     ),
     SidecarSetting(
         "drain_time",
-        "Seconds between a stop signal and the end of new requests; not ready meanwhile.",
+        "seconds between a stop signal and the end of new requests; not ready meanwhile",
         "operation",
         "number",
         0,
@@ -173,14 +171,14 @@ SETTINGS: Final = (
     ),
     SidecarSetting(
         "log_format",
-        "Messages on standard error as text or as JSON, one line each; auto: text on a terminal.",
+        "messages on standard error as text or as JSON, one line each; auto: text on a terminal",
         "operation",
         default="auto",
         choices=("auto", "json", "text"),
     ),
     SidecarSetting(
         "log_level",
-        "The least severe messages that are written.",
+        "the least severe messages that are written",
         "operation",
         default="info",
         choices=("debug", "info", "warning", "error"),
@@ -190,7 +188,7 @@ BY_KEY: Final = {setting.key: setting for setting in SETTINGS}
 # The file itself, which no file can name.
 CONFIG: Final = SidecarSetting(
     "config",
-    "File with settings (TOML); variables and flags take precedence over it.",
+    "file with settings (TOML); variables and flags take precedence over it",
     "operation",
     "path",
     in_file=False,
