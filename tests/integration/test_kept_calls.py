@@ -120,7 +120,7 @@ def test_what_a_run_was_asked_to_keep_is_all_that_it_keeps(url: str, tmp_path: P
         assert (found.audio is not None) is is_audio
         assert found.call.keep_until_unix_ns - found.call.created_unix_ns == 2 * 3_600 * NS_PER_S
         # The words of the clip are of the corpus: they say to what one listens.
-        heard += [said for turn in found.call.turns for said in (turn.transcript, turn.reply, *turn.partials) if said]
+        heard += [text for turn in found.call.turns for text in (turn.transcript, turn.reply, *turn.partials) if text]
     assert bool(heard) is not is_audio
     sound = [each for each in tmp_path.rglob("*") if each.is_file() and each.read_bytes()[:4] in (b"fLaC", b"RIFF")]
     assert len(sound) == (2 if is_audio else 0)

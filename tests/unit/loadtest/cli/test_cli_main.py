@@ -95,12 +95,12 @@ def test_every_flag_of_a_demo_that_cannot_be_used_is_named_before_anything_is_do
     asked = [word for pair in unusable for word in pair]
     out = tmp_path / "out"
     assert guarded(partial(app, ["demo", *rollout, "--out", str(out), *asked])) == ExitCode.USAGE
-    said = capsys.readouterr()
-    lines = said.err.splitlines()
+    output = capsys.readouterr()
+    lines = output.err.splitlines()
     for fault in unusable.values():
         assert sum(fault in line for line in lines) == 1, fault
     assert len(lines) == len(unusable)
-    assert (said.out, out.exists()) == ("", False)
+    assert (output.out, out.exists()) == ("", False)
 
 
 @pytest.mark.parametrize("command", ["run", "capacity"])

@@ -44,7 +44,7 @@ def started(carried_out: list[CheckedRun], out: Path, *flags: str) -> CheckedRun
     return run
 
 
-def test_the_turns_to_expect_are_said_before_the_first_call(
+def test_the_turns_to_expect_are_printed_before_the_first_call(
     carried_out: list[CheckedRun], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = started(carried_out, tmp_path / "out", "--users", "2", "--run-time", "30s")
