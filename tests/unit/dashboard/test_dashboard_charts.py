@@ -74,6 +74,14 @@ def test_a_window_of_too_few_turns_is_a_gap_and_the_beginning_of_a_miss_is_marke
     assert lines_table(LINES, "Voice to voice", clock).rows[1] == ("70 s", "<b>a", "12", "too few")
 
 
+def test_a_rule_with_its_words_stands_where_the_objective_was_first_missed() -> None:
+    spec = lines_spec(LIGHT, ("a", "b"), None, is_dark=False)
+    marked = [layer for layer in spec["layer"] if {"filter": "datum.onset_text !== null"} in layer.get("transform", ())]
+    assert [layer["mark"]["type"] for layer in marked] == ["rule", "text"]
+    assert all(layer["encoding"]["x"]["field"] == "time" for layer in marked)
+    assert marked[1]["encoding"]["text"]["field"] == "onset_text"
+
+
 def test_the_load_is_a_strip_of_its_own() -> None:
     steps = [{"time": 90_000.0, "calls": 3}, {"time": 100_000.0, "calls": None}]
     assert load_rows(LINES) == [*steps, {"time": 110_000.0, "calls": None}], "as far as the lines above"
