@@ -76,7 +76,7 @@ def test_a_budget_that_is_not_known_has_no_picture(store: Path) -> None:
     assert "too few (8)" in text_of(app)
     assert "no calls" in text_of(app)
     assert not app.selectbox
-    assert not app.get("arrow_vega_lite_chart")
+    assert not app.get("vega_lite_chart")
 
 
 def test_a_service_that_kept_its_calls_is_missed_on_the_page_as_by_the_exit_code(store: Path) -> None:
@@ -162,11 +162,11 @@ def test_hardly_any_turns_are_counted_and_not_drawn(store: Path) -> None:
     assert "Voice to voice over time too few turns for a p95" in text
     assert "Which dimension explains it" not in text, "none of them is bad"
     assert re.search(r"A 4 \d+ too few \(4\) too few \(4\) too few \(4\)", text), "p95, p99 and good turns"
-    assert not now.get("arrow_vega_lite_chart")
+    assert not now.get("vega_lite_chart")
     cohorts = opened("cohorts")
     assert "Too few turns to draw: 4 of the 20 that a p95 needs." in text_of(cohorts)
     assert "1 caller on B and 1 caller on A" in text_of(cohorts)
-    assert not cohorts.get("arrow_vega_lite_chart")
+    assert not cohorts.get("vega_lite_chart")
 
 
 def failed(store: Path) -> None:
@@ -188,7 +188,7 @@ def test_pages_of_a_run_without_an_answer_say_so_in_place_of_pictures(store: Pat
     assert max(map(float, re.findall(r"to \+([\d.]+) points", text_of(cohorts)))) <= 100
     assert max(map(float, re.findall(r"\(−([\d.]+) points to", text_of(cohorts)))) <= 100
     assert "within 1 point yet" in text_of(cohorts)
-    assert not cohorts.get("arrow_vega_lite_chart")
+    assert not cohorts.get("vega_lite_chart")
     assert "Which dimension explains it" not in shown("now"), "there are no others to set them apart from"
     assert "no turn shows it" in shown("now")
     text = shown("runs")
