@@ -180,6 +180,19 @@ def test_a_full_store_shows_every_part(store: Path) -> None:
     assert "Voice to voice over time" in unknown
 
 
+@pytest.mark.slow
+def test_the_calls_in_flight_are_drawn_below_the_lines_that_they_explain(store: Path) -> None:
+    fill(store, Scene(turns=240, newest_unix_ns=time.time_ns(), ended=True))
+    app = opened("now")
+    lines, load = [element.proto.alt for element in app.get("vega_lite_chart")]
+    assert lines.startswith("Voice to voice over time")
+    assert load == "Calls in flight over the same time"
+    assert [each.label for each in app.expander][:2] == [
+        "Table: Voice to voice over time",
+        "Table: Calls in flight over time",
+    ]
+
+
 def test_one_turn_has_no_percentiles_beyond_the_median_and_no_verdict(store: Path) -> None:
     fill(store, Scene(turns=1, newest_unix_ns=time.time_ns(), ended=True))
     _, text = shown()
