@@ -2,6 +2,7 @@
 
 import re
 import time
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
@@ -191,6 +192,31 @@ def test_the_calls_in_flight_are_drawn_below_the_lines_that_they_explain(store: 
         "Table: Voice to voice over time",
         "Table: Calls in flight over time",
     ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("quiet_s", "is_ended", "again_s"),
+    [(-600, False, 2.0), (200, False, 5.0), (200, True, None)],  # a slow machine too finds the first one live
+    ids=["live", "stale", "ended"],
+)
+def test_all_figures_of_a_run_are_asked_again_every_two_seconds_while_it_lives(
+    store: Path, monkeypatch: pytest.MonkeyPatch, quiet_s: int, is_ended: bool, again_s: float | None
+) -> None:
+    """Left out here, the part that is drawn again takes all figures with it; the selectors around it stay."""
+    fill(store, Scene(turns=24, newest_unix_ns=time.time_ns() - quiet_s * S, ended=is_ended))
+    assert "24 turns" in text_of(opened("now"))
+    paces: list[float | None] = []
+
+    def fragment(_body: Callable[[], None], *, run_every: float | None) -> Callable[[], None]:
+        paces.append(run_every)
+        return lambda: None
+
+    monkeypatch.setattr("streamlit.fragment", fragment)
+    app = opened("now")
+    assert paces == [again_s]
+    assert "24 turns" not in text_of(app)
+    assert [box.label for box in app.selectbox] == LABELS
 
 
 def test_one_turn_has_no_percentiles_beyond_the_median_and_no_verdict(store: Path) -> None:
