@@ -190,6 +190,20 @@ def test_every_picture_has_a_label_a_narrow_twin_and_a_table() -> None:
     assert captions >= len(drawn) // 2
 
 
+def test_each_of_the_slowest_turns_is_drawn_with_its_own_stages() -> None:
+    lengths = {"2,900 ms": 2_900.0, "1,700 ms": 1_700.0, "800 ms": 800.0}
+    turns = [slow(index, llm_ms=llm_ms) for index, llm_ms in enumerate(lengths.values())]
+    articles = re.findall(r"<article>(.*?)</article>", as_html(made(pictures=pictures(slowest=turns))), re.DOTALL)
+    assert len(articles) == len(turns)
+    for article, length in zip(articles, lengths, strict=True):
+        wide, narrow = re.findall(r"<svg ([^>]*)>(.*?)</svg>", article, re.DOTALL)
+        for attributes, drawn in (wide, narrow):
+            assert 'role="img"' in attributes
+            assert 'aria-label="One turn on one clock; the table has its figures"' in attributes
+            assert f"LLM first token, reported by the service: {length}" in drawn
+        assert (wide[0].count('class="wide"'), narrow[0].count('class="narrow"')) == (1, 1)
+
+
 def test_rolling_percentiles_are_those_of_their_windows() -> None:
     rng = np.random.default_rng(3)
     values = rng.lognormal(20, 0.4, 400)
