@@ -162,6 +162,22 @@ def test_a_click_on_a_slow_turn_opens_its_waterfall(full: Dashboard, open_page: 
     assert "cohort=B" in page.url
 
 
+def test_what_can_be_trusted_opens_by_keyboard(full: Dashboard, open_page: Callable[..., Page]) -> None:
+    page = open_page(f"{full.url}/?run=run-full")
+    painted(page)
+    details = page.locator(".vp-details")
+    expect(details.filter(visible=True)).to_have_count(0)
+    chip = page.locator('[class*="st-key-trust-"] button')
+    chip.focus()
+    page.keyboard.press("Enter")
+    expect(details).to_be_visible(timeout=BOUND_MS)
+    for fact in ("protocol", "corpus", "telemetry", "heard vs reported", "generator", "calibration"):
+        expect(details).to_contain_text(fact)
+    page.keyboard.press("Escape")
+    expect(details.filter(visible=True)).to_have_count(0)
+    expect(chip).to_be_focused()
+
+
 def test_a_turn_reads_in_the_dark(full: Dashboard, open_page: Callable[..., Page]) -> None:
     turn = turns_of(Scene(turns=900, newest_unix_ns=0, run_id="run-full"))[10]
     page = open_page(f"{full.url}/?trace={turn.trace_id}&turn={turn.turn_index}", theme="dark")
