@@ -1,24 +1,36 @@
 """One view is one snapshot: while a writer writes, no two figures of a page's answer disagree."""
 
 import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
+from typing import Any
 
+import duckdb
 import pytest
 
 from telemetry.model.errors import StoreError
+from telemetry.model.turns import Turn
 from telemetry.objectives.slo import default_objectives
 from telemetry.store.answers import Filter
+from telemetry.store.cohort_pages import CohortsQuestion
+from telemetry.store.connection import StoreConnection
 from telemetry.store.pages import PageQuestion
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch
 from telemetry.store.snapshot import Snapshots
+from telemetry.store.turn_pages import TurnsQuestion
+from telemetry.store.turn_search import TurnSearch
+from telemetry.store.views import ViewQuestion
 from telemetry.store.writer import StoreWriter
-from tests.fixtures_turns import START_UNIX_NS, client_turn, fill_store, synthetic_run
+from tests.fixtures_turns import SECOND, START_UNIX_NS, client_turn, fill_store, synthetic_run
 
 OBJECTIVES = tuple(default_objectives())
 HEARD = next(objective for objective in OBJECTIVES if objective.metric == "voice_to_voice")
 BATCH = 20
 BATCHES = 12
+ARRIVING = 2  # so many batches arrive during a question
 
 
 def test_no_two_figures_of_a_page_disagree_while_turns_arrive(tmp_path: Path) -> None:
@@ -58,6 +70,146 @@ def test_no_two_figures_of_a_page_disagree_while_turns_arrive(tmp_path: Path) ->
             seen.append(turns)
     thread.join()
     assert seen == sorted(seen)
+
+
+@contextmanager
+def turns_arriving(store: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[StoreReader]:
+    """A reader of a store to which more turns come before each of the first statements of every question: a question
+    that looked at the store anew half-way would find them. Of each batch every second turn is slow, of cohort b and a
+    cache hit, and one in five is invalid."""
+    execute, ask = StoreConnection.execute, Snapshots.ask
+    batches, left = count(), [0]
+    with StoreWriter(store) as writer:
+
+        def arrive() -> None:
+            batch = next(batches)
+            writer.append(Batch([turn_of(index) for index in range(batch * BATCH, (batch + 1) * BATCH)]))
+
+        def executed(connection: StoreConnection, *asked: Any) -> duckdb.DuckDBPyConnection:
+            if left[0]:
+                left[0] -= 1
+                arrive()
+            return execute(connection, *asked)
+
+        def asked(snapshots: Snapshots, *question: Any) -> Any:
+            left[0] = ARRIVING
+            return ask(snapshots, *question)
+
+        arrive()
+        monkeypatch.setattr(StoreConnection, "execute", executed)
+        monkeypatch.setattr(Snapshots, "ask", asked)
+        with StoreReader(store, wall_clock_ns=lambda: START_UNIX_NS + 250 * SECOND) as reader:
+            yield reader
+
+
+def turn_of(index: int) -> Turn:
+    is_second, is_invalid = index % 2 == 1, index % 5 == 4
+    return client_turn(
+        index,
+        voice_to_voice_ms=900.0 if is_second else 500.0,
+        cohort="b" if is_second else "a",
+        cache_hit=is_second,
+        cache_tier="edge" if is_second else None,
+        route="cache" if is_second else "cloud",
+        receive_stamp="kernel",
+        pacer="timerfd",
+        outcome="invalid" if is_invalid else "ok",
+        outcome_observed="ok" if is_invalid else None,
+        invalid_reasons=("frame_lateness",) if is_invalid else (),
+    )
+
+
+def counts_of_turns_page(reader: StoreReader) -> dict[str, int]:
+    page = reader.turns_page(TurnsQuestion(Filter("run-1"), search=TurnSearch(from_ns=0), page_size=100))
+    assert page.run is not None
+    assert page.summary is not None
+    return {
+        "run": page.run.turns,
+        "summary": page.summary.turns.total,
+        "searched": page.total,
+        "listed": len(page.turns),
+        "measured": page.with_value * 5 // 4,
+        "heat map": sum(cell.n for cell in page.cells) * 5 // 4,
+        "distribution": sum(page.distribution) * 5 // 4,
+    }
+
+
+def counts_of_cohorts_page(reader: StoreReader) -> dict[str, int]:
+    page = reader.cohorts_page(CohortsQuestion(ViewQuestion(Filter("run-1"), objectives=OBJECTIVES)))
+    assert page.run is not None
+    assert page.summary is not None
+    assert page.comparison is not None
+    sizes = (page.comparison.candidate, page.comparison.control)
+    return {
+        "run": page.run.turns,
+        "summary": page.summary.turns.total,
+        "cohorts": sum(cohort.turns.total for cohort in page.summary.cohorts),
+        "compared": sum(size.turns for size in sizes),
+        "eligible": sum(size.turns - size.invalid for size in sizes) * 5 // 4,
+    }
+
+
+def counts_of_cache_page(reader: StoreReader) -> dict[str, int]:
+    page = reader.cache_page(ViewQuestion(Filter("run-1")))
+    assert page.run is not None
+    assert page.summary is not None
+    found = page.cache
+    return {
+        "run": page.run.turns,
+        "summary": page.summary.turns.total,
+        "cache": found.turns * 5 // 4,
+        "hits": found.hits * 5 // 2,
+        "tiers": sum(map(sum, found.tiers.counts.values())) * 5 // 4,
+        "routes": sum(group.turns for group in found.waits["route"]) * 5 // 4,
+    }
+
+
+def counts_of_instrument_page(reader: StoreReader) -> dict[str, int]:
+    page = reader.instrument_page(ViewQuestion(Filter("run-1")))
+    assert page.run is not None
+    assert page.summary is not None
+    found = page.instrument
+    return {
+        "run": page.run.turns,
+        "summary": page.summary.turns.total,
+        "stamps": found.stamps["kernel"],
+        "pacers": found.pacers["timerfd"],
+        "invalid": sum(map(sum, found.invalid.counts.values())) * 5,
+        "received": sum(process.received for process in found.loss),
+    }
+
+
+def counts_of_burn_rates(reader: StoreReader) -> dict[str, int]:
+    found = reader.burn_rates([HEARD])
+    (budget,) = found.budgets
+    assert found.newest_unix_ns is not None
+    assert found.limited.runs == 1, "a fifth of its turns are invalid"
+    return {
+        **{each.window: each.counts.eligible * 5 // 4 for each in budget.windows},
+        "days": sum(each.counts.eligible for each in budget.days) * 5 // 4,
+        "limited": found.limited.turns * 5 // 4,
+        "newest": (found.newest_unix_ns - START_UNIX_NS) // SECOND + 2,  # the last of each batch is invalid
+    }
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        counts_of_turns_page,
+        counts_of_cohorts_page,
+        counts_of_cache_page,
+        counts_of_instrument_page,
+        counts_of_burn_rates,
+    ],
+)
+def test_every_figure_of_an_answer_counts_the_turns_of_one_moment(
+    counts: Callable[[StoreReader], dict[str, int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with turns_arriving(tmp_path, monkeypatch) as reader:
+        for question in range(3):
+            known = BATCH * (1 + ARRIVING * question)
+            found = counts(reader)
+            assert found == dict.fromkeys(found, known)
 
 
 def test_a_question_that_needs_too_much_memory_is_refused_in_one_sentence(tmp_path: Path) -> None:
