@@ -1,12 +1,14 @@
 """The selection is what was asked for, the dimensions are those of the turns, and a planted cause comes first."""
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
 
 from telemetry.model.errors import StoreError
+from telemetry.model.turns import Turn
 from telemetry.objectives.slo import default_objectives, is_good
 from telemetry.store import turn_samples as samples
 from telemetry.store.answers import Filter
@@ -66,6 +68,61 @@ def test_the_planted_domain_comes_first(store: Path) -> None:
         "route": "one value",
         "model": "one value",
     }
+
+
+def named(field: str) -> tuple[dict[str, Any], list[dict[str, Any]], str]:
+    """What VALUES has of a dimension whose values are any text of one field."""
+    return {field: SLOW}, [{field: f"{field} {place}"} for place in range(3)], SLOW
+
+
+# The fields of a turn with the slow value of each dimension, those with each of its other values, and what the slow one
+# is called.
+VALUES = {
+    "cohort": named("cohort"),
+    "domain": named("domain"),
+    "length": ({"length_class": "long"}, [{"length_class": "short"}, {"length_class": "medium"}], "long"),
+    "noise": named("noise_profile"),
+    "channel": named("channel_profile"),
+    "route": ({"route": "cloud"}, [{"route": "local"}, {"route": "rule"}], "cloud"),
+    "cache": (
+        {"cache_hit": True, "cache_tier": "edge"},
+        [{"cache_hit": True, "cache_tier": "central"}, {"cache_hit": False}],
+        "hit: edge",
+    ),
+    "model": named("model"),
+    "region": named("region"),
+    "utterance": named("utterance_id"),
+    "worker": named("process_id"),
+}
+
+
+@pytest.mark.parametrize("dimension", VALUES)
+def test_whatever_dimension_the_cause_is_of_it_comes_first_and_alone(tmp_path: Path, dimension: str) -> None:
+    """Every dimension is reported and varies, and the turns of one value of one of them are often slow."""
+    chance = np.random.default_rng(11)
+    turns: list[Turn] = []
+    for index in range(TURNS // 3):
+        fields: dict[str, Any] = {}
+        for _, others, _ in VALUES.values():
+            fields |= others[chance.integers(len(others))]
+        is_of_slow = chance.random() < 0.25
+        if is_of_slow:
+            fields |= VALUES[dimension][0]
+        llm_ms = 150 + (600 if is_of_slow and chance.random() < 0.7 else 0)
+        turns.append(exchange(index, llm_ms=llm_ms, **fields)[0])
+    with StoreReader(fill_store(tmp_path, Run(turns))) as reader:
+        found = reader.explanation(ExplanationQuestion(TurnSelection(HEARD), Filter("run-1")))
+    assert [each.untried for each in found.dimensions] == [None] * len(DIMENSIONS)
+    assert [each.name for each in found.dimensions if each.is_shown] == [dimension]
+    first = found.dimensions[0].value
+    assert first is not None
+    assert first.label == VALUES[dimension][2]
+    assert first.selected == found.selected
+    assert 20 < found.selected < TURNS // 3
+
+
+def test_a_cause_is_planted_in_every_dimension() -> None:
+    assert set(VALUES) == set(DIMENSIONS)
 
 
 def test_a_selection_is_what_meets_all_that_was_asked(store: Path) -> None:
