@@ -1,6 +1,7 @@
 """How the command follows its swarm: what it asks of the store while it does, and when it sees the end."""
 
 import io
+import re
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -129,6 +130,23 @@ def test_in_a_terminal_they_are_shown_at_every_look(followed: Callable[[World, C
     world = World(ends_at_s=1020.1)
     assert not followed(world, Console(file=io.StringIO(), force_terminal=True))
     assert len(world.asked_at_s) == pytest.approx(10, abs=1)
+
+
+def test_in_a_terminal_each_look_takes_the_place_of_the_one_before(followed: Callable[[World, Console], bool]) -> None:
+    world, screen, rows = World(1010.0), io.StringIO(), [""]
+    followed(world, Console(file=screen, force_terminal=True, width=60, highlight=False))
+    # As a terminal takes it: lines are begun anew, left, gone back to and erased.
+    for code, text in re.findall(r"(\x1b\[[?\d;]*[A-Za-z]|\r|\n)|([^\x1b\r\n]+)", screen.getvalue()):
+        if text:
+            rows[-1] = text
+        elif code == "\n":
+            rows.append("")
+        elif code == "\x1b[1A":
+            del rows[-1]
+        elif code == "\x1b[2K":
+            rows[-1] = ""
+    assert f"figures of {world.asked_at_s[-1]:.1f}" in screen.getvalue()
+    assert not [row for row in rows if "figures of" in row], "the report follows, which has the last figures"
 
 
 @pytest.mark.parametrize("ends_at_s", [1000.1, 1003.3, 1004.0])
