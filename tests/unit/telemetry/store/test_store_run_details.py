@@ -70,3 +70,27 @@ def heard_ns(turn: Turn) -> int:
 def expected(values: list[int]) -> tuple[int, float | None, float | None, tuple[float, float] | None]:
     p50, p95 = (shown_percentile(values, name) for name in ("p50", "p95"))
     return len(values), p50, p95, quantile_interval(values, 0.95)
+
+
+def test_profiles_go_from_clean_speech_to_the_loudest_noise(tmp_path: Path) -> None:
+    asked_db = (0.0, None, 20.0, -5.0, 5.0)
+    turns = [
+        msgspec.structs.replace(
+            client_turn(index, voice_to_voice_ms=500.0 + place, started_unix_ns=START_UNIX_NS + index * SECOND),
+            noise_profile="clean" if db is None else "babble",
+            snr_asked_db=db,
+        )
+        for index, (place, db) in enumerate((place, db) for place, db in enumerate(asked_db) for _ in range(30))
+    ]
+    with StoreWriter(tmp_path) as writer:
+        writer.append(Batch(turns=turns))
+    with StoreReader(tmp_path) as reader:
+        found = reader.run_details(str(turns[0].run_id)).latencies
+    assert [(each.noise_profile, each.snr_asked_db) for each in found] == [
+        ("clean", None),
+        ("babble", 20.0),
+        ("babble", 5.0),
+        ("babble", 0.0),
+        ("babble", -5.0),
+    ]
+    assert [each.p50 for each in found] == [(500 + asked_db.index(each.snr_asked_db)) * 1e6 for each in found]
