@@ -14,19 +14,21 @@ from dashboard.theme import follow_theme
 
 # One turn is a view of the page of turns (`?trace=…`): it is reached from a figure, never from the navigation.
 IS_TURN: Final = turn.TRACE in st.query_params
-PAGES: Final = (
-    st.Page(turn.page if IS_TURN else now.page, title="Now", url_path="now", default=True),
-    st.Page(turn.page if IS_TURN else turns.page, title="Turns", url_path="turns"),
-    st.Page(cohorts.page, title="Cohorts", url_path="cohorts"),
-    st.Page(rollout.page, title="Rollout", url_path="rollout"),
-    st.Page(objectives.page, title="Objectives", url_path="objectives"),
-    st.Page(runs.page, title="Runs", url_path="runs"),
-    st.Page(cache.page, title="Cache and routing", url_path="cache"),
-    st.Page(instrument.page, title="Instrument", url_path="instrument"),
-)
+PAGES: Final = {
+    "Now": st.Page(turn.page if IS_TURN else now.page, title="Now", url_path="now", default=True),
+    "Turns": st.Page(turn.page if IS_TURN else turns.page, title="Turns", url_path="turns"),
+    "Cohorts": st.Page(cohorts.page, title="Cohorts", url_path="cohorts"),
+    "Rollout": st.Page(rollout.page, title="Rollout", url_path="rollout"),
+    "Objectives": st.Page(objectives.page, title="Objectives", url_path="objectives"),
+    "Runs": st.Page(runs.page, title="Runs", url_path="runs"),
+    "Cache and routing": st.Page(cache.page, title="Cache and routing", url_path="cache"),
+    "Instrument": st.Page(instrument.page, title="Instrument", url_path="instrument"),
+}
 
-shown = st.navigation(list(PAGES), position="top")
-title = title_of(turn.TITLE if IS_TURN else shown.title)
+shown = st.navigation(list(PAGES.values()), position="top")
+# A page does not know its title where no browser asked for it, as in a process that imports this script.
+of_page = next(title for title, page in PAGES.items() if page is shown)
+title = title_of(turn.TITLE if IS_TURN else of_page)
 st.set_page_config(page_title=title, layout="wide", initial_sidebar_state="collapsed")
 st.html(stylesheet())
 shown.run()

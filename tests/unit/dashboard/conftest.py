@@ -1,5 +1,6 @@
 """The store that the pages of these tests are about, and how Streamlit opens them."""
 
+import sys
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
@@ -27,6 +28,13 @@ def packages_scanned_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(manifest_scanner, "scan_component_manifests", cache(manifest_scanner.scan_component_manifests))
         yield
+
+
+@pytest.fixture(autouse=True)
+def main_module_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streamlit puts the script that it runs in the place of the main module, which the processes that later tests
+    start would run."""
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
 
 
 @pytest.fixture(autouse=True)
