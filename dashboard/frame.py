@@ -172,8 +172,12 @@ def _try_again() -> None:
 
 
 def viewer_zone() -> tzinfo:
-    """The viewer's time zone as the browser says, else UTC."""
-    name = st.context.timezone
+    """The time zone of the viewer of this session."""
+    return zone_of(st.context.timezone)
+
+
+def zone_of(name: str | None) -> tzinfo:
+    """A viewer's time zone as the browser says, else UTC."""
     try:
         return ZoneInfo(name) if name else UTC
     except (ZoneInfoNotFoundError, ValueError):

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
@@ -99,16 +98,16 @@ class PageRequests:
         if not is_host_allowed(headers.get("host")):
             # A page elsewhere that points its own name at this machine must not read the figures (DNS rebinding).
             return Response(status_code=403)
-        found = await run_in_threadpool(self._first_html, name, query, headers.get(ZONE_HEADER, "UTC"))
+        found = await run_in_threadpool(self._first_html, name, query, headers.get(ZONE_HEADER))
         own = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
         return Response(found, 200 if found else 204, own, "text/html; charset=utf-8")
 
-    def _first_html(self, name: str, query: str, zone: str) -> str:
+    def _first_html(self, name: str, query: str, zone: str | None) -> str:
         link = _link(query)
         page, answer = page_at(name, link), self._answers.take((name, query))
         if page is None or answer is None:
             return ""
-        context = PageContext(link, _zone(zone), time.time_ns())
+        context = PageContext(link, frame.zone_of(zone), time.time_ns())
         parts = page.first_html(answer, context)
         if not parts:
             return ""
@@ -121,14 +120,6 @@ class PageRequests:
 
 def _link(query: str) -> dict[str, str]:
     return dict(parse_qsl(query, keep_blank_values=True))
-
-
-def _zone(name: str) -> ZoneInfo:
-    """A viewer's time zone as the browser says, else UTC."""
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError):
-        return ZoneInfo("UTC")
 
 
 def _with_own_parts(send: "Send", own: Mapping[bytes, bytes]) -> "Send":

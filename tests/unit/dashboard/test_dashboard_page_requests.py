@@ -6,6 +6,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -184,7 +185,7 @@ def test_first_figures_are_given_once_to_whoever_requested_the_page(monkeypatch:
     assert nothing.status_code == 204
     assert nothing.content == b""
     assert found.status_code == 200
-    assert [each.zone for each in contexts[1:]] == [ZoneInfo("UTC")] * 2
+    assert [each.zone for each in contexts[1:]] == [UTC] * 2
 
 
 @pytest.fixture
