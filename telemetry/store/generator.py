@@ -56,9 +56,9 @@ def _of_processes(connection: StoreConnection, f: Filter) -> dict[str, Any]:
     """By gauge: the value farthest from 0, and under `sum_GAUGE` the sum of the most that each process counted."""
     where = queries.points_of(f)
     statement = f"""
-        SELECT name, arg_max(farthest, abs(farthest)) AS farthest, sum(most) AS total,
+        SELECT name, {queries.farthest_from_0("farthest")} AS farthest, sum(most) AS total,
                count(DISTINCT process_id) AS processes
-        FROM (SELECT name, run_id, process_id, arg_max(value, abs(value)) AS farthest, max(value) AS most
+        FROM (SELECT name, run_id, process_id, {queries.farthest_from_0("value")} AS farthest, max(value) AS most
               FROM points WHERE {where.sql} GROUP BY name, run_id, process_id)
         GROUP BY name
         """

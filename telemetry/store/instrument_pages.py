@@ -85,7 +85,8 @@ def gauge_series(connection: StoreConnection, f: Filter) -> dict[str, GaugeSerie
     found = rows(
         connection,
         f"""
-        SELECT name, process_id, unix_ns // {width_ns} AS bucket, arg_max(value, abs(value)) AS worst
+        SELECT name, process_id, unix_ns // {width_ns} AS bucket,
+               {queries.farthest_from_0("value")} AS worst
         FROM points WHERE {chosen} GROUP BY ALL
         """,
         values,

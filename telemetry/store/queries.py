@@ -66,6 +66,12 @@ def points_of(f: Filter) -> Condition:
     return run & _within("unix_ns", f)
 
 
+def farthest_from_0(column: str) -> str:
+    """The value of a column that is farthest from 0, with its sign; of two as far, the positive one, so that the same
+    store gives the same answer each time."""
+    return f"CASE WHEN max({column}) >= -min({column}) THEN max({column}) ELSE min({column}) END"
+
+
 def is_by_turn(f: Filter) -> bool:
     """Whether the filter asks for something that only turns carry."""
     return f.phase is not None or asks_beyond_phases(f)

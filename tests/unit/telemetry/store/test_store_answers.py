@@ -306,6 +306,18 @@ def test_the_health_of_the_generator_is_the_worst_of_its_processes(tmp_path: Pat
         assert reader.summary().generator["frames_held_up"] is None, "nobody said"
 
 
+@pytest.mark.parametrize("first", [19, -19])
+def test_of_two_gauges_as_far_from_0_it_is_always_the_positive_one(tmp_path: Path, first: int) -> None:
+    name = "voice.generator.clock_offset_drift_ns"
+    points = [
+        PointRow(name, START_UNIX_NS + second * SECOND, value, {"run_id": "run-1", "process_id": process})
+        for process in ("a", "b")
+        for second, value in enumerate((5, first, -first, 3))
+    ]
+    with _reader(tmp_path, client_turn(0), points=points) as reader:
+        assert reader.summary(Filter("run-1")).generator["clock_offset_drift_worst_ns"] == 19
+
+
 @pytest.mark.parametrize(("turns", "shown"), [(0, "not reported"), (99, "too few (99)"), (100, "0.6 ms")])
 def test_a_percentile_of_the_generator_from_too_few_turns_says_so(tmp_path: Path, turns: int, shown: str) -> None:
     silent = client_turn(turns, frame_lateness_worst_ns=None)
