@@ -70,3 +70,11 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 _made = pytest.StashKey[str]()
+
+
+@pytest.fixture(autouse=True)
+def _niceness_is_left_as_it_was() -> Generator[None]:
+    """What a test does to the priority of its own process is felt by each test after it, and by what those start."""
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    yield
+    assert os.getpriority(os.PRIO_PROCESS, 0) == before, "the test changed the niceness of the process it ran in"
