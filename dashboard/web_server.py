@@ -61,8 +61,8 @@ def claimed_socket(host: str, port: int) -> socket.socket:
         claimed.listen()
     except OSError as error:
         claimed.close()
-        fault = f"port {port} cannot be opened ({error.strerror}): choose another, or --port 0 for any free one"
-        raise ConfigError(f"dashboard at {host}", [fault]) from error
+        fault = f"cannot listen on {host}:{port} ({error.strerror}): choose another, or --port 0 for any free one"
+        raise ConfigError("dashboard", [fault]) from error
     return claimed
 
 

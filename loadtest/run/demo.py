@@ -1,6 +1,7 @@
 """`voiceprobe demo`: the whole way on this machine, every part a process of its own on loopback."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Generator
@@ -41,6 +42,8 @@ SCRIPTED: Final = (
 REAL: Final = ("--asr", "pocketsphinx", "--tts", "espeak", "--llm-deadline", "450ms")
 COMMON: Final = ("--cohort", "streaming=0.5", "--cohort-control", "whole-answer", "--llm-stream", "false")
 CACHE_TTL: Final = Duration.parse("20s")
+# What a part says of a port that it cannot have, in the end of its log.
+_REFUSED_PORT: Final = re.compile(r"cannot listen on \S+:(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +165,9 @@ def _naming_taken_ports(name: str, *ports: int) -> Generator[None]:
     try:
         yield
     except processes.ProcessFailedError as error:
-        taken = [port for port in ports if not processes.is_free(port)]
+        # It may be free once more: another demo that took it has lost a port of its own, and ended.
+        refused = {int(port) for port in _REFUSED_PORT.findall(str(error))}
+        taken = [port for port in ports if port in refused or not processes.is_free(port)]
         if not taken:
             raise
         raise processes.ProcessFailedError(

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -318,9 +319,13 @@ def test_bad_configuration_and_taken_port_exit_2() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        refused = start("--port", str(taken.getsockname()[1]))
-    assert refused.returncode == 2
-    assert "cannot listen" in refused.stderr
+        port = taken.getsockname()[1]
+        refused = start("--port", str(port))
+        nowhere = start("--host", "name.invalid", "--token", "t")
+    where = f"The assistant cannot listen on 127.0.0.1:{port}"
+    assert (refused.returncode, refused.stderr) == (2, f"{where} (Address already in use); choose another --port.\n")
+    assert nowhere.returncode == 2
+    assert re.fullmatch(r"The assistant cannot listen on name.invalid:\d+ \([A-Z][^\n]+\); .*\n", nowhere.stderr)
     assert "Traceback" not in refused.stderr + bad.stderr
 
 

@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import signal
+import socket
 import sys
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
@@ -66,7 +67,9 @@ async def _serve(config: AssistantConfig) -> None:
             await server.start()
         except OSError as error:
             address = f"{config.host}:{config.port}"
-            reason = error.strerror or error
+            # The event loop says it in a sentence of its own, with the address once more.
+            found_by_system = error.errno is not None and not isinstance(error, socket.gaierror)
+            reason = os.strerror(error.errno) if found_by_system else error.strerror or error
             raise UsageError(f"The assistant cannot listen on {address} ({reason}); choose another --port.") from error
         # Existing objects live as long as the process, so the garbage collector need not scan them during a turn.
         gc.collect()

@@ -47,7 +47,7 @@ def test_port_0_takes_a_free_one_and_a_taken_one_is_refused() -> None:
         port = taken.getsockname()[1]
         with claimed_socket("127.0.0.1", 0) as free:
             assert free.getsockname()[1] not in (0, port)
-        with pytest.raises(ConfigError, match=f"port {port} cannot be opened.*--port 0"):
+        with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{port} .*--port 0"):
             claimed_socket("127.0.0.1", port)
 
 

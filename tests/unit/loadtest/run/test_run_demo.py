@@ -12,11 +12,12 @@ import pytest
 from rich.console import Console
 
 from loadtest.exit_codes import ExitCode
+from loadtest.run import processes
 from loadtest.run.demo import DemoRequest, demo
+from loadtest.run.processes import ProcessFailedError
 from loadtest.scenario.settings import SwarmSettings
 
 ADDRESS = "http://127.0.0.1:1"
-NICENESS = os.getpriority(os.PRIO_PROCESS, 0)
 
 
 @dataclass
@@ -91,7 +92,8 @@ def test_lookers_on_have_the_priority_of_the_assistant_before_the_demo_stays_for
     recorded: RecordedDemo, tmp_path: Path
 ) -> None:
     carry_out(tmp_path / "out", exit_after=False)
-    freed = [f"{name} yields no longer, at {NICENESS}" for name in ("sidecar", "dashboard")]
+    niceness = os.getpriority(os.PRIO_PROCESS, 0)
+    freed = [f"{name} yields no longer, at {niceness}" for name in ("sidecar", "dashboard")]
     assert recorded.happened == ["callers speak", *freed, "the demo stays", *ENDS]
 
 
@@ -102,3 +104,50 @@ def test_a_demo_that_does_not_stay_leaves_them_as_they_are(
     recorded.code = code
     assert carry_out(tmp_path / "out", exit_after=exit_after) is code
     assert recorded.happened == ["callers speak", *ENDS]
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        ("sidecar", "--grpc-port: cannot listen on 127.0.0.1:{}; free the port"),
+        ("assistant", "The assistant cannot listen on 127.0.0.1:{} (Address already in use); choose another --port."),
+    ],
+)
+def test_a_port_that_is_free_again_is_still_the_one_that_was_taken(
+    part: str, words: str, recorded: RecordedDemo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ports: list[int] = []
+    chosen = processes.free_port
+
+    def free_port(_preferred: int | None = None) -> int:
+        ports.append(chosen())
+        return ports[-1]
+
+    def ended(child: RecordedPart, _within_s: float) -> dict[str, object]:
+        if child.name == part:
+            raise ProcessFailedError(f"the {part} ended with code 2: {words.format(lost())} (log: x.log)")
+        return {"url": ADDRESS, "http": ADDRESS, "store": "store"}
+
+    def lost() -> int:
+        return ports[2] if part == "sidecar" else ports[3]
+
+    monkeypatch.setattr("loadtest.run.processes.free_port", free_port)
+    monkeypatch.setattr("loadtest.run.processes.wait_until_ready", ended)
+    with pytest.raises(ProcessFailedError) as failed:
+        carry_out(tmp_path / "out", exit_after=True)
+    assert str(failed.value) == (
+        f"port {lost()} for the {part} was free a moment ago and is taken now, by another demo perhaps: start the demo "
+        "again, it takes another port then"
+    )
+    assert recorded.happened == ENDS, "what had begun ends"
+
+
+def test_a_part_that_fails_for_another_reason_says_its_own(
+    recorded: RecordedDemo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ended(_child: RecordedPart, _within_s: float) -> dict[str, object]:
+        raise ProcessFailedError("the sidecar ended with code 1: cannot listen to anybody (log: x.log)")
+
+    monkeypatch.setattr("loadtest.run.processes.wait_until_ready", ended)
+    with pytest.raises(ProcessFailedError, match="^the sidecar ended with code 1: cannot listen to anybody"):
+        carry_out(tmp_path / "out", exit_after=True)
