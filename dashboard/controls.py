@@ -1,7 +1,7 @@
 """The row of selectors: what to look at. The link always carries the choice, and is the one place where it is kept."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 import streamlit as st
@@ -14,7 +14,6 @@ from telemetry.model import formatting
 from telemetry.store.answers import RunRecord
 from telemetry.store.run_folders.entries import RunEntry
 
-_WIDTHS: Final = (1.5, 3.0, 1.4, 1.6, 1.1)
 _KEY: Final = "choice_"
 _ANY: Final = ""  # as an option None would be an empty field, with a cross to clear it
 _LABELS: Final = {
@@ -28,7 +27,6 @@ _LABELS: Final = {
 }
 # Between store and run in the value of an option: in no name of a folder, and in no address.
 _IN: Final = "\n"
-_BEHIND: Final = ("phase", "length", "noise", "route")
 
 
 class Offered(Protocol):
@@ -41,6 +39,17 @@ class Offered(Protocol):
     def choices(self) -> Mapping[str, tuple[str, ...]]: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """What can be chosen of one thing: its parameter in the link, the values, how each is named (the empty one means
+    any), and what the link says."""
+
+    name: str
+    values: Sequence[str]
+    label_of: Callable[[str], str]
+    chosen: str | None
+
+
 def controls(offered: Offered, choice: Choice, title: str) -> None:
     """Draw the page's title and its selectors: run, time and cohort in sight, the others behind "Filters". A change
     rewrites the link and runs the page again. Raises ConfigError for a place with runs that is not a folder."""
@@ -51,26 +60,40 @@ def controls(offered: Offered, choice: Choice, title: str) -> None:
     def label_of(run_id: str) -> str:
         return elsewhere_label(elsewhere[run_id]) if run_id in elsewhere else run_label(run_id, by_id)
 
-    selectors: dict[str, tuple[Sequence[str], Callable[[str], str]]] = {
-        "run": ([*by_id, *elsewhere], label_of),
-        "window": (list(WINDOW_LABELS), lambda name: WINDOW_LABELS[name] if name else "whole run"),
-        "cohort": (known["cohort"], lambda name: name or "every cohort"),
-        "phase": (known["phase"], lambda name: name or "all but ramps"),
-        "length": (known["length"], lambda name: name or "any length"),
-        "noise": (known["noise"], lambda name: name or "any noise"),
-        "route": (known["route"], lambda name: name or "any route"),
-    }
+    def any_of(name: str, empty: str) -> Selector:
+        return Selector(name, known[name], lambda value: value or empty, getattr(choice, name))
+
+    in_sight = (
+        Selector("run", [*by_id, *elsewhere], label_of, choice.run),
+        Selector(
+            "window", list(WINDOW_LABELS), lambda name: WINDOW_LABELS[name] if name else "whole run", choice.window
+        ),
+        any_of("cohort", "every cohort"),
+    )
+    behind = (
+        any_of("phase", "all but ramps"),
+        any_of("length", "any length"),
+        any_of("noise", "any noise"),
+        any_of("route", "any route"),
+    )
+    selector_row(title, in_sight, behind, widths=(3.0, 1.4, 1.6))
+
+
+def selector_row(title: str, in_sight: Sequence[Selector], behind: Sequence[Selector], widths: Sequence[float]) -> None:
+    """Draw a page's title, its selectors in sight with their widths, and the others behind "Filters"; a change rewrites
+    the link and runs the page again."""
     with st.container(key="selectors"):
-        first, *others, last = st.columns(_WIDTHS, gap="small", vertical_alignment="bottom")
+        first, *others, last = st.columns((1.5, *widths, 1.1), gap="small", vertical_alignment="bottom")
     with first:
         st.html(f'<div class="vp"><h1>{escape(title)}</h1></div>')
-    for column, name in zip(others, ("run", "window", "cohort"), strict=True):
+    names = [each.name for each in (*in_sight, *behind)]
+    for column, selector in zip(others, in_sight, strict=True):
         with column:
-            _select(name, *selectors[name], getattr(choice, name))
-    set_behind = sum(getattr(choice, name) is not None for name in _BEHIND)
+            _select(selector, names)
+    set_behind = sum(each.chosen is not None for each in behind)
     with last, st.popover(f"Filters ({set_behind})" if set_behind else "Filters", width="stretch"):
-        for name in _BEHIND:
-            _select(name, *selectors[name], getattr(choice, name))
+        for selector in behind:
+            _select(selector, names)
 
 
 def run_label(run_id: str, runs: Mapping[str, RunRecord]) -> str:
@@ -90,18 +113,22 @@ def elsewhere_label(entry: RunEntry) -> str:
     return f"{entry.title} · {formatting.turns(entry.turns)} · {entry.store}"
 
 
-def _select(name: str, options: Sequence[str], label: Callable[[str], str], chosen: str | None) -> None:
-    every = [_ANY, *options, *([chosen] if chosen is not None and chosen not in options else [])]
+def _select(selector: Selector, names: Sequence[str]) -> None:
+    name, chosen = selector.name, selector.chosen
+    every = [_ANY, *selector.values, *([chosen] if chosen is not None and chosen not in selector.values else [])]
     if st.session_state.get(_KEY + name) != (chosen or _ANY):
         st.session_state[_KEY + name] = chosen or _ANY  # the link decides, also when it changed under the page
-    st.selectbox(_LABELS[name], every, format_func=label, key=_KEY + name, on_change=_rewrite_link)
+    st.selectbox(
+        _LABELS[name], every, format_func=selector.label_of, key=_KEY + name, on_change=_rewrite_link, args=(names,)
+    )
 
 
-def _rewrite_link() -> None:
-    chosen = Choice(**{each.name: st.session_state.get(_KEY + each.name) or None for each in fields(Choice)})
-    store, is_elsewhere, run_id = (chosen.run or "").rpartition(_IN)
+def _rewrite_link(names: Sequence[str]) -> None:
+    """Let the link say what the selectors of these names do."""
+    chosen = {name: value for name in names if (value := st.session_state.get(_KEY + name))}
+    store, is_elsewhere, run_id = str(chosen.get("run", "")).rpartition(_IN)
     if is_elsewhere:
         # What was narrowed belongs to the run that was shown.
-        chosen = Choice(run=run_id, store=store)
-    others = {name: value for name, value in st.query_params.items() if name not in _LABELS}
-    st.query_params.from_dict({**others, **chosen.query()})
+        chosen = Choice(run=run_id, store=store).query()
+    others = {name: value for name, value in st.query_params.items() if name not in names}
+    st.query_params.from_dict({**others, **chosen})

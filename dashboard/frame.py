@@ -22,7 +22,7 @@ from dashboard.objectives_in_force import ObjectivesInForce, objectives_in_force
 from dashboard.opened_page import OpenedPage, PageContext, ended
 from dashboard.source import Source, current_source, store_of
 from dashboard.starting import start_a_run, why_no_turn
-from dashboard.trust import trust
+from dashboard.trust import Trust, trust
 from telemetry.model import formatting
 from telemetry.model.errors import TelemetryError
 from telemetry.store.answers import RunRecord, Summary
@@ -90,12 +90,9 @@ class FramedPage(Generic[_View]):
         run, summary = view.run, view.summary
         if run is None or summary is None or not summary.turns.total:
             return ()
-        shown = trust(run, summary)
-        chip = f'<span class="vp-chip {shown.state}">{escape(shown.label)}</span>'
-        head = f'<div class="vp vp-first-head">{_overview(run, summary, context)}{chip}</div>'
         return [
             *_above(view, summary, self.says_limit),
-            head,
+            first_head(_overview(run, summary, context), trust(run, summary)),
             *_below(run, summary),
             *self.first(view, run, summary, context),
         ]
@@ -144,6 +141,22 @@ def show(page: FramedPage[_View]) -> None:
 def heading(title: str) -> None:
     """The title of a page that has no selectors."""
     st.html(f'<div class="vp"><h1>{escape(title)}</h1></div>')
+
+
+def head(overview: str, shown: Trust, details: str) -> None:
+    """What a page is about and beside it, as a chip that opens the details, how far its figures can be trusted; both as
+    HTML."""
+    left, right = st.columns([3, 1.25], vertical_alignment="center")
+    with left:
+        st.html(overview)
+    with right, st.container(key=f"trust-{shown.state}"), st.popover(shown.label, width="stretch"):
+        st.html(details)
+
+
+def first_head(overview: str, shown: Trust) -> str:
+    """The same before the page's script runs, as HTML."""
+    chip = f'<span class="vp-chip {shown.state}">{escape(shown.label)}</span>'
+    return f'<div class="vp vp-first-head">{overview}{chip}</div>'
 
 
 def fault_of_objectives(found: ObjectivesInForce | None) -> str:
@@ -205,11 +218,7 @@ def _draw_view(page: FramedPage[_View], view: _View, context: PageContext, store
     for part in _above(view, summary, page.says_limit):
         st.html(part)
     below = ended([_overview(run, summary, context), *_below(run, summary), *page.first(view, run, summary, context)])
-    left, right = st.columns([3, 1.25], vertical_alignment="center")
-    with left:
-        st.html(below[0])
-    with right:
-        _trust_chip(run, summary)
+    head(below[0], trust(run, summary), header.details(run, summary))
     for part in below[1:]:
         st.html(part)
     page.draw(view, run, summary, context)
@@ -242,12 +251,6 @@ def limit_title(summary: Summary) -> str:
     if summary.is_generator_limited:
         return "generator-limited: nothing is claimed about the service"
     return "less load than was asked for: nothing but a missed objective is claimed about the service"
-
-
-def _trust_chip(run: RunRecord, summary: Summary) -> None:
-    shown = trust(run, summary)
-    with st.container(key=f"trust-{shown.state}"), st.popover(shown.label, width="stretch"):
-        st.html(header.details(run, summary))
 
 
 def _no_run(choice: Choice, store: str) -> None:
