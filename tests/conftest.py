@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Generator
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import settings
@@ -22,8 +23,17 @@ settings.register_profile("explore", deadline=None)
 settings.load_profile("voiceprobe")
 
 
+@dataclass
+class _Niceness:
+    """That of this process, and the tests that changed it."""
+
+    niceness: int
+    changed_by: frozenset[str] = frozenset()
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Tests and the processes they start render into a folder of this run; parallel runners share it."""
+    config.stash[_niceness] = _Niceness(os.getpriority(os.PRIO_PROCESS, 0))
     if VARIABLE not in os.environ:
         os.environ[VARIABLE] = tempfile.mkdtemp(prefix="voiceprobe-tests-")
         config.stash[_made] = os.environ[VARIABLE]
@@ -70,11 +80,15 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 _made = pytest.StashKey[str]()
+_niceness = pytest.StashKey[_Niceness]()
 
 
 @pytest.fixture(autouse=True)
-def _niceness_is_left_as_it_was() -> Generator[None]:
+def _niceness_is_left_as_it_was(request: pytest.FixtureRequest) -> Generator[None]:
     """What a test does to the priority of its own process is felt by each test after it, and by what those start."""
-    before = os.getpriority(os.PRIO_PROCESS, 0)
     yield
-    assert os.getpriority(os.PRIO_PROCESS, 0) == before, "the test changed the niceness of the process it ran in"
+    known, after = request.config.stash[_niceness], os.getpriority(os.PRIO_PROCESS, 0)
+    if after != known.niceness:
+        # The tests after it do not fail for what they have not done; a second try of this one does.
+        known.niceness, known.changed_by = after, known.changed_by | {request.node.nodeid}
+    assert request.node.nodeid not in known.changed_by, "the test changed the niceness of the process that it ran in"

@@ -68,8 +68,8 @@ async def _serve(config: AssistantConfig) -> None:
         except OSError as error:
             address = f"{config.host}:{config.port}"
             # The event loop says it in a sentence of its own, with the address once more.
-            found_by_system = error.errno is not None and not isinstance(error, socket.gaierror)
-            reason = os.strerror(error.errno) if found_by_system else error.strerror or error
+            number = None if isinstance(error, socket.gaierror) else error.errno
+            reason = error.strerror or error if number is None else os.strerror(number)
             raise UsageError(f"The assistant cannot listen on {address} ({reason}); choose another --port.") from error
         # Existing objects live as long as the process, so the garbage collector need not scan them during a turn.
         gc.collect()

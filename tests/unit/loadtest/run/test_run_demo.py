@@ -149,5 +149,5 @@ def test_a_part_that_fails_for_another_reason_says_its_own(
         raise ProcessFailedError("the sidecar ended with code 1: cannot listen to anybody (log: x.log)")
 
     monkeypatch.setattr("loadtest.run.processes.wait_until_ready", ended)
-    with pytest.raises(ProcessFailedError, match="^the sidecar ended with code 1: cannot listen to anybody"):
+    with pytest.raises(ProcessFailedError, match=r"^the sidecar ended with code 1: cannot listen to anybody"):
         carry_out(tmp_path / "out", exit_after=True)
