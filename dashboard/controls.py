@@ -24,6 +24,10 @@ _LABELS: Final = {
     "length": "Length of the utterance",
     "noise": "Noise",
     "route": "Route",
+    "rollout": "Rollout",
+    "looks": "Time of looks",
+    "at_stage": "Stage of looks",
+    "decision": "Verdict of looks",
 }
 # Between store and run in the value of an option: in no name of a folder, and in no address.
 _IN: Final = "\n"

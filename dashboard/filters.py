@@ -98,15 +98,23 @@ ALLOWED: Final[dict[str, tuple[str, ...]]] = {
 
 def choice_of(query: Mapping[str, str]) -> tuple[Choice, list[str]]:
     """Read a link. A value that cannot be meant is left out, with a sentence that says so."""
+    chosen, faults = read_link(query, [each.name for each in fields(Choice)], ALLOWED)
+    return Choice(**chosen), faults
+
+
+def read_link(
+    query: Mapping[str, str], names: Sequence[str], allowed: Mapping[str, Sequence[str]]
+) -> tuple[dict[str, str], list[str]]:
+    """The values that a link gives for parameters, without those that are not allowed, and a sentence on each of
+    these."""
     faults: list[str] = []
     chosen: dict[str, str] = {}
-    for each in fields(Choice):
-        value = query.get(each.name)
+    for name in names:
+        value = query.get(name)
         if not value:
             continue
-        allowed = ALLOWED.get(each.name)
-        if allowed is not None and value not in allowed:
-            faults.append(f"the link asks for {each.name} {value!r}, not one of {', '.join(allowed)}: left out")
+        if name in allowed and value not in allowed[name]:
+            faults.append(f"the link asks for {name} {value!r}, not one of {', '.join(allowed[name])}: left out")
             continue
-        chosen[each.name] = value
-    return Choice(**chosen), faults
+        chosen[name] = value
+    return chosen, faults

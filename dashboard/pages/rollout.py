@@ -1,7 +1,7 @@
 """The Rollout page: the gate's newest verdict with its reasons, the stages, the bounds over time, and the history."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import tzinfo
 from typing import Final
 
@@ -9,10 +9,12 @@ import streamlit as st
 
 from dashboard import budget_tables, frame, header, rollout_parts
 from dashboard.accessible_chart import chart
+from dashboard.controls import Selector, selector_row
 from dashboard.markup import escape
 from dashboard.objectives_in_force import objectives_in_force
 from dashboard.opened_page import OpenedPage, PageContext, ended
 from dashboard.palette import palette
+from dashboard.rollout_choice import LOOKS_LABELS, LOOKS_S, RolloutChoice, rollout_choice_of
 from dashboard.source import Source, current_source, store_of
 from telemetry.model.errors import TelemetryError
 from telemetry.model.formatting import NS_PER_S
@@ -20,7 +22,6 @@ from telemetry.rollout.progress import RolloutProgress, difference_text
 from telemetry.store.rollout_pages import RolloutPage
 
 TITLE: Final = "Rollout"
-_PARAMETER: Final = "rollout"
 _KEPT_S: Final = 30
 _CHANGED: Final = "the log was changed by others: what it says cannot be trusted"
 _NO_PLAN: Final = (
@@ -32,20 +33,30 @@ _NO_PLAN: Final = (
 
 
 def page() -> None:
-    """Draw the page; it refreshes by itself."""
-    frame.heading(TITLE)
+    """Draw the page; below the selectors it refreshes by itself."""
+    choice, faults = rollout_choice_of(st.query_params)
     with st.spinner(frame.READING):
         first = [_asked()]
+    offered = _offered(first[0])
+    if offered is None:
+        frame.heading(TITLE)
+    else:
+        _selectors(*offered, choice)
+    if faults:
+        st.html(header.notes(faults, "the link"))
 
     def body() -> None:
-        _draw(first.pop() if first else _asked())
+        latest = first.pop() if first else _asked()
+        if _offered(latest) != offered:
+            st.rerun()  # the selectors belong to the page around this part
+        _draw(latest, choice)
 
     st.fragment(body, run_every=frame.REFRESH_LIVE_S)()
 
 
 def ask(source: Source, link: Mapping[str, str]) -> RolloutPage:
     """What a link asks for. Raises StoreError when the store cannot be read."""
-    wanted, objectives = link.get(_PARAMETER), tuple(source.objectives)
+    wanted, objectives = rollout_choice_of(link)[0].rollout, tuple(source.objectives)
     # A verdict changes the store's state; burn rates change by themselves as time passes.
     key = ("rollout", wanted, time.time_ns() // (_KEPT_S * NS_PER_S))
     return source.ask(key, lambda reader: reader.rollout_page(wanted, objectives))
@@ -60,7 +71,28 @@ def _asked() -> tuple[str, RolloutPage] | TelemetryError:
         return error
 
 
-def _draw(asked: tuple[str, RolloutPage] | TelemetryError) -> None:
+def _offered(asked: tuple[str, RolloutPage] | TelemetryError) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+    """The rollouts and the stages to choose from; None without any."""
+    if isinstance(asked, TelemetryError) or not asked[1].names:
+        return None
+    progress = asked[1].progress
+    return asked[1].names, () if progress is None else tuple(each.name for each in progress.stages)
+
+
+def _selectors(names: Sequence[str], stages: Sequence[str], choice: RolloutChoice) -> None:
+    in_sight = (
+        Selector("rollout", names, lambda name: name or "newest rollout", choice.rollout),
+        Selector("looks", list(LOOKS_S), lambda name: LOOKS_LABELS[name] if name else "whole rollout", choice.looks),
+    )
+    words: dict[str, str] = {**rollout_parts.WORDS}
+    behind = (
+        Selector("at_stage", stages, lambda name: name or "every stage", choice.at_stage),
+        Selector("decision", list(words), lambda name: words.get(name, "any verdict"), choice.decision),
+    )
+    selector_row(TITLE, in_sight, behind, widths=(3.0, 1.6))
+
+
+def _draw(asked: tuple[str, RolloutPage] | TelemetryError, choice: RolloutChoice) -> None:
     if isinstance(asked, TelemetryError):
         frame.unreadable(asked)
         return
@@ -69,14 +101,11 @@ def _draw(asked: tuple[str, RolloutPage] | TelemetryError) -> None:
     if not found.names:
         st.html(header.empty("No rollout yet", _NO_PLAN))
         return
-    if len(found.names) > 1 or found.name is None:
-        _choose(found)
     if found.name is None:
-        wanted = st.query_params.get(_PARAMETER, "")
         st.html(
             header.empty(
                 "That rollout is not in this store",
-                f"The link asks for <code>{escape(wanted)}</code>; choose another above.",
+                f"The link asks for <code>{escape(choice.rollout)}</code>; choose another above.",
             )
         )
         return
@@ -85,7 +114,7 @@ def _draw(asked: tuple[str, RolloutPage] | TelemetryError) -> None:
     if found.progress is None:
         st.html(header.empty(f"No verdict on {found.name} yet", "The first look shows here as soon as it is taken."))
         return
-    _figures(found, found.progress)
+    _figures(found, found.progress, choice)
 
 
 def _first(found: RolloutPage, context: PageContext) -> list[str]:
@@ -101,35 +130,35 @@ def _verdict(found: RolloutPage, progress: RolloutProgress, now_unix_ns: int, zo
     return [verdict, rollout_parts.stages(progress.stages)]
 
 
-def _choose(found: RolloutPage) -> None:
-    names = list(found.names)
-    chosen = st.selectbox("Rollout", names, index=names.index(found.name) if found.name in names else None)
-    if chosen is not None and chosen != found.name:
-        st.query_params[_PARAMETER] = chosen
-        st.rerun(scope="fragment")
-
-
-def _figures(found: RolloutPage, progress: RolloutProgress) -> None:
+def _figures(found: RolloutPage, progress: RolloutProgress, choice: RolloutChoice) -> None:
     zone = frame.viewer_zone()
     for part in ended(_verdict(found, progress, time.time_ns(), zone)):
         st.html(part)
     st.html(rollout_parts.waiting(progress, zone))
     if progress.checks:
         st.html(rollout_parts.check_table(progress.checks, "checks, those that are worse first"))
-    _funnel(progress)
+    looks = choice.narrowed(progress)
+    _funnel(looks, is_narrowed=choice.narrows)
     if progress.slices:
         caption = "where a difference is, corrected for their number; never an excuse"
         st.html(rollout_parts.check_table(progress.slices, caption, "slice"))
-    st.html(rollout_parts.history(progress, zone, is_sound=not found.faults))
+    if looks.changes:
+        st.html(rollout_parts.history(looks, zone, is_sound=not found.faults))
+    elif looks.funnel:
+        st.html('<div class="vp hint">The decision and the stage did not change at these looks.</div>')
     if found.budgets:
         caption = f"burn rates over the turns of {found.candidate}, at every stage"
         st.html(budget_tables.table(found.budgets, caption))
 
 
-def _funnel(progress: RolloutProgress) -> None:
+def _funnel(progress: RolloutProgress, *, is_narrowed: bool) -> None:
+    if is_narrowed and not progress.funnel:
+        st.html('<div class="vp hint">No look matches the filter; widen it above.</div>')
+        return
     rows = rollout_parts.funnel_rows(progress)
     if not rows or progress.margin is None:
-        st.html('<div class="vp hint">The primary check could not be compared at any look yet.</div>')
+        which = "of these looks" if is_narrowed else "look yet"
+        st.html(f'<div class="vp hint">The primary check could not be compared at any {which}.</div>')
         return
     name = progress.checks[0].name if progress.checks else ""
     st.html(f'<div class="vp"><h2>{escape(name)}: bounds at each look, against the margin</h2></div>')

@@ -147,6 +147,40 @@ def test_a_good_change_shows_stages_history_and_what_it_waits_for(store: Path) -
 
 
 @pytest.mark.slow
+def test_the_looks_of_the_past_are_chosen_and_the_link_keeps_it(store: Path) -> None:
+    fill_rollout(store, Rollout(), time.time_ns())
+    app = opened("rollout")
+
+    def stages_of_history() -> set[str]:
+        assert not app.exception
+        return set(re.findall(r"</th><td>([^<]+)</td><td>", html_of(app)))
+
+    def newest_verdict() -> str:
+        return text_of(html_of(app)).partition(" look ")[0]
+
+    assert app.selectbox(key="choice_rollout").options == ["newest rollout", "streaming"]
+    assert app.selectbox(key="choice_at_stage").options == ["every stage", "20-percent", "50-percent", "80-percent"]
+    assert stages_of_history() == {"20-percent", "50-percent"}
+    stands = newest_verdict()
+    app.selectbox(key="choice_at_stage").set_value("20-percent").run()
+    assert app.query_params["at_stage"] == "20-percent"
+    assert stages_of_history() == {"20-percent"}
+    assert newest_verdict() == stands
+    app.selectbox(key="choice_decision").set_value("roll_back").run()
+    assert stages_of_history() == set()
+    assert "No look matches the filter; widen it above." in text_of(html_of(app))
+    assert newest_verdict() == stands
+    for name in ("at_stage", "decision"):
+        app.selectbox(key=f"choice_{name}").set_value("").run()
+    assert stages_of_history() == {"20-percent", "50-percent"}
+
+
+def test_a_link_to_looks_that_cannot_be_meant_says_so(store: Path) -> None:
+    fill_rollout(store, Rollout(turns=1200, looks=1), time.time_ns() - S)
+    assert "the link asks for looks '2h', not one of 1h, 1d, 7d: left out" in shown("rollout", looks="2h")
+
+
+@pytest.mark.slow
 def test_when_the_turns_will_be_there_stands_only_while_they_come(store: Path) -> None:
     now = time.time_ns()
     fill_rollout(store, Rollout(turns=900, looks=5, moves=False), now)
