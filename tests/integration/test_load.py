@@ -196,6 +196,32 @@ def test_locusts_own_page_starts_stops_and_starts_again(url: str, tmp_path: Path
             wait_until(lambda: page.get("/stats/requests").json()["state"] == "stopped")
 
 
+@pytest.mark.slow
+def test_aggregated_of_a_master_and_its_workers_is_voice_to_voice_alone(url: str, tmp_path: Path) -> None:
+    port = processes.free_port()
+    arguments = ["-m", "locust", "-f", str(processes.ROOT / "loadtest" / "locustfile.py"), "--processes", "2"]
+    arguments += ["--web-port", str(port), "--stop-timeout", "15", *QUICK, "--turns", "2", "--host", url]
+    with (
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60.0) as page,
+        processes.ending(processes.start("locust", arguments, tmp_path, says_ready=False)),
+    ):
+        wait_until(lambda: answers(page) and len(page.get("/stats/requests").json()["workers"]) == 2)
+        started = page.post("/swarm", data={"user_count": "4", "spawn_rate": "4", "host": url})
+        assert started.json()["success"], started.text
+        wait_until(lambda: _heard(page) >= 6)
+        assert {each["user_count"] for each in page.get("/stats/requests").json()["workers"]} == {2}, "both have callers"
+        assert page.post("/stop").json()["success"]
+        wait_until(lambda: page.get("/stats/requests").json()["state"] == "stopped")
+        rows = {row["name"]: row for row in page.get("/stats/requests").json()["stats"]}
+    total, heard = rows.pop("Aggregated"), rows.pop(HEARD)
+    failed = rows["turn"]["num_requests"] if "turn" in rows else 0  # they have no response time
+    assert total["num_requests"] - failed == heard["num_requests"]
+    for figure in ("min_response_time", "max_response_time", "avg_response_time", "median_response_time"):
+        assert total[figure] == pytest.approx(heard[figure]), figure
+    stages = {name: row["num_requests"] for name, row in rows.items()}
+    assert stages["llm_first_token_latency (of the answered)"] > 0, "they have rows of their own beside it"
+
+
 def _heard(page: httpx.Client) -> int:
     """Turns with a voice-to-voice in the present run: Locust begins each run with empty statistics."""
     found = page.get("/stats/requests").json()
