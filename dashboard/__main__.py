@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from dashboard.launch import LaunchOptions, serve
-from telemetry.model.errors import ConfigError, TelemetryError
+from telemetry.model.errors import TelemetryError
 from telemetry.store.run_folders.places import RUNS_FOLDER, places_of
 
 EPILOG = "Example: voiceprobe dashboard --store runs/store --slo slo.yaml --port 0 --headless"
@@ -53,19 +53,16 @@ def run(
     Exit codes: 0 ended by a signal, 2 a flag or file that cannot be used.
     """
     try:
-        places = _places(store, runs or [])
+        places = named_places(store, runs or [])
         serve(LaunchOptions(store, places, slo, host, port, headless=headless, locust=locust))
     except TelemetryError as error:
         sys.stderr.write(f"voiceprobe: {error}\n")
         raise typer.Exit(2) from error
 
 
-def _places(store: str | None, given: list[str]) -> tuple[str, ...]:
-    """Where runs are. Raises ConfigError where nothing is named and a folder of runs is missing."""
+def named_places(store: str | None, given: list[str]) -> tuple[str, ...]:
+    """Where runs are. Raises ConfigError for a place that is not a folder."""
     if store is None and not given:
-        if not Path(RUNS_FOLDER).is_dir():
-            where = f"the current folder has no {RUNS_FOLDER}; name a place with runs, or a store with --store"
-            raise ConfigError("dashboard", [where])
         given = [RUNS_FOLDER]
     places_of(given)
     return tuple(dict.fromkeys([*([store] if store is not None and given else []), *given]))

@@ -20,8 +20,9 @@ from dashboard.filters import Choice, choice_of
 from dashboard.markup import escape
 from dashboard.objectives_in_force import ObjectivesInForce, objectives_in_force
 from dashboard.opened_page import OpenedPage, PageContext, ended
+from dashboard.runs_source import NoRunsError
 from dashboard.source import Source, current_source, store_of
-from dashboard.starting import start_a_run, why_no_turn
+from dashboard.starting import no_runs_yet, start_a_run, why_no_turn
 from dashboard.trust import Trust, trust
 from telemetry.model import formatting
 from telemetry.model.errors import TelemetryError
@@ -171,8 +172,9 @@ def say_fault_of_objectives(found: ObjectivesInForce | None) -> None:
 
 
 def unreadable(error: TelemetryError) -> None:
-    """Say why the store cannot be read, and look again by itself."""
-    st.html(header.empty("The store cannot be read", escape(error)))
+    """Say why the store cannot be read, or that there is no run yet, and look again by itself."""
+    is_empty = isinstance(error, NoRunsError)
+    st.html(no_runs_yet() if is_empty else header.empty("The store cannot be read", escape(error)))
     st.fragment(_try_again, run_every=REFRESH_STALE_S)()
 
 

@@ -29,7 +29,10 @@ NEXT_LOOK_S: Final = 0.25
 # Of the stores whose runs go on, so many are kept open between two looks, whether or not a page looks at them.
 _OPEN_STORES: Final = 2
 _early: Final = EarlyAnswers()
-NO_RUNS: Final = "there is no run here yet"
+
+
+class NoRunsError(StoreError):
+    """There is no run yet in any place that is shown."""
 
 
 # One is enough: places stay what they are, and of changed objectives there is no way back.
@@ -79,7 +82,7 @@ def _once(look: str, within_s: float, *, is_ahead: bool) -> RunListing:
 
 def chosen_store(wanted: str | None) -> str:
     """The store that a link asks for, if it is one of those that are shown; without a link the one that was named, or
-    that of the newest run of which anything is stored. Raises StoreError."""
+    that of the newest run of which anything is stored. Raises StoreError, NoRunsError where there is no run yet."""
     own = os.environ.get(ENV_STORE)
     if wanted is None and own:
         return own
@@ -90,7 +93,7 @@ def _chosen(wanted: str | None, listing: RunListing) -> str:
     known = [each for each in listing.entries if each.state != "damaged" or each.turns]
     if wanted is None:
         if not known:
-            raise StoreError(f"{', '.join(places())}: {NO_RUNS}; start one with voiceprobe run ws://…")
+            raise NoRunsError(f"{', '.join(places())}: no run is here")
         return next((each for each in known if not each.is_empty), known[0]).store
     if wanted != os.environ.get(ENV_STORE) and wanted not in {*(each.store for each in known), *listing.unread}:
         raise StoreError(f"the link asks for the store {wanted!r:.200}, which is not among those that are shown")

@@ -3,8 +3,9 @@
 import os
 from typing import Final
 
+from dashboard import header
 from dashboard.markup import escape
-from dashboard.runs_source import ended_without_turn
+from dashboard.runs_source import ended_without_turn, places
 from dashboard.source_names import ENV_LOCUST
 
 _SERVICE: Final = "point a service's <code>OTEL_EXPORTER_OTLP_ENDPOINT</code> at the sidecar"
@@ -25,10 +26,11 @@ def why_no_turn(store: str, run_id: str | None) -> tuple[str, ...]:
     return (f"Run <code>{escape(found.title)}</code> has ended.", f"<b>{escape(found.sentence)}</b>")
 
 
-def start_the_first() -> str:
-    """How to get a first run into a list of runs."""
+def no_runs_yet() -> str:
+    """That no run is at the places that are shown, and how to get a first one there."""
     first = _on_locusts_page() or "Start one with <code>voiceprobe run ws://…</code>"
-    return f"{first}; the run shows here while it goes on."
+    searched = escape(", ".join(places()))
+    return header.empty("No runs yet", f"{searched}: no run is here. {first}; the run shows here while it goes on.")
 
 
 def _on_locusts_page() -> str:

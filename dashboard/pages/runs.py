@@ -19,7 +19,7 @@ from dashboard.objectives_in_force import given_objectives, objectives_in_force
 from dashboard.opened_page import OpenedPage, PageContext, ended
 from dashboard.palette import palette
 from dashboard.source import Source
-from dashboard.starting import start_the_first
+from dashboard.starting import no_runs_yet
 from telemetry.comparison.verdict import DEFAULT_MARGIN_NS, RegressionMargin
 from telemetry.model import formatting
 from telemetry.model.errors import TelemetryError
@@ -137,8 +137,7 @@ def _unread(listing: RunListing) -> str:
 def _draw_all(listing: RunListing) -> None:
     entries = listing.entries
     if not entries:
-        searched = f"{escape(', '.join(runs_source.places()))}: no run is here."
-        st.html(header.empty("No runs yet", f"{searched} {start_the_first()}"))
+        st.html(no_runs_yet())
         return
     _trends(run_trends(entries))
     _list(listing)

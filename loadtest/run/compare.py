@@ -105,8 +105,7 @@ def _entries(request: CompareRequest) -> list[RunEntry]:
     def known() -> Sequence[RunEntry]:
         nonlocal listed
         if listed is None:
-            places = default_places(request.places)
-            listed = RunCatalog(places, None, token=sidecar_token()).entries() if places else []
+            listed = RunCatalog(default_places(request.places), None, token=sidecar_token()).entries()
         return listed
 
     for text in request.runs:

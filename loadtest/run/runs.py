@@ -52,10 +52,8 @@ class RunsRequest:
 
 
 def default_places(given: Sequence[str]) -> tuple[str, ...]:
-    """What was given; without it the folder of runs in the current folder, where there is one."""
-    if given:
-        return tuple(given)
-    return (RUNS_FOLDER,) if Path(RUNS_FOLDER).is_dir() else ()
+    """What was given; without it the folder of runs in the current folder."""
+    return tuple(given) or (RUNS_FOLDER,)
 
 
 def list_runs(request: RunsRequest, console: Console) -> ExitCode:
@@ -121,10 +119,7 @@ def note_run(name: str, text: str, request: RunsRequest, console: Console) -> Ex
 
 
 def _catalogued(request: RunsRequest) -> list[RunEntry]:
-    places = default_places(request.places)
-    if not places:
-        return []
-    catalog = RunCatalog(places, _asked_for(request), token=sidecar_token())
+    catalog = RunCatalog(default_places(request.places), _asked_for(request), token=sidecar_token())
     with progress_bar("reading runs") as progress:
         return catalog.entries(progress=progress)
 

@@ -209,7 +209,9 @@ def test_aggregated_of_a_master_and_its_workers_is_voice_to_voice_alone(url: str
         started = page.post("/swarm", data={"user_count": "4", "spawn_rate": "4", "host": url})
         assert started.json()["success"], started.text
         wait_until(lambda: _heard(page) >= 6)
-        assert {each["user_count"] for each in page.get("/stats/requests").json()["workers"]} == {2}, "both have callers"
+        assert {each["user_count"] for each in page.get("/stats/requests").json()["workers"]} == {2}, (
+            "both have callers"
+        )
         assert page.post("/stop").json()["success"]
         wait_until(lambda: page.get("/stats/requests").json()["state"] == "stopped")
         rows = {row["name"]: row for row in page.get("/stats/requests").json()["stats"]}

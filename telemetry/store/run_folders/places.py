@@ -51,12 +51,14 @@ def is_run_folder(folder: Path) -> bool:
 
 def places_of(given: Sequence[str]) -> list[StorePlace]:
     """Every store at what was named, each once, in the order of names. Raises ConfigError for what is not a folder;
-    a folder without any run is no error."""
+    a folder without any run is no error, nor that RUNS_FOLDER is missing: the first run makes it."""
     found: dict[str, StorePlace] = {}
     faults: list[str] = []
     for each in given:
         if is_address(each):
             places = [StorePlace(each.rstrip("/"))]
+        elif each == RUNS_FOLDER and not Path(each).exists():
+            places = []
         elif not Path(each).is_dir():
             faults.append(f"{each} is not a folder: give a folder of runs, a run's folder, a store or http://HOST:4318")
             continue

@@ -13,6 +13,7 @@ from rich.console import Console
 from streamlit.testing.v1 import AppTest
 
 from dashboard import run_charts, runs_source
+from dashboard.__main__ import named_places
 from dashboard.pages.runs import newest, settled_of
 from dashboard.palette import LIGHT
 from dashboard.source_names import ENV_LOCUST, ENV_RUNS, ENV_SLO, ENV_STORE
@@ -28,6 +29,7 @@ from telemetry.store.run_folders.entries import EntryState, RunEntry
 from telemetry.store.run_folders.kept_objectives import OBJECTIVES_NAME
 from tests.fixtures_turns import START_UNIX_NS, fill_store, synthetic_run
 from tests.run_folders import HOUR_NS, latency_run, run_folder, write_summary
+from tests.unit.dashboard.opened_pages import opened, text_of
 
 BOUND_S = 180
 
@@ -89,6 +91,22 @@ def test_without_a_run_the_page_says_what_to_do(tmp_path: Path, shows: pytest.Mo
     assert end.lstrip().startswith("; the run shows here while it goes on.")
     shows.setenv(ENV_RUNS, json.dumps([str(tmp_path / "gone")]))
     assert "The runs cannot be listed" in drawn()[1]
+
+
+@pytest.mark.slow
+def test_where_nobody_has_run_anything_yet_every_page_says_so_and_the_first_run_shows(
+    tmp_path: Path, shows: pytest.MonkeyPatch
+) -> None:
+    shows.chdir(tmp_path)
+    shows.setenv(ENV_RUNS, json.dumps(named_places(None, [])))
+    for page in ("now", "turns", "cohorts", "rollout", "objectives", "runs", "cache", "instrument"):
+        text = text_of(opened(page))
+        assert "No runs yet runs: no run is here. Start one with voiceprobe run ws://…" in text, page
+        assert "cannot" not in text, page
+    assert list(tmp_path.iterdir()) == [], "whoever looks leaves nothing"
+    run_folder(tmp_path / "runs", "first", latency_run("r-first", 120))
+    assert "r-first" in text_of(opened("now"))
+    assert list(drawn()[0].dataframe[0].value["run"]) == ["first (r-first)"]
 
 
 @pytest.mark.slow

@@ -24,7 +24,7 @@ from telemetry.store.run_folders.kept_objectives import OBJECTIVES_NAME
 from telemetry.store.run_folders.naming import find_run
 from telemetry.store.run_folders.notes import LONGEST_NOTE_CHARS, read_notes, write_note
 from telemetry.store.run_folders.open_files import writer_in
-from telemetry.store.run_folders.places import REMOVING_PREFIX, StorePlace, places_of
+from telemetry.store.run_folders.places import REMOVING_PREFIX, RUNS_FOLDER, StorePlace, places_of
 from telemetry.store.run_folders.removal import finish_removals, remove_folder
 from tests.fixtures_turns import SECOND, START_UNIX_NS, Run, fill_store
 from tests.run_folders import HOUR_NS, latency_run, run_folder, write_summary
@@ -254,13 +254,18 @@ def test_other_objectives_are_other_verdicts(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_several_places_each_once(root: Path, tmp_path: Path) -> None:
+def test_several_places_each_once(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fill_store(tmp_path / "shared", latency_run("r-a", 20), latency_run("r-b", 20, seed=2))
     assert len(listed(root, tmp_path / "shared", root / "first")) == 4
     assert {each.folder for each in listed(tmp_path / "shared")} == {None}
     assert listed(root / "first" / "store")[0].folder == str(root / "first")
     with pytest.raises(ConfigError, match=r"gone is not a folder.*also-gone is not a folder"):
         places_of(["gone", str(root), "also-gone"])
+    monkeypatch.chdir(tmp_path)
+    assert places_of([RUNS_FOLDER]) == [], "the first run makes it"
+    (tmp_path / RUNS_FOLDER).touch()
+    with pytest.raises(ConfigError, match="runs is not a folder"):
+        places_of([RUNS_FOLDER])
     assert places_of(["http://127.0.0.1:4318/"]) == [StorePlace("http://127.0.0.1:4318")]
     (unreachable,) = listed("http://127.0.0.1:9")
     assert unreachable.state == "damaged"
