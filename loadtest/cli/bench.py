@@ -6,6 +6,7 @@ from typing import Annotated, Final
 import typer
 
 from loadtest.bench.cases import DEFAULT_MODES, PARTS, REPLIES, WIRES
+from loadtest.cli.flags import given_on_command_line
 from loadtest.errors import UsageError
 from telemetry.model.durations import METAVAR
 
@@ -146,8 +147,6 @@ def density(
 
 def _refuse_flags(context: typer.Context) -> None:
     """Raise UsageError for a flag of `bench` before the name of a sub-command, which would be without effect."""
-    sources = {name: context.get_parameter_source(name) for name in context.params}
-    given = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
-    if given:
+    if given := given_on_command_line(context):
         flags = ", ".join(f"--{name.removesuffix('_file').replace('_', '-')}" for name in given)
         raise UsageError(f"{flags}: write flags behind `{context.invoked_subcommand}`, voiceprobe bench store --help")

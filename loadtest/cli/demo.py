@@ -5,7 +5,7 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from loadtest.cli.flags import Json, Out, Slo, durations, flag, sends_callers
+from loadtest.cli.flags import Json, Out, Slo, durations, flag, given_on_command_line, sends_callers
 from loadtest.run.request import called_as_its_folder, out_folder
 from loadtest.scenario.settings import SwarmSettings
 from telemetry.model.durations import METAVAR, Duration
@@ -32,8 +32,13 @@ _RunTime = Annotated[
 ]
 
 
+# What the rollouts of the demo can be asked; all else they have by themselves.
+_OF_ROLLOUT: Final = frozenset({"rollout", "users", "run_time", "exit_after", "out", "json_file"})
+
+
 @sends_callers("speech")
 def demo(
+    context: typer.Context,
     *,
     rollout: Annotated[
         bool,
@@ -62,6 +67,8 @@ def demo(
     if rollout:
         from loadtest.rollout.demo import RolloutDemoRequest, demo_rollout
 
+        useless = [name for name in given_on_command_line(context) if name not in _OF_ROLLOUT]
+        unreadable += [f"--{name.replace('_', '-')}: not supported with --rollout; leave it out" for name in useless]
         callers = ROLLOUT_USERS if users is None else users
         of_rollout = RolloutDemoRequest(
             callers, run_time_s, exit_after, folder, json_file, unreadable=tuple(unreadable)

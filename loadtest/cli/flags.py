@@ -32,6 +32,12 @@ def flag(group: Group, *names: str, help: str, metavar: str | None = None) -> An
     return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=panel(group))
 
 
+def given_on_command_line(context: typer.Context) -> list[str]:
+    """The parameters of a command that stand on the command line, in the order of its help."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    return [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+
+
 def durations(unreadable: list[str] | None = None, /, **texts: str) -> dict[str, Duration]:
     """The durations that flags give, by the flags' names. Raises UsageError with a line for each that is not one; where
     `unreadable` is given, the lines are added to it instead, and those names are left out."""

@@ -6,7 +6,18 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from loadtest.cli.flags import Json, Out, Processes, Slo, Target, durations, flag, sends_callers, shared_by
+from loadtest.cli.flags import (
+    Json,
+    Out,
+    Processes,
+    Slo,
+    Target,
+    durations,
+    flag,
+    given_on_command_line,
+    sends_callers,
+    shared_by,
+)
 from loadtest.errors import EndpointUnreachable
 from loadtest.protocols import registry
 from loadtest.run.forecast import USERS
@@ -92,7 +103,7 @@ def run(
         shared,
         scenario,
         stop_timeout_s=times["stop_timeout"].seconds if "stop_timeout" in times else STOP_TIMEOUT_S,
-        given=_given(context),
+        given=frozenset(given_on_command_line(context)),
         unreadable=tuple(unreadable),
     )
     console = Console()
@@ -124,9 +135,3 @@ def _users(settings: SwarmSettings, shared: int | None) -> int:
         return 1
     wanted = max(USERS, shared or 1)
     return wanted if settings.calls is None else max(1, min(wanted, settings.calls))
-
-
-def _given(context: typer.Context) -> frozenset[str]:
-    """The parameters that stand on the command line."""
-    sources = {name: context.get_parameter_source(name) for name in context.params}
-    return frozenset(name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE")

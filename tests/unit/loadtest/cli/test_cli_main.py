@@ -92,6 +92,9 @@ def test_every_flag_of_a_demo_that_cannot_be_used_is_named_before_anything_is_do
             ("--engines", "magic"): "--engines 'magic' is unknown",
             ("--seed", "one"): "--seed 'one' is not a whole number: ",
         }
+    else:
+        not_of_rollouts = ("--noise", "--engines", "--slo")
+        unusable |= {(name, "babble"): f"{name}: not supported with --rollout" for name in not_of_rollouts}
     asked = [word for pair in unusable for word in pair]
     out = tmp_path / "out"
     assert guarded(partial(app, ["demo", *rollout, "--out", str(out), *asked])) == ExitCode.USAGE
