@@ -1,6 +1,6 @@
 # One image for every part of voiceprobe: the command decides which part a container is.
 # Without a patch number, so that each build has the corrections of Python and Debian; the locks pin everything else.
-FROM python:3.11-slim-bookworm
+FROM python:3.11-slim-trixie
 
 # The dashboard, the sidecar and the callers need no more than Python; what the locks name comes as wheels.
 WORKDIR /voiceprobe

@@ -272,7 +272,7 @@ def test_the_images_command_passes_its_arguments_on(tmp_path: Path) -> None:
 def test_the_image_holds_what_the_commands_need() -> None:
     lines = (ROOT / "Dockerfile").read_text().splitlines()
     # The tag follows the corrections of Python and Debian.
-    assert [line for line in lines if line.startswith("FROM")] == ["FROM python:3.11-slim-bookworm"]
+    assert [line for line in lines if line.startswith("FROM")] == ["FROM python:3.11-slim-trixie"]
     copied = {word for line in lines if line.startswith("COPY") for word in line.split()[1:-1]}
     assert copied == {
         "requirements.lock",
