@@ -176,4 +176,4 @@ def _funnel(progress: RolloutProgress, *, is_narrowed: bool) -> None:
     )
 
 
-OPENED: Final = OpenedPage(TITLE, ask, _first)
+OPENED: Final = OpenedPage(TITLE, ask, _first, has_selectors=True)
