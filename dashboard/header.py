@@ -1,6 +1,7 @@
 """The head of the Now page: which data, how old, how much of it can be trusted; as HTML."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import tzinfo
 
 from dashboard import descriptions
@@ -11,6 +12,15 @@ from telemetry.model import formatting
 from telemetry.store.answers import RunRecord, Summary
 
 _STATE_SHAPE = {"live": "●", "stale": "◌", "ended": "■"}
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedLine:
+    """One line of the details: what it is about, what it says, and in which state that is, if in any."""
+
+    key: str
+    value: str
+    state: str | None = None
 
 
 def overview(run: RunRecord, summary: Summary, state: State, now_unix_ns: int, zone: tzinfo) -> str:
@@ -66,6 +76,12 @@ def details(run: RunRecord, summary: Summary) -> str:
         _fact("speech bounds", descriptions.describe_speech_bounds(summary.speech_bounds)),
         _fact("calibration", descriptions.describe_calibration(run)),
     )
+    return f'<div class="vp vp-facts vp-details">{"".join(parts)}</div>'
+
+
+def marked_lines(found: Sequence[MarkedLine]) -> str:
+    """Lines behind the chip that sums them up, as HTML."""
+    parts = (_fact(each.key, each.value, "" if each.state is None else _mark(each.state)) for each in found)
     return f'<div class="vp vp-facts vp-details">{"".join(parts)}</div>'
 
 

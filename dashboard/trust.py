@@ -1,5 +1,6 @@
 """Whether a page's figures can be trusted, as one chip: valid · telemetry complete · calibrated ± x ms. Pure."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dashboard import descriptions
@@ -18,7 +19,11 @@ class Trust:
 
 def trust(run: RunRecord, summary: Summary) -> Trust:
     """The chip of a run's figures: each part says what is wrong with it, or that nothing is."""
-    parts = [_validity(run, summary), _telemetry(summary), *([] if run.service else [_calibration(run)])]
+    return trust_of([_validity(run, summary), _telemetry(summary), *([] if run.service else [_calibration(run)])])
+
+
+def trust_of(parts: Sequence[tuple[str, str]]) -> Trust:
+    """The chip that says all of some parts, each a state and what it is about."""
     states = {state for state, _ in parts}
     state = "missed" if "missed" in states else "unknown" if "unknown" in states else "met"
     return Trust(state, f"{SYMBOLS[state]} {' · '.join(text for _, text in parts)}")

@@ -2,17 +2,20 @@
 
 import time
 from collections.abc import Mapping
-from datetime import tzinfo
+from dataclasses import replace
 from typing import Final
 
 import streamlit as st
 
 from dashboard import budget_tables, frame, header
 from dashboard.accessible_chart import chart
-from dashboard.asking_ahead import NextAnswer, next_answer
+from dashboard.asking_ahead import next_answer
+from dashboard.controls import Selector, run_label, selector_row
 from dashboard.descriptions import day_and_time
+from dashboard.filters import DIMENSION_OF, Choice, choice_of
 from dashboard.markup import escape
 from dashboard.objectives_in_force import objectives_in_force
+from dashboard.objectives_trust import objectives_trust, trust_details
 from dashboard.opened_page import OpenedPage, PageContext, ended
 from dashboard.palette import palette
 from dashboard.source import Source, current_source, store_of
@@ -22,56 +25,119 @@ from telemetry.model.errors import TelemetryError
 from telemetry.model.formatting import NS_PER_S
 from telemetry.objectives.error_budgets import ErrorBudget
 from telemetry.store.burn_rates import BurnRateAnswer
+from telemetry.store.objectives_pages import ObjectivesPage
 
 TITLE: Final = "Objectives"
 # The windows end now: an answer is kept for so long though no turn has come.
 _KEPT_S: Final = 30
 _OBJECTIVE: Final = "objective"
+EVERY_RUN: Final = "every run"
+# What narrows the turns beside the run.
+_NARROWING: Final = ("cohort", "length", "noise", "route")
 _SOURCES: Final = {"client": "as callers heard it", "service": "as services report of themselves"}
 
 
 def page() -> None:
-    """Draw the page; it refreshes by itself."""
-    frame.heading(TITLE)
-    answers = next_answer(frame.REFRESH_STALE_S)
-    st.fragment(lambda: _body(answers), run_every=frame.REFRESH_STALE_S)()
-
-
-def ask(source: Source, link: Mapping[str, str]) -> BurnRateAnswer:
-    """What the page asks, whatever the link. Raises StoreError when the store cannot be read."""
-    del link
-    objectives = tuple(source.objectives)
-    key = ("burn_rates", time.time_ns() // (_KEPT_S * NS_PER_S))
-    return source.ask(key, lambda reader: reader.burn_rates(objectives))
-
-
-def _body(answers: NextAnswer) -> None:
-    link = st.query_params.to_dict()
+    """Draw the page; below the selectors it refreshes by itself."""
+    choice, faults = choice_of(st.query_params)
     try:
-        store = store_of(link)
-        answer = answers.after(
-            lambda: ask(current_source(store), link), lambda: ask(current_source(store).ahead(), link)
-        )
+        store = store_of(st.query_params)
+        with st.spinner(frame.READING):
+            view = ask(current_source(store), st.query_params)
     except TelemetryError as error:
+        frame.heading(TITLE)
         frame.unreadable(error)
         return
-    frame.say_fault_of_objectives(objectives_in_force(store))
-    if answer.newest_unix_ns is None:
-        if answer.faults:
-            st.html(header.notes(answer.faults, frame.DAMAGED))
-        st.html(header.empty("No turns within 28 days", *why_no_turn(store, None), start_a_run()))
+    _selectors(view, choice)
+    if faults:
+        st.html(header.notes(faults, "the link"))
+    first = [view]  # the first figures are of the answer that the selectors show
+    answers = next_answer(frame.REFRESH_STALE_S)
+
+    def body() -> None:
+        link = st.query_params.to_dict()
+        try:
+            latest = answers.after(
+                lambda: first.pop() if first else ask(current_source(store), link),
+                lambda: ask(current_source(store).ahead(), link),
+            )
+        except TelemetryError as error:
+            frame.unreadable(error)
+            return
+        if _offered(latest) != _offered(view):
+            st.rerun()  # the selectors belong to the page around this part
+        frame.say_fault_of_objectives(objectives_in_force(store))
+        _draw(latest, PageContext(link, frame.viewer_zone(), time.time_ns()), store)
+
+    st.fragment(body, run_every=frame.REFRESH_STALE_S)()
+
+
+def ask(source: Source, link: Mapping[str, str]) -> ObjectivesPage:
+    """What a link asks for; its time and its phase are for other pages. Raises StoreError when the store cannot be
+    read."""
+    objectives, f = tuple(source.objectives), replace(choice_of(link)[0].view().filter, phase=None)
+    key = ("objectives", f, time.time_ns() // (_KEPT_S * NS_PER_S))
+    return source.ask(key, lambda reader: reader.objectives_page(objectives, f))
+
+
+def _offered(view: ObjectivesPage) -> tuple[list[str], Mapping[str, tuple[str, ...]]]:
+    return [each.run_id for each in view.runs], view.choices
+
+
+def _selectors(view: ObjectivesPage, choice: Choice) -> None:
+    by_id = {each.run_id: each for each in view.runs}
+    named = by_id if view.run is None else by_id | {view.run.run_id: view.run}
+
+    def any_of(name: str, empty: str) -> Selector:
+        values = view.choices.get(DIMENSION_OF[name], ())
+        return Selector(name, values, lambda value: value or empty, getattr(choice, name))
+
+    run = Selector("run", list(by_id), lambda run_id: run_label(run_id, named) if run_id else EVERY_RUN, choice.run)
+    behind = [any_of(name, f"any {name}") for name in ("length", "noise", "route")]
+    selector_row(TITLE, [run, any_of("cohort", "every cohort")], behind, widths=(3.0, 1.6))
+
+
+def _draw(view: ObjectivesPage, context: PageContext, store: str) -> None:
+    if view.burn.newest_unix_ns is None:
+        if view.burn.faults:
+            st.html(header.notes(view.burn.faults, frame.DAMAGED))
+        st.html(_nothing(view, context.choice, store))
         return
-    for part in ended(_first(answer, PageContext(link, frame.viewer_zone(), time.time_ns()))):
+    for part in _above(view):
         st.html(part)
-    _over_time(answer)
+    overview, *below = ended([_overview(view, context), *_below(view)])
+    frame.head(overview, objectives_trust(view), trust_details(view))
+    for part in below:
+        st.html(part)
+    _over_time(view.burn)
 
 
-def _first(answer: BurnRateAnswer, context: PageContext) -> list[str]:
+def _nothing(view: ObjectivesPage, choice: Choice, store: str) -> str:
+    """Why there is no figure, as HTML."""
+    if choice.run is not None and view.run is None:
+        wanted = f"The link asks for run <code>{escape(choice.run)}</code>; choose another above."
+        return header.empty("That run is not in this store", wanted)
+    if view.burn.counted.invalid:
+        turns = formatting.count(view.burn.counted.invalid, "turn matches", "turns match")
+        return header.empty("No valid turn within 28 days", f"{turns} what is chosen above, all of them invalid.")
+    if not _narrowed(choice):
+        return header.empty("No turns within 28 days", *why_no_turn(store, None), start_a_run())
+    return header.empty("No turn within 28 days matches the filter", "Widen the filter above.")
+
+
+def _first(view: ObjectivesPage, context: PageContext) -> list[str]:
     """All but the chart."""
-    if answer.newest_unix_ns is None:
+    if view.burn.newest_unix_ns is None:
         return []
-    found = [header.notes(answer.faults, frame.DAMAGED)] if answer.faults else []
-    found.append(_overview(answer, context.zone))
+    return [*_above(view), frame.first_head(_overview(view, context), objectives_trust(view)), *_below(view)]
+
+
+def _above(view: ObjectivesPage) -> list[str]:
+    return [header.notes(view.burn.faults, frame.DAMAGED)] if view.burn.faults else []
+
+
+def _below(view: ObjectivesPage) -> list[str]:
+    answer, found = view.burn, list[str]()
     if answer.limited.turns:
         found.append(header.notes([_limited(answer)], "generator-limited runs are among them"))
     caption = "burn rate of each window: ×1 uses the budget up in 28 days"
@@ -79,19 +145,42 @@ def _first(answer: BurnRateAnswer, context: PageContext) -> list[str]:
     return found
 
 
-def _overview(answer: BurnRateAnswer, zone: tzinfo) -> str:
+def _overview(view: ObjectivesPage, context: PageContext) -> str:
+    answer = view.burn
     states = [budget_tables.state_of(each, claims_nothing=answer.claims_nothing) for each in answer.budgets]
     burning = sum(each.fires for each in answer.budgets)
     unknown = "not judged" if answer.claims_nothing else "with too few turns"
     labels = {"missed": "missed or burning", "met": "within their budget", "unknown": unknown}
     counted = [f"<b>{states.count(state)}</b> {words}" for state, words in labels.items() if state in states]
-    newest = f"{day_and_time(answer.newest_unix_ns or 0, zone)}"
+    newest = f"{day_and_time(answer.newest_unix_ns or 0, context.zone)}"
     alerts = formatting.count(burning, "alert fires", "alerts fire") if burning else "no alert fires"
     return (
-        f'<div class="vp vp-facts"><span>{" · ".join(counted)}</span><span>{escape(alerts)}</span>'
-        f'<span class="hint">{_SOURCES[answer.source]}, newest turn {escape(newest)}; an alert that pages at ×14.4 '
-        "(1 h and 5 min) or ×6 (6 h and 30 min), one that opens a ticket at ×1 (3 d and 6 h)</span></div>"
+        f'<div class="vp vp-facts">{_scope(view, context.choice)}'
+        f"<span>{' · '.join(counted)}</span><span>{escape(alerts)}</span>"
+        f'<span class="hint">{_SOURCES[answer.source]}, newest turn {escape(newest)}; every window ends now'
+        f"{_ignored(context.choice)}; an alert that pages at ×14.4 (1 h and 5 min) or ×6 (6 h and 30 min), one that "
+        "opens a ticket at ×1 (3 d and 6 h)</span></div>"
     )
+
+
+def _scope(view: ObjectivesPage, choice: Choice) -> str:
+    """Which turns the figures are of: a link may have narrowed them."""
+    of_run = choice.run or f"{EVERY_RUN} ({formatting.number(view.evidence.runs)})"
+    narrowed = [
+        ("run", of_run),
+        *((name, value) for name in _NARROWING if (value := getattr(choice, name)) is not None),
+    ]
+    return "".join(f'<span><span class="key">{name}</span>{escape(value)}</span>' for name, value in narrowed)
+
+
+def _ignored(choice: Choice) -> str:
+    """What of a link from another page is not looked at."""
+    names = [name for name, value in (("time", choice.window), ("phase", choice.phase)) if value is not None]
+    return f", whatever {' and '.join(names)} the link names for other pages" if names else ""
+
+
+def _narrowed(choice: Choice) -> bool:
+    return choice.run is not None or any(getattr(choice, name) is not None for name in _NARROWING)
 
 
 def _limited(answer: BurnRateAnswer) -> str:
@@ -119,4 +208,4 @@ def _over_time(answer: BurnRateAnswer) -> None:
     )
 
 
-OPENED: Final = OpenedPage(TITLE, ask, _first)
+OPENED: Final = OpenedPage(TITLE, ask, _first, has_selectors=True)

@@ -7,7 +7,7 @@ the newest day, and each day before. Every window is a sum of parts, so no turn 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -38,6 +38,7 @@ from telemetry.store.rollups.making import known_columns
 from telemetry.store.rollups.staged import complete
 from telemetry.store.rollups.stretches import Stretch, count_stretches
 from telemetry.store.schema import SCHEMAS, ArrowTable
+from telemetry.store.turns_of_runs import CountedTurns
 
 # Ends of the parts within the newest day, ns ago; behind them come whole days.
 _RINGS: Final = tuple(
@@ -48,21 +49,22 @@ _RINGS: Final = tuple(
 @dataclass(frozen=True, slots=True)
 class BurnRateAnswer:
     """The budgets, missed ones first, at a moment; `source` says whose turns count. `newest_unix_ns` is when the newest
-    of them began, None without one. `limited` are those of the counted turns whose run says nothing about the service
-    by itself; `faults` say what of the store could not be read."""
+    of them began, None without one. `counted` are all of them and the invalid ones, which no budget counts; `limited`
+    are those of the valid ones whose run says nothing about the service by itself; `faults` say what of the store could
+    not be read."""
 
     at_unix_ns: int
     source: Source
     budgets: tuple[ErrorBudget, ...]
     newest_unix_ns: int | None = None
+    counted: CountedTurns = field(default_factory=CountedTurns)
     limited: LimitedTurns = field(default_factory=LimitedTurns)
     faults: tuple[str, ...] = ()
 
     @property
     def claims_nothing(self) -> bool:
-        """Whether every counted turn is of a run that says nothing about the service."""
-        of_turns = (each.windows[-1].counts.eligible for each in self.budgets if each.counted == "turns")
-        return 0 < max(of_turns, default=0) <= self.limited.turns
+        """Whether every valid turn is of a run that says nothing about the service."""
+        return 0 < self.counted.valid <= self.limited.turns
 
 
 def burn_rates(
@@ -72,12 +74,10 @@ def burn_rates(
     now_unix_ns: int,
     library: RollupLibrary | None = None,
 ) -> BurnRateAnswer:
-    """The objectives over their windows, of the filter's cohort, target and dimensions; its run and time are not looked
-    at. The turns are those that callers heard, where there are any within the longest window, else those that services
+    """The objectives over their windows, of the filter's run, cohort, target and dimensions; its time is not looked at.
+    The turns are those that callers heard, where there are any within the longest window, else those that services
     report. With the `library` of roll-ups, only the turns at the edges of windows are read."""
-    begin = now_unix_ns - PERIOD_DAYS * DAY_NS
-    named = {name: getattr(f, name) for name in f.__dataclass_fields__ if name not in _NOT_OF_A_WINDOW}
-    f = Filter(**named, since_unix_ns=begin + 1, until_unix_ns=now_unix_ns + 1)
+    f = of_period(f, now_unix_ns)
     within = judged(f) & Condition("outcome <> 'invalid'")
     source, newest = _source(connection, f, within)
     where = within & Condition("source = ?", (source,))
@@ -89,7 +89,13 @@ def burn_rates(
     return BurnRateAnswer(now_unix_ns, source, missed_first(budgets), newest)
 
 
-_NOT_OF_A_WINDOW: Final = ("run_id", "since_unix_ns", "until_unix_ns")
+def of_period(f: Filter, now_unix_ns: int) -> Filter:
+    """A filter that means the turns of the longest window, whatever time it asked for."""
+    return replace(f, since_unix_ns=now_unix_ns - PERIOD_DAYS * DAY_NS + 1, until_unix_ns=now_unix_ns + 1)
+
+
+# What tells turns apart of which the newest is known of every segment.
+_BY_SEGMENT: Final = ("run_id", "cohort", "since_unix_ns", "until_unix_ns")
 _Counts = dict[str, dict[int, EligibleTurns]]
 
 
@@ -106,7 +112,7 @@ def _rolled(
     stretches = _stretches(now_unix_ns)
     rolled = count_stretches(
         library,
-        connection.segments("turns"),
+        connection.segments("turns", f.run_id),
         stretches,
         f,
         objectives,
@@ -157,7 +163,17 @@ def _edges(
     return pa.concat_tables(found)
 
 
-_READ: Final = ("source", "cohort", "target", "phase", "phase_kind", "started_unix_ns", "outcome", "turn_kind")
+_READ: Final = (
+    "source",
+    "run_id",
+    "cohort",
+    "target",
+    "phase",
+    "phase_kind",
+    "started_unix_ns",
+    "outcome",
+    "turn_kind",
+)
 
 
 def _is_within(table: ArrowTable, stretches: Sequence[Stretch]) -> Any:
@@ -177,15 +193,17 @@ def _stretches(now_unix_ns: int) -> list[Stretch]:
 
 def _source(connection: StoreConnection, f: Filter, within: Condition) -> tuple[Source, int | None]:
     # What no turn is left out of, and whose moments lie within the period, is known of every segment.
-    bounds = connection.of_each_segment(
+    known = connection.of_each_segment(
         "newest_of_source",
         "turns",
-        "SELECT file, source, min(started_unix_ns) AS first, max(started_unix_ns) AS newest FROM one_by_one "
-        f"WHERE outcome <> 'invalid' AND phase_kind IS DISTINCT FROM '{RAMP}' GROUP BY file, source",
+        "SELECT file, source, run_id, cohort, min(started_unix_ns) AS first, max(started_unix_ns) AS newest "
+        f"FROM one_by_one WHERE outcome <> 'invalid' AND phase_kind IS DISTINCT FROM '{RAMP}' "
+        "GROUP BY file, source, run_id, cohort",
         lambda _folder, _segment: None,
     )
-    is_of_all = all(getattr(f, name) is None for name in f.__dataclass_fields__ if name not in _NOT_OF_A_WINDOW)
-    if is_of_all and all(
+    bounds = [row for row in known if f.run_id in (None, row["run_id"]) and f.cohort in (None, row["cohort"])]
+    is_known = all(getattr(f, name) is None for name in f.__dataclass_fields__ if name not in _BY_SEGMENT)
+    if is_known and all(
         (f.since_unix_ns or 0) <= row["first"] and row["newest"] < (f.until_unix_ns or 0) for row in bounds
     ):
         found = [(row["source"], row["newest"]) for row in bounds]

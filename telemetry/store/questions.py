@@ -27,6 +27,7 @@ from telemetry.store.cohort_pages import CohortsAnswer, CohortsQuestion
 from telemetry.store.explanation import Explanation, ExplanationQuestion
 from telemetry.store.model_servers import ModelServer
 from telemetry.store.objectives import ObjectiveCounts
+from telemetry.store.objectives_pages import ObjectivesPage
 from telemetry.store.pages import PageAnswer, PageQuestion
 from telemetry.store.reader import StoreReader
 from telemetry.store.rollout_log import MOST_ENTRIES, RolloutRecord
@@ -213,6 +214,9 @@ QUESTIONS: Final[dict[str, StoreQuestion]] = {
     ),
     "rollout_turns": StoreQuestion(_Rollout, RolloutTurns, lambda reader, of: reader.rollout_turns(of.asked)),
     "burn_rates": StoreQuestion(_Objectives, BurnRateAnswer, lambda reader, of: reader.burn_rates(of.objectives, of.f)),
+    "objectives_page": StoreQuestion(
+        _Objectives, ObjectivesPage, lambda reader, of: reader.objectives_page(of.objectives, of.f)
+    ),
     "cohorts_page": StoreQuestion(
         _CohortsParameters, CohortsAnswer, lambda reader, of: reader.cohorts_page(_bounded_cohorts(of.asked))
     ),

@@ -5,7 +5,6 @@
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Final, Self
@@ -17,7 +16,6 @@ from telemetry.model.metrics import ITL, METRIC_NAMES
 from telemetry.model.spans import SpanRow
 from telemetry.model.stated_error import GoodRange
 from telemetry.model.turns import Turn
-from telemetry.objectives.error_budgets import DAY_NS, PERIOD_DAYS
 from telemetry.objectives.slo import Objective
 from telemetry.store import manifest, queries
 from telemetry.store.answers import (
@@ -31,14 +29,14 @@ from telemetry.store.answers import (
     TimelinePoint,
 )
 from telemetry.store.both_sides import both_sides
-from telemetry.store.burn_rates import BurnRateAnswer, burn_rates
+from telemetry.store.burn_rates import BurnRateAnswer
 from telemetry.store.calls import call_counts
 from telemetry.store.cohort_pages import CohortsAnswer, CohortsQuestion, cohorts_page
 from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.explanation import Explanation, ExplanationQuestion, explanation
-from telemetry.store.limited_runs import LimitedTurns, limited_turns
 from telemetry.store.model_servers import ModelServer, model_servers
 from telemetry.store.objectives import ObjectiveCounts
+from telemetry.store.objectives_pages import ObjectivesPage, counted_burn_rates, objectives_page
 from telemetry.store.pages import PageAnswer, PageQuestion, page
 from telemetry.store.processes import processes
 from telemetry.store.queries import Condition, valid
@@ -287,15 +285,21 @@ class StoreReader:
     def burn_rates(self, objectives: Sequence[Objective], f: Filter = ANY) -> BurnRateAnswer:
         """Error budgets and burn rates of objectives over windows that end now, from one consistent read."""
         now_unix_ns = self._wall_clock_ns()
+        return self._snapshots.ask(
+            lambda connection: counted_burn_rates(
+                connection, objectives, f, self._library, now_unix_ns, faults=self.faults
+            )[0],
+            f.run_id,
+        )
 
-        def question(connection: StoreConnection) -> BurnRateAnswer:
-            found = burn_rates(connection, objectives, f, now_unix_ns, self._library)
-            begin = now_unix_ns - PERIOD_DAYS * DAY_NS
-            is_of_callers = found.source == "client"
-            limited = limited_turns(connection, begin, now_unix_ns) if is_of_callers else LimitedTurns()
-            return replace(found, limited=limited, faults=self.faults)
-
-        return self._snapshots.ask(question)
+    def objectives_page(self, objectives: Sequence[Objective], f: Filter = ANY) -> ObjectivesPage:
+        """What the page of objectives shows, from one consistent read."""
+        now_unix_ns = self._wall_clock_ns()
+        return self._snapshots.ask(
+            lambda connection: objectives_page(
+                connection, objectives, f, self._library, now_unix_ns, faults=self.faults
+            )
+        )
 
     def cohorts_page(self, asked: CohortsQuestion) -> CohortsAnswer:
         """What the page of cohorts shows, from one consistent read."""

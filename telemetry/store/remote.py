@@ -92,6 +92,7 @@ class RemoteStore:
     turns_page = _asked(StoreReader.turns_page)
     turn_view = _asked(StoreReader.turn_view)
     burn_rates = _asked(StoreReader.burn_rates)
+    objectives_page = _asked(StoreReader.objectives_page)
     cohorts_page = _asked(StoreReader.cohorts_page)
     rollout_page = _asked(StoreReader.rollout_page)
     rollouts = _asked(StoreReader.rollouts)

@@ -2,6 +2,7 @@
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -59,7 +60,11 @@ def telemetry_loss(
 ) -> TelemetryLoss:
     """Missing turns of all processes: holes in the numbers that each gave them (rows of `received`), and what it says
     it emitted and did not arrive."""
-    found = loss_by_process(connection, f, now_unix_ns, arrived)
+    return total_loss(loss_by_process(connection, f, now_unix_ns, arrived))
+
+
+def total_loss(found: Sequence[LossOfProcess]) -> TelemetryLoss:
+    """The loss of all of some processes."""
     emitted = [each.emitted for each in found if each.emitted is not None]
     return TelemetryLoss(
         processes=len(found),
@@ -85,6 +90,12 @@ def loss_by_process(
         """,
         [now_unix_ns - EXPORT_GRACE_NS, *values, semconv.METRIC_TURNS_EMITTED],
     )
+    return losses(arrived, reported)
+
+
+def losses(arrived: Iterable[dict[str, Any]], reported: Iterable[dict[str, Any]]) -> tuple[LossOfProcess, ...]:
+    """Of rows `process_id, received, holes`, and of rows `process_id, emitted, due`: how many turns a process says it
+    emitted, and how many of them must have arrived by now."""
     nothing = {"received": 0, "holes": 0, "emitted": None, "due": 0}
     by_process: dict[str, dict[str, Any]] = {}
     for row in (*arrived, *reported):

@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from telemetry.model.errors import StoreError
 from telemetry.objectives.slo import default_objectives
 from telemetry.sidecar.query_messages import Asked
 from telemetry.sidecar.query_process import reply_to
+from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
 from telemetry.store.remote import RemoteStore
 from telemetry.store.run_folders.catalog import RunCatalog
@@ -153,3 +155,23 @@ def test_a_sidecar_of_this_version_is_listed(
     with pytest.raises(StoreError, match="Expected `int` <= 10000") as caught:
         remote.turns(limit=20_000)
     assert HOW_TO_MEND not in str(caught.value)
+
+
+def test_budgets_of_a_run_are_asked_of_no_sidecar_that_would_answer_of_every_run(
+    start: Callable[[set[str], Callable[[str], Answered]], OldSidecar],
+) -> None:
+    """An older one looks at every run whatever the filter of `burn_rates` names."""
+    objectives, f = default_objectives(), Filter("r-there")
+    older = start({"burn_rates", "runs"}, no_such_question)
+    with pytest.raises(StoreError, match="does not know the question 'objectives_page'") as caught:
+        RemoteStore(older.address, None).objectives_page(objectives, f)
+    assert HOW_TO_MEND in str(caught.value)
+    assert older.asked == ["objectives_page"]
+
+    sidecar = start({"objectives_page"}, no_such_question)
+    found = RemoteStore(sidecar.address, None).objectives_page(objectives, f)
+    assert found.run is not None
+    assert found.run.run_id == "r-there"
+    at_that_moment = sidecar.reader.objectives_page(objectives, f)
+    assert replace(found.burn, at_unix_ns=0) == replace(at_that_moment.burn, at_unix_ns=0)
+    assert (found.choices, found.evidence) == (at_that_moment.choices, at_that_moment.evidence)

@@ -197,15 +197,14 @@ def received(everything: Rollup, run_id: str | None) -> list[Row]:
         of_process[process_id].append(ranges)
         if run_id is None or run == run_id:
             mine[process_id].append(ranges)
-    rows: list[Row] = []
-    for process_id, parts in mine.items():
-        own, every = union_of_ranges(parts), union_of_ranges(of_process[process_id])
-        first, last = int(own[0, 0]), int(own[-1, 1])
-        lower = first if int(every[0, 0]) < first else 0
-        rows.append(
-            {"process_id": process_id, "received": _size(own), "holes": last + 1 - lower - _within(every, lower, last)}
-        )
-    return rows
+    return [arrived(name, union_of_ranges(parts), union_of_ranges(of_process[name])) for name, parts in mine.items()]
+
+
+def arrived(process_id: str, own: Ints, every: Ints) -> Row:
+    """A row of `received`: of the `own` numbers of a run, and of every one that the process gave."""
+    first, last = int(own[0, 0]), int(own[-1, 1])
+    lower = first if int(every[0, 0]) < first else 0
+    return {"process_id": process_id, "received": _size(own), "holes": last + 1 - lower - _within(every, lower, last)}
 
 
 def _size(ranges: Ints) -> int:

@@ -53,7 +53,7 @@ class CountedPieces:
         self._questions: OrderedDict[Hashable, dict[_Piece, _Counts]] = OrderedDict()
 
     def of_question(self, f: Filter, objectives: Sequence[Objective]) -> dict[_Piece, _Counts]:
-        """What was counted at the last ask of the objectives over the filter's cohort, target and phase."""
+        """What was counted at the last ask of the objectives over the filter's run, cohort, target and phase."""
         return self._questions.get(_question(f, objectives), {})
 
     def keep(self, f: Filter, objectives: Sequence[Objective], counted: dict[_Piece, _Counts]) -> None:
@@ -66,7 +66,7 @@ class CountedPieces:
 
 
 def _question(f: Filter, objectives: Sequence[Objective]) -> Hashable:
-    return replace(f, run_id=None, since_unix_ns=None, until_unix_ns=None), tuple(objectives)
+    return replace(f, since_unix_ns=None, until_unix_ns=None), tuple(objectives)
 
 
 def count_stretches(
@@ -80,8 +80,8 @@ def count_stretches(
     give_way: Callable[[], None] = lambda: None,
 ) -> StretchCounts:
     """Count objectives of each of which a roll-up can tell the turns exactly. The stretches are apart; of the filter
-    the cohort, target and phase are looked at. What was counted at an earlier ask is taken from `kept`; before anything
-    is counted anew, `give_way` is called, with what was counted already kept."""
+    the run, cohort, target and phase are looked at. What was counted at an earlier ask is taken from `kept`; before
+    anything is counted anew, `give_way` is called, with what was counted already kept."""
     kept = CountedPieces() if kept is None else kept
     found = StretchCounts({objective.name: {} for objective in objectives})
     known, used = kept.of_question(f, objectives), dict[_Piece, _Counts]()
@@ -125,9 +125,9 @@ def _of_stretch(file: RollupFile, segment: Segment, stretch: Stretch) -> tuple[_
 def _counted(file: RollupFile, members: _Members, f: Filter, objectives: Sequence[Objective]) -> _Counts:
     """Counts add up: what is eligible and good of some turns is the sum of what is of each part of them."""
     if members is None:
-        cells = file.rollup(parts=_PARTS).cells
+        cells = file.rollup(f.run_id, _PARTS).cells
     else:
-        cells = gathered(file.members({family: list(places) for family, places in members}, None, _PARTS))
+        cells = gathered(file.members({family: list(places) for family, places in members}, f.run_id, _PARTS))
     counted = count_objectives(RolledFigures(Rollup(cells), f), objectives, None).whole
     counts = {each.name: EligibleTurns(counted[each.name].good, counted[each.name].eligible) for each in objectives}
     return {name: each for name, each in counts.items() if each.eligible}

@@ -142,7 +142,7 @@ def test_a_refresh_is_given_what_was_asked_ahead_of_it(
     states, asked = count(), list[str]()
     monkeypatch.setattr(StoreReader, "state", lambda _reader: next(states))
     monkeypatch.setattr(early_answers, "YOUNG_S", BOUND_S)
-    for method in ("page", "turns_page", "burn_rates", "cohorts_page", "cache_page", "instrument_page"):
+    for method in ("page", "turns_page", "objectives_page", "cohorts_page", "cache_page", "instrument_page"):
         monkeypatch.setattr(StoreReader, method, counted(method, getattr(StoreReader, method), asked))
     opened(name)
     ((delay_s, ask_ahead),) = planned

@@ -20,7 +20,7 @@ from tests.unit.dashboard.scenes import Scene, fill
 
 BOUND_S = 60
 ASKED_OF_A_READER = (
-    *("page", "turns_page", "burn_rates", "cohorts_page", "rollout_page", "cache_page", "instrument_page"),
+    *("page", "turns_page", "objectives_page", "cohorts_page", "rollout_page", "cache_page", "instrument_page"),
     "turn_view",
 )
 

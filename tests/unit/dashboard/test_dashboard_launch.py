@@ -89,7 +89,7 @@ def test_what_a_viewer_would_wait_for_is_done_before_and_not_looked_through_agai
 
 
 @pytest.mark.parametrize(
-    ("large_turns", "asked"), [(241, []), (240, ["turn_view", "cohorts", "burn_rates", "cache", "instrument"])]
+    ("large_turns", "asked"), [(241, []), (240, ["turn_view", "cohorts", "objectives", "cache", "instrument"])]
 )
 def test_what_the_pages_of_a_large_run_ask_is_asked_before_they_are_opened(
     store: Path, monkeypatch: pytest.MonkeyPatch, large_turns: int, asked: list[str]
@@ -106,7 +106,7 @@ def test_what_the_pages_of_a_large_run_ask_is_asked_before_they_are_opened(
         return page(reader, question)
 
     monkeypatch.setattr(StoreReader, "page", asked_page)
-    for name in ("burn_rates", "cohorts_page", "cache_page", "instrument_page", "turn_view"):
+    for name in ("objectives_page", "cohorts_page", "cache_page", "instrument_page", "turn_view"):
         monkeypatch.setattr(StoreReader, name, _recorded(name.removesuffix("_page"), getattr(StoreReader, name), found))
     frozen = gc.get_freeze_count()
     try:

@@ -99,7 +99,7 @@ def test_each_day_has_its_turns_and_what_was_left_at_its_end(reader: StoreReader
 
 
 def test_a_cohort_has_budgets_of_its_own(reader: StoreReader) -> None:
-    of = budget(reader.burn_rates([FAST], Filter(cohort="a", run_id="nobody looks", since_unix_ns=NOW)), "fast")
+    of = budget(reader.burn_rates([FAST], Filter(cohort="a", since_unix_ns=NOW)), "fast")
     mine = [turn for turn in TURNS if turn.cohort == "a"]
     counts = of.windows[-1].counts
     assert (counts.good, counts.eligible) == counted(mine, FAST, NOW - 28 * DAY_NS + 1)

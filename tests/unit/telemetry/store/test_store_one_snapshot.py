@@ -179,14 +179,22 @@ def counts_of_instrument_page(reader: StoreReader) -> dict[str, int]:
     }
 
 
-def counts_of_burn_rates(reader: StoreReader) -> dict[str, int]:
-    found = reader.burn_rates([HEARD])
+def counts_of_objectives_page(reader: StoreReader) -> dict[str, int]:
+    page = reader.objectives_page([HEARD])
+    found = page.burn
     (budget,) = found.budgets
+    (run,) = page.runs
+    assert page.evidence.loss is not None
+    assert page.choices["cohort"] == ("a", "b")
     assert found.newest_unix_ns is not None
     assert found.limited.runs == 1, "a fifth of its turns are invalid"
     return {
         **{each.window: each.counts.eligible * 5 // 4 for each in budget.windows},
         "days": sum(each.counts.eligible for each in budget.days) * 5 // 4,
+        "run": run.turns,
+        "counted": found.counted.total,
+        "invalid": found.counted.invalid * 5,
+        "received": page.evidence.loss.received,
         "limited": found.limited.turns * 5 // 4,
         "newest": (found.newest_unix_ns - START_UNIX_NS) // SECOND + 2,  # the last of each batch is invalid
     }
@@ -199,7 +207,7 @@ def counts_of_burn_rates(reader: StoreReader) -> dict[str, int]:
         counts_of_cohorts_page,
         counts_of_cache_page,
         counts_of_instrument_page,
-        counts_of_burn_rates,
+        counts_of_objectives_page,
     ],
 )
 def test_every_figure_of_an_answer_counts_the_turns_of_one_moment(

@@ -1,0 +1,91 @@
+"""How far error budgets over many runs can be trusted, as one chip and as the details that it opens. Pure."""
+
+from dashboard import descriptions, header
+from dashboard.header import MarkedLine
+from dashboard.trust import Trust, trust_of
+from telemetry.model.formatting import count, number, share
+from telemetry.model.service_runs import REPORTED
+from telemetry.store.objectives_pages import ObjectivesPage
+
+
+def objectives_trust(page: ObjectivesPage) -> Trust:
+    """The chip of a page with turns: each part says what is wrong with them, or that nothing is."""
+    parts = [_validity(page), _telemetry(page)]
+    if page.burn.source == "client":
+        parts.append(_calibration(page))
+    return trust_of(parts)
+
+
+def trust_details(page: ObjectivesPage) -> str:
+    """How well the figures were measured, as HTML."""
+    evidence, counted = page.evidence, page.burn.counted
+    runs = MarkedLine("runs", f"{count(evidence.runs, 'run')} with {count(counted.total, 'turn')} in 28 days")
+    telemetry = MarkedLine("telemetry", _describe_loss(page), _telemetry(page)[0])
+    if page.burn.source == "service":
+        return header.marked_lines([runs, MarkedLine("turns", REPORTED, "unknown"), telemetry])
+    found = [runs, MarkedLine("turns", _describe_invalid(page), "unknown" if counted.invalid else "met")]
+    if page.burn.limited.runs:
+        found.append(MarkedLine("generator", _describe_limited(page), _validity(page)[0]))
+    return header.marked_lines([*found, telemetry, MarkedLine("calibration", _describe_calibration(page))])
+
+
+def _validity(page: ObjectivesPage) -> tuple[str, str]:
+    counted, limited = page.burn.counted, page.burn.limited
+    if page.burn.source == "service":
+        return "unknown", "reported, not heard"
+    if limited.runs and limited.turns == counted.valid:
+        return "missed", "generator-limited"
+    if limited.turns:
+        return "unknown", f"{number(limited.turns)} of {count(counted.valid, 'turn')} of generator-limited runs"
+    if counted.invalid:
+        return "unknown", f"{number(counted.invalid)} of {count(counted.total, 'turn')} invalid"
+    return "met", "valid"
+
+
+def _telemetry(page: ObjectivesPage) -> tuple[str, str]:
+    loss = page.evidence.loss
+    good = None if loss is None else descriptions.describe_loss(loss)[1]
+    if loss is None or good is None:
+        return "unknown", "telemetry loss not known"
+    return ("met", "telemetry complete") if good else ("missed", f"{count(loss.missing, 'turn')} lost")
+
+
+def _calibration(page: ObjectivesPage) -> tuple[str, str]:
+    evidence = page.evidence
+    if not evidence.calibrated:
+        return "unknown", "not calibrated"
+    if evidence.calibrated < evidence.runs:
+        return "unknown", f"{number(evidence.calibrated)} of {count(evidence.runs, 'run')} calibrated"
+    return "met", f"calibrated ± {evidence.calibrated_to_ms} ms"
+
+
+def _describe_invalid(page: ObjectivesPage) -> str:
+    counted = page.burn.counted
+    if not counted.invalid:
+        return "none invalid"
+    return f"{number(counted.invalid)} invalid ({share(counted.invalid, counted.total)}), which no budget counts"
+
+
+def _describe_limited(page: ObjectivesPage) -> str:
+    limited = page.burn.limited
+    of = f"{number(limited.turns)} of {count(page.burn.counted.valid, 'valid turn')}"
+    return f"{of} are of {count(limited.runs, 'generator-limited run')}"
+
+
+def _describe_loss(page: ObjectivesPage) -> str:
+    evidence = page.evidence
+    if evidence.loss is None:
+        return "not known"
+    text, good = descriptions.describe_loss(evidence.loss)
+    several = "no gap seen (not every run has said how many turns it sent)"
+    return several if good is None and evidence.runs > 1 else text
+
+
+def _describe_calibration(page: ObjectivesPage) -> str:
+    evidence = page.evidence
+    if not evidence.calibrated:
+        return "not calibrated"
+    widest = f"to ± {evidence.calibrated_to_ms} ms"
+    if evidence.runs == 1:
+        return f"calibrated {widest}"
+    return f"{number(evidence.calibrated)} of {count(evidence.runs, 'run')} calibrated, {widest} or better"

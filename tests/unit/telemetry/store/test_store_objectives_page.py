@@ -1,0 +1,254 @@
+"""The page of objectives, narrowed by run and by values, beside counts that are taken turn by turn."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from telemetry.model import semconv
+from telemetry.model.service_runs import service_run_id
+from telemetry.model.spans import SpanRow
+from telemetry.model.turns import Turn
+from telemetry.objectives.error_budgets import DAY_NS, window_ns
+from telemetry.objectives.objective import Objective
+from telemetry.objectives.slo import is_good
+from telemetry.sidecar.query_messages import Asked
+from telemetry.sidecar.query_process import reply_to
+from telemetry.store import objectives_pages
+from telemetry.store.answers import Filter
+from telemetry.store.limited_runs import LimitedTurns
+from telemetry.store.questions import QUESTIONS
+from telemetry.store.reader import StoreReader
+from telemetry.store.schema import Batch, PointRow
+from telemetry.store.turns_of_runs import CountedTurns
+from telemetry.store.writer import StoreWriter
+from tests.fixtures_turns import SECOND, Run, client_turn, fill_store, run_span
+from tests.unit.telemetry.store.rollups.answers_compared import stored
+
+NOW = 1_795_000_000 * SECOND
+HOUR = 3600 * SECOND
+PERIOD_NS = 28 * DAY_NS
+FAST = Objective("fast", "metric", 0.9, "voice_to_voice", 800e6)
+WELL = Objective("well", "outcome", 0.99, outcomes=("ok",))
+# A quarter of its turns are invalid; two of each other run are, which is no limit.
+LIMITED = "limited"
+RUNS = ("fine", LIMITED, "other")
+
+
+def mixed_turns(seed: int = 5, turns: int = 900) -> list[Turn]:
+    """Turns of the last 35 days, of three runs that went on all the time, in all that a page is narrowed by."""
+    dice = Random(seed)
+    found: list[Turn] = []
+    for index in range(turns):
+        run_id = RUNS[index % 3]
+        age = dice.choice((35 * DAY_NS, 8 * HOUR, HOUR)) * dice.random()
+        turn = client_turn(
+            index,
+            voice_to_voice_ms=dice.choice((500.0, 900.0, None)),
+            run_id=run_id,
+            process_id=f"worker-{run_id}",
+            started_unix_ns=NOW - int(age),
+            cohort=dice.choice(("a", "b", None)),
+            noise_profile=dice.choice(("clean", "babble", None)),
+            length_class=dice.choice(("short", "long")),
+            route=dice.choice(("cloud", "cache", None)),
+            turn_kind="silence" if dice.random() < 0.1 else None,
+            phase="up" if index % 7 == 0 else None,
+            phase_kind="ramp" if index % 7 == 0 else None,
+        )
+        is_invalid = dice.random() < 0.25 if run_id == LIMITED else index in (30, 32, 60, 62)
+        found.append(msgspec.structs.replace(turn, outcome="invalid") if is_invalid else turn)
+    return sorted(found, key=lambda turn: turn.started_unix_ns)
+
+
+TURNS = mixed_turns()
+FILTERS = (
+    Filter(),
+    Filter(run_id="fine"),
+    Filter(run_id=LIMITED),
+    Filter(cohort="a"),
+    Filter(run_id=LIMITED, cohort="b"),
+    Filter(noise_profile="babble"),
+    Filter(run_id="other", length_class="long", route="cache"),
+    Filter(run_id="nobody's"),
+    Filter(cohort="nobody's"),
+)
+
+
+@pytest.fixture(scope="module", params=["of turns", "of roll-ups"])
+def reader(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreReader]:
+    """Of one segment, or of merged segments with roll-ups and of some without one. Each run has announced its end."""
+    folder = tmp_path_factory.mktemp("objectives")
+    if request.param == "of turns":
+        fill_store(folder, Run(turns=TURNS))
+    else:
+        stored(folder, TURNS, segments=12, compacted=10)
+    with StoreWriter(folder) as writer:
+        writer.append(Batch((), [ended_span(run_id, phase) for run_id in RUNS for phase in ("start", "end")]))
+    with StoreReader(folder, wall_clock_ns=lambda: NOW) as opened:
+        yield opened
+
+
+def ended_span(run_id: str, phase: str, **declared: str) -> SpanRow:
+    span = run_span(run_id, NOW - HOUR, phase)
+    named = {f"voice.run.{name}": value for name, value in declared.items()}
+    return replace(span, attributes={**span.attributes, "voice.run.process_id": f"worker-{run_id}", **named})
+
+
+def meant(f: Filter, since: int = NOW - PERIOD_NS + 1) -> list[Turn]:
+    """The turns of callers that a filter means, none of a ramp."""
+    asked = ("run_id", "cohort", "noise_profile", "length_class", "route")
+    return [
+        turn
+        for turn in TURNS
+        if since <= turn.started_unix_ns <= NOW
+        and turn.phase_kind != "ramp"
+        and all(getattr(f, name) in (None, getattr(turn, name)) for name in asked)
+    ]
+
+
+def good_and_eligible(turns: Sequence[Turn], objective: Objective) -> tuple[int, int]:
+    verdicts = [is_good(objective, turn) for turn in turns if turn.outcome != "invalid"]
+    return verdicts.count(True), len(verdicts) - verdicts.count(None)
+
+
+@pytest.mark.parametrize("f", FILTERS, ids=str)
+def test_every_count_is_of_the_turns_that_the_filter_means(reader: StoreReader, f: Filter) -> None:
+    page = reader.objectives_page([FAST, WELL], f)
+    turns = meant(f)
+    asked = [turn for turn in turns if turn.turn_kind != "silence"]
+    valid = [turn for turn in asked if turn.outcome != "invalid"]
+    assert page.burn.counted == CountedTurns(len(asked), len(asked) - len(valid))
+    assert page.evidence.runs == len({turn.run_id for turn in asked})
+    of_limited = [turn for turn in valid if turn.run_id == LIMITED]
+    assert page.burn.limited == LimitedTurns(int(bool(of_limited)), len(of_limited))
+    assert page.burn.claims_nothing is (0 < len(valid) == len(of_limited))
+    begun = [turn.started_unix_ns for turn in turns if turn.outcome != "invalid"]
+    assert page.burn.newest_unix_ns == max(begun, default=None)
+    for objective in (FAST, WELL):
+        budget = next(each for each in page.burn.budgets if each.name == objective.name)
+        for window in budget.windows:
+            expected = good_and_eligible(meant(f, NOW - window_ns(window.window) + 1), objective)
+            assert (window.counts.good, window.counts.eligible) == expected, (objective.name, window.window)
+    assert reader.burn_rates([FAST, WELL], f) == page.burn
+
+
+def test_the_filters_are_about_turns_that_differ() -> None:
+    """Each of them, but those of nobody, leaves turns out and some in, and the period leaves out some of each run."""
+    assert [bool(meant(f)) for f in FILTERS] == [True] * 7 + [False] * 2
+    assert len({len(meant(f)) for f in FILTERS[:7]}) == 7
+    for run_id in RUNS:
+        assert any(turn.started_unix_ns <= NOW - PERIOD_NS for turn in TURNS if turn.run_id == run_id)
+
+
+def test_what_can_be_chosen_occurs_in_the_period(reader: StoreReader) -> None:
+    page = reader.objectives_page([FAST])
+    assert {each.run_id for each in page.runs} == set(RUNS)
+    assert page.run is None
+    assert page.choices == {
+        "cohort": ("a", "b"),
+        "noise_profile": ("babble", "clean"),
+        "length_class": ("long", "short"),
+        "route": ("cache", "cloud"),
+    }
+    narrowed = reader.objectives_page([FAST], Filter(run_id="fine", cohort="a"))
+    assert narrowed.run is not None
+    assert narrowed.run.run_id == "fine"
+    assert (narrowed.runs, narrowed.choices) == (page.runs, page.choices)
+
+
+def of_run(run_id: str, numbers: Sequence[int], age: int = HOUR, **changes: Any) -> list[Turn]:
+    return [
+        client_turn(
+            number,
+            run_id=run_id,
+            process_id=f"worker-{run_id}",
+            started_unix_ns=NOW - age + number,
+            span_id=f"{run_id:>8.8}{number:08x}".replace(" ", "0").encode().hex()[:16],
+            **changes,
+        )
+        for number in numbers
+    ]
+
+
+def emitted(run_id: str, turns: int, age: int) -> PointRow:
+    attributes = {"run_id": run_id, "process_id": f"worker-{run_id}"}
+    return PointRow(semconv.METRIC_TURNS_EMITTED, NOW - age, float(turns), attributes, "voiceprobe")
+
+
+def test_only_runs_with_turns_in_the_period_are_offered_the_newest_of_them_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = [*of_run("new", range(3)), *of_run("mid", range(3), 2 * HOUR, cohort="c"), *of_run("old", range(3), DAY_NS)]
+    fill_store(tmp_path, Run(turns=turns), Run(turns=of_run("gone", range(3), 29 * DAY_NS, cohort="gone")))
+    with StoreReader(tmp_path, wall_clock_ns=lambda: NOW) as opened:
+        assert [each.run_id for each in opened.objectives_page([FAST]).runs] == ["new", "mid", "old"]
+        assert opened.objectives_page([FAST], Filter("mid")).choices["cohort"] == ("c",)
+        monkeypatch.setattr(objectives_pages, "MOST_RUNS", 2)
+        gone = opened.objectives_page([FAST], Filter("gone"))
+    assert [each.run_id for each in gone.runs] == ["new", "mid"]
+    assert gone.run is not None
+    assert gone.run.run_id == "gone"
+    assert gone.burn.newest_unix_ns is None
+    # A viewer may still choose another value.
+    assert gone.choices["cohort"] == ("c",)
+
+
+@pytest.mark.parametrize("compacted", [0, 4])
+def test_loss_and_calibration_are_of_the_runs_that_are_meant(tmp_path: Path, compacted: int) -> None:
+    """Of run "holes" the numbers 3 and 4 never arrived; "silent" says that it emitted twelve turns, of which ten
+    arrived, and since then five more, which may still be under way."""
+    turns = [
+        *of_run("holes", [0, 1, 2, *range(5, 10)]),
+        *of_run("silent", range(10), cohort="s"),
+        *of_run("whole", range(4)),
+    ]
+    folder = stored(tmp_path, turns, segments=4, compacted=compacted)
+    bounds = {"holes": "0.4", "silent": "1.2", "whole": "wide"}
+    spans = [
+        ended_span(run_id, phase, calibrated_to_ms=ms) for run_id, ms in bounds.items() for phase in ("start", "end")
+    ]
+    points = [emitted("holes", 10, HOUR), emitted("silent", 12, 60 * SECOND), emitted("silent", 17, 5 * SECOND)]
+    with StoreWriter(folder) as writer:
+        writer.append(Batch((), spans, points))
+        writer.append(Batch((), (), [emitted("silent", 13, 5 * SECOND)]))
+    with StoreReader(folder, wall_clock_ns=lambda: NOW) as opened:
+
+        def evidence(f: Filter) -> tuple[int, int, int, str | None, int | None, int]:
+            found = opened.objectives_page([FAST], f).evidence
+            assert found.loss is not None
+            loss = found.loss
+            return found.runs, found.calibrated, loss.missing, found.calibrated_to_ms, loss.emitted, loss.received
+
+        assert evidence(Filter()) == (3, 2, 4, "1.2", None, 8 + 10 + 4)
+        assert evidence(Filter("holes")) == (1, 1, 2, "0.4", 10, 8)
+        assert evidence(Filter(cohort="s")) == (1, 1, 2, "1.2", 17, 10)
+        assert evidence(Filter("whole")) == (1, 0, 0, None, None, 4)
+        for run_id in bounds:
+            loss = opened.objectives_page([FAST], Filter(run_id)).evidence.loss
+            assert loss == opened.summary(Filter(run_id)).loss
+
+
+def test_a_day_of_a_service_is_a_run_as_any_other(tmp_path: Path) -> None:
+    day = service_run_id("assistant", NOW - HOUR)
+    reported = of_run(day, range(30), source="service", cohort="x")
+    fill_store(tmp_path, Run(turns=[*of_run("called", range(20), cohort="y"), *reported]))
+    with StoreReader(tmp_path, wall_clock_ns=lambda: NOW) as opened:
+        every, narrowed = opened.objectives_page([FAST]), opened.objectives_page([FAST], Filter(day))
+    assert {each.run_id for each in every.runs} == {"called", day}
+    assert (every.burn.source, every.burn.counted.total, every.choices["cohort"]) == ("client", 20, ("y",))
+    assert (narrowed.burn.source, narrowed.burn.counted, narrowed.evidence.runs) == ("service", CountedTurns(30), 1)
+    assert narrowed.choices["cohort"] == ("x",)
+
+
+def test_the_answer_travels(reader: StoreReader) -> None:
+    f = Filter(run_id="fine", noise_profile="clean")
+    parameters = {"objectives": [FAST], "f": f}
+    replied = reply_to(reader, Asked("objectives_page", msgspec.json.encode(parameters), True))
+    there = msgspec.msgpack.decode(replied.body, type=QUESTIONS["objectives_page"].answer)
+    assert there == reader.objectives_page([FAST], f)
+    assert there.burn.counted.total == len([turn for turn in meant(f) if turn.turn_kind != "silence"])
