@@ -24,6 +24,13 @@ _LABELS: Final = {
     "length": "Length of the utterance",
     "noise": "Noise",
     "route": "Route",
+    "began": "Time",
+    "target": "Target",
+    "state": "State",
+    "profile": "Profile",
+    "scenario": "Scenario",
+    "callers": "Callers",
+    "protocol": "Protocol",
 }
 # Between store and run in the value of an option: in no name of a folder, and in no address.
 _IN: Final = "\n"
