@@ -28,6 +28,13 @@ _LABELS: Final = {
     "looks": "Time of looks",
     "at_stage": "Stage of looks",
     "decision": "Verdict of looks",
+    "began": "Time",
+    "target": "Target",
+    "state": "State",
+    "profile": "Profile",
+    "scenario": "Scenario",
+    "callers": "Callers",
+    "protocol": "Protocol",
 }
 # Between store and run in the value of an option: in no name of a folder, and in no address.
 _IN: Final = "\n"

@@ -1,29 +1,18 @@
 """The head of the Now page: which data, how old, how much of it can be trusted; as HTML."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import tzinfo
 
 from dashboard import descriptions
-from dashboard.descriptions import State
 from dashboard.markup import escape
-from dashboard.objective_status import SYMBOLS, chip
+from dashboard.objective_status import SYMBOLS, State, chip
 from telemetry.model import formatting
 from telemetry.store.answers import RunRecord, Summary
 
 _STATE_SHAPE = {"live": "●", "stale": "◌", "ended": "■"}
 
 
-@dataclass(frozen=True, slots=True)
-class MarkedLine:
-    """One line of the details: what it is about, what it says, and in which state that is, if in any."""
-
-    key: str
-    value: str
-    state: str | None = None
-
-
-def overview(run: RunRecord, summary: Summary, state: State, now_unix_ns: int, zone: tzinfo) -> str:
+def overview(run: RunRecord, summary: Summary, state: descriptions.State, now_unix_ns: int, zone: tzinfo) -> str:
     """One line: which data, how old it is, and how much of it."""
     newest = summary.newest_unix_ns or run.last_unix_ns
     kind = {"live": "met", "stale": "missed", "ended": "unknown"}[state]
@@ -37,15 +26,15 @@ def overview(run: RunRecord, summary: Summary, state: State, now_unix_ns: int, z
     if run.service is not None:
         of_service = (
             chip_of_state,
-            _fact("service", run.service.service),
-            _fact("day", f"{run.service.day.isoformat()} (UTC)"),
+            fact("service", run.service.service),
+            fact("day", f"{run.service.day.isoformat()} (UTC)"),
             f"<span>{turns} {escape(summary.client_service_delta.reported)}</span>",
         )
         return f'<div class="vp vp-facts">{"".join(of_service)}</div>'
     parts = (
         chip_of_state,
-        _fact("run", run.run_id),
-        _fact("target", run.target or descriptions.UNKNOWN),
+        fact("run", run.run_id),
+        fact("target", run.target or descriptions.UNKNOWN),
         f"<span>{turns}</span>",
     )
     return f'<div class="vp vp-facts">{"".join(parts)}</div>'
@@ -55,43 +44,39 @@ def details(run: RunRecord, summary: Summary) -> str:
     """How well the figures were measured, behind the chip that sums it up."""
     delta = descriptions.describe_client_service_delta(summary.client_service_delta, run.service)
     if run.service is not None:
-        return f'<div class="vp vp-facts vp-details">{_fact("heard vs reported", delta)}</div>'
+        return lines_of_details([fact("heard vs reported", delta)])
     lost, good = descriptions.describe_loss(summary.loss)
-    lost_state = "met" if good else "unknown" if good is None else "missed"
-    invalid_state = "met" if not summary.turns.invalid else "unknown"
+    lost_state: State = "met" if good else "unknown" if good is None else "missed"
+    invalid_state: State = "met" if not summary.turns.invalid else "unknown"
     if summary.limit is not None:
         invalid_state = "missed"
     unread = descriptions.describe_unread(summary.turns)
     parts = (
-        _fact("protocol", run.protocol or descriptions.UNKNOWN),
-        _fact("corpus", descriptions.describe_corpus(run)),
-        _fact("turns", descriptions.describe_invalid(summary.turns), mark=_mark(invalid_state)),
-        *([_fact("endpoint", unread, mark=_mark("missed"))] if unread else []),
-        _fact("telemetry", lost, mark=_mark(lost_state)),
-        _fact("heard vs reported", delta),
+        fact("protocol", run.protocol or descriptions.UNKNOWN),
+        fact("corpus", descriptions.describe_corpus(run)),
+        fact("turns", descriptions.describe_invalid(summary.turns), invalid_state),
+        *([fact("endpoint", unread, "missed")] if unread else []),
+        fact("telemetry", lost, lost_state),
+        fact("heard vs reported", delta),
         *(
-            _fact(line, descriptions.describe_generator(summary.generator, line))
+            fact(line, descriptions.describe_generator(summary.generator, line))
             for line in ("generator", "its process")
         ),
-        _fact("speech bounds", descriptions.describe_speech_bounds(summary.speech_bounds)),
-        _fact("calibration", descriptions.describe_calibration(run)),
+        fact("speech bounds", descriptions.describe_speech_bounds(summary.speech_bounds)),
+        fact("calibration", descriptions.describe_calibration(run)),
     )
-    return f'<div class="vp vp-facts vp-details">{"".join(parts)}</div>'
+    return lines_of_details(parts)
 
 
-def marked_lines(found: Sequence[MarkedLine]) -> str:
-    """Lines behind the chip that sums them up, as HTML."""
-    parts = (_fact(each.key, each.value, "" if each.state is None else _mark(each.state)) for each in found)
-    return f'<div class="vp vp-facts vp-details">{"".join(parts)}</div>'
+def lines_of_details(lines: Sequence[str]) -> str:
+    """The lines behind the chip that sums them up, each made by `fact`."""
+    return f'<div class="vp vp-facts vp-details">{"".join(lines)}</div>'
 
 
-def _fact(key: str, value: str, mark: str = "") -> str:
+def fact(key: str, value: str, state: State | None = None) -> str:
+    """A line of an overview, or of details: what it is about, and of details how good that is."""
+    mark = "" if state is None else f'<span class="vp-chip vp-plain {state}">{SYMBOLS[state]}</span>&nbsp;'
     return f'<span><span class="key">{escape(key)}</span>{mark}{escape(value)}</span>'
-
-
-def _mark(state: str) -> str:
-    symbol = SYMBOLS["met" if state == "met" else "missed" if state == "missed" else "unknown"]
-    return f'<span class="vp-chip vp-plain {state}">{symbol}</span>&nbsp;'
 
 
 def notes(sentences: Sequence[str], title: str) -> str:

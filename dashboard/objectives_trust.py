@@ -1,8 +1,8 @@
 """How far error budgets over many runs can be trusted, as one chip and as the details that it opens. Pure."""
 
-from dashboard import descriptions, header
-from dashboard.header import MarkedLine
-from dashboard.trust import Trust, trust_of
+from dashboard import descriptions
+from dashboard.header import fact, lines_of_details
+from dashboard.trust import Part, Trust, trust_of
 from telemetry.model.formatting import count, number, share
 from telemetry.model.service_runs import REPORTED
 from telemetry.store.objectives_pages import ObjectivesPage
@@ -19,17 +19,17 @@ def objectives_trust(page: ObjectivesPage) -> Trust:
 def trust_details(page: ObjectivesPage) -> str:
     """How well the figures were measured, as HTML."""
     evidence, counted = page.evidence, page.burn.counted
-    runs = MarkedLine("runs", f"{count(evidence.runs, 'run')} with {count(counted.total, 'turn')} in 28 days")
-    telemetry = MarkedLine("telemetry", _describe_loss(page), _telemetry(page)[0])
+    runs = fact("runs", f"{count(evidence.runs, 'run')} with {count(counted.total, 'turn')} in 28 days")
+    telemetry = fact("telemetry", _describe_loss(page), _telemetry(page)[0])
     if page.burn.source == "service":
-        return header.marked_lines([runs, MarkedLine("turns", REPORTED, "unknown"), telemetry])
-    found = [runs, MarkedLine("turns", _describe_invalid(page), "unknown" if counted.invalid else "met")]
+        return lines_of_details([runs, fact("turns", REPORTED, "unknown"), telemetry])
+    found = [runs, fact("turns", _describe_invalid(page), "unknown" if counted.invalid else "met")]
     if page.burn.limited.runs:
-        found.append(MarkedLine("generator", _describe_limited(page), _validity(page)[0]))
-    return header.marked_lines([*found, telemetry, MarkedLine("calibration", _describe_calibration(page))])
+        found.append(fact("generator", _describe_limited(page), _validity(page)[0]))
+    return lines_of_details([*found, telemetry, fact("calibration", _describe_calibration(page))])
 
 
-def _validity(page: ObjectivesPage) -> tuple[str, str]:
+def _validity(page: ObjectivesPage) -> Part:
     counted, limited = page.burn.counted, page.burn.limited
     if page.burn.source == "service":
         return "unknown", "reported, not heard"
@@ -42,7 +42,7 @@ def _validity(page: ObjectivesPage) -> tuple[str, str]:
     return "met", "valid"
 
 
-def _telemetry(page: ObjectivesPage) -> tuple[str, str]:
+def _telemetry(page: ObjectivesPage) -> Part:
     loss = page.evidence.loss
     good = None if loss is None else descriptions.describe_loss(loss)[1]
     if loss is None or good is None:
@@ -50,7 +50,7 @@ def _telemetry(page: ObjectivesPage) -> tuple[str, str]:
     return ("met", "telemetry complete") if good else ("missed", f"{count(loss.missing, 'turn')} lost")
 
 
-def _calibration(page: ObjectivesPage) -> tuple[str, str]:
+def _calibration(page: ObjectivesPage) -> Part:
     evidence = page.evidence
     if not evidence.calibrated:
         return "unknown", "not calibrated"

@@ -37,18 +37,21 @@ class PageContext:
 @dataclass(frozen=True, slots=True)
 class OpenedPage(Generic[_Answer]):
     """A page by what is asked when it is opened. `ask` raises TelemetryError; `first` is pure, and gives nothing where
-    the page has no figure to show. `has_selectors` says whether the row of selectors stands beside the title."""
+    the page has no figure to show. `has_selectors` says whether the row of selectors stands beside the title, and
+    `has_two_in_sight` that it has two of them beside "Filters", not three: on a phone that is a line less."""
 
     title: str
     ask: Callable[[Source, Mapping[str, str]], _Answer]
     first: Callable[[_Answer, PageContext], Sequence[str]]
     has_selectors: bool = False
+    has_two_in_sight: bool = False
 
     def first_html(self, answer: _Answer, context: PageContext) -> str:
         """What the page shows first, beneath its title; empty where it has no figure to show. The row of selectors has
         its room, so that nothing moves when it is drawn."""
         parts = self.first(answer, context)
         beside = " vp-first-selectors" if self.has_selectors else ""
+        beside += " vp-two-in-sight" if self.has_two_in_sight else ""
         return f'<div class="vp{beside}"><h1>{escape(self.title)}</h1></div>{"".join(parts)}' if parts else ""
 
 

@@ -54,14 +54,14 @@ def began(entry: RunEntry, zone: tzinfo = UTC) -> str:
     return datetime.fromtimestamp(entry.began_unix_ns // NS_PER_S, zone).strftime("%Y-%m-%d %H:%M")
 
 
-def newest(entries: Sequence[RunEntry], zone: tzinfo) -> str:
+def newest(entries: Sequence[RunEntry], zone: tzinfo, *, is_narrowed: bool = False) -> str:
     """The newest runs of a list, with what is read first of each."""
     shown = entries[:_SHOWN_FIRST]
     head = "".join(f'<th scope="col"{number}>{name}</th>' for name, number in _FIRST_COLUMNS.items())
     rows = "".join(_newest_row(each, zone) for each in shown)
     of_all = [f"the newest {len(shown)} of {formatting.number(len(entries))}"] if len(entries) > len(shown) else []
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-    return f'{list_head(*of_all)}<div class="vp">{scrolled("all runs", table)}</div>'
+    return f'{list_head(*of_all, is_narrowed=is_narrowed)}<div class="vp">{scrolled("runs", table)}</div>'
 
 
 def _newest_row(each: RunEntry, zone: tzinfo) -> str:
@@ -77,9 +77,14 @@ def _newest_row(each: RunEntry, zone: tzinfo) -> str:
     )
 
 
-def list_head(order: str = "the newest first") -> str:
-    """What stands above the list of all runs."""
-    return f'<div class="vp vp-head"><h2>All runs <span class="hint">{escape(order)}</span></h2></div>'
+def list_head(order: str = "the newest first", *, is_narrowed: bool = False) -> str:
+    """What stands above the list of runs."""
+    return part_head("Runs that match the filter" if is_narrowed else "All runs", order)
+
+
+def part_head(title: str, hint: str) -> str:
+    """The heading of a part of the page, and what is to be known of it."""
+    return f'<div class="vp vp-head"><h2>{escape(title)} <span class="hint">{escape(hint)}</span></h2></div>'
 
 
 def list_rows(entries: Sequence[RunEntry], outdated: Collection[str], zone: tzinfo) -> list[dict[str, Any]]:
@@ -108,6 +113,16 @@ def list_rows(entries: Sequence[RunEntry], outdated: Collection[str], zone: tzin
 def faults(entries: Sequence[RunEntry]) -> list[str]:
     """What cannot be read, a sentence for each run."""
     return [f"{each.title}: {each.fault}" for each in entries if each.fault]
+
+
+def left_out(ticked: Sequence[RunEntry]) -> str:
+    """That the filter leaves out runs that are ticked, which are shown all the same; empty where it does not."""
+    if not ticked:
+        return ""
+    names = ", ".join(each.title for each in ticked)
+    verb, them = ("is", "it") if len(ticked) == 1 else ("are", "them")
+    many = formatting.count(len(ticked), "ticked run")
+    return f"The filter leaves out {many}, which {verb} shown below all the same: {names}. Widen it to untick {them}."
 
 
 def comparison_head(each: RunComparison) -> str:

@@ -2,9 +2,11 @@
 
 import contextlib
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
+from urllib.parse import urlencode
 from zlib import crc32
 
 import pandas as pd
@@ -13,23 +15,25 @@ import streamlit as st
 from dashboard import header, run_charts, runs_source, runs_tables
 from dashboard.accessible_chart import chart
 from dashboard.asking_ahead import next_answer
-from dashboard.frame import READING, heading, say_fault_of_objectives, viewer_zone
+from dashboard.controls import Selector, selector_row
+from dashboard.frame import READING, first_head, head, heading, say_fault_of_objectives, viewer_zone
 from dashboard.markup import escape
 from dashboard.objectives_in_force import given_objectives, objectives_in_force
 from dashboard.opened_page import OpenedPage, PageContext, ended
 from dashboard.palette import palette
+from dashboard.runs_choice import BEGAN_LABELS, NAMES, RunsChoice, runs_choice_of, values_of
+from dashboard.runs_conditions import conditions
+from dashboard.runs_trust import RunsHead, runs_head
 from dashboard.source import Source
 from dashboard.starting import no_runs_yet
 from telemetry.comparison.verdict import DEFAULT_MARGIN_NS, RegressionMargin
 from telemetry.model import formatting
 from telemetry.model.errors import TelemetryError
 from telemetry.model.formatting import in_milliseconds
-from telemetry.model.metrics import HEADLINE
 from telemetry.objectives.objective import Objective
-from telemetry.store.run_details import RunDetails
-from telemetry.store.run_folders.capacity import read_capacity
 from telemetry.store.run_folders.catalog import RunListing
 from telemetry.store.run_folders.entries import RunEntry
+from telemetry.store.run_folders.narrowing import narrowed
 from telemetry.store.run_folders.trends import RunTrends, run_trends
 
 TICKED: Final = "ticked"
@@ -37,9 +41,9 @@ BASELINE: Final = "baseline"
 MARGIN: Final = "margin"
 MARGINS_MS: Final = (20, 50, 100, 200, 500)
 MOST_TICKED: Final = 6
+_BY_KEYBOARD: Final = "By keyboard: the arrow keys go to a run, Shift with the space bar ticks it."
 REFRESH_S: Final = 5.0
 READING_REFRESH_S: Final = 1.0
-NO_LATENCY: Final = "No turn of these has a voice-to-voice latency."
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +56,23 @@ class Settled:
     objectives: tuple[Objective, ...] | None
 
 
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What the page shows around the list: what there is to choose from, the head where a run is listed, and what has
+    settled."""
+
+    values: Mapping[str, tuple[str, ...]]
+    head: RunsHead | None
+    settled: Settled | None
+
+
 def page() -> None:
     """Draw the page; it looks by itself for runs that begin and end."""
-    heading(OPENED.title)
+    choice, faults = runs_choice_of(st.query_params)
     with st.spinner(READING):
         first = [_listed(runs_source.first_listing)]
-    refresh_s, settled = _refresh_s(first[0]), _settled(first[0])
+    refresh_s, around = _refresh_s(first[0]), _around(first[0], choice)
+    settled = around.settled
     answers = next_answer(refresh_s)
 
     def body() -> None:
@@ -65,17 +80,25 @@ def page() -> None:
             lambda: first.pop() if first else _listed(runs_source.next_listing),
             lambda: runs_source.next_listing(is_ahead=True),
         )
-        if _refresh_s(latest) != refresh_s or _settled(latest) != settled:
+        if _refresh_s(latest) != refresh_s or _around(latest, choice) != around:
             st.rerun()  # the pace, and what stands around this part, belong to the page
         if isinstance(latest, TelemetryError):
             st.html(header.empty("The runs cannot be listed", escape(latest)))
             return
         say_fault_of_objectives(given_objectives())
         if settled is not None:
-            _list(latest)
+            _list(latest, choice)
         else:
-            _draw_all(latest)
+            _draw_all(latest, choice)
 
+    if isinstance(first[0], TelemetryError):
+        heading(OPENED.title)
+    else:
+        _selectors(around.values, choice)
+    if faults:
+        st.html(header.notes(faults, "the link"))
+    if around.head is not None:
+        head(around.head.overview, around.head.trust, around.head.details)
     if settled is not None:
         _trends(settled.trends)
     st.fragment(body, run_every=refresh_s)()
@@ -83,10 +106,39 @@ def page() -> None:
         _about(settled.ticked, settled.shown, settled.objectives)
 
 
-def _settled(listing: RunListing | TelemetryError) -> Settled | None:
-    if isinstance(listing, TelemetryError) or not listing.entries:
-        return None
-    return settled_of(listing, _ticked(listing.entries))
+def _selectors(values: Mapping[str, tuple[str, ...]], choice: RunsChoice) -> None:
+    """Draw the title and what there is to choose from: in every run, whether or not it is listed."""
+
+    def any_of(name: str, empty: str, label_of: Callable[[str], str] = str) -> Selector:
+        return Selector(name, values[name], lambda each: label_of(each) if each else empty, getattr(choice, name))
+
+    in_sight = (
+        any_of("began", "any time", lambda each: BEGAN_LABELS[each]),
+        any_of("cohort", "every cohort"),
+    )
+    behind = (
+        any_of("target", "any target"),
+        any_of("state", "any state"),
+        any_of("profile", "any profile"),
+        any_of("scenario", "any scenario"),
+        any_of("callers", "any number"),
+        any_of("protocol", "any protocol"),
+    )
+    selector_row(OPENED.title, in_sight, behind, widths=(1.6, 1.6))
+
+
+def _around(listing: RunListing | TelemetryError, choice: RunsChoice) -> Around:
+    if isinstance(listing, TelemetryError):
+        return Around({}, None, None)
+    listed = _listed_of(listing, choice, time.time_ns())
+    found = runs_head(listed.entries, len(listing.entries), viewer_zone()) if listed.entries else None
+    settled = settled_of(listed, _ticked(listing.entries)) if listed.entries else None
+    return Around(values_of(listing.entries), found, settled)
+
+
+def _listed_of(listing: RunListing, choice: RunsChoice, now_unix_ns: int) -> RunListing:
+    """The part of a listing that was chosen."""
+    return replace(listing, entries=narrowed(listing.entries, choice.filter(now_unix_ns)))
 
 
 def settled_of(listing: RunListing, ticked: Sequence[RunEntry]) -> Settled | None:
@@ -107,10 +159,16 @@ def ask(_source: Source, _link: Mapping[str, str]) -> RunListing:
 
 def _first(listing: RunListing, context: PageContext) -> list[str]:
     """The newest runs: the list to tick them in, and the pictures, are drawn by the page's script."""
-    return [runs_tables.newest(listing.entries, context.zone)] if listing.entries else []
+    choice, _ = runs_choice_of(context.link)
+    entries = _listed_of(listing, choice, context.now_unix_ns).entries
+    if not entries:
+        return []
+    of_page = runs_head(entries, len(listing.entries), context.zone)
+    newest_runs = runs_tables.newest(entries, context.zone, is_narrowed=choice.narrows)
+    return [first_head(of_page.overview, of_page.trust), newest_runs]
 
 
-OPENED: Final = OpenedPage("Runs", ask, _first)
+OPENED: Final = OpenedPage("Runs", ask, _first, has_selectors=True, has_two_in_sight=True)
 
 
 def _listed(listing: Callable[[], RunListing]) -> RunListing | TelemetryError:
@@ -134,15 +192,16 @@ def _unread(listing: RunListing) -> str:
     return " ".join(found)
 
 
-def _draw_all(listing: RunListing) -> None:
-    entries = listing.entries
-    if not entries:
+def _draw_all(listing: RunListing, choice: RunsChoice) -> None:
+    if not listing.entries:
         st.html(no_runs_yet())
         return
-    _trends(run_trends(entries))
-    _list(listing)
-    ticked = _ticked(entries)
-    _about(ticked, ticked or newest(entries, is_whole=listing.is_whole), listing.objectives)
+    listed, ticked = _listed_of(listing, choice, time.time_ns()), _ticked(listing.entries)
+    _trends(run_trends(listed.entries))
+    _list(listing, choice)
+    shown = ticked or newest(listed.entries, is_whole=listing.is_whole)
+    if shown or listed.entries:
+        _about(ticked, shown, listing.objectives)
 
 
 def _about(ticked: Sequence[RunEntry], shown: Sequence[RunEntry], objectives: Sequence[Objective] | None) -> None:
@@ -150,8 +209,8 @@ def _about(ticked: Sequence[RunEntry], shown: Sequence[RunEntry], objectives: Se
     if len(ticked) > 1:
         _comparison(ticked, objectives)
     else:
-        st.html('<div class="vp hint">Tick two runs or more to compare them.</div>')
-    _conditions(shown, _own_objectives(shown) if objectives is None else objectives)
+        st.html(f'<div class="vp hint">Tick two runs or more to compare them. {_BY_KEYBOARD}</div>')
+    conditions(shown, _own_objectives(shown) if objectives is None else objectives)
 
 
 def _own_objectives(shown: Sequence[RunEntry]) -> Sequence[Objective]:
@@ -178,7 +237,11 @@ def _trends(trends: RunTrends) -> None:
         else "",
         f"{formatting.count(trends.left_out, 'more trend')}" if trends.left_out else "",
     ]
-    st.html(_part("p95 from run to run", "; ".join(filter(None, ["runs that were asked the same", *left_out]))))
+    st.html(
+        runs_tables.part_head(
+            "p95 from run to run", "; ".join(filter(None, ["runs that were asked the same", *left_out]))
+        )
+    )
     zone = viewer_zone()
     chart(
         run_charts.trend_rows(trends.shown),
@@ -191,30 +254,53 @@ def _trends(trends: RunTrends) -> None:
     )
 
 
-def _notices(listing: RunListing) -> None:
-    """What of the list cannot be read, or is not read yet."""
-    if found := runs_tables.faults(listing.entries):
+def _notices(listed: Sequence[RunEntry], listing: RunListing, choice: RunsChoice) -> None:
+    """What of the list cannot be read, is not read yet, or is left out although it may be meant or is ticked."""
+    if found := runs_tables.faults(listed):
         st.html(header.notes(found, "runs that cannot be read whole"))
-    if unread := _unread(listing):
-        st.html(f'<div class="vp hint">{escape(unread)}</div>')
+    hints = [_unread(listing)]
+    unknown = sum(each.cohorts is None and each.state != "damaged" for each in listing.entries)
+    if choice.cohort is not None and unknown:
+        hints.append(f"The cohorts of {formatting.count(unknown, 'run')} are not known: not in the list.")
+    hints.append(runs_tables.left_out(_left_out(_ticked(listing.entries), listed)))
+    for hint in filter(None, hints):
+        st.html(f'<div class="vp hint">{escape(hint)}</div>')
 
 
-def _list(listing: RunListing) -> None:
-    """The list with a box to tick at each run; what is ticked stands in the link."""
-    entries = listing.entries
-    _notices(listing)
-    st.html(*ended([runs_tables.list_head()]))
+def _left_out(ticked: Sequence[RunEntry], listed: Sequence[RunEntry]) -> list[RunEntry]:
+    shown = {each.reference for each in listed}
+    return [each for each in ticked if each.reference not in shown]
+
+
+def _no_match(listing: RunListing) -> str:
+    others = {name: value for name, value in st.query_params.items() if name not in NAMES}
+    every = f'<a href="{escape(f"runs?{urlencode(others)}")}" target="_self">show every run</a>'
+    without = f"There {'is' if len(listing.entries) == 1 else 'are'} {formatting.count(len(listing.entries), 'run')}"
+    return header.empty("No run matches the filter", f"{without} without it: widen the filter above, or {every}.")
+
+
+def _list(listing: RunListing, choice: RunsChoice) -> None:
+    """The list with a box to tick at each run; what is ticked stands in the link, also if the filter leaves it out."""
+    entries = _listed_of(listing, choice, time.time_ns()).entries
+    _notices(entries, listing, choice)
+    if not entries:
+        st.html(_no_match(listing))
+        return
+    st.html(*ended([runs_tables.list_head(is_narrowed=choice.narrows)]))
     rows = runs_tables.list_rows(entries, listing.outdated, viewer_zone())
     wanted = _references()
     ticked = [place for place, each in enumerate(entries) if each.reference in wanted]
+    kept = [each.reference for each in _left_out(_ticked(listing.entries), entries)]
 
     # What is ticked is known by its row: a list with another run in it is another list, ticked as the link says.
-    key = f"{_KEY}{crc32(repr([each.reference for each in entries]).encode()):08x}"
+    # So is a list whose ticks were taken away at once.
+    unticked: int = st.session_state.get(_UNTICKED, 0)
+    key = f"{_KEY}{crc32(repr([unticked, *(each.reference for each in entries)]).encode()):08x}"
 
     def remember() -> None:
         chosen: Any = st.session_state[key]
-        places: list[int] = list(chosen["selection"]["rows"])[:MOST_TICKED]
-        st.query_params[TICKED] = json.dumps([entries[place].reference for place in places])
+        found = [entries[place].reference for place in chosen["selection"]["rows"]]
+        st.query_params[TICKED] = json.dumps([*kept, *found][:MOST_TICKED])
 
     milliseconds = st.column_config.NumberColumn(format=formatting.MILLISECONDS_PRINTF, width="small")
     number = st.column_config.NumberColumn(format=formatting.NUMBER_PRINTF)
@@ -238,11 +324,20 @@ def _list(listing: RunListing) -> None:
             "p99": milliseconds,
         },
         placeholder=formatting.DASH,
-        alt="All runs: when they began, their state, turns, percentiles of voice to voice, note and verdict",
+        alt="The runs: when they began, their state, turns, percentiles of voice to voice, note and verdict",
     )
+    if wanted:
+        # A list that begins with ticks cannot be entered by keyboard: this is the way, and to those that are left out.
+        st.button("Untick all", on_click=_untick_all)
+
+
+def _untick_all() -> None:
+    st.session_state[_UNTICKED] = st.session_state.get(_UNTICKED, 0) + 1
+    st.query_params.pop(TICKED, None)
 
 
 _KEY: Final = "runs_list_"
+_UNTICKED: Final = "runs_unticked"
 
 
 def _references() -> list[str]:
@@ -300,86 +395,3 @@ def _comparison(ticked: Sequence[RunEntry], objectives: Sequence[Objective] | No
             f"All figures: {each.candidate.label} against {each.baseline.label}", expanded=len(found) == 1
         ):
             st.html(runs_tables.comparison_table(each))
-
-
-def _conditions(shown: Sequence[RunEntry], objectives: Sequence[Objective]) -> None:
-    """How the ticked runs, or the newest one, went under their own conditions."""
-    found: list[tuple[str, RunDetails]] = []
-    for each in shown:
-        try:
-            with st.spinner(READING):
-                found.append((each.title, runs_source.details(each)))
-        except TelemetryError as error:
-            st.html(header.notes([str(error)], "the store cannot be read"))
-    if not found:
-        return
-    names = [name for name, _ in found]
-    which = escape(", ".join(names))
-    colors = palette(st.context.theme.type)
-    st.html(f'<div class="vp vp-head"><h2>Under their own conditions <span class="hint">{which}</span></h2></div>')
-    with st.container(key="halves"):
-        left, right = st.columns(2)
-    with left:
-        _load(shown, found, _objective_ms(objectives))
-    with right:
-        rows, table = run_charts.latency_by_condition(found)
-        st.html(_part("Profiles against latency", "the lower dot is the p50; a bar is the 95 % interval of the p95"))
-        if rows:
-            conditions = list(dict.fromkeys(row["condition"] for row in rows))
-            chart(
-                rows,
-                run_charts.condition_spec(colors, conditions, names, is_share=False),
-                "p50 and p95 of voice to voice by the profile of the speech, clean first",
-                table,
-            )
-        else:
-            st.html(f'<div class="vp hint">{NO_LATENCY}</div>')
-        rows, table = run_charts.word_errors_by_condition(found)
-        st.html(_part("Profiles against word error rate", "words that were heard wrongly; a bar is the 95 % interval"))
-        if rows:
-            conditions = list(dict.fromkeys(row["condition"] for row in rows))
-            chart(
-                rows,
-                run_charts.condition_spec(colors, conditions, names, is_share=True),
-                "Word error rate by the profile of the speech, clean first",
-                table,
-            )
-        else:
-            st.html('<div class="vp hint">No transcript came back to compare with what was said.</div>')
-    st.html(_part("Barge-in and patience", "callers who interrupt a reply, and callers who hang up unanswered"))
-    st.html(runs_tables.behavior(found))
-
-
-def _load(shown: Sequence[RunEntry], found: Sequence[tuple[str, RunDetails]], objective_ms: float | None) -> None:
-    colors, names = palette(st.context.theme.type), [name for name, _ in found]
-    st.html(
-        _part(
-            "Latency against load",
-            "by the calls in flight when turns began, with ramps; the lower line is the p50",
-        )
-    )
-    rows = run_charts.load_rows(found)
-    capacity = next((each for each in map(read_capacity, shown) if each is not None), None)
-    if capacity is not None:
-        st.html(f'<div class="vp">{escape(capacity.sentence)}</div>')
-        rows = run_charts.capacity_rows(capacity)
-    if not rows:
-        has_values = any(each.latencies for _, each in found)
-        why = "The generator did not report its calls in flight." if has_values else NO_LATENCY
-        st.html(f'<div class="vp hint">{why}</div>')
-        return
-    chart(
-        rows,
-        run_charts.load_spec(colors, list(dict.fromkeys(row["run"] for row in rows)) or names, objective_ms, capacity),
-        "p50 and p95 of voice to voice against the calls in flight, with the objective and the capacity found",
-        run_charts.load_table(found) if capacity is None else run_charts.capacity_table(capacity),
-    )
-
-
-def _objective_ms(objectives: Sequence[Objective]) -> float | None:
-    first = next((each for each in objectives if each.metric == HEADLINE and not each.is_of_a_part), None)
-    return None if first is None or first.threshold is None else in_milliseconds(first.threshold)
-
-
-def _part(title: str, hint: str) -> str:
-    return f'<div class="vp vp-head"><h2>{escape(title)} <span class="hint">{escape(hint)}</span></h2></div>'

@@ -1,16 +1,32 @@
 """`voiceprobe runs`: the flags of its commands."""
 
-from typing import Annotated, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.console import Console
 
-from loadtest.cli.flags import Json, Places, SloOfRuns
+from loadtest.cli.flags import Json, Places, SloOfRuns, durations
+from telemetry.model.durations import METAVAR
+
+if TYPE_CHECKING:
+    from loadtest.run.runs import RunsRequest
 
 EXAMPLE: Final = "Example: voiceprobe runs --limit 10"
+LIST_EXAMPLE: Final = "Example: voiceprobe runs list --since 7d --state missed"
 REMOVE_EXAMPLE: Final = "Example: voiceprobe runs remove 20260101-120000-abcdef --yes"
 NOTE_EXAMPLE: Final = "Example: voiceprobe runs note 20260101-120000-abcdef 'new model, warm cache'"
 RUN_HELP: Final = "folder of the run, its id, or the beginning of it"
+
+Limit = Annotated[int | None, typer.Option(min=1, help="show at most so many, the newest first")]
+Since = Annotated[
+    str | None, typer.Option(metavar=METAVAR, help="only runs that began so long ago at most, e.g. 7d (default: all)")
+]
+Cohort = Annotated[str | None, typer.Option(help="only runs in which this cohort occurs")]
+OfTarget = Annotated[str | None, typer.Option("--target", help="only runs against this target")]
+State = Annotated[
+    str | None, typer.Option(help="only runs in this state: met, missed, undecided, not judged, damaged, …")
+]
 
 runs = typer.Typer(invoke_without_command=True, add_completion=False, epilog=EXAMPLE)
 
@@ -20,7 +36,11 @@ def list_all(
     context: typer.Context,
     *,
     places: Places = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="show at most so many, the newest first")] = None,
+    limit: Limit = None,
+    since: Since = None,
+    cohort: Cohort = None,
+    target: OfTarget = None,
+    state: State = None,
     slo: SloOfRuns = None,
     json_file: Json = None,
 ) -> None:
@@ -29,12 +49,47 @@ def list_all(
     A folder that is damaged or half written is listed with its fault. Exit code 0; 2 where a place is not a folder of
     runs, store or sidecar, or a sidecar cannot be asked: what the others have is listed.
     """
-    from loadtest.run.runs import RunsRequest, list_runs
+    from loadtest.run.runs import list_runs
 
-    request = RunsRequest(tuple(places or ()), limit, slo, json_file)
-    context.obj = request
+    context.obj = _request(places, limit, since, cohort, target, state, slo, json_file)
     if context.invoked_subcommand is None:
-        raise typer.Exit(int(list_runs(request, Console())))
+        raise typer.Exit(int(list_runs(context.obj, Console())))
+
+
+@runs.command("list", epilog=LIST_EXAMPLE)
+def list_some(
+    context: typer.Context,
+    *,
+    places: Places = None,
+    limit: Limit = None,
+    since: Since = None,
+    cohort: Cohort = None,
+    target: OfTarget = None,
+    state: State = None,
+    slo: SloOfRuns = None,
+    json_file: Json = None,
+) -> None:
+    """List runs, as `voiceprobe runs` does by itself: with the same flags, output and exit codes."""
+    from loadtest.run.runs import list_runs
+
+    request = _request(places, limit, since, cohort, target, state, slo, json_file)
+    raise typer.Exit(int(list_runs(request.or_else(context.obj), Console())))
+
+
+def _request(
+    places: list[str] | None,
+    limit: int | None,
+    since: str | None,
+    cohort: str | None,
+    target: str | None,
+    state: str | None,
+    slo: Path | None,
+    json_file: Path | None,
+) -> "RunsRequest":
+    from loadtest.run.runs import RunsRequest
+
+    length = None if since is None else durations(since=since)["since"]
+    return RunsRequest(tuple(places or ()), limit, slo, json_file, length, cohort, target, state)
 
 
 @runs.command(epilog=REMOVE_EXAMPLE)

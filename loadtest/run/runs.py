@@ -1,11 +1,12 @@
-"""`voiceprobe runs`: the list of runs, removing some of them, and notes about them."""
+"""`voiceprobe runs`: the list of runs, all or some, removing some of them, and notes about them."""
 
+import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from rich.console import Console
 from rich.table import Table
@@ -17,6 +18,7 @@ from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.run.json_file import write_json
 from telemetry.export.sdk import sidecar_token
+from telemetry.model.durations import Duration
 from telemetry.model.errors import ConfigError, StoreError
 from telemetry.model.foreign_text import one_line
 from telemetry.model.formatting import DASH, MINUS, NS_PER_S, count, milliseconds, number
@@ -26,6 +28,7 @@ from telemetry.store.remote import is_address
 from telemetry.store.run_folders.catalog import RunCatalog
 from telemetry.store.run_folders.entries import EntryState, RunEntry
 from telemetry.store.run_folders.naming import find_run
+from telemetry.store.run_folders.narrowing import RunFilter, narrowed
 from telemetry.store.run_folders.notes import write_note
 from telemetry.store.run_folders.places import RUNS_FOLDER, StorePlace
 from telemetry.store.run_folders.removal import finish_removals, remove_folder
@@ -43,12 +46,30 @@ _STYLES: Final[dict[EntryState, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class RunsRequest:
-    """Which runs: the places they are in, none for the folder of runs here; how many at most, and where JSON goes."""
+    """Which runs: the places they are in, none for the folder of runs here; how many at most, and where JSON goes. The
+    list alone is narrowed, by how long ago runs began at most, a cohort in them, their target and their state."""
 
     places: tuple[str, ...] = ()
     most: int | None = None
     slo: Path | None = None
     json_file: Path | None = None
+    since: Duration | None = None
+    cohort: str | None = None
+    target: str | None = None
+    state: str | None = None
+
+    def or_else(self, other: "RunsRequest") -> "RunsRequest":
+        """What is asked for here, and where nothing is, what is there."""
+        own = {each.name: value for each in fields(self) if (value := getattr(self, each.name)) not in (None, ())}
+        return replace(other, **own)
+
+    def filter(self, now_unix_ns: int) -> RunFilter:
+        """The runs that are listed. Raises UsageError for a state that no run can have."""
+        if self.state is not None and self.state not in get_args(EntryState):
+            states = ", ".join(get_args(EntryState))
+            raise UsageError(f"--state {self.state!r} is not a state of a run: give one of {states}")
+        since_unix_ns = None if self.since is None else now_unix_ns - self.since.ns
+        return RunFilter(since_unix_ns, self.cohort, self.target, self.state)
 
 
 def default_places(given: Sequence[str]) -> tuple[str, ...]:
@@ -56,14 +77,20 @@ def default_places(given: Sequence[str]) -> tuple[str, ...]:
     return tuple(given) or (RUNS_FOLDER,)
 
 
-def list_runs(request: RunsRequest, console: Console) -> ExitCode:
-    """Print every run, the newest first. Raises UsageError, ConfigError, OutputError; StoreError once all else is
-    printed, where a sidecar cannot be asked for its runs."""
+def list_runs(request: RunsRequest, console: Console, *, now_unix_ns: int | None = None) -> ExitCode:
+    """Print the runs that are asked for, the newest first. Raises UsageError, ConfigError, OutputError; StoreError once
+    all else is printed, where a sidecar cannot be asked for its runs."""
     if request.json_file is not None and (fault := unwritable(request.json_file)):
         raise UsageError(fault)
-    found = _catalogued(request)
+    f = request.filter(time.time_ns() if now_unix_ns is None else now_unix_ns)
+    listed = _catalogued(request)
+    found = narrowed(listed, f)
     shown = found if request.most is None else found[: request.most]
-    if not found:
+    if listed and not found:
+        console.print(
+            f"no run matches: without a filter there {'is' if len(listed) == 1 else 'are'} {count(len(listed), 'run')}"
+        )
+    elif not found:
         console.print(
             f"no runs: {RUNS_FOLDER} in the current folder holds none; "
             "start one with voiceprobe run ws://…, or name a place with --runs",
@@ -75,7 +102,7 @@ def list_runs(request: RunsRequest, console: Console) -> ExitCode:
         console.print(f"{count(len(found) - len(shown), 'older run')} not shown: give --limit more", style="dim")
     if request.json_file is not None:
         write_json(request.json_file, {"schema_version": SCHEMA_VERSION, "runs": [_object(each) for each in shown]})
-    if unasked := [each for each in found if each.state == "damaged" and is_address(each.store)]:
+    if unasked := [each for each in listed if each.state == "damaged" and is_address(each.store)]:
         raise StoreError("\n".join(f"{each.store}: {each.fault}" for each in unasked))
     return ExitCode.OK
 
@@ -235,7 +262,10 @@ def _object(each: RunEntry) -> dict[str, Any]:
         "scenario": each.scenario,
         # Programs read the minus sign of other numbers.
         "profile": None if each.profile is None else each.profile.replace(MINUS, "-"),
-        "turns": {"total": each.turns, "invalid": each.invalid},
+        "cohorts": None if each.cohorts is None else list(each.cohorts),
+        "turns": {"total": each.turns, "invalid": each.invalid, "missing": each.missing_turns},
+        "generator_limited": each.is_generator_limited,
+        "calibrated_to_s": None if each.calibrated_to_ms is None else each.calibrated_to_ms / 1e3,
         "voice_to_voice": {
             "p50_s": seconds(each.p50_ns),
             "p95_s": seconds(each.p95_ns),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.run_verdict import RunVerdict
-from telemetry.store.answers import Filter, ProcessInfo
+from telemetry.store.answers import Filter, ProcessInfo, TelemetryLoss
 from telemetry.store.connection import StoreConnection
 from telemetry.store.judged_turns import judged_turns
 from telemetry.store.run_state import is_under_way
@@ -17,13 +17,16 @@ from telemetry.store.turn_questions import TurnQuestions
 @dataclass(frozen=True, slots=True)
 class RunFigures:
     """What is shown of a run's turns, the load generator's processes, and the verdict: None of a run that goes on, as
-    nothing is said of its objectives before it has ended. `faults` are the segments that were left out, a sentence
-    each."""
+    nothing is said of its objectives before it has ended, nor of which telemetry is missing (`loss`) and whether its
+    load generator was the limit. `faults` are the segments that were left out, a sentence each."""
 
     totals: RunTotals
     processes: tuple[ProcessInfo, ...]
     verdict: RunVerdict | None
     faults: tuple[str, ...] = ()
+    # As they are also where a sidecar of an older version does not say.
+    loss: TelemetryLoss | None = None
+    is_generator_limited: bool = False
 
 
 def run_figures(
@@ -46,4 +49,4 @@ def run_figures(
     if verdict.state == "missed":  # of a run that its generator limited, no cause is stated
         evidence = run_verdict_evidence(connection, Filter(run_id=run_id), objectives, counts)
         verdict = judged_turns(objectives, counts, summary, evidence.cause).verdict
-    return RunFigures(totals_of(summary), known, verdict, faults)
+    return RunFigures(totals_of(summary), known, verdict, faults, summary.loss, summary.limit is not None)

@@ -82,7 +82,9 @@ def totals_of_rows(counted: list[Row]) -> RunTotals:
     """The same from rows of totals with those of the headline."""
     whole = next(row for row in counted if row["is_total"])
     latency = _metric_stats(METRICS[HEADLINE], whole, None, None, None)
-    return RunTotals(whole["total"], whole["total"] - whole["valid"], latency.p50, latency.p95, latency.p99)
+    cohorts = sorted(row["cohort"] for row in counted if not row["is_total"] and row["cohort"] is not None)
+    invalid = whole["total"] - whole["valid"]
+    return RunTotals(whole["total"], invalid, latency.p50, latency.p95, latency.p99, tuple(cohorts))
 
 
 def _read(connection: StoreConnection, f: Filter) -> SummaryRows:

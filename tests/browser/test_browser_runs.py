@@ -1,15 +1,18 @@
-"""The Runs page in a real Chromium: every run is listed, two that are ticked are compared, and a new run appears."""
+"""The Runs page in a real Chromium: every run is listed, narrowed, ticked and compared, and a new run appears."""
 
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+import msgspec
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.browser.conftest import choose
 from tests.browser.dashboard_process import start_dashboard
-from tests.fixtures_turns import START_UNIX_NS
+from tests.browser.test_browser_accessibility import settled
+from tests.fixtures_turns import START_UNIX_NS, Run
 from tests.run_folders import HOUR_NS, latency_run, run_folder, write_summary
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -48,9 +51,7 @@ def test_two_runs_that_are_ticked_are_compared_and_a_new_run_appears(page: Page,
     assert listed(page) == ["slow (r-slow)", "base (r-base)"]
 
     for row in (1, 2):
-        box = grid.locator("canvas").first.bounding_box()
-        assert box is not None
-        page.mouse.click(box["x"] + FIRST_BOX_PX, box["y"] + ROW_PX * row + ROW_PX // 2)
+        tick_by_mouse(page, row)
         page.wait_for_function(
             "n => JSON.parse(new URL(location).searchParams.get('ticked') || '[]').length === n", arg=row
         )
@@ -112,3 +113,118 @@ def test_counts_have_thousands_apart_and_sort_as_numbers(page: Page, tmp_path: P
             assert turns_of_rows(page) == order
     finally:
         dashboard.end()
+
+
+@pytest.fixture(scope="module")
+def of_cohorts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Three runs, one of them of cohort B and one of both."""
+    root = tmp_path_factory.mktemp("cohorts")
+    for place, (name, cohorts) in enumerate((("first", "A"), ("second", "B"), ("third", "AB"))):
+        run = latency_run(f"r-{name}", 30, seed=place, began_unix_ns=START_UNIX_NS + place * HOUR_NS)
+        heard = [each for each in run.turns if each.source == "client"]
+        turns = [msgspec.structs.replace(each, cohort=cohorts[at % len(cohorts)]) for at, each in enumerate(heard)]
+        run_folder(root, name, Run(turns, run.spans))
+    dashboard = start_dashboard(str(root))
+    yield dashboard.url
+    dashboard.end()
+
+
+def ticked_in(page: Page) -> list[str]:
+    """The runs that the link says are ticked, by their ids."""
+    found = parse_qs(urlsplit(page.url).query).get("ticked", ["[]"])[0]
+    return [each.rpartition("#")[2] for each in json.loads(found)]
+
+
+def test_a_filter_survives_a_reload_by_its_link_and_keeps_what_is_ticked(page: Page, of_cohorts: str) -> None:
+    page.goto(f"{of_cohorts}/runs")
+    grid = page.locator('[data-testid="stDataFrame"] [role="grid"]').first
+    expect(grid).to_have_attribute("aria-rowcount", "4", timeout=BOUND_MS)
+    tick_by_keyboard(page, rows=(1, 3))
+    assert ticked_in(page) == ["r-third", "r-first"]
+
+    choose(page.get_by_role("combobox", name="Cohort"), "B")
+    page.wait_for_url("**cohort=B**")
+    for _ in range(2):
+        expect(grid).to_have_attribute("aria-rowcount", "3", timeout=BOUND_MS)
+        assert listed(page) == ["third (r-third)", "second (r-second)"]
+        expect(page.get_by_text("2 of 3 runs", exact=True)).to_be_visible()
+        expect(page.get_by_text("The filter leaves out 1 ticked run")).to_contain_text("first (r-first)")
+        expect(page.get_by_role("combobox", name="Cohort")).to_have_value("B")
+        page.reload()
+    tick_by_mouse(page, row=2)
+    page.wait_for_function("JSON.parse(new URL(location).searchParams.get('ticked')).length === 3")
+    assert sorted(ticked_in(page)) == ["r-first", "r-second", "r-third"]
+    # And where the filter is taken away, all of them are ticked in the list.
+    choose(page.get_by_role("combobox", name="Cohort"), "every cohort")
+    expect(grid).to_have_attribute("aria-rowcount", "4", timeout=BOUND_MS)
+    expect(page.get_by_text("The filter leaves out")).to_have_count(0)
+    expect(grid.locator('[role="row"][aria-selected="true"]')).to_have_count(3)
+
+
+def tick_by_mouse(page: Page, row: int) -> None:
+    box = page.locator('[data-testid="stDataFrame"] canvas').first.bounding_box()
+    assert box is not None
+    page.mouse.click(box["x"] + FIRST_BOX_PX, box["y"] + ROW_PX * row + ROW_PX // 2)
+
+
+def tick_by_keyboard(page: Page, rows: tuple[int, ...]) -> None:
+    """Tick rows of the list, counted from 1, with the focus brought there by the Tab key."""
+    expect(page.locator('[data-testid="stDataFrame"] [role="grid"]').first).to_be_attached(timeout=BOUND_MS)
+    settled(page)
+    page.locator('[data-testid="stSelectbox"] input').first.focus()
+    while not page.evaluate("document.activeElement.closest('[data-testid=stDataFrame] :is(canvas, table)')"):
+        page.keyboard.press("Tab")
+    at = 1
+    for row in rows:
+        for _ in range(row - at):
+            page.keyboard.press("ArrowDown")
+        at = row
+        before = page.url
+        page.keyboard.press("Shift+Space")
+        page.wait_for_function("before => location.href !== before", arg=before)
+
+
+def test_a_run_is_ticked_and_unticked_by_keyboard_alone(page: Page, of_cohorts: str) -> None:
+    page.goto(f"{of_cohorts}/runs")
+    expect(page.get_by_text("Shift with the space bar ticks it")).to_be_visible(timeout=BOUND_MS)
+    tick_by_keyboard(page, rows=(2,))
+    assert ticked_in(page) == ["r-second"]
+    page.keyboard.press("Shift+Space")
+    page.wait_for_function("new URL(location).searchParams.get('ticked') === '[]'")
+    expect(page.get_by_role("button", name="Untick all")).to_have_count(0)
+    tick_by_keyboard(page, rows=(1, 2))
+    expect(page.get_by_role("heading", name="Compared", exact=True)).to_be_visible(timeout=BOUND_MS)
+    # Where a list begins with ticks, its keys do nothing before those are taken away.
+    page.reload()
+    untick = page.get_by_role("button", name="Untick all")
+    untick.focus()
+    page.keyboard.press("Enter")
+    expect(untick).to_have_count(0, timeout=BOUND_MS)
+    assert ticked_in(page) == []
+    tick_by_keyboard(page, rows=(3,))
+    assert ticked_in(page) == ["r-first"]
+
+
+def test_the_chip_of_the_list_opens_by_keyboard(page: Page, of_cohorts: str) -> None:
+    page.goto(f"{of_cohorts}/runs")
+    chip = page.locator('[class*="st-key-trust-"] button')
+    expect(chip).to_contain_text("○ valid · telemetry loss not known · not calibrated", timeout=BOUND_MS)
+    details = page.locator(".vp-details")
+    expect(details).to_have_count(0)
+    page.get_by_role("button", name="Filters").focus()
+    page.keyboard.press("Tab")
+    expect(chip).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(details).to_contain_text("no calibration for 3 runs (third (r-third), second (r-second), first (r-first))")
+    page.keyboard.press("Escape")
+    expect(details).to_have_count(0)
+    expect(chip).to_be_focused()
+
+
+def test_a_filter_that_leaves_no_run_says_how_to_widen_it(page: Page, of_cohorts: str) -> None:
+    page.goto(f"{of_cohorts}/runs?callers=9&began=soon")
+    expect(page.get_by_role("heading", name="No run matches the filter")).to_be_visible(timeout=BOUND_MS)
+    expect(page.get_by_text("the link asks for began 'soon'")).to_be_visible()
+    page.get_by_role("link", name="show every run").click()
+    expect(page.locator('[data-testid="stDataFrame"]').first).to_be_visible(timeout=BOUND_MS)
+    assert urlsplit(page.url).query == ""

@@ -36,7 +36,7 @@ from telemetry.store.run_folders.stored import StoredRuns, read_store
 from telemetry.store.run_folders.summaries import BadSummaryError, read_summary
 
 KEPT_NAME: Final = ".runs.json"
-KEPT_VERSION: Final = 2
+KEPT_VERSION: Final = 3
 NOTHING_STORED: Final = "no turn is stored here: the run never began, or its turns went to another sidecar's store"
 
 # So many stores are read before what is known of them is kept on disk.

@@ -18,7 +18,10 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One run. `store` is the folder of its store or the address of a sidecar, `folder` the run's own folder with its
     `name`, None where it shares a store with others. Percentiles are of voice-to-voice, in ns, over the answered turns.
 
-    `fault` says what of it cannot be read. `asked` is what it was asked to do, as `run_turns.asked_of` names it.
+    `is_generator_limited` says that its figures claim nothing about the service, which "not judged" may be for other
+    reasons. `cohorts` are those that occur in its turns, `missing_turns` how many of its turns did not arrive, and
+    `calibrated_to_ms` the bound of the instrument's own error; each is None where that is not known. `fault` says what
+    of it cannot be read.
     """
 
     run_id: str
@@ -42,6 +45,10 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str = ""
     note: str | None = None
     fault: str | None = None
+    is_generator_limited: bool = False
+    cohorts: tuple[str, ...] | None = None
+    missing_turns: int | None = None
+    calibrated_to_ms: float | None = None
 
     @property
     def title(self) -> str:
@@ -57,6 +64,11 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
     def reference(self) -> str:
         """How to name it on a command line, from anywhere: `STORE#RUN`."""
         return f"{self.store}#{self.run_id}"
+
+
+def missing_turns(emitted: int | None, missing: int) -> int | None:
+    """How many turns did not arrive; None where no gap is seen and no process said how many it sent."""
+    return missing if missing or emitted is not None else None
 
 
 def judged_anew(summed: RunEntry, entry: RunEntry) -> RunEntry:

@@ -1,5 +1,6 @@
 """The runs of a store, read from the store itself: for folders without a summary, and stores that runs share."""
 
+import math
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from telemetry.objectives.run_verdict import State
 from telemetry.store.answers import RunRecord
 from telemetry.store.reader import StoreReader
 from telemetry.store.remote import RemoteStore
-from telemetry.store.run_folders.entries import EntryState, RunEntry
+from telemetry.store.run_folders.entries import EntryState, RunEntry, missing_turns
 from telemetry.store.run_folders.known_runs import KnownRuns
 from telemetry.store.run_folders.places import StorePlace
 
@@ -125,7 +126,7 @@ def _entry(
     """A run, and the faults of the store that its figures were read with."""
     # Whether a run goes on is decided by the clock of who reads the store.
     figures = reader.run_figures(run.run_id, objectives, now_unix_ns if isinstance(reader, StoreReader) else None)
-    totals, verdict = figures.totals, figures.verdict
+    totals, verdict, loss = figures.totals, figures.verdict, figures.loss
     state, sentence = _UNDER_WAY if verdict is None else (STATES[verdict.state], verdict.sentence)
     entry = RunEntry(
         run_id=run.run_id,
@@ -146,8 +147,21 @@ def _entry(
         p95_ns=totals.p95,
         p99_ns=totals.p99,
         sentence=sentence,
+        is_generator_limited=figures.is_generator_limited,
+        cohorts=totals.cohorts,
+        missing_turns=None if loss is None else missing_turns(loss.emitted, loss.missing),
+        calibrated_to_ms=_positive(run.declared.get("calibrated_to_ms")),
     )
     return entry, figures.faults
+
+
+def _positive(text: str | None) -> float | None:
+    """A number that came over the network; None of any other text."""
+    try:
+        found = float(text or "")
+    except ValueError:
+        return None
+    return found if 0 < found < math.inf else None
 
 
 def _whole(text: str | None) -> int | None:

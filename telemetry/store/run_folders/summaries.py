@@ -5,16 +5,18 @@ from typing import Final
 import msgspec
 
 from telemetry.model.formatting import declared_decibels
-from telemetry.store.run_folders.entries import EntryState, RunEntry
+from telemetry.store.run_folders.entries import EntryState, RunEntry, missing_turns
 from telemetry.store.run_folders.places import SUMMARY_NAME, StorePlace
 
 _NS_PER_S: Final = 1e9
+_MS_PER_S: Final = 1e3
+_GENERATOR_LIMITED: Final = 4
 # By the exit code that the command ended with, as the reference of exit codes says.
 _STATES: Final[dict[int, EntryState]] = {
     0: "met",
     1: "failed",
     3: "missed",
-    4: "not judged",
+    _GENERATOR_LIMITED: "not judged",
     5: "unreachable",
     6: "undecided",
     130: "interrupted",
@@ -59,6 +61,25 @@ class _StatedVerdict(msgspec.Struct):
     sentence: str = ""
 
 
+class _NamedCohort(msgspec.Struct):
+    name: str
+
+
+class _Telemetry(msgspec.Struct):
+    emitted: int | None = None
+    missing: int = 0
+
+
+class _Calibration(msgspec.Struct):
+    error_s: float | None = None
+
+
+class _Generator(msgspec.Struct):
+    limited: bool = False
+    processes_lost: int = 0
+    calibration: _Calibration | None = None
+
+
 class _Summary(msgspec.Struct):
     run: _Run
     exit_code: int
@@ -66,6 +87,9 @@ class _Summary(msgspec.Struct):
     metrics: _Metrics = msgspec.field(default_factory=_Metrics)
     exit_reason: str = ""
     verdict: _StatedVerdict | None = None
+    cohorts: list[_NamedCohort] | None = None
+    telemetry: _Telemetry | None = None
+    generator: _Generator = msgspec.field(default_factory=_Generator)
 
 
 class BadSummaryError(ValueError):
@@ -88,7 +112,9 @@ def read_summary(place: StorePlace) -> RunEntry | None:
         raise BadSummaryError(f"{SUMMARY_NAME} cannot be understood ({error})") from error
     if found.run.state != "ended":
         return None
-    run, figures = found.run, found.metrics.voice_to_voice
+    run, figures, telemetry = found.run, found.metrics.voice_to_voice, found.telemetry
+    generator, calibration = found.generator, found.generator.calibration
+    is_limited = found.exit_code == _GENERATOR_LIMITED or generator.limited or generator.processes_lost > 0
     return RunEntry(
         run_id=run.id,
         store=place.store,
@@ -108,12 +134,21 @@ def read_summary(place: StorePlace) -> RunEntry | None:
         p95_ns=_ns(figures.p95_s),
         p99_ns=_ns(figures.p99_s),
         sentence=found.verdict.sentence if found.verdict is not None else found.exit_reason,
+        is_generator_limited=is_limited,
+        cohorts=None if found.cohorts is None else tuple(sorted(each.name for each in found.cohorts)),
+        missing_turns=None if telemetry is None else missing_turns(telemetry.emitted, telemetry.missing),
+        calibrated_to_ms=None if calibration is None else _ms(calibration.error_s),
     )
 
 
 def _profile(of: _Profile) -> str | None:
     noise = of.noise if of.noise is None or of.snr_db is None else f"{of.noise} {declared_decibels(of.snr_db)}"
     return ", ".join(each for each in (noise, of.channel) if each) or None
+
+
+def _ms(seconds: float | None) -> float | None:
+    """A bound as it was declared: it has few digits."""
+    return None if not seconds else round(seconds * _MS_PER_S, 6)
 
 
 def _ns(seconds: float | None) -> float | None:

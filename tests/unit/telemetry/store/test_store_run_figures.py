@@ -41,6 +41,7 @@ def test_the_figures_of_a_run_are_those_of_the_questions(store: Path, run_id: st
         found = reader.run_figures(run_id, OBJECTIVES)
         summary, evidence = reader.summary(f), reader.run_verdict(f, OBJECTIVES)
         assert found.totals == totals_of(summary)
+        assert (found.loss, found.is_generator_limited) == (summary.loss, summary.limit is not None)
         assert found.verdict == judged_turns(OBJECTIVES, evidence.counts, summary, evidence.cause).verdict
         assert list(found.processes) == reader.processes(run_id)
     files = [str(each) for each in (store / "segments").glob("turns-*.parquet")]
@@ -77,7 +78,7 @@ def test_of_a_run_that_goes_on_nothing_is_judged(
     f = Filter(run_id="r-mixed")
     with StoreReader(store, wall_clock_ns=lambda: soon, fewest_rolled_up=fewest_rolled_up) as reader:
         goes_on = reader.run_figures("r-mixed", OBJECTIVES)
-        assert (goes_on.verdict, asked) == (None, [])
+        assert (goes_on.verdict, goes_on.loss, asked) == (None, None, [])
         summary = reader.summary(f)
         assert goes_on.totals == totals_of(summary)
         assert (goes_on.totals.turns, goes_on.totals.invalid) == (summary.turns.total, summary.turns.invalid)
@@ -87,6 +88,7 @@ def test_of_a_run_that_goes_on_nothing_is_judged(
         ended = reader.run_figures("r-mixed", OBJECTIVES, later)
         assert ended.verdict is not None
         assert (ended.verdict.state, ended.totals) == ("not_judged", goes_on.totals)
+        assert ended.is_generator_limited
         assert "run_verdict_evidence" not in asked, "of what is not judged no cause is looked for"
     with StoreReader(store, wall_clock_ns=lambda: later, fewest_rolled_up=fewest_rolled_up) as reader:
         assert reader.run_figures("r-mixed", OBJECTIVES) == ended
