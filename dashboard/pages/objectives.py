@@ -15,11 +15,11 @@ from dashboard.descriptions import day_and_time
 from dashboard.filters import DIMENSION_OF, Choice, choice_of
 from dashboard.markup import escape
 from dashboard.objectives_in_force import objectives_in_force
-from dashboard.objectives_trust import objectives_trust, trust_details
 from dashboard.opened_page import OpenedPage, PageContext, ended
 from dashboard.palette import palette
 from dashboard.source import Source, current_source, store_of
 from dashboard.starting import start_a_run, why_no_turn
+from dashboard.turns_trust import turns_details, turns_trust
 from telemetry.model import formatting
 from telemetry.model.errors import TelemetryError
 from telemetry.model.formatting import NS_PER_S
@@ -106,7 +106,7 @@ def _draw(view: ObjectivesPage, context: PageContext, store: str) -> None:
     for part in _above(view):
         st.html(part)
     overview, *below = ended([_overview(view, context), *_below(view)])
-    frame.head(overview, objectives_trust(view), trust_details(view))
+    frame.head(overview, turns_trust(view.measured), turns_details(view.measured))
     for part in below:
         st.html(part)
     _over_time(view.burn)
@@ -129,7 +129,7 @@ def _first(view: ObjectivesPage, context: PageContext) -> list[str]:
     """All but the chart."""
     if view.burn.newest_unix_ns is None:
         return []
-    return [*_above(view), frame.first_head(_overview(view, context), objectives_trust(view)), *_below(view)]
+    return [*_above(view), frame.first_head(_overview(view, context), turns_trust(view.measured)), *_below(view)]
 
 
 def _above(view: ObjectivesPage) -> list[str]:

@@ -16,6 +16,8 @@ from dashboard.opened_page import OpenedPage, PageContext, ended
 from dashboard.palette import palette
 from dashboard.rollout_choice import LOOKS_LABELS, LOOKS_S, RolloutChoice, rollout_choice_of
 from dashboard.source import Source, current_source, store_of
+from dashboard.turns_trust import turns_details, turns_trust
+from telemetry.model import formatting
 from telemetry.model.errors import TelemetryError
 from telemetry.model.formatting import NS_PER_S
 from telemetry.rollout.progress import RolloutProgress, difference_text
@@ -122,7 +124,19 @@ def _first(found: RolloutPage, context: PageContext) -> list[str]:
     if found.progress is None:
         return []
     faults = [header.notes(found.faults, _CHANGED)] if found.faults else []
-    return [*faults, *_verdict(found, found.progress, context.now_unix_ns, context.zone)]
+    overview = _overview(found)
+    head = overview if found.measured is None else frame.first_head(overview, turns_trust(found.measured))
+    return [*faults, head, *_verdict(found, found.progress, context.now_unix_ns, context.zone)]
+
+
+def _overview(found: RolloutPage) -> str:
+    """One line: which rollout, of which cohorts, and how many turns of them there are."""
+    parts = [header.fact("rollout", found.name or "")]
+    if found.candidate is not None and found.control is not None:
+        parts += [header.fact("candidate", found.candidate), header.fact("control", found.control)]
+    if found.measured is not None:
+        parts.append(f"<span><b>{formatting.turns(found.measured.counted.total)}</b> of both within 28 days</span>")
+    return f'<div class="vp vp-facts">{"".join(parts)}</div>'
 
 
 def _verdict(found: RolloutPage, progress: RolloutProgress, now_unix_ns: int, zone: tzinfo) -> list[str]:
@@ -132,7 +146,12 @@ def _verdict(found: RolloutPage, progress: RolloutProgress, now_unix_ns: int, zo
 
 def _figures(found: RolloutPage, progress: RolloutProgress, choice: RolloutChoice) -> None:
     zone = frame.viewer_zone()
-    for part in ended(_verdict(found, progress, time.time_ns(), zone)):
+    overview, *verdict = ended([_overview(found), *_verdict(found, progress, time.time_ns(), zone)])
+    if found.measured is None:
+        st.html(overview)
+    else:
+        frame.head(overview, turns_trust(found.measured), turns_details(found.measured))
+    for part in verdict:
         st.html(part)
     st.html(rollout_parts.waiting(progress, zone))
     if progress.checks:

@@ -51,7 +51,16 @@ def list_all(
     """
     from loadtest.run.runs import list_runs
 
-    context.obj = _request(places, limit, since, cohort, target, state, slo, json_file)
+    context.obj = _request(
+        places=places,
+        limit=limit,
+        since=since,
+        cohort=cohort,
+        target=target,
+        state=state,
+        slo=slo,
+        json_file=json_file,
+    )
     if context.invoked_subcommand is None:
         raise typer.Exit(int(list_runs(context.obj, Console())))
 
@@ -72,11 +81,21 @@ def list_some(
     """List runs, as `voiceprobe runs` does by itself: with the same flags, output and exit codes."""
     from loadtest.run.runs import list_runs
 
-    request = _request(places, limit, since, cohort, target, state, slo, json_file)
+    request = _request(
+        places=places,
+        limit=limit,
+        since=since,
+        cohort=cohort,
+        target=target,
+        state=state,
+        slo=slo,
+        json_file=json_file,
+    )
     raise typer.Exit(int(list_runs(request.or_else(context.obj), Console())))
 
 
 def _request(
+    *,
     places: list[str] | None,
     limit: int | None,
     since: str | None,

@@ -1,35 +1,22 @@
 """What the page of objectives shows, from one snapshot: error budgets and burn rates, what can be chosen of the turns,
 and what tells how far the figures can be trusted."""
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from telemetry.objectives.objective import Objective
-from telemetry.store.answers import Filter, RunRecord, TelemetryLoss
+from telemetry.store.answers import Filter, RunRecord
 from telemetry.store.burn_rates import BurnRateAnswer, burn_rates, of_period
 from telemetry.store.connection import StoreConnection
 from telemetry.store.limited_runs import LimitedTurns, limited_turns
-from telemetry.store.loss_of_runs import loss_of_runs
+from telemetry.store.measured_turns import MeasuredTurns, RunsEvidence, runs_evidence
 from telemetry.store.rollups.library import RollupLibrary
 from telemetry.store.runs import runs
 from telemetry.store.turns_of_runs import CountedTurns, turns_by_run, values_of_turns
 
 # A selector of more is no help, and a store may keep thousands.
 MOST_RUNS: Final = 100
-_CALIBRATED_TO: Final = "calibrated_to_ms"
-
-
-@dataclass(frozen=True, slots=True)
-class RunsEvidence:
-    """What the runs of the counted turns say of how they were measured. `calibrated_to_ms` is the widest bound of those
-    that are calibrated, as its run declares it."""
-
-    runs: int = 0
-    calibrated: int = 0
-    calibrated_to_ms: str | None = None
-    loss: TelemetryLoss | None = None  # None where there is no run
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +29,12 @@ class ObjectivesPage:
     runs: Sequence[RunRecord] = ()
     run: RunRecord | None = None
     choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    evidence: RunsEvidence = RunsEvidence()
+    evidence: RunsEvidence = field(default_factory=RunsEvidence)
+
+    @property
+    def measured(self) -> MeasuredTurns:
+        """How the turns that are counted were measured."""
+        return MeasuredTurns(self.burn.source, self.burn.counted, self.burn.limited, self.evidence)
 
 
 def objectives_page(
@@ -68,7 +60,7 @@ def objectives_page(
         ],
         run=next((each for each in known if each.run_id == f.run_id), None),
         choices=choices,
-        evidence=_evidence(connection, [each for each in known if each.run_id in by_run], now_unix_ns),
+        evidence=runs_evidence(connection, [each for each in known if each.run_id in by_run], now_unix_ns),
     )
 
 
@@ -87,26 +79,3 @@ def counted_burn_rates(
     limited = limited_turns(connection, by_run, now_unix_ns) if found.source == "client" else LimitedTurns()
     counted = sum(by_run.values(), CountedTurns())
     return replace(found, counted=counted, limited=limited, faults=tuple(faults)), by_run
-
-
-def _evidence(connection: StoreConnection, counted: Sequence[RunRecord], now_unix_ns: int) -> RunsEvidence:
-    if not counted:
-        return RunsEvidence()
-    bounds = list(_bounds(counted))
-    return RunsEvidence(
-        runs=len(counted),
-        calibrated=len(bounds),
-        calibrated_to_ms=max(bounds, key=float, default=None),
-        loss=loss_of_runs(connection, frozenset(each.run_id for each in counted), now_unix_ns),
-    )
-
-
-def _bounds(counted: Iterable[RunRecord]) -> Iterable[str]:
-    """The bounds that runs declare; what a sender declares may be anything."""
-    for run in counted:
-        declared = run.declared.get(_CALIBRATED_TO, "")
-        try:
-            if math.isfinite(float(declared)):
-                yield declared
-        except ValueError:
-            continue

@@ -313,7 +313,9 @@ class StoreReader:
         """What the page of rollouts shows: one of them, else the newest, and the names of all."""
         now_unix_ns = self._wall_clock_ns()
         records = self._rollouts.read()
-        return self._snapshots.ask(lambda connection: rollout_page(connection, records, name, objectives, now_unix_ns))
+        return self._snapshots.ask(
+            lambda connection: rollout_page(connection, records, name, objectives, self._library, now_unix_ns)
+        )
 
     def run_turns(self, asked: RunTurnsQuestion) -> ComparedRun | None:
         """The turns of a run, as a comparison of runs reads them; None where there is no such run."""

@@ -5,22 +5,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from telemetry.model.errors import ConfigError
+from telemetry.model.semconv import Source
 from telemetry.objectives.error_budgets import ErrorBudget
 from telemetry.objectives.objective import Objective
 from telemetry.rollout.plan import RolloutPlan
 from telemetry.rollout.plan_document import parse_plan
 from telemetry.rollout.progress import LoggedVerdict, RolloutProgress, rollout_progress
 from telemetry.store.answers import Filter
-from telemetry.store.burn_rates import burn_rates
+from telemetry.store.burn_rates import burn_rates, of_period
 from telemetry.store.connection import StoreConnection
+from telemetry.store.limited_runs import LimitedTurns, limited_turns
+from telemetry.store.measured_turns import MeasuredTurns, runs_evidence
 from telemetry.store.rollout_log import RolloutRecord
+from telemetry.store.rollups.library import RollupLibrary
+from telemetry.store.runs import runs
+from telemetry.store.turns_of_runs import CountedTurns, turns_by_run
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutPage:
     """`names` are all rollouts, the one with the newest entry first. Of the one that is shown: `faults` say what of its
     log is not what was written; `control` and `candidate` are None where its plan cannot be read; `progress` is None
-    before its first verdict; `budgets` are those of the candidate's turns."""
+    before its first verdict; `budgets` are those of the candidate's turns. `measured` are the turns of both cohorts
+    within the period of a budget, None where the plan cannot be read."""
 
     names: tuple[str, ...] = ()
     name: str | None = None
@@ -30,6 +37,7 @@ class RolloutPage:
     stage: str | None = None
     progress: RolloutProgress | None = None
     budgets: tuple[ErrorBudget, ...] = ()
+    measured: MeasuredTurns | None = None
 
 
 def rollout_page(
@@ -37,6 +45,7 @@ def rollout_page(
     records: Sequence[RolloutRecord],
     name: str | None,
     objectives: Sequence[Objective],
+    library: RollupLibrary,
     now_unix_ns: int,
 ) -> RolloutPage:
     """The rollout of this name, else the one with the newest entry; of an unknown name, the names alone."""
@@ -47,8 +56,11 @@ def rollout_page(
         return RolloutPage(names)
     plan = _plan(record)
     budgets: tuple[ErrorBudget, ...] = ()
+    measured: MeasuredTurns | None = None
     if plan is not None:
-        budgets = burn_rates(connection, objectives, Filter(cohort=plan.candidate), now_unix_ns).budgets
+        found = burn_rates(connection, objectives, Filter(cohort=plan.candidate), now_unix_ns, library)
+        budgets = found.budgets
+        measured = _measured(connection, (plan.candidate, plan.control), found.source, now_unix_ns)
     verdicts = [
         LoggedVerdict(each.at_unix_ns, each.verdict["stage"], each.since_unix_ns, each.verdict)
         for each in record.entries
@@ -64,6 +76,22 @@ def rollout_page(
         stage=stage,
         progress=None if stage is None else rollout_progress(plan, verdicts, stage),
         budgets=budgets,
+        measured=measured,
+    )
+
+
+def _measured(connection: StoreConnection, cohorts: Sequence[str], source: Source, now_unix_ns: int) -> MeasuredTurns:
+    by_run: dict[str, CountedTurns] = {}
+    for cohort in cohorts:
+        of_cohort = turns_by_run(connection, of_period(Filter(cohort=cohort), now_unix_ns), source)
+        for run_id, turns in of_cohort.items():
+            by_run[run_id] = by_run.get(run_id, CountedTurns()) + turns
+    counted = [each for each in runs(connection) if each.run_id in by_run]
+    return MeasuredTurns(
+        source,
+        sum(by_run.values(), CountedTurns()),
+        limited_turns(connection, by_run, now_unix_ns) if source == "client" else LimitedTurns(),
+        runs_evidence(connection, counted, now_unix_ns),
     )
 
 

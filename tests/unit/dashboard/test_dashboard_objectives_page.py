@@ -11,10 +11,10 @@ import msgspec
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from dashboard.objectives_trust import objectives_trust, trust_details
 from dashboard.opened_page import PageContext
 from dashboard.pages import objectives
 from dashboard.source import source_of
+from dashboard.turns_trust import turns_details, turns_trust
 from telemetry.model import semconv
 from telemetry.model.turns import Turn
 from telemetry.objectives.objective import Objective
@@ -121,7 +121,7 @@ OF_SERVICE: Final[dict[str, Any]] = {"run_id": "service:x:2026-11-18", "turns": 
 def test_the_chip_says_what_weakens_the_figures(tmp_path: Path, runs: Sequence[dict[str, Any]], label: str) -> None:
     for run in runs:
         written(tmp_path, **run)
-    found = objectives_trust(answered(tmp_path))
+    found = turns_trust(answered(tmp_path).measured)
     assert found.label == label
     assert found.state == {"✓": "met", "○": "unknown", "✕": "missed"}[label[0]]
 
@@ -129,10 +129,10 @@ def test_the_chip_says_what_weakens_the_figures(tmp_path: Path, runs: Sequence[d
 def test_the_details_say_each_part_in_full(tmp_path: Path) -> None:
     written(tmp_path, "a", 40, invalid=1, lost=2, calibrated="0.4")
     written(tmp_path, "b", 30, invalid=10)
-    text = re.sub(r"\s+", " ", re.sub("<[^>]+>", " ", trust_details(answered(tmp_path))))
+    text = re.sub(r"\s+", " ", re.sub("<[^>]+>", " ", turns_details(answered(tmp_path).measured)))
     for part in (
         "runs 2 runs with 70 turns in 28 days",
-        "11 invalid (15.7 %), which no budget counts",
+        "11 invalid (15.7 %), which no figure counts",
         "20 of 59 valid turns are of 1 generator-limited run",
         "2 turns lost on the way (70 received)",
         "calibration 1 of 2 runs calibrated, to ± 0.4 ms or better",
@@ -142,7 +142,7 @@ def test_the_details_say_each_part_in_full(tmp_path: Path) -> None:
 
 def test_the_details_of_what_a_service_reports_claim_no_caller(tmp_path: Path) -> None:
     written(tmp_path, **OF_SERVICE)
-    details = trust_details(answered(tmp_path))
+    details = turns_details(answered(tmp_path).measured)
     assert "reported by the service, not heard by a caller" in details
     assert "calibration" not in details
 

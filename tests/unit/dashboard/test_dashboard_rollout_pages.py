@@ -175,6 +175,31 @@ def test_the_looks_of_the_past_are_chosen_and_the_link_keeps_it(store: Path) -> 
     assert stages_of_history() == {"20-percent", "50-percent"}
 
 
+def test_the_chip_is_about_the_turns_of_both_cohorts_and_of_no_other(store: Path) -> None:
+    now = time.time_ns()
+    cohorts = ["stable"] * 30 + ["streaming"] * 20 + ["third"] * 10
+    turns = [
+        client_turn(index, cohort=cohort, started_unix_ns=now - (65 - index) * S)
+        if index not in (4, 35)  # one of each cohort
+        else client_turn(
+            index,
+            cohort=cohort,
+            started_unix_ns=now - (65 - index) * S,
+            outcome="invalid",
+            invalid_reasons=("frame lateness",),
+        )
+        for index, cohort in enumerate(cohorts)
+    ]
+    fill_store(store, Run(turns=turns))
+    look(store, STREAMING)
+    app = opened("rollout")
+    text = text_of(html_of(app))
+    assert "rollout streaming candidate streaming control stable 50 turns of both within 28 days" in text
+    (chip,) = [each.proto.popover.label for each in app.get("popover") if not each.proto.popover.label.startswith("F")]
+    assert chip.startswith("○ 2 of 50 turns invalid · telemetry")
+    assert "2 invalid (4 %), which no figure counts" in text, "behind the chip"
+
+
 def test_a_link_to_looks_that_cannot_be_meant_says_so(store: Path) -> None:
     fill_rollout(store, Rollout(turns=1200, looks=1), time.time_ns() - S)
     assert "the link asks for looks '2h', not one of 1h, 1d, 7d: left out" in shown("rollout", looks="2h")

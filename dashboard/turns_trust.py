@@ -1,38 +1,40 @@
-"""How far error budgets over many runs can be trusted, as one chip and as the details that it opens. Pure."""
+"""How far figures over the turns of many runs can be trusted, as one chip and as the details that it opens. Pure."""
 
 from dashboard import descriptions
 from dashboard.header import fact, lines_of_details
 from dashboard.trust import Part, Trust, trust_of
 from telemetry.model.formatting import count, number, share
 from telemetry.model.service_runs import REPORTED
-from telemetry.store.objectives_pages import ObjectivesPage
+from telemetry.store.measured_turns import MeasuredTurns
 
 
-def objectives_trust(page: ObjectivesPage) -> Trust:
+def turns_trust(measured: MeasuredTurns) -> Trust:
     """The chip of a page with turns: each part says what is wrong with them, or that nothing is."""
-    parts = [_validity(page), _telemetry(page)]
-    if page.burn.source == "client":
-        parts.append(_calibration(page))
+    parts = [_validity(measured), _telemetry(measured)]
+    if measured.source == "client":
+        parts.append(_calibration(measured))
     return trust_of(parts)
 
 
-def trust_details(page: ObjectivesPage) -> str:
+def turns_details(measured: MeasuredTurns) -> str:
     """How well the figures were measured, as HTML."""
-    evidence, counted = page.evidence, page.burn.counted
+    evidence, counted = measured.evidence, measured.counted
     runs = fact("runs", f"{count(evidence.runs, 'run')} with {count(counted.total, 'turn')} in 28 days")
-    telemetry = fact("telemetry", _describe_loss(page), _telemetry(page)[0])
-    if page.burn.source == "service":
+    telemetry = fact("telemetry", _describe_loss(measured), _telemetry(measured)[0])
+    if measured.source == "service":
         return lines_of_details([runs, fact("turns", REPORTED, "unknown"), telemetry])
-    found = [runs, fact("turns", _describe_invalid(page), "unknown" if counted.invalid else "met")]
-    if page.burn.limited.runs:
-        found.append(fact("generator", _describe_limited(page), _validity(page)[0]))
-    return lines_of_details([*found, telemetry, fact("calibration", _describe_calibration(page))])
+    found = [runs, fact("turns", _describe_invalid(measured), "unknown" if counted.invalid else "met")]
+    if measured.limited.runs:
+        found.append(fact("generator", _describe_limited(measured), _validity(measured)[0]))
+    return lines_of_details([*found, telemetry, fact("calibration", _describe_calibration(measured))])
 
 
-def _validity(page: ObjectivesPage) -> Part:
-    counted, limited = page.burn.counted, page.burn.limited
-    if page.burn.source == "service":
+def _validity(measured: MeasuredTurns) -> Part:
+    counted, limited = measured.counted, measured.limited
+    if measured.source == "service":
         return "unknown", "reported, not heard"
+    if not counted.total:
+        return "unknown", "no turns"
     if limited.runs and limited.turns == counted.valid:
         return "missed", "generator-limited"
     if limited.turns:
@@ -42,16 +44,16 @@ def _validity(page: ObjectivesPage) -> Part:
     return "met", "valid"
 
 
-def _telemetry(page: ObjectivesPage) -> Part:
-    loss = page.evidence.loss
+def _telemetry(measured: MeasuredTurns) -> Part:
+    loss = measured.evidence.loss
     good = None if loss is None else descriptions.describe_loss(loss)[1]
     if loss is None or good is None:
         return "unknown", "telemetry loss not known"
     return ("met", "telemetry complete") if good else ("missed", f"{count(loss.missing, 'turn')} lost")
 
 
-def _calibration(page: ObjectivesPage) -> Part:
-    evidence = page.evidence
+def _calibration(measured: MeasuredTurns) -> Part:
+    evidence = measured.evidence
     if not evidence.calibrated:
         return "unknown", "not calibrated"
     if evidence.calibrated < evidence.runs:
@@ -59,21 +61,21 @@ def _calibration(page: ObjectivesPage) -> Part:
     return "met", f"calibrated ± {evidence.calibrated_to_ms} ms"
 
 
-def _describe_invalid(page: ObjectivesPage) -> str:
-    counted = page.burn.counted
+def _describe_invalid(measured: MeasuredTurns) -> str:
+    counted = measured.counted
     if not counted.invalid:
         return "none invalid"
-    return f"{number(counted.invalid)} invalid ({share(counted.invalid, counted.total)}), which no budget counts"
+    return f"{number(counted.invalid)} invalid ({share(counted.invalid, counted.total)}), which no figure counts"
 
 
-def _describe_limited(page: ObjectivesPage) -> str:
-    limited = page.burn.limited
-    of = f"{number(limited.turns)} of {count(page.burn.counted.valid, 'valid turn')}"
+def _describe_limited(measured: MeasuredTurns) -> str:
+    limited = measured.limited
+    of = f"{number(limited.turns)} of {count(measured.counted.valid, 'valid turn')}"
     return f"{of} are of {count(limited.runs, 'generator-limited run')}"
 
 
-def _describe_loss(page: ObjectivesPage) -> str:
-    evidence = page.evidence
+def _describe_loss(measured: MeasuredTurns) -> str:
+    evidence = measured.evidence
     if evidence.loss is None:
         return "not known"
     text, good = descriptions.describe_loss(evidence.loss)
@@ -81,8 +83,8 @@ def _describe_loss(page: ObjectivesPage) -> str:
     return several if good is None and evidence.runs > 1 else text
 
 
-def _describe_calibration(page: ObjectivesPage) -> str:
-    evidence = page.evidence
+def _describe_calibration(measured: MeasuredTurns) -> str:
+    evidence = measured.evidence
     if not evidence.calibrated:
         return "not calibrated"
     widest = f"to ± {evidence.calibrated_to_ms} ms"

@@ -1,0 +1,61 @@
+"""How the turns of many runs were measured: what tells how far figures over them can be trusted."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from telemetry.model.semconv import Source
+from telemetry.store.answers import RunRecord, TelemetryLoss
+from telemetry.store.connection import StoreConnection
+from telemetry.store.limited_runs import LimitedTurns
+from telemetry.store.loss_of_runs import loss_of_runs
+from telemetry.store.turns_of_runs import CountedTurns
+
+_CALIBRATED_TO: Final = "calibrated_to_ms"
+
+
+@dataclass(frozen=True, slots=True)
+class RunsEvidence:
+    """What the runs of the counted turns say of how they were measured. `calibrated_to_ms` is the widest bound of those
+    that are calibrated, as its run declares it."""
+
+    runs: int = 0
+    calibrated: int = 0
+    calibrated_to_ms: str | None = None
+    loss: TelemetryLoss | None = None  # None where there is no run
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredTurns:
+    """The turns that figures are of, and whose they are: all of them with the invalid ones, which no figure counts, the
+    valid ones of generator-limited runs, and what their runs say."""
+
+    source: Source = "client"
+    counted: CountedTurns = field(default_factory=CountedTurns)
+    limited: LimitedTurns = field(default_factory=LimitedTurns)
+    evidence: RunsEvidence = field(default_factory=RunsEvidence)
+
+
+def runs_evidence(connection: StoreConnection, counted: Sequence[RunRecord], now_unix_ns: int) -> RunsEvidence:
+    """What some runs say of how they were measured."""
+    if not counted:
+        return RunsEvidence()
+    bounds = list(_bounds(counted))
+    return RunsEvidence(
+        runs=len(counted),
+        calibrated=len(bounds),
+        calibrated_to_ms=max(bounds, key=float, default=None),
+        loss=loss_of_runs(connection, frozenset(each.run_id for each in counted), now_unix_ns),
+    )
+
+
+def _bounds(counted: Iterable[RunRecord]) -> Iterable[str]:
+    """The bounds that runs declare; what a sender declares may be anything."""
+    for run in counted:
+        declared = run.declared.get(_CALIBRATED_TO, "")
+        try:
+            if math.isfinite(float(declared)):
+                yield declared
+        except ValueError:
+            continue
