@@ -122,6 +122,27 @@ def test_every_page_takes_the_place_of_its_first_figures(
     expect(page.locator("#root h1").first).to_have_text(title)
 
 
+@pytest.mark.parametrize("width", [320, 390, 1280])
+def test_the_head_of_the_list_of_runs_stays_where_it_is(
+    browser: Browser, served: Dashboard, contexts: list[BrowserContext], width: int
+) -> None:
+    page = opened(browser, contexts, viewport={"width": width, "height": 900})
+    held = without_program(page, f"{served.url}/runs?began=1d")
+    first = page.locator(FIRST)
+    facts, top = first.locator(".vp-facts").inner_text(), _top(first.locator(".vp-facts"))
+    chip = first.locator(".vp-first-head .vp-chip")
+    assert "calibrated" in chip.inner_text()
+    assert chip.evaluate("chip => chip.getBoundingClientRect().right <= document.documentElement.clientWidth")
+    release(page, held)
+    drawn = page.locator("#root .vp-facts").first
+    assert drawn.inner_text().split() == facts.split()
+    # Within the line or two of the chip beside the facts, once the selectors above have their room.
+    page.wait_for_function(
+        "top => Math.abs(document.querySelector('#root .vp-facts').getBoundingClientRect().top - top) <= 10", arg=top
+    )
+    expect(page.locator('#root [class*="st-key-trust-"] button')).to_contain_text("calibrated")
+
+
 @pytest.mark.parametrize(("chosen", "background"), [("Dark", "rgb(18, 21, 27)"), ("Light", "rgb(255, 255, 255)")])
 def test_first_figures_have_the_theme_that_the_viewer_chose(
     browser: Browser, served: Dashboard, contexts: list[BrowserContext], chosen: str, background: str
