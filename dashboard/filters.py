@@ -114,7 +114,7 @@ def read_link(
         if not value:
             continue
         if name in allowed and value not in allowed[name]:
-            faults.append(f"the link asks for {name} {value!r}, not one of {', '.join(allowed[name])}: left out")
+            faults.append(f"the link asks for {name} {value!r:.60}, not one of {', '.join(allowed[name])}: left out")
             continue
         chosen[name] = value
     return chosen, faults

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Final, get_args
 
+from dashboard.filters import read_link
 from telemetry.model.formatting import NS_PER_S
 from telemetry.store.run_folders.entries import EntryState, RunEntry
 from telemetry.store.run_folders.narrowing import RunFilter
@@ -63,19 +64,10 @@ NAMES: Final = tuple(each.name for each in fields(RunsChoice))
 
 def runs_choice_of(query: Mapping[str, str]) -> tuple[RunsChoice, list[str]]:
     """Read a link. A value that cannot be meant is left out, with a sentence that says so."""
-    faults: list[str] = []
-    chosen: dict[str, str] = {}
-    for name in NAMES:
-        value = query.get(name)
-        if not value:
-            continue
-        allowed = _ALLOWED.get(name)
-        if allowed is not None and value not in allowed:
-            faults.append(f"the link asks for {name} {value!r:.60}, not one of {', '.join(allowed)}: left out")
-        elif name == "callers" and not _CALLERS.fullmatch(value):
-            faults.append(f"the link asks for callers {value!r:.60}, which is not a number of callers: left out")
-        else:
-            chosen[name] = value
+    chosen, faults = read_link(query, NAMES, _ALLOWED)
+    if (callers := chosen.get("callers")) is not None and not _CALLERS.fullmatch(callers):
+        del chosen["callers"]
+        faults.append(f"the link asks for callers {callers!r:.60}, which is not a number of callers: left out")
     return RunsChoice(**chosen), faults
 
 

@@ -314,7 +314,9 @@ class StoreReader:
         now_unix_ns = self._wall_clock_ns()
         records = self._rollouts.read()
         return self._snapshots.ask(
-            lambda connection: rollout_page(connection, records, name, objectives, self._library, now_unix_ns)
+            lambda connection: rollout_page(
+                connection, records, name, objectives, self._library, now_unix_ns=now_unix_ns
+            )
         )
 
     def run_turns(self, asked: RunTurnsQuestion) -> ComparedRun | None:

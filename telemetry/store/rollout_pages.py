@@ -46,6 +46,7 @@ def rollout_page(
     name: str | None,
     objectives: Sequence[Objective],
     library: RollupLibrary,
+    *,
     now_unix_ns: int,
 ) -> RolloutPage:
     """The rollout of this name, else the one with the newest entry; of an unknown name, the names alone."""

@@ -129,13 +129,13 @@ def test_the_head_of_the_list_of_runs_stays_where_it_is(
     page = opened(browser, contexts, viewport={"width": width, "height": 900})
     held = without_program(page, f"{served.url}/runs?began=1d")
     first = page.locator(FIRST)
-    facts, top = first.locator(".vp-facts").inner_text(), _top(first.locator(".vp-facts"))
+    overview, top = first.locator(".vp-facts").inner_text(), _top(first.locator(".vp-facts"))
     chip = first.locator(".vp-first-head .vp-chip")
     assert "calibrated" in chip.inner_text()
     assert chip.evaluate("chip => chip.getBoundingClientRect().right <= document.documentElement.clientWidth")
     release(page, held)
     drawn = page.locator("#root .vp-facts").first
-    assert drawn.inner_text().split() == facts.split()
+    assert drawn.inner_text().split() == overview.split()
     # Within the line or two of the chip beside the facts, once the selectors above have their room.
     page.wait_for_function(
         "top => Math.abs(document.querySelector('#root .vp-facts').getBoundingClientRect().top - top) <= 10", arg=top
