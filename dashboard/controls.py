@@ -65,17 +65,12 @@ def controls(offered: Offered, choice: Choice, title: str) -> None:
     """Draw the page's title and its selectors: run, time and cohort in sight, the others behind "Filters". A change
     rewrites the link and runs the page again. Raises ConfigError for a place with runs that is not a folder."""
     known = {name: offered.choices.get(dimension, ()) for name, dimension in DIMENSION_OF.items()}
-    by_id = {each.run_id: each for each in offered.runs}
-    elsewhere = {f"{each.store}{_IN}{each.run_id}": each for each in runs_elsewhere(choice.store)}
-
-    def label_of(run_id: str) -> str:
-        return elsewhere_label(elsewhere[run_id]) if run_id in elsewhere else run_label(run_id, by_id)
 
     def any_of(name: str, empty: str) -> Selector:
         return Selector(name, known[name], lambda value: value or empty, getattr(choice, name))
 
     in_sight = (
-        Selector("run", [*by_id, *elsewhere], label_of, choice.run),
+        run_selector(offered.runs, choice, "newest run"),
         Selector(
             "window", list(WINDOW_LABELS), lambda name: WINDOW_LABELS[name] if name else "whole run", choice.window
         ),
@@ -88,6 +83,20 @@ def controls(offered: Offered, choice: Choice, title: str) -> None:
         any_of("route", "any route"),
     )
     selector_row(title, in_sight, behind, widths=(3.0, 1.4, 1.6))
+
+
+def run_selector(runs: Sequence[RunRecord], choice: Choice, any_run: str, of_link: RunRecord | None = None) -> Selector:
+    """The selector of some runs of the store and of those of other stores that are shown. `any_run` names the empty
+    choice; `of_link` is the run of the link where it may not be among them. Raises ConfigError as `controls`."""
+    elsewhere = {f"{each.store}{_IN}{each.run_id}": each for each in runs_elsewhere(choice.store)}
+    named = {each.run_id: each for each in (*runs, *([] if of_link is None else [of_link]))}
+
+    def label_of(run_id: str) -> str:
+        if not run_id:
+            return any_run
+        return elsewhere_label(elsewhere[run_id]) if run_id in elsewhere else run_label(run_id, named)
+
+    return Selector("run", [*(each.run_id for each in runs), *elsewhere], label_of, choice.run)
 
 
 def selector_row(title: str, in_sight: Sequence[Selector], behind: Sequence[Selector], widths: Sequence[float]) -> None:
@@ -109,8 +118,6 @@ def selector_row(title: str, in_sight: Sequence[Selector], behind: Sequence[Sele
 
 def run_label(run_id: str, runs: Mapping[str, RunRecord]) -> str:
     """A run as the selector names it."""
-    if not run_id:
-        return "newest run"
     run = runs.get(run_id)
     if run is None:
         return f"{run_id} (not in this store)"

@@ -30,6 +30,8 @@ from telemetry.store.run_folders.trends import RunTrend
 _SHAPES: Final = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down"]
 _DASHES: Final = [[1, 0], [5, 3], [2, 2], [8, 3], [3, 6], [1, 3]]
 HEIGHT: Final = 230
+# An axis of shares goes at least so far.
+LEAST_SHARE: Final = 0.05
 _ROW_HEIGHT: Final = 20
 _LABEL_SIZE: Final = 12
 _NAMES_BELOW_EACH_OTHER: Final = 4  # more of them take too much of the picture
@@ -331,6 +333,9 @@ def condition_spec(colors: Palette, conditions: Sequence[str], runs: Sequence[st
                 x=x, xOffset=offset, y="p50:Q", shape=shape, tooltip=shared
             )
         )  # fmt: skip
+    else:
+        # Where no word was heard wrongly, an axis of nothing but 0 would have it in the middle.
+        layers.append(base.transform_aggregate(rows="count()").mark_rule(opacity=0).encode(y=alt.YDatum(LEAST_SHARE)))
     return finished(alt.layer(*layers).properties(height=HEIGHT), colors)
 
 

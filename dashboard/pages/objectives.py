@@ -10,7 +10,7 @@ import streamlit as st
 from dashboard import budget_tables, frame, header
 from dashboard.accessible_chart import chart
 from dashboard.asking_ahead import next_answer
-from dashboard.controls import Selector, run_label, selector_row
+from dashboard.controls import Selector, run_selector, selector_row
 from dashboard.descriptions import day_and_time
 from dashboard.filters import DIMENSION_OF, Choice, choice_of
 from dashboard.markup import escape
@@ -31,7 +31,7 @@ TITLE: Final = "Objectives"
 # The windows end now: an answer is kept for so long though no turn has come.
 _KEPT_S: Final = 30
 _OBJECTIVE: Final = "objective"
-EVERY_RUN: Final = "every run"
+EVERY_RUN: Final = "every run of this store"
 # What narrows the turns beside the run.
 _NARROWING: Final = ("cohort", "length", "noise", "route")
 _SOURCES: Final = {"client": "as callers heard it", "service": "as services report of themselves"}
@@ -85,14 +85,11 @@ def _offered(view: ObjectivesPage) -> tuple[list[str], Mapping[str, tuple[str, .
 
 
 def _selectors(view: ObjectivesPage, choice: Choice) -> None:
-    by_id = {each.run_id: each for each in view.runs}
-    named = by_id if view.run is None else by_id | {view.run.run_id: view.run}
-
     def any_of(name: str, empty: str) -> Selector:
         values = view.choices.get(DIMENSION_OF[name], ())
         return Selector(name, values, lambda value: value or empty, getattr(choice, name))
 
-    run = Selector("run", list(by_id), lambda run_id: run_label(run_id, named) if run_id else EVERY_RUN, choice.run)
+    run = run_selector(view.runs, choice, EVERY_RUN, view.run)
     behind = [any_of(name, f"any {name}") for name in ("length", "noise", "route")]
     selector_row(TITLE, [run, any_of("cohort", "every cohort")], behind, widths=(3.0, 1.6))
 

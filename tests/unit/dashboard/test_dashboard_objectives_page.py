@@ -184,11 +184,11 @@ def test_run_and_cohort_are_in_sight_with_labels_and_the_rest_behind_filters(two
     app = opened("objectives")
     found = selectors(app)
     assert list(found)[:5] == ["Run", "Cohort", "Length of the utterance", "Noise", "Route"]
-    assert found["Run"].options[0] == "every run"
+    assert found["Run"].options[0] == "every run of this store"
     assert [option.split(" ")[0] for option in found["Run"].options[1:]] == ["run-a", "run-b"]
     assert found["Cohort"].options == ["every cohort", "A", "B"]
     assert found["Noise"].options == ["any noise", "babble", "clean"]
-    assert "every run (2)" in text_of(app)
+    assert "every run of this store (2)" in text_of(app)
     assert "every window ends now" in text_of(app)
     assert counted(app) == 80
 
@@ -197,8 +197,8 @@ def test_run_and_cohort_are_in_sight_with_labels_and_the_rest_behind_filters(two
     ("link", "turns", "sentence"),
     [
         ({"run": "run-a"}, 50, "run run-a"),
-        ({"cohort": "B"}, 30, "every run (1) cohort B"),
-        ({"noise": "babble"}, 10, "every run (1) noise babble"),
+        ({"cohort": "B"}, 30, "every run of this store (1) cohort B"),
+        ({"noise": "babble"}, 10, "every run of this store (1) noise babble"),
         ({"noise": "clean", "length": "short", "route": "cloud"}, 40, "length short noise clean route cloud"),
     ],
 )

@@ -226,6 +226,21 @@ def test_only_stores_that_are_shown_are_opened(root: Path, tmp_path: Path, shows
     assert runs_source.runs_elsewhere(None) == []
 
 
+def test_objectives_are_of_one_store_and_those_of_another_are_a_choice_away(
+    root: Path, shows: pytest.MonkeyPatch
+) -> None:
+    shows.setenv(ENV_RUNS, json.dumps([str(root)]))
+    assert runs_source.run_listing().is_whole
+    app = opened("objectives", store=str(root / "slow" / "store"))
+    # These runs are older than the windows: there is nothing to show, and still something to choose.
+    other = str(root / "base" / "store")
+    assert [name for name in app.selectbox(key="choice_run").options if name.startswith("base") and other in name]
+    app.selectbox(key="choice_run").set_value(f"{other}\nr-base").run()
+    assert not app.exception
+    assert (app.query_params["store"], app.query_params["run"]) == (other, "r-base")
+    assert app.selectbox(key="choice_run").options[0] == "every run of this store"
+
+
 def test_load_and_profiles_are_those_of_the_store(root: Path, shows: pytest.MonkeyPatch) -> None:
     shows.setenv(ENV_RUNS, json.dumps([str(root)]))
     entry = next(each for each in runs_source.run_listing().entries if each.name == "mixed")
@@ -306,6 +321,8 @@ def test_the_axis_of_a_word_error_rate_of_zero_has_no_run_of_zeros() -> None:
     # Vega gives an axis of one value six decimals, "0.000000%": the tilde trims them.
     spec = run_charts.condition_spec(LIGHT, ["clean"], ["a"], is_share=True)
     assert '"format": "~%"' in json.dumps(spec)
+    # Without another value on it such an axis would have 0 in its middle.
+    assert {"y": {"datum": 0.05}} in [layer["encoding"] for layer in spec["layer"]]
 
 
 def test_a_run_with_former_figures_says_so_in_its_row(shows: pytest.MonkeyPatch) -> None:
