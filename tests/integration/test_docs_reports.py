@@ -69,8 +69,12 @@ def test_the_commands_of_the_page_on_comparing_runs_do_what_it_says(tmp_path: Pa
     run_folder(runs, "20260102-090000-fedcba", latency_run("20260102-090000-fedcba", 40, seed=4))
     fill_store(tmp_path / "store", latency_run(named, 40))
     lines = code_lines((PAGES / "compare.md").read_text(encoding="utf-8"))
-    listing, note, remove, regression, files, dashboard = lines
+    listing, narrowed, note, remove, regression, files, dashboard = lines
     assert called(listing, tmp_path).stdout.count(named) == 1
+    newer = called(narrowed, tmp_path)  # than any of these runs
+    assert (newer.returncode, newer.stderr, named in newer.stdout) == (0, "", False)
+    missed = called(narrowed.replace("--since 7d ", ""), tmp_path)
+    assert (missed.returncode, "\nafter " in missed.stdout, named in missed.stdout) == (0, True, False), missed.stdout
     assert called(note, tmp_path).returncode == 0
     assert "new model, warm cache" in called(listing, tmp_path).stdout
     refused = called(remove, tmp_path)
