@@ -55,6 +55,7 @@ OUTPUTS = {
     ("rollout run", "--log"): ["plan.toml", "--store", "store"],
     **{("compare", flag): ["store", "store"] for flag in ("--json", "--html", "--markdown")},
     ("runs", "--json"): ["--runs", "store"],
+    ("runs list", "--json"): ["--runs", "store"],
     ("store check", "--json"): ["store"],
     ("store export", "--to"): ["store"],
 }

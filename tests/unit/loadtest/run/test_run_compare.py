@@ -278,7 +278,7 @@ def test_the_list_as_json(root: Path, tmp_path: Path) -> None:
     assert len(found["runs"]) == 2
     (slow,) = [each for each in found["runs"] if each["name"] == "slow"]
     assert slow["voice_to_voice"]["p95_s"] > 0.8
-    assert (slow["turns"], slow["state"]) == ({"total": 360, "invalid": 0}, "missed")
+    assert (slow["turns"], slow["state"]) == ({"total": 360, "invalid": 0, "missing": None}, "missed")
 
 
 def test_without_a_folder_of_runs_the_list_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
