@@ -10,10 +10,11 @@ from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 SETTLED_WITHIN_MS: Final = 30_000
 
 # A function for the page: the words that the left or the right edge of their picture cuts off. The box of a title that
-# stands upright is wider than its letters.
+# stands upright is wider than its letters, and a label that would overlap another one is there without being seen.
 CUT_WORDS: Final = """() => [...document.querySelectorAll('[data-testid="stVegaLiteChart"] svg.marks')].flatMap(e => {
   const edges = e.getBoundingClientRect();
-  return [...e.querySelectorAll('text')].map(t => [t.getBoundingClientRect(), t.textContent])
+  return [...e.querySelectorAll('text')].filter(t => getComputedStyle(t).opacity !== '0')
+    .map(t => [t.getBoundingClientRect(), t.textContent])
     .filter(([box]) => box.width && (box.left < edges.left - 3 || box.right > edges.right + 1)).map(([, text]) => text);
 })"""
 
