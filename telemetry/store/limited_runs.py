@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from telemetry.model import semconv
+from telemetry.model.semconv import Source
 from telemetry.store.connection import StoreConnection
 from telemetry.store.generator_limit import too_many_invalid
 from telemetry.store.processes import TurnsOfProcess, asked_processes, processes_of_runs
@@ -37,12 +38,16 @@ class _RunState:
         return [TurnsOfProcess(process_id, 1, last_unix_ns) for process_id, last_unix_ns in self.emitted.items()]
 
 
-def limited_turns(connection: StoreConnection, counted: Mapping[str, CountedTurns], now_unix_ns: int) -> LimitedTurns:
-    """Which of the turns that are counted, by run, are of runs that say nothing about the service: a run is judged by
-    all of its turns, whichever of them are counted.
+def limited_turns(
+    connection: StoreConnection, counted: Mapping[str, CountedTurns], source: Source, now_unix_ns: int
+) -> LimitedTurns:
+    """Which of the turns of a source that are counted, by run, are of runs that say nothing about the service: a run is
+    judged by all of its turns, whichever of them are counted. None of those that services report.
 
     A run to which not all calls came is not among them: what is missed under less load than was asked for is missed.
     """
+    if source == "service":
+        return LimitedTurns()
     found = {run_id: each for run_id, each in _runs(connection).items() if run_id in counted}
     limited = [run_id for run_id, each in found.items() if too_many_invalid(each.invalid, each.total)]
     # Whether a process is at work or lost is asked of the few other runs of which one has not announced its end.

@@ -1,15 +1,16 @@
 """How the turns of many runs were measured: what tells how far figures over them can be trusted."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from telemetry.model.semconv import Source
 from telemetry.store.answers import RunRecord, TelemetryLoss
 from telemetry.store.connection import StoreConnection
-from telemetry.store.limited_runs import LimitedTurns
+from telemetry.store.limited_runs import LimitedTurns, limited_turns
 from telemetry.store.loss_of_runs import loss_of_runs
+from telemetry.store.runs import runs
 from telemetry.store.turns_of_runs import CountedTurns
 
 _CALIBRATED_TO: Final = "calibrated_to_ms"
@@ -37,8 +38,23 @@ class MeasuredTurns:
     evidence: RunsEvidence = field(default_factory=RunsEvidence)
 
 
-def runs_evidence(connection: StoreConnection, counted: Sequence[RunRecord], now_unix_ns: int) -> RunsEvidence:
-    """What some runs say of how they were measured."""
+def measured_turns(
+    connection: StoreConnection, by_run: Mapping[str, CountedTurns], source: Source, now_unix_ns: int
+) -> MeasuredTurns:
+    """How the turns of a source that are counted, by run, were measured."""
+    return MeasuredTurns(
+        source,
+        sum(by_run.values(), CountedTurns()),
+        limited_turns(connection, by_run, source, now_unix_ns),
+        runs_evidence(connection, runs(connection), by_run, now_unix_ns),
+    )
+
+
+def runs_evidence(
+    connection: StoreConnection, known: Iterable[RunRecord], run_ids: Collection[str], now_unix_ns: int
+) -> RunsEvidence:
+    """What some of the runs of a store say of how they were measured."""
+    counted = [each for each in known if each.run_id in run_ids]
     if not counted:
         return RunsEvidence()
     bounds = list(_bounds(counted))

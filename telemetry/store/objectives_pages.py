@@ -9,7 +9,7 @@ from telemetry.objectives.objective import Objective
 from telemetry.store.answers import Filter, RunRecord
 from telemetry.store.burn_rates import BurnRateAnswer, burn_rates, of_period
 from telemetry.store.connection import StoreConnection
-from telemetry.store.limited_runs import LimitedTurns, limited_turns
+from telemetry.store.limited_runs import limited_turns
 from telemetry.store.measured_turns import MeasuredTurns, RunsEvidence, runs_evidence
 from telemetry.store.rollups.library import RollupLibrary
 from telemetry.store.runs import runs
@@ -60,7 +60,7 @@ def objectives_page(
         ],
         run=next((each for each in known if each.run_id == f.run_id), None),
         choices=choices,
-        evidence=runs_evidence(connection, [each for each in known if each.run_id in by_run], now_unix_ns),
+        evidence=runs_evidence(connection, known, by_run, now_unix_ns),
     )
 
 
@@ -76,6 +76,6 @@ def counted_burn_rates(
     """The budgets with the turns that they are of, and these by run."""
     found = burn_rates(connection, objectives, f, now_unix_ns, library)
     by_run = turns_by_run(connection, of_period(f, now_unix_ns), found.source)
-    limited = limited_turns(connection, by_run, now_unix_ns) if found.source == "client" else LimitedTurns()
+    limited = limited_turns(connection, by_run, found.source, now_unix_ns)
     counted = sum(by_run.values(), CountedTurns())
     return replace(found, counted=counted, limited=limited, faults=tuple(faults)), by_run

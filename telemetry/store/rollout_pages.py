@@ -14,11 +14,9 @@ from telemetry.rollout.progress import LoggedVerdict, RolloutProgress, rollout_p
 from telemetry.store.answers import Filter
 from telemetry.store.burn_rates import burn_rates, of_period
 from telemetry.store.connection import StoreConnection
-from telemetry.store.limited_runs import LimitedTurns, limited_turns
-from telemetry.store.measured_turns import MeasuredTurns, runs_evidence
+from telemetry.store.measured_turns import MeasuredTurns, measured_turns
 from telemetry.store.rollout_log import RolloutRecord
 from telemetry.store.rollups.library import RollupLibrary
-from telemetry.store.runs import runs
 from telemetry.store.turns_of_runs import CountedTurns, turns_by_run
 
 
@@ -87,13 +85,7 @@ def _measured(connection: StoreConnection, cohorts: Sequence[str], source: Sourc
         of_cohort = turns_by_run(connection, of_period(Filter(cohort=cohort), now_unix_ns), source)
         for run_id, turns in of_cohort.items():
             by_run[run_id] = by_run.get(run_id, CountedTurns()) + turns
-    counted = [each for each in runs(connection) if each.run_id in by_run]
-    return MeasuredTurns(
-        source,
-        sum(by_run.values(), CountedTurns()),
-        limited_turns(connection, by_run, now_unix_ns) if source == "client" else LimitedTurns(),
-        runs_evidence(connection, counted, now_unix_ns),
-    )
+    return measured_turns(connection, by_run, source, now_unix_ns)
 
 
 def _plan(record: RolloutRecord) -> RolloutPlan | None:
