@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from dashboard import descriptions
 from dashboard.objective_status import SYMBOLS, State
 from telemetry.model.formatting import count, number
-from telemetry.store.answers import RunRecord, Summary
+from telemetry.store.answers import RunRecord, Summary, TelemetryLoss
 
 # A state, and what is in it.
 Part = tuple[State, str]
@@ -22,7 +22,9 @@ class Trust:
 
 def trust(run: RunRecord, summary: Summary) -> Trust:
     """The chip of a run's figures: each part says what is wrong with it, or that nothing is."""
-    return trust_of([_validity(run, summary), _telemetry(summary), *([] if run.service else [_calibration(run)])])
+    return trust_of(
+        [_validity(run, summary), telemetry_part(summary.loss), *([] if run.service else [_calibration(run)])]
+    )
 
 
 def trust_of(parts: Sequence[Part]) -> Trust:
@@ -39,16 +41,20 @@ def _validity(run: RunRecord, summary: Summary) -> Part:
         return "unknown", "reported, not heard"
     if not summary.turns.total:
         return "unknown", "no turns"
-    if summary.turns.invalid:
-        return "unknown", f"{number(summary.turns.invalid)} of {count(summary.turns.total, 'turn')} invalid"
-    return "met", "valid"
+    return invalid_part(summary.turns.invalid, summary.turns.total)
 
 
-def _telemetry(summary: Summary) -> Part:
-    _, good = descriptions.describe_loss(summary.loss)
-    if good is None:
+def invalid_part(invalid: int, total: int) -> Part:
+    """That turns are valid, or how many of them are not."""
+    return ("unknown", f"{number(invalid)} of {count(total, 'turn')} invalid") if invalid else ("met", "valid")
+
+
+def telemetry_part(loss: TelemetryLoss | None) -> Part:
+    """Whether telemetry is complete; None is a loss that nobody knows."""
+    good = None if loss is None else descriptions.describe_loss(loss)[1]
+    if loss is None or good is None:
         return "unknown", "telemetry loss not known"
-    return ("met", "telemetry complete") if good else ("missed", f"{count(summary.loss.missing, 'turn')} lost")
+    return ("met", "telemetry complete") if good else ("missed", f"{count(loss.missing, 'turn')} lost")
 
 
 def _calibration(run: RunRecord) -> Part:

@@ -2,7 +2,7 @@
 
 from dashboard import descriptions
 from dashboard.header import fact, lines_of_details
-from dashboard.trust import Part, Trust, trust_of
+from dashboard.trust import Part, Trust, invalid_part, telemetry_part, trust_of
 from telemetry.model.formatting import count, number, share
 from telemetry.model.service_runs import REPORTED
 from telemetry.store.measured_turns import MeasuredTurns
@@ -10,7 +10,7 @@ from telemetry.store.measured_turns import MeasuredTurns
 
 def turns_trust(measured: MeasuredTurns) -> Trust:
     """The chip of a page with turns: each part says what is wrong with them, or that nothing is."""
-    parts = [_validity(measured), _telemetry(measured)]
+    parts = [_validity(measured), telemetry_part(measured.evidence.loss)]
     if measured.source == "client":
         parts.append(_calibration(measured))
     return trust_of(parts)
@@ -20,7 +20,7 @@ def turns_details(measured: MeasuredTurns) -> str:
     """How well the figures were measured, as HTML."""
     evidence, counted = measured.evidence, measured.counted
     runs = fact("runs", f"{count(evidence.runs, 'run')} with {count(counted.total, 'turn')} in 28 days")
-    telemetry = fact("telemetry", _describe_loss(measured), _telemetry(measured)[0])
+    telemetry = fact("telemetry", _describe_loss(measured), telemetry_part(measured.evidence.loss)[0])
     if measured.source == "service":
         return lines_of_details([runs, fact("turns", REPORTED, "unknown"), telemetry])
     found = [runs, fact("turns", _describe_invalid(measured), "unknown" if counted.invalid else "met")]
@@ -39,17 +39,7 @@ def _validity(measured: MeasuredTurns) -> Part:
         return "missed", "generator-limited"
     if limited.turns:
         return "unknown", f"{number(limited.turns)} of {count(counted.valid, 'turn')} of generator-limited runs"
-    if counted.invalid:
-        return "unknown", f"{number(counted.invalid)} of {count(counted.total, 'turn')} invalid"
-    return "met", "valid"
-
-
-def _telemetry(measured: MeasuredTurns) -> Part:
-    loss = measured.evidence.loss
-    good = None if loss is None else descriptions.describe_loss(loss)[1]
-    if loss is None or good is None:
-        return "unknown", "telemetry loss not known"
-    return ("met", "telemetry complete") if good else ("missed", f"{count(loss.missing, 'turn')} lost")
+    return invalid_part(counted.invalid, counted.total)
 
 
 def _calibration(measured: MeasuredTurns) -> Part:
