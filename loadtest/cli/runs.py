@@ -1,7 +1,6 @@
 """`voiceprobe runs`: the flags of its commands."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 from rich.console import Console
@@ -9,13 +8,11 @@ from rich.console import Console
 from loadtest.cli.flags import Json, Places, SloOfRuns, durations
 from telemetry.model.durations import METAVAR
 
-if TYPE_CHECKING:
-    from loadtest.run.runs import RunsRequest
-
 EXAMPLE: Final = "Example: voiceprobe runs --limit 10"
 LIST_EXAMPLE: Final = "Example: voiceprobe runs list --since 7d --state missed"
 REMOVE_EXAMPLE: Final = "Example: voiceprobe runs remove 20260101-120000-abcdef --yes"
 NOTE_EXAMPLE: Final = "Example: voiceprobe runs note 20260101-120000-abcdef 'new model, warm cache'"
+LIST_HELP: Final = "List runs, as `voiceprobe runs` does by itself: with the same flags, output and exit codes."
 RUN_HELP: Final = "folder of the run, its id, or the beginning of it"
 
 Limit = Annotated[int | None, typer.Option(min=1, help="show at most so many, the newest first")]
@@ -49,66 +46,17 @@ def list_all(
     A folder that is damaged or half written is listed with its fault. Exit code 0; 2 where a place is not a folder of
     runs, store or sidecar, or a sidecar cannot be asked: what the others have is listed.
     """
-    from loadtest.run.runs import list_runs
+    from loadtest.run.runs import RunsRequest, list_runs
 
-    context.obj = _request(
-        places=places,
-        limit=limit,
-        since=since,
-        cohort=cohort,
-        target=target,
-        state=state,
-        slo=slo,
-        json_file=json_file,
-    )
+    length = None if since is None else durations(since=since)["since"]
+    request = RunsRequest(tuple(places or ()), limit, slo, json_file, length, cohort, target, state)
+    # What stands before the name of a command holds for it too.
+    context.obj = request if context.obj is None else request.or_else(context.obj)
     if context.invoked_subcommand is None:
         raise typer.Exit(int(list_runs(context.obj, Console())))
 
 
-@runs.command("list", epilog=LIST_EXAMPLE)
-def list_some(
-    context: typer.Context,
-    *,
-    places: Places = None,
-    limit: Limit = None,
-    since: Since = None,
-    cohort: Cohort = None,
-    target: OfTarget = None,
-    state: State = None,
-    slo: SloOfRuns = None,
-    json_file: Json = None,
-) -> None:
-    """List runs, as `voiceprobe runs` does by itself: with the same flags, output and exit codes."""
-    from loadtest.run.runs import list_runs
-
-    request = _request(
-        places=places,
-        limit=limit,
-        since=since,
-        cohort=cohort,
-        target=target,
-        state=state,
-        slo=slo,
-        json_file=json_file,
-    )
-    raise typer.Exit(int(list_runs(request.or_else(context.obj), Console())))
-
-
-def _request(
-    *,
-    places: list[str] | None,
-    limit: int | None,
-    since: str | None,
-    cohort: str | None,
-    target: str | None,
-    state: str | None,
-    slo: Path | None,
-    json_file: Path | None,
-) -> "RunsRequest":
-    from loadtest.run.runs import RunsRequest
-
-    length = None if since is None else durations(since=since)["since"]
-    return RunsRequest(tuple(places or ()), limit, slo, json_file, length, cohort, target, state)
+runs.command("list", epilog=LIST_EXAMPLE, help=LIST_HELP)(list_all)
 
 
 @runs.command(epilog=REMOVE_EXAMPLE)
