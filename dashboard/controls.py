@@ -64,25 +64,26 @@ class Selector:
 def controls(offered: Offered, choice: Choice, title: str) -> None:
     """Draw the page's title and its selectors: run, time and cohort in sight, the others behind "Filters". A change
     rewrites the link and runs the page again. Raises ConfigError for a place with runs that is not a folder."""
-    known = {name: offered.choices.get(dimension, ()) for name, dimension in DIMENSION_OF.items()}
-
-    def any_of(name: str, empty: str) -> Selector:
-        return Selector(name, known[name], lambda value: value or empty, getattr(choice, name))
-
     in_sight = (
         run_selector(offered.runs, choice, "newest run"),
         Selector(
             "window", list(WINDOW_LABELS), lambda name: WINDOW_LABELS[name] if name else "whole run", choice.window
         ),
-        any_of("cohort", "every cohort"),
+        value_selector(offered, choice, "cohort", "every cohort"),
     )
     behind = (
-        any_of("phase", "all but ramps"),
-        any_of("length", "any length"),
-        any_of("noise", "any noise"),
-        any_of("route", "any route"),
+        value_selector(offered, choice, "phase", "all but ramps"),
+        value_selector(offered, choice, "length", "any length"),
+        value_selector(offered, choice, "noise", "any noise"),
+        value_selector(offered, choice, "route", "any route"),
     )
     selector_row(title, in_sight, behind, widths=(3.0, 1.4, 1.6))
+
+
+def value_selector(offered: Offered, choice: Choice, name: str, any_value: str) -> Selector:
+    """The selector of a value of turns; `any_value` names the empty choice."""
+    values = offered.choices.get(DIMENSION_OF[name], ())
+    return Selector(name, values, lambda value: value or any_value, getattr(choice, name))
 
 
 def run_selector(runs: Sequence[RunRecord], choice: Choice, any_run: str, of_link: RunRecord | None = None) -> Selector:

@@ -53,6 +53,7 @@ class View(Offered, Protocol):
 
 
 _View = TypeVar("_View", bound=View)
+_Answer = TypeVar("_Answer")
 
 
 def _says_nothing(view: View) -> str:
@@ -101,40 +102,64 @@ class FramedPage(Generic[_View]):
 
 def show(page: FramedPage[_View]) -> None:
     """Draw a page about the turns of a run; below the selectors it refreshes by itself while the run lives."""
-    title, ask = page.title, page.ask
+    around = PageAround(
+        page.title,
+        page.ask,
+        selectors=lambda view, choice: controls(view, choice, page.title),
+        refresh_s=_refresh_s,
+        offered=lambda view: {run.run_id for run in view.runs},
+        draw=lambda view, context, store: _draw_view(page, view, context, store),
+    )
+    show_around(around)
+
+
+@dataclass(frozen=True, slots=True)
+class PageAround(Generic[_Answer]):
+    """A page whose selectors stand around a part that refreshes. `offered` is what of an answer the selectors show:
+    where that changes, or `refresh_s`, all of the page is drawn anew."""
+
+    title: str
+    ask: Callable[[Source, Mapping[str, str]], _Answer]
+    selectors: Callable[[_Answer, Choice], None]
+    refresh_s: Callable[[_Answer], float | None]
+    offered: Callable[[_Answer], object]
+    draw: Callable[[_Answer, PageContext, str], None]
+
+
+def show_around(page: PageAround[_Answer]) -> None:
+    """Draw a page; below the selectors it refreshes by itself."""
     choice, faults = choice_of(st.query_params)
     try:
         store = store_of(st.query_params)
         with st.spinner(READING):
-            view = ask(current_source(store), st.query_params)
+            view = page.ask(current_source(store), st.query_params)
     except TelemetryError as error:
-        heading(title)
+        heading(page.title)
         unreadable(error)
         return
-    controls(view, choice, title)
+    page.selectors(view, choice)
     if faults:
         st.html(header.notes(faults, "the link"))
-    drawn = {run.run_id for run in view.runs}
+    offered, refresh_s = page.offered(view), page.refresh_s(view)
     # The first picture is of the answer that the selectors show: of a store that is written to, asking again would take
     # as long once more, and answer something else.
     first = [view]
-    refresh_s = _refresh_s(view)
     answers = next_answer(refresh_s)
 
     def body() -> None:
         link = st.query_params.to_dict()
         try:
             latest = answers.after(
-                lambda: first.pop() if first else ask(current_source(store), link),
-                lambda: ask(current_source(store).ahead(), link),
+                lambda: first.pop() if first else page.ask(current_source(store), link),
+                lambda: page.ask(current_source(store).ahead(), link),
             )
         except TelemetryError as error:
             unreadable(error)
             return
-        if {run.run_id for run in latest.runs} != drawn or _refresh_s(latest) != refresh_s:
+        if page.offered(latest) != offered or page.refresh_s(latest) != refresh_s:
             st.rerun()  # the selectors and the pace belong to the page around this part
         say_fault_of_objectives(objectives_in_force(store))
-        _draw_view(page, latest, PageContext(link, viewer_zone(), time.time_ns()), store)
+        page.draw(latest, PageContext(link, viewer_zone(), time.time_ns()), store)
 
     st.fragment(body, run_every=refresh_s)()
 
@@ -262,8 +287,13 @@ def _no_run(choice: Choice, store: str) -> None:
     if choice.run is None:
         st.html(header.empty("No turns yet", start_a_run()))
         return
-    wanted = f"The link asks for run <code>{escape(choice.run)}</code>; choose another above."
-    st.html(header.empty("That run is not in this store", wanted))
+    st.html(unknown_run(choice.run))
+
+
+def unknown_run(run_id: str) -> str:
+    """That the store has no such run, as HTML."""
+    wanted = f"The link asks for run <code>{escape(run_id)}</code>; choose another above."
+    return header.empty("That run is not in this store", wanted)
 
 
 def _no_turns(run: RunRecord, choice: Choice, store: str) -> None:

@@ -9,19 +9,16 @@ import streamlit as st
 
 from dashboard import budget_tables, frame, header
 from dashboard.accessible_chart import chart
-from dashboard.asking_ahead import next_answer
-from dashboard.controls import Selector, run_selector, selector_row
+from dashboard.controls import run_selector, selector_row, value_selector
 from dashboard.descriptions import day_and_time
-from dashboard.filters import DIMENSION_OF, Choice, choice_of
+from dashboard.filters import Choice, choice_of
 from dashboard.markup import escape
-from dashboard.objectives_in_force import objectives_in_force
 from dashboard.opened_page import OpenedPage, PageContext, ended
 from dashboard.palette import palette
-from dashboard.source import Source, current_source, store_of
+from dashboard.source import Source
 from dashboard.starting import start_a_run, why_no_turn
 from dashboard.turns_trust import turns_details, turns_trust
 from telemetry.model import formatting
-from telemetry.model.errors import TelemetryError
 from telemetry.model.formatting import NS_PER_S
 from telemetry.objectives.error_budgets import ErrorBudget
 from telemetry.store.burn_rates import BurnRateAnswer
@@ -39,37 +36,10 @@ _SOURCES: Final = {"client": "as callers heard it", "service": "as services repo
 
 def page() -> None:
     """Draw the page; below the selectors it refreshes by itself."""
-    choice, faults = choice_of(st.query_params)
-    try:
-        store = store_of(st.query_params)
-        with st.spinner(frame.READING):
-            view = ask(current_source(store), st.query_params)
-    except TelemetryError as error:
-        frame.heading(TITLE)
-        frame.unreadable(error)
-        return
-    _selectors(view, choice)
-    if faults:
-        st.html(header.notes(faults, "the link"))
-    first = [view]  # the first figures are of the answer that the selectors show
-    answers = next_answer(frame.REFRESH_STALE_S)
-
-    def body() -> None:
-        link = st.query_params.to_dict()
-        try:
-            latest = answers.after(
-                lambda: first.pop() if first else ask(current_source(store), link),
-                lambda: ask(current_source(store).ahead(), link),
-            )
-        except TelemetryError as error:
-            frame.unreadable(error)
-            return
-        if _offered(latest) != _offered(view):
-            st.rerun()  # the selectors belong to the page around this part
-        frame.say_fault_of_objectives(objectives_in_force(store))
-        _draw(latest, PageContext(link, frame.viewer_zone(), time.time_ns()), store)
-
-    st.fragment(body, run_every=frame.REFRESH_STALE_S)()
+    around = frame.PageAround(
+        TITLE, ask, selectors=_selectors, refresh_s=lambda _view: frame.REFRESH_STALE_S, offered=_offered, draw=_draw
+    )
+    frame.show_around(around)
 
 
 def ask(source: Source, link: Mapping[str, str]) -> ObjectivesPage:
@@ -85,13 +55,10 @@ def _offered(view: ObjectivesPage) -> tuple[list[str], Mapping[str, tuple[str, .
 
 
 def _selectors(view: ObjectivesPage, choice: Choice) -> None:
-    def any_of(name: str, empty: str) -> Selector:
-        values = view.choices.get(DIMENSION_OF[name], ())
-        return Selector(name, values, lambda value: value or empty, getattr(choice, name))
-
     run = run_selector(view.runs, choice, EVERY_RUN, view.run)
-    behind = [any_of(name, f"any {name}") for name in ("length", "noise", "route")]
-    selector_row(TITLE, [run, any_of("cohort", "every cohort")], behind, widths=(3.0, 1.6))
+    behind = [value_selector(view, choice, name, f"any {name}") for name in ("length", "noise", "route")]
+    cohort = value_selector(view, choice, "cohort", "every cohort")
+    selector_row(TITLE, [run, cohort], behind, widths=(3.0, 1.6))
 
 
 def _draw(view: ObjectivesPage, context: PageContext, store: str) -> None:
@@ -112,8 +79,7 @@ def _draw(view: ObjectivesPage, context: PageContext, store: str) -> None:
 def _nothing(view: ObjectivesPage, choice: Choice, store: str) -> str:
     """Why there is no figure, as HTML."""
     if choice.run is not None and view.run is None:
-        wanted = f"The link asks for run <code>{escape(choice.run)}</code>; choose another above."
-        return header.empty("That run is not in this store", wanted)
+        return frame.unknown_run(choice.run)
     if view.burn.counted.invalid:
         turns = formatting.count(view.burn.counted.invalid, "turn matches", "turns match")
         return header.empty("No valid turn within 28 days", f"{turns} what is chosen above, all of them invalid.")
