@@ -23,6 +23,8 @@ BEFORE_S: Final = 5.0
 BETWEEN_S: Final = 1.0
 # What is not listed after so many looks is left to the page of runs: there may be hundreds of stores.
 _MOST_LOOKS: Final = 30
+# The selectors by whose values a run is narrowed, beside its cohorts, which the pages have in sight.
+_OF_DIMENSIONS: Final = ("noise", "length", "route")
 
 
 def warm_up() -> None:
@@ -68,8 +70,12 @@ def ask_ahead(wait_s: Callable[[float], None] = time.sleep) -> None:
                 for page in (cohorts, objectives, cache, instrument):
                     page.ask(opened, {})
                     wait_s(BETWEEN_S)
+                # What is read for one value tells the turns of every other.
+                for choice in islice(_narrowed(shown.choices, _OF_DIMENSIONS), 1):
+                    objectives.ask(opened, choice.query())
+                    wait_s(BETWEEN_S)
                 # Some filters have hundreds of values; the sums of more would not be kept.
-                for choice in islice(_narrowed(shown.choices), KEPT_VALUES):
+                for choice in islice(_narrowed(shown.choices, ("cohort", *_OF_DIMENSIONS)), KEPT_VALUES):
                     opened.now(choice)
                     wait_s(BETWEEN_S)
                 _keep()
@@ -82,9 +88,9 @@ def ask_ahead(wait_s: Callable[[float], None] = time.sleep) -> None:
             wait_s(BETWEEN_S)
 
 
-def _narrowed(choices: Mapping[str, Sequence[str]]) -> Iterator[Choice]:
-    """The views of one value each that a viewer may choose, those that the page has in sight first."""
-    for name in ("cohort", "noise", "length", "route"):
+def _narrowed(choices: Mapping[str, Sequence[str]], names: Sequence[str]) -> Iterator[Choice]:
+    """The views of one value each that a viewer may choose, by these selectors in turn."""
+    for name in names:
         for value in choices.get(DIMENSION_OF[name], ()):
             yield Choice(**{name: value})
 

@@ -26,6 +26,7 @@ from telemetry.store.sample_answers import SampleAnswers
 from telemetry.store.schema import SCHEMAS, ArrowTable, without_rows
 from telemetry.store.segment_checks import SegmentChecks
 from telemetry.store.segment_traces import SoughtTrace, TracesOfSegments
+from telemetry.store.turn_cells import CellsOfTurns
 
 # Questions share the machine with what is measured.
 _THREADS: Final = 2
@@ -67,7 +68,7 @@ class StoreConnection:
         self._dispensable = ",".join(sorted({name for (name,) in known} - _NEEDED_OPTIMIZERS))
         self._segments: tuple[Segment, ...] = ()
         self._cut_runs = frozenset[str]()
-        self._wanted: dict[str, tuple[Table, tuple[Segment, ...]]] = {}
+        self._wanted: dict[str, tuple[Table, tuple[Segment, ...], str | None]] = {}
         self._paths: dict[str, str] = {}
         self._views: dict[str, str] = {}
         self._known: dict[tuple[str, str], list[Any]] = {}
@@ -77,6 +78,7 @@ class StoreConnection:
         self.sample_answers = SampleAnswers()
         self.foremost_turns = ForemostTurns()
         self.cohort_pieces = CohortPieces()
+        self.turn_cells = CellsOfTurns()
         self._kept_by_segment = (
             self._traces,
             self.files,
@@ -84,6 +86,7 @@ class StoreConnection:
             self.sample_answers,
             self.foremost_turns,
             self.cohort_pieces,
+            self.turn_cells,
         )
 
     def close(self) -> None:
@@ -166,9 +169,9 @@ class StoreConnection:
         """Make sure of the content of segments that are not read by a statement. Raises UnsoundSegmentsError."""
         self._checks.verify(segments)
 
-    def view(self, name: str, table: Table, segments: Sequence[Segment]) -> None:
-        """Give the rows of these segments a name."""
-        self._wanted[name] = table, tuple(segments)
+    def view(self, name: str, table: Table, segments: Sequence[Segment], file: str | None = None) -> None:
+        """Give the rows of these segments a name, with the path of each one's segment in a column `file`, if named."""
+        self._wanted[name] = table, tuple(segments), file
 
     def forget_views(self) -> None:
         """Make every view anew when it is asked for again: a file may have changed under its name."""
@@ -189,9 +192,9 @@ class StoreConnection:
             del self._wanted[name]
         return self._duckdb.execute(statement, parameters or [])
 
-    def _make_view(self, name: str, table: Table, segments: Sequence[Segment]) -> None:
+    def _make_view(self, name: str, table: Table, segments: Sequence[Segment], file: str | None) -> None:
         self._checks.verify(segments)
-        self._name(name, self._source(table, segments))
+        self._name(name, self._source(table, segments, file))
 
     def of_each_segment(
         self, name: str, table: Table, statement: str, rolled_up: Callable[[Path, Segment], list[Row] | None]

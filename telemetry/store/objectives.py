@@ -11,7 +11,7 @@ come from that one pass over the turns.
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -67,6 +67,8 @@ _ASKED_OF_ALL: Final = (
     *("withheld_metrics", "withheld_reasons"),
 )
 _ASKED_OF_CUT: Final = ("started_perf_ns", "speech_start_perf_ns", "first_audio_perf_ns", "hangup_perf_ns")
+
+_Question = tuple[str, tuple[Any, ...]]  # about a turn, with its values
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,13 +166,19 @@ def _matches(objective: Objective, turn: Turn) -> bool:
     return all(getattr(objective, each) in (None, getattr(turn, each)) for each in _DIMENSIONS)
 
 
+def key_of_rules(objectives: Sequence[Objective]) -> tuple[str, list[Any]]:
+    """What tells turns apart that the rules of objectives judge differently, or that differ in cohort, outcome, kind or
+    cache: a number of 64 bits, as an expression with its values."""
+    keys, values = _keys(objectives)
+    return f"hash({', '.join(keys)})", values
+
+
 def verdicts_by_key(
     connection: StoreConnection, where: Condition, objectives: Sequence[Objective], source: Source, table: str = "turns"
 ) -> tuple[str, list[Any], dict[str, dict[int, bool | None]]]:
     """The rule of each objective for every turn of a source: the key of a turn as an expression with its values, and by
     objective what the rule says of each key that occurs."""
-    keys, values = _keys(objectives, None)
-    key = f"hash({', '.join(keys)})"
+    key, values = key_of_rules(objectives)
     found = rows(
         connection,
         f"""
@@ -200,7 +208,7 @@ def counts_by_part(
     values."""
     if not objectives:
         return {}
-    keys, values = _keys(objectives, None)
+    keys, values = _keys(objectives)
     sql, of_part = part
     found = rows(
         connection,
@@ -225,7 +233,7 @@ def counts_by_part(
 def _groups(
     connection: StoreConnection, f: Filter, objectives: Sequence[Objective], instrument_ns: float | None
 ) -> list[_Alike]:
-    keys, values = _keys(objectives, instrument_ns)
+    keys, values = _keys(objectives, lambda objective: _range_questions(objective, instrument_ns))
     where = judged(f) & valid(f)
     found = rows(
         connection,
@@ -242,11 +250,14 @@ def _turn(row: dict[str, Any], source: Source) -> Turn:
     return turn_from_row({"run_id": "", "call_id": "", "source": source, **row["one"]})
 
 
-def _keys(objectives: Sequence[Objective], instrument_ns: float | None) -> tuple[list[str], list[Any]]:
-    """What tells turns apart that an objective may judge differently, with the values in it."""
-    asked: dict[tuple[str, tuple[Any, ...]], None] = {}
+def _keys(
+    objectives: Sequence[Objective], further: Callable[[Objective], Iterable[_Question]] = lambda _: ()
+) -> tuple[list[str], list[Any]]:
+    """What tells turns apart that an objective may judge differently, or of which a further question has another
+    answer, with the values in it."""
+    asked: dict[_Question, None] = {}
     for objective in objectives:
-        asked.update(dict.fromkeys(_questions(objective, instrument_ns)))
+        asked.update(dict.fromkeys((*_questions(objective), *further(objective))))
     words, values = _words(list(asked))
     named = [each for each in _DIMENSIONS[1:] if any(getattr(o, each) is not None for o in objectives)]
     return ["cohort", "outcome", "turn_kind", "cache_hit", *named, *words], values
@@ -272,14 +283,14 @@ def _kept(objectives: Sequence[Objective]) -> list[str]:
     return list(kept)
 
 
-def _questions(objective: Objective, instrument_ns: float | None) -> Iterable[tuple[str, tuple[Any, ...]]]:
-    """The yes-or-no questions about a turn, with their values, whose answers decide the objective's rule together with
-    the keys that every rule asks."""
+def _questions(objective: Objective) -> Iterable[_Question]:
+    """The yes-or-no questions about a turn whose answers decide the objective's rule together with the keys that every
+    rule asks."""
     yield from (("fallback IS NULL", ()), ("route IS NULL", ()), ("turn_index = 0", ()))
     if objective.metric is None:
         return
     metric, threshold = METRICS[objective.metric], objective.threshold
-    value, stated = metric.column, uncertainty_column(metric)
+    value = metric.column
     # The name stands between quotes: a bound value would be read anew for every turn.
     yield f"list_contains(withheld_metrics, '{metric.name}')", ()
     yield f"{value} IS NULL", ()
@@ -290,15 +301,22 @@ def _questions(objective: Objective, instrument_ns: float | None) -> Iterable[tu
     since = WAITED_FROM.get(metric.name)
     if since is not None:
         yield f"outcome = 'cut' AND hangup_perf_ns - {since}_perf_ns > ?", (threshold,)
-    if metric.counts_from is not None:
-        part_ns = math.ceil(instrument_part_ns(metric, instrument_ns) or 0.0)
-        yield f"{stated} IS NULL", ()
-        # As DOUBLE, so that no value that a sender makes up leaves the integers.
-        yield f"{value}::DOUBLE - coalesce({stated}, 0) - ? <= ?", (part_ns, threshold)
-        yield f"{value}::DOUBLE + coalesce({stated}, 0) + ? <= ?", (part_ns, threshold)
 
 
-def _words(questions: Sequence[tuple[str, tuple[Any, ...]]]) -> tuple[list[str], list[Any]]:
+def _range_questions(objective: Objective, instrument_ns: float | None) -> Iterable[_Question]:
+    """Those whose answers decide whether a turn would be good at each end of its measurement's error."""
+    if objective.metric is None or METRICS[objective.metric].counts_from is None:
+        return
+    metric, threshold = METRICS[objective.metric], objective.threshold
+    value, stated = metric.column, uncertainty_column(metric)
+    part_ns = math.ceil(instrument_part_ns(metric, instrument_ns) or 0.0)
+    yield f"{stated} IS NULL", ()
+    # As DOUBLE, so that no value that a sender makes up leaves the integers.
+    yield f"{value}::DOUBLE - coalesce({stated}, 0) - ? <= ?", (part_ns, threshold)
+    yield f"{value}::DOUBLE + coalesce({stated}, 0) + ? <= ?", (part_ns, threshold)
+
+
+def _words(questions: Sequence[_Question]) -> tuple[list[str], list[Any]]:
     """The answers to all questions as bits of as few integers as hold them, and the questions' values in order."""
     words: list[str] = []
     for begin in range(0, len(questions), _BITS):

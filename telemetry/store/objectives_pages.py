@@ -7,13 +7,13 @@ from typing import Final
 
 from telemetry.objectives.objective import Objective
 from telemetry.store.answers import Filter, RunRecord
-from telemetry.store.burn_rates import BurnRateAnswer, burn_rates, of_period
+from telemetry.store.budget_period import of_period
+from telemetry.store.burn_rates import BurnRateAnswer, burn_rates
 from telemetry.store.connection import StoreConnection
-from telemetry.store.limited_runs import limited_turns
 from telemetry.store.measured_turns import MeasuredTurns, RunsEvidence, runs_evidence
 from telemetry.store.rollups.library import RollupLibrary
 from telemetry.store.runs import runs
-from telemetry.store.turns_of_runs import CountedTurns, turns_by_run, values_of_turns
+from telemetry.store.turns_of_runs import values_of_turns
 
 # A selector of more is no help, and a store may keep thousands.
 MOST_RUNS: Final = 100
@@ -47,7 +47,7 @@ def objectives_page(
     faults: Sequence[str] = (),
 ) -> ObjectivesPage:
     """Answer the page about the turns of a filter, at whatever time of the period they began."""
-    burn, by_run = counted_burn_rates(connection, objectives, f, library, now_unix_ns, faults=faults)
+    burn, turns = burn_rates(connection, objectives, f, library, now_unix_ns, faults=faults)
     known, period = runs(connection), of_period(f, now_unix_ns)
     begin, end = period.since_unix_ns or 0, period.until_unix_ns or 0
     choices = values_of_turns(connection, period, burn.source)
@@ -60,22 +60,5 @@ def objectives_page(
         ],
         run=next((each for each in known if each.run_id == f.run_id), None),
         choices=choices,
-        evidence=runs_evidence(connection, known, by_run, now_unix_ns),
+        evidence=runs_evidence(connection, known, turns.by_run, now_unix_ns),
     )
-
-
-def counted_burn_rates(
-    connection: StoreConnection,
-    objectives: Sequence[Objective],
-    f: Filter,
-    library: RollupLibrary,
-    now_unix_ns: int,
-    *,
-    faults: Sequence[str] = (),
-) -> tuple[BurnRateAnswer, Mapping[str, CountedTurns]]:
-    """The budgets with the turns that they are of, and these by run."""
-    found = burn_rates(connection, objectives, f, now_unix_ns, library)
-    by_run = turns_by_run(connection, of_period(f, now_unix_ns), found.source)
-    limited = limited_turns(connection, by_run, found.source, now_unix_ns)
-    counted = sum(by_run.values(), CountedTurns())
-    return replace(found, counted=counted, limited=limited, faults=tuple(faults)), by_run

@@ -29,14 +29,14 @@ from telemetry.store.answers import (
     TimelinePoint,
 )
 from telemetry.store.both_sides import both_sides
-from telemetry.store.burn_rates import BurnRateAnswer
+from telemetry.store.burn_rates import BurnRateAnswer, burn_rates
 from telemetry.store.calls import call_counts
 from telemetry.store.cohort_pages import CohortsAnswer, CohortsQuestion, cohorts_page
 from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.explanation import Explanation, ExplanationQuestion, explanation
 from telemetry.store.model_servers import ModelServer, model_servers
 from telemetry.store.objectives import ObjectiveCounts
-from telemetry.store.objectives_pages import ObjectivesPage, counted_burn_rates, objectives_page
+from telemetry.store.objectives_pages import ObjectivesPage, objectives_page
 from telemetry.store.pages import PageAnswer, PageQuestion, page
 from telemetry.store.processes import processes
 from telemetry.store.queries import Condition, valid
@@ -286,9 +286,7 @@ class StoreReader:
         """Error budgets and burn rates of objectives over windows that end now, from one consistent read."""
         now_unix_ns = self._wall_clock_ns()
         return self._snapshots.ask(
-            lambda connection: counted_burn_rates(
-                connection, objectives, f, self._library, now_unix_ns, faults=self.faults
-            )[0],
+            lambda connection: burn_rates(connection, objectives, f, self._library, now_unix_ns, faults=self.faults)[0],
             f.run_id,
         )
 

@@ -5,16 +5,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from telemetry.model.errors import ConfigError
-from telemetry.model.semconv import Source
 from telemetry.objectives.error_budgets import ErrorBudget
 from telemetry.objectives.objective import Objective
 from telemetry.rollout.plan import RolloutPlan
 from telemetry.rollout.plan_document import parse_plan
 from telemetry.rollout.progress import LoggedVerdict, RolloutProgress, rollout_progress
 from telemetry.store.answers import Filter
-from telemetry.store.burn_rates import burn_rates, of_period
+from telemetry.store.budget_period import of_period
+from telemetry.store.burn_rates import budgets_of
 from telemetry.store.connection import StoreConnection
 from telemetry.store.measured_turns import MeasuredTurns, measured_turns
+from telemetry.store.period_turns import PeriodTurns, turns_of_period
 from telemetry.store.rollout_log import RolloutRecord
 from telemetry.store.rollups.library import RollupLibrary
 from telemetry.store.turns_of_runs import CountedTurns, turns_by_run
@@ -57,9 +58,9 @@ def rollout_page(
     budgets: tuple[ErrorBudget, ...] = ()
     measured: MeasuredTurns | None = None
     if plan is not None:
-        found = burn_rates(connection, objectives, Filter(cohort=plan.candidate), now_unix_ns, library)
-        budgets = found.budgets
-        measured = _measured(connection, (plan.candidate, plan.control), found.source, now_unix_ns)
+        turns = turns_of_period(connection, objectives, Filter(cohort=plan.candidate), now_unix_ns, library)
+        budgets = budgets_of(objectives, turns)
+        measured = _measured(connection, turns, plan.control, now_unix_ns)
     verdicts = [
         LoggedVerdict(each.at_unix_ns, each.verdict["stage"], each.since_unix_ns, each.verdict)
         for each in record.entries
@@ -79,13 +80,13 @@ def rollout_page(
     )
 
 
-def _measured(connection: StoreConnection, cohorts: Sequence[str], source: Source, now_unix_ns: int) -> MeasuredTurns:
-    by_run: dict[str, CountedTurns] = {}
-    for cohort in cohorts:
-        of_cohort = turns_by_run(connection, of_period(Filter(cohort=cohort), now_unix_ns), source)
-        for run_id, turns in of_cohort.items():
-            by_run[run_id] = by_run.get(run_id, CountedTurns()) + turns
-    return measured_turns(connection, by_run, source, now_unix_ns)
+def _measured(connection: StoreConnection, of_candidate: PeriodTurns, control: str, now_unix_ns: int) -> MeasuredTurns:
+    """Those of the candidate and of the control."""
+    of_control = turns_by_run(connection, of_period(Filter(cohort=control), now_unix_ns), of_candidate.source)
+    by_run = dict(of_candidate.by_run)
+    for run_id, turns in of_control.items():
+        by_run[run_id] = by_run.get(run_id, CountedTurns()) + turns
+    return measured_turns(connection, by_run, of_candidate.source, now_unix_ns)
 
 
 def _plan(record: RolloutRecord) -> RolloutPlan | None:

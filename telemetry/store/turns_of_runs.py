@@ -118,7 +118,7 @@ def _turns_of_segments(connection: StoreConnection) -> list[SegmentTurns]:
 def turns_by_run(connection: StoreConnection, f: Filter, source: Source) -> dict[str, CountedTurns]:
     """By run, the turns of a source that a filter means."""
     if source == "service" or not _is_by_segment(f):
-        return _counted(connection, "turns", f, source)
+        return counted_by_run(connection, "turns", f, source)
     whole, cut = _segments_of(connection, f)
     found: defaultdict[str, CountedTurns] = defaultdict(CountedTurns)
     for row in turns_of_callers(connection):
@@ -126,7 +126,7 @@ def turns_by_run(connection: StoreConnection, f: Filter, source: Source) -> dict
             found[row.run_id] += row.turns
     if cut:
         connection.view("turns_of_cut_segments", "turns", cut)
-        for run_id, turns in _counted(connection, "turns_of_cut_segments", f, source).items():
+        for run_id, turns in counted_by_run(connection, "turns_of_cut_segments", f, source).items():
             found[run_id] += turns
     return dict(found)
 
@@ -175,7 +175,8 @@ def _segments_of(connection: StoreConnection, f: Filter) -> tuple[set[str], list
     return whole, cut
 
 
-def _counted(connection: StoreConnection, view: str, f: Filter, source: Source) -> dict[str, CountedTurns]:
+def counted_by_run(connection: StoreConnection, view: str, f: Filter, source: Source) -> dict[str, CountedTurns]:
+    """As `turns_by_run`, of the turns of a view or a table."""
     where = judged(f) & Condition(f"{ASKED} AND source = ?", (source,))
     statement = f"""
         SELECT run_id, count(*) AS total, count(*) FILTER (outcome = 'invalid') AS invalid

@@ -63,6 +63,7 @@ PAGES: Final = {
     "cohorts": "cohorts",
     "rollout": "rollout",
     "objectives": "objectives",
+    "objectives, one noise": "objectives?noise=clean",
     "runs": "runs",
     "cache": "cache",
     "instrument": "instrument",

@@ -16,7 +16,7 @@ from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import default_objectives, is_good
 from telemetry.sidecar.query_messages import Asked
 from telemetry.sidecar.query_process import reply_to
-from telemetry.store import burn_rates
+from telemetry.store import period_turns
 from telemetry.store.answers import Filter
 from telemetry.store.burn_rates import BurnRateAnswer
 from telemetry.store.questions import QUESTIONS
@@ -184,7 +184,7 @@ def test_roll_ups_count_what_the_turns_do(
         found.append(count_stretches(*given, **named))
         return found[-1]
 
-    monkeypatch.setattr(burn_rates, "count_stretches", spied)
+    monkeypatch.setattr(period_turns, "count_stretches", spied)
     folder = stored(tmp_path, sorted(TURNS, key=lambda turn: turn.started_unix_ns), segments=12, compacted=10)
     objectives = [FAST, WELL, *default_objectives()]
     with StoreReader(folder, wall_clock_ns=lambda: NOW) as rolled:
@@ -211,7 +211,7 @@ def test_what_was_counted_before_giving_way_is_not_counted_again(
         counted.append(given)
         return count(*given)
 
-    monkeypatch.setattr(burn_rates, "count_stretches", spied)
+    monkeypatch.setattr(period_turns, "count_stretches", spied)
     monkeypatch.setattr(stretches, "_counted", counting)
     folder = stored(tmp_path, sorted(TURNS, key=lambda turn: turn.started_unix_ns), segments=12, compacted=12)
     with StoreReader(folder, wall_clock_ns=lambda: NOW) as rolled:

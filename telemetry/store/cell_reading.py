@@ -1,0 +1,168 @@
+"""Reads the cells of turns (telemetry.store.turn_cells) from segments, for all values of what a filter may ask for."""
+
+# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from telemetry.model.semconv import RAMP, Source
+from telemetry.objectives.objective import Objective
+from telemetry.store.connection import StoreConnection
+from telemetry.store.edge_turns import turns_within
+from telemetry.store.manifest import Segment
+from telemetry.store.objectives import key_of_rules, verdicts_by_key
+from telemetry.store.queries import ASKED, Condition
+from telemetry.store.rollups.stretches import Stretch
+from telemetry.store.turn_cells import LABELS, TurnCells, Verdicts
+
+# Segments of fewer turns are one cell of time each, and are read together.
+FEWEST_ROWS: Final = 10_000
+# Of more cells, the turns of a segment are read when they are asked for: about 10 MB are kept.
+MOST_CELLS: Final = 131_072
+# The time of a cell is `2**level` ns long: from about a second to all of it.
+_FINEST_LEVEL: Final = 30
+_ALL_TIME_LEVEL: Final = 62
+# A segment has at most twice as many times as this power of two.
+_MOST_TIMES_POWER: Final = 12
+# How much longer they are where a segment has too many cells.
+_COARSER: Final = 3
+_VIEW: Final = "turns_of_cells"
+_ALIKE: Final = "turns_of_keys"
+_FILE: Final = "file"
+
+Columns = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadCells:
+    """The cells of segments, by objective what its rule says of each of their keys, and the segments without cells,
+    whose turns are to be read."""
+
+    cells: Sequence[tuple[Segment, TurnCells]]
+    verdicts: Verdicts
+    unread: Sequence[Segment]
+
+
+def cells_of_turns(
+    connection: StoreConnection, segments: Sequence[Segment], objectives: Sequence[Objective], source: Source
+) -> ReadCells:
+    """The cells of the turns of a source in some segments, without those of ramps. Only what is not known is read, and
+    what was read stays known when the rest has to wait. Raises as `turns_within`, and duckdb.Error."""
+    known = connection.turn_cells.of(objectives, source)
+    reading = _CellReader(connection, objectives, source)
+    new = [segment for segment in segments if segment.file not in known.by_file]
+    for segment in new:
+        if segment.rows >= FEWEST_ROWS:
+            known.by_file[segment.file] = reading.large(segment)
+    if small := [segment for segment in new if segment.rows < FEWEST_ROWS]:
+        known.by_file |= dict(reading.small(small))
+    found = [(segment, cells) for segment in segments if (cells := known.by_file[segment.file]) is not None]
+    for name, verdicts in reading.verdicts(found, known.verdicts).items():
+        known.verdicts[name] |= verdicts
+    return ReadCells(found, known.verdicts, [each for each in segments if known.by_file[each.file] is None])
+
+
+class _CellReader:
+    """Reads segments for some objectives and a source."""
+
+    def __init__(self, connection: StoreConnection, objectives: Sequence[Objective], source: Source) -> None:
+        self._connection = connection
+        self._objectives = objectives
+        self._source: Source = source
+        self._where = Condition("source = ? AND phase_kind IS DISTINCT FROM ?", (source, RAMP))
+
+    def large(self, segment: Segment) -> TurnCells | None:
+        """The cells of a segment; None of one that has too many."""
+        self._connection.verify([segment])
+        level = self._level(segment)
+        for each in (level, level + _COARSER):
+            columns = self._columns([segment], each)
+            if len(columns["turns"]) <= MOST_CELLS:
+                return _cells(columns)
+        return None
+
+    def small(self, segments: Sequence[Segment]) -> Iterator[tuple[str, TurnCells]]:
+        """The cells of each of some segments, by file."""
+        columns = self._columns(segments, _ALL_TIME_LEVEL)
+        files = np.array([Path(each).name for each in columns[_FILE]], dtype=object)
+        for segment in segments:
+            mine = files == segment.file
+            yield segment.file, _cells({name: values[mine] for name, values in columns.items()})
+
+    def verdicts(self, read: Sequence[tuple[Segment, TurnCells]], known: Verdicts) -> Verdicts:
+        """What the rules say of the keys that are new, each asked about one turn."""
+        if not self._objectives:
+            return {}
+        asked = set(next(iter(known.values())))
+        found: list[tuple[Segment, Stretch]] = []
+        for segment, cells in read:
+            keys, places = np.unique(cells.keys, return_index=True)
+            for key, place in zip(keys.tolist(), places.tolist(), strict=True):
+                if key not in asked:
+                    asked.add(key)
+                    moment = int(cells.last_unix_ns[place])
+                    found.append((segment, Stretch(0, moment, moment + 1)))
+        if not found:
+            return {}
+        self._connection.show(_ALIKE, turns_within(self._connection, found, self._objectives))
+        *_, verdicts = verdicts_by_key(self._connection, self._where, self._objectives, self._source, _ALIKE)
+        return verdicts
+
+    def _level(self, segment: Segment) -> int:
+        """Of times that hold the turns of a row group or two: those are read where a window ends within one."""
+        groups = self._connection.files.row_groups(segment)
+        usual_ns = int(median(group.last_unix_ns - group.first_unix_ns for group in groups))
+        whole_ns = (segment.last_unix_ns or 0) - (segment.first_unix_ns or 0)
+        return max(_FINEST_LEVEL, usual_ns.bit_length(), whole_ns.bit_length() - _MOST_TIMES_POWER)
+
+    def _columns(self, segments: Sequence[Segment], level: int) -> Columns:
+        """The cells of segments, sorted by time within each, up to one more than is kept of a large one."""
+        self._connection.give_way()
+        self._connection.view(_VIEW, "turns", segments, file=_FILE)
+        key, values = key_of_rules(self._objectives)
+        most = f"LIMIT {MOST_CELLS + 1}" if len(segments) == 1 else ""
+        found = self._connection.execute(
+            f"""
+            SELECT {_FILE}, started_unix_ns >> {min(level, _ALL_TIME_LEVEL):d} AS time, {", ".join(LABELS)},
+                   {key} AS key, {ASKED} AS is_asked, outcome IS NOT DISTINCT FROM 'invalid' AS is_invalid,
+                   min(started_unix_ns) AS first_unix_ns, max(started_unix_ns) AS last_unix_ns, count(*) AS turns
+            FROM {_VIEW} WHERE {self._where.sql} AND started_unix_ns IS NOT NULL GROUP BY ALL {most}
+            """,
+            [*values, *self._where.values],
+        ).fetchnumpy()
+        return {
+            name: np.ma.filled(column, None) if name in LABELS else np.asarray(column) for name, column in found.items()
+        }
+
+
+def _cells(columns: Columns) -> TurnCells:
+    """The cells of one segment."""
+    times, places = np.unique(columns["time"], return_inverse=True)
+    begin, end = np.full(len(times), np.iinfo(np.int64).max), np.full(len(times), np.iinfo(np.int64).min)
+    np.minimum.at(begin, places, columns["first_unix_ns"])
+    np.maximum.at(end, places, columns["last_unix_ns"])
+    coded = {name: _coded(columns[name]) for name in LABELS}
+    return TurnCells(
+        begin_unix_ns=begin[places],
+        end_unix_ns=end[places],
+        last_unix_ns=columns["last_unix_ns"],
+        turns=columns["turns"],
+        keys=columns["key"],
+        is_asked=columns["is_asked"],
+        is_invalid=columns["is_invalid"],
+        codes={name: codes for name, (codes, _) in coded.items()},
+        values={name: values for name, (_, values) in coded.items()},
+    )
+
+
+def _coded(values: NDArray[Any]) -> tuple[NDArray[np.int32], Sequence[str | None]]:
+    """Each value's place among those that occur, and these."""
+    encoded = pa.array(values, pa.string()).dictionary_encode(null_encoding="encode")
+    return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int32), encoded.dictionary.to_pylist()
