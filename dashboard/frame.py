@@ -86,7 +86,7 @@ class FramedPage(Generic[_View]):
 
     def opened(self) -> OpenedPage[_View]:
         """The page by what is asked when it is opened."""
-        return OpenedPage(self.title, self.ask, self._first_with_head, has_selectors=True)
+        return OpenedPage(self.title, self.ask, self._first_with_head, selectors_in_sight=3)
 
     def _first_with_head(self, view: _View, context: PageContext) -> Sequence[str]:
         run, summary = view.run, view.summary

@@ -7,7 +7,7 @@ one answer.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 
 from dashboard.filters import Choice, choice_of
 from dashboard.markup import escape
@@ -37,21 +37,20 @@ class PageContext:
 @dataclass(frozen=True, slots=True)
 class OpenedPage(Generic[_Answer]):
     """A page by what is asked when it is opened. `ask` raises TelemetryError; `first` is pure, and gives nothing where
-    the page has no figure to show. `has_selectors` says whether the row of selectors stands beside the title, and
-    `has_two_in_sight` that it has two of them beside "Filters", not three: on a phone that is a line less."""
+    the page has no figure to show. `selectors_in_sight` is how many selectors stand beside the title and "Filters":
+    on a phone each of them takes a line. 0 means that the page has no such row."""
 
     title: str
     ask: Callable[[Source, Mapping[str, str]], _Answer]
     first: Callable[[_Answer, PageContext], Sequence[str]]
-    has_selectors: bool = False
-    has_two_in_sight: bool = False
+    selectors_in_sight: Literal[0, 2, 3] = 0
 
     def first_html(self, answer: _Answer, context: PageContext) -> str:
         """What the page shows first, beneath its title; empty where it has no figure to show. The row of selectors has
         its room, so that nothing moves when it is drawn."""
         parts = self.first(answer, context)
-        beside = " vp-first-selectors" if self.has_selectors else ""
-        beside += " vp-two-in-sight" if self.has_two_in_sight else ""
+        beside = " vp-first-selectors" if self.selectors_in_sight else ""
+        beside += " vp-two-in-sight" if self.selectors_in_sight == 2 else ""
         return f'<div class="vp{beside}"><h1>{escape(self.title)}</h1></div>{"".join(parts)}' if parts else ""
 
 

@@ -171,4 +171,4 @@ def _over_time(answer: BurnRateAnswer) -> None:
     )
 
 
-OPENED: Final = OpenedPage(TITLE, ask, _first, has_selectors=True)
+OPENED: Final = OpenedPage(TITLE, ask, _first, selectors_in_sight=2)

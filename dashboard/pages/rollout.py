@@ -195,4 +195,4 @@ def _funnel(progress: RolloutProgress, *, is_narrowed: bool) -> None:
     )
 
 
-OPENED: Final = OpenedPage(TITLE, ask, _first, has_selectors=True)
+OPENED: Final = OpenedPage(TITLE, ask, _first, selectors_in_sight=2)

@@ -168,7 +168,7 @@ def _first(listing: RunListing, context: PageContext) -> list[str]:
     return [first_head(of_page.overview, of_page.trust), newest_runs]
 
 
-OPENED: Final = OpenedPage("Runs", ask, _first, has_selectors=True, has_two_in_sight=True)
+OPENED: Final = OpenedPage("Runs", ask, _first, selectors_in_sight=2)
 
 
 def _listed(listing: Callable[[], RunListing]) -> RunListing | TelemetryError:

@@ -122,12 +122,13 @@ def test_every_page_takes_the_place_of_its_first_figures(
     expect(page.locator("#root h1").first).to_have_text(title)
 
 
+@pytest.mark.parametrize("path", ["runs?began=1d", "objectives"])
 @pytest.mark.parametrize("width", [320, 390, 1280])
-def test_the_head_of_the_list_of_runs_stays_where_it_is(
-    browser: Browser, served: Dashboard, contexts: list[BrowserContext], width: int
+def test_the_head_of_a_page_of_its_own_stays_where_it_is(
+    browser: Browser, served: Dashboard, contexts: list[BrowserContext], width: int, path: str
 ) -> None:
     page = opened(browser, contexts, viewport={"width": width, "height": 900})
-    held = without_program(page, f"{served.url}/runs?began=1d")
+    held = without_program(page, f"{served.url}/{path}")
     first = page.locator(FIRST)
     overview, top = first.locator(".vp-facts").inner_text(), _top(first.locator(".vp-facts"))
     chip = first.locator(".vp-first-head .vp-chip")

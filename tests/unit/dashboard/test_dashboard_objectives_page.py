@@ -240,6 +240,6 @@ def test_the_first_figures_have_the_chip_and_room_for_the_selectors(two_runs: Pa
     link = {"run": "run-a", "cohort": "A"}
     answer = objectives.ask(source_of(link), link)
     html = objectives.OPENED.first_html(answer, PageContext(link, objectives.frame.zone_of(None), time.time_ns()))
-    assert '<div class="vp vp-first-selectors">' in html
+    assert '<div class="vp vp-first-selectors vp-two-in-sight">' in html
     assert '<span class="vp-chip unknown">○ valid · telemetry' in html
     assert '<span class="key">cohort</span>A' in html
