@@ -209,7 +209,7 @@ def describe_calibration(run: RunRecord) -> str:
     """What the run declared of its own error bound, if it was calibrated at all."""
     if sentence := run.declared.get("calibration"):
         return sentence
-    bound = run.declared.get("calibrated_to_ms")
+    bound = run.calibrated_to_ms
     return f"calibrated to ± {bound} ms" if bound else "not calibrated"
 
 

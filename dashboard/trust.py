@@ -58,5 +58,5 @@ def telemetry_part(loss: TelemetryLoss | None) -> Part:
 
 
 def _calibration(run: RunRecord) -> Part:
-    bound = run.declared.get("calibrated_to_ms")
+    bound = run.calibrated_to_ms
     return ("met", f"calibrated ± {bound} ms") if bound else ("unknown", "not calibrated")

@@ -28,6 +28,9 @@ from telemetry.model.turns import Turn
 # The calibration states one error, that of this metric.
 CALIBRATED: Final = "voice_to_voice"
 
+# 1,000 s or more bound nothing.
+_MOST_BOUND_MS: Final = 1e6
+
 Interval = tuple[float, float]
 
 
@@ -59,6 +62,16 @@ class GoodRange:
     def unknown(self) -> int:
         """Turns that an unknown uncertainty could make good or bad."""
         return self.unknown_good + self.unknown_bad
+
+
+def calibrated_bound_ms(declared: object) -> float | None:
+    """The bound of the instrument's error that a run declares, which may have come over the network; None of anything
+    that is no bound."""
+    try:
+        bound_ms = float(str(declared))
+    except ValueError:
+        return None
+    return bound_ms if 0.0 < bound_ms < _MOST_BOUND_MS else None
 
 
 def uncertainty_ns(metric: Metric, turn: Turn) -> int | None:

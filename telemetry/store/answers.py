@@ -1,8 +1,7 @@
 """The shapes in which the store answers: what reports, the dashboard, Prometheus and the gate all read.
 
 Durations are integer nanoseconds (`unit == "ns"`). Percentiles are exact (from raw values); of a run of more than
-30,000 turns they may be estimates within 1 % (`approximate`). None means that it was not measured or that there are too
-few values to say.
+30,000 turns they may be estimates within 1 % (`approximate`). None: not measured, or too few values to say.
 """
 
 from collections.abc import Mapping
@@ -11,7 +10,7 @@ from dataclasses import dataclass, field
 from telemetry.model.generator_health import HEALTH_FIGURES, HealthFigure
 from telemetry.model.semconv import RAMP
 from telemetry.model.service_runs import ServiceDay, service_day
-from telemetry.model.stated_error import StatedError
+from telemetry.model.stated_error import StatedError, calibrated_bound_ms
 from telemetry.store.beside import NOTHING_BESIDE, Beside
 from telemetry.store.causes import FailureCount, Retries
 from telemetry.store.client_service_delta import ClientServiceDelta
@@ -20,10 +19,8 @@ from telemetry.store.generator_limit import GeneratorLimit, too_many_invalid
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which turns a question is about. None means any. `since_unix_ns` is inclusive, `until_unix_ns` exclusive.
-
-    Figures are never pooled over a ramp: where no phase is asked for, they leave the turns of ramps out.
-    """
+    """Which turns a question is about. None means any. `since_unix_ns` is inclusive, `until_unix_ns` exclusive. Figures
+    are never pooled over a ramp: where no phase is asked for, they leave the turns of ramps out."""
 
     run_id: str | None = None
     cohort: str | None = None
@@ -43,8 +40,7 @@ class RunRecord:
 
     Turns that a service reports without a run of ours are a run for each service and day (`service`): its figures are
     of what the service reported, nobody heard them. `lacks_old_turns` when the store was kept to an age or a size, and
-    turns of the run are gone for it.
-    """
+    turns of the run are gone for it."""
 
     run_id: str
     first_unix_ns: int
@@ -60,6 +56,12 @@ class RunRecord:
     def service(self) -> ServiceDay | None:
         """The service and the UTC day of a run that only a service reported; None of a run of callers."""
         return service_day(self.run_id)
+
+    @property
+    def calibrated_to_ms(self) -> str | None:
+        """The bound of the instrument's error as the run declares it, from the calibration of its machine."""
+        declared = self.declared.get("calibrated_to_ms")
+        return None if calibrated_bound_ms(declared) is None else declared
 
 
 @dataclass(frozen=True, slots=True)

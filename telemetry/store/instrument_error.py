@@ -3,6 +3,8 @@
 from typing import Final
 
 from telemetry.model import semconv
+from telemetry.model.formatting import NS_PER_MS
+from telemetry.model.stated_error import calibrated_bound_ms
 from telemetry.store.answers import Filter
 from telemetry.store.connection import StoreConnection
 from telemetry.store.run_spans import RUN_IDS, run_spans
@@ -15,17 +17,9 @@ def instrument_error_ns(connection: StoreConnection, f: Filter) -> float | None:
     of its machine; None where it cites none, or where the filter asks for no run."""
     if f.run_id is None:
         return None
-    bounds_ns: list[float] = []
-    for span in run_spans(connection):
-        if any(span.attributes.get(name) == f.run_id for name in RUN_IDS):
-            bounds_ns += _milliseconds(span.attributes.get(_CALIBRATED))
-    return max(bounds_ns, default=None)
-
-
-def _milliseconds(value: object) -> list[float]:
-    """The declared bound in ns; nothing where none was declared or it is no bound."""
-    try:
-        bound_ms = float(str(value))
-    except ValueError:
-        return []
-    return [bound_ms * 1e6] if 0.0 <= bound_ms < 1e6 else []
+    bounds_ms = (
+        calibrated_bound_ms(span.attributes.get(_CALIBRATED))
+        for span in run_spans(connection)
+        if any(span.attributes.get(name) == f.run_id for name in RUN_IDS)
+    )
+    return max((bound_ms * NS_PER_MS for bound_ms in bounds_ms if bound_ms is not None), default=None)

@@ -1,9 +1,7 @@
 """How the turns of many runs were measured: what tells how far figures over them can be trusted."""
 
-import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 from telemetry.model.semconv import Source
 from telemetry.store.answers import RunRecord, TelemetryLoss
@@ -12,8 +10,6 @@ from telemetry.store.limited_runs import LimitedTurns, limited_turns
 from telemetry.store.loss_of_runs import loss_of_runs
 from telemetry.store.runs import runs
 from telemetry.store.turns_of_runs import CountedTurns
-
-_CALIBRATED_TO: Final = "calibrated_to_ms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +53,10 @@ def runs_evidence(
     counted = [each for each in known if each.run_id in run_ids]
     if not counted:
         return RunsEvidence()
-    bounds = list(_bounds(counted))
+    bounds = [each.calibrated_to_ms for each in counted if each.calibrated_to_ms is not None]
     return RunsEvidence(
         runs=len(counted),
         calibrated=len(bounds),
         calibrated_to_ms=max(bounds, key=float, default=None),
         loss=loss_of_runs(connection, frozenset(each.run_id for each in counted), now_unix_ns),
     )
-
-
-def _bounds(counted: Iterable[RunRecord]) -> Iterable[str]:
-    """The bounds that runs declare; what a sender declares may be anything."""
-    for run in counted:
-        declared = run.declared.get(_CALIBRATED_TO, "")
-        try:
-            if math.isfinite(float(declared)):
-                yield declared
-        except ValueError:
-            continue

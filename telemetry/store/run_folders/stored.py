@@ -1,6 +1,5 @@
 """The runs of a store, read from the store itself: for folders without a summary, and stores that runs share."""
 
-import math
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from typing import Final
 import msgspec
 
 from telemetry.model.foreign_text import one_line
+from telemetry.model.stated_error import calibrated_bound_ms
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.run_verdict import State
 from telemetry.store.answers import RunRecord
@@ -150,18 +150,9 @@ def _entry(
         is_generator_limited=figures.is_generator_limited,
         cohorts=totals.cohorts,
         missing_turns=None if loss is None else missing_turns(loss.emitted, loss.missing),
-        calibrated_to_ms=_positive(run.declared.get("calibrated_to_ms")),
+        calibrated_to_ms=calibrated_bound_ms(run.calibrated_to_ms),
     )
     return entry, figures.faults
-
-
-def _positive(text: str | None) -> float | None:
-    """A number that came over the network; None of any other text."""
-    try:
-        found = float(text or "")
-    except ValueError:
-        return None
-    return found if 0 < found < math.inf else None
 
 
 def _whole(text: str | None) -> int | None:

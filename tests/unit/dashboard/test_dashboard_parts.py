@@ -269,6 +269,13 @@ def test_one_chip_sums_up_what_weakens_the_figures(changed, state, label) -> Non
     assert trust(RUN, summary()).state == "unknown"
 
 
+@pytest.mark.parametrize("declared", ["wide", "nan", "-3", "0", "1e9"])
+def test_a_declared_bound_that_is_none_calibrates_nothing(declared: str) -> None:
+    run = replace(RUN, declared={"calibrated_to_ms": declared})
+    assert trust(run, summary()).label.endswith("not calibrated")
+    assert "not calibrated" in text_of(header.details(run, summary()))
+
+
 def test_names_from_the_store_cannot_become_markup() -> None:
     hostile = replace(RUN, target="<script>alert(1)</script>")
     assert "<script>" not in header.overview(hostile, summary(), "live", 10 * S, UTC)

@@ -84,7 +84,7 @@ def test_a_store_tells_the_same(tmp_path: Path) -> None:
     assert not entry.is_generator_limited
 
 
-@pytest.mark.parametrize("text", ["", "soon", "nan", "inf", "-1", "0"])
+@pytest.mark.parametrize("text", ["", "soon", "nan", "inf", "-1", "0", "1e6"])
 def test_a_bound_that_is_none_is_not_taken_for_one(tmp_path: Path, text: str) -> None:
     fill_store(tmp_path / "store", _with(latency_run("r-1", 20), calibrated_to_ms=text))
     assert only(tmp_path / "store").calibrated_to_ms is None

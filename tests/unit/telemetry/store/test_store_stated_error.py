@@ -152,7 +152,7 @@ def test_the_instrument_adds_what_the_run_cites_to_voice_to_voice_alone(tmp_path
         assert (anyone.p50, anyone.instrument_ns) == ((490 * MS, 510 * MS), None)
 
 
-@pytest.mark.parametrize("declared", ["", "unknown", "nan", "-1", "1e12", True])
+@pytest.mark.parametrize("declared", ["", "unknown", "nan", "-1", "0", "1e12", True])
 def test_a_declared_bound_that_is_none_is_not_known(tmp_path: Path, declared: object) -> None:
     turn = client_turn(0, speech_end_uncertainty_ns=10 * MS)
     with reader_of(tmp_path, turn, calibrated_to_ms=declared) as reader:
