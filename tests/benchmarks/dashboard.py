@@ -267,7 +267,7 @@ def _print(found: dict[int, dict[str, PageCost]]) -> None:
         table.add_row(name, *(cell for each in found.values() for cell in _cells(each[name])))
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(table)
-    console.print(f"! slower than the target of {FIRST_PAINT_S:g} s for first figures, {REFRESH_S:g} s for a refresh")
+    console.print(f"! marks what is slower than {FIRST_PAINT_S:g} s for first figures or {REFRESH_S:g} s for a refresh")
     sizes = list(found)
     for name in next(iter(found.values())):
         first, last = found[sizes[0]][name], found[sizes[-1]][name]
