@@ -2,7 +2,6 @@
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, values are bound
 
-import tempfile
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Final
 
 import duckdb
 
-from telemetry.store.duckdb_access import literal_path
+from telemetry.store.duckdb_access import literal_path, spill_folder
 from telemetry.store.manifest import Table
 from telemetry.store.point_rows import NUMBER_KINDS
 
@@ -37,9 +36,9 @@ def duplicate_rows(table: Table, files: Sequence[Path]) -> Mapping[Path, list[in
     if not files:
         return found
     identity = _IDENTITIES[table]
-    with tempfile.TemporaryDirectory() as folder, duckdb.connect(":memory:") as connection:
+    with duckdb.connect(":memory:") as connection:
         connection.execute(f"SET threads = {_THREADS}; SET memory_limit = '{_MEMORY}'")
-        connection.execute("SET temp_directory = $folder", {"folder": folder})
+        connection.execute("SET temp_directory = $folder", {"folder": spill_folder()})
         connection.execute(
             "CREATE TEMP TABLE files AS SELECT file, place FROM "
             "(SELECT unnest($files) AS file, generate_subscripts($files, 1) AS place)",
