@@ -88,7 +88,7 @@ def demo(request: DemoRequest, console: Console) -> ExitCode:
         check_without_corpus(asked)  # before speech is fetched
         asked = asked.with_settings(corpus=_speech(console))
     checked = check(asked)
-    console.print(f"{checked.sentence}; {checked.kept_in}", soft_wrap=True)
+    console.print(f"{checked.sentence}; {checked.kept_in}", soft_wrap=not console.is_terminal)
     with ExitStack() as stack:
         parts = _start_parts(request, checked, stack)
         addresses: list[str] = []

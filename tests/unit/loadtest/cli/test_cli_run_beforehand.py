@@ -54,6 +54,18 @@ def test_the_turns_to_expect_are_printed_before_the_first_call(
     assert before == [run.sentence, run.expectation, run.kept_in]
 
 
+def test_a_terminal_breaks_lines_between_words(
+    carried_out: list[CheckedRun], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"TTY_COMPATIBLE": "1", "TERM": "dumb"}.items():  # which has 80 columns
+        monkeypatch.setenv(name, value)
+    run = started(carried_out, Path("runs"), "--users", "2", "--run-time", "30s")
+    lines = capsys.readouterr().out.partition(CALLS_BEGIN)[0].splitlines()
+    printed = [run.sentence, run.expectation or "", run.kept_in]
+    assert " ".join(line.strip() for line in lines).split() == " ".join(printed).split()
+    assert max(len(line.rstrip()) for line in lines) <= 80 < len(run.expectation or "")
+
+
 def test_a_run_without_an_end_gets_calls_and_a_run_time(
     carried_out: list[CheckedRun], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
