@@ -3,11 +3,9 @@
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import pytest
 from streamlit.testing.v1 import AppTest
 
@@ -15,67 +13,16 @@ from dashboard.opened_page import PageContext
 from dashboard.pages import objectives
 from dashboard.source import source_of
 from dashboard.turns_trust import turns_details, turns_trust
-from telemetry.model import semconv
-from telemetry.model.turns import Turn
 from telemetry.objectives.objective import Objective
 from telemetry.store.objectives_pages import ObjectivesPage
 from telemetry.store.reader import StoreReader
-from telemetry.store.schema import Batch, PointRow
+from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
-from tests.fixtures_turns import SECOND, client_turn, run_span
+from tests.fixtures_turns import client_turn
+from tests.unit.dashboard.measured_runs import HOUR, NOW, written
 from tests.unit.dashboard.opened_pages import opened, text_of
 
-NOW = 1_795_000_000 * SECOND
-HOUR = 3600 * SECOND
 FAST = Objective("fast", "metric", 0.9, "voice_to_voice", 800e6)
-
-
-def written(
-    folder: Path,
-    run_id: str,
-    turns: int,
-    *,
-    invalid: int = 0,
-    lost: int = 0,
-    ends: bool = True,
-    calibrated: str = "",
-    at: int = NOW - HOUR,
-    **changes: Any,
-) -> list[Turn]:
-    """Write a run of which the first turns are invalid, and the last ones were emitted and never arrived; it says how
-    many it emitted if it `ends`."""
-    worker = f"worker-{run_id}"
-    found = [
-        client_turn(
-            index,
-            run_id=run_id,
-            process_id=worker,
-            call_id=f"{run_id}-{index}",
-            started_unix_ns=at + index * SECOND // 10,
-            **changes,
-        )
-        for index in range(turns)
-    ]
-    found = [
-        msgspec.structs.replace(
-            turn, outcome="invalid" if index < invalid else "ok", span_id=f"{hash_of(run_id)}{index:08x}"
-        )
-        for index, turn in enumerate(found)
-    ]
-    declared = {"voice.run.process_id": worker, **({"voice.run.calibrated_to_ms": calibrated} if calibrated else {})}
-    spans = [
-        replace(span, attributes={**span.attributes, **declared})
-        for span in (run_span(run_id, at, phase) for phase in ("start", "end"))
-    ]
-    attributes = {"run_id": run_id, "process_id": worker}
-    emitted = PointRow(semconv.METRIC_TURNS_EMITTED, at + 60 * SECOND, float(turns + lost), attributes, "voiceprobe")
-    with StoreWriter(folder) as writer:
-        writer.append(Batch(found[:turns], spans, [emitted] if ends else []))
-    return found
-
-
-def hash_of(run_id: str) -> str:
-    return f"{sum(map(ord, run_id)):08x}"
 
 
 def answered(folder: Path) -> ObjectivesPage:

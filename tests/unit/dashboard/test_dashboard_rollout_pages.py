@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
+from typing import Any, Final
 
 import msgspec
 import pytest
 
 from dashboard import rollout_parts
 from dashboard.palette import LIGHT
+from dashboard.turns_trust import turns_trust
 from telemetry.rollout.gate import decide
 from telemetry.rollout.plan import RolloutPlan
 from telemetry.rollout.plan_document import parse_plan
@@ -21,6 +23,7 @@ from telemetry.store.rollout_turns import evidence_of, question_of
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import Run, client_turn, fill_store
+from tests.unit.dashboard.measured_runs import HOUR, NOW, written
 from tests.unit.dashboard.opened_pages import html_of, opened
 from tests.unit.dashboard.rollout_scenes import PLAN, Rollout, S, fill_rollout, turns_of
 
@@ -198,6 +201,38 @@ def test_the_chip_is_about_the_turns_of_both_cohorts_and_of_no_other(store: Path
     (chip,) = [each.proto.popover.label for each in app.get("popover") if not each.proto.popover.label.startswith("F")]
     assert chip.startswith("○ 2 of 50 turns invalid · telemetry")
     assert "2 invalid (4 %), which no figure counts" in text, "behind the chip"
+
+
+CONTROL: Final[dict[str, Any]] = {"run_id": "a", "turns": 40, "cohort": "stable", "calibrated": "0.4"}
+CANDIDATE: Final[dict[str, Any]] = {"run_id": "b", "turns": 10, "cohort": "streaming", "calibrated": "1.2"}
+OTHER: Final[dict[str, Any]] = {"run_id": "c", "turns": 30, "cohort": "third", "invalid": 10, "lost": 3}
+
+
+@pytest.mark.parametrize(
+    ("runs", "label"),
+    [
+        ([CONTROL, CANDIDATE], "✓ valid · telemetry complete · calibrated ± 1.2 ms"),
+        ([CONTROL, CANDIDATE, OTHER], "✓ valid · telemetry complete · calibrated ± 1.2 ms"),
+        (
+            [CONTROL, CANDIDATE, OTHER | {"cohort": "stable", "at": NOW - 29 * 24 * HOUR}],
+            "✓ valid · telemetry complete · calibrated ± 1.2 ms",
+        ),
+        (
+            [CONTROL, OTHER | {"cohort": "streaming", "lost": 0}],
+            "○ 20 of 60 turns of generator-limited runs · telemetry complete · 1 of 2 runs calibrated",
+        ),
+        ([CONTROL | {"lost": 2}, CANDIDATE | {"lost": 1}], "✕ valid · 3 turns lost · calibrated ± 1.2 ms"),
+        ([CONTROL | {"cohort": "streaming"}], "✓ valid · telemetry complete · calibrated ± 0.4 ms"),
+    ],
+    ids=["both", "a third cohort", "before the period", "limited", "lost", "the candidate alone"],
+)
+def test_the_chip_says_what_weakens_the_figures(tmp_path: Path, runs: Sequence[dict[str, Any]], label: str) -> None:
+    for run in runs:
+        written(tmp_path, **run)
+    with RolloutLog(tmp_path, STREAMING, PLAN, NOW), StoreReader(tmp_path, wall_clock_ns=lambda: NOW) as reader:
+        measured = reader.rollout_page().measured
+    assert measured is not None
+    assert turns_trust(measured).label == label
 
 
 def test_a_link_to_looks_that_cannot_be_meant_says_so(store: Path) -> None:
