@@ -20,6 +20,7 @@ RINGS: Final = tuple(
 )
 # Ends of all parts, ns ago, the newest first.
 _ENDS: Final = (*RINGS, *(age * DAY_NS for age in range(2, PERIOD_DAYS + 1)))
+PARTS: Final = len(_ENDS)
 
 
 def of_period(f: Filter, now_unix_ns: int) -> Filter:
@@ -36,7 +37,7 @@ def part_column(now_unix_ns: int) -> tuple[str, Sequence[Any]]:
 
 
 def parts_of(moments_unix_ns: Ints, now_unix_ns: int) -> NDArray[np.int64]:
-    """The part of the period that each moment lies in: -1 of one that is still to come, `len(_ENDS)` of one before the
+    """The part of the period that each moment lies in: -1 of one that is still to come, `PARTS` of one before the
     period."""
     ages = now_unix_ns - moments_unix_ns
     return np.where(ages < 0, -1, np.searchsorted(np.array(_ENDS), ages, side="right"))
@@ -62,4 +63,4 @@ def day_of(part: int) -> int:
 
 def is_within(parts: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Which of some moments' parts are parts of the period."""
-    return (parts >= 0) & (parts < len(_ENDS))
+    return (parts >= 0) & (parts < PARTS)

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from telemetry.model.semconv import RAMP, Source
 from telemetry.objectives.objective import Objective
 from telemetry.store.connection import StoreConnection
-from telemetry.store.edge_turns import turns_within
+from telemetry.store.edge_turns import overlaps, turns_of_row_group, turns_within
 from telemetry.store.manifest import Segment
 from telemetry.store.objectives import key_of_rules, verdicts_by_key
+from telemetry.store.open_segments import RowGroup
 from telemetry.store.queries import ASKED, Condition
 from telemetry.store.rollups.stretches import Stretch
 from telemetry.store.turn_cells import LABELS, TurnCells, Verdicts
@@ -34,10 +35,18 @@ _MOST_TIMES_POWER: Final = 12
 # How much longer they are where a segment has too many cells.
 _COARSER: Final = 3
 _VIEW: Final = "turns_of_cells"
+_AT_MOMENTS: Final = "turns_of_groups"
 _ALIKE: Final = "turns_of_keys"
 _FILE: Final = "file"
+_PLACE: Final = "place"
+# Row groups that are read together, and so many of which the cells are kept beside those of the last answer: a row
+# group has some ten thousand turns, of a MB.
+_GROUPS_AT_ONCE: Final = 8
+_KEPT_GROUPS: Final = 64
 
 Columns = Mapping[str, NDArray[Any]]
+_Group = tuple[Segment, RowGroup]
+_GroupKey = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +78,42 @@ def cells_of_turns(
     return ReadCells(found, known.verdicts, [each for each in segments if known.by_file[each.file] is None])
 
 
+def cells_of_edges(
+    connection: StoreConnection,
+    stretches: Sequence[tuple[Segment, Stretch]],
+    objectives: Sequence[Objective],
+    source: Source,
+) -> ReadCells:
+    """The cells of the turns of a source in some stretches of segments, each of one moment. The row groups that hold
+    them are kept: as time passes, windows end within the same ones for long. Raises as `cells_of_turns`."""
+    known = connection.turn_cells.of(objectives, source)
+    wanted: dict[_GroupKey, tuple[_Group, list[Stretch]]] = {}
+    connection.verify([segment for segment, _ in stretches])
+    for segment, stretch in stretches:
+        for group in connection.files.row_groups(segment):
+            if overlaps(group, stretch):
+                wanted.setdefault((segment.file, group.number), ((segment, group), []))[1].append(stretch)
+    reading = _CellReader(connection, objectives, source)
+    new = [group for key, (group, _) in wanted.items() if key not in known.by_group]
+    for begin in range(0, len(new), _GROUPS_AT_ONCE):
+        some = dict(reading.at_moments(new[begin : begin + _GROUPS_AT_ONCE]))
+        read = [(group[0], some[key]) for key, (group, _) in wanted.items() if key in some]
+        for name, verdicts in reading.verdicts(read, known.verdicts).items():
+            known.verdicts[name] |= verdicts
+        known.by_group |= some
+    found: list[tuple[Segment, TurnCells]] = []
+    for key, ((segment, _), of_group) in wanted.items():
+        cells = known.by_group[key]
+        known.by_group.move_to_end(key)
+        within = [
+            (cells.begin_unix_ns >= one.begin_unix_ns) & (cells.begin_unix_ns < one.end_unix_ns) for one in of_group
+        ]
+        found.append((segment, cells.only(np.logical_or.reduce(within))))
+    while len(known.by_group) > max(len(wanted), _KEPT_GROUPS):
+        known.by_group.popitem(last=False)
+    return ReadCells(found, known.verdicts, [])
+
+
 class _CellReader:
     """Reads segments for some objectives and a source."""
 
@@ -83,14 +128,14 @@ class _CellReader:
         self._connection.verify([segment])
         level = self._level(segment)
         for each in (level, level + _COARSER):
-            columns = self._columns([segment], each)
+            columns = self._of_segments([segment], each)
             if len(columns["turns"]) <= MOST_CELLS:
                 return _cells(columns)
         return None
 
     def small(self, segments: Sequence[Segment]) -> Iterator[tuple[str, TurnCells]]:
         """The cells of each of some segments, by file."""
-        columns = self._columns(segments, _ALL_TIME_LEVEL)
+        columns = self._of_segments(segments, _ALL_TIME_LEVEL)
         files = np.array([Path(each).name for each in columns[_FILE]], dtype=object)
         for segment in segments:
             mine = files == segment.file
@@ -103,17 +148,29 @@ class _CellReader:
         asked = set(next(iter(known.values())))
         found: list[tuple[Segment, Stretch]] = []
         for segment, cells in read:
-            keys, places = np.unique(cells.keys, return_index=True)
-            for key, place in zip(keys.tolist(), places.tolist(), strict=True):
+            for code, key in enumerate(cells.keys.tolist()):
                 if key not in asked:
                     asked.add(key)
-                    moment = int(cells.last_unix_ns[place])
+                    moment = int(cells.last_unix_ns[np.argmax(cells.key_codes == code)])
                     found.append((segment, Stretch(0, moment, moment + 1)))
         if not found:
             return {}
         self._connection.show(_ALIKE, turns_within(self._connection, found, self._objectives))
         *_, verdicts = verdicts_by_key(self._connection, self._where, self._objectives, self._source, _ALIKE)
         return verdicts
+
+    def at_moments(self, groups: Sequence[_Group]) -> Iterator[tuple[_GroupKey, TurnCells]]:
+        """The cells of row groups, each of them of one moment."""
+        self._connection.give_way()
+        tables = (turns_of_row_group(self._connection, segment, group, self._objectives) for segment, group in groups)
+        marked = [
+            table.append_column(_PLACE, pa.array(np.full(table.num_rows, place))) for place, table in enumerate(tables)
+        ]
+        self._connection.show(_AT_MOMENTS, pa.concat_tables(marked))
+        columns = self._columns(_AT_MOMENTS, _PLACE, "started_unix_ns")
+        for place, (segment, group) in enumerate(groups):
+            mine = columns[_PLACE] == place
+            yield (segment.file, group.number), _cells({name: values[mine] for name, values in columns.items()})
 
     def _level(self, segment: Segment) -> int:
         """Of times that hold the turns of a row group or two: those are read where a window ends within one."""
@@ -122,24 +179,27 @@ class _CellReader:
         whole_ns = (segment.last_unix_ns or 0) - (segment.first_unix_ns or 0)
         return max(_FINEST_LEVEL, usual_ns.bit_length(), whole_ns.bit_length() - _MOST_TIMES_POWER)
 
-    def _columns(self, segments: Sequence[Segment], level: int) -> Columns:
-        """The cells of segments, sorted by time within each, up to one more than is kept of a large one."""
+    def _of_segments(self, segments: Sequence[Segment], level: int) -> Columns:
+        """The cells of segments, up to one more than is kept of a large one."""
         self._connection.give_way()
         self._connection.view(_VIEW, "turns", segments, file=_FILE)
+        time = f"started_unix_ns >> {min(level, _ALL_TIME_LEVEL):d}"
+        return self._columns(_VIEW, _FILE, time, f"LIMIT {MOST_CELLS + 1}" if len(segments) == 1 else "")
+
+    def _columns(self, view: str, origin: str, time: str, most: str = "") -> Columns:
+        """The cells of a view or a table by a column that tells where they are from, and by time."""
         key, values = key_of_rules(self._objectives)
-        most = f"LIMIT {MOST_CELLS + 1}" if len(segments) == 1 else ""
         found = self._connection.execute(
             f"""
-            SELECT {_FILE}, started_unix_ns >> {min(level, _ALL_TIME_LEVEL):d} AS time, {", ".join(LABELS)},
+            SELECT {origin}, {time} AS time, {", ".join(LABELS)},
                    {key} AS key, {ASKED} AS is_asked, outcome IS NOT DISTINCT FROM 'invalid' AS is_invalid,
                    min(started_unix_ns) AS first_unix_ns, max(started_unix_ns) AS last_unix_ns, count(*) AS turns
-            FROM {_VIEW} WHERE {self._where.sql} AND started_unix_ns IS NOT NULL GROUP BY ALL {most}
+            FROM {view} WHERE {self._where.sql} AND started_unix_ns IS NOT NULL GROUP BY ALL {most}
             """,
             [*values, *self._where.values],
         ).fetchnumpy()
-        return {
-            name: np.ma.filled(column, None) if name in LABELS else np.asarray(column) for name, column in found.items()
-        }
+        labels = {name: np.ma.filled(found[name], None) for name in LABELS}
+        return {name: np.asarray(column) for name, column in found.items()} | labels
 
 
 def _cells(columns: Columns) -> TurnCells:
@@ -148,13 +208,15 @@ def _cells(columns: Columns) -> TurnCells:
     begin, end = np.full(len(times), np.iinfo(np.int64).max), np.full(len(times), np.iinfo(np.int64).min)
     np.minimum.at(begin, places, columns["first_unix_ns"])
     np.maximum.at(end, places, columns["last_unix_ns"])
+    keys, key_codes = np.unique(columns["key"], return_inverse=True)
     coded = {name: _coded(columns[name]) for name in LABELS}
     return TurnCells(
         begin_unix_ns=begin[places],
         end_unix_ns=end[places],
         last_unix_ns=columns["last_unix_ns"],
         turns=columns["turns"],
-        keys=columns["key"],
+        key_codes=key_codes,
+        keys=keys,
         is_asked=columns["is_asked"],
         is_invalid=columns["is_invalid"],
         codes={name: codes for name, (codes, _) in coded.items()},

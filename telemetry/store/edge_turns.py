@@ -1,4 +1,4 @@
-"""Turns of some stretches of time, read from their segments with what the rules of objectives read of them."""
+"""Turns of some stretches of time and of row groups, read with what the rules of objectives read of them."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -10,6 +10,7 @@ from telemetry.objectives.objective import Objective
 from telemetry.store.connection import StoreConnection
 from telemetry.store.manifest import Segment
 from telemetry.store.objectives import columns_of_rules
+from telemetry.store.open_segments import RowGroup
 from telemetry.store.rollups.making import known_columns
 from telemetry.store.rollups.staged import complete
 from telemetry.store.rollups.stretches import Stretch
@@ -33,8 +34,7 @@ def turns_within(
 ) -> ArrowTable:
     """The turns of some stretches of segments, each once; all of a segment's, of whichever source and run. Raises
     UnsoundSegmentsError, OSError and pyarrow.ArrowException when a segment cannot be read."""
-    columns = dict.fromkeys((*_READ, *columns_of_rules(objectives)))
-    schema = pa.schema([SCHEMAS["turns"].field(name) for name in columns])
+    schema = pa.schema([SCHEMAS["turns"].field(name) for name in _columns(objectives)])
     found: list[ArrowTable] = [schema.empty_table()]
     connection.verify([segment for segment, _ in stretches])
     by_segment: dict[str, list[tuple[Segment, Stretch]]] = {}
@@ -43,18 +43,31 @@ def turns_within(
     for of_segment in by_segment.values():
         segment = of_segment[0][0]
         of_one = [stretch for _, stretch in of_segment]
-        with connection.files.opened(segment) as file:
-            for group in connection.files.row_groups(segment):
-                near = [
-                    each
-                    for each in of_one
-                    if each.begin_unix_ns <= group.last_unix_ns and group.first_unix_ns < each.end_unix_ns
-                ]
-                if near:
-                    names = known_columns(file, list(columns))
-                    table = complete(file.read_row_group(group.number, columns=names), list(columns))
-                    found.append(table.filter(_is_within(table, near)))
+        for group in connection.files.row_groups(segment):
+            near = [each for each in of_one if overlaps(group, each)]
+            if near:
+                table = turns_of_row_group(connection, segment, group, objectives)
+                found.append(table.filter(_is_within(table, near)))
     return pa.concat_tables(found)
+
+
+def turns_of_row_group(
+    connection: StoreConnection, segment: Segment, group: RowGroup, objectives: Sequence[Objective]
+) -> ArrowTable:
+    """All turns of a row group of a segment, which somebody has verified. Raises OSError and pyarrow.ArrowException
+    when it cannot be read."""
+    columns = _columns(objectives)
+    with connection.files.opened(segment) as file:
+        return complete(file.read_row_group(group.number, columns=known_columns(file, columns)), columns)
+
+
+def overlaps(group: RowGroup, stretch: Stretch) -> bool:
+    """Whether a row group can hold turns of a stretch of time."""
+    return stretch.begin_unix_ns <= group.last_unix_ns and group.first_unix_ns < stretch.end_unix_ns
+
+
+def _columns(objectives: Sequence[Objective]) -> list[str]:
+    return list(dict.fromkeys((*_READ, *columns_of_rules(objectives))))
 
 
 def _is_within(table: ArrowTable, stretches: Sequence[Stretch]) -> Any:

@@ -10,6 +10,7 @@ each segment once; turns at the edges of parts are read one by one, and so is wh
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -19,8 +20,8 @@ from telemetry.model.semconv import RAMP, Source
 from telemetry.objectives.error_budgets import EligibleTurns
 from telemetry.objectives.objective import Objective
 from telemetry.store.answers import Filter
-from telemetry.store.budget_period import is_within, of_period, part_column, parts_of, stretches
-from telemetry.store.cell_reading import cells_of_turns
+from telemetry.store.budget_period import PARTS, is_within, of_period, part_column, parts_of, stretches
+from telemetry.store.cell_reading import cells_of_edges, cells_of_turns
 from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.edge_turns import turns_within
 from telemetry.store.manifest import Segment
@@ -35,6 +36,7 @@ Counts = dict[str, dict[int, EligibleTurns]]  # by objective and part of the per
 _VALID: Final = Condition("outcome <> 'invalid'")
 _UNREAD: Final = "unread_turns"
 _EDGES: Final = "edge_turns"
+_CUT: Final = "turns_cut_off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,41 +90,83 @@ def _rolled(
         kept=library.counted,
         give_way=connection.give_way,
     )
-    found = [rolled.counts]
-    where = judged(f) & _VALID & Condition("source = 'client'")
-    for view in _views(connection, rolled.unread, rolled.left_over, objectives):
-        part = part_column(now_unix_ns)
-        found.append(counts_by_part(connection, where, part, objectives, "client", table=view))
-    return PeriodTurns("client", _added(objectives, found), turns_by_run(connection, f, "client"), newest)
+    read = _ReadTurns(connection, objectives, f, "client", now_unix_ns)
+    read.take(rolled.unread, rolled.left_over)
+    return PeriodTurns(
+        "client", _added(objectives, [rolled.counts, *read.counts]), turns_by_run(connection, f, "client"), newest
+    )
 
 
 def _from_cells(
     connection: StoreConnection, objectives: Sequence[Objective], f: Filter, source: Source, now_unix_ns: int
 ) -> PeriodTurns:
-    """From cells, and from turns that are read: of cells whose time a part ends within, of segments without cells, and
-    all of them where a phase is asked for."""
-    segments = connection.segments("turns", f.run_id)
-    parts = _PeriodParts(f, now_unix_ns)
-    unread: Sequence[Segment] = segments
-    if f.phase is None:
-        read = cells_of_turns(connection, segments, objectives, source)
-        unread = read.unread
+    """From cells, and from turns that are read."""
+    read = _ReadTurns(connection, objectives, f, source, now_unix_ns)
+    read.take(connection.segments("turns", f.run_id), ())
+    runs = {run_id: CountedTurns(total, read.invalid_by_run[run_id]) for run_id, total in read.by_run.items() if total}
+    return PeriodTurns(source, _added(objectives, read.counts), runs, read.newest_unix_ns)
+
+
+class _ReadTurns:
+    """Turns of segments and of stretches of them, counted from cells; those that cells do not tell are read one by one:
+    of segments without cells, and all of them where a phase is asked for."""
+
+    def __init__(
+        self,
+        connection: StoreConnection,
+        objectives: Sequence[Objective],
+        f: Filter,
+        source: Source,
+        now_unix_ns: int,
+    ) -> None:
+        self._connection = connection
+        self._objectives = objectives
+        self._filter = f
+        self._source: Source = source
+        self._now_unix_ns = now_unix_ns
+        self.counts: list[Counts] = []
+        self.by_run = Counter[str]()
+        self.invalid_by_run = Counter[str]()
+        self.newest_unix_ns: int | None = None
+
+    def take(self, segments: Sequence[Segment], left_over: Sequence[tuple[Segment, Stretch]]) -> None:
+        """Count the turns of segments, and of stretches of others."""
+        if self._filter.phase is not None:
+            self._take_views(segments, left_over)
+            return
+        read = cells_of_turns(self._connection, segments, self._objectives, self._source)
+        parts = _PeriodParts(self._filter, self._now_unix_ns)
         for segment, cells in read.cells:
             parts.take(segment, cells, read.verdicts)
-    counts, by_run, newest = [parts.counts(objectives)], Counter(parts.by_run), parts.newest_unix_ns
-    invalid = Counter(parts.invalid_by_run)
-    asked = judged(f) & Condition("source = ?", (source,))
-    for view in _views(connection, unread, parts.left_over, objectives):
-        part = part_column(now_unix_ns)
-        counts.append(counts_by_part(connection, asked & _VALID, part, objectives, source, table=view))
-        for run_id, turns in counted_by_run(connection, view, f, source).items():
-            by_run[run_id] += turns.total
-            invalid[run_id] += turns.invalid
-        statement = f"SELECT max(started_unix_ns) AS newest FROM {view} WHERE {(asked & _VALID).sql}"
-        (row,) = rows(connection, statement, asked.values)
-        newest = max((each for each in (newest, row["newest"]) if each is not None), default=None)
-    runs = {run_id: CountedTurns(total, invalid[run_id]) for run_id, total in by_run.items() if total}
-    return PeriodTurns(source, _added(objectives, counts), runs, newest)
+        edges = [*left_over, *parts.left_over]
+        if edges:
+            at_edges = cells_of_edges(self._connection, edges, self._objectives, self._source)
+            for segment, cells in at_edges.cells:
+                parts.take(segment, cells, at_edges.verdicts)
+        self.counts.append(parts.counts(self._objectives))
+        self._add(parts.by_run, parts.invalid_by_run, parts.newest_unix_ns)
+        self._take_views(read.unread, ())
+
+    def _take_views(self, unread: Sequence[Segment], left_over: Sequence[tuple[Segment, Stretch]]) -> None:
+        asked = judged(self._filter) & Condition("source = ?", (self._source,))
+        for view in _views(self._connection, unread, left_over, self._objectives):
+            part = part_column(self._now_unix_ns)
+            self.counts.append(
+                counts_by_part(self._connection, asked & _VALID, part, self._objectives, self._source, table=view)
+            )
+            turns = counted_by_run(self._connection, view, self._filter, self._source)
+            statement = f"SELECT max(started_unix_ns) AS newest FROM {view} WHERE {(asked & _VALID).sql}"
+            (row,) = rows(self._connection, statement, asked.values)
+            self._add(
+                {run_id: each.total for run_id, each in turns.items()},
+                {run_id: each.invalid for run_id, each in turns.items()},
+                row["newest"],
+            )
+
+    def _add(self, by_run: Mapping[str, int], invalid_by_run: Mapping[str, int], newest: int | None) -> None:
+        self.by_run.update(by_run)
+        self.invalid_by_run.update(invalid_by_run)
+        self.newest_unix_ns = max((each for each in (self.newest_unix_ns, newest) if each is not None), default=None)
 
 
 class _PeriodParts:
@@ -150,15 +194,15 @@ class _PeriodParts:
         meant &= ~cells.is_invalid
         if meant.any():
             self.newest_unix_ns = max(self.newest_unix_ns or 0, int(cells.last_unix_ns[meant].max()))
-        # The keys of one part, and the turns of each.
-        of_keys = np.stack([cells.keys[meant], begin[meant].astype(np.uint64)])
-        found, places = np.unique(of_keys, axis=1, return_inverse=True)
-        turns = np.bincount(places.ravel(), weights=cells.turns[meant], minlength=found.shape[1])
-        for (key, part), n in zip(found.T.tolist(), turns.tolist(), strict=True):
+        # By key and part.
+        places = cells.key_codes[meant] * PARTS + begin[meant]
+        turns = np.bincount(places, weights=cells.turns[meant], minlength=len(cells.keys) * PARTS)
+        for place in np.flatnonzero(turns).tolist():
+            code, part = divmod(place, PARTS)
             for name, known in verdicts.items():
-                verdict = known[key]
+                verdict = known[int(cells.keys[code])]
                 if verdict is not None:
-                    self._counts.setdefault(name, Counter())[part, verdict] += int(n)
+                    self._counts.setdefault(name, Counter())[part, verdict] += int(turns[place])
 
     def _take_runs(self, cells: TurnCells, meant: NDArray[np.bool_]) -> None:
         runs = cells.codes["run_id"]
@@ -217,18 +261,31 @@ def _newest_of_source(connection: StoreConnection, f: Filter) -> tuple[Source, i
         "GROUP BY file, source, run_id, cohort",
         lambda _folder, _segment: None,
     )
-    bounds = [row for row in known if f.run_id in (None, row["run_id"]) and f.cohort in (None, row["cohort"])]
     is_known = all(getattr(f, name) is None for name in f.__dataclass_fields__ if name not in _BY_SEGMENT)
-    if is_known and all(
-        (f.since_unix_ns or 0) <= row["first"] and row["newest"] < (f.until_unix_ns or 0) for row in bounds
-    ):
-        found = [(row["source"], row["newest"]) for row in bounds]
-    else:
+    found: list[tuple[Source, int]] = []
+    cut = set[str]()
+    for row in known:
+        if f.run_id not in (None, row["run_id"]) or f.cohort not in (None, row["cohort"]):
+            continue
+        if is_known and _is_inside(f, row["first"], row["newest"]):
+            found.append((row["source"], row["newest"]))
+        elif _may_be_inside(f, row["first"], row["newest"]):
+            cut.add(Path(row["file"]).name)
+    if cut:
+        connection.view(_CUT, "turns", [each for each in connection.segments("turns") if each.file in cut])
         within = judged(f) & _VALID
-        statement = f"SELECT source, max(started_unix_ns) AS newest FROM turns WHERE {within.sql} GROUP BY source"
-        found = [(row["source"], row["newest"]) for row in rows(connection, statement, within.values)]
+        statement = f"SELECT source, max(started_unix_ns) AS newest FROM {_CUT} WHERE {within.sql} GROUP BY source"
+        found += [(row["source"], row["newest"]) for row in rows(connection, statement, within.values)]
     newest: dict[Source, int] = {}
     for source, moment in found:
         newest[source] = max(moment, newest.get(source, moment))
     source: Source = "client" if "client" in newest or "service" not in newest else "service"
     return source, newest.get(source)
+
+
+def _is_inside(f: Filter, first_unix_ns: int, last_unix_ns: int) -> bool:
+    return (f.since_unix_ns or 0) <= first_unix_ns and last_unix_ns < (f.until_unix_ns or 0)
+
+
+def _may_be_inside(f: Filter, first_unix_ns: int, last_unix_ns: int) -> bool:
+    return (f.since_unix_ns or 0) <= last_unix_ns and first_unix_ns < (f.until_unix_ns or 0)

@@ -8,6 +8,7 @@ from shutil import copytree
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
@@ -21,7 +22,7 @@ from telemetry.store.burn_rates import BurnRateAnswer
 from telemetry.store.reader import StoreReader
 from telemetry.store.rollups import stretches
 from telemetry.store.snapshot import GaveWayError
-from telemetry.store.turn_cells import CellsOfTurns
+from telemetry.store.turn_cells import CellsOfTurns, TurnCells
 from telemetry.store.turns_of_runs import CountedTurns
 from tests.fixtures_turns import MS, SECOND, Run, client_turn, fill_store
 from tests.unit.telemetry.store.rollups.answers_compared import stored
@@ -109,15 +110,14 @@ def folder_of(tmp_path_factory: pytest.TempPathFactory) -> FolderOf:
 
 
 @pytest.fixture
-def views(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
-    """The names of what was read turn by turn, with the turns that are in it."""
-    found: list[tuple[str, int]] = []
+def views(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of what was read turn by turn."""
+    found: list[str] = []
     named = period_turns._views  # pyright: ignore[reportPrivateUsage] - how much is read is what is tested
 
-    def spied(connection: Any, *given: Any) -> Iterator[str]:
-        for name in named(connection, *given):
-            (row,) = connection.execute(f"SELECT count(*) FROM {name}").fetchall()  # noqa: S608 - a name of ours
-            found.append((name, row[0]))
+    def spied(*given: Any) -> Iterator[str]:
+        for name in named(*given):
+            found.append(name)
             yield name
 
     monkeypatch.setattr(period_turns, "_views", spied)
@@ -125,17 +125,31 @@ def views(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
 
 
 @pytest.fixture
+def groups(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """The row groups whose turns were read, by file and number."""
+    found: list[tuple[str, int]] = []
+    group_of = cell_reading.turns_of_row_group
+
+    def spied(connection: Any, segment: Any, group: Any, objectives: Any) -> Any:
+        found.append((segment.file, group.number))
+        return group_of(connection, segment, group, objectives)
+
+    monkeypatch.setattr(cell_reading, "turns_of_row_group", spied)
+    return found
+
+
+@pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The files that cells were read of, by statement."""
     found: list[list[str]] = []
-    columns = cell_reading._CellReader._columns  # pyright: ignore[reportPrivateUsage] - as above
+    columns = cell_reading._CellReader._of_segments  # pyright: ignore[reportPrivateUsage] - as above
 
     def spied(reading: Any, segments: Any, level: int) -> Any:
         result = columns(reading, segments, level)
         found.append([segment.file for segment in segments])
         return result
 
-    monkeypatch.setattr(cell_reading._CellReader, "_columns", spied)  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(cell_reading._CellReader, "_of_segments", spied)  # pyright: ignore[reportPrivateUsage]
     return found
 
 
@@ -193,19 +207,20 @@ def check(found: BurnRateAnswer, turns: Sequence[Turn], f: Filter, now: int) -> 
     ids=lambda value: value if isinstance(value, int) else value[0].source,
 )
 def test_every_figure_is_that_of_the_turns_at_each_moment(
-    folder_of: FolderOf, turns: list[Turn], compacted: int, views: list[tuple[str, int]]
+    folder_of: FolderOf, turns: list[Turn], compacted: int, views: list[str], groups: list[tuple[str, int]]
 ) -> None:
     folder = folder_of(turns, compacted)
-    now = [NOW]
+    now, of_first = [NOW], 0
     with StoreReader(folder, wall_clock_ns=lambda: now[-1]) as reader:
         for later in (0, 7 * SECOND, HOUR + 1, DAY_NS):
             now.append(NOW + later)
             eligible = [check(reader.burn_rates(OBJECTIVES, f), turns, f, NOW + later) for f in FILTERS]
             assert [bool(each) for each in eligible] == [f.noise_profile != "nobody's" for f in FILTERS]
-    edges = [read for name, read in views if name == "edge_turns"]
-    assert edges
-    if compacted:  # a segment as it was written is one cell of time
-        assert max(edges) < len(turns) / 2
+            if later == 7 * SECOND:
+                assert not set(groups[of_first:]) & set(groups[:of_first]), "windows end within the same row groups"
+            of_first = of_first or len(groups)
+    assert len(groups) == len(set(groups)) > 0
+    assert set(views) == {"unread_turns"}, "where a phase is asked for"
 
 
 def test_a_turn_at_the_end_of_a_window_is_of_one_side_of_it(tmp_path: Path) -> None:
@@ -226,8 +241,13 @@ def test_no_more_is_kept_than_can_be_asked_again() -> None:
     known = CellsOfTurns()
     first = known.of([ODD], "client")
     first.by_file |= {"gone": None, "here": None}
+    nothing = np.empty(0, np.int64)
+    are_none, no_keys = nothing.astype(np.bool_), nothing.astype(np.uint64)
+    cells = TurnCells(nothing, nothing, nothing, nothing, nothing, no_keys, are_none, are_none, {}, {})
+    first.by_group |= {("gone", 0): cells, ("here", 3): cells}
     known.keep_only({"here"})
     assert known.of([ODD], "client").by_file == {"here": None}
+    assert list(known.of([ODD], "client").by_group) == [("here", 3)]
     for objective in default_objectives()[:3]:
         assert known.of([objective], "client").by_file == {}
     assert known.of([ODD], "client").by_file == {}
@@ -256,15 +276,14 @@ def test_all_filters_are_answered_from_what_was_read_once(
 
 @pytest.mark.parametrize("most", [0, 40, 150])
 def test_turns_of_too_many_cells_are_read_each_time(
-    folder_of: FolderOf, most: int, monkeypatch: pytest.MonkeyPatch, views: list[tuple[str, int]]
+    folder_of: FolderOf, most: int, monkeypatch: pytest.MonkeyPatch, views: list[str]
 ) -> None:
     monkeypatch.setattr(cell_reading, "MOST_CELLS", most)
     folder = folder_of(CALLERS, 10)
     with StoreReader(folder, wall_clock_ns=lambda: NOW) as reader:
         for f in FILTERS:
             check(reader.burn_rates(OBJECTIVES, f), CALLERS, f, NOW)
-    unread = {read for name, read in views if name == "unread_turns"}
-    assert len(unread) > 1
+    assert views.count("unread_turns") > len([f for f in FILTERS if f.phase is not None])
 
 
 def test_what_was_read_before_giving_way_is_not_read_again(
