@@ -174,7 +174,9 @@ def verdict(objective: Objective, turn: Turn) -> bool | None:
     return VERDICTS[key]
 
 
-def check(found: BurnRateAnswer, turns: Sequence[Turn], f: Filter, now: int) -> int:
+def check(
+    found: BurnRateAnswer, turns: Sequence[Turn], f: Filter, now: int, objectives: Sequence[Objective] = OBJECTIVES
+) -> int:
     """Every figure beside the turns, by the rule itself; how many turns are eligible for one of the objectives."""
     of_filter = meant(turns, f, now)
     valid = [turn for turn in of_filter if turn.outcome != "invalid"]
@@ -185,7 +187,7 @@ def check(found: BurnRateAnswer, turns: Sequence[Turn], f: Filter, now: int) -> 
         assert found.counted == CountedTurns(len(asked), invalid)
     assert found.newest_unix_ns == max((turn.started_unix_ns for turn in valid), default=None)
     eligible = 0
-    for objective in OBJECTIVES:
+    for objective in objectives:
         budget = next(each for each in found.budgets if each.name == objective.name)
         assert {each.window for each in budget.windows} >= set(SHOWN_WINDOWS)
         for window in budget.windows:
@@ -235,6 +237,17 @@ def test_a_turn_at_the_end_of_a_window_is_of_one_side_of_it(tmp_path: Path) -> N
         assert check(found, turns, Filter(route="cache"), NOW)
     days = next(each for each in found.budgets if each.name == "odd").days
     assert sum(day.counts.eligible for day in days) == len([age for age in ages if 0 <= age < PERIOD_NS]) - 2
+
+
+def test_a_turn_at_the_end_of_a_slot_is_counted_once(tmp_path: Path) -> None:
+    """Slots of roll-ups begin at multiples of their length: so do these turns, one every 17 s for seven hours."""
+    places = range((NOW >> 34) - 1_500, NOW >> 34)
+    turns = [client_turn(number, started_unix_ns=place << 34) for number, place in enumerate(places, 20_000)]
+    folder = stored(tmp_path, turns, segments=12, compacted=12)
+    objectives = default_objectives()
+    with StoreReader(folder, wall_clock_ns=lambda: NOW) as reader:
+        for f in (Filter(), Filter(run_id="run-1")):
+            assert check(reader.burn_rates(objectives, f), turns, f, NOW, objectives)
 
 
 def test_no_more_is_kept_than_can_be_asked_again() -> None:
