@@ -39,10 +39,10 @@ _AT_MOMENTS: Final = "turns_of_groups"
 _ALIKE: Final = "turns_of_keys"
 _FILE: Final = "file"
 _PLACE: Final = "place"
-# Row groups that are read together, and so many of which the cells are kept beside those of the last answer: a row
-# group has some ten thousand turns, of a MB.
+# Row groups that are read together.
 _GROUPS_AT_ONCE: Final = 8
-_KEPT_GROUPS: Final = 64
+# So many row groups keep their cells, a MB each: the 33 ends of the period's windows lie in half as many.
+_KEPT_GROUPS: Final = 128
 
 Columns = Mapping[str, NDArray[Any]]
 _Group = tuple[Segment, RowGroup]
@@ -109,7 +109,7 @@ def cells_of_edges(
             (cells.begin_unix_ns >= one.begin_unix_ns) & (cells.begin_unix_ns < one.end_unix_ns) for one in of_group
         ]
         found.append((segment, cells.only(np.logical_or.reduce(within))))
-    while len(known.by_group) > max(len(wanted), _KEPT_GROUPS):
+    while len(known.by_group) > _KEPT_GROUPS:
         known.by_group.popitem(last=False)
     return ReadCells(found, known.verdicts, [])
 
