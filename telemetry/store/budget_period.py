@@ -15,11 +15,11 @@ from telemetry.store.rollups.buckets import Ints
 from telemetry.store.rollups.stretches import Stretch
 
 # Ends of the parts within the newest day, ns ago; behind them come whole days.
-RINGS: Final = tuple(
+_RINGS: Final = tuple(
     sorted(length for name in (*SHORT_WINDOWS, *SHOWN_WINDOWS) if (length := window_ns(name)) <= DAY_NS)
 )
 # Ends of all parts, ns ago, the newest first.
-_ENDS: Final = (*RINGS, *(age * DAY_NS for age in range(2, PERIOD_DAYS + 1)))
+_ENDS: Final = (*_RINGS, *(age * DAY_NS for age in range(2, PERIOD_DAYS + 1)))
 PARTS: Final = len(_ENDS)
 
 
@@ -31,12 +31,12 @@ def of_period(f: Filter, now_unix_ns: int) -> Filter:
 def part_column(now_unix_ns: int) -> tuple[str, Sequence[Any]]:
     """The part of the period in which a turn began, as an expression with its values."""
     age = "(? - started_unix_ns)"
-    cases = " ".join(f"WHEN {age} < {end} THEN {place}" for place, end in enumerate(RINGS))
-    sql = f"CASE {cases} ELSE {len(RINGS) - 1} + {age} // {DAY_NS} END"
-    return sql, [now_unix_ns] * (len(RINGS) + 1)
+    cases = " ".join(f"WHEN {age} < {end} THEN {place}" for place, end in enumerate(_RINGS))
+    sql = f"CASE {cases} ELSE {len(_RINGS) - 1} + {age} // {DAY_NS} END"
+    return sql, [now_unix_ns] * (len(_RINGS) + 1)
 
 
-def parts_of(moments_unix_ns: Ints, now_unix_ns: int) -> NDArray[np.int64]:
+def parts_of(moments_unix_ns: Ints, now_unix_ns: int) -> Ints:
     """The part of the period that each moment lies in: -1 of one that is still to come, `PARTS` of one before the
     period."""
     ages = now_unix_ns - moments_unix_ns
@@ -58,9 +58,9 @@ def end_ns(part: int) -> int:
 
 def day_of(part: int) -> int:
     """The day of the period that a part is of, 0 the newest."""
-    return max(0, part - len(RINGS) + 1)
+    return max(0, part - len(_RINGS) + 1)
 
 
-def is_within(parts: NDArray[np.int64]) -> NDArray[np.bool_]:
+def is_within(parts: Ints) -> NDArray[np.bool_]:
     """Which of some moments' parts are parts of the period."""
     return (parts >= 0) & (parts < PARTS)

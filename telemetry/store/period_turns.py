@@ -26,11 +26,11 @@ from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.edge_turns import turns_within
 from telemetry.store.manifest import Segment
 from telemetry.store.objectives import counts_by_part
-from telemetry.store.queries import Condition, judged
+from telemetry.store.queries import Condition, is_all_within, judged, may_be_within
 from telemetry.store.rollups.library import RollupLibrary
 from telemetry.store.rollups.stretches import Stretch, count_stretches
 from telemetry.store.turn_cells import TurnCells, Verdicts
-from telemetry.store.turns_of_runs import CountedTurns, counted_by_run, turns_by_run
+from telemetry.store.turns_of_runs import CountedTurns, counted_by_run, is_by_segment, turns_by_run
 
 Counts = dict[str, dict[int, EligibleTurns]]  # by objective and part of the period
 _VALID: Final = Condition("outcome <> 'invalid'")
@@ -93,7 +93,7 @@ def _rolled(
     read = _ReadTurns(connection, objectives, f, "client", now_unix_ns)
     read.take(rolled.unread, rolled.left_over)
     return PeriodTurns(
-        "client", _added(objectives, [rolled.counts, *read.counts]), turns_by_run(connection, f, "client"), newest
+        "client", _added(objectives, [rolled.counts, *read.counts()]), turns_by_run(connection, f, "client"), newest
     )
 
 
@@ -103,8 +103,11 @@ def _from_cells(
     """From cells, and from turns that are read."""
     read = _ReadTurns(connection, objectives, f, source, now_unix_ns)
     read.take(connection.segments("turns", f.run_id), ())
-    runs = {run_id: CountedTurns(total, read.invalid_by_run[run_id]) for run_id, total in read.by_run.items() if total}
-    return PeriodTurns(source, _added(objectives, read.counts), runs, read.newest_unix_ns)
+    parts = read.parts
+    runs = {
+        run_id: CountedTurns(total, parts.invalid_by_run[run_id]) for run_id, total in parts.by_run.items() if total
+    }
+    return PeriodTurns(source, _added(objectives, read.counts()), runs, parts.newest_unix_ns)
 
 
 class _ReadTurns:
@@ -124,10 +127,12 @@ class _ReadTurns:
         self._filter = f
         self._source: Source = source
         self._now_unix_ns = now_unix_ns
-        self.counts: list[Counts] = []
-        self.by_run = Counter[str]()
-        self.invalid_by_run = Counter[str]()
-        self.newest_unix_ns: int | None = None
+        self._read_counts: list[Counts] = []
+        self.parts = _PeriodParts(f, now_unix_ns)
+
+    def counts(self) -> list[Counts]:
+        """Good and eligible turns: those from cells, and those of each view that was read."""
+        return [self.parts.counts(self._objectives), *self._read_counts]
 
     def take(self, segments: Sequence[Segment], left_over: Sequence[tuple[Segment, Stretch]]) -> None:
         """Count the turns of segments, and of stretches of others."""
@@ -135,42 +140,32 @@ class _ReadTurns:
             self._take_views(segments, left_over)
             return
         read = cells_of_turns(self._connection, segments, self._objectives, self._source)
-        parts = _PeriodParts(self._filter, self._now_unix_ns)
         for segment, cells in read.cells:
-            parts.take(segment, cells, read.verdicts)
-        edges = [*left_over, *parts.left_over]
-        if edges:
-            at_edges = cells_of_edges(self._connection, edges, self._objectives, self._source)
-            for segment, cells in at_edges.cells:
-                parts.take(segment, cells, at_edges.verdicts)
-        self.counts.append(parts.counts(self._objectives))
-        self._add(parts.by_run, parts.invalid_by_run, parts.newest_unix_ns)
+            self.parts.take(segment, cells, read.verdicts)
+        edges = [*left_over, *self.parts.left_over]
+        at_edges = cells_of_edges(self._connection, edges, self._objectives, self._source)
+        for segment, cells in at_edges.cells:
+            self.parts.take(segment, cells, at_edges.verdicts)
         self._take_views(read.unread, ())
 
     def _take_views(self, unread: Sequence[Segment], left_over: Sequence[tuple[Segment, Stretch]]) -> None:
         asked = judged(self._filter) & Condition("source = ?", (self._source,))
         for view in _views(self._connection, unread, left_over, self._objectives):
             part = part_column(self._now_unix_ns)
-            self.counts.append(
+            self._read_counts.append(
                 counts_by_part(self._connection, asked & _VALID, part, self._objectives, self._source, table=view)
             )
-            turns = counted_by_run(self._connection, view, self._filter, self._source)
+            for run_id, turns in counted_by_run(self._connection, view, self._filter, self._source).items():
+                self.parts.by_run[run_id] += turns.total
+                self.parts.invalid_by_run[run_id] += turns.invalid
             statement = f"SELECT max(started_unix_ns) AS newest FROM {view} WHERE {(asked & _VALID).sql}"
             (row,) = rows(self._connection, statement, asked.values)
-            self._add(
-                {run_id: each.total for run_id, each in turns.items()},
-                {run_id: each.invalid for run_id, each in turns.items()},
-                row["newest"],
-            )
-
-    def _add(self, by_run: Mapping[str, int], invalid_by_run: Mapping[str, int], newest: int | None) -> None:
-        self.by_run.update(by_run)
-        self.invalid_by_run.update(invalid_by_run)
-        self.newest_unix_ns = max((each for each in (self.newest_unix_ns, newest) if each is not None), default=None)
+            self.parts.take_newest(row["newest"])
 
 
 class _PeriodParts:
-    """Cells added up by part of the period; `left_over` are the times of those that are of more than one."""
+    """Cells added up by part of the period; `left_over` are the times of those that are of more than one. What is read
+    beside them is added to the turns of runs and to the newest moment."""
 
     def __init__(self, f: Filter, now_unix_ns: int) -> None:
         self._filter = f
@@ -193,7 +188,7 @@ class _PeriodParts:
         self._take_runs(cells, meant & cells.is_asked)
         meant &= ~cells.is_invalid
         if meant.any():
-            self.newest_unix_ns = max(self.newest_unix_ns or 0, int(cells.last_unix_ns[meant].max()))
+            self.take_newest(int(cells.last_unix_ns[meant].max()))
         # By key and part.
         places = cells.key_codes[meant] * PARTS + begin[meant]
         turns = np.bincount(places, weights=cells.turns[meant], minlength=len(cells.keys) * PARTS)
@@ -203,6 +198,11 @@ class _PeriodParts:
                 verdict = known[int(cells.keys[code])]
                 if verdict is not None:
                     self._counts.setdefault(name, Counter())[part, verdict] += int(turns[place])
+
+    def take_newest(self, moment_unix_ns: int | None) -> None:
+        """When the newest of some valid turns began; None of none."""
+        if moment_unix_ns is not None:
+            self.newest_unix_ns = max(self.newest_unix_ns or 0, moment_unix_ns)
 
     def _take_runs(self, cells: TurnCells, meant: NDArray[np.bool_]) -> None:
         runs = cells.codes["run_id"]
@@ -247,10 +247,6 @@ def _added(objectives: Sequence[Objective], found: Iterable[Counts]) -> Counts:
     return added
 
 
-# What tells turns apart of which the newest is known of every segment.
-_BY_SEGMENT: Final = ("run_id", "cohort", "since_unix_ns", "until_unix_ns")
-
-
 def _newest_of_source(connection: StoreConnection, f: Filter) -> tuple[Source, int | None]:
     # What no turn is left out of, and whose moments lie within the period, is known of every segment.
     known = connection.of_each_segment(
@@ -261,15 +257,15 @@ def _newest_of_source(connection: StoreConnection, f: Filter) -> tuple[Source, i
         "GROUP BY file, source, run_id, cohort",
         lambda _folder, _segment: None,
     )
-    is_known = all(getattr(f, name) is None for name in f.__dataclass_fields__ if name not in _BY_SEGMENT)
+    is_known = is_by_segment(f)
     found: list[tuple[Source, int]] = []
     cut = set[str]()
     for row in known:
         if f.run_id not in (None, row["run_id"]) or f.cohort not in (None, row["cohort"]):
             continue
-        if is_known and _is_inside(f, row["first"], row["newest"]):
+        if is_known and is_all_within(f, row["first"], row["newest"]):
             found.append((row["source"], row["newest"]))
-        elif _may_be_inside(f, row["first"], row["newest"]):
+        elif may_be_within(f, row["first"], row["newest"]):
             cut.add(Path(row["file"]).name)
     if cut:
         connection.view(_CUT, "turns", [each for each in connection.segments("turns") if each.file in cut])
@@ -281,11 +277,3 @@ def _newest_of_source(connection: StoreConnection, f: Filter) -> tuple[Source, i
         newest[source] = max(moment, newest.get(source, moment))
     source: Source = "client" if "client" in newest or "service" not in newest else "service"
     return source, newest.get(source)
-
-
-def _is_inside(f: Filter, first_unix_ns: int, last_unix_ns: int) -> bool:
-    return (f.since_unix_ns or 0) <= first_unix_ns and last_unix_ns < (f.until_unix_ns or 0)
-
-
-def _may_be_inside(f: Filter, first_unix_ns: int, last_unix_ns: int) -> bool:
-    return (f.since_unix_ns or 0) <= last_unix_ns and first_unix_ns < (f.until_unix_ns or 0)

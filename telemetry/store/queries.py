@@ -91,6 +91,16 @@ def _within(column: str, f: Filter) -> Condition:
     return condition
 
 
+def is_all_within(f: Filter, first_unix_ns: int, last_unix_ns: int) -> bool:
+    """Whether a filter's time holds all moments from the first to the last."""
+    return (f.since_unix_ns or 0) <= first_unix_ns and (f.until_unix_ns is None or last_unix_ns < f.until_unix_ns)
+
+
+def may_be_within(f: Filter, first_unix_ns: int, last_unix_ns: int) -> bool:
+    """Whether a filter's time holds some moment from the first to the last."""
+    return (f.since_unix_ns or 0) <= last_unix_ns and (f.until_unix_ns is None or first_unix_ns < f.until_unix_ns)
+
+
 def metric_column(metric: str) -> str:
     """The column of a metric's value on a turn; for `itl` the turn's worst gap. Raises KeyError for another name."""
     return "list_max(llm_chunk_gaps_ns)" if metric == ITL else METRICS[metric].column

@@ -19,7 +19,7 @@ from telemetry.model.semconv import RAMP, Source
 from telemetry.store.answers import Filter
 from telemetry.store.connection import Row, StoreConnection, rows
 from telemetry.store.manifest import SEGMENTS_FOLDER, Segment
-from telemetry.store.queries import ASKED, Condition, judged
+from telemetry.store.queries import ASKED, Condition, is_all_within, judged, may_be_within
 from telemetry.store.rollups import files
 from telemetry.store.rollups.buckets import Ints
 from telemetry.store.rollups.rollup import Rollup
@@ -117,7 +117,7 @@ def _turns_of_segments(connection: StoreConnection) -> list[SegmentTurns]:
 
 def turns_by_run(connection: StoreConnection, f: Filter, source: Source) -> dict[str, CountedTurns]:
     """By run, the turns of a source that a filter means."""
-    if source == "service" or not _is_by_segment(f):
+    if source == "service" or not is_by_segment(f):
         return counted_by_run(connection, "turns", f, source)
     whole, cut = _segments_of(connection, f)
     found: defaultdict[str, CountedTurns] = defaultdict(CountedTurns)
@@ -154,7 +154,8 @@ def values_of_turns(connection: StoreConnection, f: Filter, source: Source) -> d
     return {name: tuple(sorted(value for value in values if value)) for name, values in found.items()}
 
 
-def _is_by_segment(f: Filter) -> bool:
+def is_by_segment(f: Filter) -> bool:
+    """Whether a filter asks for no more than a run, a cohort and a time."""
     return all(getattr(f, name) is None for name in f.__dataclass_fields__ if name not in _BY_SEGMENT)
 
 
@@ -168,9 +169,9 @@ def _segments_of(connection: StoreConnection, f: Filter) -> tuple[set[str], list
             continue
         if first is None or last is None:
             cut.append(segment)
-        elif (f.since_unix_ns or 0) <= first and (f.until_unix_ns is None or last < f.until_unix_ns):
+        elif is_all_within(f, first, last):
             whole.add(segment.file)
-        elif last >= (f.since_unix_ns or 0) and (f.until_unix_ns is None or first < f.until_unix_ns):
+        elif may_be_within(f, first, last):
             cut.append(segment)
     return whole, cut
 

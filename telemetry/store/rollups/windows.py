@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from telemetry.store.answers import Filter
 from telemetry.store.manifest import Segment
+from telemetry.store.queries import is_all_within
 from telemetry.store.rollups.by_value import is_narrowed, of_values
 from telemetry.store.rollups.database import Database
 from telemetry.store.rollups.files import RollupFile
@@ -299,9 +300,7 @@ def _is_near(segment: Segment, f: Filter) -> bool:
 
 def _is_inside(segment: Segment, f: Filter) -> bool:
     """Whether all turns of a segment began within the filter's time."""
-    return (f.since_unix_ns is None or (segment.first_unix_ns or 0) >= f.since_unix_ns) and (
-        f.until_unix_ns is None or (segment.last_unix_ns or 0) < f.until_unix_ns
-    )
+    return is_all_within(f, segment.first_unix_ns or 0, segment.last_unix_ns or 0)
 
 
 def _is_whole(segment: Segment, f: Filter) -> bool:
