@@ -73,8 +73,7 @@ def cells_of_turns(
     if small := [segment for segment in new if segment.rows < FEWEST_ROWS]:
         known.by_file |= dict(reading.small(small))
     found = [(segment, cells) for segment in segments if (cells := known.by_file[segment.file]) is not None]
-    for name, verdicts in reading.verdicts(found, known.verdicts).items():
-        known.verdicts[name] |= verdicts
+    reading.learn(found)
     return ReadCells(found, known.verdicts, [each for each in segments if known.by_file[each.file] is None])
 
 
@@ -96,11 +95,7 @@ def cells_of_edges(
     reading = _CellReader(connection, objectives, source)
     new = [group for key, (group, _) in wanted.items() if key not in known.by_group]
     for begin in range(0, len(new), _GROUPS_AT_ONCE):
-        some = dict(reading.at_moments(new[begin : begin + _GROUPS_AT_ONCE]))
-        read = [(group[0], some[key]) for key, (group, _) in wanted.items() if key in some]
-        for name, verdicts in reading.verdicts(read, known.verdicts).items():
-            known.verdicts[name] |= verdicts
-        known.by_group |= some
+        known.by_group |= dict(reading.at_moments(new[begin : begin + _GROUPS_AT_ONCE]))
     found: list[tuple[Segment, TurnCells]] = []
     for key, ((segment, _), of_group) in wanted.items():
         cells = known.by_group[key]
@@ -121,6 +116,7 @@ class _CellReader:
         self._connection = connection
         self._objectives = objectives
         self._source: Source = source
+        self._verdicts = connection.turn_cells.of(objectives, source).verdicts
         self._where = Condition("source = ? AND phase_kind IS DISTINCT FROM ?", (source, RAMP))
 
     def large(self, segment: Segment) -> TurnCells | None:
@@ -141,23 +137,28 @@ class _CellReader:
             mine = files == segment.file
             yield segment.file, _cells({name: values[mine] for name, values in columns.items()})
 
-    def verdicts(self, read: Sequence[tuple[Segment, TurnCells]], known: Verdicts) -> Verdicts:
-        """What the rules say of the keys that are new, each asked about one turn."""
-        if not self._objectives:
-            return {}
-        asked = set(next(iter(known.values())))
+    def learn(self, read: Sequence[tuple[Segment, TurnCells]]) -> None:
+        """Ask the rules about one turn of each key of some cells that is new."""
+        asked = set[int]()
         found: list[tuple[Segment, Stretch]] = []
         for segment, cells in read:
-            for code, key in enumerate(cells.keys.tolist()):
-                if key not in asked:
-                    asked.add(key)
-                    moment = int(cells.last_unix_ns[np.argmax(cells.key_codes == code)])
-                    found.append((segment, Stretch(0, moment, moment + 1)))
-        if not found:
-            return {}
-        self._connection.show(_ALIKE, turns_within(self._connection, found, self._objectives))
-        *_, verdicts = verdicts_by_key(self._connection, self._where, self._objectives, self._source, _ALIKE)
-        return verdicts
+            for key in self._new_keys(cells.keys) - asked:
+                asked.add(key)
+                of_key = cells.key_codes == np.searchsorted(cells.keys, np.uint64(key))
+                moment = int(cells.last_unix_ns[np.argmax(of_key)])
+                found.append((segment, Stretch(0, moment, moment + 1)))
+        if found:
+            self._connection.show(_ALIKE, turns_within(self._connection, found, self._objectives))
+            self._learn_from(_ALIKE)
+
+    def _new_keys(self, keys: NDArray[np.uint64]) -> set[int]:
+        known = next(iter(self._verdicts.values()), None)
+        return set() if known is None else set(keys.tolist()) - known.keys()
+
+    def _learn_from(self, view: str) -> None:
+        *_, found = verdicts_by_key(self._connection, self._where, self._objectives, self._source, view)
+        for name, verdicts in found.items():
+            self._verdicts[name] |= verdicts
 
     def at_moments(self, groups: Sequence[_Group]) -> Iterator[tuple[_GroupKey, TurnCells]]:
         """The cells of row groups, each of them of one moment."""
@@ -168,6 +169,8 @@ class _CellReader:
         ]
         self._connection.show(_AT_MOMENTS, pa.concat_tables(marked))
         columns = self._columns(_AT_MOMENTS, _PLACE, "started_unix_ns")
+        if self._new_keys(np.unique(columns["key"])):
+            self._learn_from(_AT_MOMENTS)
         for place, (segment, group) in enumerate(groups):
             mine = columns[_PLACE] == place
             yield (segment.file, group.number), _cells({name: values[mine] for name, values in columns.items()})

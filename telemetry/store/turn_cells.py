@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from telemetry.model.semconv import Source
 from telemetry.objectives.objective import Objective
 from telemetry.store.answers import Filter
+from telemetry.store.rollups.buckets import Ints
 
 # What a filter may ask for, beside a time, and still be answered from cells.
 LABELS: Final = ("run_id", "cohort", "target", "noise_profile", "length_class", "channel_profile", "route")
 _KEPT_QUESTIONS: Final = 3
 
-Ints = NDArray[np.int64]
 Verdicts = dict[str, dict[int, bool | None]]  # by objective and key
 
 

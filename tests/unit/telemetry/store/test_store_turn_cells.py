@@ -90,8 +90,8 @@ CALLERS, SERVICES = turns_of("client"), turns_of("service", seed=12)
 
 
 @pytest.fixture(autouse=True)
-def small_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Segments of two hundred turns are large ones, with cells of some twenty turns' time."""
+def few_turns_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Segments of two hundred turns are large ones."""
     monkeypatch.setattr(cell_reading, "FEWEST_ROWS", 200)
 
 
