@@ -323,6 +323,12 @@ def test_what_was_read_before_giving_way_is_not_read_again(
         assert len(read) == pieces
 
 
+@pytest.mark.parametrize("f", [Filter(), Filter(target="ws://there"), Filter(cohort="a", phase="main")], ids=str)
+def test_figures_from_roll_ups_are_those_of_the_turns(folder_of: FolderOf, f: Filter) -> None:
+    with StoreReader(folder_of(CALLERS, 12), wall_clock_ns=lambda: NOW) as reader:
+        assert check(reader.burn_rates(default_objectives(), f), CALLERS, f, NOW, default_objectives())
+
+
 @pytest.mark.parametrize("is_cut", [True, False])
 def test_a_damaged_segment_is_left_out_and_named(tmp_path: Path, folder_of: FolderOf, is_cut: bool) -> None:
     folder = copytree(folder_of(CALLERS, 12), tmp_path / "store")
