@@ -72,6 +72,10 @@ import sys
 from pathlib import Path
 from rich.console import Console
 from loadtest.rollout.demo import RolloutDemoRequest, demo_rollout
+from loadtest.run import processes
+# Demos of other tests may take the usual ports between the look and the start.
+any_port = processes.free_port
+processes.free_port = lambda _preferred=None: any_port()
 out, files = map(Path, sys.argv[1:])
 sys.exit(int(demo_rollout(RolloutDemoRequest(48, 900.0, True, out, out / "demo.json", files), Console())))
 """
