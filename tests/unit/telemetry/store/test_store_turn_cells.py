@@ -329,6 +329,22 @@ def test_figures_from_roll_ups_are_those_of_the_turns(folder_of: FolderOf, f: Fi
         assert check(reader.burn_rates(default_objectives(), f), CALLERS, f, NOW, default_objectives())
 
 
+def test_the_newest_turn_is_one_that_the_filter_means(tmp_path: Path) -> None:
+    turns = [
+        client_turn(
+            number,
+            started_unix_ns=NOW - number * SECOND,
+            target="ws://there" if number else "ws://here",
+            phase="main" if number > 1 else "end",
+        )
+        for number in range(40)
+    ]
+    fill_store(tmp_path, Run(turns=turns))
+    with StoreReader(tmp_path, wall_clock_ns=lambda: NOW) as reader:
+        for f, seconds in ((Filter(), 0), (Filter(target="ws://there"), 1), (Filter(phase="main"), 2)):
+            assert reader.burn_rates(default_objectives(), f).newest_unix_ns == NOW - seconds * SECOND
+
+
 @pytest.mark.parametrize("is_cut", [True, False])
 def test_a_damaged_segment_is_left_out_and_named(tmp_path: Path, folder_of: FolderOf, is_cut: bool) -> None:
     folder = copytree(folder_of(CALLERS, 12), tmp_path / "store")
