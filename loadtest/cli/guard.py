@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from typing import Any
 
 from corpora.manifest.errors import CorpusError
 from loadtest.errors import EndpointUnreachable, OutputError, UsageError
@@ -12,6 +13,13 @@ from telemetry.model.errors import ConfigError, StoreError, TelemetryError
 
 def guarded(command: Callable[[], None]) -> int:
     """Run a command; its exit code. An error that is raised on purpose becomes sentences on standard error."""
+    try:
+        return _code_of(command)
+    finally:
+        _end_lookup_threads()
+
+
+def _code_of(command: Callable[[], None]) -> int:
     try:
         command()
     except SystemExit as done:
@@ -27,6 +35,14 @@ def guarded(command: Callable[[], None]) -> int:
     except (OutputError, ProcessFailedError, TelemetryError) as error:
         return _report(error, ExitCode.FAULT)
     return int(ExitCode.OK)
+
+
+def _end_lookup_threads() -> None:
+    """End gevent's threads, which look up host names. One that still runs when the interpreter ends keeps modules
+    loaded, and DuckDB's bindings then write a page of leaked objects to the terminal."""
+    if (gevent := sys.modules.get("gevent")) is not None:
+        hub: Any = gevent.get_hub()
+        hub.threadpool.kill()
 
 
 def _was_interrupted(error: BaseException) -> bool:
