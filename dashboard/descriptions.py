@@ -171,7 +171,7 @@ def describe_invalid(turns: TurnCounts) -> str:
 def describe_unread(turns: TurnCounts) -> str:
     """In how many turns the endpoint did not take the caller's audio; empty where it always did."""
     unread = turns.endpoint_did_not_read
-    return f"did not read in {number(unread)} of {count(turns.eligible, 'turn')}" if unread else ""
+    return f"did not read in {number(unread)} of {count(turns.valid, 'turn')}" if unread else ""
 
 
 def describe_loss(loss: TelemetryLoss) -> tuple[str, bool | None]:

@@ -72,9 +72,11 @@ def _invalid(summary: Summary) -> str:
 
 def _not_read(summary: Summary) -> str:
     turns, blocked = summary.turns, formatting.milliseconds(summary.generator["send_blocked_worst_ns"])
+    timed = "timed from when the caller spoke"
+    counted = f"{timed}; those that were cut do not count" if turns.cut else f"they count, {timed}"
     return (
         f"the endpoint did not read in {formatting.number(turns.endpoint_did_not_read)} of"
-        f" {formatting.turns(turns.eligible)} (for up to {blocked}): they count, timed from when the caller spoke"
+        f" {formatting.turns(turns.valid)} (for up to {blocked}): {counted}"
     )
 
 

@@ -131,8 +131,8 @@ class CacheStats:
 @dataclass(frozen=True, slots=True)
 class TurnCounts:
     """Turns by outcome, client-heard. `eligible` is every turn that is neither invalid nor cut by the generator before
-    its end (`cut_by` says by what); no reply counts as bad. `endpoint_did_not_read` counts the eligible turns in which
-    the endpoint, or the network, did not take the caller's audio: valid, and timed from when it was spoken."""
+    its end (`cut_by` says by what); no reply counts as bad. `endpoint_did_not_read` counts the valid turns, those that
+    were cut among them, in which the endpoint, or the network, did not take the caller's audio."""
 
     total: int
     ok: int
@@ -143,9 +143,14 @@ class TurnCounts:
     cut_by: dict[str, int] = field(default_factory=dict)
 
     @property
+    def valid(self) -> int:
+        """Turns that were said as recorded, those that were cut before their end among them."""
+        return self.total - self.invalid
+
+    @property
     def eligible(self) -> int:
         """Turns that count for or against the service."""
-        return self.total - self.invalid - self.cut
+        return self.valid - self.cut
 
     @property
     def cut(self) -> int:

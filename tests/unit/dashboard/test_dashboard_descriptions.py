@@ -92,6 +92,8 @@ def test_an_endpoint_that_did_not_read_is_named_and_one_that_read_is_not() -> No
     assert descriptions.describe_unread(TurnCounts(10, 10, 0, {})) == ""
     counts = TurnCounts(1205, 1204, 1, {}, endpoint_did_not_read=1000)
     assert descriptions.describe_unread(counts) == "did not read in 1,000 of 1,204 turns"
+    cut = TurnCounts(total=26, ok=0, invalid=1, by_outcome={"cut": 25, "invalid": 1}, endpoint_did_not_read=25)
+    assert descriptions.describe_unread(cut) == "did not read in 25 of 25 turns"
 
 
 def test_lost_telemetry_is_a_fact_of_its_own_and_silence_is_not_none_lost() -> None:

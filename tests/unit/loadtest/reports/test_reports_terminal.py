@@ -290,6 +290,13 @@ def test_an_endpoint_that_did_not_read_is_named_with_its_turns_and_the_longest_t
     assert "not read" not in words(final(summary=material.summary()))
 
 
+def test_turns_that_were_cut_and_not_read_are_counted_among_turns_that_there_were() -> None:
+    counts = TurnCounts(total=26, ok=0, invalid=1, by_outcome={"cut": 25, "invalid": 1}, endpoint_did_not_read=25)
+    output = words(final(summary=material.summary(counts)))
+    assert "the endpoint did not read in 25 of 25 turns" in output
+    assert "those that were cut do not count" in output
+
+
 def test_the_run_is_named_with_what_was_replayed_and_no_secret() -> None:
     run = material.run_info(
         target="wss://me:secret@voice.example/v1", store="runs/7", dashboard_url="http://127.0.0.1:1"
