@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from dashboard.launch import LaunchOptions, serve
+from dashboard.launch import LaunchOptions, public_host_name, serve
 from telemetry.model.errors import TelemetryError
+from telemetry.model.host_names import without_brackets
 from telemetry.store.run_folders.places import RUNS_FOLDER, places_of
 
 EPILOG = "Example: voiceprobe dashboard --store runs/store --slo slo.yaml --port 0 --headless"
@@ -38,6 +39,14 @@ def run(
         str, typer.Option(help="address to listen on; it has no login: anything but loopback shows it to the network")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="port to listen on; 0 takes any free one")] = 8501,
+    public_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="host name by which browsers reach the page through a reverse proxy or from elsewhere; repeatable; "
+            "requests for any other name are refused",
+        ),
+    ] = None,
     headless: Annotated[bool, typer.Option(help="do not open a browser")] = False,
     locust: Annotated[
         str | None,
@@ -54,7 +63,11 @@ def run(
     """
     try:
         places = named_places(store, runs or [])
-        serve(LaunchOptions(store, places, slo, host, port, headless=headless, locust=locust))
+        public_hosts = tuple(map(public_host_name, public_host or []))
+        host = without_brackets(host)
+        serve(
+            LaunchOptions(store, places, slo, host, port, headless=headless, public_hosts=public_hosts, locust=locust)
+        )
     except TelemetryError as error:
         sys.stderr.write(f"voiceprobe: {error}\n")
         raise typer.Exit(2) from error

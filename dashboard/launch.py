@@ -6,6 +6,7 @@ has answered its own health check, not when it was asked to start.
 
 import json
 import os
+import re
 import sys
 import threading
 import time
@@ -13,7 +14,7 @@ import urllib.error
 import urllib.request
 import webbrowser
 from dataclasses import dataclass
-from ipaddress import ip_address
+from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -22,14 +23,18 @@ from dashboard.objectives_in_force import given_objectives
 from dashboard.source_names import ENV_LOCUST, ENV_RUNS, ENV_SLO, ENV_STORE
 from dashboard.warming import ask_ahead, warm_up
 from telemetry.model.errors import ConfigError
+from telemetry.model.host_names import host_and_port, host_in_url, is_loopback, local_host, without_brackets
 
 APP: Final = Path(__file__).parent / "script" / "entry.py"
 READY_WITHIN_S: Final = 60.0
-POLITENESS: Final = 5
 HEALTH_PATH: Final = "/_stcore/health"
+POLITENESS: Final = 5
 # The smallest message that the browser may be asked to remember. It tells the server what it remembers and may forget
 # some of that before the answer comes, and then the page is disconnected for good: seen on a busy machine.
 _NOTHING_CACHED_BYTES: Final = 2.0**62
+_HOST_NAME: Final = re.compile(r"[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?")
+# As Streamlit compares them: without the brackets of a URL.
+_LOOPBACK_HOSTS: Final = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +47,8 @@ class LaunchOptions:
     host: str = "127.0.0.1"
     port: int = 8501
     headless: bool = False
+    public_hosts: tuple[str, ...] = ()  # by which browsers reach the page, beside the address that it listens on
     locust: str | None = None  # the address of Locust's page, for pages that have no run to show
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address."""
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def streamlit_options(options: LaunchOptions, port: int) -> dict[str, object]:
@@ -64,7 +60,7 @@ def streamlit_options(options: LaunchOptions, port: int) -> dict[str, object]:
         "server.fileWatcherType": "none",
         "server.runOnSave": False,
         "browser.gatherUsageStats": False,
-        "browser.serverAddress": "127.0.0.1" if not is_loopback(options.host) else options.host,
+        "browser.serverAddress": local_host(options.host),
         "client.toolbarMode": "minimal",
         "client.showErrorDetails": "type",
         "client.showErrorLinks": False,
@@ -87,16 +83,32 @@ def streamlit_options(options: LaunchOptions, port: int) -> dict[str, object]:
     }
     if options.headless:
         settings["server.headless"] = True  # otherwise Streamlit sees for itself whether there is a screen
-    if is_loopback(options.host):
+    if is_loopback(options.host) or options.public_hosts:
         # A page elsewhere that points its own name at this machine must not read the figures (DNS rebinding).
-        settings["server.allowedHosts"] = ["127.0.0.1", "localhost", "[::1]"]
+        settings["server.allowedHosts"] = list(
+            dict.fromkeys([*_LOOPBACK_HOSTS, local_host(options.host), *options.public_hosts])
+        )
+    # A proxy that sends the address behind it as `Host` leaves the public name in `Origin` alone.
+    settings["server.corsAllowedOrigins"] = [f"https://{host_in_url(host)}" for host in options.public_hosts]
     return settings
+
+
+def public_host_name(given: str) -> str:
+    """A name under which browsers reach the page, as they send it. Raises ConfigError for anything else."""
+    host = without_brackets(given).rstrip(".").lower()
+    try:
+        name = str(IPv6Address(host)) if ":" in host else host.encode("idna").decode()
+    except ValueError:
+        name = ""
+    if ":" not in name and not _HOST_NAME.fullmatch(name):
+        fault = f"{given!r:.200} is not a host name; give the name alone, such as dashboard.example.com"
+        raise ConfigError("--public-host", [fault])
+    return name
 
 
 def url_of(host: str, port: int) -> str:
     """Where a browser on this machine finds the page."""
-    shown = host if is_loopback(host) else "127.0.0.1"
-    return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
+    return f"http://{host_and_port(local_host(host), port)}"
 
 
 def _check_address(locust: str | None) -> None:

@@ -6,21 +6,24 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlsplit
 
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from streamlit import config
 from streamlit.web.server.starlette.starlette_websocket import is_host_allowed
 
 from dashboard import asking_ahead, frame
 from dashboard.early_answers import EarlyAnswers
+from dashboard.launch import HEALTH_PATH
 from dashboard.objectives_in_force import objectives_in_force
 from dashboard.opened_page import AnyPage, PageContext, title_of
 from dashboard.pages import cache, cohorts, instrument, now, objectives, rollout, runs, turn, turns
 from dashboard.source import source_of, store_of
 from dashboard.stylesheet import stylesheet
 from telemetry.model.errors import TelemetryError
+from telemetry.model.foreign_text import one_line
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -65,11 +68,14 @@ class PageRequests:
 
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
         """Pass a request on; ask before that if it opens a page."""
+        if scope["type"] in ("http", "websocket") and (fault := _fault_of_names(scope)) is not None:
+            return await _refuse(fault, scope, receive, send)
         if scope["type"] != "http" or scope["method"] != "GET":
             return await self._app(scope, receive, send)
         path, query = scope["path"], scope["query_string"].decode("latin-1")
         if path.startswith(FIRST_FIGURES):
-            response = await self._first_figures(Headers(scope=scope), path.removeprefix(FIRST_FIGURES), query)
+            zone = Headers(scope=scope).get(ZONE_HEADER)
+            response = await self._first_figures(zone, path.removeprefix(FIRST_FIGURES), query)
             return await response(scope, receive, send)
         if not _opens_page(scope):
             return await self._app(scope, receive, send)
@@ -92,13 +98,10 @@ class PageRequests:
 
         asking_ahead.ask_now(ask, f"ask ahead: {path}")
 
-    async def _first_figures(self, headers: Headers, name: str, query: str) -> Response:
+    async def _first_figures(self, zone: str | None, name: str, query: str) -> Response:
         """What a page shows first, to the browser that has just requested it; nothing where that was not asked, or the
         page has no figure to show."""
-        if not is_host_allowed(headers.get("host")):
-            # A page elsewhere that points its own name at this machine must not read the figures (DNS rebinding).
-            return Response(status_code=403)
-        found = await run_in_threadpool(self._first_html, name, query, headers.get(ZONE_HEADER))
+        found = await run_in_threadpool(self._first_html, name, query, zone)
         own = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
         return Response(found, 200 if found else 204, own, "text/html; charset=utf-8")
 
@@ -116,6 +119,39 @@ class PageRequests:
         except TelemetryError:
             return ""  # the page itself says what is wrong
         return f"{stylesheet()}{faults}{parts}{_FOLLOWS}"
+
+
+def _fault_of_names(scope: "Scope") -> str | None:
+    """Why a request is refused, None if it is not: a page elsewhere that points its own name at this machine must not
+    read the figures (DNS rebinding), nor must one that opens a WebSocket here by this machine's name."""
+    headers = Headers(scope=scope)
+    host, origin = headers.get("host"), headers.get("origin")
+    if scope["path"] == HEALTH_PATH:
+        return None  # a probe uses whatever name it has, and learns nothing
+    if not is_host_allowed(host):
+        return _named("host name", host)
+    # Without a list of names, the page that asks must be one of the same address.
+    try:
+        source = None if origin is None else urlsplit(origin).netloc
+    except ValueError:
+        source = ""
+    if source is None or source == host or (config.get_option("server.allowedHosts") and is_host_allowed(source)):
+        return None
+    return _named("origin", origin)
+
+
+def _named(kind: str, name: str | None) -> str:
+    return (
+        f"The dashboard does not answer to the {kind} {one_line(name or '')!r}. If it is yours, start "
+        "`voiceprobe dashboard` with `--public-host NAME`, the host name in the browser's address.\n"
+    )
+
+
+async def _refuse(fault: str, scope: "Scope", receive: "Receive", send: "Send") -> None:
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": 1008, "reason": ""})  # before it is accepted: status 403
+        return
+    await PlainTextResponse(fault, 403, {"cache-control": "no-store"})(scope, receive, send)
 
 
 def _link(query: str) -> dict[str, str]:

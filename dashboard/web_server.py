@@ -17,6 +17,7 @@ from streamlit.web import bootstrap
 
 from dashboard.page_requests import PageRequests
 from telemetry.model.errors import ConfigError
+from telemetry.model.host_names import host_and_port
 from telemetry.store.duckdb_access import remove_spill_folder
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
@@ -54,14 +55,21 @@ def _end(_number: int, _frame: object) -> None:
 
 def claimed_socket(host: str, port: int) -> socket.socket:
     """A socket that listens at `port`, or at a free one for 0. Raises ConfigError when it cannot be had."""
-    claimed = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    claimed: socket.socket | None = None
     try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        # A name of both kinds, such as localhost, is opened at 127.0.0.1, where everybody looks for it.
+        family, kind, protocol, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
+        claimed = socket.socket(family, kind, protocol)
         claimed.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        claimed.bind((host, port))
+        claimed.bind(address)
         claimed.listen()
-    except OSError as error:
-        claimed.close()
-        fault = f"cannot listen on {host}:{port} ({error.strerror}): choose another, or --port 0 for any free one"
+    except (OSError, UnicodeError) as error:  # UnicodeError: not a host name
+        if claimed is not None:
+            claimed.close()
+        reason = getattr(error, "strerror", None) or "not a host name"
+        where = host_and_port(host, port)
+        fault = f"cannot listen on {where} ({reason}): choose another --host or --port; --port 0 takes any free one"
         raise ConfigError("dashboard", [fault]) from error
     return claimed
 

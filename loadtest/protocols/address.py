@@ -1,6 +1,5 @@
 """An endpoint's address, and how it is shown: never with credentials or the query, which may contain secrets."""
 
-import ipaddress
 import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from typing import Final
 from loadtest.errors import UsageError
 from loadtest.protocols.base import TransportKind
 from telemetry.model.foreign_text import has_control_characters
+from telemetry.model.host_names import is_loopback
 
 # The schemes of each kind of transport, its name in a sentence, and an example.
 _KINDS: Final[Mapping[TransportKind, tuple[tuple[str, ...], str, str]]] = {
@@ -63,7 +63,8 @@ def parse_address(url: str, kind: TransportKind = "websocket") -> Address:
         port = 0
     if port == 0 or (port is None and kind in _WITH_PORT):
         raise UsageError(f"{shown} has no valid port; it must be a number from 1 to 65535")
-    if kind == "tcp-listen" and not _is_loopback(host):
+    # Anybody who can connect would be taken for the endpoint.
+    if kind == "tcp-listen" and not is_loopback(host):
         raise UsageError(f"{shown} is not an address of this machine alone; listen on one such as {example}")
     if fault := _fault(url, parts):
         raise UsageError(f"{shown} {fault}")
@@ -74,14 +75,6 @@ def parse_address(url: str, kind: TransportKind = "websocket") -> Address:
 def other_scheme(scheme: str) -> str:
     """Return the scheme that differs in nothing but TLS, "" if there is none."""
     return (_PLAIN | _SECURE).get(scheme, "")
-
-
-def _is_loopback(host: str) -> bool:
-    """Return whether only this machine can connect: anybody who can would be taken for the endpoint."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _fault(url: str, parts: urllib.parse.SplitResult) -> str | None:

@@ -12,6 +12,7 @@ from typing import Final
 from starlette.applications import Starlette
 
 from telemetry.model.errors import ConfigError
+from telemetry.model.host_names import host_and_port
 from telemetry.sidecar import pages, query_api, systemd
 from telemetry.sidecar.connection_limits import connections_allowed
 from telemetry.sidecar.forwarding.destinations import refuse_own_address
@@ -128,11 +129,10 @@ def _rollout_options(options: SidecarOptions) -> RolloutOptions:
 
 
 def _addresses(options: SidecarOptions, http_port: int, grpc_port: int) -> dict[str, object]:
-    host = f"[{options.host}]" if ":" in options.host else options.host
     return {
         "ready": True,
-        "http": f"{'http' if options.tls is None else 'https'}://{host}:{http_port}",
-        "grpc": f"{host}:{grpc_port}",
+        "http": f"{'http' if options.tls is None else 'https'}://{host_and_port(options.host, http_port)}",
+        "grpc": host_and_port(options.host, grpc_port),
         "store": str(options.store.resolve()),
     }
 
@@ -153,7 +153,7 @@ def _listen(host: str, port: int) -> socket.socket:
         raise ConfigError(
             "--http-port",
             [
-                f"cannot listen on {host}:{port} ({error.strerror}); "
+                f"cannot listen on {host_and_port(host, port)} ({error.strerror}); "
                 "free the port, choose another one, or give 0 for any free port"
             ],
         ) from error

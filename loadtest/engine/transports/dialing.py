@@ -12,6 +12,7 @@ from loadtest.engine.transports.base import ConnectionFailed, TransportParts
 from loadtest.errors import InstrumentError
 from loadtest.protocols.address import Address
 from loadtest.protocols.failure import Failure, code_of
+from telemetry.model.host_names import host_and_port
 
 _LOOKUP_FAULTS: Final = {getattr(socket_names, name): name for name in dir(socket_names) if name.startswith("EAI_")}
 
@@ -30,6 +31,7 @@ def dial(parts: TransportParts, address: Address, callbacks: ConnectionCallbacks
 
     Raises ConnectionFailed, and InstrumentError where this machine has no descriptor left.
     """
+    where = host_and_port(address.host, address.port)
     try:
         opened = gevent.socket.create_connection((address.host, address.port), timeout=timeout_s)
     except (OSError, UnicodeError) as error:  # UnicodeError: an invalid host name
@@ -37,15 +39,14 @@ def dial(parts: TransportParts, address: Address, callbacks: ConnectionCallbacks
         if shortage is not None:
             raise InstrumentError(shortage) from error
         detail = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        sentence = f"cannot connect to {address.host}:{address.port}: {detail}"
+        sentence = f"cannot connect to {where}: {detail}"
         raise ConnectionFailed(sentence, _cause_of(error)) from error
     family = int(opened.family)
     descriptor = opened.detach()
     try:
         tls = (parts.tls or TlsClient()).begin(address.host) if address.tls else None
-        where = f"{address.host}:{address.port}"
         socket = OpenedSocket(descriptor, family, where, tls, other_scheme=address.other_scheme)
         return Connection(parts.connections, socket, callbacks)
     except (OSError, ssl.SSLError, ValueError) as error:
-        sentence = f"cannot set up TLS to {address.host}:{address.port}: {error}"
+        sentence = f"cannot set up TLS to {where}: {error}"
         raise ConnectionFailed(sentence, Failure("tls", code_of(getattr(error, "reason", None)))) from error

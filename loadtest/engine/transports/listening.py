@@ -10,6 +10,7 @@ from loadtest.engine.transports.base import ConnectionFailed, TransportParts
 from loadtest.errors import InstrumentError
 from loadtest.protocols.address import Address
 from loadtest.protocols.failure import Failure
+from telemetry.model.host_names import host_and_port
 
 
 def await_dial_in(
@@ -25,7 +26,7 @@ def await_dial_in(
     It is waited for `wait_s`, else `timeout_s`. One caller at a time can wait on an address. Raises ConnectionFailed,
     and InstrumentError where this machine has no descriptor left.
     """
-    where = f"{address.host}:{address.port}"
+    where = host_and_port(address.host, address.port)
     wait_s = timeout_s if wait_s is None else wait_s
     try:
         with contextlib.closing(_listener(address)) as listener:

@@ -18,11 +18,11 @@ from loadtest.toml_text import TomlText, parse_toml
 from telemetry.model.durations import Duration
 from telemetry.model.errors import ConfigError
 from telemetry.model.fault_sentences import FaultAt, nearest, path_text, shown
+from telemetry.model.host_names import is_loopback
 from telemetry.model.validation import CheckedTable, refused, validated
 
 _MS: Final = 1_000_000
 LLM_TOKEN_VARIABLE: Final = "VOICEPROBE_LLM_TOKEN"  # noqa: S105 - the name of a variable, not a token
-_LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
 def _from_text(convert: Callable[[str], Any]) -> BeforeValidator:
@@ -248,7 +248,7 @@ class AssistantConfig(CheckedTable):
     @property
     def asks_for_token(self) -> bool:
         """Whether the address can be reached from elsewhere."""
-        return self.host not in _LOOPBACK
+        return not is_loopback(self.host)
 
     @property
     def split(self) -> CohortSplit | None:

@@ -21,6 +21,7 @@ from loadtest.targets.assistant.cohorts import Assigner, NoCohorts
 from loadtest.targets.assistant.config import AssistantConfig, build_config, read_file
 from loadtest.targets.assistant.engines import build_engines
 from loadtest.targets.assistant.server import AssistantServer
+from telemetry.model.host_names import host_and_port
 
 if TYPE_CHECKING:
     from telemetry.export.sdk import Telemetry
@@ -66,7 +67,7 @@ async def _serve(config: AssistantConfig) -> None:
         try:
             await server.start()
         except OSError as error:
-            address = f"{config.host}:{config.port}"
+            address = host_and_port(config.host, config.port)
             # The event loop says it in a sentence of its own, with the address once more.
             number = None if isinstance(error, socket.gaierror) else error.errno
             reason = error.strerror or error if number is None else os.strerror(number)

@@ -28,6 +28,7 @@ from loadtest.targets.assistant.session import Session
 from loadtest.targets.assistant.session_parts import CallParts
 from loadtest.targets.assistant.sink import CallerGone, Sink
 from loadtest.targets.assistant.spans import CallIdentity, CallReport
+from telemetry.model.host_names import host_and_port
 
 if TYPE_CHECKING:
     from telemetry.export.sdk import Telemetry
@@ -102,8 +103,7 @@ class AssistantServer:
             reuse_port=config.share_port or None,
         )
         port = next(iter(self._server.sockets)).getsockname()[1]
-        host = f"[{config.host}]" if ":" in config.host else config.host
-        self.url = f"ws://{host}:{port}{PATH}"
+        self.url = f"ws://{host_and_port(config.host, port)}{PATH}"
 
     async def stop(self) -> None:
         """Close all calls (1001) and the port."""

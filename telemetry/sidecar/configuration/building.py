@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 from telemetry.model.errors import ConfigError
+from telemetry.model.host_names import is_loopback, without_brackets
 from telemetry.sidecar.configuration.reading import SEPARATOR, Configuration
 from telemetry.sidecar.configuration.settings import BY_KEY
 from telemetry.sidecar.connection_limits import ConnectionLimits
 from telemetry.sidecar.forwarding.destinations import destinations_from
 from telemetry.sidecar.options import SidecarOptions
-from telemetry.sidecar.otlp.access import is_loopback
 from telemetry.sidecar.rollouts.settings import ROLLOUTS, RolloutSetting, rollouts_from
 from telemetry.sidecar.scraping.targets import targets_from
 from telemetry.sidecar.secret_files import checked_token, read_token_file
@@ -32,7 +32,7 @@ def options_of(configuration: Configuration) -> SidecarOptions:
     scrape = _attempt(lambda: targets_from(_tables(configuration, "scrape"), str(configuration.file)), faults)
     forward = _attempt(lambda: destinations_from(_tables(configuration, "forward"), str(configuration.file)), faults)
     rollouts = _attempt(lambda: _rollouts(configuration), faults)
-    store, host = _text(configuration, "store"), _text(configuration, "host") or ""
+    store, host = _text(configuration, "store"), without_brackets(_text(configuration, "host") or "")
     if not configuration.is_given("store"):
         setting = BY_KEY["store"]
         faults.append(f"no store is named; give {setting.flag} FOLDER, {setting.variable}, or store in the file")

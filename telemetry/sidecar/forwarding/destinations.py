@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 
 from telemetry.model.durations import Duration, DurationError
 from telemetry.model.errors import ConfigError
+from telemetry.model.host_names import is_loopback, local_host
 from telemetry.sidecar.forwarding import secret_values
 from telemetry.sidecar.forwarding.secret_values import SecretError
-from telemetry.sidecar.otlp.access import is_loopback
 from telemetry.sidecar.signals import Signal
 
 Text = Literal["redact", "keep"]
@@ -137,7 +137,7 @@ def refuse_own_address(destinations: Sequence[Destination], http_port: int) -> N
     for destination in destinations:
         parts = urlsplit(destination.url)
         port = parts.port or (443 if parts.scheme == "https" else 80)
-        if port == http_port and is_loopback(parts.hostname or ""):
+        if port == http_port and is_loopback(local_host(parts.hostname or "")):
             faults.append(f"{destination.name}: url: {destination.url} is this sidecar's own address")
     if faults:
         raise ConfigError("[[forward]]", faults)

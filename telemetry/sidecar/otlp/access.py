@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import ipaddress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -42,16 +41,6 @@ class Access:
         if self.requires_certificate and not getattr(request.state, CERTIFICATE_STATE, False):
             return _NO_CERTIFICATE
         return None if is_authorized(request.headers.get("authorization"), self.token) else _NO_TOKEN
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a listener on the host."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def is_authorized(authorization: str | None, token: str | None) -> bool:

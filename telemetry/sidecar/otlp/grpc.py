@@ -13,6 +13,7 @@ from google.rpc.status_pb2 import Status
 from grpc._cython import cygrpc
 
 from telemetry.model.errors import ConfigError, StoreError
+from telemetry.model.host_names import host_and_port
 from telemetry.sidecar.body_budget import BodyLease, BudgetExhausted
 from telemetry.sidecar.connection_limits import ConnectionLimits
 from telemetry.sidecar.messages import Signal
@@ -177,7 +178,7 @@ async def start(
     handlers = {method: grpc.stream_unary_rpc_method_handler(answer) for method, answer in answers.items()}
     handlers[WATCH] = grpc.stream_stream_rpc_method_handler(health.watch)
     server.add_registered_method_handlers(handlers)
-    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    address = host_and_port(host, port)
     try:
         bound = (
             server.add_insecure_port(address.encode())

@@ -6,7 +6,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from streamlit import config
@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from dashboard import launch, warming
 from dashboard.__main__ import app
 from dashboard.filters import Choice
-from dashboard.launch import LaunchOptions, is_loopback, streamlit_options, url_of
+from dashboard.launch import LaunchOptions, public_host_name, streamlit_options, url_of
 from dashboard.source import NowView, Source, source_of
 from dashboard.source_names import ENV_STORE
 from dashboard.warming import BEFORE_S, BETWEEN_S, ask_ahead, warm_up
@@ -32,14 +32,6 @@ HERE = LaunchOptions(store="store")
 NARROWED = ("cohort", "noise_profile", "length_class", "route")
 
 
-@pytest.mark.parametrize(
-    ("host", "loopback"),
-    [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("voice.example", False)],
-)
-def test_loopback_is_distinguished_from_the_rest(host: str, loopback: bool) -> None:
-    assert is_loopback(host) is loopback
-
-
 def test_port_0_takes_a_free_one_and_a_taken_one_is_refused() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -49,6 +41,18 @@ def test_port_0_takes_a_free_one_and_a_taken_one_is_refused() -> None:
             assert free.getsockname()[1] not in (0, port)
         with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{port} .*--port 0"):
             claimed_socket("127.0.0.1", port)
+        with pytest.raises(ConfigError, match=f"cannot listen on localhost:{port} "):
+            claimed_socket("localhost", port)
+        with pytest.raises(ConfigError, match=f"cannot listen on 0.0.0.0:{port} "):
+            claimed_socket("0.0.0.0", port)
+    with claimed_socket("::1", 0) as six, pytest.raises(ConfigError, match=r"cannot listen on \[::1\]:\d+ "):
+        claimed_socket("::1", six.getsockname()[1])
+
+
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "a..b", "x" * 80])
+def test_what_is_no_address_of_this_machine_is_refused_in_a_sentence(host: str) -> None:
+    with pytest.raises(ConfigError, match=f"cannot listen on {host}:0 "):
+        claimed_socket(host, 0)
 
 
 def test_streamlit_is_configured_to_keep_to_itself() -> None:
@@ -58,11 +62,61 @@ def test_streamlit_is_configured_to_keep_to_itself() -> None:
     assert settings["server.fileWatcherType"] == "none"
     assert settings["logger.hideWelcomeMessage"] is True  # the greeting looks up the machine's address outside
     assert settings["server.address"] == "127.0.0.1"
-    assert settings["server.allowedHosts"] == ["127.0.0.1", "localhost", "[::1]"]
+    assert settings["server.allowedHosts"] == ["127.0.0.1", "localhost", "::1"]
     assert "server.headless" not in settings
     assert streamlit_options(LaunchOptions(store="store", headless=True), 1)["server.headless"] is True
     wide = streamlit_options(LaunchOptions(store="store", host="0.0.0.0"), 8501)
     assert "server.allowedHosts" not in wide
+
+
+@pytest.mark.parametrize(
+    ("host", "public", "allowed"),
+    [
+        ("::1", (), {"::1", "127.0.0.1", "localhost"}),
+        ("127.0.0.2", (), {"127.0.0.2", "::1", "127.0.0.1", "localhost"}),
+        ("127.0.0.1", ("dash.example",), {"dash.example", "::1", "127.0.0.1", "localhost"}),
+        ("0.0.0.0", ("dash.example",), {"dash.example", "::1", "127.0.0.1", "localhost"}),
+        ("192.0.2.5", ("dash.example",), {"dash.example", "192.0.2.5", "::1", "127.0.0.1", "localhost"}),
+    ],
+)
+def test_the_names_that_the_page_answers_to(host: str, public: tuple[str, ...], allowed: set[str]) -> None:
+    settings = streamlit_options(LaunchOptions(host=host, public_hosts=public), 8501)
+    assert set(cast("list[str]", settings["server.allowedHosts"])) == allowed
+    assert settings["server.corsAllowedOrigins"] == [f"https://{name}" for name in public]
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ("dash.example", "dash.example"),
+        ("Dash.Example.", "dash.example"),
+        ("bücher.example", "xn--bcher-kva.example"),
+        ("[2001:db8::1]", "2001:db8::1"),
+        ("2001:db8::1", "2001:db8::1"),
+    ],
+)
+def test_a_public_host_is_kept_as_browsers_send_it(given: str, name: str) -> None:
+    assert public_host_name(given) == name
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "",
+        "https://dash.example",
+        "dash.example:8501",
+        "dash.example/path",
+        "*",
+        "*.example",
+        "a@b",
+        "[x",
+        "a b",
+        "a\nb",
+    ],
+)
+def test_a_public_host_that_is_no_name_is_refused(given: str) -> None:
+    with pytest.raises(ConfigError, match=r"--public-host: .* is not a host name; give the name alone"):
+        public_host_name(given)
 
 
 def test_every_setting_is_one_that_streamlit_knows() -> None:
@@ -74,6 +128,8 @@ def test_the_address_is_one_that_this_machine_can_open() -> None:
     assert url_of("127.0.0.1", 1) == "http://127.0.0.1:1"
     assert url_of("0.0.0.0", 1) == "http://127.0.0.1:1"
     assert url_of("::1", 1) == "http://[::1]:1"
+    assert url_of("::", 1) == "http://[::1]:1"
+    assert url_of("192.0.2.5", 1) == "http://192.0.2.5:1", "it listens there alone"
 
 
 def test_what_a_viewer_would_wait_for_is_done_before_and_not_looked_through_again(
