@@ -17,12 +17,6 @@ SECOND_NS: Final = 1_000_000_000
 LONGEST_RETRY_NS: Final = 30 * 86_400 * SECOND_NS
 MAX_CODE_CHARS: Final = 64
 _NOT_IN_CODES: Final = re.compile(r"[^A-Za-z0-9_.:-]")
-# The codes, by kind, of rejections that are temporary even if no wait is given.
-_TEMPORARY: Final[Mapping[str, frozenset[str]]] = {
-    "http_status": frozenset({"429", "503"}),
-    "close_code": frozenset({"1012", "1013"}),  # service restart, try again later (RFC 6455's registry)
-    "endpoint_error": frozenset({"rate_limit_exceeded", "session_limit_reached", "RESOURCE_EXHAUSTED", "UNAVAILABLE"}),
-}
 # The names that endpoints use for the wait in an error object, and their units in ns.
 _RETRY_FIELDS: Final = {"retry_after_ms": 1_000_000, "retry_after": SECOND_NS, "retry_after_seconds": SECOND_NS}
 
@@ -37,11 +31,6 @@ class Failure(msgspec.Struct, frozen=True, gc=False):
     kind: FailureKind
     code: str | None = None
     retry_after_ns: int | None = None
-
-    @property
-    def asks_to_wait(self) -> bool:
-        """Whether the endpoint asks for a later call, with or without saying when."""
-        return self.retry_after_ns is not None or self.code in _TEMPORARY.get(self.kind, ())
 
 
 class OpeningRefused(EndpointError):  # noqa: N818 - reads as what happened

@@ -1,38 +1,68 @@
-"""When a caller calls again: after a pause of its own, and not before the endpoint wants the next call. Pure."""
+"""When a caller calls again: after a pause of its own, later after each failed call, and not before the endpoint asks.
 
+Pure: the moments and the random numbers are the caller's.
+"""
+
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from loadtest.conversation.plan import SECOND_NS
-from loadtest.protocols.failure import Failure
 from telemetry.model.turns import Turn
 
-# After a call that was not connected, or that the endpoint ended with "later" and without a time, so that a dead or
-# busy target is not hammered.
-UNSTATED_NS: Final = SECOND_NS
-# An endpoint that asks for more is obeyed no further: a run is not to stand still for an hour.
-LONGEST_NS: Final = 60 * SECOND_NS
+# The wait after the first of a series of failed calls. It doubles with each further one, so that an endpoint that
+# fails, before or after it has accepted the connection, is not flooded with calls.
+FIRST_NS: Final = SECOND_NS
+# At most half of a wait is added to it at random, so that callers who failed together do not call again together.
+SPREAD: Final = 0.5
+LONGEST_NS: Final = 30 * SECOND_NS
+# A longer wait than this is not granted to an endpoint: the run must not stand still for an hour.
+LONGEST_ASKED_NS: Final = 60 * SECOND_NS
+# A caller who hangs up, or whom the end of the run cuts off, says nothing about the endpoint.
+_ENDED_BY_CALLER: Final = frozenset({"abandoned", "cut"})
 
 
 @dataclass(frozen=True, slots=True)
 class Redial:
-    """What one call leaves behind for the next one of the same caller. Times are in ns."""
+    """How long one caller waits after a call, in ns."""
 
-    pause_ns: int = 0  # this caller's own
-    asked_ns: int | None = None  # the endpoint's, None where it named no time
-    refused: bool = False  # there was no session, or the endpoint wants the next call later
-
-    @property
-    def wait_ns(self) -> int:
-        """How long the caller waits, from the end of the call on."""
-        asked_ns = 0 if self.asked_ns is None else min(self.asked_ns, LONGEST_NS)
-        return max(self.pause_ns, asked_ns, UNSTATED_NS if self.refused else 0)
+    wait_ns: int = 0
+    asked_ns: int | None = None  # the wait that the endpoint asked for, None if it named no time
 
 
-def redial(pause_ns: int, last: Turn | None) -> Redial:
-    """After a call whose last turn was this one; None where it had none."""
-    if last is None:
-        return Redial(pause_ns)
-    failure = None if last.failure_kind is None else Failure(last.failure_kind, last.failure_code, last.retry_after_ns)
-    unreached = last.turn_index == 0 and last.connect_ns is None
-    return Redial(pause_ns, last.retry_after_ns, unreached or (failure is not None and failure.asks_to_wait))
+class Backoff:
+    """The failed calls of one caller in a row. `draw` returns a random number from 0 to 1."""
+
+    def __init__(self, draw: Callable[[], float]) -> None:
+        self._draw = draw
+        self._failures = 0
+        self._failed = False  # the call that is under way, or has just ended
+        self._asked_ns: int | None = None
+
+    def note(self, turn: Turn) -> None:
+        """Account for a turn of the call that is under way: a failed one is its last."""
+        observed = turn.outcome_observed or turn.outcome
+        self._asked_ns = turn.retry_after_ns
+        if observed == "ok":
+            self._failures = 0
+        elif observed not in _ENDED_BY_CALLER:
+            self.note_failure()
+
+    def note_failure(self) -> None:
+        """Account for the failure of the call that is under way, which may have no turn."""
+        self._failed = True
+
+    def redial(self, pause_ns: int) -> Redial:
+        """Return the wait after the call that has ended; `pause_ns` is the caller's own pause, which runs meanwhile."""
+        asked_ns, failed = self._asked_ns, self._failed
+        self._asked_ns, self._failed = None, False
+        waits = [pause_ns, 0 if asked_ns is None else min(asked_ns, LONGEST_ASKED_NS)]
+        if failed:
+            waits.append(self._next_wait_ns())
+        return Redial(max(waits), asked_ns)
+
+    def _next_wait_ns(self) -> int:
+        longest_ns = round(LONGEST_NS / (1 + SPREAD))
+        base_ns = min(FIRST_NS << min(self._failures, 30), longest_ns)
+        self._failures += 1
+        return min(LONGEST_NS, round(base_ns * (1 + SPREAD * self._draw())))

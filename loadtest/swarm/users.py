@@ -1,6 +1,7 @@
 """The Locust user: each makes one call after the other. Importing locust patches the process."""
 
 import logging
+import random
 from functools import partial
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from loadtest.swarm.coordinator import (
     share_of,
     wait_until_joined,
 )
-from loadtest.swarm.redial import Redial
+from loadtest.swarm.redial import Backoff, Redial
 from loadtest.swarm.resolution import settings_of
 from loadtest.swarm.starting import Starting
 from loadtest.swarm.worker import Worker
@@ -60,6 +61,7 @@ class VoiceUser(User):
         super().__init__(environment)
         self._leaving = False
         self._retry_wait_ns: int | None = None  # before the call to come, because the endpoint asked for it
+        self._backoff = Backoff(random.random)
 
     def stop(self, force: bool = False) -> bool:
         """Locust wants fewer callers: this one begins no further turn."""
@@ -79,14 +81,17 @@ class VoiceUser(User):
         if worker.clock.started_perf_ns is None:
             gevent.sleep(START_LOOK_S)
             return
-        self._wait(
-            worker,
-            worker.call(
-                partial(report_to_locust, self.environment),
-                leaving=lambda: self._leaving,
-                retry_wait_ns=self._retry_wait_ns,
-            ),
-        )
+        try:
+            pause_ns = worker.call(self._on_turn, leaving=lambda: self._leaving, retry_wait_ns=self._retry_wait_ns)
+        except Exception:
+            self._backoff.note_failure()
+            self._wait(worker, self._backoff.redial(0))
+            raise
+        self._wait(worker, self._backoff.redial(pause_ns))
+
+    def _on_turn(self, turn: Turn) -> None:
+        self._backoff.note(turn)
+        report_to_locust(self.environment, turn)
 
     def _wait(self, worker: Worker, redial: Redial) -> None:
         """Wait until it is time to call again, or there will be no further call."""

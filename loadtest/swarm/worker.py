@@ -4,7 +4,6 @@ import inspect
 import sys
 import time
 import uuid
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,7 +36,6 @@ from loadtest.swarm.open_calls import OpenCalls
 from loadtest.swarm.planner import CallPlanner
 from loadtest.swarm.priority import ask_for_priority
 from loadtest.swarm.recording import Recording
-from loadtest.swarm.redial import Redial, redial
 from telemetry.export import sdk
 from telemetry.export.instrumentation import CallTrace, GeneratorGauges, StartGauges, announce_run
 from telemetry.export.turn_log import TurnLog
@@ -198,19 +196,13 @@ class Worker:
         plan: CallPlan | None = None,
         began: Callable[[], None] = lambda: None,
         retry_wait_ns: int | None = None,
-    ) -> Redial:
-        """Make one call, the next one unless a plan is given, to its end; when the same caller may call again.
+    ) -> int:
+        """Make one call, the next one unless a plan is given, to its end; return its caller's pause after it, in ns.
 
         `on_turn` gets each turn when it has been handed to telemetry; a caller who is `leaving` begins no further
         one. `began` is called at the start. `retry_wait_ns` is how long the caller had waited because it was asked to.
         """
         plan = plan or replace(self.plan(), retry_wait_ns=retry_wait_ns)
-        heard: deque[Turn] = deque(maxlen=1)
-
-        def note(turn: Turn) -> None:
-            heard.append(turn)
-            on_turn(turn)
-
         self._throttle.wait()  # many may begin at the same moment, too
         began()
         clocks, call_id = self.engine.clocks, plan.call_id
@@ -237,7 +229,7 @@ class Worker:
             if self._kept is not None and tap is not None:
                 self._kept.began(call, tap)
 
-        recording = Recording(lambda call, exchange: self._finish(call, exchange, _Sinks(trace, note, tap)), end)
+        recording = Recording(lambda call, exchange: self._finish(call, exchange, _Sinks(trace, on_turn, tap)), end)
         self._recordings.add(recording)
         try:
             request = protocol.upgrade(self._target_url, trace.traceparent)
@@ -249,7 +241,7 @@ class Worker:
         finally:
             recording.rest()
             self._recordings.discard(recording)
-        return redial(plan.pause_after_ns, heard[0] if heard else None)
+        return plan.pause_after_ns
 
     def _finish(self, call: Call, exchange: Exchange, sinks: "_Sinks") -> None:
         """Account for an exchange that has ended."""

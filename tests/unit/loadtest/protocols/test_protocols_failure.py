@@ -82,23 +82,3 @@ def test_a_code_is_short_and_has_only_plain_characters() -> None:
 )
 def test_the_end_of_a_websocket_has_a_cause(item: Rejected | Closed, failure: Failure) -> None:
     assert item.failure == failure
-
-
-@pytest.mark.parametrize(
-    ("failure", "asks"),
-    [
-        (Failure("http_status", "429"), True),
-        (Failure("http_status", "503"), True),
-        (Failure("http_status", "403"), False),
-        (Failure("http_status", "302", retry_after_ns=S), True),
-        (Failure("close_code", "1013"), True),
-        (Failure("close_code", "429"), False),
-        (Failure("endpoint_error", "rate_limit_exceeded"), True),
-        (Failure("endpoint_error", "RESOURCE_EXHAUSTED"), True),
-        (Failure("endpoint_error", "UNAVAILABLE"), True),
-        (Failure("endpoint_error", "invalid_value"), False),
-        (Failure("no_reply"), False),
-    ],
-)
-def test_which_failures_ask_for_a_later_call(failure: Failure, asks: bool) -> None:
-    assert failure.asks_to_wait is asks
