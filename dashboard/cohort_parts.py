@@ -127,8 +127,8 @@ def sample_ratio(found: CohortComparison) -> str:
         return _check("unknown", "not tested", f"Sample ratio: {callers}; {why}.")
     is_sound = ratio.p_value >= limit
     split = (
-        f"{formatting.percent(ratio.share)} on the candidate, {formatting.percent(ratio.expected_share)} planned at "
-        f"stage {escape(found.stage or '')}; p = {ratio.p_value:.2g} (exact binomial test), "
+        f"{formatting.percent(ratio.share)} on the candidate, {formatting.declared_percent(ratio.expected_share)} "
+        f"planned at stage {escape(found.stage or '')}; p = {ratio.p_value:.2g} (exact binomial test), "
         f"{'at least' if is_sound else 'below'} {limit:g}"
     )
     follows = (
@@ -146,15 +146,16 @@ def sample_ratio(found: CohortComparison) -> str:
 def completeness(found: CohortComparison) -> str:
     """Lost telemetry and invalid turns against what may be."""
     lost, limits = found.telemetry_lost, found.limits
-    may = f"at most {formatting.percent(limits.telemetry_loss)} may be" if limits.telemetry_loss else "none may be"
+    allowed = limits.telemetry_loss
+    may = f"at most {formatting.declared_percent(allowed)} may be" if allowed else "none may be"
     if lost is None:
         text = "Telemetry: these turns carry no sequence numbers, so nothing says whether any is missing."
         telemetry = _check("unknown", "not known", text)
     else:
         is_sound = lost <= limits.telemetry_loss
-        text = f"Telemetry: {formatting.percent(lost) if lost else 'none'} of the turns is missing by their sequence "
+        text = f"Telemetry: {formatting.percent(lost, allowed) if lost else 'none'} of the turns is missing by their "
         word = "no gap" if not lost else "few" if is_sound else "incomplete"
-        telemetry = _check("met" if is_sound else "missed", word, f"{text}numbers; {may}.")
+        telemetry = _check("met" if is_sound else "missed", word, f"{text}sequence numbers; {may}.")
     return telemetry + "".join(_invalid(each, limits.invalid_turns) for each in (found.candidate, found.control))
 
 
@@ -162,7 +163,7 @@ def _invalid(of: CohortSize, limit: float) -> str:
     is_sound = of.invalid_share <= limit
     text = (
         f"Invalid turns of {escape(of.cohort)}: {formatting.number(of.invalid)} of {formatting.number(of.turns)} "
-        f"({formatting.percent(of.invalid_share)}); at most {formatting.percent(limit)} may be."
+        f"({formatting.percent(of.invalid_share, limit)}); at most {formatting.declared_percent(limit)} may be."
     )
     return _check("met" if is_sound else "missed", "sound" if is_sound else "too many", text)
 

@@ -69,7 +69,7 @@ def stages(found: Sequence[StageProgress]) -> str:
     """The stages on a line."""
     items = "".join(
         f'<li class="{each.state}"{current(each)}><span class="dot">{_STAGE_SHAPES[each.state]}</span>'
-        f"<b>{escape(formatting.percent(each.share))}</b><span>{escape(each.name)}</span>"
+        f"<b>{escape(formatting.declared_percent(each.share))}</b><span>{escape(each.name)}</span>"
         f'<span class="hint">{_STAGE_WORDS[each.state]}</span></li>'
         for each in found
     )
@@ -107,7 +107,7 @@ def waiting(progress: RolloutProgress, zone: tzinfo) -> str:
     if ratio is not None:
         parts.append(
             f'<span class="hint">sample ratio {formatting.percent(ratio["share"])} of calls or users on the candidate, '
-            f"{formatting.percent(ratio['expected_share'])} planned</span>"
+            f"{formatting.declared_percent(ratio['expected_share'])} planned</span>"
         )
     return f'<div class="vp vp-facts">{"".join(parts)}</div>'
 

@@ -61,7 +61,7 @@ def _other(status: ObjectiveStatus) -> str:
     """An objective that is not about a stage, or a second one about the same stage."""
     objective, verdict = status.objective, status.verdict
     name = objective.display_name or objective.name
-    share = formatting.percent(verdict.ratio)
+    share = formatting.percent(verdict.ratio, verdict.target)
     return (
         f'<tr><td colspan="4" title="{escape(objective.description or name)}">{escape(name)}: {share}</td>'
         f'<td class="num">{formatting.number(verdict.eligible)}</td>{_verdict(status)}</tr>'
@@ -139,8 +139,10 @@ def _cohort(cohort: CohortSummary, index: int, status: ObjectiveStatus | None, r
 
 def _good(status: ObjectiveStatus | None) -> str:
     """The share of good turns, where there are turns enough to say something."""
-    if status is None or status.verdict.eligible >= status.verdict.minimum_turns:
-        return f'<td class="num">{formatting.percent(status.verdict.ratio if status else None)}</td>'
+    if status is None:
+        return f'<td class="num">{formatting.DASH}</td>'
+    if status.verdict.eligible >= status.verdict.minimum_turns:
+        return f'<td class="num">{formatting.percent(status.verdict.ratio, status.verdict.target)}</td>'
     return f'<td class="num few">too few ({formatting.number(status.verdict.eligible)})</td>'
 
 

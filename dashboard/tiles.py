@@ -77,7 +77,7 @@ def _good(headline: ObjectiveStatus | None) -> str:
     if headline.state == "unknown":
         why = (verdict.reason or "").removeprefix("undecided: ")
         return _tile("Good turns", "undecided", f"{sub}; {why}" if why else sub, known=False)
-    return _tile("Good turns", formatting.percent(verdict.ratio), sub)
+    return _tile("Good turns", formatting.percent(verdict.ratio, verdict.target), sub)
 
 
 def _answered(turns: TurnCounts) -> str:

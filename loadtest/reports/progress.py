@@ -168,7 +168,7 @@ def _so_far(verdict: Verdict) -> str:
         return figures.NOT_OBSERVABLE
     if verdict.eligible < verdict.minimum_turns:
         return f"{figures.TOO_FEW} ({eligible} of {formatting.number(verdict.minimum_turns)})"
-    return f"{formatting.percent(verdict.ratio)} of {eligible}"
+    return f"{formatting.percent(verdict.ratio, verdict.target)} of {eligible}"
 
 
 def _stages(rows: Sequence[StageSoFar]) -> Table:

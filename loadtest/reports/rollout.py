@@ -4,7 +4,7 @@ from typing import Final
 from xml.etree import ElementTree as ET
 
 from telemetry.model.foreign_text import one_line
-from telemetry.model.formatting import DASH, number, percent, turns
+from telemetry.model.formatting import DASH, declared_percent, number, turns
 from telemetry.rollout.checks import CheckResult, SliceResult
 from telemetry.rollout.gate import GateVerdict
 from telemetry.rollout.plan import RolloutPlan, moment
@@ -52,7 +52,7 @@ def context_lines(plan: RolloutPlan, verdict: GateVerdict) -> list[str]:
     stage, after = verdict.stage, verdict.next_stage
     then = "the last one" if after is None else f"then {after.name}"
     found = [
-        f"stage {stage.name} ({percent(stage.share)} of callers, {then}), look {len(verdict.history.looks)}",
+        f"stage {stage.name} ({declared_percent(stage.share)} of callers, {then}), look {len(verdict.history.looks)}",
         f"{turns(verdict.candidate_turns)} of {plan.candidate}, {turns(verdict.control_turns)} of {plan.control}",
     ]
     if verdict.history.stage_since_unix_ns is not None:

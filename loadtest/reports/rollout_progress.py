@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from loadtest.reports import rollout
-from telemetry.model.formatting import NS_PER_S, percent, turns
+from telemetry.model.formatting import NS_PER_S, declared_percent, percent, turns
 from telemetry.rollout.gate import GateVerdict
 from telemetry.rollout.plan import RolloutPlan
 from telemetry.rollout.traffic import forecast
@@ -42,7 +42,7 @@ def stage_line(plan: RolloutPlan, at: str) -> Text:
         if position:
             line.append(" ── ", style="dim")
         mark, style = ("●", "green") if position < here else ("◉", "bold") if position == here else ("○", "dim")
-        line.append(f"{mark} {stage.name} {percent(stage.share)}", style=style)
+        line.append(f"{mark} {stage.name} {declared_percent(stage.share)}", style=style)
     return line
 
 
@@ -55,7 +55,8 @@ def lines_below(plan: RolloutPlan, verdict: GateVerdict) -> list[str]:
     ratio = verdict.sample_ratio
     if ratio is not None:
         found[0] += (
-            f"; {percent(ratio.share)} of the calls are on {plan.candidate}, {percent(ratio.expected_share)} planned"
+            f"; {percent(ratio.share)} of the calls are on {plan.candidate}, "
+            f"{declared_percent(ratio.expected_share)} planned"
         )
     needed = needed_sentence(plan, verdict)
     if needed is not None:

@@ -32,7 +32,7 @@ from loadtest.run.sidecars import Sidecar, launch_sidecar, wait_for_sidecar
 from loadtest.scenario.settings import SwarmSettings
 from loadtest.swarm.worker import new_run_id
 from telemetry.model.durations import Duration
-from telemetry.model.formatting import percent
+from telemetry.model.formatting import declared_percent
 from telemetry.rollout.plan import RolloutPlan
 from telemetry.store.reader import StoreReader
 
@@ -205,9 +205,9 @@ def _promises(plans: list[tuple[Path, RolloutPlan]], request: RolloutDemoRequest
     """What is asked of both rollouts, and what of it is smaller than where people call."""
     plan = plans[0][1]
     margins = ", ".join(f"{check.sentence} {check.format_margin()}" for check in plan.checks)
-    stages = " -> ".join(percent(stage.share) for stage in plan.stages)
+    stages = " -> ".join(declared_percent(stage.share) for stage in plan.stages)
     shortest = ", ".join(dict.fromkeys(str(stage.shortest) for stage in plan.stages if stage.has_control))
-    first = percent(plan.stages[0].share)
+    first = declared_percent(plan.stages[0].share)
     limits, (good, bad) = plan.completeness, CHANGES
     return [
         f"two rollouts of {stages} of the calls, {request.users} callers: {good} answers sooner, {bad} as soon, but "
@@ -215,9 +215,10 @@ def _promises(plans: list[tuple[Path, RolloutPlan]], request: RolloutDemoRequest
         f"compressed: a stage lasts {shortest} at least instead of hours or days; the first gets {first} of the calls "
         "instead of 1 % or 5 %; callers say a word or two and call again at once; and the margins are wide: "
         f"{margins}",
-        f"not compressed: the error level is {percent(plan.error_level)}, the power {percent(plan.power)}, and every "
-        f"part is a process of its own; at most {percent(limits.invalid_turns)} of the turns may be invalid and "
-        f"{percent(limits.telemetry_loss)} on their way",
+        f"not compressed: the error level is {declared_percent(plan.error_level)}, the power "
+        f"{declared_percent(plan.power)}, and every part is a process of its own; at most "
+        f"{declared_percent(limits.invalid_turns)} of the turns may be invalid and "
+        f"{declared_percent(limits.telemetry_loss)} on their way",
         f"plans, flags and variants: {request.out / 'rollout'}",
     ]
 

@@ -45,7 +45,7 @@ from loadtest.scenario.setting_secrets import filled_settings, literal_secret_fa
 from loadtest.scenario.target import filled_target, placeholder_faults, secrets_of_target
 from telemetry.model.durations import Duration
 from telemetry.model.foreign_text import has_control_characters
-from telemetry.model.formatting import percent
+from telemetry.model.formatting import declared_percent
 
 ONSET_PRESETS: Final = ("rms-10ms", "sustained-50ms")
 MAX_TURNS_PER_CALL: Final = 1000
@@ -178,7 +178,7 @@ class SwarmSettings:
         profiles = self.profiles
         if len(profiles) == 1:
             return profiles[0][0].label
-        return ", ".join(f"{percent(share)} {profile.label}" for profile, share in profiles)
+        return ", ".join(f"{declared_percent(share)} {profile.label}" for profile, share in profiles)
 
     @property
     def target_url(self) -> str:

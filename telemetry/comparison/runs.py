@@ -50,7 +50,7 @@ class ComparedRun:
         if self.generator_limit is not None:
             return f"{self.label} is generator-limited ({self.generator_limit}): nothing is claimed about the service"
         if (self.telemetry_lost or 0.0) > LOST_SHARE_LIMIT:
-            return f"{percent(self.telemetry_lost)} of the telemetry of {self.label} is missing"
+            return f"{percent(self.telemetry_lost, LOST_SHARE_LIMIT)} of the telemetry of {self.label} is missing"
         return None
 
     @property

@@ -4,8 +4,9 @@ The rules:
 
 - A duration is in milliseconds, `12.3 ms`: one decimal below 100 ms, none from there on. An error of the instrument is
   finer: three decimals. What somebody declared (a threshold, a limit) is written as it was declared, never rounded.
-- A share is a percentage with one decimal, `12.5 %`, without a decimal that is 0: `95 %`. It is cut off, not rounded:
-  94.996 % never reads as the 95 % that an objective asks for. A part never reads as nothing or as the whole.
+- A share is a percentage rounded to one decimal, `12.5 %`. A whole percentage is exact, `95 %`: a share that rounding
+  would make one has more decimals, so that 94.996 % never reads as the 95 % that an objective asks for, 1.004 % never
+  as the 1 % that is allowed, and a part never as the whole. A part never reads as nothing either: `< 0.1 %`.
 - Thousands are apart: `1,204`.
 - An estimate begins with a sign: `≈ 812 ms`.
 - Unknown is `DASH`, never 0.
@@ -27,7 +28,8 @@ APPROXIMATELY: Final = "≈"
 NUMBER_PRINTF: Final = "%,d"
 MILLISECONDS_PRINTF: Final = "%,.0f ms"
 _WHOLE_FROM_MS: Final = 100
-_PER_MILLE: Final = 1000
+# A ratio has so many decimals at most; what stands behind them comes from calculating in floating point.
+_DECIMALS_OF_RATIO: Final = 12
 
 
 def in_milliseconds(ns: float) -> float:
@@ -85,17 +87,26 @@ def clock(elapsed_s: float) -> str:
     return f"{whole // 60}:{whole % 60:02d}"
 
 
-def percent(ratio: float | None) -> str:
-    """A measured share of a whole, as a ratio: `97.2 %`, `95 %`, `< 0.1 %`."""
+def percent(ratio: float | None, against: float | None = None) -> str:
+    """A measured share of a whole, as a ratio: `97.2 %`, `95 %`, `< 0.1 %`. `against` is the ratio that it is held
+    against: what is written is on the same side of it as the share."""
     if ratio is None:
         return DASH
-    exact = Fraction(str(ratio))
-    tenths = math.floor(exact * _PER_MILLE)
-    if tenths == 0 and exact > 0:
+    exact = 100 * round(Fraction(str(ratio)), _DECIMALS_OF_RATIO)
+    limit = None if against is None else 100 * Fraction(str(against))
+    if 0 < exact < Fraction(1, 20):
         return "< 0.1 %"
-    if tenths == _PER_MILLE and exact > 1:
-        return "> 100 %"  # word errors can be more than words
-    return f"{tenths // 10:,} %" if tenths % 10 == 0 else f"{tenths / 10:,.1f} %"
+    shown, decimals = exact, 0
+    for decimals in range(1, _DECIMALS_OF_RATIO):
+        shown = Fraction(math.floor(exact * 10**decimals + Fraction(1, 2)), 10**decimals)
+        is_whole = shown.denominator == 1 and shown != exact
+        if not is_whole and (limit is None or _side(shown, limit) == _side(exact, limit)):
+            break
+    return f"{f'{float(shown):,.{decimals}f}'.rstrip('0').rstrip('.')} %"
+
+
+def _side(value: Fraction, limit: Fraction) -> int:
+    return (value > limit) - (value < limit)
 
 
 def declared_percent(ratio: float) -> str:

@@ -163,7 +163,8 @@ def _missed_sentence(missed: Objective, verdicts: Sequence[Verdict], cause: Miss
     verdict = next(each for each in verdicts if each.name == missed.name)
     named = [] if cause is None else [part for part in (_cohorts(cause.cohorts), _stage(cause)) if part]
     sentence = f"Missing {name}" if cause is None else f"{_verb_and_time(cause, name)}"
-    figures = f"{formatting.percent(verdict.ratio)} of {formatting.number(verdict.eligible)} {verdict.counts} are good"
+    good = formatting.percent(verdict.ratio, verdict.target)
+    figures = f"{good} of {formatting.number(verdict.eligible)} {verdict.counts} are good"
     sentence += f": {', '.join(named) if named else f'{figures}, {formatting.declared_percent(missed.target)} asked'}"
     ends: list[str] = []
     if cause is not None and cause.cohorts:

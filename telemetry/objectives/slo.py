@@ -268,7 +268,7 @@ def _verdict(objective: Objective, count: Callable[[Objective], tuple[int, int]]
             display_name=objective.display_name,
         )
     met = Fraction(good, eligible) >= target
-    found = f"{percent(ratio)} of {eligible} {objective.counts}, {'met' if met else 'missed'}"
+    found = f"{percent(ratio, objective.target)} of {eligible} {objective.counts}, {'met' if met else 'missed'}"
     return Verdict(
         name=objective.name,
         sentence=f"{objective.sentence}: {found}",
@@ -300,7 +300,7 @@ def _with_error(verdict: Verdict, objective: Objective, good_range: Callable[[Ob
         within = None
     sentence = verdict.sentence
     if within:
-        low, high = (percent(good / verdict.eligible) for good in (found.least, found.most))
+        low, high = (percent(good / verdict.eligible, verdict.target) for good in (found.least, found.most))
         sentence += f", within the measurement's error ({low} to {high})"
     if found.unknown:
         open_ = ", which could turn it" if within is None else ""

@@ -6,7 +6,7 @@ The gate holds for it, and a comparison on a page claims nothing: both by the sa
 from collections.abc import Iterable
 from typing import Protocol
 
-from telemetry.model.formatting import count, percent
+from telemetry.model.formatting import count, declared_percent, percent
 from telemetry.rollout.plan import Completeness
 from telemetry.rollout.sample_ratio import SampleRatio
 
@@ -29,13 +29,14 @@ def too_much_lost(lost: float | None, limits: Completeness, *, is_planned: bool)
     """The telemetry that is missing; nothing where that is not known."""
     if lost is None or lost <= limits.telemetry_loss:
         return []
-    return [f"{percent(lost)} of the telemetry is missing, {_allowed(limits.telemetry_loss, is_planned)}"]
+    limit = limits.telemetry_loss
+    return [f"{percent(lost, limit)} of the telemetry is missing, {_allowed(limit, is_planned)}"]
 
 
 def too_many_invalid(cohorts: Iterable[CountedCohort], limits: Completeness, *, is_planned: bool) -> list[str]:
     """The cohorts of which too many turns are invalid."""
     return [
-        f"{percent(each.invalid_share)} of the turns of {each.cohort} are invalid, "
+        f"{percent(each.invalid_share, limits.invalid_turns)} of the turns of {each.cohort} are invalid, "
         f"{_allowed(limits.invalid_turns, is_planned)}: the generator was the limit, not the service"
         for each in cohorts
         if each.invalid_share > limits.invalid_turns
@@ -48,12 +49,12 @@ def mismatch(ratio: SampleRatio | None, candidate: str, limits: Completeness, un
         return []
     return [
         f"sample-ratio mismatch: {percent(ratio.share)} of {count(ratio.candidate + ratio.control, unit)} are on "
-        f"{candidate}, where {percent(ratio.expected_share)} are planned (p = {ratio.p_value:.1e}): find out where the "
-        "others are lost"
+        f"{candidate}, where {declared_percent(ratio.expected_share)} are planned (p = {ratio.p_value:.1e}): find out "
+        "where the others are lost"
     ]
 
 
 def _allowed(limit: float, is_planned: bool) -> str:
     if is_planned:
-        return f"and the plan allows {percent(limit) if limit else 'none'}"
-    return f"and at most {percent(limit)} may be" if limit else "and none may be"
+        return f"and the plan allows {declared_percent(limit) if limit else 'none'}"
+    return f"and at most {declared_percent(limit)} may be" if limit else "and none may be"

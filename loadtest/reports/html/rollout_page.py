@@ -12,7 +12,7 @@ from loadtest.reports.html import rollout_pictures as pictures
 from loadtest.reports.html.elements import folded, legend, prose, section, table
 from loadtest.reports.html.rollout_pictures import BoundsAt, CohortCurve
 from loadtest.reports.html.svg import NARROW, WIDE, text_of
-from telemetry.model.formatting import DASH, NS_PER_S, number, percent, turns
+from telemetry.model.formatting import DASH, NS_PER_S, declared_percent, number, turns
 from telemetry.rollout.plan import Check, RolloutPlan, moment
 from telemetry.store.rollout_lines import RolloutEntry
 
@@ -74,8 +74,8 @@ def _head(report: RolloutReport) -> str:
         f"<h1>{text_of(plan.candidate)} in place of <span>{text_of(plan.control)}</span></h1>"
         f'<div class="verdict {_CLASSES[verdict["verdict"]]}"><p class="badge">{_WORDS[verdict["verdict"]]}</p>'
         f"<p>{prose(verdict['sentence'])}</p>{shown}</div>{faults}"
-        f'<p class="hint">{moment(report.at_unix_ns)} · {prose(counts)}error level {percent(plan.error_level)}, power '
-        f"{percent(plan.power)}{prose(more)}</p></header>"
+        f'<p class="hint">{moment(report.at_unix_ns)} · {prose(counts)}error level '
+        f"{declared_percent(plan.error_level)}, power {declared_percent(plan.power)}{prose(more)}</p></header>"
     )
 
 

@@ -18,7 +18,7 @@ from loadtest.reports.html.svg import (
     ticks,
 )
 from telemetry.model import formatting
-from telemetry.model.formatting import NS_PER_MS, NS_PER_S, in_milliseconds, percent
+from telemetry.model.formatting import NS_PER_MS, NS_PER_S, declared_percent, in_milliseconds
 from telemetry.rollout.history import Decision
 from telemetry.rollout.plan import Check, Stage
 
@@ -64,7 +64,7 @@ def stages(plan_stages: Sequence[Stage], here: str, decision: Decision | None, s
             css = f"stage-{'open' if decision is None else _DECISIONS[decision]}"
         parts.append(circle((at, 34.0), 9.0 if number == position else 7.0, f"stage {css}"))
         anchor = "middle"
-        parts.append(text((at, 14.0), percent(stage.share), "label strong", anchor))
+        parts.append(text((at, 14.0), declared_percent(stage.share), "label strong", anchor))
         parts.append(text((at, 62.0), stage.name, "label strong" if number == position else "label soft", anchor))
     return picture(size, 70.0, parts, f"Stages: {', '.join(names)}; the rollout is at {here}")
 
@@ -117,7 +117,7 @@ def curves(candidate: CohortCurve, control: CohortCurve, size: Size) -> str:
     parts: list[str] = []
     for share in (0.0, 0.25, 0.5, 0.75, 0.95):
         parts.append(line((left, y(share)), (right, y(share)), "zero" if share == 0.95 else "grid"))
-        parts.append(text((left - 6, y(share) + 4), percent(share), "label soft", "end"))
+        parts.append(text((left - 6, y(share) + 4), declared_percent(share), "label soft", "end"))
     parts += [
         text((x(value * NS_PER_MS), top + height + 16), formatting.number(value), "label soft", "middle")
         for value in ticks(0.0, in_milliseconds(high), 4 if size.is_narrow else 9)

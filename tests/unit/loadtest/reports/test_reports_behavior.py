@@ -33,7 +33,7 @@ def _with(behavior: Behavior, **changes: Any) -> Summary:
 def test_everything_that_callers_did_is_reported() -> None:
     output = dict(behavior_rows(_with(EVERYTHING)))
     assert output == {
-        "abandoned": "0.5 % of 181 turns",
+        "abandoned": "0.6 % of 181 turns",
         "barge-in": "40 interruptions, 95 % answered after it, stopped within 412 ms (p50), 790 ms (p95), "
         "3 more came too late for the reply",
         "backchannel": "12 said, the reply stopped at 5 of them",

@@ -65,7 +65,7 @@ def test_met_objectives_pass_and_a_missed_one_fails_with_its_sentence_and_tail()
     assert list(found) == [RUN_CASE, "The caller hears an answer in time", "The final transcript is there in time"]
     assert [ended for ended, _ in found.values()] == ["passed", "failure", "passed"]
     sentence = found["The caller hears an answer in time"][1]
-    assert "82.8 % of 181 turns, missed; p99 is bad: 1,204 ms" in sentence
+    assert "82.9 % of 181 turns, missed; p99 is bad: 1,204 ms" in sentence
     assert "error budget overspent" in sentence
 
 
@@ -119,7 +119,7 @@ def test_markdown_has_the_verdict_first_the_missed_before_the_met_and_no_text_as
     )
     lines = text.splitlines()
     assert lines[0] == "## voiceprobe: objective missed (exit code 3)"
-    assert lines[2].startswith("**Missing the objective “The final transcript is there in time”: 0.5 % of 181 turns")
+    assert lines[2].startswith("**Missing the objective “The final transcript is there in time”: 0.6 % of 181 turns")
     assert text.index("❌ missed | The final transcript") < text.index("✅ met | The caller hears")
     assert "| **Voice to voice** | 612 ms | 800 ms | 1,204 ms | 1,300 ms | 180 |" in lines
     assert "\x1b" not in text

@@ -96,7 +96,7 @@ def test_the_verdict_comes_first_and_the_stages_next() -> None:
 
 def test_each_objective_is_met_missed_or_not_shown_with_its_numbers() -> None:
     output = words(final(verdicts=[material.verdict(True), material.verdict(False), material.verdict(None)]))
-    assert "176 of 181 turns good · error budget left 44.7 %" in output
+    assert "176 of 181 turns good · error budget left 44.8 %" in output
     assert "✘ missed" in output
     assert "160 of 181 turns good · error budget overspent" in output
     assert "? undecided" in output

@@ -1,5 +1,8 @@
 """The one way in which numbers are written."""
 
+from decimal import Decimal
+from fractions import Fraction
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,27 +58,60 @@ def test_what_was_declared_is_not_rounded(ns: float, text: str) -> None:
         (None, "–"),
         (0.0, "0 %"),
         (0.0004, "< 0.1 %"),
+        (0.0006, "0.1 %"),
         (0.125, "12.5 %"),
         (0.29, "29 %"),  # 0.29 * 1000 is 289.99... in floating point
-        (0.94996, "94.9 %"),
+        (1 - (1 - 0.98) / (1 - 0.95), "60 %"),  # 0.5999999999999996
+        (4 / 22, "18.2 %"),
+        (2 / 3, "66.7 %"),
+        (1 / 6, "16.7 %"),
+        (0.1825, "18.3 %"),
+        (0.94996, "94.996 %"),
         (0.95, "95 %"),
-        (0.9996, "99.9 %"),
+        (0.9504, "95.04 %"),
+        (0.01004, "1.004 %"),
+        (0.9996, "99.96 %"),
+        (0.9999996, "99.99996 %"),
         (1.0, "100 %"),
-        (1.0004, "> 100 %"),
+        (1.0004, "100.04 %"),  # word errors can be more than words
         (1.25, "125 %"),
+        (12.3456, "1,234.6 %"),
     ],
 )
-def test_a_share_never_reads_as_more_than_it_is_nor_as_nothing(ratio: float | None, text: str) -> None:
+def test_a_share_is_rounded_and_a_whole_percentage_is_exact(ratio: float | None, text: str) -> None:
     assert formatting.percent(ratio) == text
 
 
-@given(st.floats(0, 1))
-def test_only_nothing_reads_as_0_and_only_the_whole_as_100(ratio: float) -> None:
-    text = formatting.percent(ratio)
-    assert (text == "0 %") is (ratio == 0)
-    assert (text == "100 %") is (ratio == 1)
-    if not text.startswith("<"):
-        assert float(text.removesuffix(" %")) <= ratio * 100 + 1e-9
+@pytest.mark.parametrize(
+    ("ratio", "against", "text"),
+    [
+        (0.99896, 0.999, "99.896 %"),
+        (0.9991, 0.999, "99.91 %"),
+        (0.999, 0.999, "99.9 %"),
+        (0.99948, 0.9995, "99.9 %"),
+        (0.99951, 0.9995, "99.951 %"),
+        (0.97, 0.999, "97 %"),
+        (0.0052, 0.005, "0.52 %"),  # beyond what is allowed
+    ],
+)
+def test_a_share_reads_as_it_stands_against_its_objective(ratio: float, against: float, text: str) -> None:
+    assert formatting.percent(ratio, against) == text
+
+
+@given(st.integers(1, 10_000).flatmap(lambda whole: st.tuples(st.integers(0, whole), st.just(whole))))
+def test_a_share_of_turns_is_within_half_of_its_last_digit(counted: tuple[int, int]) -> None:
+    part, whole = counted
+    text = formatting.share(part, whole)
+    assert (text == "0 %") is (part == 0)
+    assert (text == "100 %") is (part == whole)
+    if text.startswith("<"):
+        assert 0 < part * 1000 < whole
+        return
+    shown = Decimal(text.removesuffix(" %"))
+    decimals = max(1, -int(shown.as_tuple().exponent))
+    assert abs(Fraction(shown) - Fraction(100 * part, whole)) <= Fraction(1, 2 * 10**decimals)
+    if shown == int(shown):
+        assert int(shown) * whole == 100 * part
 
 
 def test_a_target_has_every_digit_it_has() -> None:
