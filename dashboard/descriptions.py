@@ -34,6 +34,8 @@ UNKNOWN: Final = NOT_REPORTED
 
 # A caller's turn with its think time rarely lasts longer: silence beyond this is worth saying.
 LIVE_WITHIN_S: Final = 30.0
+# A turn that is dated further ahead than clocks differ that are kept by NTP says nothing of when it came.
+AHEAD_S: Final = 5.0
 # A process of the load generator reports its health every second or so; a busy machine may hold that up.
 QUIET_AFTER_S: Final = 10.0
 
@@ -131,19 +133,23 @@ def clock_of(run: RunRecord, zone: tzinfo = UTC) -> Clock:
 
 def state_of(run: RunRecord, newest_unix_ns: int | None, now_unix_ns: int) -> State:
     """Whether figures still come in: `ended` as the run itself announced or with a service's day, else by the age of
-    the newest turn."""
+    the newest turn. A turn that is dated in the future is not live."""
     today = datetime.fromtimestamp(now_unix_ns / NS_PER_S, UTC).date()
     if run.ended or (run.service is not None and run.service.day < today):
         return "ended"
     newest = run.last_unix_ns if newest_unix_ns is None else newest_unix_ns
-    return "live" if now_unix_ns - newest <= LIVE_WITHIN_S * NS_PER_S else "stale"
+    return "live" if -AHEAD_S <= (now_unix_ns - newest) / NS_PER_S <= LIVE_WITHIN_S else "stale"
 
 
 def describe_state(
     state: State, newest_unix_ns: int, now_unix_ns: int, zone: tzinfo = UTC, *, is_service: bool = False
 ) -> str:
     """What the state means, in one short sentence."""
-    age = ago((now_unix_ns - newest_unix_ns) / NS_PER_S)
+    age_s = (now_unix_ns - newest_unix_ns) / NS_PER_S
+    if age_s < -AHEAD_S:
+        ahead = ago(-age_s).removesuffix(" ago")
+        return f"last turn is dated {ahead} ahead of this clock: set the clocks of the hosts"
+    age = ago(age_s)
     if state == "live":
         return f"last turn {age}"
     if state == "stale":

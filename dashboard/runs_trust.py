@@ -37,7 +37,7 @@ def overview(listed: Sequence[RunEntry], of_all: int, zone: tzinfo) -> str:
     ended = _ended(listed)
     many = count(of_all, "run") if len(listed) == of_all else f"{number(len(listed))} of {count(of_all, 'run')}"
     going_on = len(listed) - len(ended)
-    newest = max(listed, key=lambda each: each.began_unix_ns or 0)
+    newest = max(listed, key=lambda each: each.listed_unix_ns)
     parts = (
         f"<span><b>{many}</b></span>",
         fact("newest began", began(newest, zone)),

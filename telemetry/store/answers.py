@@ -40,7 +40,8 @@ class RunRecord:
 
     Turns that a service reports without a run of ours are a run for each service and day (`service`): its figures are
     of what the service reported, nobody heard them. `lacks_old_turns` when the store was kept to an age or a size, and
-    turns of the run are gone for it."""
+    turns of the run are gone for it. `stored_unix_ns` is when its newest turn was stored, by the store's clock; None
+    where the store does not say. The other moments are those of the senders' clocks."""
 
     run_id: str
     first_unix_ns: int
@@ -51,6 +52,12 @@ class RunRecord:
     ended: bool
     declared: dict[str, str]
     lacks_old_turns: bool = False
+    stored_unix_ns: int | None = field(default=None, compare=False)  # the same run may be stored in two places
+
+    @property
+    def reached_unix_ns(self) -> int:
+        """How far the run has come: its last moment, but no moment after it was stored."""
+        return self.last_unix_ns if self.stored_unix_ns is None else min(self.last_unix_ns, self.stored_unix_ns)
 
     @property
     def service(self) -> ServiceDay | None:

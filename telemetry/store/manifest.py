@@ -46,7 +46,8 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
 
     `raw_bytes` is what its rows take in memory. `first_unix_ns` and `last_unix_ns` are the bounds of the rows' time
     (None when it has no rows), `stored_unix_ns` is when the newest of them was stored. `run_ids` are the runs of its
-    rows in order, None when they are many or unknown. `rollup` is the file that holds its partial answers.
+    rows in order, None when they are many or unknown, and `runs_stored_unix_ns` when the newest row of each was stored.
+    `rollup` is the file that holds its partial answers.
     """
 
     table: Table
@@ -60,6 +61,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
     first_unix_ns: int | None = None
     last_unix_ns: int | None = None
     run_ids: tuple[str, ...] | None = None
+    runs_stored_unix_ns: tuple[int, ...] | None = None
     rollup: str | None = None
     rollup_bytes: int = 0
 
@@ -67,6 +69,14 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
     def kept_bytes(self) -> int:
         """What it takes on the disk with its roll-up."""
         return self.size_bytes + self.rollup_bytes
+
+    def run_stored_unix_ns(self, run_id: str) -> int | None:
+        """When the newest row of a run was stored; None where the segment does not say."""
+        if self.level == 0:
+            return self.stored_unix_ns  # one commit
+        if self.run_ids is None or self.runs_stored_unix_ns is None or run_id not in self.run_ids:
+            return None
+        return self.runs_stored_unix_ns[self.run_ids.index(run_id)]
 
 
 class Removed(msgspec.Struct, frozen=True, kw_only=True):

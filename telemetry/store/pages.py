@@ -83,7 +83,7 @@ def page(
         return PageAnswer(known, faults=faults)
     f = replace(asked.filter, run_id=run.run_id)
     if asked.window_ns is not None:
-        f = replace(f, since_unix_ns=run.last_unix_ns - asked.window_ns)
+        f = replace(f, since_unix_ns=run.reached_unix_ns - asked.window_ns)
     connection.about(run.run_id)
     about = TurnQuestions(connection, f, library)
     choices = values_of_run(connection, f, library, about)

@@ -150,5 +150,6 @@ def _without_rows(directory: Path, file: IntactFile, places: list[int], number: 
         stored_unix_ns=segment.stored_unix_ns,
         level=segment.level,
         replaces=(segment.file,),
+        of_segments=(segment,),
     )
     return write_segment(directory, new, row_groups(content))

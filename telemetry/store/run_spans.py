@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from telemetry.model import semconv
@@ -19,8 +20,9 @@ _STATEMENT: Final = f"""
 
 @dataclass(frozen=True, slots=True)
 class RunSpan:
-    """One `voice.run` span."""
+    """One `voice.run` span; `file` is the segment that holds it."""
 
+    file: str
     start_unix_ns: int
     end_unix_ns: int
     attributes: Mapping[str, object]
@@ -34,6 +36,7 @@ def run_spans(connection: StoreConnection) -> list[RunSpan]:
 
 def _read(row: Row) -> RunSpan:
     return RunSpan(
+        file=Path(row["file"]).name,
         start_unix_ns=row["timestamp_unix_ns"],
         end_unix_ns=row["timestamp_unix_ns"] + row["duration_ns"],
         attributes=read_attributes(row["span_attributes"]),

@@ -71,8 +71,10 @@ class LimitEvidence:
 
 def is_at_work(process: ProcessInfo, now_unix_ns: int | None) -> bool:
     """Whether a process has not ended and was heard of lately; `now_unix_ns` is None where the run is known to be
-    over."""
-    return now_unix_ns is not None and not process.ended and (now_unix_ns - process.last_seen_unix_ns) / 1e9 <= RECENT_S
+    over. A moment that has not come, by more than clocks may differ, shows nothing."""
+    if now_unix_ns is None or process.ended:
+        return False
+    return abs(now_unix_ns - process.last_seen_unix_ns) / 1e9 <= RECENT_S
 
 
 def is_under_way(known: Sequence[ProcessInfo], now_unix_ns: int | None) -> bool:

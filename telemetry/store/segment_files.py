@@ -34,6 +34,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     run_ids: tuple[str, ...] | None
     replaces: tuple[str, ...]
     sequence: int
+    runs_stored_unix_ns: tuple[int, ...] | None = None
 
 
 def bounds_of(table: Table, content: ArrowTable) -> tuple[int | None, int | None]:
@@ -87,4 +88,5 @@ def _segment(origin: Origin, file: str, rows: int, size_bytes: int, crc32: int) 
         first_unix_ns=origin.first_unix_ns,
         last_unix_ns=origin.last_unix_ns,
         run_ids=origin.run_ids,
+        runs_stored_unix_ns=origin.runs_stored_unix_ns,
     )

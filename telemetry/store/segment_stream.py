@@ -1,7 +1,7 @@
 """Writing a segment one row group after the other, so that memory is bounded by a row group and not by the segment."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Self
@@ -34,8 +34,8 @@ class NewSegment:
     """What is known of a segment before its rows are.
 
     `number` is for its name, `replaces` are files whose rows it takes over, `sequence` is that of the manifest
-    published back then, `stored_unix_ns` is when the newest of its rows was stored. `filter_rows_min` is how many rows
-    make it large enough for filters of its traces.
+    published back then, `stored_unix_ns` is when the newest of its rows was stored, `of_segments` are the segments that
+    hold them so far. `filter_rows_min` is how many rows make it large enough for filters of its traces.
     """
 
     table: Table
@@ -45,6 +45,20 @@ class NewSegment:
     level: int = 0
     replaces: tuple[str, ...] = ()
     filter_rows_min: int = FILTER_ROWS_MIN
+    of_segments: tuple[Segment, ...] = ()
+
+    def runs_stored_unix_ns(self, run_ids: Sequence[str]) -> tuple[int, ...] | None:
+        """When the newest row of each run was stored; None where that of one of them is not known."""
+        if self.level == 0:
+            return None  # the same for all
+        found = [self._run_stored_unix_ns(run_id) for run_id in run_ids]
+        known = tuple(each for each in found if each is not None)
+        return known if len(known) == len(found) else None
+
+    def _run_stored_unix_ns(self, run_id: str) -> int | None:
+        holding = [each for each in self.of_segments if each.run_ids is None or run_id in each.run_ids]
+        found = [each.run_stored_unix_ns(run_id) for each in holding]
+        return None if not found or None in found else max(each for each in found if each is not None)
 
 
 def write_segment(directory: Path, new: NewSegment, groups: Iterable[ArrowTable]) -> Segment:
@@ -101,6 +115,7 @@ class _Stream:
 
     def finish(self) -> Segment:
         """Write the footer and wait for the disk; the segment that the file is under its final name. Raises OSError."""
+        run_ids = None if self._run_ids is None else tuple(sorted(self._run_ids))
         origin = Origin(
             format=MANIFEST_VERSION,
             table=self._new.table,
@@ -109,7 +124,8 @@ class _Stream:
             stored_unix_ns=self._new.stored_unix_ns,
             first_unix_ns=self._first,
             last_unix_ns=self._last,
-            run_ids=None if self._run_ids is None else tuple(sorted(self._run_ids)),
+            run_ids=run_ids,
+            runs_stored_unix_ns=None if run_ids is None else self._new.runs_stored_unix_ns(run_ids),
             replaces=self._new.replaces,
             sequence=self._new.sequence,
         )

@@ -172,6 +172,7 @@ class StoreWriter:
             level=level,
             replaces=tuple(segment.file for segment in replaces),
             filter_rows_min=self._filter_rows_min,
+            of_segments=tuple(replaces),
         )
         return write_segment(self.directory, new, groups)
 

@@ -34,9 +34,10 @@ def catalog_rows(directory: Path, segment: Segment) -> list[Row] | None:
 def declaration_rows(directory: Path, segment: Segment) -> list[Row] | None:
     """The `voice.run` spans of a segment of spans; None where it has no roll-up that can be read."""
     try:
-        return run_declarations.read(directory / SEGMENTS_FOLDER, segment)
+        found = run_declarations.read(directory / SEGMENTS_FOLDER, segment)
     except StoreError:
         return None
+    return None if found is None else [{"file": segment.file, **row} for row in found]
 
 
 def _rows(rollup: Rollup, segment: Segment) -> list[Row]:

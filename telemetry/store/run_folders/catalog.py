@@ -167,7 +167,7 @@ class RunCatalog:
                     progress(number + 1, len(places))
             finally:
                 self._save(unsaved, places)
-        listing.entries.sort(key=lambda each: (each.began_unix_ns or 0, each.run_id, each.store), reverse=True)
+        listing.entries.sort(key=lambda each: (each.listed_unix_ns, each.run_id, each.store), reverse=True)
         return listing
 
     def _ordered(self, places: Sequence[StorePlace]) -> list[tuple[StorePlace, _Stamp]]:

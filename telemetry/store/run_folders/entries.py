@@ -20,8 +20,8 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     `is_generator_limited` says that its figures claim nothing about the service, which "not judged" may be for other
     reasons. `cohorts` are those that occur in its turns, `missing_turns` how many of its turns did not arrive, and
-    `calibrated_to_ms` the bound of the instrument's own error; each is None where that is not known. `fault` says what
-    of it cannot be read.
+    `calibrated_to_ms` the bound of the instrument's own error; each is None where that is not known. `stored_unix_ns`
+    is by the store's clock, `began_unix_ns` by that of the sender. `fault` says what of it cannot be read.
     """
 
     run_id: str
@@ -49,6 +49,13 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
     cohorts: tuple[str, ...] | None = None
     missing_turns: int | None = None
     calibrated_to_ms: float | None = None
+    stored_unix_ns: int | None = None
+
+    @property
+    def listed_unix_ns(self) -> int:
+        """Its place in the list: when it began, but no moment after its newest turn was stored."""
+        began = self.began_unix_ns or 0
+        return began if self.stored_unix_ns is None else min(began, self.stored_unix_ns)
 
     @property
     def title(self) -> str:

@@ -151,6 +151,7 @@ def _entry(
         cohorts=totals.cohorts,
         missing_turns=None if loss is None else missing_turns(loss.emitted, loss.missing),
         calibrated_to_ms=calibrated_bound_ms(run.calibrated_to_ms),
+        stored_unix_ns=run.stored_unix_ns,
     )
     return entry, figures.faults
 
