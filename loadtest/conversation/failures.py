@@ -21,7 +21,7 @@ def failure_of(exchange: Exchange) -> Failure | None:
         case "no_reply":
             return Failure("no_reply", instead_of_a_reply(timeline))
         case "timeout":
-            return Failure("timeout", "reply_not_heard" if timeline.answer is None else "reply_endless")
+            return Failure("timeout", _unfinished(timeline))
         case "abandoned":
             return Failure("abandoned")
         case "interrupted":
@@ -30,6 +30,12 @@ def failure_of(exchange: Exchange) -> Failure | None:
             return Failure("generator", "not_sent")
         case "error":
             return timeline.failures.get(exchange.reason or "") or _of_reply(exchange)
+
+
+def _unfinished(timeline: Timeline) -> str:
+    if timeline.answer_began_perf_ns is None:
+        return "reply_not_heard"
+    return "reply_endless"
 
 
 def instead_of_a_reply(timeline: Timeline) -> str | None:

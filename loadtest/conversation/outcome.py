@@ -57,8 +57,11 @@ def judge_given_up(exchange: Exchange, waited_ns: int) -> Judgment:
         return _unheard(timeline)
     if timeline.errors:
         return "error", timeline.errors[-1]
+    if timeline.text_began_perf_ns is not None:
+        return "timeout", f"the endpoint began to answer and stopped: nothing more of it came for {waited_s:g} s"
     if timeline.replies:
-        return "timeout", f"the endpoint began to answer and was not heard within {waited_s:g} s"
+        missing = "was not heard" if timeline.speaks else "sent no text of the answer"
+        return "timeout", f"the endpoint began to answer and {missing} within {waited_s:g} s"
     if timeline.early_replies:
         return "no_reply", "the endpoint answered before the question and not after it"
     return "no_reply", f"no answer within {waited_s:g} s"
@@ -75,6 +78,8 @@ def reason_of_cut(exchange: Exchange, now_perf_ns: int) -> str:
     first_audio = timeline.first_audio_perf_ns
     if first_audio is not None and first_audio <= now_perf_ns:
         return f"cut by {by} while the reply was heard"
+    if timeline.text_began_perf_ns is not None:
+        return f"cut by {by} while the answer arrived"
     if timeline.speech_end_perf_ns is not None:
         waited_s = (now_perf_ns - timeline.speech_end_perf_ns) / 1e9
         return f"cut by {by} after {waited_s:.1f} s of waiting for an answer"

@@ -62,9 +62,11 @@ class Limits:
 
     connect_ns: int = 10 * SECOND_NS
     ready_ns: int = 10 * SECOND_NS
-    reply_ns: int = 10 * SECOND_NS  # from speech_end to the first audible sample, and between two signs of life
+    # From speech_end to the first audible sample (on a wire without audio: to the first text), and between two signs of
+    # life.
+    reply_ns: int = 10 * SECOND_NS
     reply_silence_ns: int = SECOND_NS  # ends a reply where the wire does not say when it ends
-    longest_reply_ns: int = 120 * SECOND_NS  # from the first audible sample of a turn's replies to the end of them all
+    longest_reply_ns: int = 120 * SECOND_NS  # from that beginning of a turn's replies to the end of them all
     close_ns: int = SECOND_NS
 
     @property

@@ -9,6 +9,7 @@ a tool call, for example) were never spoken.
 """
 
 import re
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -161,7 +162,7 @@ class Timeline:
 
     def __init__(self, known_replies: frozenset[str], *, closes_questions: bool = True, speaks: bool = True) -> None:
         self._known = known_replies  # replies that began before the question
-        self._speaks = speaks  # replies have audio; else the answer is text, or the transcript itself
+        self.speaks = speaks  # replies have audio; else the answer is text, or the transcript itself
         self._closes_questions = closes_questions  # the wire says when the endpoint closes the caller's turn
         self.replies: dict[str, Reply] = {}
         self.early_replies = 0
@@ -290,7 +291,7 @@ class Timeline:
         On a wire without audio it is the first one that is over, unless it says nothing to a question of which nothing
         was recognized either.
         """
-        if not self._speaks:
+        if not self.speaks:
             return next((reply for reply in self._candidates() if reply.is_over and self._says_anything(reply)), None)
         earliest: Reply | None = None
         earliest_perf_ns = 0
@@ -321,6 +322,23 @@ class Timeline:
         """When the caller hears the answer begin, None while it does not."""
         answer = self.answer
         return None if answer is None else answer.first_audio_perf_ns
+
+    @property
+    def text_began_perf_ns(self) -> int | None:
+        """When the first piece of an answer in text came; None while none has, and on a wire with audio.
+
+        Of a recognizer that sends its transcript bit by bit, it is the first bit after the caller's speech.
+        """
+        if self.speaks or self.speech_end_perf_ns is None:
+            return None
+        stamps = [reply.text_stamps_perf_ns[0] for reply in self._candidates() if reply.text_stamps_perf_ns]
+        first = bisect_left(self.partials_perf_ns, self.speech_end_perf_ns)
+        return min([*stamps, *self.partials_perf_ns[first : first + 1]], default=None)
+
+    @property
+    def answer_began_perf_ns(self) -> int | None:
+        """When the answer began for the caller: with its first audible sample, or with its first piece of text."""
+        return self.first_audio_perf_ns if self.speaks else self.text_began_perf_ns
 
     @property
     def asked(self) -> bool:

@@ -3,7 +3,7 @@
 A reply ends by an event, or by silence where the wire has no such event. Where the endpoint owes nothing but that
 event, or a transcript, the wait is short; where a reply that was heard simply stops, it is as long as for its
 beginning. Every wait ends: what is heard has a longest length, and what is not heard yet has to be within the reply
-time-out.
+time-out. On a wire without audio, the first piece of text counts as heard, and the rest of it as audio would.
 """
 
 from dataclasses import dataclass
@@ -14,6 +14,7 @@ from loadtest.conversation.outcome import Judgment, judge_given_up, judge_too_lo
 from loadtest.conversation.plan import SECOND_NS, Limits
 from loadtest.conversation.state import Input
 from loadtest.conversation.timeline import Timeline
+from loadtest.protocols.failure import Failure
 
 # After a whole answer, how long the caller waits for what the endpoint still owes (a transcript, another reply).
 OWED_NS: Final = 2 * SECOND_NS
@@ -41,6 +42,9 @@ def wait_of(exchange: Exchange, limits: Limits, quiet_since_perf_ns: int) -> Wai
     replies = timeline.replies.values()
     if any(reply.status == "failed" for reply in replies) and all(reply.is_over for reply in replies):
         return Wait(quiet_since_perf_ns + owed_ns, owed_ns)  # who failed may try again
+    if timeline.text_began_perf_ns is not None:
+        quiet_since_perf_ns = max([quiet_since_perf_ns, *timeline.partials_perf_ns[-1:]])
+        return Wait(quiet_since_perf_ns + limits.reply_ns, limits.reply_ns)
     asked = timeline.speech_end_perf_ns
     if asked is None:
         asked = min((reply.first_event_perf_ns for reply in replies), default=quiet_since_perf_ns)
@@ -49,14 +53,16 @@ def wait_of(exchange: Exchange, limits: Limits, quiet_since_perf_ns: int) -> Wai
 
 def longest_until(exchange: Exchange, limits: Limits) -> int | None:
     """When what the caller hears has gone on for as long as any reply may; None while nothing is heard."""
-    first = exchange.timeline.first_audio_perf_ns
+    first = exchange.timeline.answer_began_perf_ns
     return None if first is None else first + limits.longest_reply_ns
 
 
 def patience_ends(exchange: Exchange) -> int | None:
-    """When the caller hangs up for having heard nothing; None for one who never does, or has not spoken yet."""
+    """When the caller hangs up for having heard nothing; None for one who never does, has not spoken yet, or reads."""
     patience_ns, since = exchange.planned.patience_ns, exchange.silent_since_perf_ns
-    return None if patience_ns is None or since is None else since + patience_ns
+    if patience_ns is None or since is None or exchange.timeline.text_began_perf_ns is not None:
+        return None
+    return since + patience_ns
 
 
 def goes_on_at(exchange: Exchange, limits: Limits, wait: Wait, *, waiting: bool) -> int:
@@ -64,9 +70,10 @@ def goes_on_at(exchange: Exchange, limits: Limits, wait: Wait, *, waiting: bool)
 
     `waiting` is whether nothing has been heard yet.
     """
-    until_perf_ns, first = wait.until_perf_ns, exchange.timeline.first_audio_perf_ns
+    until_perf_ns, first = wait.until_perf_ns, exchange.timeline.answer_began_perf_ns
     if first is not None:
-        until_perf_ns = min(until_perf_ns, first if waiting else first + limits.longest_reply_ns)
+        hears = not waiting or not exchange.timeline.speaks
+        until_perf_ns = min(until_perf_ns, first + limits.longest_reply_ns if hears else first)
     ends = patience_ends(exchange) if waiting else None
     return until_perf_ns if ends is None else min(until_perf_ns, ends)
 
@@ -87,7 +94,10 @@ def give_up(
     if longest is not None and now_perf_ns >= longest:
         return judge_too_long(limits.longest_reply_ns), Input.TIME_OUT
     if now_perf_ns >= wait.until_perf_ns:
-        return judge_given_up(exchange, wait.length_ns), Input.TIME_OUT
+        judgment = judge_given_up(exchange, wait.length_ns)
+        if judgment[0] == "timeout" and exchange.timeline.text_began_perf_ns is not None:
+            exchange.failure = Failure("timeout", "reply_stalled")
+        return judgment, Input.TIME_OUT
     return None
 
 

@@ -124,7 +124,7 @@ _BEHAVIOR: Final = (
     Option("talk_over", "share of replies into which a short sign of attention is said", float),
     Option("silence", "share of turns in which the caller says nothing", float),
     Option("conversations", "replay the dialogues of the corpus, in their order", bool),
-    Option("reply_timeout", "how long to wait for a reply, e.g. 8s", Duration),
+    Option("reply_timeout", "how long to wait for a reply to begin, and between two parts of it, e.g. 8s", Duration),
     Option(
         "reply_silence",
         "silence after which a reply has ended, where the wire does not say when it does",

@@ -100,7 +100,8 @@ FailureKind = Literal[
     "close_code",  # the endpoint closed the WebSocket with this code, or left a call over WebRTC: peerLeft
     "protocol_violation",  # bad_utf8, not_http, a WebSocket close code that we had to give, malformed_message ...
     "endpoint_error",  # the endpoint's own error code
-    "timeout",  # prior_request, connect, tls_handshake, session, not_read, reply_not_heard, reply_endless
+    # prior_request, connect, tls_handshake, session, not_read, reply_not_heard, reply_stalled, reply_endless
+    "timeout",
     "no_reply",  # inaudible, only_text, only_tool_call, empty, early: what came instead
     "abandoned",
     "interrupted",

@@ -34,6 +34,8 @@ def chat_body(
     }
     if settings.llm_model is not None:
         body["model"] = settings.llm_model
+    if settings.llm_max_tokens is not None:
+        body["max_tokens"] = settings.llm_max_tokens
     if metadata:
         body["metadata"] = dict(metadata)
     return orjson.dumps(body | settings.llm_body)

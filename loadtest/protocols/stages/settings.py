@@ -62,6 +62,7 @@ class StageSettings(WireSettings):
     llm_url: BaseUrl | None = None
     llm_model: str | None = None
     llm_key: Key | None = None
+    llm_max_tokens: int | None = Field(default=None, ge=1)  # of one answer
     llm_body: dict[str, Any] = Field(default_factory=dict)  # further members of the request
     history: bool = True  # whether a request contains the turns before it
     # Recorded transcripts, by utterance, that the llm stage alone gets at their recorded times. None: the words, once.

@@ -2,6 +2,7 @@
 
 import pytest
 
+from loadtest.conversation.failures import failure_of
 from loadtest.conversation.wire import WireTraits
 from loadtest.protocols.base import Capabilities, EventKind, VoiceEvent
 from loadtest.protocols.failure import Failure
@@ -65,3 +66,86 @@ def test_on_a_wire_with_audio_text_alone_is_no_answer() -> None:
     world = World(make_plan(2, manual=True, reply_ms=2000)).speak().hear(STARTED, text("It is on."), done())
     assert world.exchanges == []
     assert world.after(2100).last.outcome == "no_reply"
+
+
+def test_a_text_that_streams_longer_than_the_reply_time_out_is_an_answer() -> None:
+    world = asked(reply_ms=2000).after(1900).hear(STARTED, text("It "))
+    for word in ("is ", "on ", "and ", "stays ", "on."):
+        world.after(1900).hear(text(word))
+        assert world.exchanges == []
+        assert world.conversation.deadline_perf_ns == world.now + 2000 * MS
+    world.after(100).hear(done())
+    assert (world.last.outcome, world.last.reason) == ("ok", None)
+    answer = world.last.timeline.answer
+    assert answer is not None
+    assert answer.text_stamps_perf_ns[0] - (world.last.timeline.speech_end_perf_ns or 0) == 1900 * MS
+
+
+def test_the_rest_of_a_text_is_bounded_by_the_longest_reply() -> None:
+    world = asked(reply_ms=2000)  # the longest reply is 120 s
+    world.after(500).hear(STARTED, text("On "))
+    for _ in range(119):
+        world.after(1000).hear(text("and on "))
+    assert world.exchanges == []
+    world.after(999)
+    assert world.exchanges == []
+    world.after(40)
+    assert (world.last.outcome, world.last.reason) == (
+        "timeout",
+        "the reply had not ended 120 s after it began: the caller hung up",
+    )
+    assert failure_of(world.last) == Failure("timeout", "reply_endless")
+
+
+def test_a_text_that_stops_has_not_answered() -> None:
+    world = asked(reply_ms=2000).after(500).hear(STARTED, text("It is ")).after(1500).hear(text("not "))
+    world.after(1900)
+    assert world.exchanges == []
+    world.after(200)
+    assert (world.last.outcome, world.last.reason) == (
+        "timeout",
+        "the endpoint began to answer and stopped: nothing more of it came for 2 s",
+    )
+    assert failure_of(world.last) == Failure("timeout", "reply_stalled")
+
+
+def test_reasoning_is_no_text_of_the_answer() -> None:
+    world = asked(reply_ms=2000).hear(STARTED)
+    for _ in range(19):
+        world.after(100).hear(event(EventKind.REASONING_TEXT, response_id="r1", text="hm"))
+    assert world.exchanges == []
+    world.after(200)
+    assert (world.last.outcome, world.last.reason) == (
+        "timeout",
+        "the endpoint began to answer and sent no text of the answer within 2 s",
+    )
+    assert failure_of(world.last) == Failure("timeout", "reply_not_heard")
+
+
+def test_patience_ends_with_the_first_text() -> None:
+    plan = make_plan(2, manual=True, reply_ms=10_000, patience_ms=1500)
+    world = World(plan, wire=SILENT).speak().after(1000).hear(STARTED, text("It "))
+    world.after(1000).hear(text("is on."), done())
+    assert world.last.outcome == "ok"
+    impatient = World(plan, wire=SILENT).speak().hear(STARTED).after(1600)
+    assert impatient.last.outcome == "abandoned"
+
+
+def test_a_recognizer_that_sends_its_transcript_bit_by_bit_may_take_longer() -> None:
+    def partial(words: str) -> VoiceEvent:
+        return event(EventKind.ASR_PARTIAL, text=words)
+
+    world = asked(reply_ms=2000).after(1000)
+    for word in ("turn ", "the ", "light "):
+        world.hear(partial(word)).after(1900)
+        assert world.exchanges == []
+    world.hear(event(EventKind.ASR_FINAL, text="turn the light on"), STARTED, done())
+    assert world.last.outcome == "ok"
+    stopped = asked(reply_ms=2000).after(1000).hear(partial("turn ")).after(2100)
+    assert (stopped.last.outcome, failure_of(stopped.last)) == ("timeout", Failure("timeout", "reply_stalled"))
+
+
+def test_a_run_that_ends_cuts_a_text_that_arrives() -> None:
+    world = asked().after(500).hear(STARTED, text("It "))
+    world.do(world.conversation.break_off("the end of the run", world.now))
+    assert (world.last.outcome, world.last.reason) == ("cut", "cut by the end of the run while the answer arrived")

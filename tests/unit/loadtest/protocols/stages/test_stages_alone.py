@@ -146,3 +146,19 @@ def test_recognition_alone_ends_with_its_transcript() -> None:
     hidden = services.caller.capabilities.not_observable
     assert "voice_to_voice" in hidden
     assert not {"asr_final_latency", "wer"} & set(hidden)
+
+
+@pytest.mark.parametrize("limit", [None, 64, "64"])
+def test_the_length_of_an_answer_can_be_limited(limit: int | str | None) -> None:
+    settings = {} if limit is None else {"llm_max_tokens": limit}
+    services = Services("llm", CallerOptions("manual", settings=settings))
+    services.ready()
+    services.say("turn it on")
+    assert json.loads(services.last("completions").body).get("max_tokens") == (None if limit is None else 64)
+
+
+def test_an_answer_has_at_least_one_token() -> None:
+    with pytest.raises(
+        UsageError, match=r"llm: the setting 'llm_max_tokens' is not valid: .*greater than or equal to 1"
+    ):
+        Services("llm", CallerOptions("manual", settings={"llm_max_tokens": 0}))
