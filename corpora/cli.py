@@ -3,7 +3,6 @@
 Exits with 0 on success and with 2 when something that was named cannot be used.
 """
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -36,11 +35,11 @@ from corpora.sources.synthesis.texts import read_texts
 from corpora.sources.synthesis.voices import (
     DEFAULT_VOICES,
     ENGINES,
-    TOKEN_VARIABLE,
     Espeak,
     Flite,
     OpenAiSpeech,
     SpeechEngine,
+    speech_token,
 )
 
 _USAGE = 2
@@ -165,7 +164,7 @@ def _engine(name: str, url: str, model: str) -> SpeechEngine:
     if name == "espeak-ng":
         return Espeak()
     if name == "openai":
-        return OpenAiSpeech(url, model, os.environ.get(TOKEN_VARIABLE))
+        return OpenAiSpeech(url, model, speech_token())
     raise CorpusError(f"--engine {name!r} is unknown; use one of {', '.join(ENGINES)}.")
 
 

@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 from dashboard.objectives_in_force import given_objectives
 from dashboard.source_names import ENV_LOCUST, ENV_RUNS, ENV_SLO, ENV_STORE
 from dashboard.warming import ask_ahead, warm_up
+from telemetry.client_tls import sidecar_token
 from telemetry.model.errors import ConfigError
 from telemetry.model.host_names import host_and_port, host_in_url, is_loopback, local_host, without_brackets
 
@@ -161,6 +162,7 @@ def serve(options: LaunchOptions) -> None:
 
     end_by_signals()
     _check_address(options.locust)
+    sidecar_token()  # for the sidecars among the places: a fault in it is one of the start
     for name, value in (
         (ENV_STORE, options.store),
         (ENV_RUNS, json.dumps(options.places) if options.places else None),

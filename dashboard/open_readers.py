@@ -4,23 +4,17 @@ A reader holds its own DuckDB and what it knows of the store's segments: hundred
 are many. It is open for as long as anybody holds it, and released with its last holder.
 """
 
-import os
 from pathlib import Path
 from threading import Lock
 from typing import Final
 from weakref import WeakValueDictionary
 
-from telemetry.model.semconv import SIDECAR_TOKEN_VARIABLE
+from telemetry.client_tls import sidecar_token
 from telemetry.store.reader import StoreReader
 from telemetry.store.remote import RemoteStore, is_address, open_store
 
 _readers: Final[WeakValueDictionary[str, StoreReader | RemoteStore]] = WeakValueDictionary()
 _lock: Final = Lock()
-
-
-def _token() -> str | None:
-    """What is sent to sidecars that are asked; None where nothing is set."""
-    return os.environ.get(SIDECAR_TOKEN_VARIABLE) or None
 
 
 def reader_of(store: str) -> StoreReader | RemoteStore:
@@ -30,5 +24,5 @@ def reader_of(store: str) -> StoreReader | RemoteStore:
     with _lock:
         reader = _readers.get(key)
         if reader is None:
-            reader = _readers[key] = open_store(store, _token())
+            reader = _readers[key] = open_store(store, sidecar_token())
         return reader

@@ -1,10 +1,20 @@
-"""How those that send to a sidecar or read from it secure their connections, as the environment says."""
+"""How those that send to a sidecar or read from it are let in and secure their connections, as the environment says."""
 
 import os
 import ssl
 
 from telemetry.model import semconv
 from telemetry.model.errors import ConfigError
+from telemetry.model.secret_texts import checked_token
+
+
+def sidecar_token() -> str | None:
+    """The token that the sidecar asks for, from the environment only, so that no list of processes shows it.
+
+    Raises ConfigError, which does not show it, if a header cannot carry it.
+    """
+    token = os.environ.get(semconv.SIDECAR_TOKEN_VARIABLE, "")
+    return checked_token(token, semconv.SIDECAR_TOKEN_VARIABLE) if token.strip() else None
 
 
 def sidecar_context() -> ssl.SSLContext:

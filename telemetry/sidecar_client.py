@@ -13,6 +13,7 @@ from telemetry.client_tls import sidecar_context
 from telemetry.model import semconv
 from telemetry.model.errors import ConfigError, StoreError
 from telemetry.model.foreign_text import one_line
+from telemetry.model.secret_texts import without_credentials
 
 TIMEOUT_S: Final = 40.0
 OK: Final = 200
@@ -54,15 +55,16 @@ class SidecarClient:
 
     def __init__(self, address: str, token: str | None, *, timeout_s: float = TIMEOUT_S) -> None:
         self.address = address.rstrip("/")
+        shown = without_credentials(address)
         self._token = token
         self._timeout_s = timeout_s
         try:
             parts = urlsplit(self.address)
             self._host, self._port = parts.hostname or "", parts.port
         except ValueError as error:
-            raise StoreError(f"{address}: is not the address of a sidecar ({error}); give http://HOST:4318") from error
+            raise StoreError(f"{shown}: is not the address of a sidecar ({error}); give http://HOST:4318") from error
         if parts.scheme not in ("http", "https") or not self._host or parts.username or parts.query or parts.fragment:
-            raise StoreError(f"{address}: is not the address of a sidecar; give http://HOST:4318, without credentials")
+            raise StoreError(f"{shown}: is not the address of a sidecar; give http://HOST:4318, without credentials")
         self._path = parts.path
         try:
             self._tls = sidecar_context() if parts.scheme == "https" else None

@@ -21,7 +21,7 @@ from loadtest.rollout.steps import ChangeShare, LookAtStage, RolloutEnded, next_
 from loadtest.run.interruption import Interruption
 from loadtest.run.report import opened_store
 from loadtest.run.rollout_plans import read_plans
-from telemetry.export.sdk import sidecar_token
+from telemetry.client_tls import sidecar_token
 from telemetry.model.errors import StoreError
 from telemetry.model.formatting import NS_PER_S
 from telemetry.objectives.objective import Objective

@@ -15,6 +15,7 @@ from loadtest.flag_file import Split, encode_flags, flag_of, read_flags, share_o
 from loadtest.rollout.steps import ChangeShare
 from telemetry.model.errors import ConfigError
 from telemetry.model.foreign_text import one_line
+from telemetry.model.secret_texts import TOKEN_RULE, is_token
 from telemetry.rollout.plan import RolloutPlan, ShareChange
 
 TOKEN_VARIABLE: Final = "VOICEPROBE_ROLLOUT_TOKEN"  # noqa: S105 - the name of a variable, not a token
@@ -132,6 +133,8 @@ def _ask(plan: RolloutPlan, how: ShareChange, change: ChangeShare) -> str:
     values = _values(plan, change)
     body = {**values, "share": float(values["share"]), "control_share": float(values["control_share"])}
     token = (os.environ.get(TOKEN_VARIABLE) or "").strip()
+    if token and not is_token(token):
+        raise ShareUnchangedError(f"{TOKEN_VARIABLE} holds no token: {TOKEN_RULE}")
     headers = {"content-type": "application/json", **({"authorization": f"Bearer {token}"} if token else {})}
     url = httpx.URL(how.url or "")
     where = one_line(str(url.copy_with(username=None, password=None, query=None)))

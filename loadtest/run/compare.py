@@ -14,10 +14,10 @@ from loadtest.reports import comparison as reports
 from loadtest.reports.comparison_html import comparison_html
 from loadtest.run.json_file import write_json, write_result
 from loadtest.run.runs import default_places
+from telemetry.client_tls import sidecar_token
 from telemetry.comparison import sentences
 from telemetry.comparison.figures import STATISTICS
 from telemetry.comparison.verdict import RegressionMargin, RunComparison
-from telemetry.export.sdk import sidecar_token
 from telemetry.model.durations import Duration, DurationError
 from telemetry.model.errors import ConfigError
 from telemetry.model.fault_sentences import nearest

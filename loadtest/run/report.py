@@ -18,7 +18,7 @@ from loadtest.run.json_file import write_result
 from loadtest.run.judged_run import RunResult, judged_run, print_and_write
 from loadtest.run.pictures import read_pictures
 from loadtest.run.run_place import NamedRun
-from telemetry.export.sdk import sidecar_token
+from telemetry.client_tls import sidecar_token
 from telemetry.model.errors import ConfigError
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import load_objectives

@@ -16,6 +16,7 @@ from loadtest.run.calibrations import wanted_processes
 from loadtest.scenario.file import load_scenario
 from loadtest.scenario.settings import SwarmSettings
 from loadtest.speech.preparation import choose
+from telemetry.client_tls import sidecar_token
 from telemetry.model.errors import ConfigError
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import load_objectives
@@ -141,6 +142,7 @@ def _without_corpus(request: RunRequest) -> tuple[RunRequest, list[Objective], l
     objectives: list[Objective] = []
     try:
         objectives = load_objectives(request.slo)
+        sidecar_token()  # every run sends to one
     except ConfigError as error:
         faults += [f"{error.where}: {fault}" for fault in error.faults]
     if request.json_file is not None and (fault := unwritable(request.json_file)):

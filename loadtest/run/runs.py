@@ -17,7 +17,7 @@ from corpora.progress import progress_bar
 from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.run.json_file import write_json
-from telemetry.export.sdk import sidecar_token
+from telemetry.client_tls import sidecar_token
 from telemetry.model.durations import Duration
 from telemetry.model.errors import ConfigError, StoreError
 from telemetry.model.foreign_text import one_line

@@ -14,10 +14,9 @@ from loadtest.errors import UsageError
 from loadtest.reports.run_info import SpoolInfo
 from loadtest.run import processes
 from loadtest.run.request import CheckedRun
-from telemetry.client_tls import sidecar_context
+from telemetry.client_tls import sidecar_context, sidecar_token
 from telemetry.export.otlp_http import OtlpHttpExporter
 from telemetry.export.recovery import ReplayResult, replay
-from telemetry.export.sdk import sidecar_token
 from telemetry.export.spool import SpoolRecord
 from telemetry.export.spooled_turns import turns_in
 from telemetry.model import semconv

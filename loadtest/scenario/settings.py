@@ -203,8 +203,14 @@ class SwarmSettings:
             client_cert=self.client_cert,
             client_key=self.client_key,
             server_name=self.sni,
-            passphrase=os.environ.get(PASSPHRASE_VARIABLE),
+            passphrase=self._passphrase,
         )
+
+    @property
+    def _passphrase(self) -> str | None:
+        """Of the client's key. A passphrase may end with a space, but the end of a file's line is no part of it."""
+        passphrase = os.environ.get(PASSPHRASE_VARIABLE)
+        return None if passphrase is None else passphrase.rstrip("\r\n")
 
     @property
     def protocol_settings(self) -> dict[str, Any]:
@@ -241,7 +247,7 @@ class SwarmSettings:
         named = [*(value for _, value in self.headers), *secrets_of_target(self.host)]
         given = [value for value in named if len(value) > MAX_PLAIN_CHARS]
         keys = secrets_of_settings(self.protocol_settings)
-        secrets = [self.token, os.environ.get(PASSPHRASE_VARIABLE), *given, *keys, *secrets_of_url(self.host)]
+        secrets = [self.token, self._passphrase, *given, *keys, *secrets_of_url(self.host)]
         return SecretRedactor(secret for secret in secrets if secret)
 
     def with_scenario(self, scenario: Scenario, given: Collection[str]) -> "SwarmSettings":

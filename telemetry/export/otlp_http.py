@@ -21,6 +21,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from telemetry.client_tls import sidecar_context
 from telemetry.export.spool import SpoolRecord
 from telemetry.model.errors import ConfigError
+from telemetry.model.secret_texts import without_credentials
 
 # The collector has read the request and will never take it: sending it again cannot help.
 _NEVER_TAKEN: Final = (400, 413, 422)
@@ -91,7 +92,9 @@ class OtlpHttpExporter:
         except ValueError:
             url, port = urlsplit(""), None
         if url.scheme not in ("http", "https") or not url.hostname:
-            raise ConfigError("telemetry endpoint", [f"{endpoint!r} is no URL like http://127.0.0.1:4318"])
+            raise ConfigError(
+                "telemetry endpoint", [f"{without_credentials(endpoint)!r} is no URL like http://127.0.0.1:4318"]
+            )
         self.endpoint = endpoint
         self._host = url.hostname
         self._port = port or (443 if url.scheme == "https" else 80)

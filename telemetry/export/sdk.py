@@ -28,6 +28,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace import Tracer
 from opentelemetry.util.types import AttributeValue
 
+from telemetry.client_tls import sidecar_token
 from telemetry.export.encoded_spans import EncodedSpan, RequestEncoder, SpanEncoder
 from telemetry.export.otlp_http import OtlpHttpExporter
 from telemetry.export.process_identity import ProcessIdentity
@@ -42,11 +43,6 @@ _METRICS_EVERY_MS: Final = 1000.0
 # somebody else's must not cut ours.
 _MAX_ATTRIBUTES: Final = 512
 _MAX_TEXT: Final = 2**20
-
-
-def sidecar_token() -> str | None:
-    """The token that the sidecar asks for, from the environment only, so that no list of processes shows it."""
-    return os.environ.get(semconv.SIDECAR_TOKEN_VARIABLE) or None
 
 
 @dataclass(frozen=True, slots=True)

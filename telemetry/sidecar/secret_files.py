@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Final
 
 from telemetry.model.errors import ConfigError
+from telemetry.model.secret_texts import checked_token
 
-TOKEN_BYTES_MAX: Final = 4096
 _FILE_BYTES_MAX: Final = 64 << 10
 # Others may do nothing, and the group may not write. It may read: so systemd and Kubernetes hand secrets over.
 _FORBIDDEN_BITS: Final = stat.S_IRWXO | stat.S_IWGRP
@@ -53,17 +53,4 @@ def read_token_file(path: Path, place: str) -> str:
         content = secret_content(path, _FILE_BYTES_MAX)
     except SecretFileError as error:
         raise ConfigError(place, [str(error)]) from error
-    return checked_token(content.decode("latin-1").strip(), f"{place} {path}")
-
-
-def checked_token(token: str, place: str) -> str:
-    """Return a token that fits into a header. Raises ConfigError, whose sentence does not show it."""
-    if not token or len(token) > TOKEN_BYTES_MAX or not all("!" <= character <= "~" for character in token):
-        raise ConfigError(
-            place,
-            [
-                f"a token has 1 to {TOKEN_BYTES_MAX} ASCII characters without spaces, in one line; "
-                "make one with: openssl rand -hex 32"
-            ],
-        )
-    return token
+    return checked_token(content.decode("latin-1"), f"{place} {path}")

@@ -13,10 +13,11 @@ import pytest
 
 from loadtest.conversation.plan import Limits
 from loadtest.engine.engine import Engine
-from loadtest.engine.tls import TlsClient, tls_client
+from loadtest.engine.tls import PASSPHRASE_VARIABLE, TlsClient, tls_client
 from loadtest.errors import EndpointUnreachable, UsageError
 from loadtest.protocols import registry
 from loadtest.protocols.base import CallerOptions
+from loadtest.scenario.settings import SwarmSettings
 from tests.integration.calling import Callers, assistant
 from tests.integration.certificates import Authority, authority
 from tests.integration.tls_door import served, tls_door
@@ -173,3 +174,17 @@ def test_a_key_that_does_not_open_says_why_and_not_with_what(tmp_path: Path) -> 
     assert "sesame" not in str(caught.value)
     with pytest.raises(UsageError, match="the key does not belong to the certificate"):
         tls_client(client_cert=str(other.cert), client_key=key, passphrase="open sesame")
+
+
+def test_a_passphrase_from_a_file_with_a_line_end_decrypts_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ca = authority(tmp_path)
+    locked = ca.sign("locked", passphrase="open sesame ")
+    settings = SwarmSettings(client_cert=str(locked.cert), client_key=str(locked.key))
+    monkeypatch.setenv(PASSPHRASE_VARIABLE, "open sesame \r\n")
+    assert settings.tls is not None
+    assert "sesame" not in settings.redactor.text("it is 'open sesame '")
+    monkeypatch.setenv(PASSPHRASE_VARIABLE, "open sesame")
+    with pytest.raises(UsageError, match="does not decrypt the key"):
+        assert settings.tls

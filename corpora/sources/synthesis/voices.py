@@ -120,13 +120,23 @@ class _EspeakResponse(msgspec.Struct):
     fault: str | None
 
 
+def speech_token() -> str | None:
+    """The endpoint's token, from the environment. Raises CorpusError, which does not show it."""
+    token = os.environ.get(TOKEN_VARIABLE, "").strip()
+    if not all("!" <= character <= "~" for character in token):
+        raise CorpusError(f"{TOKEN_VARIABLE} holds no token: it must be ASCII characters without spaces, in one line.")
+    return token or None
+
+
 class OpenAiSpeech:
     """An endpoint with the OpenAI speech API: POST {url}/audio/speech. The token comes from the environment."""
 
     def __init__(self, url: str, model: str, token: str | None) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise CorpusError(f"--url {url!r} is not a URL; give one such as http://127.0.0.1:8000/v1.")
+            raise CorpusError(
+                f"--url {url.rpartition('@')[2]!r} is not a URL; give one such as http://127.0.0.1:8000/v1."
+            )
         self._url = f"{url.rstrip('/')}/audio/speech"
         self._model = model
         headers = {"authorization": f"Bearer {token}"} if token else {}

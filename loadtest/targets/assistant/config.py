@@ -19,6 +19,7 @@ from telemetry.model.durations import Duration
 from telemetry.model.errors import ConfigError
 from telemetry.model.fault_sentences import FaultAt, nearest, path_text, shown
 from telemetry.model.host_names import is_loopback
+from telemetry.model.secret_texts import TOKEN_RULE, is_token
 from telemetry.model.validation import CheckedTable, refused, validated
 
 _MS: Final = 1_000_000
@@ -37,7 +38,10 @@ def _from_text(convert: Callable[[str], Any]) -> BeforeValidator:
 def _read_token(value: object) -> str:
     if not isinstance(value, str) or not value:
         raise refused("is empty or not text; text in quotes is expected (what is there is not shown, it may be secret)")
-    return value
+    token = value.strip()
+    if not is_token(token):
+        raise refused(f"holds no token: {TOKEN_RULE} (what is there is not shown, it may be secret)")
+    return token
 
 
 def _read_switch(value: object) -> bool:
@@ -184,9 +188,7 @@ class AssistantConfig(CheckedTable):
     host: _Text = _setting("127.0.0.1", "address to listen at; wider than loopback needs a token")
     port: _Whole = _whole(0, 0, 65535, "TCP port; 0 takes a free one, which the ready line names")
     share_port: _Switch = _setting(False, "let others listen on --port too; the system spreads calls", _A_SWITCH)
-    token: Annotated[str, PlainValidator(_read_token)] | None = _setting(
-        None, "callers must present it as a bearer token (also VOICEPROBE_TOKEN)"
-    )
+    token: _Token | None = _setting(None, "callers must present it as a bearer token (also VOICEPROBE_TOKEN)")
     max_sessions: _Whole = _whole(200, 1, 100_000, "calls at the same time; more are refused")
     seed: _Whole = _whole(1, 0, 2**63 - 1, "of everything that is drawn")
     run_id: _Text = _setting("", "run that service spans name where the caller does not say")

@@ -30,6 +30,7 @@ from loadtest.targets.assistant.tts.scripted import ScriptedTts
 from loadtest.targets.assistant.tts.speaking import VoiceSettings
 from loadtest.targets.assistant.turn import TurnParts
 from loadtest.targets.assistant.variants import variant_configs
+from telemetry.model.secret_texts import TOKEN_RULE, is_token
 
 _NS_PER_MS = 1_000_000
 _ANSWER = ("llm_url", "llm_model", "llm_answer")  # what an answer depends on
@@ -168,7 +169,9 @@ def _llm(config: AssistantConfig) -> Llm:
         # Imported only if used, like the cache below, so that the assistant starts quickly.
         from loadtest.targets.assistant.llm.http_engine import HttpLlm, HttpLlmOptions
 
-        token = os.environ.get(config.llm_token_env)
+        token = os.environ.get(config.llm_token_env, "").strip() or None
+        if token is not None and not is_token(token):
+            raise UsageError(f"{config.llm_token_env} holds no token: {TOKEN_RULE}.")
         return HttpLlm(HttpLlmOptions(config.llm_url, config.llm_model, token))
     return RuleLlm(config.llm_ttft or Delay(), config.llm_gap or Delay(), config.llm_parallel, config.llm_answer)
 

@@ -21,6 +21,7 @@ from loadtest.targets.assistant.cohorts import Assigner, NoCohorts
 from loadtest.targets.assistant.config import AssistantConfig, build_config, read_file
 from loadtest.targets.assistant.engines import build_engines
 from loadtest.targets.assistant.server import AssistantServer
+from telemetry.model.errors import ConfigError
 from telemetry.model.host_names import host_and_port
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def run(config: AssistantConfig) -> ExitCode:
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     try:
         _run_on_fast_loop(_serve(config))
-    except UsageError as error:
+    except (UsageError, ConfigError) as error:
         sys.stderr.write(f"{error}\n")
         return ExitCode.USAGE
     return ExitCode.OK

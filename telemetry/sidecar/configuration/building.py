@@ -6,6 +6,7 @@ from typing import Any, Final, TypeVar, cast
 
 from telemetry.model.errors import ConfigError
 from telemetry.model.host_names import is_loopback, without_brackets
+from telemetry.model.secret_texts import checked_token
 from telemetry.sidecar.configuration.reading import SEPARATOR, Configuration
 from telemetry.sidecar.configuration.settings import BY_KEY
 from telemetry.sidecar.connection_limits import ConnectionLimits
@@ -13,7 +14,7 @@ from telemetry.sidecar.forwarding.destinations import destinations_from
 from telemetry.sidecar.options import SidecarOptions
 from telemetry.sidecar.rollouts.settings import ROLLOUTS, RolloutSetting, rollouts_from
 from telemetry.sidecar.scraping.targets import targets_from
-from telemetry.sidecar.secret_files import checked_token, read_token_file
+from telemetry.sidecar.secret_files import read_token_file
 from telemetry.sidecar.tls import ServerTls, TlsFiles, server_tls
 from telemetry.store.retention import Keep
 

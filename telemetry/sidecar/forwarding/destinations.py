@@ -77,7 +77,7 @@ class Header:
         if self.env is not None:
             where = f"the environment variable {self.env}"
             return secret_values.header_value(
-                secret_values.from_environment(self.env).encode("latin-1", "replace"), where
+                secret_values.from_environment(self.env).encode("utf-8", "surrogateescape"), where
             )
         return self.value or ""
 
@@ -112,7 +112,7 @@ class Destination:
         if self.key_file is not None:
             return secret_values.encryption_key(secret_values.from_file(Path(self.key_file)), self.key_file)
         variable = self.key_env or ""
-        content = secret_values.from_environment(variable).encode()
+        content = secret_values.from_environment(variable).encode("utf-8", "surrogateescape")
         return secret_values.encryption_key(content, f"the environment variable {variable}")
 
 
@@ -259,7 +259,7 @@ class _TableReading:
 
     def _literal(self, name: str, value: str) -> str:
         try:
-            return secret_values.header_value(value.encode("latin-1", "replace"), f"the value of {name}")
+            return secret_values.header_value(value.encode("utf-8", "surrogateescape"), f"the value of {name}")
         except SecretError as error:
             self.fault("headers", str(error))
             return ""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from telemetry.model.errors import StoreError
 from telemetry.model.foreign_text import one_line
+from telemetry.model.secret_texts import TOKEN_RULE, is_token
 from telemetry.sidecar.otlp.attributes import OtlpDecodeError
 from telemetry.sidecar.scraping.series import NotAPage, failed, scraped
 from telemetry.sidecar.scraping.targets import ScrapeTarget
@@ -114,9 +115,11 @@ class Scraper:
 async def _page(target: ScrapeTarget, client: httpx.AsyncClient) -> str:
     headers = {"accept": "text/plain; version=0.0.4", "accept-encoding": "identity"}
     if target.token_env is not None:
-        token = os.environ.get(target.token_env)
+        token = os.environ.get(target.token_env, "").strip()
         if not token:
             raise ScrapeError(f"the environment variable {target.token_env} is not set; put the bearer token into it")
+        if not is_token(token):
+            raise ScrapeError(f"the environment variable {target.token_env} holds no token: {TOKEN_RULE}")
         headers["authorization"] = f"Bearer {token}"
     content = bytearray()
     async with client.stream("GET", target.url, headers=headers) as response:

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from telemetry.model.durations import Duration, DurationError
 from telemetry.model.errors import ConfigError
 from telemetry.model.foreign_text import one_line
+from telemetry.model.secret_texts import without_credentials
 
 INTERVAL_LEAST_S: Final = 1.0
 INTERVAL_MOST_S: Final = 3600.0
@@ -69,10 +70,10 @@ def _url_fault(url: str) -> str | None:
         parts = urlsplit(url)
         named, port = parts.hostname, parts.port
     except ValueError:
-        return f"{one_line(url)!r} is not an address; write, for example, {_EXAMPLE}"
+        return f"{one_line(without_credentials(url))!r} is not an address; write, for example, {_EXAMPLE}"
     del port  # asked for only because a bad one raises
     if parts.scheme not in ("http", "https") or not named:
-        return f"{one_line(url)!r} is not an address of HTTP; write, for example, {_EXAMPLE}"
+        return f"{one_line(without_credentials(url))!r} is not an address of HTTP; write, for example, {_EXAMPLE}"
     if parts.username is not None or parts.password is not None:
         return "an address must not hold credentials; put a bearer token into a variable and name it in token_env"
     return None

@@ -8,7 +8,7 @@ import pytest
 from telemetry.model.errors import ConfigError
 from telemetry.sidecar.configuration.building import TABLES, options_of
 from telemetry.sidecar.configuration.reading import read_configuration
-from telemetry.sidecar.secret_files import TOKEN_BYTES_MAX
+from telemetry.model.secret_texts import TOKEN_BYTES_MAX
 
 
 def _faults(flags: dict[str, object], variables: dict[str, str] | None = None) -> list[str]:
