@@ -58,7 +58,7 @@ def told() -> Any:
             self.rfile.read(int(self.headers["content-length"]))
             self.do_GET()
 
-        def log_message(self, *_: object) -> None:
+        def log_message(self, format: str, *_: object) -> None:  # noqa: A002 - the base's name
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:

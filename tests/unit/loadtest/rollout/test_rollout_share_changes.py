@@ -183,12 +183,12 @@ def test_an_address_is_asked_with_the_share(
     service: tuple[str, type[_Asked]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, handler = service
-    monkeypatch.setenv(TOKEN_VARIABLE, "a token")
+    monkeypatch.setenv(TOKEN_VARIABLE, "a-token")
     of = plan(f'url = "{url}?key=hidden"')
     done = share_changer(of, tmp_path / "rollout.toml")(stage(of, "quarter"))
     assert "hidden" not in done
     (asked,) = handler.asked
-    assert asked[:2] == ("/share?key=hidden", "Bearer a token")
+    assert asked[:2] == ("/share?key=hidden", "Bearer a-token")
     assert asked[2] == {
         "rollout": "streaming",
         "stage": "quarter",

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from telemetry.model.errors import ConfigError
+from telemetry.model.secret_texts import TOKEN_BYTES_MAX
 from telemetry.sidecar.configuration.building import TABLES, options_of
 from telemetry.sidecar.configuration.reading import read_configuration
-from telemetry.model.secret_texts import TOKEN_BYTES_MAX
 
 
 def _faults(flags: dict[str, object], variables: dict[str, str] | None = None) -> list[str]:
