@@ -6,7 +6,7 @@ from pathlib import Path
 from corpora.manifest.errors import CorpusError
 from corpora.sources.importing.items import Fault, Found, Item, Layout, Settings
 from corpora.sources.importing.transcripts import read_header, read_table
-from corpora.sources.importing.tree import SourceTree
+from corpora.sources.importing.tree import SourceTree, has_suffix, same_name
 
 _COLUMNS = frozenset({"client_id", "path", "sentence"})
 _PREFERRED = ("validated.tsv", "test.tsv", "dev.tsv", "train.tsv")
@@ -16,7 +16,8 @@ def _table(tree: SourceTree) -> Path | None:
     if tree.file is not None:
         named = (tree.file,)
     else:
-        named = tuple(tree.root / name for name in _PREFERRED if (tree.root / name).is_file())
+        tables = (same_name(tree.root / name) for name in _PREFERRED)
+        named = tuple(table for table in tables if table.is_file())
     return next((file for file in named if read_header(file, tree.shown(file)) >= _COLUMNS), None)
 
 
@@ -30,7 +31,7 @@ def _items(tree: SourceTree, settings: Settings) -> Found:
     for line, row in read_table(tree.find(tree.shown(table)), table.name):
         name = row.get("path", "")
         try:
-            audio = tree.find(name if name.endswith((".mp3", ".wav", ".ogg")) else f"{name}.mp3", "clips")
+            audio = tree.find(name if name.lower().endswith((".mp3", ".wav", ".ogg")) else f"{name}.mp3", "clips")
         except CorpusError as error:
             yield Fault(f"{table.name}:{line}: {error}")
             continue
@@ -48,7 +49,7 @@ def _items(tree: SourceTree, settings: Settings) -> Found:
 
 
 def _fits(tree: SourceTree) -> bool:
-    return (tree.file is None or tree.file.suffix == ".tsv") and _table(tree) is not None
+    return (tree.file is None or has_suffix(tree.file, ".tsv")) and _table(tree) is not None
 
 
 COMMON_VOICE = Layout(

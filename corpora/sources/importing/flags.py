@@ -80,7 +80,7 @@ class ImportFlags:
         settings = Settings(
             license="" if self.license is None else flags.text("--license", self.license),
             consent="" if self.consent is None else flags.text("--consent", self.consent),
-            label=one_line(printable(self.source.absolute().name)) or "source",
+            label=one_line(printable(Path(os.path.normpath(self.source.absolute())).name)) or "source",
             speaker=flags.text("--speaker", self.speaker),
             language=flags.text("--language", self.language),
             domain=flags.text("--domain", self.domain),

@@ -9,7 +9,7 @@ from pathlib import Path
 from corpora.manifest.errors import CorpusError
 from corpora.sources.importing.items import Fault, Found, Item, Layout, Settings
 from corpora.sources.importing.transcripts import read_text
-from corpora.sources.importing.tree import SourceTree, is_audio
+from corpora.sources.importing.tree import SourceTree, beside, is_audio
 
 _TEXT_SUFFIXES = (".txt", ".lab")
 _LONGEST_TEXT_BYTES = 65_536
@@ -35,9 +35,9 @@ def _recordings(tree: SourceTree) -> Iterator[Path]:
 
 def _text(tree: SourceTree, path: Path) -> str | None:
     # Both yes.txt and yes.wav.txt are common.
-    for beside in (*(path.with_suffix(suffix) for suffix in _TEXT_SUFFIXES), path.with_name(path.name + ".txt")):
-        if beside.is_symlink() or beside.is_file():
-            shown = tree.shown(beside)
+    for text in (*(beside(path, suffix) for suffix in _TEXT_SUFFIXES), beside(path, f"{path.suffix}.txt")):
+        if text.is_symlink() or text.is_file():
+            shown = tree.shown(text)
             file = tree.find(shown)
             if file.stat().st_size > _LONGEST_TEXT_BYTES:
                 raise CorpusError(f"{shown}: is too large to be the text of {path.name}; correct it.")

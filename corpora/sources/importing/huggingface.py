@@ -10,7 +10,7 @@ from typing import Any
 from corpora.manifest.errors import CorpusError
 from corpora.sources.importing.items import Found, Item, Layout, Settings, each
 from corpora.sources.importing.transcripts import read_header, read_objects, read_table, string
-from corpora.sources.importing.tree import SourceTree
+from corpora.sources.importing.tree import SourceTree, has_suffix
 
 _NAMES = ("metadata.csv", "metadata.jsonl")
 _FILE_FIELDS = ("file_name", "audio_file_name")
@@ -20,11 +20,11 @@ _HEAD_BYTES = 65_536
 
 def _metadata(tree: SourceTree) -> Iterator[Path]:
     named = [tree.file] if tree.file is not None else tree.walk()
-    yield from (file for file in named if file.name in _NAMES and _names_files(tree, file))
+    yield from (file for file in named if file.name.lower() in _NAMES and _names_files(tree, file))
 
 
 def _names_files(tree: SourceTree, file: Path) -> bool:
-    if file.suffix == ".csv":
+    if has_suffix(file, ".csv"):
         return bool(read_header(file, tree.shown(file)) & set(_FILE_FIELDS))
     try:
         with file.open("rb") as content:
@@ -39,7 +39,7 @@ def _rows(tree: SourceTree) -> Iterator[tuple[str, tuple[str, Mapping[str, Any] 
     for file in _metadata(tree):
         shown = tree.shown(file)
         path = tree.find(shown)
-        rows = read_table(path, shown) if file.suffix == ".csv" else read_objects(path, shown)
+        rows = read_table(path, shown) if has_suffix(file, ".csv") else read_objects(path, shown)
         yield from ((f"{shown}:{line}", (tree.shown(file.parent), row)) for line, row in rows)
 
 

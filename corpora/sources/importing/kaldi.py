@@ -11,7 +11,7 @@ from corpora.sources.importing.transcripts import read_lines
 from corpora.sources.importing.tree import SourceTree
 
 _SCP = "wav.scp"
-_INVALID_END_S = -1.0  # the end of a segment whose line is invalid
+_TO_THE_END_S = -1.0
 _LONGEST_S = 1e9
 
 
@@ -22,8 +22,9 @@ class _KaldiSegment:
     where: str
     name: str
     recording: str
-    start_s: float
-    end_s: float | None
+    start_s: float | None  # None: the line is invalid
+    end_s: float | None  # None: the end of the recording
+    channel: int | None = None
 
 
 def _pairs(tree: SourceTree, name: str) -> list[tuple[int, str, str]]:
@@ -44,12 +45,13 @@ def _items(tree: SourceTree, settings: Settings) -> Found:
     segments = _segments(tree) if (tree.root / "segments").exists() else _whole(recordings)
 
     def item(segment: _KaldiSegment) -> Item:
-        if segment.recording not in recordings or segment.end_s == _INVALID_END_S:
+        if segment.recording not in recordings or segment.start_s is None:
             raise CorpusError(
-                f"{segment.name}: does not name a recording of {_SCP} with a start and an end in seconds; correct it."
+                f"{segment.name}: does not name a recording of {_SCP} with a start and an end in seconds (-1: to its "
+                "end), and then at most a channel; correct it."
             )
         scp_line, entry = recordings[segment.recording]
-        if entry.endswith("|") or entry.startswith("|"):
+        if entry.startswith("|") or entry.rstrip().endswith("|"):
             raise CorpusError(
                 f"{_SCP}:{scp_line}: is a command, and commands are never run; write its output to a file."
             )
@@ -62,6 +64,7 @@ def _items(tree: SourceTree, settings: Settings) -> Found:
             speaker=speakers.get(segment.name) or None,
             start_s=segment.start_s,
             end_s=segment.end_s,
+            channel=segment.channel,
         )
 
     yield from each(((segment.where, segment) for segment in segments), item)
@@ -79,14 +82,22 @@ def _segments(tree: SourceTree) -> list[_KaldiSegment]:
     found: list[_KaldiSegment] = []
     for line, name, rest in _pairs(tree, "segments"):
         cells = rest.split()
-        try:
-            start_s, end_s = (float(cell) for cell in cells[1:3])
-        except ValueError:
-            start_s, end_s = 0.0, _INVALID_END_S
-        if not 0.0 <= start_s < end_s < _LONGEST_S:
-            start_s, end_s = 0.0, _INVALID_END_S
-        found.append(_KaldiSegment(f"segments:{line}", name, cells[0] if cells else "", start_s, end_s))
+        start_s, end_s, channel = _times(cells[1:])
+        found.append(_KaldiSegment(f"segments:{line}", name, cells[0] if cells else "", start_s, end_s, channel))
     return found
+
+
+def _times(cells: list[str]) -> tuple[float | None, float | None, int | None]:
+    """Start, end and channel of a segment; a start of None if they are invalid. Kaldi writes -1 for the end of the
+    recording."""
+    try:
+        start_s, end_s = (float(cell) for cell in cells[:2])
+        channel = int(cells[2]) if len(cells) > 2 else None
+    except ValueError:
+        return None, None, None
+    to_end = end_s == _TO_THE_END_S
+    valid = 0.0 <= start_s < (_LONGEST_S if to_end else end_s) <= _LONGEST_S and (channel is None or channel >= 0)
+    return (start_s, None if to_end else end_s, channel) if valid and len(cells) <= 3 else (None, None, None)
 
 
 def _fits(tree: SourceTree) -> bool:

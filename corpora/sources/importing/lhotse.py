@@ -13,7 +13,7 @@ from typing import Any, Literal, cast
 from corpora.manifest.errors import CorpusError
 from corpora.sources.importing.items import Fault, Found, Item, Layout, Settings, Transform, each
 from corpora.sources.importing.transcripts import number, read_objects, string
-from corpora.sources.importing.tree import SourceTree
+from corpora.sources.importing.tree import SourceTree, has_suffix
 
 _ENDS = (".jsonl", ".jsonl.gz", ".json")
 # Lhotse's name of a transform, its argument, its kind here, and the range of its value.
@@ -26,7 +26,7 @@ _TRANSFORMS: dict[str, tuple[str, Literal["speed", "resample", "gain"], float, f
 
 def _named(tree: SourceTree, what: str) -> list[Path]:
     files = [tree.file] if tree.file is not None else sorted(path for path in tree.root.iterdir() if path.is_file())
-    return [file for file in files if file.name.endswith(_ENDS) and what in file.name]
+    return [file for file in files if has_suffix(file, *_ENDS) and what in file.name]
 
 
 def _objects(tree: SourceTree, files: list[Path]) -> Iterator[tuple[str, dict[str, Any] | None]]:

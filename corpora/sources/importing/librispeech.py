@@ -3,14 +3,14 @@
 from corpora.manifest.errors import CorpusError
 from corpora.sources.importing.items import Fault, Found, Item, Layout, Settings
 from corpora.sources.importing.transcripts import read_lines
-from corpora.sources.importing.tree import SourceTree
+from corpora.sources.importing.tree import SourceTree, has_suffix
 
 _LIST = ".trans.txt"
 _SUFFIXES = (".flac", ".wav", ".mp3")
 
 
 def _items(tree: SourceTree, settings: Settings) -> Found:
-    for listing in (path for path in tree.walk() if path.name.endswith(_LIST)):
+    for listing in (path for path in tree.walk() if has_suffix(path, _LIST)):
         shown = tree.shown(listing)
         try:
             lines = list(read_lines(tree.find(shown), shown))
@@ -21,7 +21,8 @@ def _items(tree: SourceTree, settings: Settings) -> Found:
             name, *rest = line.split(None, 1)
             text = rest[0] if rest else ""
             try:
-                suffix = next((s for s in _SUFFIXES if (listing.parent / f"{name}{s}").exists()), _SUFFIXES[0])
+                ends = (*_SUFFIXES, *(end.upper() for end in _SUFFIXES))
+                suffix = next((end for end in ends if (listing.parent / f"{name}{end}").exists()), _SUFFIXES[0])
                 audio = tree.find(f"{name}{suffix}", tree.shown(listing.parent))
             except CorpusError as error:
                 yield Fault(f"{shown}:{number}: {error}")
@@ -31,7 +32,7 @@ def _items(tree: SourceTree, settings: Settings) -> Found:
 
 
 def _fits(tree: SourceTree) -> bool:
-    return tree.file is None and any(path.name.endswith(_LIST) for path in tree.walk())
+    return tree.file is None and any(has_suffix(path, _LIST) for path in tree.walk())
 
 
 LIBRISPEECH = Layout(

@@ -9,7 +9,7 @@ from pathlib import Path
 from corpora.manifest.errors import CorpusError
 from corpora.sources.importing.items import Found, Item, Layout, Settings, each
 from corpora.sources.importing.transcripts import read_lines
-from corpora.sources.importing.tree import SourceTree
+from corpora.sources.importing.tree import SourceTree, same_name
 
 _LIST = "metadata.csv"
 _FOLDER = "wavs"
@@ -17,12 +17,13 @@ _SUFFIXES = (".wav", ".flac", ".mp3", ".ogg")
 
 
 def _list(tree: SourceTree) -> Path:
-    return tree.root / _LIST if tree.file is None else tree.file
+    return same_name(tree.root / _LIST) if tree.file is None else tree.file
 
 
 def _audio(tree: SourceTree, name: str) -> Path:
     below = tree.root / _FOLDER
-    suffix = next((end for end in _SUFFIXES if (below / f"{name}{end}").is_file()), "" if "." in name else ".wav")
+    ends = (*_SUFFIXES, *(end.upper() for end in _SUFFIXES))
+    suffix = next((end for end in ends if (below / f"{name}{end}").is_file()), "" if "." in name else ".wav")
     return tree.find(f"{name}{suffix}", _FOLDER)
 
 
@@ -43,7 +44,7 @@ def _items(tree: SourceTree, settings: Settings) -> Found:
 
 
 def _fits(tree: SourceTree) -> bool:
-    if _list(tree).name != _LIST or not _list(tree).is_file():
+    if _list(tree).name.lower() != _LIST or not _list(tree).is_file():
         return False
     try:
         _, cells = next(_rows(tree), ("", [""]))

@@ -7,14 +7,16 @@ from typing import Any
 from corpora.manifest.errors import CorpusError
 from corpora.sources.importing.items import Found, Item, Layout, Settings, each
 from corpora.sources.importing.transcripts import number, read_objects, string
-from corpora.sources.importing.tree import SourceTree
+from corpora.sources.importing.tree import SourceTree, has_suffix
 
 _SUFFIXES = (".json", ".jsonl")
 
 
 def _manifests(tree: SourceTree) -> list[Path]:
-    named = [tree.file] if tree.file is not None else sorted(p for p in tree.root.iterdir() if p.suffix in _SUFFIXES)
-    return [file for file in named if file.suffix in _SUFFIXES and b'"audio_filepath"' in _head(file)]
+    named = (
+        [tree.file] if tree.file is not None else sorted(p for p in tree.root.iterdir() if has_suffix(p, *_SUFFIXES))
+    )
+    return [file for file in named if has_suffix(file, *_SUFFIXES) and b'"audio_filepath"' in _head(file)]
 
 
 def _head(file: Path) -> bytes:

@@ -1,5 +1,6 @@
 """Import of recordings from Python, with the command's flags as arguments."""
 
+import os
 from pathlib import Path
 
 from corpora.manifest.errors import CorpusError
@@ -8,6 +9,7 @@ from corpora.sources.importing.formats import LAYOUTS, layout_of
 from corpora.sources.importing.items import Channel, Settings
 from corpora.sources.importing.options import Flags
 from corpora.sources.importing.pipeline import Outcome, import_corpus, opened_source
+from corpora.sources.importing.tree import printable
 
 __all__ = ["Outcome", "import_recordings"]
 
@@ -42,7 +44,7 @@ def import_recordings(
     settings = Settings(
         license=flags.text("license", license),
         consent=flags.text("consent", consent),
-        label=one_line(source.absolute().name) or "source",
+        label=one_line(printable(Path(os.path.normpath(source.absolute())).name)) or "source",
         speaker=flags.text("speaker", speaker),
         language=flags.text("language", language),
         domain=flags.text("domain", domain),

@@ -19,7 +19,7 @@ from corpora.sources.importing.decoding import open_stream
 from corpora.sources.importing.items import Fault, Found, Item, Layout, Place, Settings
 from corpora.sources.importing.speech_runs import STEP_S, Levels, Runs, joined, speech_steps, step_levels_db
 from corpora.sources.importing.transcripts import number, read_objects, read_table, string
-from corpora.sources.importing.tree import SourceTree, is_audio
+from corpora.sources.importing.tree import SourceTree, beside, is_audio
 
 _EDGE_S = 0.2  # silence kept around an utterance, if the pause is long enough
 _LONGEST_CALL_S = 6 * 3600
@@ -140,10 +140,10 @@ def _seconds(steps: int) -> float:
 
 def _transcript(tree: SourceTree, audio: Path, caller: int) -> list[_TranscriptLine]:
     for suffix in (".json", *_TABLES):
-        beside = audio.with_suffix(suffix)
-        if not beside.is_symlink() and not beside.is_file():
+        file = beside(audio, suffix)
+        if not file.is_symlink() and not file.is_file():
             continue
-        shown = tree.shown(beside)
+        shown = tree.shown(file)
         file = tree.find(shown)
         rows = read_table(file, shown) if suffix in _TABLES else _segments(file, shown)
         return [segment for line, row in rows for segment in _parse_line(row, f"{shown}:{line}", caller)]

@@ -9,7 +9,7 @@ from pathlib import Path
 from corpora.manifest.errors import CorpusError
 from corpora.sources.importing.items import Fault, Found, Item, Layout, Place, Settings
 from corpora.sources.importing.transcripts import Row, number, read_header, read_table, string
-from corpora.sources.importing.tree import SourceTree
+from corpora.sources.importing.tree import SourceTree, has_suffix
 
 _SUFFIXES = (".csv", ".tsv")
 _FILE_COLUMNS = ("audio", "file", "filename", "file_name", "path", "wav", "audio_filepath", "audio_path", "clip")
@@ -17,8 +17,10 @@ _TEXT_COLUMNS = ("text", "sentence", "transcript", "transcription")
 
 
 def _tables(tree: SourceTree) -> list[Path]:
-    named = [tree.file] if tree.file is not None else sorted(p for p in tree.root.iterdir() if p.suffix in _SUFFIXES)
-    tables = [file for file in named if file.suffix in _SUFFIXES]
+    named = (
+        [tree.file] if tree.file is not None else sorted(p for p in tree.root.iterdir() if has_suffix(p, *_SUFFIXES))
+    )
+    tables = [file for file in named if has_suffix(file, *_SUFFIXES)]
     return [file for file in tables if read_header(file, tree.shown(file)) & set(_FILE_COLUMNS)]
 
 

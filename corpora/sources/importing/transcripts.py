@@ -30,7 +30,7 @@ def read_text(file: Path, label: str) -> str:
     """
     try:
         with file.open("rb") as raw:
-            stream = cast("IO[bytes]", gzip.GzipFile(fileobj=raw)) if file.suffix == ".gz" else raw
+            stream = cast("IO[bytes]", gzip.GzipFile(fileobj=raw)) if file.suffix.lower() == ".gz" else raw
             content = stream.read(MAX_BYTES + 1)
         if len(content) > MAX_BYTES:
             raise CorpusError(f"{label}: is larger than {MAX_BYTES >> 20} MB; split it.")

@@ -3,6 +3,7 @@
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath, PurePosixPath
 
@@ -40,10 +41,12 @@ class SourceTree:
             raise CorpusError(f"{name[:100]!r}: is not a file name; correct it.")
         base = self.root.resolve()
         path = Path(os.path.normpath(self.root.joinpath(*below, *_parts(name))))
-        self.used.add(path)
         try:
             real = path.resolve()
-            if not real.is_relative_to(base) or not path.is_relative_to(self.root):
+            if not path.is_relative_to(self.root):
+                # An absolute path may name the same folder by a link that leads there.
+                path = real
+            if not real.is_relative_to(base):
                 raise CorpusError(
                     f"{name}: leads out of {self.root.name}; keep all files to import inside that folder."
                 )
@@ -53,6 +56,8 @@ class SourceTree:
             raise CorpusError(f"{name}: is missing; restore it or remove its line.") from error
         except (OSError, RuntimeError) as error:
             raise CorpusError(f"{name}: cannot be accessed ({error}); check the path.") from error
+        finally:
+            self.used.add(path)
         return path
 
     def walk(self) -> Iterator[Path]:
@@ -88,6 +93,27 @@ def is_audio(path: PurePath) -> bool:
     return path.suffix.lower() in AUDIO_SUFFIXES
 
 
+def has_suffix(path: PurePath, *suffixes: str) -> bool:
+    """Whether a file has one of the suffixes, in small or capital letters."""
+    return path.name.lower().endswith(suffixes)
+
+
+def same_name(path: Path) -> Path:
+    """The file of a name; where there is none, the one beside it that differs in small and capital letters alone."""
+    if path.is_symlink() or path.exists():
+        return path
+    with suppress(OSError):
+        return next((other for other in sorted(path.parent.iterdir()) if other.name.lower() == path.name.lower()), path)
+    return path
+
+
+def beside(path: Path, suffix: str) -> Path:
+    """The file with another suffix beside a file; the suffix may be in capital letters, as that of the file may be."""
+    stem = path.name.removesuffix(path.suffix)
+    names = [path.with_name(f"{stem}{end}") for end in (suffix, suffix.upper(), suffix.title())]
+    return next((name for name in names if name.is_symlink() or name.is_file()), names[0])
+
+
 def open_tree(source: Path) -> SourceTree:
     """Open a folder, or the folder of a file; a folder that contains only another folder is skipped.
 
@@ -96,10 +122,12 @@ def open_tree(source: Path) -> SourceTree:
     try:
         mode = source.stat().st_mode
         if stat.S_ISREG(mode):
-            return SourceTree(source.absolute().parent, source.absolute())
+            folder = source.parent.resolve()
+            return SourceTree(folder, folder / source.name)
         if not stat.S_ISDIR(mode):
             raise CorpusError(f"{source}: is neither a folder nor a regular file; give one.")
-        root = source.absolute()
+        # Names in it are compared with its own, which must have neither `..` nor links in it.
+        root = source.resolve()
         for _ in range(_MAX_DEPTH):
             inside = [entry for entry in root.iterdir() if not entry.name.startswith((".", "__MACOSX"))]
             if len(inside) != 1 or inside[0].is_symlink() or not inside[0].is_dir():
