@@ -43,7 +43,7 @@ REFUSALS = (TelemetryError, UsageError, CorpusError, SecretError, ShareUnchanged
 
 
 @pytest.fixture
-def told() -> Any:
+def server() -> Any:
     """A server that answers every request with nothing, and what it was given as Authorization."""
     seen: list[str | None] = []
 
@@ -61,10 +61,10 @@ def told() -> Any:
         def log_message(self, format: str, *_: object) -> None:  # noqa: A002 - the base's name
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}", seen
-        server.shutdown()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
+        Thread(target=running.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{running.server_port}", seen
+        running.shutdown()
 
 
 def _sdk(_: Path) -> str | None:
@@ -151,8 +151,8 @@ def test_a_secret_that_no_header_carries_is_refused_and_not_shown(
     assert "\n" not in sentence
 
 
-def test_a_sidecar_is_asked_with_the_token_alone(told: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    address, seen = told
+def test_a_sidecar_is_asked_with_the_token_alone(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    address, seen = server
     monkeypatch.setenv("VOICEPROBE_SIDECAR_TOKEN", f"{TOKEN}\n")
     SidecarClient(address, sidecar_token()).ask("GET", "/v1/state")
     assert seen == [f"Bearer {TOKEN}"]
@@ -160,9 +160,9 @@ def test_a_sidecar_is_asked_with_the_token_alone(told: Any, monkeypatch: pytest.
 
 @pytest.mark.parametrize(("text", "sent"), [(f"{TOKEN}\n", True), (f"{TOKEN}\nmore", False)])
 def test_a_model_server_is_scraped_with_the_token_alone(
-    told: Any, text: str, sent: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    server: Any, text: str, sent: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    address, seen = told
+    address, seen = server
     monkeypatch.setenv(VARIABLE, text)
 
     async def scraped() -> str:
@@ -186,9 +186,9 @@ def test_a_model_server_is_scraped_with_the_token_alone(
 
 @pytest.mark.parametrize(("text", "sent"), [(f"{TOKEN}\n", True), (f"{TOKEN}\nmore", False), (f"{TOKEN}é", False)])
 def test_shares_are_changed_with_the_token_alone(
-    told: Any, text: str, sent: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: Any, text: str, sent: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    address, seen = told
+    address, seen = server
     monkeypatch.setenv("VOICEPROBE_ROLLOUT_TOKEN", text)
     plan = parse_plan(
         'name = "r"\nunit = "call"\n[cohorts]\ncontrol = "a"\ncandidate = "b"\n[[stages]]\nname = "one"\nshare = 0.1\n'
@@ -210,9 +210,9 @@ def test_a_command_with_a_broken_token_ends_with_a_sentence(
 ) -> None:
     monkeypatch.setenv("VOICEPROBE_SIDECAR_TOKEN", f"{TOKEN}\nmore")
     assert guarded(lambda: opened_store("http://127.0.0.1:9") and None) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("voiceprobe: VOICEPROBE_SIDECAR_TOKEN: a token has 1 to 4096 ASCII characters")
-    assert TOKEN not in said
+    output = capsys.readouterr().err
+    assert output.startswith("voiceprobe: VOICEPROBE_SIDECAR_TOKEN: a token has 1 to 4096 ASCII characters")
+    assert TOKEN not in output
 
 
 WITH_PASSWORD = "htp://ursula:pw-0c9d@host"
