@@ -16,7 +16,9 @@ from telemetry.model.formatting import (
     DASH,
     NS_PER_MS,
     NS_PER_S,
+    counted_units,
     declared_milliseconds,
+    error_rate_name,
     in_milliseconds,
     milliseconds,
     number,
@@ -303,16 +305,14 @@ def _in_ms(seconds: float | None) -> float | None:
 
 @kept_spec
 def condition_spec(colors: Palette, conditions: Sequence[str], runs: Sequence[str], *, is_share: bool) -> Row:
-    """A figure by the profile of the speech, clean first: p50 and p95 of voice-to-voice, or the word error rate, each
-    with its interval."""
+    """A figure by the profile of the speech, clean first: p50 and p95 of voice-to-voice, or the rate of word (or
+    character) errors, each with its interval."""
     base = alt.Chart(alt.NamedData("rows"))
     x = alt.X("condition:N", title=None, scale=alt.Scale(domain=list(conditions)), axis=alt.Axis(labelAngle=0))
     offset = alt.XOffset("run:N")
     shape, _ = _many("run", runs, colors)
     axis = alt.Axis(tickCount=5, format="~%") if is_share else alt.Axis(tickCount=5)
-    y = alt.Y(
-        "lower:Q", title="word error rate" if is_share else "ms", scale=alt.Scale(zero=True, nice=True), axis=axis
-    )
+    y = alt.Y("lower:Q", title="error rate" if is_share else "ms", scale=alt.Scale(zero=True, nice=True), axis=axis)
     shared: list[Any] = [
         alt.Tooltip("run:N"),
         alt.Tooltip("condition:N"),
@@ -357,7 +357,7 @@ def latency_by_condition(found: Sequence[tuple[str, RunDetails]]) -> tuple[list[
 
 
 def word_errors_by_condition(found: Sequence[tuple[str, RunDetails]]) -> tuple[list[Row], ChartTable]:
-    """Rows and table of the word error rate by profile."""
+    """Rows and table of the word (or character) error rate by profile."""
     rows: list[Row] = []
     shown: list[tuple[str, ...]] = []
     for name, details in found:
@@ -371,8 +371,11 @@ def word_errors_by_condition(found: Sequence[tuple[str, RunDetails]]) -> tuple[l
             )  # fmt: skip
             between = DASH if each.interval is None else f"{percent(low)} to {percent(high)}"
             shown.append((label, name, number(each.turns), number(each.words), text, between))
-    columns = ("profile", "run", "turns", "words", "word error rate", "95 % interval")
-    return rows, ChartTable("word error rate by profile", columns, shown)
+    conditions = [each for _, details in found for each in details.word_errors]
+    words, characters = (sum(getattr(each, name) for each in conditions) for name in ("words", "characters"))
+    rate = error_rate_name(words, characters)
+    columns = ("profile", "run", "turns", counted_units(words, characters), rate, "95 % interval")
+    return rows, ChartTable(f"{rate} by profile", columns, shown)
 
 
 def _latency(of: LoadLevel | ConditionLatency) -> Row:

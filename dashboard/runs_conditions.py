@@ -60,7 +60,8 @@ def conditions(shown: Sequence[RunEntry], objectives: Sequence[Objective]) -> No
         rows, table = run_charts.word_errors_by_condition(found)
         st.html(
             runs_tables.part_head(
-                "Profiles against word error rate", "words that were heard wrongly; a bar is the 95 % interval"
+                f"Profiles against {table.caption.removesuffix(' by profile')}",
+                f"{table.columns[3]} that were heard wrongly; a bar is the 95 % interval",
             )
         )
         if rows:
@@ -68,7 +69,7 @@ def conditions(shown: Sequence[RunEntry], objectives: Sequence[Objective]) -> No
             chart(
                 rows,
                 run_charts.condition_spec(colors, profiles, names, is_share=True),
-                "Word error rate by the profile of the speech, clean first",
+                f"{table.caption.capitalize()} of the speech, clean first",
                 table,
             )
         else:

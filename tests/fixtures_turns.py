@@ -147,6 +147,7 @@ def exchange(
         talk_over_ns=0,
         wer_errors=index % 7 // 5,
         wer_reference_words=8,
+        wer_reference_characters=8 if index % 3 == 0 else 0,
         onset_preset="rms-10ms",
         frame_lateness_worst_ns=round((0.2 + index % 5 * 0.1) * MS),
         drift_worst_ns=round(0.5 * MS),

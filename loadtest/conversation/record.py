@@ -13,12 +13,13 @@ from loadtest.conversation.exchange import Exchange, ServiceReports, WireNotes
 from loadtest.conversation.failures import failure_of
 from loadtest.conversation.prepared_clip import PreparedClip
 from loadtest.conversation.timeline import Reply, Timeline
+from loadtest.conversation.transcripts import reference_characters
 from loadtest.protocols.endpoint_headers import is_kept_header
 from telemetry.model import semconv
 from telemetry.model.foreign_text import one_line
 from telemetry.model.turns import Turn
 
-WordErrors = Callable[[str, str], tuple[int, int]]
+WordErrors = Callable[[str, str, str], tuple[int, int]]
 PhaseOf = Callable[[int], tuple[str, semconv.PhaseKind] | None]
 
 
@@ -54,7 +55,8 @@ class CallInfo:
 
 @dataclass(frozen=True, slots=True)
 class RecordOptions:
-    """What a record keeps. `word_errors(reference, hypothesis)` gives (errors, reference words); None to go without."""
+    """What a record keeps. `word_errors(reference, hypothesis, language)` gives (errors, reference words);
+    None to go without."""
 
     limits: ValidityLimits
     keep_transcripts: bool
@@ -236,9 +238,11 @@ def _recognition(exchange: Exchange, options: RecordOptions) -> dict[str, Any]:
     }
     if timeline.finals:
         transcript = " ".join(text for _, text, _ in timeline.finals if text)
-        text = None if clip is None else clip.rendered.utterance.text
-        if options.word_errors is not None and text:
-            fields["wer_errors"], fields["wer_reference_words"] = options.word_errors(text, transcript)
+        utterance = None if clip is None else clip.rendered.utterance
+        if options.word_errors is not None and utterance is not None and utterance.text:
+            text, language = utterance.text, utterance.language
+            fields["wer_errors"], fields["wer_reference_words"] = options.word_errors(text, transcript, language)
+            fields["wer_reference_characters"] = reference_characters(text, language)
         if options.keep_transcripts:
             fields["transcript_pii"] = transcript
             fields |= _partials(timeline)

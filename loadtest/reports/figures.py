@@ -1,11 +1,11 @@
 """How the statistics of a metric are written on a terminal: the figure, or why it is missing."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from telemetry.model.formatting import DASH, count, estimate_if, number
+from telemetry.model.formatting import DASH, count, counted_units, error_rate_name, estimate_if, number
 from telemetry.model.metrics import DEFINITIONS
-from telemetry.store.answers import MetricStats
+from telemetry.store.answers import MetricStats, Summary, WerByCondition
 
 TOO_FEW: Final = "too few"
 NOT_OBSERVABLE: Final = "not observable"
@@ -48,3 +48,19 @@ def counts(named: Mapping[str, int]) -> str:
 def label(metric: str) -> str:
     """A metric's name for people. Raises KeyError for an unknown metric."""
     return DEFINITIONS[metric].label
+
+
+def stage_label(metric: str, summary: Summary) -> str:
+    """As `label`; the rate of word errors says where its units are characters."""
+    found = summary.wer_by_condition
+    return rate_name(found).capitalize() if metric == "wer" and found else label(metric)
+
+
+def rate_name(found: Sequence[WerByCondition]) -> str:
+    """What the rate of word errors of some conditions is called: by the units of their texts."""
+    return error_rate_name(sum(each.words for each in found), sum(each.characters for each in found))
+
+
+def units_name(found: Sequence[WerByCondition]) -> str:
+    """What those units are: words, characters, or both."""
+    return counted_units(sum(each.words for each in found), sum(each.characters for each in found))

@@ -59,7 +59,7 @@ def _stages(summary: Summary) -> list[tuple[str, ...]]:
         stats = summary.metrics.get(name)
         if stats is None or not stats.n:
             continue
-        label = cell(figures.label(name))
+        label = cell(figures.stage_label(name, summary))
         values = (figures.of_the_answered(stats, which) for which in _STATISTICS)
         rows.append((f"**{label}**" if name == HEADLINE else label, *map(cell, values), figures.answered(stats)))
     return rows

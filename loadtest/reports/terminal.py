@@ -123,7 +123,7 @@ def _stages(summary: Summary) -> Table:
         stats = summary.metrics.get(name)
         if stats is None or (stats.n == 0 and name not in _ALWAYS):
             continue
-        table.add_row(figures.label(name), *_cells(stats), style="bold" if name == HEADLINE else "")
+        table.add_row(figures.stage_label(name, summary), *_cells(stats), style="bold" if name == HEADLINE else "")
     return table
 
 

@@ -1,7 +1,7 @@
 """How well the endpoint heard, by profile: the terminal's table and the JSON rows. Pure."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from rich.table import Table
 
@@ -11,16 +11,18 @@ from telemetry.model.speech_conditions import condition_label
 from telemetry.store.answers import WerByCondition
 
 BAR_WIDTH = 20
+_SHORT: Final = {"words": "wer", "characters": "cer", "words and characters": "wer and cer"}
 
 
 def wer_table(rows: Sequence[WerByCondition]) -> Table:
-    """Word error rate over profiles, with a bar, the interval and what it was taken from."""
+    """Word (or character) error rate over profiles, with a bar, the interval and what it was taken from."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     table.add_column("profile", overflow="fold")
-    for name in ("wer", "95 % interval"):
+    units = figures.units_name(rows)
+    for name in (_SHORT[units], "95 % interval"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
-    for name in ("words", "turns"):
+    for name in (units, "turns"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         interval = row.interval
@@ -46,6 +48,7 @@ def wer_by_condition_objects(rows: Sequence[WerByCondition]) -> list[dict[str, A
             "channel": row.channel_profile,
             "turns": row.turns,
             "words": row.words,
+            "characters": row.characters,
             "errors": row.errors,
             "wer": row.wer,
             "interval": None if row.interval is None else list(row.interval),

@@ -109,6 +109,18 @@ def _side(value: Fraction, limit: Fraction) -> int:
     return (value > limit) - (value < limit)
 
 
+def error_rate_name(words: int, characters: int) -> str:
+    """The name of a rate of word errors, of whose reference words some or all are characters."""
+    return f"{counted_units(words, characters).replace('words', 'word').replace('characters', 'character')} error rate"
+
+
+def counted_units(words: int, characters: int) -> str:
+    """The units of `words` reference words, of which `characters` are characters: `words and characters`."""
+    if not characters:
+        return "words"
+    return "characters" if characters >= words else "words and characters"
+
+
 def declared_percent(ratio: float) -> str:
     """A share that somebody chose, such as a target, with every digit it has: `99.95 %`."""
     return f"{_every_digit(float(Fraction(str(ratio)) * 100))} %"

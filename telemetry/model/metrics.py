@@ -365,7 +365,8 @@ _ALL: Final[tuple[MetricDefinition, ...]] = (
         name="wer",
         label="Word error rate",
         unit="ratio",
-        definition="word errors / words of the clip's text, after the documented normalization",
+        definition="word errors / words of the clip's text, after the documented normalization; of a text in a script "
+        "without spaces between words (Chinese, Japanese, Thai, Lao, Khmer, Burmese), character errors / characters",
         views=("terminal",),
         value=_wer,
         is_share=True,

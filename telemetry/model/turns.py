@@ -68,7 +68,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     llm_chunks: int | None = None  # pieces of answer text that arrived
     llm_chunk_gaps_ns: tuple[int, ...] = ()  # gaps between pieces of answer text
     wer_errors: int | None = None  # word errors of the final transcript
-    wer_reference_words: int | None = None  # words of the clip's text
+    wer_reference_words: int | None = None  # words of the clip's text; characters where it is written without spaces
+    wer_reference_characters: int | None = None  # how many of them are characters; None where no reporter said so
     transcript_pii: str | None = None  # the caller's words; kept only when asked for
     asr_partials_pii: tuple[str, ...] = ()  # what was recognized by each partial transcript; likewise
     asr_partials_after_ns: tuple[int, ...] = ()  # when each arrived, counted from speech_start; likewise

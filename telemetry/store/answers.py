@@ -241,6 +241,8 @@ class CohortSummary:
 class WerByCondition:
     """How well the endpoint understood what was said under one profile: word errors ÷ words, pooled over its turns.
 
+    `characters` of the words are characters of texts without spaces between words.
+
     The interval holds the true rate with 95 % confidence; turns, not words, are taken as independent (the ratio
     estimator's variance), because the words of a turn fail together. None with fewer than 20 turns.
     """
@@ -252,6 +254,7 @@ class WerByCondition:
     words: int
     errors: int
     interval: tuple[float, float] | None
+    characters: int = 0
 
     @property
     def wer(self) -> float:

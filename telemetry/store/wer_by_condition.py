@@ -25,6 +25,7 @@ def wer_by_condition(connection: StoreConnection, f: Filter) -> tuple[WerByCondi
         f"""
         SELECT noise_profile, snr_asked_db, channel_profile, count(*) AS turns,
                sum(wer_reference_words)::BIGINT AS words, sum(wer_errors)::BIGINT AS errors,
+               coalesce(sum(wer_reference_characters), 0)::BIGINT AS characters,
                sum(wer_errors * wer_errors)::DOUBLE AS errors_squared,
                sum(wer_errors * wer_reference_words)::DOUBLE AS errors_times_words,
                sum(wer_reference_words * wer_reference_words)::DOUBLE AS words_squared
@@ -42,7 +43,7 @@ def wer_by_condition(connection: StoreConnection, f: Filter) -> tuple[WerByCondi
 
 @dataclass(frozen=True, slots=True)
 class WordErrorSums:
-    """Sums over the turns of one condition; `words` are those of the references."""
+    """Sums over the turns of one condition; `words` are those of the references, of which some may be characters."""
 
     turns: int
     words: int
@@ -50,6 +51,7 @@ class WordErrorSums:
     errors_squared: float
     errors_times_words: float
     words_squared: float
+    characters: int = 0
 
     def rate_interval(self) -> tuple[float, float] | None:
         """Return the interval of errors / words; None with fewer than FEWEST_TURNS turns.
@@ -75,5 +77,6 @@ def wer_row(condition: Mapping[str, Any], sums: WordErrorSums) -> WerByCondition
         turns=sums.turns,
         words=sums.words,
         errors=sums.errors,
+        characters=sums.characters,
         interval=sums.rate_interval(),
     )

@@ -45,7 +45,7 @@ def stage_table(report: RunReport) -> str:
         stats = report.summary.metrics.get(name)
         if stats is None or (not stats.n and name not in always):
             continue
-        rows.append((figures.label(name), *_values(stats), figures.answered(stats)))
+        rows.append((figures.stage_label(name, report.summary), *_values(stats), figures.answered(stats)))
         if not stats.n and stats.withheld:
             notes.append(f"not observable: {figures.label(name)}: {stats.withheld}")
     stated = error_line(report.summary.metrics[HEADLINE])
@@ -123,8 +123,9 @@ def _understood(summary: Summary) -> str:
         )
         for row in summary.wer_by_condition
     ]
-    heading = ("profile", "word error rate", "95 % interval", "words", "turns")
-    return section("What the endpoint understood", [table("Word error rate by profile", heading, rows)])
+    rate, units = (name(summary.wer_by_condition) for name in (figures.rate_name, figures.units_name))
+    heading = ("profile", rate, "95 % interval", units, "turns")
+    return section("What the endpoint understood", [table(f"{rate.capitalize()} by profile", heading, rows)])
 
 
 def _phases(summary: Summary) -> str:

@@ -140,6 +140,7 @@ def wer_by_condition(figures: RolledFigures) -> tuple[WerByCondition, ...]:
             errors_squared=of_one["errors_squared"],
             errors_times_words=of_one["errors_times_words"],
             words_squared=of_one["words_squared"],
+            characters=int(of_one.get("characters", 0)),
         )
         found.append(wer_row(condition, word_sums))
     return tuple(found)

@@ -177,6 +177,7 @@ def _runs(occurring: Occurring) -> list[str]:
 WORD_ERRORS: Final = {
     "words": "wer_reference_words",
     "errors": "wer_errors",
+    "characters": "wer_reference_characters",
     "errors_squared": "wer_errors::DOUBLE * wer_errors",
     "errors_times_words": "wer_errors::DOUBLE * wer_reference_words",
     "words_squared": "wer_reference_words::DOUBLE * wer_reference_words",

@@ -112,6 +112,7 @@ def test_each_stage_is_measured_by_its_definition() -> None:
         "underrun_total": 0,
     }
     assert values["wer"] == 1 / 4
+    assert (turn.wer_errors, turn.wer_reference_words, turn.wer_reference_characters) == (1, 4, 0)
     assert values["tokens_per_chunk"] == 3
     assert values["audio_rtfx"] == pytest.approx(2_000 / 200)
     assert turn.llm_chunk_gaps_ns == (40 * MS, 50 * MS)

@@ -153,6 +153,16 @@ def classes(report: RunReport, wanted: str) -> Iterator[str]:
     return (each for each in found if wanted in each.split())
 
 
+def test_a_rate_whose_units_are_characters_is_called_a_character_error_rate() -> None:
+    whole = material.summary()
+    assert "Word error rate by profile" in words(made(summary=whole))
+    thai = tuple(replace(each, characters=each.words) for each in whole.wer_by_condition)
+    text = words(made(summary=replace(whole, wer_by_condition=thai)))
+    assert "Character error rate by profile" in text
+    assert "profile character error rate 95 % interval characters turns" in text
+    assert "word error rate" not in text.lower()
+
+
 def test_only_a_run_that_met_everything_is_green() -> None:
     assert list(classes(made(), "verdict")) == ["verdict met"]
     verdicts = judge(OBJECTIVES, lambda objective: (181 if objective.metric == "voice_to_voice" else 1, 181))

@@ -177,6 +177,7 @@ def test_recognition_is_reported_by_profile(whole) -> None:
     assert (clean["noise"], clean["wer"], clean["interval"]) == ("clean", 0.01, [0.004, 0.016])
     assert (noisy["noise"], noisy["snr_db"], noisy["channel"]) == ("babble", 5.0, "telephone")
     assert (noisy["wer"], noisy["interval"]) == (0.5, None)
+    assert (noisy["words"], noisy["characters"]) == (96, 0), "of texts with spaces between their words"
 
 
 def test_the_instrument_answers_for_itself(whole) -> None:

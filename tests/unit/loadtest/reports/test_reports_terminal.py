@@ -322,6 +322,21 @@ def test_what_was_understood_is_shown_by_profile_where_there_are_several() -> No
     assert "What the endpoint understood" not in final(summary=alone), "one profile is in the stages already"
 
 
+def test_a_rate_whose_units_are_characters_is_called_a_character_error_rate() -> None:
+    text = words(final())
+    assert "Word error rate 0 %" in text
+    assert "profile wer 95 % interval words turns" in text
+    conditions = material.summary().wer_by_condition
+    thai = tuple(replace(each, characters=each.words) for each in conditions)
+    text = words(final(summary=material.summary(wer_by_condition=thai)))
+    assert "Character error rate 0 %" in text
+    assert "profile cer 95 % interval characters turns" in text
+    mixed = (conditions[0], thai[1])
+    text = words(final(summary=material.summary(wer_by_condition=mixed)))
+    assert "Word and character error rate 0 %" in text
+    assert "profile wer and cer 95 % interval words and characters turns" in text
+
+
 def _phases() -> tuple[PhaseSummary, ...]:
     def phase(name: str, kind: str, at: int, ok: int, n: int, p50_ms: float) -> PhaseSummary:
         return PhaseSummary(

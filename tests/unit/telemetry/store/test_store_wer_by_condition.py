@@ -54,6 +54,18 @@ def test_words_are_pooled_and_profiles_are_in_order(tmp_path: Path) -> None:
     assert all(row.interval is None for row in rows), "fewer than 20 turns are no interval"
 
 
+def test_words_that_are_characters_are_counted_beside_the_others(tmp_path: Path) -> None:
+    turns = [
+        heard(0, 1, 4),  # of a reporter that does not say
+        heard(1, 0, 5, wer_reference_characters=0),
+        heard(2, 2, 6, wer_reference_characters=6),
+        heard(3, 1, 8, "babble", 0.0, wer_reference_characters=7),  # a Latin word in a Chinese text
+    ]
+    with _reader(tmp_path, turns) as reader:
+        rows = reader.summary().wer_by_condition
+    assert [(row.errors, row.words, row.characters) for row in rows] == [(3, 15, 6), (1, 8, 7)]
+
+
 def test_nothing_is_known_where_nothing_was_transcribed(tmp_path: Path) -> None:
     with _reader(tmp_path, [client_turn(0)]) as reader:
         assert reader.summary().wer_by_condition == ()
