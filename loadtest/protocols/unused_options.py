@@ -1,6 +1,6 @@
 """Options that a wire has no message for: none is accepted without the user knowing that it has no effect."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from loadtest.protocols.base import CallerOptions
@@ -23,6 +23,27 @@ def faults_of_options(
             f"{wire}: {agent} detects the end of speech; turn control {options.turn_control!r} is not possible"
         )
     return faults
+
+
+CALLER_ENDS_TURNS: Final = "the caller itself ends its turns there"
+
+
+def faults_without_effect(options: CallerOptions, wire: str, reasons: Mapping[str, str]) -> list[str]:
+    """Return a sentence for each option that is set and that nothing on the wire carries, with the reason."""
+    return [
+        f"{wire}: {name!r} has no effect on this wire: {reason}; leave it out"
+        for name, reason in reasons.items()
+        if getattr(options, name) is not None
+    ]
+
+
+def faults_of_two(wire: str, given: Mapping[str, str | None]) -> list[str]:
+    """Return a sentence where two options or settings say different things of one: only one of them could have an
+    effect."""
+    values = {name: value for name, value in given.items() if value is not None}
+    if len(set(values.values())) < 2:
+        return []
+    return [f"{wire}: {' and '.join(map(repr, values))} exclude each other; leave out all but one of them"]
 
 
 def faults_of_formats(options: CallerOptions, wire: str) -> list[str]:

@@ -302,6 +302,8 @@ class SwarmSettings:
             found.append("--barge-in: a call of one turn has no reply to interrupt; use --turns 2 or more")
         if self.talk_over and self.manual_turns:
             found.append("--talk-over: not supported with --manual-turns, which sends nothing before it is committed")
+        if self.endpointing is not None and self.manual_turns:
+            found.append("--endpointing: not supported with --manual-turns: the caller ends its turns itself")
         if self.conversations and self.length is not None:
             found.append("--length: not supported with --conversations, whose scripts give every utterance")
         if self.conversations and self.mix is not None:

@@ -59,7 +59,7 @@ class StagesCaller(AnsweringCaller):
         super().__init__()
         self._options = options
         self._stages = stages
-        self._settings = stage_settings(options, wire)
+        self._settings = stage_settings(options, wire, stages)
         self.capabilities = Capabilities(
             input_rate_hz=self._settings.asr_rate_hz,
             frame_ms=FRAME_MS,

@@ -8,11 +8,11 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
-from loadtest.errors import UsageError
 from loadtest.protocols.base import CallerOptions
-from loadtest.protocols.stages.parts import StageName
+from loadtest.protocols.stages.parts import STAGES, StageName
 from loadtest.protocols.stages.recorded_partials import RecordedUtterance, read_recording
-from loadtest.protocols.wire_settings import WireSettings, read_settings
+from loadtest.protocols.unused_options import CALLER_ENDS_TURNS, faults_of_two, faults_without_effect
+from loadtest.protocols.wire_settings import WireSettings, read_settings, refuse
 
 
 def _base_url(url: str) -> str:
@@ -93,11 +93,57 @@ class StageSettings(WireSettings):
         return own.get_secret_value() if own is not None else token
 
 
-def stage_settings(options: CallerOptions, wire: str) -> StageSettings:
+# The options that name something of a stage, and the setting that is the same; on a wire of one stage, `model` is its.
+_SAME: Final[Mapping[StageName, Mapping[str, str]]] = {
+    "asr": {"transcription_model": "asr_model"},
+    "llm": {"model": "llm_model"},
+    "tts": {"voice": "tts_voice"},
+}
+# Of the language model, by their names; those of the other stages begin with the stage's.
+_OF_LLM: Final = frozenset({"history", "partials"})
+
+
+def stage_settings(options: CallerOptions, wire: str, stages: frozenset[StageName]) -> StageSettings:
     """Return the settings of a wire, completed by the neutral options. Raises UsageError with all faults."""
-    settings = read_settings(StageSettings, options.settings, wire)
+    faults = faults_without_effect(options, wire, _without_effect(stages))
+    settings = read_settings(StageSettings, options.settings, wire, known_faults=faults)
     if settings.partials is not None and wire != "llm":
-        raise UsageError(f"{wire}: the setting 'partials' is for the protocol llm alone: leave it out")
-    neutral = {"asr_model": options.transcription_model, "llm_model": options.model, "tts_voice": options.voice}
-    missing = {name: value for name, value in neutral.items() if value is not None and getattr(settings, name) is None}
+        faults.append(f"{wire}: the setting 'partials' is for the protocol llm alone: leave it out")
+    faults += [
+        f"{wire}: the setting {name!r} is of a stage that this wire does not have; leave it out"
+        for name in sorted(settings.model_fields_set)
+        if (stage := _stage_of(name)) is not None and stage not in stages and name != "partials"
+    ]
+    missing: dict[str, str] = {}
+    for setting, sources in _sources(stages).items():
+        given = {name: getattr(options, name) for name in sources}
+        faults += faults_of_two(wire, {**given, setting: getattr(settings, setting)})
+        value = next((value for value in given.values() if value is not None), None)
+        if value is not None:
+            missing[setting] = value
+    refuse(faults)
     return settings.model_copy(update=missing)
+
+
+def _sources(stages: frozenset[StageName]) -> dict[str, list[str]]:
+    """Return the options that set each setting."""
+    found = {setting: [option] for stage in stages for option, setting in _SAME[stage].items()}
+    if len(stages) == 1:
+        (stage,) = stages
+        model = found.setdefault(f"{stage}_model", [])
+        model += [] if "model" in model else ["model"]
+    return found
+
+
+def _without_effect(stages: frozenset[StageName]) -> dict[str, str]:
+    """Return the options that no stage of the wire has a use for, each with the reason."""
+    used = {option for sources in _sources(stages).values() for option in sources}
+    reasons = {"silence_duration_ms": CALLER_ENDS_TURNS}
+    reasons |= {option: f"it has no {stage}" for stage in STAGES for option in _SAME[stage] if option not in used}
+    return reasons if "llm" in stages else {**reasons, "instructions": "it has no llm"}
+
+
+def _stage_of(setting: str) -> StageName | None:
+    if setting in _OF_LLM:
+        return "llm"
+    return next((stage for stage in STAGES if setting.startswith(f"{stage}_")), None)

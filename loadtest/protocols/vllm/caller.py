@@ -36,10 +36,17 @@ from loadtest.protocols.json_fields import (
 from loadtest.protocols.registry import register_built_in
 from loadtest.protocols.repeats import RepeatDetector
 from loadtest.protocols.stages.observable import not_observable
+from loadtest.protocols.unused_options import CALLER_ENDS_TURNS, faults_of_two, faults_without_effect
 from loadtest.protocols.usage import flat_usage
-from loadtest.protocols.wire_settings import WireSettings, read_settings
+from loadtest.protocols.wire_settings import WireSettings, read_settings, refuse
 
+WIRE: Final = "vllm-realtime"
 FRAME_MS: Final = 20
+_WITHOUT_EFFECT: Final = {
+    "voice": "it has no tts",
+    "instructions": "it has no llm",
+    "silence_duration_ms": CALLER_ENDS_TURNS,
+}
 # Errors after which no utterance of this session can be recognized.
 FATAL_ERRORS: Final = frozenset({"model_not_validated", "model_not_found", "session_limit_reached"})
 # Errors about the utterance under way: no transcript of it comes.
@@ -55,7 +62,7 @@ class VllmSettings(WireSettings):
     rate_hz: Literal[16000, 24000, 48000] = 16000
 
 
-@register_built_in("vllm-realtime")
+@register_built_in(WIRE)
 class VllmCaller(AnsweringCaller):
     """One conversation of a caller with a recognizer. Implements `loadtest.protocols.base.CallerProtocol`."""
 
@@ -63,7 +70,10 @@ class VllmCaller(AnsweringCaller):
         """Raises UsageError with all faults of the settings."""
         super().__init__()
         self._options = options
-        self._settings = read_settings(VllmSettings, options.settings, "vllm-realtime")
+        faults = faults_without_effect(options, WIRE, _WITHOUT_EFFECT)
+        faults += faults_of_two(WIRE, {"transcription_model": options.transcription_model, "model": options.model})
+        self._settings = read_settings(VllmSettings, options.settings, WIRE, known_faults=faults)
+        refuse(faults)
         self._is_vllm = self._settings.server == "vllm"
         self.capabilities = Capabilities(
             input_rate_hz=self._settings.rate_hz,

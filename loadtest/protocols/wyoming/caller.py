@@ -6,7 +6,7 @@ the frames of that time are events of a type that Wyoming does not define, which
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final
 
 from loadtest.audio import pcm as samples
 from loadtest.protocols.base import (
@@ -27,11 +27,10 @@ from loadtest.protocols.registry import register_built_in
 from loadtest.protocols.stages.observable import not_observable
 from loadtest.protocols.stages.parts import StageName
 from loadtest.protocols.stages.reply import StageReply
-from loadtest.protocols.wire_settings import WireSettings, read_settings
 from loadtest.protocols.wyoming.events import WyomingEvent, event_bytes, event_header, parse_event
+from loadtest.protocols.wyoming.settings import WIRE, Stage, wyoming_settings
 
 FRAME_MS: Final = 20
-Stage = Literal["asr", "handle", "tts"]
 # Of no meaning to any service; official servers ignore types that they do not know.
 UNSPOKEN: Final = "voiceprobe-unspoken"
 _UNUSED: Final = frozenset(
@@ -41,24 +40,13 @@ _METRICS_OF: Final[Mapping[Stage, StageName]] = {"asr": "asr", "handle": "llm", 
 Handler = Callable[[Any, str, WyomingEvent], list[VoiceEvent]]
 
 
-class WyomingSettings(WireSettings):
-    """What can be set for the wire wyoming."""
-
-    stages: tuple[Stage, ...] = ("asr", "handle", "tts")
-    rate_hz: Literal[8000, 16000, 22050, 24000, 48000] = 16000
-    language: str | None = None
-    asr_model: str | None = None
-    voice: str | None = None
-    speaker: str | None = None
-
-
-@register_built_in("wyoming")
+@register_built_in(WIRE)
 class WyomingCaller(CallerDefaults):
     """One conversation of a caller. Implements `loadtest.protocols.base.CallerProtocol` over TCP."""
 
     def __init__(self, options: CallerOptions) -> None:
         """Raises UsageError with all faults of the settings."""
-        self._settings = settings = read_settings(WyomingSettings, options.settings, "wyoming")
+        self._settings = settings = wyoming_settings(options)
         self._stages = frozenset(settings.stages)
         self.capabilities = Capabilities(
             input_rate_hz=settings.rate_hz,
@@ -70,8 +58,7 @@ class WyomingCaller(CallerDefaults):
             framing="event_lines",
             turn_controls=frozenset({"manual"}),
         )
-        self._asr_model = settings.asr_model or options.transcription_model
-        self._voice = {"name": settings.voice or options.voice, "speaker": settings.speaker}
+        self._voice = {"name": settings.voice, "speaker": settings.speaker}
         self._format = {"rate": settings.rate_hz, "width": 2, "channels": 1}
         payload_bytes = settings.rate_hz * FRAME_MS // 1000 * 2
         self._spoken_head = event_header("audio-chunk", self._format, payload_bytes)
@@ -113,7 +100,7 @@ class WyomingCaller(CallerDefaults):
         if "asr" not in self._stages:
             return ()
         self._speaks = True
-        request = {"name": self._asr_model, "language": self._settings.language, "context": self._context}
+        request = {"name": self._settings.asr_model, "language": self._settings.language, "context": self._context}
         return (event_bytes("transcribe", request), event_bytes("audio-start", self._format))
 
     def end_turn(self) -> Sequence[Message]:
