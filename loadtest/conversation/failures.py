@@ -52,6 +52,8 @@ def instead_of_a_reply(timeline: Timeline) -> str | None:
 
 def _of_reply(exchange: Exchange) -> Failure:
     answer = exchange.timeline.answer
+    if any(reply.foreign_file is not None for reply in exchange.timeline.replies.values()):
+        return Failure("bad_audio", "file_header")
     if any(reply.status == "failed" for reply in exchange.timeline.replies.values()):
         return Failure("endpoint_error", "failed")
     if answer is not None and answer.implausible_rate() is not None:

@@ -36,6 +36,8 @@ def judge_complete(exchange: Exchange) -> Judgment:
     answer = timeline.answer
     if answer is None:
         return _unheard(timeline)
+    if answer.foreign_file is not None:
+        return "error", answer.foreign_file
     if answer.status == "failed":
         return "error", timeline.errors[-1] if timeline.errors else "the endpoint says that its reply failed"
     implausible = answer.implausible_rate()
@@ -53,6 +55,8 @@ def judge_given_up(exchange: Exchange, waited_ns: int) -> Judgment:
         return "ok", None
     if answer is not None:
         return _heard(exchange, answer, waited_s)
+    if (foreign := _foreign_file(timeline)) is not None:
+        return "error", foreign
     if timeline.replies and all(reply.is_over for reply in timeline.replies.values()):
         return _unheard(timeline)
     if timeline.errors:
@@ -112,7 +116,15 @@ def _unheard(timeline: Timeline) -> Judgment:
         return "error", timeline.errors[-1] if timeline.errors else "the endpoint says that its reply failed"
     if timeline.errors:
         return "error", timeline.errors[0]
+    if (foreign := _foreign_file(timeline)) is not None:
+        return "error", foreign
     return "no_reply", _INSTEAD[instead_of_a_reply(timeline)]
+
+
+def _foreign_file(timeline: Timeline) -> str | None:
+    """A sentence when a reply is a file where raw audio was agreed, so that nothing of it was audible."""
+    sentences = (reply.foreign_file for reply in timeline.replies.values() if not reply.cancelled)
+    return next((sentence for sentence in sentences if sentence is not None), None)
 
 
 def _note_on(answer: Reply) -> str | None:
@@ -121,4 +133,6 @@ def _note_on(answer: Reply) -> str | None:
         return f"the endpoint cut its reply short ({answer.why or 'incomplete'})"
     if answer.status == SUPERSEDED:
         return "the reply was never closed: another response took its place"
+    if answer.file_header is not None:
+        return f"the reply's audio began with {answer.file_header}, which is not counted as sound: send raw samples"
     return None

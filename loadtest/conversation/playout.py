@@ -13,6 +13,7 @@ from loadtest.audio.deferred_span import DeferredSpan, ScanQueue
 from loadtest.audio.onset import AudibleSpan
 from loadtest.audio.pcm import whole_samples
 from loadtest.conversation.audio_tap import HeardAudioTap
+from loadtest.conversation.reply_opening import ReplyOpening
 
 
 @dataclass(slots=True)
@@ -32,6 +33,7 @@ class Playback:
     starved: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     stopped_perf_ns: int | None = None
     number: int = 0  # of this playback in its call
+    opening: ReplyOpening | None = None  # while its audio may be, or is, a file instead of raw samples
     # When the first audible sample is played unless it is stopped before, once nothing can change that any more.
     _settled_perf_ns: int | None = field(default=None, init=False, repr=False, compare=False)
 
@@ -140,7 +142,7 @@ class PlayoutBuffer:
         """Begin the playback of a reply."""
         self._count += 1
         span = DeferredSpan(AudibleSpan(self._onset_preset, rate_hz), self._scans)
-        return Playback(rate_hz, span, number=self._count)
+        return Playback(rate_hz, span, number=self._count, opening=ReplyOpening(rate_hz))
 
     def feed(self, playback: Playback, audio: bytes, arrival_perf_ns: int) -> None:
         """Queue one chunk of a reply, PCM s16le, that arrived at a moment. Chunks after a stop are not heard.
@@ -162,11 +164,18 @@ class PlayoutBuffer:
                 start = arrival_perf_ns
             playback.first_samples.append(playback.samples)
             playback.starts_perf_ns.append(start)
-            playback.span.add(audio)
+            playback.span.add(audio if playback.opening is None else self._opened(playback, playback.opening, audio))
             if self.tap is not None:
                 self.tap.played(playback.number, playback.rate_hz, start, audio)
             playback.until_perf_ns = self.playing_until_perf_ns = start + samples * 1_000_000_000 // playback.rate_hz
         playback.samples += samples
+
+    def _opened(self, playback: Playback, opening: ReplyOpening, audio: bytes) -> bytes:
+        """What can be heard of the beginning of a reply, or of one that is a file."""
+        sounding = opening.feed(audio)
+        if opening.is_settled:
+            playback.opening = None
+        return sounding
 
     def stop(self, playback: Playback, now_perf_ns: int) -> None:
         """Play no more of a reply: neither what is queued of it nor what still arrives. A reply that is queued

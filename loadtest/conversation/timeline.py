@@ -141,6 +141,20 @@ class Reply:
             self.done_perf_ns, self.ended_by_silence = None, False
         playout.feed(self.playback, event.audio, arrival_perf_ns)
 
+    @property
+    def file_header(self) -> str | None:
+        """The header of a file that its audio begins with, where raw audio was agreed: `a WAV header`."""
+        opening = None if self.playback is None else self.playback.opening
+        return None if opening is None else opening.header
+
+    @property
+    def foreign_file(self) -> str | None:
+        """A sentence when its audio is a file that holds none of the samples that were agreed."""
+        opening = None if self.playback is None else self.playback.opening
+        if opening is None or opening.fault is None:
+            return None
+        return f"the reply's audio is {opening.fault}: the endpoint must send raw samples, without a header"
+
     def implausible_rate(self) -> str | None:
         """A sentence when the length of the audio cannot belong to its text."""
         if self.stopped:

@@ -4,17 +4,17 @@ from typing import Final
 
 import orjson
 
+from loadtest.audio.containers import container_of, may_become_container
+from loadtest.audio.wav_stream import PCM, WavStream
 from loadtest.protocols.failure import Failure
 from loadtest.protocols.json_fields import Json, optional_object, required_base64
 from loadtest.protocols.stages.parts import Broken, Finished, Part, Pcm
 from loadtest.protocols.stages.reader import TypedEventReader, error_in_stream
 from loadtest.protocols.stages.settings import StageSettings
-from loadtest.protocols.stages.wav_stream import WavStream
 from loadtest.protocols.usage import flat_usage
 
 PATH = "audio/speech"
-_OTHER_FORMATS: Final = {b"ID3": "MP3", b"OggS": "Ogg", b"fLaC": "FLAC", b"\xff\xfb": "MP3", b"\xff\xf3": "MP3"}
-_MAGIC_BYTES: Final = 4
+_BYTES_A_SAMPLE: Final = 2
 
 
 def speech_body(text: str, settings: StageSettings) -> bytes:
@@ -61,20 +61,34 @@ class SpeechReader(TypedEventReader):
         """Decode a piece of audio."""
         if self._start is not None:
             data = self._start + data
-            if len(data) < _MAGIC_BYTES:
+            container = container_of(data)
+            if container is None and may_become_container(data):
                 self._start = data
                 return []
             self._start = None
-            for magic, name in _OTHER_FORMATS.items():
-                if data.startswith(magic):
-                    return [self._bad(f"it sent {name}, not {self._named()}")]
-            if data.startswith(b"RIFF"):
+            if container in ("WAV", "RIFF"):
                 self._wav = WavStream()
+            elif container is not None:
+                return [self._bad(f"it sent {container}, not {self._named()}")]
         if self._wav is not None:
-            data = self._wav.feed(data)
-            if self._wav.fault is not None:
-                return [self._bad(self._wav.fault)]
-            self._rate_hz = self._wav.rate_hz or self._rate_hz
+            data = b"".join(run for is_samples, run in self._wav.feed(data) if is_samples)
+            fault = self._fault_of(self._wav)
+            if fault is not None:
+                return [self._bad(fault)]
+        return self._samples(data)
+
+    def _fault_of(self, wav: WavStream) -> str | None:
+        """Why a WAV file cannot be used; takes its rate where it can."""
+        stated = wav.format
+        if wav.fault is not None or stated is None:
+            return wav.fault
+        is_known = stated.kind == PCM and stated.channels == 1 and stated.bits == 8 * _BYTES_A_SAMPLE
+        if not is_known or not stated.rate_hz:
+            return f"{stated}, not 16-bit mono PCM"
+        self._rate_hz = stated.rate_hz
+        return None
+
+    def _samples(self, data: bytes) -> list[Part]:
         data = self._odd + data
         whole = len(data) - len(data) % 2
         self._odd = data[whole:]
@@ -85,7 +99,9 @@ class SpeechReader(TypedEventReader):
         parts: list[Part] = []
         if self._start:
             parts += self._rest_of_start()
-        if self._odd and self._wav is None:
+        if self._wav is not None:
+            parts += self._samples(self._wav.rest())
+        elif self._odd:
             return [*parts, self._bad("its audio ended inside a sample: an odd number of bytes of 16-bit PCM")]
         self.over = True
         return [*parts, Finished(usage=self._usage)]

@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+import struct
 import wave
 from pathlib import Path
 from typing import Any
@@ -235,6 +236,63 @@ def test_speech_as_wav_has_the_rate_of_its_header(cuts: list[int]) -> None:
     pcm = [part for part in parts if isinstance(part, Pcm)]
     assert b"".join(part.data for part in pcm) == TONE
     assert {part.rate_hz for part in pcm} == {22_050}
+
+
+def wav(pcm: bytes, size: int | None = None, riff: bytes = b"RIFF", before: bytes = b"") -> bytes:
+    """A WAV file of 22,050 Hz whose header states `size`, with chunks before the samples."""
+    stated = len(pcm) if size is None else size
+    form = b"fmt " + struct.pack("<IHHIIHH", 16, 1, 1, 22_050, 44_100, 2, 16)
+    whole = 4 + len(before) + len(form) + 8 + len(pcm) if size is None else stated
+    return (
+        riff
+        + struct.pack("<I", min(whole, 2**32 - 1))
+        + b"WAVE"
+        + before
+        + form
+        + b"data"
+        + struct.pack("<I", stated)
+        + pcm
+    )
+
+
+def riff_chunk(name: bytes, content: bytes) -> bytes:
+    return name + struct.pack("<I", len(content)) + content
+
+
+# 1.7 s at 24 kHz, as a signed file has it, and what writers of WAV files add behind the samples.
+SIGNED = riff_chunk(b"C2PA", b"\0\1\0\0jumb" + bytes(range(32, 132)) * 800)
+LIST = riff_chunk(b"LIST", b"INFOISFT" + struct.pack("<I", 14) + b"Lavf61.7.100\0\0")
+DS64 = riff_chunk(b"ds64", struct.pack("<QQQI", len(TONE) + 100, len(TONE), len(TONE) // 2, 0))
+
+
+@pytest.mark.parametrize("piece", [1, 3, 1_000, 100_000])
+@pytest.mark.parametrize(
+    ("body", "samples"),
+    [
+        (wav(TONE) + SIGNED, TONE),
+        (wav(TONE) + LIST + SIGNED, TONE),
+        (wav(TONE, 0xFFFFFFFF) + SIGNED, TONE),
+        (wav(TONE, 0) + LIST, TONE),
+        (wav(TONE, 2_000_000_000), TONE),
+        (wav(TONE, before=SIGNED + LIST), TONE),
+        (wav(TONE, 0xFFFFFFFF, b"RF64", DS64) + SIGNED, TONE),
+        (wav(TONE[:400]) + TONE[400:], TONE),  # the header covers the first piece
+        (wav(TONE[:400]) + wav(TONE[400:]), TONE),  # each piece is a file
+        (wav(TONE[:400], 0xFFFFFFFF) + wav(TONE[400:], 0xFFFFFFFF), TONE),
+    ],
+)
+def test_only_the_samples_of_a_wav_file_are_speech(body: bytes, samples: bytes, piece: int) -> None:
+    cuts = tuple(range(piece, len(body), piece))
+    parts = read(SpeechReader(24_000), response(body, "audio/wav", cuts=cuts))
+    assert b"".join(part.data for part in parts if isinstance(part, Pcm)) == samples
+    assert {part.rate_hz for part in parts if isinstance(part, Pcm)} == {22_050}
+    assert parts[-1] == Finished()
+
+
+def test_a_sync_word_of_mpeg_alone_is_two_samples() -> None:
+    pcm = struct.pack("<2h", -1_025, 0x6490) + TONE  # FF FB 90 64, and no second frame
+    parts = read(SpeechReader(24_000), response(pcm, "audio/pcm"))
+    assert b"".join(part.data for part in parts if isinstance(part, Pcm)) == pcm
 
 
 def test_speech_as_events() -> None:
