@@ -22,6 +22,7 @@ from loadtest.rollout.kept import RolloutKeeper
 from loadtest.rollout.share_changes import share_changer
 from loadtest.rollout.showing import live_rollout
 from loadtest.run import processes
+from loadtest.run.artifacts import keep_objectives
 from loadtest.run.demo import DASHBOARD_PORT, OBJECTIVES, OTLP_GRPC_PORT, OTLP_HTTP_PORT, READY_S, stay
 from loadtest.run.interruption import Interruption
 from loadtest.run.job import settings_of_run, start_swarm
@@ -227,6 +228,7 @@ def _start_parts(request: RolloutDemoRequest, stack: ExitStack) -> DemoParts:
     logs, store, folder = request.out / "logs", request.out / "store", request.out / "rollout"
     http_port, dashboard_port = processes.free_port(OTLP_HTTP_PORT), processes.free_port(DASHBOARD_PORT)
     grpc_port = processes.free_port(OTLP_GRPC_PORT)
+    keep_objectives(request.out, OBJECTIVES)  # whoever opens the store later judges by them, too
     sidecar = launch_sidecar(store, logs, slo=OBJECTIVES, http_port=http_port, grpc_port=grpc_port)
     stack.enter_context(processes.ending(sidecar))
     given = ("--flags", str(folder / "flags.json"), "--variants", str(folder / "variants.toml"))

@@ -25,7 +25,6 @@ FigureGroup = Literal["latency", "ratio"]
 CURVE_POINTS: Final = 200
 _MS: Final = 1_000_000
 DEFAULT_MARGIN_NS: Final = 100 * _MS
-_GOOD_WITHIN_NS: Final = 800 * _MS
 DEFAULT_SLICES: Final[tuple[SliceDimension, ...]] = ("noise_profile", "length_class", "route")
 _STATISTICS: Final = ("p50", "p95", "p99")
 # The order in which ratios stand; the tail, being a share, is the first of them.
@@ -91,6 +90,7 @@ class ComparedCohorts:
     stage: Stage | None = None
     logged: Sequence[Mapping[str, Any]] = ()
     one_in: int = 1
+    good_within_ns: float | None = None  # of the headline, by the objective in force; None without one
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +142,9 @@ def without_claims(found: CohortComparison) -> CohortComparison:
     )
 
 
-def default_plan(control: str, candidate: str) -> RolloutPlan:
-    """What two cohorts are compared by where no plan says it."""
+def default_plan(control: str, candidate: str, good_within_ns: float | None = None) -> RolloutPlan:
+    """What two cohorts are compared by where no plan says it; good turns only where an objective says what is one."""
+    good = () if good_within_ns is None else (Check("good_turns", "good_turns", 0.02, within=good_within_ns),)
     return RolloutPlan(
         name="comparison",
         control=control,
@@ -153,7 +154,7 @@ def default_plan(control: str, candidate: str) -> RolloutPlan:
         primary=_headline("p95", DEFAULT_MARGIN_NS),
         guardrails=(
             *(_headline(name, DEFAULT_MARGIN_NS) for name in ("p50", "p99")),
-            Check("good_turns", "good_turns", 0.02, within=_GOOD_WITHIN_NS),
+            *good,
             *(Check(kind, kind, 0.01) for kind in ("no_reply", "errors", "abandonment")),
             Check("fallback", "fallback", 0.02),
         ),
@@ -161,10 +162,10 @@ def default_plan(control: str, candidate: str) -> RolloutPlan:
     )
 
 
-def shown_beside(plan: RolloutPlan) -> tuple[Check, ...]:
+def shown_beside(plan: RolloutPlan, good_within_ns: float | None = None) -> tuple[Check, ...]:
     """The figures that are shown beside a plan's checks, each with an assumed margin; it checks none of them."""
     margin = plan.primary.margin if plan.primary.metric == HEADLINE else DEFAULT_MARGIN_NS
-    default = default_plan(plan.control, plan.candidate)
+    default = default_plan(plan.control, plan.candidate, good_within_ns)
     wanted = (
         *(_headline(name, margin) for name in _STATISTICS),
         *(check for check in default.guardrails if check.kind != "quantile"),
@@ -173,9 +174,10 @@ def shown_beside(plan: RolloutPlan) -> tuple[Check, ...]:
     return tuple(check for check in wanted if not any(_is_like(check, each) for each in plan.checks))
 
 
-def with_shown(plan: RolloutPlan) -> RolloutPlan:
+def with_shown(plan: RolloutPlan, good_within_ns: float | None = None) -> RolloutPlan:
     """A plan that reads the columns of all figures that are shown; not one to decide by."""
-    return replace(plan, guardrails=(*plan.guardrails, *shown_beside(plan)), slices=plan.slices or DEFAULT_SLICES)
+    checks = (*plan.guardrails, *shown_beside(plan, good_within_ns))
+    return replace(plan, guardrails=checks, slices=plan.slices or DEFAULT_SLICES)
 
 
 def compare_cohorts(found: ComparedCohorts) -> CohortComparison:
@@ -213,7 +215,7 @@ def compare_cohorts(found: ComparedCohorts) -> CohortComparison:
 
 
 def _figures(found: ComparedCohorts, results: Sequence[CheckResult]) -> tuple[CohortFigure, ...]:
-    plan, beside = found.plan, shown_beside(found.plan)
+    plan, beside = found.plan, shown_beside(found.plan, found.good_within_ns)
     by_name = {check.name: check for check in plan.checks}
     made = [
         (check, _figure(check, logged_row(row, check.sentence), found))

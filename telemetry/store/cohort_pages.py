@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from telemetry.model.errors import ConfigError
+from telemetry.model.metrics import HEADLINE
+from telemetry.objectives.objective import Objective
 from telemetry.rollout.cohort_comparison import (
     CohortComparison,
     ComparedCohorts,
@@ -111,7 +113,7 @@ def cohorts_page(
         pair = _pair(known, asked)
         if pair is None:
             return CohortsAnswer(head, names)
-        plan = replace(default_plan(*pair), source=source_of(head.filter))
+        plan = replace(default_plan(*pair, _good_within_ns(view.objectives)), source=source_of(head.filter))
     else:
         plan = covering.plan
     narrows = view.filter != Filter() or view.window_ns is not None
@@ -147,7 +149,8 @@ def _compared(
     if logged is not None:
         connection.about(None)  # a verdict is about the turns of every run
     view, now_unix_ns, lost = asked
-    question = replace(question_of(with_shown(plan), None, view.objectives), filter=f)
+    within_ns = _good_within_ns(view.objectives)
+    question = replace(question_of(with_shown(plan, within_ns), None, view.objectives), filter=f)
     found = read_cohorts(connection, question)
     verdict = None if logged is None else logged.verdict
     return compare_cohorts(
@@ -161,6 +164,7 @@ def _compared(
             stage=None if verdict is None else plan.stage(verdict["stage"]),
             logged=() if verdict is None else verdict["checks"],
             one_in=found.one_in,
+            good_within_ns=within_ns,
         )
     )
 
@@ -213,6 +217,12 @@ def _rollout(covering: _Covering, compared: CohortComparison, logged: RolloutEnt
         late_turns=late,
         cause=cause_of(verdicts),
     )
+
+
+def _good_within_ns(objectives: Sequence[Objective]) -> float | None:
+    """The time within which a turn is good by the objective on the headline over all turns; None without one."""
+    of_all = (each for each in objectives if each.metric == HEADLINE and not each.is_of_a_part)
+    return next((each.threshold for each in of_all), None)
 
 
 def _pair(known: Sequence[CohortSummary], asked: CohortsQuestion) -> tuple[str, str] | None:

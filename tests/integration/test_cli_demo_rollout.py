@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from dashboard.objectives_in_force import objectives_in_force
 from loadtest.exit_codes import ExitCode
+from loadtest.run.demo import OBJECTIVES
+from telemetry.objectives.slo import load_objectives
 from telemetry.rollout.plan_document import parse_plan
 from telemetry.store.reader import StoreReader
 
@@ -37,6 +40,7 @@ def test_real_callers_are_split_by_the_flag_and_too_few_turns_decide_nothing(tmp
     assert fractional == [["stable", 80], ["fast-model", 20], ["large-model", 0]]
     (found,) = json.loads((tmp_path / "demo.json").read_text())["rollouts"]
     assert (found["name"], found["exit_code"]) == ("fast-model", ExitCode.UNDECIDED)
+    assert objectives_in_force(str(out / "store")).objectives == tuple(load_objectives(OBJECTIVES)), "as while it ran"
     with StoreReader(out / "store") as reader:
         (record,) = reader.rollouts()
         turns = reader.turns(limit=100_000, source="client")

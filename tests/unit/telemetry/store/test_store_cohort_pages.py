@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from telemetry.model.formatting import percent
 from telemetry.model.metrics import METRICS
 from telemetry.model.turns import Turn
+from telemetry.objectives.objective import Objective
 from telemetry.rollout.checks import check_results
 from telemetry.rollout.cohort_comparison import default_plan
 from telemetry.rollout.cohort_turns import CALL
@@ -22,7 +24,7 @@ from telemetry.store.rollout_log import LOG_NAME, RolloutLog, read_rollouts
 from telemetry.store.rollout_turns import question_of
 from telemetry.store.snapshot import Snapshots
 from telemetry.store.views import ViewQuestion
-from tests.fixtures_turns import SECOND, START_UNIX_NS, Run, client_turn, fill_store, synthetic_run
+from tests.fixtures_turns import MS, SECOND, START_UNIX_NS, Run, client_turn, fill_store, synthetic_run
 from tests.unit.dashboard.rollout_scenes import PLAN, Rollout, S, fill_rollout
 
 NOW = START_UNIX_NS + 10_000 * SECOND
@@ -77,6 +79,28 @@ def test_without_a_plan_the_sentence_says_which_margins_are_assumed(tmp_path: Pa
     assert found.comparison is not None
     assert [each.row.name for each in found.comparison.figures if not each.is_assumed] == ["cost per turn"]
     assert found.comparison.sample_ratio is None, "no plan states the shares"
+
+
+@pytest.mark.parametrize("threshold_ms", [800, 1_000, 650])
+def test_good_turns_are_those_of_the_objective_in_force(tmp_path: Path, threshold_ms: int) -> None:
+    """The reference is counted from the turns."""
+    parts = Objective("slow only", "metric", 0.9, "voice_to_voice", 5_000 * MS, route="cloud")
+    asked = replace(parts, name="heard", threshold=threshold_ms * MS, route=None)
+    view = ViewQuestion(objectives=(parts, asked))
+    found = page_of(fill_store(tmp_path, RUN), CohortsQuestion(view=view), NOW)
+    assert found.comparison is not None
+    (row,) = (each.row for each in found.comparison.figures if each.row.name.startswith("share of turns with voice"))
+    assert row.name == f"share of turns with voice to voice not within {threshold_ms:,} ms"
+    of_streaming = [turn for turn in RUN.turns if turn.source == "client" and turn.cohort == "streaming"]
+    heard = [turn for turn in of_streaming if turn.outcome not in ("invalid", "cut")]
+    bad = sum((value := latency(turn)) is None or value > threshold_ms * MS for turn in heard)
+    assert row.candidate == percent(bad / len(heard))
+
+
+def test_without_an_objective_on_the_headline_no_turn_is_called_good(tmp_path: Path) -> None:
+    found = page_of(fill_store(tmp_path, RUN), now_unix_ns=NOW)
+    assert found.comparison is not None
+    assert not any("not within" in each.row.name for each in found.comparison.figures)
 
 
 def test_one_cohort_is_not_compared(tmp_path: Path) -> None:
