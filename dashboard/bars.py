@@ -8,17 +8,7 @@ from dashboard.markup import css_percent, escape
 from telemetry.model import formatting
 from telemetry.model.semconv import OUTCOME_LABELS, OUTCOMES
 from telemetry.objectives.objective import Objective
-from telemetry.store.answers import StageStats, TurnCounts
-
-STAGE_LABELS: Final[dict[str, str]] = {
-    "endpointing": "endpointing",
-    "asr": "ASR",
-    "llm": "LLM",
-    "tts": "TTS",
-    "leading_silence": "leading silence",
-    "unexplained": "network, playout, unexplained",
-}
-
+from telemetry.store.answers import STAGE_LABELS, StageStats, TurnCounts
 
 # Objectives on these metrics hold from the end of the caller's speech on: how far the stages up to there may reach.
 _REACHED: Final = {"asr_final_latency": "ASR", "llm_first_token_latency": "LLM", "voice_to_voice": "voice to voice"}
@@ -50,8 +40,8 @@ def budget(found: Mapping[str, StageStats], objectives: Sequence[Objective] = ()
     """Where voice-to-voice goes at the median turn and at each stage's p95, on one scale, with a tick where each
     objective asks that a stage is over."""
     head = '<div class="vp-head"><h2>Where a turn\'s time goes <span class="hint">each stage at p50 and at p95, ms, as \
-the service reports it, else as the caller saw it; percentiles of stages do not add up to that of the whole</span>\
-</h2></div>'
+the service reports it, else as the caller saw it, over the answered turns; percentiles of stages do not add up to \
+that of the whole</span></h2></div>'
     known = [stage for stage in found.values() if stage.p50_ns is not None]
     if not known:
         return f'<div class="vp">{head}<span class="hint">no turn shows its stages</span></div>'
@@ -60,7 +50,7 @@ the service reports it, else as the caller saw it; percentiles of stages do not 
     ends = [tick.at for each in ticks.values() for tick in each]
     reach = max(_length(known, "p50_ns"), _length(known, "p95_ns"), *ends)
     legend = "".join(
-        f'<span><span class="vp-key vp-s-{stage.name}"></span>{STAGE_LABELS[stage.name]} '
+        f'<span><span class="vp-key vp-s-{stage.name}"></span>{stage.label} '
         f"<b>{_value(stage, stage.p50_ns)}</b> / {_p95(stage)}</span>"
         for stage in known
     )
@@ -126,7 +116,7 @@ def _stack(known: Sequence[StageStats], name: str, reach: float, ticks: Sequence
         )
     pieces = "".join(
         f'<i class="vp-s-{stage.name}" style="width:{css_percent(value / reach)}" '
-        f'title="{STAGE_LABELS[stage.name]}: {_value(stage, value, unit=True)}"></i>'
+        f'title="{stage.label}: {_value(stage, value, unit=True)}"></i>'
         for stage in known
         if (value := getattr(stage, name)) is not None and value > 0
     )

@@ -19,6 +19,7 @@ from telemetry.model.formatting import (
 )
 from telemetry.model.generator_health import NOT_REPORTED, SUMMARY_FIGURES
 from telemetry.model.metrics import DEFINITIONS, MIN_COUNT_FOR
+from telemetry.model.semconv import Source
 from telemetry.model.service_runs import ServiceDay
 from telemetry.store.answers import (
     Generator,
@@ -88,13 +89,13 @@ def values(stats: MetricStats) -> str:
     return f"{number(stats.n)} of {stats.n + stats.unanswered:,}" if stats.unanswered else f"{stats.n:,}"
 
 
-def why_no_figures(stats: MetricStats) -> str | None:
+def why_no_figures(stats: MetricStats, source: Source = "client") -> str | None:
     """Why a metric has no figure at all, or None when it has some."""
     if stats.n:
         return None
     if stats.withheld:
         return f"not observable on this wire: {stats.withheld}"
-    return "not measured on these turns"
+    return "not measured on these turns" if source == "client" else UNKNOWN
 
 
 def ago(seconds: float) -> str:

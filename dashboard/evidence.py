@@ -20,12 +20,17 @@ Pairs = Sequence[tuple[str, str]]
 def headline(client: Turn | None, service: Turn | None, picture: Waterfall, *, whole_call: bool = False) -> str:
     """The turn's figures in one line; above its own picture, a second line on how the two sides were brought
     together."""
-    parts = [
-        ("voice to voice", milliseconds(picture.client_voice_to_voice_ns) if client else descriptions.UNKNOWN),
-        ("the service says", milliseconds(picture.service_voice_to_voice_ns) if service else descriptions.UNKNOWN),
-        ("unexplained", milliseconds(picture.unexplained_ns)),
-        ("outcome", _outcome(client or service)),
-    ]
+    says = _reported_ms(picture.service_voice_to_voice_ns)
+    parts = (
+        [("voice to voice", says)]
+        if client is None
+        else [
+            ("voice to voice", milliseconds(picture.client_voice_to_voice_ns)),
+            ("the service says", says),
+            ("unexplained", milliseconds(picture.unexplained_ns)),
+        ]
+    )
+    parts.append(("outcome", _outcome(client or service)))
     shown = "".join(f'<span><span class="key">{key}</span><b>{escape(value)}</b></span>' for key, value in parts)
     title, hint = "One turn on one clock", joined(client, service, picture)
     if whole_call:
@@ -34,6 +39,10 @@ def headline(client: Turn | None, service: Turn | None, picture: Waterfall, *, w
         f'<div class="vp"><h2 style="font-size:16px">{title}</h2><div class="vp-facts">{shown}</div>'
         f'<div class="hint">{escape(hint)}</div></div>'
     )
+
+
+def _reported_ms(ns: float | None) -> str:
+    return descriptions.UNKNOWN if ns is None else milliseconds(ns)
 
 
 def _outcome(turn: Turn | None) -> str:
@@ -46,7 +55,7 @@ def _outcome(turn: Turn | None) -> str:
 def joined(client: Turn | None, service: Turn | None, picture: Waterfall) -> str:
     """How far the two sides can be compared."""
     if client is None:
-        return "Only the service reported this turn: what the caller heard is not known."
+        return "Only the service reported this turn: the figures are its own, what the caller heard is not known."
     if service is None:
         return "The service reported nothing of this turn: the stages are as the caller saw them arrive."
     if picture.service_offset_ns is None:

@@ -13,6 +13,7 @@ from telemetry.model.metrics import DEFINITIONS, HEADLINE, METRICS, shown_in
 from telemetry.model.semconv import failure_label
 from telemetry.model.turns import Turn
 from telemetry.store.answers import CohortSummary, FailureCount, MetricStats, Summary
+from telemetry.store.queries import source_of
 
 STAGES: Final = shown_in("page")
 PERCENTILES: Final = ("p50", "p95", "p99")
@@ -26,7 +27,7 @@ def stages(summary: Summary, statuses: Sequence[ObjectiveStatus]) -> str:
         if status.metric is not None:
             by_metric.setdefault(status.metric, status)
     shown = [*STAGES, *(metric for metric in by_metric if metric not in STAGES and metric in summary.metrics)]
-    lines = [(by_metric.get(metric), _stage(summary.metrics[metric], by_metric.get(metric))) for metric in shown]
+    lines = [(by_metric.get(metric), _stage(summary, metric, by_metric.get(metric))) for metric in shown]
     lines += [(each, _other(each)) for each in statuses if by_metric.get(each.metric or "") is not each]
     rows = "".join(line for _, line in sorted(lines, key=lambda each: _missed_first(each[0])))
     valid = formatting.count(summary.turns.eligible, "valid turn")
@@ -72,7 +73,8 @@ def _verdict(status: ObjectiveStatus) -> str:
     return f'<td class="vp-promise">{escape(status.promise)}</td><td>{status.cell}</td>'
 
 
-def _stage(stats: MetricStats, status: ObjectiveStatus | None) -> str:
+def _stage(summary: Summary, metric_name: str, status: ObjectiveStatus | None) -> str:
+    stats = summary.metrics[metric_name]
     headline = ' class="headline"' if stats.name == HEADLINE else ""
     metric = DEFINITIONS[stats.name]
     name = f'<td{headline} title="{escape(metric.definition)}">{escape(metric.label)}</td>'
@@ -81,7 +83,7 @@ def _stage(stats: MetricStats, status: ObjectiveStatus | None) -> str:
         if status
         else "<td></td><td></td>"
     )
-    why = descriptions.why_no_figures(stats)
+    why = descriptions.why_no_figures(stats, source_of(summary.filter))
     if why is not None:
         columns = 4 if status else 6
         cell = f'<td class="none" colspan="{columns}" title="{escape(why)}">{escape(why)}</td>'

@@ -1,26 +1,24 @@
 """The three large numbers of the Now page, as HTML. Each says its own state in a word and a shape besides its color."""
 
 from collections.abc import Sequence
-from typing import Final
 
 from dashboard import descriptions
 from dashboard.markup import css_percent, escape
 from dashboard.objective_status import ObjectiveStatus
 from telemetry.model import formatting
 from telemetry.model.metrics import DEFINITIONS, HEADLINE
-from telemetry.model.semconv import OUTCOME_LABELS
+from telemetry.model.semconv import OUTCOME_LABELS, UNANSWERED, Source
 from telemetry.store.answers import MetricStats, Summary, TurnCounts
-
-_UNANSWERED: Final = ("abandoned", "no_reply", "timeout", "error", "interrupted")
+from telemetry.store.queries import source_of
 
 
 def tiles(summary: Summary, statuses: Sequence[ObjectiveStatus]) -> str:
     """In a row: latency, good turns, turns that were not answered."""
     headline = next((each for each in statuses if each.metric == HEADLINE), None)
     parts = (
-        _latency(summary.metrics[HEADLINE], headline),
+        _latency(summary.metrics[HEADLINE], headline, source_of(summary.filter)),
         _good(headline),
-        _answered(summary.turns),
+        _answered(summary.turns, summary.metrics[HEADLINE].unanswered),
     )
     return f'<div class="vp vp-tiles">{"".join(parts)}</div>'
 
@@ -34,10 +32,10 @@ def _tile(name: str, value: str, sub: str, *, mark: str = "", known: bool = True
     )
 
 
-def _latency(stats: MetricStats, headline: ObjectiveStatus | None) -> str:
+def _latency(stats: MetricStats, headline: ObjectiveStatus | None, source: Source) -> str:
     value = descriptions.percentile(stats, "p95", with_unit=True)
     if stats.n == 0:
-        value = descriptions.why_no_figures(stats) or value
+        value = descriptions.why_no_figures(stats, source) or value
     mark = headline.chip if headline else ""
     sub = f"{headline.promise} · {_budget(headline)}" if headline else "no objective for it"
     if stats.unanswered:
@@ -80,14 +78,15 @@ def _good(headline: ObjectiveStatus | None) -> str:
     return _tile("Good turns", formatting.percent(verdict.ratio, verdict.target), sub)
 
 
-def _answered(turns: TurnCounts) -> str:
+def _answered(turns: TurnCounts, unanswered: int) -> str:
+    """The turns to which no answer was heard, as the reports count them, and what they ended as where that is all."""
     if not turns.eligible:
         return _tile("Not answered", "not known", "no eligible turn", known=False)
-    kinds = [
-        f"{OUTCOME_LABELS[name]} {formatting.number(turns.by_outcome[name])}"
-        for name in _UNANSWERED
-        if turns.by_outcome.get(name)
-    ]
-    unanswered = sum(turns.by_outcome.get(name, 0) for name in _UNANSWERED)
-    sub = " · ".join(kinds) if kinds else "every turn was answered"
+    sub = "every turn was answered"
+    if unanswered:
+        kinds = {name: n for name in UNANSWERED if (n := turns.by_outcome.get(name))}
+        named = [f"{OUTCOME_LABELS[name]} {formatting.number(n)}" for name, n in kinds.items()]
+        counted = f"{formatting.number(unanswered)} of {formatting.turns(turns.eligible)}"
+        # A turn that ended in an error may have been answered before.
+        sub = " · ".join([counted, *named]) if sum(kinds.values()) == unanswered else counted
     return _tile("Not answered", formatting.share(unanswered, turns.eligible), sub)

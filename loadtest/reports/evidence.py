@@ -50,7 +50,7 @@ def _processes(run: RunInfo) -> str:
     turns = [each.turns for each in run.shares]
     used = [each.cpu_ratio for each in run.shares if each.cpu_ratio is not None]
     each = [f"{_range(turns, formatting.number)} turns each"] if turns else []
-    each += [f"{_range(used, formatting.percent)} of a core"] if used else []
+    each += [f"≤ {_range(used, formatting.percent)} of a core in 3 of 4 s"] if used else []
     return "; ".join([ended, *([", ".join(each)] if each else [])])
 
 

@@ -289,12 +289,11 @@ def _live_info(started: _StartedRun, reader: StoreReader, elapsed_s: float, prep
     objectives = started.checked.objectives
     try:
         # One question, so that no two figures are of different moments.
-        asked = PageQuestion(where, objectives=tuple(objectives), slowest=0, dots=0, fewest_buckets=30)
+        asked = PageQuestion(where, objectives=tuple(objectives), slowest=0, with_timeline=False)
         seen = reader.page(asked)
         summary = seen.summary
         verdicts = judge(objectives, seen.counts.count) if summary is not None else []
-        reported = [point.calls_in_flight for point in seen.timeline]
-        in_flight = next((calls for calls in reversed(reported) if calls is not None), None)
+        in_flight = seen.calls_in_flight
         if preparation_s >= elapsed_s:
             notes = ("the callers are preparing their speech", *notes)
         elif summary is None or not summary.generator.processes:

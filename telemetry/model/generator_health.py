@@ -90,7 +90,7 @@ class HealthFigure:
 
     def _text(self, value: Number) -> str:
         if self.unit == "share of a core":
-            return f"{formatting.percent(value)} of a core"
+            return f"≤ {formatting.percent(value)} of a core"
         if self.combine == "farthest":
             return formatting.signed_milliseconds(value)
         text = formatting.milliseconds(value) if self.unit == "ns" else formatting.number(value)

@@ -6,6 +6,7 @@ Durations are integer nanoseconds (`unit == "ns"`). Percentiles are exact (from 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from telemetry.model.generator_health import HEALTH_FIGURES, HealthFigure
 from telemetry.model.semconv import RAMP
@@ -84,6 +85,7 @@ class ProcessInfo:
     turns: int
     calls_in_flight: int | None
     cpu_ratio: float | None = None  # three in four of its seconds took no more than this share of a core
+    calls_reported_unix_ns: int | None = None  # when it reported `calls_in_flight`
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,13 +405,31 @@ class GeneratorPoint:
     frames_sent: int | None  # since the process began
 
 
+# Where voice-to-voice goes. The first four a service can report of itself.
+STAGE_LABELS: Final[dict[str, str]] = {
+    "endpointing": "endpointing",
+    "asr": "ASR",
+    "llm": "LLM",
+    "tts": "TTS",
+    "leading_silence": "leading silence",
+    "unexplained": "network, playout, unexplained",
+}
+REPORTED_STAGES: Final = ("endpointing", "asr", "llm", "tts")
+
+
 @dataclass(frozen=True, slots=True)
 class StageStats:
-    """One stage's part in voice-to-voice over the turns where it is known: quantiles of its length; p95 None under 20
-    turns."""
+    """One stage's part in voice-to-voice over the answered turns where it is known: quantiles of its length; p95 None
+    under 20 turns. `by_service`: of turns that callers heard, as far as the service reports it by its own figures."""
 
     name: str
     n: int
     p50_ns: float | None
     p95_ns: float | None
     approximate: bool = False  # whether they are estimates
+    by_service: bool = False
+
+    @property
+    def label(self) -> str:
+        """Its name for people, which is not that of the metric as the caller saw it where it is not the same figure."""
+        return f"{STAGE_LABELS[self.name]}{' by the service' if self.by_service else ''}"

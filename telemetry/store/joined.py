@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from telemetry.model.semconv import RAMP
 from telemetry.model.stats import enough
-from telemetry.store.answers import Filter, StageStats
+from telemetry.store.answers import REPORTED_STAGES, Filter, StageStats
 from telemetry.store.client_service_delta import ClientServiceDelta
 from telemetry.store.connection import StoreConnection, near, rows
 from telemetry.store.heard_traces import with_heard_trace
@@ -163,12 +163,13 @@ def stage_budget(connection: StoreConnection, f: Filter) -> dict[str, StageStats
         connection,
         f"""
         WITH chosen AS (
-            SELECT {whole}_voice_to_voice_ns AS total_ns, {whole}_leading_silence_ns AS leading_silence, {points},
+            SELECT {by_service} AS by_service, {points},
+                   {whole}_voice_to_voice_ns AS total_ns, {whole}_leading_silence_ns AS leading_silence,
                    CASE WHEN {by_service} THEN {later} ELSE 0 END AS later_ns
             FROM pairs WHERE {whole}_outcome <> 'invalid' AND {whole}_voice_to_voice_ns > 0 AND {steady.sql}
         ),
         points AS (
-            SELECT total_ns, leading_silence, speech_end_perf_ns - later_ns AS speech_end,
+            SELECT by_service, total_ns, leading_silence, speech_end_perf_ns - later_ns AS speech_end,
                    endpoint_perf_ns AS endpoint, llm_first_token_perf_ns AS token, tts_first_chunk_perf_ns AS chunk,
                    CASE WHEN asr_final_perf_ns <= llm_first_token_perf_ns
                          AND asr_final_perf_ns >= coalesce(endpoint_perf_ns, speech_end_perf_ns)
@@ -176,7 +177,7 @@ def stage_budget(connection: StoreConnection, f: Filter) -> dict[str, StageStats
             FROM chosen
         ),
         stages AS (
-            SELECT total_ns,
+            SELECT by_service, total_ns,
                    endpoint - speech_end AS endpointing,
                    final - coalesce(endpoint, speech_end) AS asr,
                    token - coalesce(final, endpoint, speech_end) AS llm,
@@ -188,13 +189,15 @@ def stage_budget(connection: StoreConnection, f: Filter) -> dict[str, StageStats
             SELECT *, total_ns - coalesce(endpointing, 0) - coalesce(asr, 0) - coalesce(llm, 0) - coalesce(tts, 0)
                       - coalesce(leading_silence, 0) AS unexplained FROM stages
         )
-        SELECT {quantiles} FROM whole
+        SELECT {quantiles}, coalesce(bool_or(by_service), false) AS by_service FROM whole
         """,
         list(steady.values),
     )
+    row["by_service"] &= whole == "c"
     return {stage: _stage(stage, row) for stage in _STAGES if row[f"n_{stage}"]}
 
 
 def _stage(stage: str, row: dict[str, Any]) -> StageStats:
     n, (p50, p95) = row[f"n_{stage}"], row[f"q_{stage}"]
-    return StageStats(name=stage, n=n, p50_ns=p50, p95_ns=enough("p95", n, p95))
+    by_service = stage in REPORTED_STAGES and row["by_service"]
+    return StageStats(name=stage, n=n, p50_ns=p50, p95_ns=enough("p95", n, p95), by_service=by_service)

@@ -18,6 +18,7 @@ from telemetry.store.explanation import Explanation, ExplanationQuestion, TurnSe
 from telemetry.store.objectives import ObjectiveCounts
 from telemetry.store.queries import viewed
 from telemetry.store.rollups.library import RollupLibrary
+from telemetry.store.run_state import calls_in_flight_now
 from telemetry.store.run_verdict import run_verdict_evidence
 from telemetry.store.runs import newest_run, runs
 from telemetry.store.turn_questions import TurnQuestions
@@ -70,6 +71,7 @@ class PageAnswer:
     explained: Objective | None = None  # the bad turns by it are what `explanation` is about
     explanation: Explanation | None = None
     choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    calls_in_flight: int | None = None  # as `run_state.calls_in_flight_now`
 
 
 def page(
@@ -112,6 +114,7 @@ def page(
         counts=counts,
         faults=faults,
         choices=choices,
+        calls_in_flight=None if run.service is not None else calls_in_flight_now(about.processes(run.run_id)),
     )
 
 

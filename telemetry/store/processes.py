@@ -59,7 +59,7 @@ def processes_of_runs(
             runs[run_id].heard(of.process_id, of.last_unix_ns)
     for row in _gauge(connection, emitted, "calls_in_flight", "max(unix_ns) AS last, arg_max(value, unix_ns) AS value"):
         run = runs[row["run_id"]]
-        run.calls[row["process_id"]] = round(row["value"])
+        run.calls[row["process_id"]] = (round(row["value"]), row["last"])
         run.heard(row["process_id"], row["last"])
     for row in _gauge(connection, emitted, "cpu_ratio", "quantile_cont(value, 0.75) AS value"):
         runs[row["run_id"]].cpu_ratio[row["process_id"]] = float(row["value"])
@@ -85,7 +85,7 @@ class _Seen:
     names: dict[str, str] = field(default_factory=dict[str, str])
     ended: set[str] = field(default_factory=set[str])
     turns: dict[str, int] = field(default_factory=dict[str, int])
-    calls: dict[str, int] = field(default_factory=dict[str, int])
+    calls: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])  # and when they were so many
     cpu_ratio: dict[str, float] = field(default_factory=dict[str, float])
     last_seen_unix_ns: dict[str, int] = field(default_factory=dict[str, int])
 
@@ -103,8 +103,9 @@ class _Seen:
                 last_seen_unix_ns=last_seen,
                 ended=process_id in self.ended,
                 turns=self.turns.get(process_id, 0),
-                calls_in_flight=self.calls.get(process_id),
+                calls_in_flight=self.calls.get(process_id, (None, None))[0],
                 cpu_ratio=self.cpu_ratio.get(process_id),
+                calls_reported_unix_ns=self.calls.get(process_id, (None, None))[1],
             )
             for process_id, last_seen in self.last_seen_unix_ns.items()
         ]

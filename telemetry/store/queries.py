@@ -19,6 +19,8 @@ VIEWED: Final = f"source = CASE WHEN starts_with(run_id, '{SERVICE_RUN_PREFIX}')
 _VALID: Final = "outcome <> 'invalid'"
 FRACTIONS: Final = "[0.5, 0.95, 0.99]"
 ASKED: Final = "turn_kind IS DISTINCT FROM 'silence'"
+# Which turns the figures of a whole run are taken over.
+COUNTED: Final = f"{ASKED} AND phase_kind IS DISTINCT FROM '{RAMP}'"
 
 
 @dataclass(frozen=True, slots=True)

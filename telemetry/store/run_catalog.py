@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from telemetry.store.connection import StoreConnection
-from telemetry.store.queries import VIEWED
+from telemetry.store.queries import COUNTED, VIEWED
 from telemetry.store.rollups.runs import catalog_rows
 
 _STATEMENT: Final = f"""
     SELECT file, run_id, process_id, min(started_unix_ns) AS first_unix_ns, max(ended_unix_ns) AS last_unix_ns,
-           count(*) FILTER (WHERE {VIEWED}) AS viewed_turns,
+           count(*) FILTER (WHERE {VIEWED} AND {COUNTED}) AS viewed_turns,
            arg_min(target, started_unix_ns) FILTER (WHERE {VIEWED} AND target IS NOT NULL) AS target,
            min(started_unix_ns) FILTER (WHERE {VIEWED} AND target IS NOT NULL) AS target_unix_ns,
            arg_min(protocol, started_unix_ns) FILTER (WHERE {VIEWED} AND protocol IS NOT NULL) AS protocol,
@@ -25,7 +25,8 @@ _STATEMENT: Final = f"""
 @dataclass(frozen=True, slots=True)
 class CatalogRow:
     """The turns of one process in one run that one segment holds. `target` and `protocol` are those of the earliest
-    client turn that states one, at `…_unix_ns`; `lowest` and `highest` bound the sequence numbers. Rows from a roll-up
+    client turn that states one, at `…_unix_ns`; `lowest` and `highest` bound the sequence numbers. `viewed_turns` are
+    those that the run's figures are taken over: none of a ramp, no silent ones. Rows from a roll-up
     count the turns of a run without its processes, and bound the numbers of each process beside that."""
 
     file: str

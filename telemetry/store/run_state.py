@@ -16,6 +16,8 @@ from telemetry.store.generator_limit import (
 
 # A process reports its health every second or so, and a busy machine or a spool may hold that up.
 RECENT_S: Final = 30.0
+# Turns that ended so long after its last report may have begun after it.
+_REPORTED_WITHIN_S: Final = 2.0
 NOT_AS_ASKED: Final = "the load was not what was asked for"
 AS_MANY_AS_ALLOWED: Final = "as many as are allowed were under way"
 # Outcomes of turns in which the service kept its caller waiting to the end.
@@ -86,6 +88,20 @@ def last_heard(known: Sequence[ProcessInfo]) -> int | None:
     """The last sign of life of the process that has been quiet for longest, of those that have not announced their end;
     None where all have."""
     return min((process.last_seen_unix_ns for process in known if not process.ended), default=None)
+
+
+def calls_in_flight_now(known: Sequence[ProcessInfo]) -> int | None:
+    """How many calls were in flight by the newest report of each process that has not ended; None where one of them has
+    reported nothing, or nothing since turns of it that came in."""
+    running = [process for process in known if not process.ended]
+    if not known or any(_is_outdated(process) for process in running):
+        return None
+    return sum(process.calls_in_flight or 0 for process in running)
+
+
+def _is_outdated(process: ProcessInfo) -> bool:
+    reported = process.calls_reported_unix_ns
+    return reported is None or process.last_seen_unix_ns - reported > _REPORTED_WITHIN_S * 1e9
 
 
 def lost_processes(known: Sequence[ProcessInfo], asked: int, now_unix_ns: int | None = None) -> tuple[LostProcess, ...]:

@@ -347,12 +347,13 @@ def _cache(total: Row, named: list[Row]) -> CacheStats:
 
 
 def _fallback(total: Row, named: list[Row]) -> ShareByName:
-    # An endpoint that tells the route or the cache of a turn would tell its fallback: without one there was none.
+    # As an objective on fallbacks counts: an endpoint that says the route says how it answered, so that without a
+    # fallback there was none. Whether a cache was hit says nothing of it.
     counts, reported = Counter[str](), 0
     for row in _valid(named):
         if row["fallback"] is not None:
             counts[row["fallback"]] += row["n"]
-        if row["fallback"] is not None or row["route"] is not None or row["cache_hit"] is not None:
+        if row["fallback"] is not None or row["route"] is not None:
             reported += row["n"]
     return ShareByName(total=total["valid"], reported=reported, counts=dict(counts))
 

@@ -124,7 +124,7 @@ def turns_page(
         return TurnsAnswer(opened)
     f, about = opened.head.filter, opened.about
     searched, words = search_condition(asked.search, column, moment.directory, f.run_id, moment.now_unix_ns)
-    where = queries.turns_of(f) & queries.viewed(f) & searched
+    where = queries.grouped(f) & searched
     rolled = about.headline_totals() if asked.metric == HEADLINE and asked.search.is_any else None
     totals = rolled or _totals(connection, where, column)
     width_ns = width_of(totals.first_unix_ns, totals.last_unix_ns, HEAT_COLUMNS)

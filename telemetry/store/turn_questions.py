@@ -114,13 +114,13 @@ class TurnQuestions:
         return self._rolled.buckets_max if self._rolled is not None and metric == HEADLINE else None
 
     def slowest(self, metric: str, limit: int) -> list[Turn]:
-        """The valid client turns with the largest values of a metric, the largest first."""
+        """The valid client turns with the largest values of a metric, the largest first; none of a ramp."""
         rolled = self._rolled if metric == HEADLINE else None
         found = rolled.slowest(limit) if rolled is not None else None
         if found is not None:
             return found
         column = queries.metric_column(metric)
-        where = queries.turns_of(self._filter) & valid(self._filter) & Condition(f"{column} IS NOT NULL")
+        where = queries.judged(self._filter) & valid(self._filter) & Condition(f"{column} IS NOT NULL")
         return full_turns(self._connection, where, f"{column} DESC, started_unix_ns, span_id", limit)
 
     def stage_budget(self) -> dict[str, StageStats]:

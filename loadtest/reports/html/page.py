@@ -170,19 +170,19 @@ def _stack(report: RunReport) -> str:
         return ""
     rows = [
         (
-            stage_bars.STAGE_LABELS.get(each.name, each.name),
+            each.label,
             _stage_figure(each, each.p50_ns),
             _stage_figure(each, each.p95_ns),
             formatting.number(each.n),
         )
         for each in stages
     ]
-    keys = [(f"s-{each.name}", stage_bars.STAGE_LABELS.get(each.name, each.name)) for each in stages]
+    keys = [(f"s-{each.name}", each.label) for each in stages]
     drawn = [stage_bars.draw_stack(report.pictures.stages, size) for size in (WIDE, NARROW)]
     listed = folded("The stages as a table", table("Where a turn's time goes", ("stage", "p50", "p95", "n"), rows))
     hint = (
-        "ms of each stage at its p50 and at its p95, as the service reports it, else as the caller saw it; percentiles "
-        "of stages do not add up to that of the whole"
+        "ms of each stage at its p50 and at its p95, as the service reports it, else as the caller saw it, over the "
+        "answered turns; percentiles of stages do not add up to that of the whole"
     )
     return section("Where a turn's time goes", [*drawn, legend(keys), listed], hint)
 

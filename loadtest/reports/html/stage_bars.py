@@ -12,14 +12,6 @@ from telemetry.model.metrics import DEFINITIONS, shown_in
 from telemetry.objectives.objective import Objective
 from telemetry.store.answers import MetricStats, StageStats, Summary
 
-STAGE_LABELS: Final[dict[str, str]] = {
-    "endpointing": "endpointing",
-    "asr": "ASR",
-    "llm": "LLM",
-    "tts": "TTS",
-    "leading_silence": "leading silence",
-    "unexplained": "network, playout, unexplained",
-}
 _STATISTICS: Final = ("p50", "p95", "p99")
 
 
@@ -93,7 +85,7 @@ def _row(row: StageRow, x: LinearScale, top: float, size: Size) -> list[str]:
 
 def draw_stack(stages: Mapping[str, StageStats], size: Size) -> str:
     """Where voice-to-voice goes: the stages one after the other, at their p50 and at their p95, on one scale."""
-    known = [each for each in stages.values() if each.p50_ns is not None and each.name in STAGE_LABELS]
+    known = [each for each in stages.values() if each.p50_ns is not None]
     lengths = [sum(max(0.0, getattr(each, which) or 0.0) for each in known) for which in ("p50_ns", "p95_ns")]
     reach = max(lengths)
     x = LinearScale(0.0, reach or 1.0, 34.0, size.width - 4.0)
@@ -110,7 +102,7 @@ def draw_stack(stages: Mapping[str, StageStats], size: Size) -> str:
                 continue
             at, width = x(begin), x(begin + value) - x(begin)
             shown = formatting.milliseconds(value, unit=False)
-            title = f"{STAGE_LABELS[each.name]} {shown} ms"
+            title = f"{each.label} {shown} ms"
             parts.append(rect((at, top), max(0.0, width - 1), 30.0, f"s-{each.name}", title))
             if width > width_of(shown) + 8:
                 parts.append(text((at + width / 2, top + 19.5), shown, "label on-stage", "middle"))

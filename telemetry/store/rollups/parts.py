@@ -8,6 +8,7 @@ import numpy as np
 
 from telemetry.model.stats import enough
 from telemetry.store.answers import (
+    REPORTED_STAGES,
     Behavior,
     Filter,
     SpeechBoundErrors,
@@ -177,12 +178,14 @@ def client_service_delta(figures: RolledFigures, everything: Rollup, f: Filter) 
 def stage_budget(figures: RolledFigures) -> dict[str, StageStats]:
     """As `joined.stage_budget`."""
     found: dict[str, StageStats] = {}
+    has_service = any(key.labels[0] == "joined" and cell.n for key, cell in figures.of("pair"))
     for stage in STAGES:
         histogram = figures.histogram("stage", stage)
         quantiles = histogram.quantiles(DURATIONS, (0.5, 0.95))
         if quantiles is not None:
             p50, p95 = quantiles
-            found[stage] = StageStats(stage, histogram.n, p50, enough("p95", histogram.n, p95), approximate=True)
+            p95, by_service = enough("p95", histogram.n, p95), has_service and stage in REPORTED_STAGES
+            found[stage] = StageStats(stage, histogram.n, p50, p95, approximate=True, by_service=by_service)
     return found
 
 

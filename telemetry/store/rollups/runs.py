@@ -5,16 +5,19 @@ from pathlib import Path
 from typing import Any, Final
 
 from telemetry.model.errors import StoreError
+from telemetry.model.semconv import RAMP
 from telemetry.store import queries
 from telemetry.store.answers import Filter
 from telemetry.store.manifest import SEGMENTS_FOLDER, Segment
 from telemetry.store.rollups import files, run_declarations
 from telemetry.store.rollups.rollup import Key, Rollup, RollupCell
+from telemetry.store.rollups.statements import SILENT
 
 _RUN: Final = "run"
+_TURNS: Final = "turns"
 _TARGET: Final = "run_target"
 _PROTOCOL: Final = "run_protocol"
-_PARTS: Final = frozenset({_RUN, _TARGET, _PROTOCOL, files.SEQUENCES})
+_PARTS: Final = frozenset({_RUN, _TURNS, _TARGET, _PROTOCOL, files.SEQUENCES})
 
 Row = dict[str, Any]
 
@@ -43,11 +46,14 @@ def declaration_rows(directory: Path, segment: Segment) -> list[Row] | None:
 def _rows(rollup: Rollup, segment: Segment) -> list[Row]:
     found: dict[str, Row] = {}
     for key, cell in rollup.of(_RUN):
-        run_id, turns = key.run_id or "", cell.n if key.labels == _source_of(key) else 0
+        run_id, turns = key.run_id or "", cell.n if key.labels == _source_of(key) == ("service",) else 0
         row = found.setdefault(run_id, _row(segment, run_id, cell.first, cell.last))
         row["first_unix_ns"] = min(row["first_unix_ns"], cell.first or 0)
         row["last_unix_ns"] = max(row["last_unix_ns"], cell.last or 0)
         row["viewed_turns"] += turns
+    for key, cell in rollup.of(_TURNS):  # of callers
+        if key.run_id and key.phase_kind != RAMP and not (key.labels[0] or "").startswith(SILENT):
+            found[key.run_id]["viewed_turns"] += cell.n
     for name, part in (("target", _TARGET), ("protocol", _PROTOCOL)):
         for run_id, (unix_ns, text) in _earliest(rollup.of(part)).items():
             found[run_id] |= {name: text, f"{name}_unix_ns": unix_ns}

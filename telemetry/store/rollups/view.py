@@ -117,10 +117,11 @@ class RolledUp:
         return {name: tuple(sorted(values)) for name, values in found.items()}
 
     def slowest(self, limit: int) -> list[Turn] | None:
-        """The valid client turns that waited longest for the answer; None where more are asked for than are kept."""
+        """The valid client turns that waited longest for the answer, none of a ramp; None where more are asked for than
+        are kept."""
         if limit > KEPT_SLOWEST:
             return None
-        cells = sorted(self.figures.of(SLOWEST), key=order_of_slowest)[:limit]
+        cells = sorted(self.figures.judged(SLOWEST), key=order_of_slowest)[:limit]
         if any(cell.text is None for _, cell in cells):
             return None
         return [msgspec.json.decode(cell.text or "", type=Turn) for _, cell in cells]
@@ -145,18 +146,19 @@ class RolledUp:
         ]
 
     def ticks(self) -> list[tuple[int, int, Histogram]]:
-        """The headline over time: of each tick its beginning (Unix ns), its length in ns, and its values."""
+        """The headline over time, ramps left out: of each tick its beginning (Unix ns), its length in ns, and its
+        values."""
         found: list[tuple[int, int, Histogram]] = []
-        for key, cell in self.figures.of("tick"):
+        for key, cell in self.figures.judged("tick"):
             tick, length_ns = (int(label or 0) for label in key.labels)
             if cell.histogram is not None:
                 found.append((tick * length_ns, length_ns, cell.histogram))
         return found
 
     def headline_totals(self) -> HeadlineTotals:
-        """The turns of the filter, those of ramps and silent ones too."""
-        total = sum(cell.n for _, cell in self.figures.of("turns"))
-        with_value = sum(cell.n for _, cell in self.figures.of("tick"))
+        """The turns of the filter that the summary counts: none of a ramp, no silent ones."""
+        total = sum(row["n"] for row in self.figures.names())
+        with_value = sum(cell.n for _, cell in self.figures.judged("tick"))
         return HeadlineTotals(total, with_value, *(self._span or (None, None)))
 
     def cohort_sizes(self) -> dict[str | None, int]:

@@ -42,6 +42,7 @@ def test_a_metric_without_a_value_says_why() -> None:
     unmeasured = MetricStats("barge_in_stop", "ns", 0, None, None, None, None)
     assert descriptions.why_no_figures(withheld) == "not observable on this wire: no partials"
     assert descriptions.why_no_figures(unmeasured) == "not measured on these turns"
+    assert descriptions.why_no_figures(unmeasured, "service") == "not reported", "as the page of a turn says"
     assert descriptions.percentile(unmeasured, "p50") == DASH
 
 
@@ -126,10 +127,10 @@ def test_generator_health_that_was_not_reported_is_never_zero() -> None:
     assert [descriptions.describe_generator(Generator(0), line).count(descriptions.UNKNOWN) for line in lines] == [3, 3]
     figures = {"cpu_ratio_worst": 0.25, "loop_lag_worst_ns": 2_000_000, "frame_lateness_p99_ns": 900_000}
     known = descriptions.describe_generator(Generator(1, figures), "generator")
-    assert known == "pacing p99 0.9 ms · loop lag ≤ 2.0 ms · CPU 25 % of a core"
+    assert known == "pacing p99 0.9 ms · loop lag ≤ 2.0 ms · CPU ≤ 25 % of a core"
     estimated = Generator(1, figures, approximate=frozenset({"frame_lateness_p99_ns"}))
     known = descriptions.describe_generator(estimated, "generator")
-    assert known == "pacing p99 ≈ 0.9 ms · loop lag ≤ 2.0 ms · CPU 25 % of a core"
+    assert known == "pacing p99 ≈ 0.9 ms · loop lag ≤ 2.0 ms · CPU ≤ 25 % of a core"
     few = Generator(1, {**figures, "frame_lateness_p99_ns": None}, too_few={"frame_lateness_p99_ns": 50})
     assert descriptions.describe_generator(few, "generator").startswith("pacing p99 too few (50) · loop lag")
     figures = {

@@ -15,6 +15,8 @@ from dashboard.filters import Choice
 from dashboard.objective_status import ObjectiveStatus, chip, statuses
 from dashboard.trust import trust
 from telemetry.explanation.dimensions import ExplainedDimension, ExplainingValue
+from telemetry.model.formatting import milliseconds
+from telemetry.model.metrics import METRICS
 from telemetry.model.stated_error import GoodRange, StatedError
 from telemetry.model.turns import Turn
 from telemetry.model.waterfall import waterfall
@@ -106,8 +108,14 @@ def test_few_turns_have_no_p95_and_no_good_ratio_as_a_verdict() -> None:
 
 def test_turns_that_were_not_answered_are_counted_by_kind() -> None:
     full = replace(summary(), turns=TurnCounts(200, 180, 0, {"ok": 180, "abandoned": 10, "no_reply": 4, "timeout": 6}))
-    text = text_of(tiles.tiles(full, ()))
-    assert "Not answered 10 % abandoned 10 · no reply 4 · timed out 6" in text
+    heard = full.metrics["voice_to_voice"]
+    unheard = replace(full, metrics=full.metrics | {"voice_to_voice": replace(heard, unanswered=20)})
+    text = text_of(tiles.tiles(unheard, ()))
+    assert "Not answered 10 % 20 of 200 turns · no reply 4 · timed out 6 · abandoned 10" in text
+    late = replace(unheard.turns, by_outcome={"ok": 178, "abandoned": 10, "no_reply": 4, "timeout": 6, "error": 2})
+    text = text_of(tiles.tiles(replace(unheard, turns=late), ()))
+    assert "Not answered 10 % 20 of 200 turns" in text
+    assert "error 2" not in text, "it is not known how many of these were answered before"
     assert "Not answered 0 % every turn was answered" in text_of(tiles.tiles(summary(), ()))
 
 
@@ -322,7 +330,11 @@ def test_one_side_alone_is_reported() -> None:
     blind = replace_turn(service, speech_end_audio_ns=None)
     assert "both ends are drawn as one" in evidence.joined(turn, blind, waterfall(turn, blind))
     head = text_of(evidence.headline(None, service, waterfall(None, service)))
-    assert "voice to voice not reported" in head
+    says = milliseconds(METRICS["voice_to_voice"].value(service))
+    assert f"voice to voice {says} outcome" in head, "the figure that its run's own page takes"
+    silent = replace_turn(service, first_audio_perf_ns=None)
+    head = text_of(evidence.headline(None, silent, waterfall(None, silent)))
+    assert "voice to voice not reported outcome" in head
 
 
 def test_the_page_of_a_whole_call_does_not_describe_the_picture_of_a_turn() -> None:

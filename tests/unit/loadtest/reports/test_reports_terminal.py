@@ -202,7 +202,7 @@ def test_the_evidence_of_the_measurement() -> None:
     assert "pacing p99 0.5 ms, pacing ≤ 2.0 ms, loop lag ≤ 3.0 ms (pacer: timerfd)" in output
     assert "stamped by: kernel, receive lag ≤ 1.0 ms" in output
     assert "sockets socket backlog ≤ 2,600 bytes" in output
-    assert "CPU 31 % of a core, GC pauses ≤ 4.0 ms, clock moved +0.0 ms" in output
+    assert "CPU ≤ 31 % of a core, GC pauses ≤ 4.0 ms, clock moved +0.0 ms" in output
     assert "client against service on 179 turns: p50 0.4 ms, p99 1.2 ms, largest 1.9 ms" in output
     assert "182 of 182 received" in output
 
@@ -244,10 +244,10 @@ def test_the_shares_of_several_processes_are_shown() -> None:
     used = (0.41, 0.38, None)
     shares = tuple(ProcessShare(worker=f"{n} of 3", turns=100 + n, cpu_ratio=each) for n, each in enumerate(used))
     output = words(final(run=material.run_info(processes=3, shares=shares)))
-    assert "processes all 3 ended as they should; 100 to 102 turns each, 38 % to 41 % of a core" in output
+    assert "processes all 3 ended as they should; 100 to 102 turns each, ≤ 38 % to 41 % of a core in 3 of 4 s" in output
     assert "turns each" not in words(final(run=material.run_info(processes=3)))
     alike = words(final(run=material.run_info(processes=2, shares=shares[:1] * 2)))
-    assert "all 2 ended as they should; 100 turns each, 41 % of a core" in alike
+    assert "all 2 ended as they should; 100 turns each, ≤ 41 % of a core in 3 of 4 s" in alike
 
 
 def test_full_sockets_are_reported_with_their_cost() -> None:

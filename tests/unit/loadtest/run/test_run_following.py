@@ -12,12 +12,15 @@ from typing import Any, cast
 import pytest
 from rich.console import Console
 
-from loadtest.reports.progress import what_is_left
+from loadtest.reports.progress import live_lines, what_is_left
 from loadtest.run import job
 from loadtest.run.request import RunRequest, check
 from loadtest.scenario.settings import SwarmSettings
+from telemetry.model.generator_health import gauge_metric
 from telemetry.store.reader import StoreReader
+from telemetry.store.schema import Batch, PointRow
 from telemetry.store.writer import StoreWriter
+from tests.fixtures_turns import SECOND, START_UNIX_NS, client_turn, run_span
 
 STOP_TIMEOUT_S = 5.0
 
@@ -124,6 +127,26 @@ def test_what_is_left_does_not_depend_on_what_has_reached_the_store(tmp_path: Pa
     assert preparing.note == "the callers are preparing their speech"
     assert [what_is_left(info) for info in later] == ["0:58 remaining", "0:28 remaining"]
     assert {info.note for info in later} == {"nothing of this run has reached the store yet"}
+
+
+def test_the_calls_in_flight_are_those_of_the_newest_report(tmp_path: Path) -> None:
+    """Callers whose first turns have ended speak on; no later turn has begun when their process reports."""
+    turns = [client_turn(index, run_id="run", started_unix_ns=START_UNIX_NS + SECOND) for index in range(7)]
+    begun, reported = run_span("run", START_UNIX_NS, "start"), START_UNIX_NS + 9 * SECOND
+    points = [
+        PointRow(gauge_metric("calls_in_flight"), at, calls, {"run_id": "run", "process_id": "worker-1"})
+        for at, calls in ((START_UNIX_NS, 0.0), (START_UNIX_NS + SECOND, 0.0), (reported, 8.0))
+    ]
+    settings = SwarmSettings(host="ws://127.0.0.1:9/v1/realtime", corpus="voiceprobe-en", run_id="run")
+    checked = check(RunRequest(settings, 8, None, 60.0, None, tmp_path / "out", None))
+    started = job._StartedRun(checked, "run", tmp_path / "store", cast(Any, None), ())
+    with StoreWriter(tmp_path / "store") as writer, StoreReader(tmp_path / "store") as reader:
+        writer.append(Batch(turns=turns, spans=[begun], points=points[:2]))
+        early = job._live_info(started, reader, 10.0, 1.0)
+        writer.append(Batch(points=points[2:]))
+        later = job._live_info(started, reader, 10.0, 1.0)
+    assert early.calls_in_flight is None, "the turns ended after the last report: it is not known"
+    assert live_lines(later)[0].startswith("  10 s: 8 of 8 on a call; turns 7: 7 ok")
 
 
 def test_in_a_terminal_they_are_shown_at_every_look(followed: Callable[[World, Console], bool]) -> None:

@@ -45,6 +45,7 @@ def test_which_processes_ended_properly(tmp_path: Path) -> None:
             ended=False,
             turns=2,
             calls_in_flight=3,
+            calls_reported_unix_ns=START_UNIX_NS + 12 * SECOND,
         )
         assert [run.ended for run in reader.runs()] == [False]
         assert reader.processes("another run") == []

@@ -3,7 +3,7 @@
 import pytest
 
 from telemetry.store.answers import ProcessInfo, StartCounts
-from telemetry.store.run_state import LimitEvidence, LimitTurns, generator_limit
+from telemetry.store.run_state import LimitEvidence, LimitTurns, calls_in_flight_now, generator_limit
 
 S = 1_000_000_000
 NOW = 1_000 * S
@@ -41,3 +41,23 @@ def test_each_reason_has_its_sentence(evidence: LimitEvidence, reason: str | Non
     if found is not None and reason is not None:
         assert found.reason.startswith(reason)
         assert found.unless_missed == ("never began" in reason)
+
+
+def reporting(calls: int | None, at_s: int = 0, *, seen_s: int = 900, ended: bool = False) -> ProcessInfo:
+    reported = None if calls is None else at_s * S
+    return ProcessInfo("p", "1", 100 * S, seen_s * S, ended, 10, calls, 0.2, calls_reported_unix_ns=reported)
+
+
+@pytest.mark.parametrize(
+    ("known", "calls"),
+    [
+        ((), None),
+        ((reporting(3, 899), reporting(4, 900)), 7),
+        ((reporting(3, 899), reporting(0, 900, ended=True)), 3),
+        ((reporting(5, 900, ended=True),), 0),
+        ((reporting(3, 899), reporting(None)), None),
+        ((reporting(0, 110, seen_s=117),), None),  # its first report, before the turns that came since
+    ],
+)
+def test_the_calls_in_flight_are_those_of_the_newest_reports(known: tuple[ProcessInfo, ...], calls: int | None) -> None:
+    assert calls_in_flight_now(known) == calls

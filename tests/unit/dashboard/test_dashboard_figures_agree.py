@@ -1,0 +1,320 @@
+"""Figures of one name are one figure: of one store the reports, the list of runs and the pages say the same, and what
+they say is counted here from the turns themselves. Each is read from the turns, and from their roll-ups."""
+
+import io
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC
+from html import unescape
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import msgspec
+import numpy as np
+import pytest
+from rich.console import Console
+
+from dashboard import bars, controls, header, tables, tiles
+from dashboard.filters import Choice
+from dashboard.source import NowView, Source
+from loadtest.exit_codes import ExitCode
+from loadtest.reports.run_report import RunPictures, RunReport
+from loadtest.reports.terminal import final_view
+from loadtest.run.artifacts import HTML, JUNIT, MARKDOWN, SUMMARY, artifacts
+from loadtest.run.judged_run import judged_run
+from loadtest.run.pictures import read_pictures
+from loadtest.run.report import list_runs
+from telemetry.model.formatting import milliseconds, percent
+from telemetry.model.metrics import METRICS
+from telemetry.model.turns import Turn
+from telemetry.objectives.slo import default_objectives
+from telemetry.store.answers import Filter
+from telemetry.store.latency_bands import EDGES_MS
+from telemetry.store.reader import StoreReader
+from telemetry.store.turn_pages import TurnsAnswer, TurnsQuestion
+from tests.fixtures_turns import MS, SECOND, START_UNIX_NS, Run, exchange, fill_store
+from tests.run_folders import latency_run
+
+NOW = START_UNIX_NS + 4_000 * SECOND
+TURNS = 420
+RAMP = 60
+_GONE = ("first_audio", "reply_end", "tts_first_chunk", "tts_last_chunk", "llm_first_token", "llm_last_token")
+_UNHEARD: dict[str, Any] = {f"{name}_perf_ns": None for name in (*_GONE, "llm_first_sentence")}
+
+
+def mixed_run() -> Run:
+    """A ramp with the slowest turns, then turns that ended in every way, of two cohorts, most of them reported by the
+    service too."""
+    run = latency_run("r-1", 1)
+    run.turns.clear()
+    for index in range(TURNS):
+        is_ramp = index < RAMP
+        changes: dict[str, Any] = {"phase": "up" if is_ramp else "hold", "phase_kind": "ramp" if is_ramp else "hold"}
+        changes |= {"cohort": "control" if index // 3 % 2 else "streaming", "cache_hit": None, "route": None}
+        if index % 3 == 0:
+            changes |= {"route": "cloud", "fallback": "rule" if index % 12 == 0 else None}
+        if index % 5 == 0:
+            changes |= {"cache_hit": index % 2 == 0, "cache_tier": "edge"}
+        llm_ms = 4_000.0 + index if is_ramp else 100.0 + (index * 37) % 500
+        client, service = exchange(index, run_id="r-1", llm_ms=llm_ms, **changes)
+        run.turns += [msgspec.structs.replace(client, **_ending(index)), service]
+    run.turns = [turn for turn in run.turns if turn.source == "client" or int(turn.response_id[9:] or 0) % 4]
+    return run
+
+
+def _ending(index: int) -> dict[str, Any]:
+    if index % 11 == 4:
+        return {
+            "outcome": ("no_reply", "timeout", "abandoned", "error")[index % 4],
+            "leading_silence_ns": None,
+        } | _UNHEARD
+    if index % 47 == 9:
+        return {"outcome": "error", "outcome_reason": "broke down behind its first sound"}
+    if index % 53 == 7:
+        return {"outcome": "interrupted"}
+    if index % 90 == 21:
+        return {"outcome": "invalid", "outcome_observed": "ok", "invalid_reasons": ("frame_lateness",)}
+    if index % 59 == 13:
+        return {"turn_kind": "silence", "speech_start_perf_ns": None, "speech_end_perf_ns": None}
+    if index % 101 == 33:
+        return {"outcome": "cut", "cut_by": "the stop time-out of 5 s"} | _UNHEARD
+    return {}
+
+
+@dataclass(frozen=True)
+class World:
+    """The turns, and all that is shown of them."""
+
+    turns: list[Turn]
+    is_rolled_up: bool
+    report: RunReport
+    now: NowView
+    listed: TurnsAnswer
+    record_turns: int
+    runs_text: str
+
+    @property
+    def counted(self) -> list[Turn]:
+        """The turns over which figures are taken."""
+        callers = [turn for turn in self.turns if turn.source == "client"]
+        return [turn for turn in callers if turn.phase_kind != "ramp" and turn.turn_kind != "silence"]
+
+    @property
+    def valid(self) -> list[Turn]:
+        return [turn for turn in self.counted if turn.outcome != "invalid"]
+
+    @property
+    def eligible(self) -> list[Turn]:
+        return [turn for turn in self.valid if turn.outcome != "cut"]
+
+    def values(self, metric: str) -> list[float]:
+        return [value for turn in self.valid if (value := METRICS[metric].value(turn)) is not None]
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        return artifacts(self.report)
+
+    @property
+    def summary_object(self) -> dict[str, Any]:
+        return json.loads(self.files[SUMMARY])
+
+    @property
+    def terminal(self) -> str:
+        output = io.StringIO()
+        console = Console(file=output, width=200)
+        of = self.report
+        console.print(
+            final_view(
+                run=of.run,
+                summary=of.summary,
+                verdicts=of.verdicts,
+                run_outcome=of.run_outcome,
+                verdict=of.verdict,
+                objectives=of.objectives,
+            )
+        )
+        return output.getvalue()
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["turns", "roll-ups"])
+def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    run, objectives = mixed_run(), default_objectives()
+    store = fill_store(tmp_path_factory.mktemp("figures") / "store", run)
+    most = -1 if request.param else 1_000_000
+    with StoreReader(store, wall_clock_ns=lambda: NOW, fewest_rolled_up=most) as reader:
+        result = judged_run(reader, "r-1", objectives)
+        pictures = read_pictures(reader, result.summary)
+        listing = io.StringIO()
+        assert list_runs(store, Console(file=listing, width=200), now_unix_ns=NOW) is ExitCode.OK
+        (record,) = reader.runs()
+        yield World(
+            turns=run.turns,
+            is_rolled_up=request.param,
+            report=result.report(pictures),
+            now=Source(reader, objectives, reader.state, wall_clock_ns=lambda: NOW).now(Choice()),
+            listed=reader.turns_page(TurnsQuestion(page_size=100)),
+            record_turns=record.turns,
+            runs_text=listing.getvalue(),
+        )
+
+
+def text_of(html: str) -> str:
+    return unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", html)))
+
+
+def test_the_turns_are_counted_alike(world: World) -> None:
+    turns = len(world.counted)
+    assert 0 < turns < TURNS - RAMP, "silent turns and those of the ramp are left out"
+    of_command = world.summary_object["turns"]
+    assert (of_command["total"], of_command["eligible"]) == (turns, len(world.eligible))
+    assert of_command["invalid"] == len(world.counted) - len(world.valid)
+    assert world.now.run is not None
+    assert world.now.summary is not None
+    overview = header.overview(world.now.run, world.now.summary, "ended", NOW, UTC)
+    assert f" {turns} turns " in text_of(overview)
+    assert world.listed.total == turns
+    assert world.listed.with_value == len(world.values("voice_to_voice"))
+    assert world.record_turns == turns
+    assert f" {turns} " in world.runs_text
+    assert controls.run_label("r-1", {"r-1": world.now.run}).endswith(f" {turns} turns")
+    invalid = f"invalid: {of_command['invalid']} of {turns} turns"
+    suite = ET.fromstring(world.files[JUNIT])  # noqa: S314 - our own file
+    assert invalid in (suite.findtext(".//system-out") or "")
+    assert re.search(rf"invalid\s+{of_command['invalid']} of {turns} turns", world.terminal)
+    assert f"{of_command['invalid']} of {turns} turns" in world.files[MARKDOWN].decode()
+    assert f"{of_command['invalid']} of {turns} turns" in text_of(world.files[HTML].decode())
+
+
+def test_the_picture_of_the_list_has_the_turns_of_the_list(world: World) -> None:
+    values = world.values("voice_to_voice")
+    assert sum(cell.n for cell in world.listed.cells) == sum(world.listed.distribution) == len(values)
+    bands = np.bincount(np.searchsorted(np.array(EDGES_MS) * MS, values, side="right"), minlength=len(EDGES_MS) + 1)
+    if not world.is_rolled_up:
+        assert list(world.listed.distribution) == bands.tolist()
+
+
+def test_no_list_of_the_slowest_turns_has_one_of_a_ramp(world: World) -> None:
+    key = METRICS["voice_to_voice"].value
+    known = [turn for turn in world.valid if key(turn) is not None]
+    slowest = [turn.span_id for turn in sorted(known, key=lambda turn: (-(key(turn) or 0), turn.started_unix_ns))]
+    assert [turn.span_id for turn in world.now.slowest] == slowest[:5]
+    assert [each.turn.span_id for each in world.report.pictures.slowest] == slowest[:5]
+    by_trace = {(turn.trace_id, turn.turn_index): turn.span_id for turn in world.turns if turn.source == "client"}
+    assert [by_trace[turn.trace_id, turn.turn_index] for turn in world.listed.turns[:20]] == slowest[:20]
+    assert [by_trace[turn.trace_id, turn.turn_index] for turn in world.listed.outliers[:20]] == slowest[:20]
+    assert max(world.report.pictures.values_ns or ()) == key(next(turn for turn in known if turn.span_id == slowest[0]))
+
+
+def test_turns_that_were_not_answered_are_counted_alike(world: World) -> None:
+    unanswered = [turn for turn in world.eligible if turn.first_audio_perf_ns is None]
+    assert 20 < len(unanswered) < len(world.eligible)
+    assert any(turn.outcome == "error" for turn in world.eligible if turn not in unanswered), (
+        "answered, then broke down"
+    )
+    assert world.summary_object["metrics"]["voice_to_voice"]["unanswered"] == len(unanswered)
+    of = f"{len(unanswered)} of {len(world.eligible)} turns"
+    assert f"{of} went unanswered" in world.terminal
+    assert world.now.summary is not None
+    shown = text_of(tiles.tiles(world.now.summary, world.now.statuses))
+    assert f"Not answered {percent(len(unanswered) / len(world.eligible))} {of}" in shown
+
+
+@pytest.mark.parametrize("metric", ["voice_to_voice", "asr_final_latency", "llm_first_token_latency", "endpointing"])
+def test_percentiles_are_the_same_everywhere(world: World, metric: str) -> None:
+    values = world.values(metric)
+    found = world.summary_object["metrics"][metric]
+    assert found["n"] == len(values)
+    expected = np.quantile(values, [0.5, 0.95, 0.99])
+    named = [found[f"{name}_s"] * 1e9 for name in ("p50", "p95", "p99")]
+    assert named == pytest.approx(expected, rel=0.01 if world.is_rolled_up else 1e-9)
+    label = METRICS[metric].label
+    sign = "≈ " if world.is_rolled_up else ""
+    mark = r"\*?"
+    in_ms = [re.escape(milliseconds(value)) for value in named]
+    row = re.escape(label) + "".join(rf"\s+{sign}{each}{mark}" for each in in_ms)
+    assert re.search(row, world.terminal)
+    row = re.escape(label) + r"\** \|" + r" \|".join(rf" {sign}{each}\\?{mark}" for each in in_ms)
+    assert re.search(row, world.files[MARKDOWN].decode())
+    assert world.now.summary is not None
+    in_page = [re.escape(milliseconds(value, unit=False)) for value in named]
+    row = re.escape(label) + "".join(rf"\s+{sign}{each}" for each in in_page)
+    assert re.search(row, text_of(tables.stages(world.now.summary, world.now.statuses)))
+
+
+def test_a_stage_by_the_service_has_another_name_than_the_metric_that_callers_saw(world: World) -> None:
+    """The service's endpointing ends before its event has come over the network."""
+    assert world.now.budget is not None
+    of_bar = world.now.budget["endpointing"]
+    assert of_bar.p50_ns != world.summary_object["metrics"]["endpointing"]["p50_s"] * 1e9
+    for html in (bars.budget(world.now.budget), world.files[HTML].decode()):
+        assert "endpointing by the service" in text_of(html)
+        assert "leading silence by the service" not in text_of(html)
+
+
+@pytest.mark.parametrize("most", [-1, 1_000_000])
+def test_a_stage_that_only_callers_saw_is_the_metric(tmp_path: Path, most: int) -> None:
+    turns = [
+        exchange(index, endpointing_ms=150 + index * 7 % 100, phase="up" if index < 9 else "hold")
+        for index in range(90)
+    ]
+    turns = [msgspec.structs.replace(turn, phase_kind="ramp" if turn.phase == "up" else "hold") for turn, _ in turns]
+    reference = [METRICS["endpointing"].value(turn) for turn in turns[9:]]
+    store = fill_store(tmp_path / "store", Run(turns=turns))
+    with StoreReader(store, wall_clock_ns=lambda: NOW, fewest_rolled_up=most) as reader:
+        bar, metric = reader.stage_budget()["endpointing"], reader.summary().metrics["endpointing"]
+    assert (bar.label, bar.n, metric.n) == ("endpointing", 81, 81)
+    assert (bar.p50_ns, bar.p95_ns) == (metric.p50, metric.p95)
+    assert metric.p50 == pytest.approx(np.median(np.array(reference)), rel=0.01)
+
+
+def test_fallbacks_and_caches_are_counted_alike(world: World) -> None:
+    said_how = [turn for turn in world.valid if turn.fallback is not None or turn.route is not None]
+    fell_back = [turn for turn in said_how if turn.fallback is not None]
+    found = world.summary_object
+    assert (found["fallback"]["reported"], found["fallback"]["rate"]) == (
+        len(said_how),
+        pytest.approx(len(fell_back) / len(said_how)),
+    )
+    assert f"{percent(len(fell_back) / len(said_how))} of {len(said_how)} turns that reported" in world.terminal
+    cached = [turn for turn in world.valid if turn.cache_hit is not None]
+    hits = sum(bool(turn.cache_hit) for turn in cached)
+    assert (found["cache"]["reported"], found["cache"]["hits"]) == (len(cached), hits)
+    assert f"{percent(hits / len(cached))} hits of {len(cached)} turns that reported" in world.terminal
+    assert world.now.summary is not None
+    shown = text_of(tables.cohorts(world.now.summary.cohorts, world.now.cohort_statuses))
+    for cohort in ("control", "streaming"):
+        mine = [turn.fallback is not None for turn in said_how if turn.cohort == cohort]
+        of_cache = [bool(turn.cache_hit) for turn in cached if turn.cohort == cohort]
+        shares = f"{percent(sum(of_cache) / len(of_cache))} {percent(sum(mine) / len(mine))}"
+        assert re.search(rf"{cohort} .*? {re.escape(shares)}", shown)
+
+
+def test_objectives_are_counted_alike(world: World) -> None:
+    found = {each["name"]: (each["good"], each["eligible"], each["met"]) for each in world.summary_object["objectives"]}
+    shown = {
+        each.verdict.name: (each.verdict.good, each.verdict.eligible, each.verdict.met) for each in world.now.statuses
+    }
+    assert shown == found
+    sentences = [each["sentence"] for each in world.summary_object["objectives"]]
+    suite = ET.fromstring(world.files[JUNIT])  # noqa: S314 - our own file
+    failed = [each.get("message", "") for case in suite.iter("testcase") for each in case]
+    for each in world.summary_object["objectives"]:
+        if each["met"] is False:
+            assert any(each["sentence"] in message for message in failed)
+    assert all(sentence in text_of(world.files[HTML].decode()) for sentence in sentences)
+
+
+def test_no_turn_of_an_endpoint_that_says_only_hit_or_miss_counts_for_fallbacks(tmp_path: Path) -> None:
+    run = Run(turns=[exchange(index, route=None, cache_hit=index % 2 == 0)[0] for index in range(40)])
+    with StoreReader(fill_store(tmp_path / "store", run), wall_clock_ns=lambda: NOW) as reader:
+        summary = reader.summary(Filter())
+        result = judged_run(reader, "run-1", default_objectives())
+    assert (summary.fallback.reported, summary.fallback.counts) == (0, {})
+    made = artifacts(result.report(RunPictures()))
+    assert json.loads(made[SUMMARY])["fallback"]["rate"] is None
+    assert "| fallback | not reported by the endpoint |" in made[MARKDOWN].decode()
+    shown = text_of(tables.cohorts(summary.cohorts, {}))
+    assert "0 %" not in shown
