@@ -5,7 +5,8 @@ VoiceprobeError
 ├── OutputError           a result could not be written                       exit code 1
 ├── EndpointError         the endpoint's side
 │   └── EndpointUnreachable   nothing answers there, or it refused us         exit code 5
-└── InstrumentError       our own side failed: the figures of this turn cannot be trusted
+└── InstrumentError       our own side failed: no figure says anything    exit code 4
+                          about the endpoint
 """
 
 

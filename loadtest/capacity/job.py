@@ -14,7 +14,7 @@ from loadtest.capacity.measure import Bench, Interrupted, measure
 from loadtest.capacity.picture import draw
 from loadtest.capacity.report import Capacity, LoadStep, StepsTable, Stopped, capacity_object, capacity_view
 from loadtest.capacity.search import bounds, next_step
-from loadtest.errors import EndpointUnreachable, UsageError
+from loadtest.errors import EndpointUnreachable, InstrumentError, UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.protocols.address import public_target
 from loadtest.run.calibrations import citation, process_advice, wanted_processes
@@ -126,6 +126,8 @@ def _gone(request: CapacityRequest, checked: CheckedRun, interruption: Interrupt
             preflight(checked)
         except EndpointUnreachable as error:
             reason = str(error)
+        except InstrumentError:
+            continue  # this machine prevented it: that says nothing about the endpoint
         else:
             return None
     return reason

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from corpora.manifest.errors import CorpusError
-from loadtest.errors import EndpointUnreachable, OutputError, UsageError
+from loadtest.errors import EndpointUnreachable, InstrumentError, OutputError, UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.run.processes import ProcessFailedError
 from telemetry.model.errors import ConfigError, StoreError, TelemetryError
@@ -32,6 +32,8 @@ def _code_of(command: Callable[[], None]) -> int:
         return _report(error, ExitCode.USAGE)
     except EndpointUnreachable as error:
         return _report(error, ExitCode.UNREACHABLE)
+    except InstrumentError as error:
+        return _report(error, ExitCode.GENERATOR_LIMITED)
     except (OutputError, ProcessFailedError, TelemetryError) as error:
         return _report(error, ExitCode.FAULT)
     return int(ExitCode.OK)

@@ -4,9 +4,26 @@ The cause that ended a call is recorded on the exchange, where it happened; the 
 reported are on its timeline, by their sentence. The rest follows from how the exchange ended.
 """
 
+from collections.abc import Mapping
+from typing import Final
+
 from loadtest.conversation.exchange import Exchange
 from loadtest.conversation.timeline import Timeline
 from loadtest.protocols.failure import Failure
+
+# What a turn is invalid for whose failure is the load generator's own, by the code of the failure.
+_FAULTS: Final[Mapping[str | None, str]] = {
+    "EADDRNOTAVAIL": "out of local ports",
+    "EADDRINUSE": "address in use",
+    "EAGAIN": "out of local ports",
+    "EMFILE": "out of open files",
+    "ENFILE": "out of open files",
+    "ENOBUFS": "out of socket buffers",
+    "ENOMEM": "out of memory",
+    "bad_request": "request not sent",
+    "not_sent": "utterance not sent",
+}
+OTHER_FAULT: Final = "generator fault"
 
 
 def failure_of(exchange: Exchange) -> Failure | None:
@@ -30,6 +47,11 @@ def failure_of(exchange: Exchange) -> Failure | None:
             return Failure("generator", "not_sent")
         case "error":
             return timeline.failures.get(exchange.reason or "") or _of_reply(exchange)
+
+
+def fault_of(failure: Failure | None) -> str | None:
+    """Return why a turn that failed so is invalid; None if its failure is not the load generator's own."""
+    return _FAULTS.get(failure.code, OTHER_FAULT) if failure is not None and failure.kind == "generator" else None
 
 
 def _unfinished(timeline: Timeline) -> str:

@@ -10,11 +10,12 @@ from loadtest.conversation.behavior import behavior
 from loadtest.conversation.doubtful_arrivals import without_doubtful_moments
 from loadtest.conversation.evidence import RtpFigures, ValidityLimits
 from loadtest.conversation.exchange import Exchange, ServiceReports, WireNotes
-from loadtest.conversation.failures import failure_of
+from loadtest.conversation.failures import failure_of, fault_of
 from loadtest.conversation.prepared_clip import PreparedClip
 from loadtest.conversation.timeline import Reply, Timeline
 from loadtest.conversation.transcripts import reference_characters
 from loadtest.protocols.endpoint_headers import is_kept_header
+from loadtest.protocols.failure import Failure
 from telemetry.model import semconv
 from telemetry.model.foreign_text import one_line
 from telemetry.model.turns import Turn
@@ -90,7 +91,10 @@ def build_turn(exchange: Exchange, call: CallInfo, options: RecordOptions) -> Tu
     if exchange.outcome is None or exchange.ended_perf_ns is None:
         raise ValueError("the exchange is still running")
     timeline, evidence, answer = exchange.timeline, exchange.evidence, exchange.timeline.nearest
+    failure = failure_of(exchange)
     invalid = evidence.reasons(options.limits)
+    if (fault := fault_of(failure)) is not None and fault not in invalid:
+        invalid = (fault, *invalid)
     phase, phase_kind = options.phase_of(exchange.began_perf_ns) or (None, None)
     turn = Turn(
         run_id=call.run_id,
@@ -136,7 +140,7 @@ def build_turn(exchange: Exchange, call: CallInfo, options: RecordOptions) -> Tu
         **_rtp(evidence.rtp),
         **_withheld(timeline, call.not_observable),
         **_headers(exchange, answer, call),
-        **_failure(exchange),
+        **_failed_by(failure),
         **behavior(exchange),
         **_speech(exchange.planned.clip),
         **_recognition(exchange, options),
@@ -146,8 +150,7 @@ def build_turn(exchange: Exchange, call: CallInfo, options: RecordOptions) -> Tu
     return without_doubtful_moments(turn, evidence.unsure_ns, options.limits.receive_lag_ns)
 
 
-def _failure(exchange: Exchange) -> dict[str, Any]:
-    failure = failure_of(exchange)
+def _failed_by(failure: Failure | None) -> dict[str, Any]:
     if failure is None:
         return {}
     return {

@@ -57,6 +57,7 @@ class Call:
     __slots__ = (
         "_frame_ns",
         "began_perf_ns",
+        "cause",
         "connect_began_perf_ns",
         "connect_ns",
         "conversation",
@@ -66,7 +67,6 @@ class Call:
         "entry",
         "exchanges",
         "failure",
-        "fault",
         "held",
         "plan",
         "playout",
@@ -100,8 +100,8 @@ class Call:
         self.receive_stamp = "user"  # the source of receive timestamps; stays valid after the transport is gone
         self.held: deque[Frame] = deque()  # frames that the socket has not accepted yet
         self.ready = gevent.event.Event()  # the session is ready, or has failed
-        self.fault: str | None = None  # what failed on this machine rather than at the endpoint
         self.failure: str | None = None  # why the session never became ready
+        self.cause: Failure | None = None  # of that
         self.began_perf_ns = 0  # when the caller began to call
         self.prior_request_ns: int | None = None  # how long the request before the connection took, if there was one
         self.connect_began_perf_ns = 0
@@ -201,7 +201,7 @@ class Call:
     # Incoming data.
 
     def open(self, timeout_s: float) -> None:
-        """Open the transport and begin its handshakes. Raises ConnectionFailed and InstrumentError."""
+        """Open the transport and begin its handshakes. Raises ConnectionFailed and Exhausted."""
         transport = self.transport
         if transport is None:
             return
@@ -350,8 +350,6 @@ class Call:
         since = exchange.timeline.speech_start_perf_ns or exchange.began_perf_ns
         exchange.evidence.loop_lag_worst_ns = self.engine.health.worst_loop_lag_since(since)
         self._check_clock(exchange)
-        if self.fault is not None:
-            exchange.evidence.note_fault(self.fault)
         self.exchanges.put(exchange)
 
     def _check_clock(self, exchange: Exchange) -> None:
@@ -373,7 +371,7 @@ class Call:
             return
         reason = one_line(reason)  # part of it may come from the endpoint
         if self.connect_ns is None:
-            self.failure = reason
+            self.failure, self.cause = reason, failure
         self.perform(self.conversation.on_closed(reason, now_perf_ns, failure))
         self.ready.set()
 
@@ -388,8 +386,11 @@ class Call:
         self.perform(self.conversation.break_off(cut_by, now_perf_ns, connecting_since_perf_ns=since))
 
     def fail_to_connect(self, reason: str, now_perf_ns: int, failure: Failure) -> None:
-        """End the call before a session exists; the caller's first turn gets an error with the reason."""
-        self.failure = one_line(reason)
+        """End the call before a session exists; the caller's first turn gets an error with the reason.
+
+        That turn is invalid if the failure is this machine's own (`loadtest.conversation.failures`).
+        """
+        self.failure, self.cause = one_line(reason), failure
         self.lost(reason, now_perf_ns, failure)
 
 

@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 
 from loadtest.engine import tls_mismatch
 from loadtest.engine.clock import Clocks
+from loadtest.engine.local_limits import buffers_exhausted
 from loadtest.engine.outbox import Outbox
 from loadtest.engine.tls import Tls
 from loadtest.engine.watch import SocketWatch
@@ -361,11 +362,13 @@ class Connection:
         self._lost_by(error)
 
     def _lost_by(self, error: OSError) -> None:
-        self._lost(self._why(f"the connection broke: {error.strerror or error}"), self._broken_by(error))
-
-    def _broken_by(self, error: OSError) -> Failure:
+        exhausted = buffers_exhausted(error)
+        if exhausted is not None:
+            self._lost(str(exhausted), exhausted.failure)
+            return
         cause = broken_by(error)
-        return Failure("tls", cause.code) if self._handshaking else cause
+        failure = Failure("tls", cause.code) if self._handshaking else cause
+        self._lost(self._why(f"the connection broke: {error.strerror or error}"), failure)
 
     def _lost(self, reason: str, failure: Failure) -> None:
         if self.closed is None:

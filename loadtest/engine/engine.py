@@ -19,9 +19,9 @@ from loadtest.engine.call import Call
 from loadtest.engine.call_audio.keeper import CallAudioKeeper
 from loadtest.engine.clock import Clocks
 from loadtest.engine.connection import ConnectionParts
-from loadtest.engine.descriptors import Descriptors
 from loadtest.engine.health import EngineHealth
 from loadtest.engine.idle_scans import scan_while_idle
+from loadtest.engine.local_limits import Exhausted, LocalLimits
 from loadtest.engine.ticker import Ticker
 from loadtest.engine.timing_wheel import TimingWheel, WheelSlot
 from loadtest.engine.tls import TlsClient
@@ -67,12 +67,12 @@ class Engine:
         self._wheel: TimingWheel[Call] = TimingWheel(base, frame_ns)
         self._watch = SocketWatch(loop, self.clocks.perf_ns, self.health.note_looked)
         self._lateness_ns: list[int] = []  # of the frames of this tick
-        descriptors = Descriptors()
-        descriptors.allow_many()
+        limits = LocalLimits()
+        limits.allow_many_files()
         connections = ConnectionParts(loop, self._watch, self.clocks)
         self._webrtc, self._rooms = MediaProcess(connections), MediaProcess(connections, LIVEKIT)
         self._transport_parts = TransportParts(
-            connections, self._webrtc, self._rooms, descriptors, tls, max_message_bytes, mask
+            connections, self._webrtc, self._rooms, limits, tls, max_message_bytes, mask
         )
         self._calls: set[Call] = set()
         self._winding_down = False
@@ -169,8 +169,6 @@ class Engine:
     def internal_error(self, call: Call, error: Exception) -> None:
         """End one call because of an internal error of the load generator, and log it."""
         _log.error("an internal error of the load generator ended one call", exc_info=error)
-        if call.conversation.exchange is not None:
-            call.conversation.exchange.evidence.note_fault("generator fault")
         reason = f"the load generator failed: {type(error).__name__}: {error}"
         call.lost(reason, self.clocks.perf_ns(), Failure("generator", "fault"))
 
@@ -211,17 +209,26 @@ class Engine:
     ) -> Iterator[tuple[Call, Exchange]]:
         """Make one call and yield each of its exchanges as it ends. Blocks only the calling greenlet.
 
-        A call that cannot be connected yields one exchange with the outcome `error` and the reason. If the greenlet
+        A call that cannot be connected yields one exchange with the outcome `error` and the reason; its record is
+        invalid if this machine prevented it. If the greenlet
         ends before the call does, the current turn is cut at once and left in the call's `exchanges`. `began` is called
         with the call before it is connected.
         """
-        call = self.new_call(plan, protocol, request)
+        prevented: InstrumentError | None = None
+        try:
+            call = self.new_call(plan, protocol, request)
+        except InstrumentError as error:
+            prevented, call = error, Call(self, plan, protocol, None, self._onset_preset)
         self._calls.add(call)
         began(call)
         if self._winding_down:
             call.wind_down()
         try:
-            self._connect(call, request)
+            if prevented is None:
+                self._connect(call, request)
+            else:
+                call.began_perf_ns = self.clocks.perf_ns()
+                self._prevent(call, prevented)
             if call.failure is None:
                 self.health.calls_connected += 1
                 self._wheel.add(call.entry, call, self.clocks.perf_ns())
@@ -240,11 +247,14 @@ class Engine:
     def probe(self, protocol: CallerProtocol, request: OpenRequest, limits: Limits) -> int:
         """Open a session, close it again and return how long it took until the session was ready, in ns.
 
-        Raises EndpointUnreachable with the reason. Blocks only the calling greenlet.
+        Raises EndpointUnreachable with the reason, and InstrumentError if the reason is this machine's own. Blocks only
+        the calling greenlet.
         """
         call = self.new_call(CallPlan("probe", (), (b"",), limits), protocol, request)
         try:
             self._connect(call, request)
+            if call.cause is not None and call.cause.kind == "generator":
+                raise InstrumentError(call.failure or "the load generator failed")
             if call.connect_ns is None:
                 raise EndpointUnreachable(call.failure or "the endpoint opened no session")
             return call.connect_ns
@@ -263,13 +273,17 @@ class Engine:
             call.fail_to_connect(str(error), self.clocks.perf_ns(), error.failure)
             return
         except InstrumentError as error:
-            call.fault = "out of descriptors"
-            call.fail_to_connect(str(error), self.clocks.perf_ns(), Failure("generator", "descriptors"))
+            self._prevent(call, error)
             return
         if not call.ready.wait(limits.ready_ns / 1e9):
             assert call.transport is not None  # noqa: S101 - opened above, and only `_end` detaches it
             reason, failure = call.transport.no_session_reason(limits.ready_ns / 1e9)
             call.fail_to_connect(reason, self.clocks.perf_ns(), failure)
+
+    def _prevent(self, call: Call, error: InstrumentError) -> None:
+        """End a call that this machine prevented."""
+        failure = error.failure if isinstance(error, Exhausted) else Failure("generator", "fault")
+        call.fail_to_connect(str(error), self.clocks.perf_ns(), failure)
 
     def _find_transport(self, call: Call, prior: PriorRequest) -> bool:
         """Make the request that precedes the connection, and give the call the transport that its answer names.

@@ -74,6 +74,7 @@ class RunInfo:
     versions: Mapping[str, str] = field(default_factory=dict)
     calls_started: int | None = None
     calls_connected: int | None = None
+    calls_prevented: int = 0  # of those started: that the generator itself could not connect
     connect_failure: str | None = None  # the reason that the endpoint or the network gave
     interrupted: bool = False
     is_under_way: bool = False  # asked about while it goes on

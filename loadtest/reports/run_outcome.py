@@ -18,6 +18,7 @@ In order of precedence, the first that applies:
 | 0 ok | everything asked for is shown to be met |
 """
 
+import errno
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -55,7 +56,7 @@ def run_outcome_for(*, run: RunInfo, summary: Summary, verdicts: Sequence[Verdic
         return RunOutcome(ExitCode.INTERRUPTED, f"the run was interrupted after {formatting.turns(turns.total)}")
     if summary.unreached is not None:
         return RunOutcome(ExitCode.UNREACHABLE, summary.unreached)
-    if run.calls_started and run.calls_connected == 0:
+    if run.calls_started and run.calls_connected == 0 and run.calls_started > run.calls_prevented:
         reason = unreached_reason(run.calls_started, public_target(run.target), run.connect_failure)
         return RunOutcome(ExitCode.UNREACHABLE, reason)
     if fault := generator_loss(run):
@@ -71,7 +72,7 @@ def run_outcome_for(*, run: RunInfo, summary: Summary, verdicts: Sequence[Verdic
             ExitCode.GENERATOR_LIMITED,
             f"{turns.invalid} of {formatting.turns(turns.total)} are invalid, more than"
             f" {formatting.declared_percent(INVALID_SHARE_LIMIT)} and {INVALID_TURNS_LIMIT} turns: the generator was"
-            f" the limit, not the service; {_remedy(run)}",
+            f" the limit, not the service; {exhausted(summary) or _remedy(run)}",
         )
     if turns.total == 0 and summary.ramp_turns:
         return RunOutcome(
@@ -100,6 +101,14 @@ def _without_turns(run: RunInfo, summary: Summary) -> RunOutcome:
             f"{nothing}: the generator began no call before the run ended; run longer, or leave it more of the machine",
         )
     return RunOutcome(ExitCode.UNDECIDED, nothing)
+
+
+def exhausted(summary: Summary) -> str | None:
+    """What this machine had no more of, and what to do, where that made most of the invalid turns; else None."""
+    found = [each for each in summary.failures if each.kind == "generator" and each.code in errno.errorcode.values()]
+    if not found or 2 * sum(each.turns for each in found) < summary.turns.invalid:
+        return None
+    return found[0].example
 
 
 def _remedy(run: RunInfo) -> str:

@@ -63,7 +63,7 @@ def preflight(checked: CheckedRun) -> None:
 
     An endpoint that connects to the caller is waited for by the call alone: it may have one session to give.
 
-    Raises EndpointUnreachable, UsageError.
+    Raises EndpointUnreachable, UsageError, and InstrumentError where this machine prevents it.
     """
     settings = checked.request.settings
     protocol = registry.make_caller(settings.protocol, settings.caller_options)
@@ -138,8 +138,10 @@ def run(
                 ),
             )
             result = leave_reports(reader, result, reports or request.out)
-    if killed_by and not result.info.calls_started:
-        raise processes.ProcessFailedError(f"Locust was ended by {killed_by} before a turn was heard")
+    if (killed_by or (swarm.ended() == 1 and not interrupted)) and not result.info.calls_started:
+        how = f"was ended by {killed_by}" if killed_by else "failed"
+        why = f": {words}" if (words := swarm.last_words()) else ""
+        raise processes.ProcessFailedError(f"Locust {how} before the first call{why} (log: {swarm.log})")
     return result
 
 

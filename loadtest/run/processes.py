@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import json
 import os
+import re
 import secrets
 import signal
 import socket
@@ -28,6 +29,12 @@ END_TIMEOUT_S: Final = 15.0
 BYSTANDER_NICENESS: Final = 5
 # Below the ports of outgoing connections (32768 and up on Linux, 49152 and up elsewhere).
 _FREE_PORTS: Final = range(20_000, 32_000)
+_OURS: Final = "voiceprobe: "
+_LAST_LINES: Final = 3
+# The last line of a traceback.
+_ERROR: Final = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt)\b.*")
+# The first line of each table that Locust prints.
+_TABLE: Final = re.compile(r"Type +Name +|Response time percentiles|Error report|# occurrences|-+\|-")
 
 
 class ProcessFailedError(VoiceprobeError):
@@ -71,6 +78,7 @@ class Child:
     ready_or_ended: threading.Event = field(default_factory=threading.Event)
     reader: threading.Thread | None = None
     ended_at_s: float | None = None  # when it was first seen to have ended before those it started
+    log_begin: int = 0  # how many bytes of the log are older than this process
 
     def ended(self) -> int | None:
         """Its exit code once it has ended."""
@@ -142,13 +150,36 @@ class Child:
             self.reader.join(1.0)  # it ends with the pipe, which a grandchild may hold open
         return code
 
-    def last_words(self, lines: int = 3) -> str:
-        """The end of its log, for an error sentence."""
+    def last_words(self) -> str:
+        """The reason that its log gives for its end, for an error sentence; see `reason_in`."""
         try:
-            text = self.log.read_text(errors="replace").strip()
+            written = self.log.read_bytes()[self.log_begin :]
         except OSError:
             return ""
-        return " / ".join(text.splitlines()[-lines:])
+        return reason_in(written.decode(errors="replace"))
+
+
+def reason_in(text: str) -> str:
+    """Return what the log of a process says about its end: its last error and our own sentences, else its last lines.
+
+    Locust ends with tables of its statistics, whatever it ends for: they are no reason.
+    """
+    lines = _without_tables(text)
+    errors = [line for line in lines if _ERROR.match(line)]
+    ours = [line.removeprefix(_OURS) for line in lines if line.startswith(_OURS)]
+    found = [*errors[-1:], *ours[-_LAST_LINES:]] or lines[-_LAST_LINES:]
+    return "; ".join(dict.fromkeys(found))
+
+
+def _without_tables(text: str) -> list[str]:
+    """Return the lines that are neither empty nor part of one of Locust's tables, which end with an empty line."""
+    lines: list[str] = []
+    in_table = False
+    for line in text.splitlines():
+        in_table = bool(line.strip()) and (in_table or _TABLE.match(line) is not None)
+        if line.strip() and not in_table:
+            lines.append(line.strip())
+    return lines
 
 
 def start(
@@ -168,6 +199,7 @@ def start(
     log_dir.mkdir(parents=True, exist_ok=True)
     log = log_dir / f"{name}.log"
     with log.open("ab") as words:
+        log_begin = words.tell()
         process = subprocess.Popen(
             [sys.executable, *arguments],
             stdin=subprocess.DEVNULL,
@@ -177,7 +209,7 @@ def start(
             start_new_session=True,
             preexec_fn=_prepare_bystander if bystander else end_with_parent,  # noqa: PLW1509 - they need no lock
         )
-    child = Child(name, process, log)
+    child = Child(name, process, log, log_begin=log_begin)
     if says_ready:
         child.reader = threading.Thread(target=_read_words, args=(child,), daemon=True, name=f"{name}-output")
         child.reader.start()

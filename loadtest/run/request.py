@@ -10,6 +10,7 @@ from typing import Any
 from corpora.manifest.errors import CorpusError
 from corpora.manifest.library import Corpus
 from corpora.output_paths import unwritable, unwritable_folder
+from loadtest.engine.local_limits import most_files, shortage_of_files
 from loadtest.errors import UsageError
 from loadtest.run import forecast
 from loadtest.run.calibrations import wanted_processes
@@ -138,7 +139,7 @@ def _without_corpus(request: RunRequest) -> tuple[RunRequest, list[Objective], l
         faults.append(f"--run-time {request.run_time_s:g}s is out of range: give more than 0")
     if not 0 <= request.stop_timeout_s <= MAX_STOP_TIMEOUT_S:
         faults.append(f"--stop-timeout {request.stop_timeout_s:g}s is out of range: give 0 to 1h")
-    faults += _process_faults(request)
+    faults += _process_faults(request) or _file_faults(request)
     objectives: list[Objective] = []
     try:
         objectives = load_objectives(request.slo)
@@ -193,6 +194,18 @@ def _process_faults(request: RunRequest) -> list[str]:
     if wanted > 1 and not hasattr(os, "fork"):
         return [f"--processes {wanted}: this system cannot fork; start locust --master and --worker yourself"]
     return []
+
+
+def _file_faults(request: RunRequest) -> list[str]:
+    """What is said of callers who need more open files than this system gives, before the first of them calls."""
+    settings = request.settings
+    if settings.has_open_arrivals:
+        return []  # how many calls there are at the same time is what the endpoint makes of their rate
+    levels = [max(phase.level_from, phase.level_to) for phase in settings.scenario.phases]
+    users = math.ceil(max(levels)) if levels else request.users
+    users = users if settings.calls is None else min(users, settings.calls)
+    shortage = shortage_of_files(users, request.processes, most_files())
+    return [] if shortage is None else [shortage]
 
 
 def out_folder(out: Path | None) -> Path:

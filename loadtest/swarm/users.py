@@ -2,6 +2,7 @@
 
 import logging
 import random
+import sys
 from functools import partial
 from typing import Any, Final
 
@@ -11,7 +12,10 @@ from locust.env import Environment
 from locust.stats import StatsError
 
 from corpora.manifest.errors import CorpusError
+from loadtest.engine.local_limits import most_files, shortage_of_files
 from loadtest.errors import UsageError, VoiceprobeError
+from loadtest.scenario.declaration import AskedLoad
+from loadtest.scenario.settings import SwarmSettings
 from loadtest.swarm.coordinator import (
     Coordinator,
     end_with_the_calls,
@@ -171,6 +175,7 @@ def _start(environment: Environment, **_: Any) -> None:
         refuse(environment, str(error).splitlines())
         return
     environment.voice_worker = worker  # pyright: ignore[reportAttributeAccessIssue] - Locust's place for ours
+    _warn_of_few_files(settings, load_of(environment))
     worker.begin_open_calls(partial(report_to_locust, environment))
     starting.ready()
     end_with_the_calls(environment, worker)
@@ -183,6 +188,14 @@ def _start(environment: Environment, **_: Any) -> None:
         settings.profile_label,
         worker.engine.pacer,
     )
+
+
+def _warn_of_few_files(settings: SwarmSettings, load: AskedLoad) -> None:
+    """Say before the first call if this process may open too few files for its callers."""
+    calls = settings.max_calls if settings.has_open_arrivals else load.users
+    shortage = shortage_of_files(calls, load.processes, most_files())
+    if shortage is not None:
+        sys.stderr.write(f"voiceprobe: {shortage}; calls that find none left are invalid\n")
 
 
 def _breathe(done: int, total: int) -> None:

@@ -220,12 +220,21 @@ class Behavior:
 
 @dataclass(frozen=True, slots=True)
 class CallCounts:
-    """Calls by what became of them; `connect_failure` is the newest reason why a call could not be connected."""
+    """Calls by what became of them; `connect_failure` is the newest reason why a call could not be connected.
+
+    Of those started, `prevented` are the ones that the generator itself could not connect.
+    """
 
     started: int
     connected: int
     connect_failure: str | None
     target: str | None = None
+    prevented: int = 0
+
+    @property
+    def none_reached(self) -> bool:
+        """Whether calls tried to reach the target, and not one of them reached a session."""
+        return self.started > self.prevented and not self.connected
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,7 +367,7 @@ class Summary:
     beside: Beside = NOTHING_BESIDE
     skipped_segments: int = 0  # unreadable files, named by the reader's `faults`
     phases: tuple[PhaseSummary, ...] = ()
-    failures: tuple[FailureCount, ...] = ()  # why turns failed, the commonest first; together eligible - ok
+    failures: tuple[FailureCount, ...] = ()  # why turns failed, the commonest first; also prevented ones
     retries: Retries = Retries()  # noqa: RUF009 - immutable
     speech_bounds: SpeechBoundErrors = SpeechBoundErrors()
     starts: StartCounts | None = None  # of the whole run; None without open arrivals, or where a filter narrows it

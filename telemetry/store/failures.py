@@ -15,8 +15,10 @@ MOST_CAUSES: Final = 20
 
 
 def failures(connection: StoreConnection, f: Filter) -> tuple[FailureCount, ...]:
-    """Eligible turns that did not end well by their cause, the commonest first."""
-    where = queries.grouped(f) & Condition("outcome NOT IN ('ok', 'cut', 'invalid')")
+    """Eligible turns that did not end well by their cause, and those that the generator itself prevented, the commonest
+    first."""
+    prevented = "(outcome = 'invalid' AND failure_kind = 'generator')"
+    where = queries.grouped(f) & Condition(f"(outcome NOT IN ('ok', 'cut', 'invalid') OR {prevented})")
     statement = f"""
         SELECT failure_kind AS kind, failure_code AS code, count(*) AS turns,
                arg_max(outcome_reason, started_unix_ns) AS example

@@ -56,7 +56,7 @@ def run_turns(connection: StoreConnection, asked: RunTurnsQuestion, now_unix_ns:
         turns=turns,
         telemetry_lost=telemetry_lost(connection, where, now_unix_ns),
         generator_limit=None if limit is None else limit.reason,
-        unreached=unreached_run(connection, asked.run_id, spoke=invalid + int(turns.has_outcome("ok").sum())),
+        unreached=unreached_run(connection, asked.run_id, answered=int(turns.has_outcome("ok").sum())),
         is_under_way=is_under_way(known, now_unix_ns),
         lacks_old_turns=record.lacks_old_turns,
     )

@@ -24,9 +24,10 @@ for missing in ("setpriority", "getpriority", "getsid", "timerfd_create"):
         delattr(os, missing)
 if hasattr(socket, "TCP_NOTSENT_LOWAT"):
     del socket.TCP_NOTSENT_LOWAT
-from loadtest.engine import connection, descriptors, ticker
+from loadtest.engine import connection, local_limits, ticker
 from loadtest.swarm.priority import ask_for_priority
-seams = [connection.fcntl, descriptors.resource, ticker._open_timerfd(0), ask_for_priority(), connection._KERNEL_STAMPS]
+seams = [connection.fcntl, local_limits.resource, ticker._open_timerfd(0), ask_for_priority()]
+seams.append(connection._KERNEL_STAMPS)
 import json
 from tests.integration.calling import Callers
 callers = Callers(sys.argv[1], 2, turns_per_call=1, clips=1, manual_turns=True, think_s=0.05)

@@ -11,7 +11,7 @@ import pytest
 
 from loadtest.engine.clock import Clocks
 from loadtest.engine.connection import ConnectionParts
-from loadtest.engine.descriptors import Descriptors
+from loadtest.engine.local_limits import LocalLimits
 from loadtest.engine.transports.base import TransportItem, TransportParts
 from loadtest.engine.transports.http import MAX_CONNECTIONS_PER_ORIGIN, HttpTransport
 from loadtest.engine.watch import SocketWatch
@@ -150,7 +150,7 @@ class Calling:
         self.clocks, self.watch = clocks, SocketWatch(loop, clocks.perf_ns)
         connections = ConnectionParts(loop, self.watch, clocks)
         media = MediaProcess(connections)
-        parts = TransportParts(connections, media, media, Descriptors(), None, 2**20)
+        parts = TransportParts(connections, media, media, LocalLimits(), None, 2**20)
         self.transport = HttpTransport(parts, self.owner)  # type: ignore[arg-type]  # what it needs of a protocol
         self.transport.open(self.owner, BOUND_S)  # type: ignore[arg-type]  # what is called of a call
         self.transport.begin()

@@ -4,6 +4,7 @@ Runs in the process for rooms. Source: livekit 1.2.1 (rtc), livekit-agents 1.8.9
 """
 
 import asyncio
+import re
 import time
 from collections.abc import Callable
 from typing import Any, Final
@@ -12,6 +13,7 @@ import msgspec
 from livekit import rtc
 
 from loadtest.engine.livekit_room.token import token_of
+from loadtest.engine.local_limits import NO_PORT, Exhausted, LocalLimits, no_port
 from loadtest.engine.webrtc.messages import HANDED_OVER, PACKET, LinkKind, Lost
 from loadtest.protocols.failure import Failure
 from loadtest.protocols.room_items import AgentLeft, AgentState, JoinRoom, RoomItem, RoomJoined, RoomTranscript
@@ -25,6 +27,8 @@ _CLOSE_S: Final = 2.0
 STATE: Final = "lk.agent.state"
 TRANSCRIPTION: Final = "lk.transcription"
 SESSION: Final = "lk.agent.session"
+# How Rust ends the text of a system error.
+_SYSTEM_ERROR: Final = re.compile(r"\(os error (\d+)\)")
 
 # kind, stamp, lag bound, data
 Report = Callable[[LinkKind, int, int, bytes], None]
@@ -49,7 +53,11 @@ class RoomCall:
         try:
             await room.connect(wanted.url, token_of(wanted), rtc.RoomOptions(connect_timeout=_CONNECT_S))
         except rtc.ConnectError as error:
-            self._lose(f"the room of the LiveKit server cannot be joined: {error}", cause_of(str(error)))
+            exhausted = exhaustion_in(str(error))
+            if exhausted is None:
+                self._lose(f"the room of the LiveKit server cannot be joined: {error}", cause_of(str(error)))
+            else:
+                self._lose(str(exhausted), exhausted.failure)
             return
         track = rtc.LocalAudioTrack.create_audio_track("microphone", self._source)
         options = rtc.TrackPublishOptions(source=rtc.TrackSource.SOURCE_MICROPHONE)
@@ -160,6 +168,16 @@ class RoomCall:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def exhaustion_in(sentence: str) -> Exhausted | None:
+    """Return the exhaustion of this machine that a sentence of the SDK names by the number of a system error."""
+    number = _SYSTEM_ERROR.search(sentence)
+    if number is None:
+        return None
+    if int(number[1]) == NO_PORT:
+        return no_port("for connections to the LiveKit server")
+    return LocalLimits().exhausted(OSError(int(number[1]), sentence))
 
 
 def cause_of(sentence: str) -> Failure:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from loadtest.engine.connection import ConnectionParts
-from loadtest.engine.descriptors import Descriptors
+from loadtest.engine.local_limits import LocalLimits
 from loadtest.engine.tls import TlsClient
 from loadtest.engine.webrtc.media_process import MediaProcess
 from loadtest.errors import EndpointUnreachable
@@ -136,7 +136,7 @@ class Transport(Protocol):
         ...
 
     def open(self, callbacks: TransportCallbacks, timeout_s: float) -> None:
-        """Connect. Blocks only the calling greenlet. Raises ConnectionFailed and InstrumentError."""
+        """Connect. Blocks only the calling greenlet. Raises ConnectionFailed and Exhausted."""
         ...
 
     def begin(self) -> None:
@@ -195,7 +195,7 @@ class TransportParts:
     connections: ConnectionParts
     webrtc: MediaProcess
     rooms: MediaProcess
-    descriptors: Descriptors
+    limits: LocalLimits
     tls: TlsClient | None
     max_message_bytes: int
     mask: str = FIXED  # of the calls' prepared frames, one of `masked_frames.MASKS`

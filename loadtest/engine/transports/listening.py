@@ -7,7 +7,6 @@ import gevent.socket
 
 from loadtest.engine.connection import Connection, ConnectionCallbacks, OpenedSocket, broken_by
 from loadtest.engine.transports.base import ConnectionFailed, TransportParts
-from loadtest.errors import InstrumentError
 from loadtest.protocols.address import Address
 from loadtest.protocols.failure import Failure
 from telemetry.model.host_names import host_and_port
@@ -24,7 +23,7 @@ def await_dial_in(
     """Listen until one endpoint has connected, and no longer. Blocks only the calling greenlet.
 
     It is waited for `wait_s`, else `timeout_s`. One caller at a time can wait on an address. Raises ConnectionFailed,
-    and InstrumentError where this machine has no descriptor left.
+    and Exhausted where this machine has no file, port or memory left for it.
     """
     where = host_and_port(address.host, address.port)
     wait_s = timeout_s if wait_s is None else wait_s
@@ -38,11 +37,12 @@ def await_dial_in(
         )
         raise ConnectionFailed(sentence, Failure("timeout", "connect")) from error
     except OSError as error:
-        shortage = parts.descriptors.shortage(error)
-        if shortage is not None:
-            raise InstrumentError(shortage) from error
+        exhausted = parts.limits.exhausted(error)
+        if exhausted is not None:
+            raise exhausted from error
         sentence = f"cannot listen on {where}: {error.strerror or error}; one caller at a time can wait there"
-        raise ConnectionFailed(sentence, broken_by(error)) from error
+        # Nobody else has had a part in it: the address is taken on this machine, or it is none of this machine's.
+        raise ConnectionFailed(sentence, Failure("generator", broken_by(error).code)) from error
     family, descriptor = int(opened.family), opened.detach()
     return Connection(parts.connections, OpenedSocket(descriptor, family, where, None, accepted=True), callbacks)
 

@@ -6,9 +6,9 @@ import gevent
 import h11
 
 from loadtest.engine.connection import Connection
+from loadtest.engine.local_limits import Exhausted
 from loadtest.engine.transports.base import ConnectionFailed, TransportParts
 from loadtest.engine.transports.dialing import dial
-from loadtest.errors import InstrumentError
 from loadtest.protocols.address import Address
 from loadtest.protocols.failure import Failure
 from loadtest.protocols.http_items import HttpFailed, HttpItem, HttpRequest
@@ -71,8 +71,8 @@ class PooledConnection:
         except ConnectionFailed as error:
             self._give_up(str(error), error.failure)
             return
-        except InstrumentError as error:
-            self._give_up(str(error), Failure("generator", "descriptors"))
+        except Exhausted as error:
+            self._give_up(str(error), error.failure)
             return
         if self._pool is None:
             connection.close()

@@ -8,7 +8,6 @@ import gevent.event
 from loadtest.engine.connection import Connection
 from loadtest.engine.transports.base import ConnectionFailed, TransportParts
 from loadtest.engine.transports.pooled_connection import PooledConnection
-from loadtest.errors import InstrumentError
 from loadtest.protocols.address import parse_address
 from loadtest.protocols.failure import Failure
 from loadtest.protocols.http_items import HttpAnswer, HttpData, HttpFailed, HttpHead, HttpItem, HttpRequest
@@ -25,8 +24,7 @@ def answer_of(
     """Send a request on a connection of its own; return the answer, or None if the call has `ended` first.
 
     Redirects are not followed. Blocks only the calling greenlet. Raises UsageError for an address that is not one of
-    HTTP, ConnectionFailed without a whole answer in time, and InstrumentError where this machine has no descriptor
-    left.
+    HTTP, and ConnectionFailed without a whole answer in time, also where this machine prevented it.
     """
     waiting = _OneAnswer()
     connection = PooledConnection(parts, parse_address(request.url, "http"), waiting, request, timeout_s)
@@ -68,8 +66,6 @@ class _OneAnswer:
         if self._error is not None:
             sentence = f"the load generator failed: {type(self._error).__name__}: {self._error}"
             raise ConnectionFailed(sentence, Failure("generator", "fault"))
-        if self._failed is not None and self._failed.failure == Failure("generator", "descriptors"):
-            raise InstrumentError(self._failed.reason)
         if self._failed is not None or self._head is None:
             reason, failure = "it was not sent", Failure("other")
             if self._failed is not None:

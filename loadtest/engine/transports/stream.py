@@ -27,7 +27,7 @@ class AudioHeads:
     join: Join
 
 
-# How a connection comes about, within a time in s: as `dial` does. Raises ConnectionFailed and InstrumentError.
+# How a connection comes about, within a time in s: as `dial` does. Raises ConnectionFailed and Exhausted.
 Obtain = Callable[[TransportParts, Address, ConnectionCallbacks, float], Connection]
 
 
@@ -90,7 +90,7 @@ class StreamTransport:
         return self._write if self._heads is None else self._write_headed
 
     def open(self, callbacks: TransportCallbacks, timeout_s: float) -> None:
-        """Connect. Blocks only the calling greenlet. Raises ConnectionFailed and InstrumentError."""
+        """Connect. Blocks only the calling greenlet. Raises ConnectionFailed and Exhausted."""
         self.take_over(self._obtain(self._parts, self._address, self, timeout_s), callbacks)
 
     def take_over(self, connection: Connection, callbacks: TransportCallbacks) -> None:

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import msgspec
 
+from loadtest.engine.local_limits import LocalLimits
 from loadtest.engine.webrtc.messages import Command, Deframer, LinkKind, Lost, arrived
 
 _log = logging.getLogger(__name__)
@@ -72,7 +73,12 @@ class LinkService(asyncio.Protocol):
             self._fault(call, error)
 
     def _fault(self, call: int, error: Exception) -> None:
-        lost = Lost(f"{type(error).__name__}: {error}", None)
+        exhausted = LocalLimits().exhausted(error)
+        lost = (
+            Lost(f"{type(error).__name__}: {error}", None)
+            if exhausted is None
+            else Lost(str(exhausted), exhausted.failure)
+        )
         self.report(call, LinkKind.LOST, time.perf_counter_ns(), 0, msgspec.json.encode(lost))
 
     def report(self, call: int, kind: LinkKind, stamp_perf_ns: int, lag_bound_ns: int, data: bytes) -> None:

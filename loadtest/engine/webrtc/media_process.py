@@ -17,6 +17,7 @@ import msgspec
 
 import loadtest
 from loadtest.engine.connection import ConnectionParts
+from loadtest.engine.local_limits import LocalLimits
 from loadtest.engine.outbox import Bytes, Outbox
 from loadtest.engine.webrtc.messages import (
     HANDED_OVER,
@@ -123,7 +124,11 @@ class MediaProcess:
         if self._process is None:
             if not is_installed(self._kind.package):
                 raise UsageError(self._kind.missing)
-            self._spawn()
+            try:
+                self._spawn()
+            except OSError as error:
+                sentence = f"the process for {self._kind.calls} cannot be started: {error}"
+                raise LocalLimits().exhausted(error) or InstrumentError(sentence) from error
         if not self._ready.wait(_START_S) or self._process is None:
             self.close()
             raise InstrumentError(
@@ -134,12 +139,25 @@ class MediaProcess:
 
     def _spawn(self) -> None:
         ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                self._process = self._start_with(ours, theirs)
+            except OSError:
+                ours.close()
+                raise
+        ours.setblocking(False)
+        self._socket, self._fd = ours, ours.fileno()
+        self._outbox, self._deframer = Outbox(self._write), Deframer()
+        self._ready.clear()
+        self._parts.watch.add(self._fd, self, stamped=False)
+
+    def _start_with(self, ours: socket.socket, theirs: socket.socket) -> "subprocess.Popen[bytes]":
         for each in (ours, theirs):
             each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
         path = os.environ.get("PYTHONPATH")
         environment = {**os.environ, "PYTHONPATH": f"{_ROOT}{os.pathsep}{path}" if path else str(_ROOT)}
         number = theirs.fileno()
-        self._process = subprocess.Popen(
+        return subprocess.Popen(
             [sys.executable, "-m", self._kind.module, str(number)],
             pass_fds=(number,),
             stdin=subprocess.DEVNULL,
@@ -147,12 +165,6 @@ class MediaProcess:
             env=environment,
             start_new_session=True,  # what interrupts us lets our calls end first
         )
-        theirs.close()
-        ours.setblocking(False)
-        self._socket, self._fd = ours, ours.fileno()
-        self._outbox, self._deframer = Outbox(self._write), Deframer()
-        self._ready.clear()
-        self._parts.watch.add(self._fd, self, stamped=False)
 
     # Calls.
 

@@ -17,6 +17,7 @@ from aiortc import (
 )
 from av import Packet
 
+from loadtest.engine.local_limits import LocalLimits
 from loadtest.engine.webrtc.arrivals import CURRENT_PEER, PacketOrder, PeerStamps
 from loadtest.engine.webrtc.messages import HANDED_OVER, PACKET, LinkKind, Lost
 from loadtest.engine.webrtc.opus import RATE_HZ, OpusDecoder, OpusEncoder
@@ -128,7 +129,14 @@ class PeerCall:
         connection.on("connectionstatechange", self._state_changed)
         connection.on("iceconnectionstatechange", self._ice_state_changed)
         await connection.setLocalDescription(await connection.createOffer())
-        self._say(LinkKind.OFFER, connection.localDescription.sdp.encode())
+        sdp = connection.localDescription.sdp
+        if "a=candidate:" not in sdp:
+            # aiortc leaves out what it could open no socket for, and an endpoint that gets no candidate cannot answer.
+            exhausted = LocalLimits().datagram_exhausted("", "for calls over WebRTC")
+            if exhausted is not None:
+                self._lose(Lost(str(exhausted), exhausted.failure))
+                return
+        self._say(LinkKind.OFFER, sdp.encode())
 
     async def answer(self, sdp: str) -> None:
         """Take the endpoint's answer and connect."""

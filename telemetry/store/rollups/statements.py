@@ -133,7 +133,9 @@ def _ended_otherwise() -> list[str]:
         SELECT grp, 'failure' AS part, [failure_kind, failure_code] AS labels, count(*) AS n,
                max(started_unix_ns) FILTER (outcome_reason IS NOT NULL) AS text_at,
                arg_max(outcome_reason, started_unix_ns) AS text
-        FROM staged WHERE {VALID} AND {ASKED} AND outcome NOT IN ('ok', 'cut') GROUP BY ALL
+        FROM staged WHERE source = 'client' AND {ASKED} AND (
+            outcome NOT IN ('ok', 'cut', 'invalid') OR (outcome = 'invalid' AND failure_kind = 'generator')
+        ) GROUP BY ALL
         """,
     ]
 

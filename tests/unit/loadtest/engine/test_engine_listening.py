@@ -11,7 +11,7 @@ from loadtest.conversation.plan import CallPlan, Limits
 from loadtest.engine.engine import Engine
 from loadtest.engine.transports.base import ConnectionFailed
 from loadtest.engine.transports.listening import await_dial_in
-from loadtest.errors import EndpointUnreachable
+from loadtest.errors import EndpointUnreachable, InstrumentError
 from loadtest.protocols.address import Address
 from loadtest.protocols.base import CallerOptions
 from loadtest.protocols.failure import Failure
@@ -72,7 +72,10 @@ def test_only_one_caller_can_wait_on_an_address(engine: Engine, address: Address
     with socket.socket() as other:
         other.bind((address.host, address.port))
         other.listen()
-        sentence = probed(engine, address)
+        caller = make_caller("livekit-console", CallerOptions(settings={"wait_s": 10}))
+        with pytest.raises(InstrumentError) as failed:  # no endpoint has had a part in it
+            engine.probe(caller, caller.upgrade(url(address), None), Limits())
+        sentence = str(failed.value)
     assert sentence.startswith(f"cannot listen on {address.host}:{address.port}: Address already in use")
     assert sentence.endswith("one caller at a time can wait there")
 

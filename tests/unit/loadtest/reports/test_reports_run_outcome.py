@@ -13,6 +13,7 @@ from telemetry.objectives.objective import Objective
 from telemetry.objectives.run_verdict import run_verdict
 from telemetry.objectives.slo import Verdict
 from telemetry.store.answers import StartCounts, Summary, TelemetryLoss, TurnCounts
+from telemetry.store.causes import FailureCount
 from telemetry.store.judged_turns import calls_kept
 from tests.unit.loadtest.reports import reports_material as material
 
@@ -80,6 +81,23 @@ MET, MISSED, UNDECIDED = (material.verdict(met) for met in (True, False, None))
             [UNDECIDED],
             ExitCode.UNREACHABLE,
             "none of 40 calls reached a session at ws://127.0.0.1:8765/v1/realtime: connection refused",
+        ),
+        (
+            {"calls_started": 3, "calls_connected": 0, "calls_prevented": 3},
+            replace(
+                material.summary(LIMITED),
+                failures=(FailureCount("generator", "EMFILE", 3, "used up; raise the limit (ulimit -n)"),),
+            ),
+            [MISSED],
+            ExitCode.GENERATOR_LIMITED,
+            "the generator was the limit, not the service; used up; raise the limit (ulimit -n)",
+        ),
+        (
+            {"calls_started": 3, "calls_connected": 0, "calls_prevented": 2, "connect_failure": "connection refused"},
+            material.empty_summary(),
+            [UNDECIDED],
+            ExitCode.UNREACHABLE,
+            "none of 3 calls reached a session at ws://127.0.0.1:8765/v1/realtime: connection refused",
         ),
         ({"calls_connected": 1}, material.empty_summary(), [UNDECIDED], ExitCode.UNDECIDED, "no turn"),
         ({"calls_started": None, "calls_connected": None}, material.empty_summary(), [], ExitCode.UNDECIDED, "no turn"),

@@ -1,9 +1,12 @@
-"""Ports for the processes that a command starts."""
+"""Ports for the processes that a command starts, and why one ended."""
 
 import os
 import socket
 from pathlib import Path
 
+import pytest
+
+from loadtest.run import processes
 from loadtest.run.processes import BYSTANDER_NICENESS, ending, free_port, start, wait_until_ready
 
 RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
@@ -39,3 +42,53 @@ def test_a_bystander_yields_the_processor_until_it_need_no_longer(tmp_path: Path
         child.stop_yielding(own)  # raises nothing where it is not permitted
         if os.geteuid() == 0:
             assert os.getpriority(os.PRIO_PROCESS, child.process.pid) == own
+
+
+TABLE = """Type     Name             # reqs      # fails |    Avg
+--------|---------------|-------|-------------|-------
+voice    invalid turn          6   6(100.00%) |      0
+--------|---------------|-------|-------------|-------
+         Aggregated            6   6(100.00%) |      0
+
+Response time percentiles (approximated)
+Type     Name                  50%    66%
+--------|-------------------|------|------
+voice    invalid turn         1600   1900
+
+Error report
+# occurrences      Error
+------------------|---------------------------------
+6                  voice invalid turn: TurnFailed('out of open files')
+------------------|---------------------------------
+
+"""
+TRACEBACK = """Traceback (most recent call last):
+  File "/opt/x.py", line 682, in open_binary
+OSError: [Errno 24] Too many open files: '/proc/32281/stat'
+"""
+
+
+@pytest.mark.parametrize(
+    ("log", "reason"),
+    [
+        ("", ""),
+        (TABLE, ""),
+        (TRACEBACK + TABLE, "OSError: [Errno 24] Too many open files: '/proc/32281/stat'"),
+        (TABLE + TRACEBACK, "OSError: [Errno 24] Too many open files: '/proc/32281/stat'"),
+        ("voiceprobe: --noise x\nvoiceprobe: --length y\n" + TABLE, "--noise x; --length y"),
+        ("voiceprobe: worker 1: z\nvoiceprobe: worker 1: z\n" + TABLE, "worker 1: z"),
+        ("Too many open files (src/epoll.cpp:65)\n" + TABLE, "Too many open files (src/epoll.cpp:65)"),
+        (TRACEBACK + "voiceprobe: 9 spans are lost\n" + TABLE, f"{TRACEBACK.splitlines()[-1]}; 9 spans are lost"),
+        ("x\ny.ConnectionError: gone\n", "y.ConnectionError: gone"),
+    ],
+)  # fmt: skip
+def test_the_reason_for_an_end_is_no_table_of_statistics(log: str, reason: str) -> None:
+    assert processes.reason_in(log) == reason
+
+
+def test_what_an_earlier_process_wrote_into_a_log_is_no_reason(tmp_path: Path) -> None:
+    (tmp_path / "child.log").write_text("voiceprobe: of an earlier run\n")
+    program = "import sys; sys.stderr.write('voiceprobe: of this one\\n'); sys.exit(2)"
+    child = processes.start("child", ["-c", program], tmp_path, says_ready=False)
+    assert child.process.wait(120) == 2
+    assert child.last_words() == "of this one"

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from loadtest.errors import UsageError
+from loadtest.run import request as request_module
 from loadtest.run.json_file import write_json
 from loadtest.run.request import RunRequest, check
 from loadtest.scenario.settings import SwarmSettings
@@ -152,3 +153,17 @@ def test_a_run_that_says_its_end_keeps_it(tmp_path: Path) -> None:
     assert counted.with_an_end() is counted
     open_ = replace(settings, calls=None, arrivals="constant", rate=2.0)
     assert check(_request(tmp_path, run_time_s=None, settings=open_)).with_an_end().request.run_time_s == 60
+
+
+def test_callers_who_need_more_open_files_than_there_are_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_module, "most_files", lambda: 100)
+    with pytest.raises(UsageError) as refused:
+        check(_request(tmp_path, users=90))
+    assert str(refused.value).startswith(
+        "90 calls at the same time need about 140 open files, and a process may open 100"
+    )
+    assert "--processes 2" in str(refused.value)
+    check(_request(tmp_path, users=90, asked_processes=2))
+    check(_request(tmp_path, users=40))

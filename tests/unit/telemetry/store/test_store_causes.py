@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from telemetry.model.turns import Turn
-from telemetry.store.answers import Retries
+from telemetry.store.answers import Filter, Retries
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
@@ -42,6 +42,43 @@ def test_failed_turns_are_counted_by_their_cause(tmp_path: Path) -> None:
         ]
         assert sum(each.turns for each in summary.failures) == summary.turns.eligible - summary.turns.ok
         assert summary.retries == Retries(asked=3, asked_worst_ns=7 * SECOND, waits=1, waited_ns=7 * SECOND)
+
+
+def test_what_the_generator_prevented_stands_among_the_causes_with_its_remedy(tmp_path: Path) -> None:
+    turns = [
+        client_turn(0),
+        *(
+            _failed(index, "generator", "EADDRNOTAVAIL", outcome="invalid", outcome_observed="error")
+            for index in (1, 2)
+        ),
+        _failed(3, "tcp", "ECONNREFUSED"),
+        client_turn(4, outcome="invalid", invalid_reasons=("frame lateness",)),
+    ]
+    with _reader(tmp_path, *turns) as reader:
+        summary = reader.summary()
+    assert [(each.kind, each.code, each.turns, each.example) for each in summary.failures] == [
+        ("generator", "EADDRNOTAVAIL", 2, "turn 2 went wrong"),
+        ("tcp", "ECONNREFUSED", 1, "turn 3 went wrong"),
+    ]
+    assert (summary.turns.invalid, summary.turns.eligible) == (3, 2)
+
+
+def _unconnected(index: int, kind: str, **changes: object) -> Turn:
+    return _failed(index, kind, "ECODE", connect_ns=None, run_id="run-1", **changes)
+
+
+def test_calls_that_the_generator_prevented_do_not_make_the_target_unreachable(tmp_path: Path) -> None:
+    prevented = [_unconnected(index, "generator", outcome="invalid", outcome_observed="error") for index in range(3)]
+    refused = [_unconnected(index, "tcp") for index in (3, 4)]
+    of_run = Filter(run_id="run-1")
+    with _reader(tmp_path / "prevented", *prevented) as reader:
+        calls = reader.calls(of_run)
+        assert (calls.started, calls.connected, calls.prevented, calls.connect_failure) == (3, 0, 3, None)
+        assert reader.summary(of_run).unreached is None
+    with _reader(tmp_path / "both", *prevented, *refused) as reader:
+        calls = reader.calls(of_run)
+        assert (calls.started, calls.prevented, calls.connect_failure) == (5, 3, "turn 4 went wrong")
+        assert "none of 5 calls reached a session" in (reader.summary(of_run).unreached or "")
 
 
 def test_an_endpoint_that_invents_codes_does_not_fill_the_report(tmp_path: Path) -> None:
