@@ -19,6 +19,7 @@ from dashboard.open_readers import reader_of
 from dashboard.runs_source import chosen_store
 from telemetry.model.metrics import HEADLINE
 from telemetry.model.turns import Turn
+from telemetry.objectives.observable import observed
 from telemetry.objectives.run_verdict import RunVerdict
 from telemetry.objectives.slo import Objective
 from telemetry.store.answers import (
@@ -128,8 +129,9 @@ class Source:
         answer = self._reader.page(choice.question(self.objectives, metric))
         if answer.run is None or answer.summary is None:
             return NowView(answer.runs, None, Filter(), None, faults=answer.faults)
-        found = judged_turns(self.objectives, answer.counts, answer.summary, answer.cause)
-        judged = statuses_of(self.objectives, found.verdicts)
+        objectives = observed(self.objectives, answer.counts.is_withheld)
+        found = judged_turns(objectives, answer.counts, answer.summary, answer.cause)
+        judged = statuses_of(objectives, found.verdicts)
         return NowView(
             verdict=found.verdict,
             lines=answer.lines,

@@ -17,6 +17,7 @@ from loadtest.capacity.search import bounds, next_step
 from loadtest.errors import EndpointUnreachable, InstrumentError, UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.protocols.address import public_target
+from loadtest.run.artifacts import keep_objectives
 from loadtest.run.calibrations import citation, process_advice, wanted_processes
 from loadtest.run.interruption import Interruption
 from loadtest.run.job import preflight
@@ -65,6 +66,8 @@ def capacity(request: CapacityRequest, console: Console) -> ExitCode:
     """Search, print, draw and write. Raises UsageError, CorpusError, EndpointUnreachable, ProcessFailedError."""
     checked = _check(request)
     console.print(checked.sentence, soft_wrap=not console.is_terminal)
+    if checked.left_out is not None:
+        console.print(checked.left_out, soft_wrap=not console.is_terminal)
     if (text := _advice(request)) is not None:
         console.print(text, style="yellow", soft_wrap=True)
     try:
@@ -75,7 +78,8 @@ def capacity(request: CapacityRequest, console: Console) -> ExitCode:
     console.print(checked.kept_in, soft_wrap=not console.is_terminal)
     steps: list[LoadStep] = []
     with ExitStack() as stack:
-        sidecar, notes = destination(checked, None, stack)
+        kept = keep_objectives(checked.request.out, checked.objectives_text)
+        sidecar, notes = destination(checked, kept, None, stack)
         for note in notes:
             console.print(note)
         shown = stack.enter_context(_Shown(console))

@@ -111,6 +111,8 @@ def run(
     # A terminal breaks lines between words; elsewhere a line is a sentence.
     is_one_line = not console.is_terminal
     console.print(checked.sentence, soft_wrap=is_one_line)
+    if checked.left_out is not None:
+        console.print(checked.left_out, soft_wrap=is_one_line)
     if checked.expectation is not None:
         console.print(checked.expectation, soft_wrap=is_one_line)
     _reach_target(checked, console)

@@ -13,7 +13,6 @@ from loadtest.reports.markdown import as_markdown
 from loadtest.reports.run_report import RunReport
 from loadtest.reports.summary import summary_object
 from loadtest.run.json_file import write_result
-from telemetry.objectives.slo import objectives_text
 from telemetry.store.run_folders.kept_objectives import OBJECTIVES_NAME
 
 SUMMARY: Final = "summary.json"
@@ -45,10 +44,12 @@ def artifacts(report: RunReport) -> dict[str, bytes]:
     }
 
 
-def keep_objectives(folder: Path, slo: Path | None) -> None:
-    """Keep the objectives that a run is judged by beside its store, so that it can be judged again by the same ones.
-    Raises OutputError, ConfigError."""
-    write_result(folder / OBJECTIVES_NAME, objectives_text(slo).encode())
+def keep_objectives(folder: Path, text: str) -> Path:
+    """Keep the text of the objectives that a run is judged by beside its store, so that whatever judges it again does
+    so by the same ones; return the file. Raises OutputError."""
+    file = folder / OBJECTIVES_NAME
+    write_result(file, text.encode())
+    return file
 
 
 def write_together(folder: Path, contents: Mapping[str, bytes]) -> None:

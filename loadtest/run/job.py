@@ -107,9 +107,9 @@ def run(
         console.print(text, style="yellow", soft_wrap=True)
     _render_ahead(request.settings)
     run_id = request.settings.run_id or new_run_id()
-    keep_objectives(request.out, request.slo)
+    kept = keep_objectives(request.out, checked.objectives_text)
     with ExitStack() as stack:
-        own, notes = destination(checked, sidecar, stack)
+        own, notes = destination(checked, kept, sidecar, stack)
         settings = settings_of_run(checked, run_id, request.settings.sidecar if notes else own.url)
         settings = replace(settings, recordings=_recordings(settings, own.store))
         swarm = start_swarm(request, settings)
@@ -120,7 +120,7 @@ def run(
             # Who asks once more must not lose the results by it.
             stack.enter_context(Interruption())
         killed_by = _check_ending(swarm, interrupted)
-        spooled = deliver_all(checked, own, stack)
+        spooled = deliver_all(checked, kept, own, stack)
         load = AskedLoad(request.users, request.run_time_s, request.processes)
         with StoreReader(own.store) as reader:
             _settle(reader, run_id)

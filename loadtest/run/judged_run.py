@@ -23,6 +23,7 @@ from loadtest.reports.terminal import final_view
 from loadtest.run.artifacts import HTML, run_object
 from loadtest.run.json_file import write_json
 from telemetry.objectives.objective import Objective
+from telemetry.objectives.observable import observed
 from telemetry.objectives.run_verdict import RunVerdict
 from telemetry.objectives.slo import Verdict, judge
 from telemetry.store.answers import (
@@ -109,6 +110,7 @@ def judged_run(
     if beside.unreachable is not None:
         info, summary = _of_unreachable(beside.unreachable, info, summary)
     evidence = reader.run_verdict(where, objectives)
+    objectives = observed(objectives, evidence.counts.is_withheld)
     counted = judge(objectives, evidence.counts.count, evidence.counts.good_range)
     run_outcome = run_outcome_for(run=info, summary=summary, verdicts=counted)
     # What the store shows limits a run also where somebody interrupted it: its figures are no better for that.

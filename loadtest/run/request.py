@@ -3,6 +3,7 @@
 import math
 import os
 import statistics
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from corpora.manifest.library import Corpus
 from corpora.output_paths import unwritable, unwritable_folder
 from loadtest.engine.local_limits import most_files, shortage_of_files
 from loadtest.errors import UsageError
+from loadtest.protocols import registry
 from loadtest.run import forecast
 from loadtest.run.calibrations import wanted_processes
 from loadtest.scenario.file import load_scenario
@@ -20,7 +22,8 @@ from loadtest.speech.preparation import choose
 from telemetry.client_tls import sidecar_token
 from telemetry.model.errors import ConfigError
 from telemetry.objectives.objective import Objective
-from telemetry.objectives.slo import load_objectives
+from telemetry.objectives.observable import ChosenObjectives, built_in_objectives
+from telemetry.objectives.slo import load_objectives, objectives_text
 
 MAX_USERS = 100_000
 MAX_PROCESSES = 256
@@ -67,6 +70,17 @@ class CheckedRun:
     utterances: int
     speech_s: float  # of an utterance in the mean
     objectives: list[Objective]
+    chosen: ChosenObjectives | None = None  # of the built-in objectives; None where a file states them
+
+    @property
+    def objectives_text(self) -> str:
+        """The objectives as an OpenSLO file. Raises ConfigError where the file that was given cannot be read."""
+        return objectives_text(self.request.slo) if self.chosen is None else self.chosen.text
+
+    @property
+    def left_out(self) -> str | None:
+        """The built-in objectives that this wire cannot show, in one line; None where there are none."""
+        return None if self.chosen is None else self.chosen.sentence(self.request.settings.protocol)
 
     @property
     def expected(self) -> forecast.Forecast:
@@ -107,7 +121,7 @@ class CheckedRun:
 def check(request: RunRequest) -> CheckedRun:
     """Everything that can be wrong with a request, at once. Raises UsageError with one sentence a line."""
     request, objectives, faults = _without_corpus(request)
-    chosen = None
+    chosen = built_in = None
     try:
         chosen = choose(request.settings)
     except CorpusError as error:
@@ -116,7 +130,15 @@ def check(request: RunRequest) -> CheckedRun:
         raise UsageError("\n".join(faults))
     corpus, utterances = chosen
     speech_s = statistics.fmean(each.speech_s for each in utterances)
-    return CheckedRun(request, corpus, len(utterances), speech_s, objectives)
+    if request.slo is None:
+        built_in = built_in_objectives(_not_observable(request.settings))
+        objectives = built_in.objectives
+    return CheckedRun(request, corpus, len(utterances), speech_s, objectives, built_in)
+
+
+def _not_observable(settings: SwarmSettings) -> Mapping[str, str]:
+    """The metrics that the wire of these settings cannot show, each with the reason. Raises UsageError."""
+    return registry.make_caller(settings.protocol, settings.caller_options).capabilities.not_observable
 
 
 def check_without_corpus(request: RunRequest) -> None:

@@ -112,8 +112,9 @@ def _tls_fault(error: BaseException | None) -> str | None:
     return None
 
 
-def destination(checked: CheckedRun, sidecar: Sidecar | None, stack: ExitStack) -> tuple[Sidecar, list[str]]:
-    """The sidecar whose store will answer, and what the user should know of it: one of our own where none answers."""
+def destination(checked: CheckedRun, slo: Path, sidecar: Sidecar | None, stack: ExitStack) -> tuple[Sidecar, list[str]]:
+    """The sidecar whose store will answer, and what the user should know of it: one of our own, by the objectives of
+    the run, where none answers."""
     request, notes = checked.request, list[str]()
     if sidecar is None and request.settings.sidecar is not None:
         sidecar = named_sidecar(request.settings.sidecar)
@@ -123,14 +124,12 @@ def destination(checked: CheckedRun, sidecar: Sidecar | None, stack: ExitStack) 
             )
     if sidecar is None:
         keeps_text = request.settings.keep_transcripts
-        child, sidecar = start_sidecar(
-            request.out / "store", request.out / "logs", slo=request.slo, keeps_text=keeps_text
-        )
+        child, sidecar = start_sidecar(request.out / "store", request.out / "logs", slo=slo, keeps_text=keeps_text)
         stack.enter_context(processes.ending(child))
     return sidecar, notes
 
 
-def deliver_all(checked: CheckedRun, own: Sidecar, stack: ExitStack) -> SpoolInfo:
+def deliver_all(checked: CheckedRun, slo: Path, own: Sidecar, stack: ExitStack) -> SpoolInfo:
     """Bring what waits on disk into the store; what was delivered, and what waits there still."""
     spool = checked.request.out / "spool"
     first = deliver_spool(spool, own.url)
@@ -138,9 +137,7 @@ def deliver_all(checked: CheckedRun, own: Sidecar, stack: ExitStack) -> SpoolInf
         return _spool_info(first)
     # The named sidecar died: its store is free now, and one of our own takes what is still on disk.
     keeps_text = checked.request.settings.keep_transcripts
-    child, successor = start_sidecar(
-        own.store, checked.request.out / "logs", slo=checked.request.slo, keeps_text=keeps_text
-    )
+    child, successor = start_sidecar(own.store, checked.request.out / "logs", slo=slo, keeps_text=keeps_text)
     stack.enter_context(processes.ending(child))
     second = deliver_spool(spool, successor.url)
     _commits(successor)

@@ -28,7 +28,7 @@ def leave_unreachable(checked: CheckedRun, error: EndpointUnreachable) -> Path:
     beside = BesideStore(unreachable=UnreachableTarget(str(error), time.time_ns()))
     store = request.out / "store"
     try:
-        keep_objectives(request.out, request.slo)
+        keep_objectives(request.out, checked.objectives_text)
         # The store that a run would have filled: what lists and shows runs finds nothing in it, and no fault.
         make_folder(store)
         with StoreReader(store) as reader:

@@ -1,7 +1,7 @@
 """One objective: what is promised of the turns of a service."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from telemetry.model.formatting import declared_figure, declared_percent
@@ -35,6 +35,8 @@ class Objective:
     display_name: str | None = None
     description: str | None = None
     window: str | None = None
+    # Of the built-in set: left out where the wire does not show what it is about. It promises nothing else.
+    where_shown: bool = field(default=False, compare=False)
 
     @property
     def counts(self) -> Counted:

@@ -97,7 +97,8 @@ def default_objectives() -> list[Objective]:
 
 @cache
 def _default_objectives() -> tuple[Objective, ...]:
-    return tuple(parse_objectives(objectives_text(None), "default objectives"))
+    found = parse_objectives(objectives_text(None), "default objectives")
+    return tuple(replace(objective, where_shown=True) for objective in found)
 
 
 def load_objectives(path: Path | None) -> list[Objective]:

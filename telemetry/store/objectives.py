@@ -97,6 +97,10 @@ class ObjectiveCounts:
             raise NotObservable(found.withheld)
         return found.good, found.eligible
 
+    def is_withheld(self, objective: Objective) -> bool:
+        """Whether none counts because the wire withholds the metric."""
+        return self.whole[objective.name].withheld is not None
+
     def good_range(self, objective: Objective) -> GoodRange | None:
         """How many turns would be good within the measurement's error."""
         return self.whole[objective.name].range

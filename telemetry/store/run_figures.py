@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from telemetry.objectives.objective import Objective
+from telemetry.objectives.observable import observed
 from telemetry.objectives.run_verdict import RunVerdict
 from telemetry.store.answers import Filter, ProcessInfo, TelemetryLoss
 from telemetry.store.connection import StoreConnection
@@ -45,6 +46,7 @@ def run_figures(
         return RunFigures(about.run_totals(), known, None, faults)
     summary = about.summary(now_unix_ns, len(faults))
     counts = about.objective_counts(objectives)
+    objectives = observed(objectives, counts.is_withheld)
     verdict = judged_turns(objectives, counts, summary).verdict
     if verdict.state == "missed":  # of a run that its generator limited, no cause is stated
         evidence = run_verdict_evidence(connection, Filter(run_id=run_id), objectives, counts)

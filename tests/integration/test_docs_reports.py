@@ -10,6 +10,7 @@ import pytest
 
 from loadtest.run import processes
 from loadtest.run.artifacts import NAMES, keep_objectives
+from telemetry.objectives.slo import objectives_text
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
 from tests.contracts.documents import code_lines, words
@@ -33,7 +34,7 @@ def folder(tmp_path: Path) -> Path:
     run = tmp_path / "runs" / "20260101-120000-abcdef"
     fill_store(run / "store", synthetic_run(turns=40))
     (run / "settings-run-1.json").write_text("{}")
-    keep_objectives(run, None)
+    keep_objectives(run, objectives_text(None))
     (tmp_path / "store").symlink_to(run / "store")
     (tmp_path / "examples").symlink_to(processes.ROOT / "examples")
     return tmp_path

@@ -7,7 +7,7 @@ from typing import Final
 from telemetry.model.errors import ConfigError
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.openslo import parse_objectives
-from telemetry.objectives.slo import objectives_text
+from telemetry.objectives.slo import default_objectives, objectives_text
 from telemetry.store.run_folders.places import folder_around
 
 OBJECTIVES_NAME: Final = "objectives.yaml"
@@ -28,7 +28,7 @@ def objectives_of(folder: Path | None) -> tuple[Objective, ...]:
     """What the run of a folder is judged by: the objectives that are kept there, else the default set. Raises
     ConfigError."""
     file = kept_objectives(folder)
-    return _parsed(objectives_text(file), "default objectives" if file is None else str(file))
+    return tuple(default_objectives()) if file is None else _parsed(objectives_text(file), str(file))
 
 
 def are_kept_otherwise(folder: Path | None, objectives: tuple[Objective, ...]) -> bool:

@@ -19,7 +19,7 @@ from loadtest.run.judged_run import BesideStore, judged_run, print_and_write
 from loadtest.run.pictures import MOST_DOTS, leave_reports, read_pictures
 from loadtest.run.report import ReportFiles, report
 from loadtest.run.run_place import NamedRun, find_run
-from telemetry.objectives.slo import default_objectives, load_objectives
+from telemetry.objectives.slo import default_objectives, load_objectives, objectives_text
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
 from telemetry.store.run_folders.kept_objectives import OBJECTIVES_NAME
@@ -36,7 +36,7 @@ def run_folder(folder: Path, run_id: str = "run-1", turns: int = 60, **changes: 
     fill_store(folder / "store", synthetic_run(run_id, turns=turns, **changes))
     settings = folder / f"settings-{run_id}.json"
     settings.write_text(json.dumps({"sidecar": "http://127.0.0.1:1"}))
-    keep_objectives(folder, None)
+    keep_objectives(folder, objectives_text(None))
     return folder
 
 
@@ -105,7 +105,7 @@ def test_a_run_that_goes_on_or_is_judged_otherwise_leaves_its_folder_alone(tmp_p
 def test_a_run_is_judged_again_by_the_objectives_that_it_was_judged_by(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "a")
     source = Path(__file__).parents[4] / "loadtest" / "run" / "demo-objectives.yaml"
-    keep_objectives(folder, source)
+    keep_objectives(folder, objectives_text(source))
     assert (folder / OBJECTIVES_NAME).read_text() == source.read_text()
     _, text = reported(find_run(str(folder), None, None))
     assert "voice to voice at most 1,000 ms" in text

@@ -7,9 +7,11 @@ import pytest
 
 from loadtest.errors import UsageError
 from loadtest.run import request as request_module
+from loadtest.run.artifacts import keep_objectives
 from loadtest.run.json_file import write_json
 from loadtest.run.request import RunRequest, check
 from loadtest.scenario.settings import SwarmSettings
+from telemetry.objectives.slo import load_objectives, objectives_text
 
 
 def _request(tmp_path: Path, **changes: object) -> RunRequest:
@@ -167,3 +169,25 @@ def test_callers_who_need_more_open_files_than_there_are_are_refused(
     assert "--processes 2" in str(refused.value)
     check(_request(tmp_path, users=90, asked_processes=2))
     check(_request(tmp_path, users=40))
+
+
+def test_without_a_file_the_objectives_are_those_that_the_wire_can_show(tmp_path: Path) -> None:
+    settings = SwarmSettings(host="ws://127.0.0.1:9/media", corpus="voiceprobe-en", protocol="twilio")
+    checked = check(_request(tmp_path, settings=settings))
+    names = [each.name for each in checked.objectives]
+    assert names == ["voice-to-voice", "continuous-audio", "connect", "good-turns"]
+    assert (checked.left_out or "").startswith(
+        "not observable on twilio: asr-final, llm-first-token, tts-first-chunk ("
+    )
+    kept = keep_objectives(tmp_path, checked.objectives_text)
+    assert load_objectives(kept) == checked.objectives, "what is judged later is judged by the same"
+
+
+def test_the_objectives_of_a_file_stay_on_every_wire(tmp_path: Path) -> None:
+    slo = tmp_path / "slo.yaml"
+    slo.write_text(objectives_text(None))
+    settings = SwarmSettings(host="ws://127.0.0.1:9/media", corpus="voiceprobe-en", protocol="twilio")
+    checked = check(_request(tmp_path, settings=settings, slo=slo))
+    assert [each.name for each in checked.objectives] == [each.name for each in load_objectives(slo)]
+    assert checked.left_out is None
+    assert checked.objectives_text == slo.read_text()
