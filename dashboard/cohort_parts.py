@@ -10,6 +10,7 @@ from dashboard.objective_status import State, chip
 from telemetry.model import formatting
 from telemetry.rollout.cohort_comparison import CohortComparison, CohortFigure, CohortSize
 from telemetry.rollout.comparison_sentence import ComparisonSentence, ComparisonState
+from telemetry.rollout.incompleteness import met_both
 from telemetry.rollout.progress import LoggedVerdict
 from telemetry.store.cohort_pages import CohortsAnswer, CoveringRollout
 
@@ -156,7 +157,20 @@ def completeness(found: CohortComparison) -> str:
         text = f"Telemetry: {formatting.percent(lost, allowed) if lost else 'none'} of the turns is missing by their "
         word = "no gap" if not lost else "few" if is_sound else "incomplete"
         telemetry = _check("met" if is_sound else "missed", word, f"{text}sequence numbers; {may}.")
-    return telemetry + "".join(_invalid(each, limits.invalid_turns) for each in (found.candidate, found.control))
+    invalid = "".join(_invalid(each, limits.invalid_turns) for each in (found.candidate, found.control))
+    return telemetry + invalid + _contaminated(found)
+
+
+def _contaminated(found: CohortComparison) -> str:
+    counts, limit = found.units, found.limits.contaminated_units
+    if not counts.units:
+        return ""
+    is_sound = counts.contaminated_share <= limit
+    text = (
+        f"Both cohorts: {escape(met_both(counts, found.unit_name))} "
+        f"({formatting.percent(counts.contaminated_share, limit)}); at most {formatting.declared_percent(limit)} may."
+    )
+    return _check("met" if is_sound else "missed", "apart" if is_sound else "too many", text)
 
 
 def _invalid(of: CohortSize, limit: float) -> str:

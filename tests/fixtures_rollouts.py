@@ -58,6 +58,7 @@ def keep_verdicts(store: Path, number: int, of: RolloutPlan | None = None) -> Ro
 PLAN_FILE = """
 name = "streaming"
 unit = "call"
+begins = 2026-09-21T14:13:20Z
 slices = ["route"]
 [cohorts]
 control = "stable"

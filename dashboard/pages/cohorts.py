@@ -13,6 +13,7 @@ from dashboard.markup import escape
 from dashboard.opened_page import PageContext
 from dashboard.palette import palette
 from dashboard.source import Source
+from telemetry.model.formatting import declared_percent
 from telemetry.model.metrics import MIN_COUNT_FOR
 from telemetry.rollout.cohort_comparison import CohortComparison
 from telemetry.store.answers import RunRecord, Summary
@@ -191,4 +192,13 @@ def _rewrite_link(name: str, pair: Mapping[str, str]) -> None:
     st.query_params.update(changed)
 
 
-PAGE: Final = frame.FramedPage("Cohorts", ask, _figures, first=_first)
+def _says_limit(view: CohortsAnswer) -> str:
+    """Where a rollout's plan covers the cohorts, what may be invalid is what it allows."""
+    if view.rollout is None or view.comparison is None or view.summary is None or view.summary.limit is None:
+        return ""
+    allowed = declared_percent(view.comparison.limits.invalid_turns)
+    decides = f"the plan of the rollout {view.rollout.name} decides, which allows {allowed} invalid turns"
+    return header.notes([view.summary.limit.reason], decides)
+
+
+PAGE: Final = frame.FramedPage("Cohorts", ask, _figures, says_limit=_says_limit, first=_first)

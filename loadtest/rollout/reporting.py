@@ -85,6 +85,11 @@ def _looked(
     plan: RolloutPlan, reader: StoreReader | RemoteStore, objectives: Sequence[Objective], now_unix_ns: int
 ) -> RolloutReport:
     """As a look has it now, where no verdict was kept."""
+    if plan.begins_unix_ns is None:
+        raise UsageError(
+            f"no verdict on the rollout {plan.name} is kept in the store, and nothing says when it began: write "
+            "begins = 2026-11-02T08:00:00Z into the plan"
+        )
     history = first_history(plan)
     found = reader.rollout_turns(question_of(plan, history.stage_since_unix_ns, objectives))
     verdict = decide(plan, evidence_of(found), history, now_unix_ns)

@@ -13,7 +13,7 @@ from loadtest.rollout.job import interval_faults
 from loadtest.rollout.showing import RolloutView, live_rollout
 from loadtest.run.interruption import Interruption
 from loadtest.run.report import opened_store
-from loadtest.run.rollout_check import EXIT_CODES, moment_unix_ns
+from loadtest.run.rollout_check import EXIT_CODES, kept_history, moment_unix_ns
 from loadtest.run.rollout_plans import read_plans
 from telemetry.model.errors import StoreError
 from telemetry.objectives.objective import Objective
@@ -23,7 +23,6 @@ from telemetry.rollout.history import RolloutHistory
 from telemetry.rollout.plan import RolloutPlan
 from telemetry.store.reader import StoreReader
 from telemetry.store.remote import RemoteStore
-from telemetry.store.rollout_lines import history_of
 from telemetry.store.rollout_turns import evidence_of, question_of
 
 
@@ -67,10 +66,9 @@ class RolloutWatcher:
         own = self._own
         if self.asked is not None:
             return self.asked if own is None else own
-        record = next((each for each in self.reader.rollouts() if each.name == self.plan.name), None)
-        kept = None if record is None else history_of(self.plan.name, record.entries)
+        kept = kept_history(self.plan, self.reader)
         if kept is None:
-            return first_history(self.plan) if own is None else own
+            return first_history(self.plan, self.clock.unix_ns()) if own is None else own
         if own is None or own.stage != kept.stage or kept.is_rolled_back:
             return kept
         return own
@@ -80,10 +78,10 @@ def watch(request: RolloutWatchRequest, console: Console) -> ExitCode:
     """Look until somebody interrupts it, or there is a verdict. Raises UsageError, ConfigError, StoreError."""
     objectives = load_objectives(request.slo)
     plan, others = read_plans((request.plan, *request.also), objectives, interval_faults(request.every_s))
-    asked = _asked(plan, request)
     code = ExitCode.UNDECIDED
     with ExitStack() as stack:
         clock = InterruptibleClock(stack.enter_context(Interruption()))
+        asked = _asked(plan, request, clock.unix_ns())
         reader = stack.enter_context(opened_store(request.store))
         view = stack.enter_context(live_rollout(plan, console, clock.unix_ns))
         watcher = RolloutWatcher(plan, reader, objectives, others, clock, view, asked)
@@ -100,10 +98,10 @@ def watch(request: RolloutWatchRequest, console: Console) -> ExitCode:
                 return code
 
 
-def _asked(plan: RolloutPlan, request: RolloutWatchRequest) -> RolloutHistory | None:
+def _asked(plan: RolloutPlan, request: RolloutWatchRequest, now_unix_ns: int) -> RolloutHistory | None:
     since = None if request.since is None else moment_unix_ns(request.since)
     if request.stage is None and since is None:
         return None
-    first = first_history(plan)
+    first = first_history(plan, now_unix_ns)
     stage = plan.stage(first.stage if request.stage is None else request.stage)
     return first.at_stage(stage.name, first.stage_since_unix_ns if since is None else since)

@@ -58,14 +58,14 @@ def _lock(descriptor: int, file: Path, wait_s: float) -> None:
             return
 
 
-def read_history(plan: RolloutPlan, file: Path | None) -> RolloutHistory:
-    """The history of a file; a first one where there is none yet. Raises UsageError, ConfigError."""
+def read_history(plan: RolloutPlan, file: Path | None, now_unix_ns: int) -> RolloutHistory:
+    """The history of a file; a first one, which begins now, where there is none yet. Raises UsageError, ConfigError."""
     if file is None:
-        return first_history(plan)
+        return first_history(plan, now_unix_ns)
     try:
         content = file.read_bytes()
     except FileNotFoundError:
-        return first_history(plan)
+        return first_history(plan, now_unix_ns)
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror or error}") from None
     return decode_history(content, str(file))

@@ -18,11 +18,15 @@ from loadtest.run.json_file import write_json, write_result
 from loadtest.run.report import opened_store
 from loadtest.run.rollout_plans import read_plans
 from telemetry.objectives.slo import load_objectives
-from telemetry.rollout.gate import GateVerdict, decide
+from telemetry.rollout.gate import GateVerdict, decide, first_history
 from telemetry.rollout.history import RolloutHistory, encode_history
 from telemetry.rollout.plan import RolloutPlan
 from telemetry.rollout.verdict_document import as_object
+from telemetry.store.reader import StoreReader
+from telemetry.store.remote import RemoteStore, is_address
+from telemetry.store.rollout_lines import history_of
 from telemetry.store.rollout_turns import evidence_of, question_of
+from telemetry.store.writer import is_at_rest
 
 EXIT_CODES: Final = {
     "promote": ExitCode.OK,
@@ -57,8 +61,9 @@ def check(request: RolloutCheckRequest, console: Console, *, now_unix_ns: int | 
     with one_at_a_time(request.history_file):
         # Before the wait for another look it would lie before that look, as if the clock had gone back.
         now_unix_ns = time.time_ns() if now_unix_ns is None else now_unix_ns
-        history = _at_stage(plan, request, read_history(plan, request.history_file), now_unix_ns)
         with opened_store(request.store) as reader:
+            known = _history(plan, request, reader, now_unix_ns)
+            history = _at_stage(plan, request, known, now_unix_ns)
             found = reader.rollout_turns(question_of(plan, history.stage_since_unix_ns, objectives))
         verdict = decide(plan, evidence_of(found, others), history, now_unix_ns)
         # Kept before anybody hears of it: a roll back that was printed stays one.
@@ -72,6 +77,42 @@ def check(request: RolloutCheckRequest, console: Console, *, now_unix_ns: int | 
     if request.markdown_file is not None:
         write_result(request.markdown_file, reports.as_markdown(plan, verdict).encode())
     return EXIT_CODES[verdict.verdict]
+
+
+def _history(
+    plan: RolloutPlan, request: RolloutCheckRequest, reader: StoreReader | RemoteStore, now_unix_ns: int
+) -> RolloutHistory:
+    """What is known of earlier looks: of the file, else of the store's own log, else nothing. Raises UsageError where
+    nothing says when the rollout began, and no look could."""
+    if request.history_file is None:
+        kept = kept_history(plan, reader)
+        known = first_history(plan, now_unix_ns) if kept is None else kept
+    else:
+        known = read_history(plan, request.history_file, now_unix_ns)
+    if known.looks or request.since is not None or known.stage_since_unix_ns != now_unix_ns:
+        return known
+    why = _no_beginning(request)
+    if why is not None:
+        raise UsageError(
+            f"nothing says when the rollout {plan.name} began, and turns of before it are not its own: {why} give "
+            "--since 2026-11-02T08:00:00Z, or write begins = 2026-11-02T08:00:00Z into the plan"
+        )
+    return known
+
+
+def _no_beginning(request: RolloutCheckRequest) -> str | None:
+    """Why a rollout cannot begin with this look; None where it can."""
+    if not is_address(request.store) and is_at_rest(Path(request.store)):
+        return f"{request.store} is at rest, so that no turn can come after this look;"
+    if request.history_file is None:
+        return "each look would be the first one without --history;"
+    return None
+
+
+def kept_history(plan: RolloutPlan, reader: StoreReader | RemoteStore) -> RolloutHistory | None:
+    """The history that the store's own log keeps of a rollout; None where it keeps none. Raises StoreError."""
+    record = next((each for each in reader.rollouts() if each.name == plan.name), None)
+    return None if record is None else history_of(plan.name, record.entries)
 
 
 def _at_stage(

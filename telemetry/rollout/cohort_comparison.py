@@ -17,7 +17,8 @@ from telemetry.model.formatting import DASH
 from telemetry.model.metrics import HEADLINE
 from telemetry.rollout.checks import CheckResult, check_result, check_results, slice_results
 from telemetry.rollout.cohort_turns import CohortTurns
-from telemetry.rollout.plan import Check, Completeness, RolloutPlan, SliceDimension, Stage, slice_name
+from telemetry.rollout.incompleteness import UnitCounts
+from telemetry.rollout.plan import AssignmentUnit, Check, Completeness, RolloutPlan, SliceDimension, Stage, slice_name
 from telemetry.rollout.progress import CheckRow, check_row, logged_row, slice_row
 from telemetry.rollout.sample_ratio import SampleRatio, sample_ratio
 
@@ -76,9 +77,9 @@ class CohortFigure:
 class ComparedCohorts:
     """What is compared: turns of both cohorts by a plan's margins, or by those of `default_plan`.
 
-    `sizes` are exact, of the candidate and of the control; the turns may be those of one in `one_in` calls. `stage` is
-    the one at which all turns were heard, None where they may be of several. `logged` are the checks of a verdict over
-    the same turns, which are then not estimated anew.
+    `sizes` are exact, of the candidate and of the control, and so are `units`; the turns may be those of one in
+    `one_in` calls. `stage` is the one at which all turns were heard, None where they may be of several. `logged` are
+    the checks of a verdict over the same turns, which are then not estimated anew.
     """
 
     plan: RolloutPlan
@@ -88,6 +89,7 @@ class ComparedCohorts:
     telemetry_lost: float | None
     is_planned: bool = False
     stage: Stage | None = None
+    units: UnitCounts = UnitCounts()  # noqa: RUF009 - immutable
     logged: Sequence[Mapping[str, Any]] = ()
     one_in: int = 1
     good_within_ns: float | None = None  # of the headline, by the objective in force; None without one
@@ -116,6 +118,8 @@ class CohortComparison:
     limits: Completeness
     telemetry_lost: float | None
     one_in: int
+    unit_name: AssignmentUnit = "call"
+    units: UnitCounts = UnitCounts()  # noqa: RUF009 - immutable
 
     @property
     def worse(self) -> int:
@@ -211,6 +215,8 @@ def compare_cohorts(found: ComparedCohorts) -> CohortComparison:
         limits=plan.completeness,
         telemetry_lost=found.telemetry_lost,
         one_in=found.one_in,
+        unit_name=plan.unit,
+        units=found.units,
     )
 
 

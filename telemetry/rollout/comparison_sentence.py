@@ -10,7 +10,7 @@ from typing import Final, Literal
 from telemetry.model.formatting import count
 from telemetry.rollout import sentences
 from telemetry.rollout.cohort_comparison import CohortComparison
-from telemetry.rollout.incompleteness import mismatch, too_many_invalid, too_much_lost
+from telemetry.rollout.incompleteness import mismatch, too_many_contaminated, too_many_invalid, too_much_lost
 
 ComparisonState = Literal["worse", "within", "open"]
 _WORDS: Final[dict[ComparisonState, str]] = {
@@ -66,6 +66,7 @@ def _incomplete(found: CohortComparison) -> list[str]:
         *(f"no turn of {each.cohort} is among these" for each in both if not each.turns),
         *too_much_lost(found.telemetry_lost, limits, is_planned=is_planned),
         *too_many_invalid(both, limits, is_planned=is_planned),
+        *too_many_contaminated(found.units, limits, found.unit_name, is_planned=is_planned),
         *mismatch(found.sample_ratio, found.candidate.cohort, limits, "caller"),
     ]
 

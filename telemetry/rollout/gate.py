@@ -4,7 +4,8 @@ The rules, in their order; the first that applies decides:
 
 1. The plan, the history and the clocks must be sound (`_unsound`): otherwise hold.
 2. A rollout that was rolled back stays so.
-3. Both cohorts must have turns, telemetry must be complete, and their sizes must fit the plan: otherwise hold.
+3. Both cohorts must have turns, of the services that the plan names or of the only one, telemetry must be complete,
+   units must have met one cohort each, and the cohorts' sizes must fit the plan: otherwise hold.
 4. Any check shown to be worse, and not shown to stay within its margin: roll back.
 5. Every check shown to stay within its margin, and the stage's shortest time and fewest turns are there: promote.
 6. Otherwise hold.
@@ -15,17 +16,25 @@ from dataclasses import dataclass
 from typing import Final
 
 from telemetry.model.foreign_text import one_line
-from telemetry.model.formatting import count, turns
+from telemetry.model.formatting import count, declared_percent, turns
 from telemetry.rollout import sentences
 from telemetry.rollout.checks import CheckResult, SliceResult, check_results, slice_results
 from telemetry.rollout.cohort_turns import CohortTurns
 from telemetry.rollout.history import Decision, Look, RolloutHistory
-from telemetry.rollout.incompleteness import mismatch, too_many_invalid, too_much_lost
+from telemetry.rollout.incompleteness import (
+    UnitCounts,
+    met_both,
+    mismatch,
+    too_many_contaminated,
+    too_many_invalid,
+    too_much_lost,
+)
 from telemetry.rollout.plan import RolloutPlan, Stage, conflicts, moment
 from telemetry.rollout.sample_ratio import SampleRatio, sample_ratio
 
 # Hosts whose clocks are kept by NTP differ by less.
 CLOCK_GRACE_NS: Final = 60_000_000_000
+_NAMED_MAX: Final = 5
 _LOSS_UNKNOWN: Final = "nothing says whether telemetry was lost: these turns carry no sequence numbers"
 
 
@@ -34,7 +43,9 @@ class RolloutEvidence:
     """What has arrived of a stage, from one read of the store.
 
     `telemetry_lost` is the share of turns known to be missing, None where nothing says how many there were. `cohorts`
-    names those that were seen at all. `other_plans` are evaluated at the same time.
+    names those that were seen at all. `other_plans` are evaluated at the same time. `units` says how many units met
+    both cohorts; `services` are those whose turns name the candidate, and those that name the control, whatever the
+    plan names.
     """
 
     candidate: CohortTurns
@@ -42,6 +53,13 @@ class RolloutEvidence:
     telemetry_lost: float | None
     cohorts: tuple[str, ...] = ()
     other_plans: tuple[RolloutPlan, ...] = ()
+    units: UnitCounts = UnitCounts()  # noqa: RUF009 - immutable
+    services: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+
+    @property
+    def every_service(self) -> tuple[str, ...]:
+        """The services of both cohorts."""
+        return tuple(sorted({*self.services[0], *self.services[1]}))
 
     @property
     def are_users_known(self) -> bool:
@@ -67,15 +85,17 @@ class GateVerdict:
     candidate_turns: int
     control_turns: int
     notes: tuple[str, ...] = ()
+    units: UnitCounts = UnitCounts()  # noqa: RUF009 - immutable
 
 
-def first_history(plan: RolloutPlan) -> RolloutHistory:
-    """The history of a rollout that nobody has looked at yet."""
+def first_history(plan: RolloutPlan, now_unix_ns: int | None = None) -> RolloutHistory:
+    """The history of a rollout that has not been looked at yet. Where the plan does not say when it begins, it begins
+    now: earlier turns are not of this rollout. Without either moment it begins with the first turn."""
     return RolloutHistory(
         plan=plan.name,
         fingerprint=plan.fingerprint,
         stage=plan.stages[0].name,
-        stage_since_unix_ns=plan.begins_unix_ns,
+        stage_since_unix_ns=now_unix_ns if plan.begins_unix_ns is None else plan.begins_unix_ns,
     )
 
 
@@ -105,6 +125,7 @@ def decide(plan: RolloutPlan, evidence: RolloutEvidence, history: RolloutHistory
         candidate_turns=look.candidate_turns,
         control_turns=look.control_turns,
         notes=judged.notes(),
+        units=evidence.units,
     )
 
 
@@ -134,7 +155,10 @@ class _Judged:
             return "hold", unsound
         if self.history.is_rolled_back:
             when = next(moment(look.at_unix_ns) for look in self.history.looks if look.verdict == "roll_back")
-            return "roll_back", [f"rolled back at {when}; begin another rollout, under another name, to try again"]
+            again = "begin another rollout, under another name"
+            if self.plan.begins_unix_ns is not None:
+                again += " and with a later begins"
+            return "roll_back", [f"rolled back at {when}; {again}, to try again"]
         if incomplete := [*self._absent(), *self._incomplete()]:
             return "hold", incomplete
         if worse := [sentences.worse(result) for result in self.checks if result.status == "worse"]:
@@ -205,6 +229,9 @@ class _Judged:
         begin = "" if since is None else f" since {moment(since)}"
         names = ", ".join(map(one_line, self.evidence.cohorts))
         seen = f"; cohorts seen are {names}" if names else ""
+        if self.plan.services:
+            named, others = ", ".join(self.plan.services), ", ".join(map(one_line, self.evidence.every_service))
+            seen += f"; the plan is about {named}" + (f", and turns of {others} name its cohorts" if others else "")
         return [
             f"no turn of the {role} {each.cohort} has arrived{begin}{seen}: look at the flag's variants and its share"
             for role, each in (("candidate", self.evidence.candidate), ("control", self.evidence.control))
@@ -213,14 +240,28 @@ class _Judged:
 
     def _incomplete(self) -> list[str]:
         limits, lost = self.plan.completeness, self.evidence.telemetry_lost
-        found: list[str] = []
+        found = self._several_services()
         if lost is None and self.plan.source == "client":
             found.append(_LOSS_UNKNOWN)
         found += too_much_lost(lost, limits, is_planned=True)
         both = (self.evidence.candidate, self.evidence.control)
         found += too_many_invalid(both, limits, is_planned=True)
+        found += too_many_contaminated(self.evidence.units, limits, self.plan.unit, is_planned=True)
         unit = "user" if self.evidence.are_users_known else "call"
         return [*found, *mismatch(self.ratio, self.plan.candidate, limits, unit)]
+
+    def _several_services(self) -> list[str]:
+        """Endpoints have addresses instead of names: each cohort may have one of its own."""
+        every, is_named = self.evidence.every_service, self.plan.source == "service"
+        several = len(every) if is_named else max(map(len, self.evidence.services))
+        if self.plan.services or several < 2:
+            return []
+        what = "services" if is_named else "endpoints"
+        named = ", ".join(map(one_line, every[:_NAMED_MAX])) + (", …" if len(every) > _NAMED_MAX else "")
+        return [
+            f"turns of {len(every)} {what} name these cohorts ({named}), and the plan names none: write the one that "
+            f'it is about into it, as services = ["{one_line(every[0])}"]'
+        ]
 
     def notes(self) -> tuple[str, ...]:
         """What weakens the verdict without deciding it."""
@@ -232,6 +273,9 @@ class _Judged:
             )
         if self.evidence.telemetry_lost is None and self.plan.source == "service":
             found.append(_LOSS_UNKNOWN)
+        if 0 < self.evidence.units.contaminated_share <= self.plan.completeness.contaminated_units:
+            allowed = declared_percent(self.plan.completeness.contaminated_units)
+            found.append(f"{met_both(self.evidence.units, self.plan.unit)}, of which the plan allows {allowed}")
         return tuple(found)
 
     def _unnamed(self) -> str:

@@ -4,9 +4,10 @@ The gate holds for it, and a comparison on a page claims nothing: both by the sa
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Protocol
 
-from telemetry.model.formatting import count, declared_percent, percent
+from telemetry.model.formatting import count, declared_percent, number, percent
 from telemetry.rollout.plan import Completeness
 from telemetry.rollout.sample_ratio import SampleRatio
 
@@ -40,6 +41,35 @@ def too_many_invalid(cohorts: Iterable[CountedCohort], limits: Completeness, *, 
         f"{_allowed(limits.invalid_turns, is_planned)}: the generator was the limit, not the service"
         for each in cohorts
         if each.invalid_share > limits.invalid_turns
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class UnitCounts:
+    """Units (calls or users) of both cohorts, and those that met both: they can be compared with none."""
+
+    units: int = 0
+    contaminated: int = 0
+
+    @property
+    def contaminated_share(self) -> float:
+        """Those that met both / all; 0 without units."""
+        return self.contaminated / self.units if self.units else 0.0
+
+
+def met_both(counts: UnitCounts, unit: str) -> str:
+    """How many units met both cohorts, as half a sentence."""
+    return f"{number(counts.contaminated)} of {count(counts.units, unit)} met both cohorts"
+
+
+def too_many_contaminated(counts: UnitCounts, limits: Completeness, unit: str, *, is_planned: bool) -> list[str]:
+    """The units that met both cohorts, where they are too many; `unit` is what is assigned to a cohort."""
+    if counts.contaminated_share <= limits.contaminated_units:
+        return []
+    share = percent(counts.contaminated_share, limits.contaminated_units)
+    return [
+        f"{met_both(counts, unit)} ({share}), {_allowed(limits.contaminated_units, is_planned)}: let a {unit} keep its "
+        "cohort"
     ]
 
 

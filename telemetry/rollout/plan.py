@@ -143,11 +143,13 @@ class Stage:
 @dataclass(frozen=True, slots=True)
 class Completeness:
     """What must be complete before anything but holding is allowed: the most telemetry lost and the most invalid turns,
-    as shares, and below which probability the cohorts' sizes do not fit the plan."""
+    as shares, below which probability the cohorts' sizes do not fit the plan, and the largest share of units (calls or
+    users) that met both cohorts."""
 
     telemetry_loss: float = 0.0
     invalid_turns: float = 0.01
     sample_ratio_p: float = 0.0005
+    contaminated_units: float = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +170,10 @@ class ShareChange:
 
 @dataclass(frozen=True, slots=True)
 class RolloutPlan:
-    """A plan as its file states it. `begins_unix_ns` is when the first stage begins; None: with the first turn.
+    """A plan as its file states it. `begins_unix_ns` is when the first stage begins; None: with the first look.
 
-    `source` says whose turns are compared: as the client heard them, or as the service reports them of itself.
+    `source` says whose turns are compared: as the client heard them, or as the service reports them of itself. Where
+    `services` names some, only their turns are: services by their names, endpoints that callers heard by HOST:PORT.
     """
 
     name: str
@@ -188,12 +191,18 @@ class RolloutPlan:
     begins_unix_ns: int | None = None
     source: Source = "client"
     apply: ShareChange | None = None  # None: the split is changed elsewhere, and only watched
+    services: tuple[str, ...] = ()
 
     @property
     def fingerprint(self) -> str:
-        """Changes with anything in the plan that can change a verdict; not with comments or the order of keys."""
-        content = msgspec.json.encode(replace(self, apply=None), order="sorted")
-        return hashlib.sha256(content).hexdigest()
+        """Changes with anything in the plan that can change a verdict; not with comments or the order of keys, and not
+        with a setting of a later version that the plan does not have."""
+        content = msgspec.to_builtins(replace(self, apply=None))
+        if not self.services:
+            del content["services"]
+        if self.completeness.contaminated_units == Completeness().contaminated_units:
+            del content["completeness"]["contaminated_units"]
+        return hashlib.sha256(msgspec.json.encode(content, order="sorted")).hexdigest()
 
     @property
     def checks(self) -> tuple[Check, ...]:
@@ -255,7 +264,8 @@ def conflicts(plans: Sequence[RolloutPlan]) -> list[str]:
     """A sentence for each pair of plans that cannot be evaluated at the same time.
 
     The candidate of one plan may have no part in another: neither would be compared with what it states. A control may
-    serve several, where each states its own share of it.
+    serve several, where each states its own share of it. Plans that name other services have nothing to do with each
+    other.
     """
     return [sentence for one, other in combinations(plans, 2) for sentence in _conflict(one, other)]
 
@@ -264,6 +274,8 @@ def _conflict(one: RolloutPlan, other: RolloutPlan) -> Iterable[str]:
     both = f"the plans {one.name} and {other.name}"
     if one.name == other.name:
         yield f"two plans have the name {one.name}; give each rollout a name of its own"
+    if one.services and other.services and not set(one.services) & set(other.services):
+        return
     shared = [
         cohort for cohort in (one.candidate, one.control) if cohort in (other.candidate, other.control)
     ]  # the control of both may be one

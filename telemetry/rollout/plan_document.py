@@ -34,6 +34,7 @@ from telemetry.rollout.sequential import LARGEST_LEVEL
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _NAME_HELP: Final = "a name has up to 63 letters, digits, '.', '_' and '-', with a letter or digit at each end"
 _DEFAULT_MARGIN: Final = "100ms"
+_SERVICE_CHARS_MAX: Final = 255
 # Quantiles that a margin in milliseconds can be about, of values that every turn can have.
 _LATENCIES: Final = tuple(name for name, each in METRICS.items() if each.unit == "ns" and name != CONNECT)
 _RATIO_MARGIN: Final = "a share above 0 and below 1 is expected, such as 0.01"
@@ -61,6 +62,12 @@ def _one_of(known: Collection[str], what: str) -> AfterValidator:
         return value
 
     return AfterValidator(check)
+
+
+def _service_name(value: str) -> str:
+    if not value.strip() or len(value) > _SERVICE_CHARS_MAX:
+        raise refused(f"is {shown(value)}; give the service.name of the service, or HOST:PORT that callers call")
+    return value.strip()
 
 
 def _unit(value: object) -> AssignmentUnit:
@@ -241,6 +248,7 @@ class _CompletenessTable(_TomlTable):
     sample_ratio_p: float = Field(
         default=0.0005, gt=0, le=0.05, description="a probability above 0 and at most 0.05 is expected"
     )
+    contaminated_units: float = Field(default=0.01, ge=0, lt=1, description="a share from 0 to below 1 is expected")
 
 
 class _ApplyTable(_TomlTable):
@@ -282,6 +290,9 @@ class _PlanTable(_TomlTable):
     source: Literal["client", "service"] = Field(
         default="client", description="write client (as callers heard it) or service (as it reports itself)"
     )
+    services: list[Annotated[str, AfterValidator(_service_name)]] = Field(
+        default=[], max_length=50, description='a list of names is expected, such as ["front-desk"]'
+    )
     paired: bool = Field(default=False, description="true or false is expected")
     slices: list[Annotated[str, _one_of(SLICE_DIMENSIONS, "a dimension of a turn")]] = Field(
         default=[], max_length=len(SLICE_DIMENSIONS), description="a list of dimensions is expected"
@@ -319,12 +330,16 @@ class _PlanTable(_TomlTable):
             power=float(self.power),
             slices=cast("tuple[SliceDimension, ...]", tuple(dict.fromkeys(self.slices))),
             completeness=Completeness(
-                float(limits.telemetry_loss), float(limits.invalid_turns), float(limits.sample_ratio_p)
+                float(limits.telemetry_loss),
+                float(limits.invalid_turns),
+                float(limits.sample_ratio_p),
+                float(limits.contaminated_units),
             ),
             is_paired=self.paired,
             source=self.source,
             begins_unix_ns=None if self.begins is None else round(self.begins.timestamp() * 1e6) * 1000,
             apply=None if self.apply is None else self.apply.share_change(),
+            services=tuple(dict.fromkeys(self.services)),
         )
 
 

@@ -28,6 +28,11 @@ def as_object(plan: RolloutPlan, verdict: GateVerdict) -> dict[str, Any]:
         "sample_ratio": None
         if ratio is None
         else {"share": ratio.share, "expected_share": ratio.expected_share, "p_value": ratio.p_value},
+        "units": {
+            "unit": plan.unit,
+            "seen": verdict.units.units,
+            "contaminated": verdict.units.contaminated,
+        },
         "checks": [check_object(result) for result in verdict.checks],
         "slices": [_slice_object(each) for each in verdict.slices],
         "looks": len(verdict.history.looks),

@@ -4,9 +4,9 @@ Where a rollout's log holds a verdict on the two cohorts, and nothing was chosen
 of that verdict: of its stage, up to its moment, in every run. Otherwise they are the turns that were chosen.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from telemetry.model.errors import ConfigError
 from telemetry.model.metrics import HEADLINE
@@ -20,6 +20,7 @@ from telemetry.rollout.cohort_comparison import (
     without_claims,
 )
 from telemetry.rollout.comparison_sentence import ComparisonSentence, comparison_sentence
+from telemetry.rollout.incompleteness import UnitCounts
 from telemetry.rollout.plan import RolloutPlan
 from telemetry.rollout.plan_document import parse_plan
 from telemetry.rollout.progress import LoggedVerdict, cause_of
@@ -30,7 +31,7 @@ from telemetry.store.generator_limit import GENERATOR_LIMITED
 from telemetry.store.queries import Condition, source_of
 from telemetry.store.rollout_lines import RolloutEntry
 from telemetry.store.rollout_log import RolloutRecord
-from telemetry.store.rollout_turns import RolloutQuestion, asked_turns, question_of, telemetry_lost
+from telemetry.store.rollout_turns import RolloutQuestion, asked_turns, question_of, telemetry_lost, unit_counts
 from telemetry.store.rollups.library import RollupLibrary
 from telemetry.store.views import HeadedAnswer, OpenView, ViewQuestion, open_view
 
@@ -125,7 +126,8 @@ def cohorts_page(
         turns, f, logged = "chosen", head.filter, None
         plan = replace(plan, source=source_of(head.filter))
     compared = _compared(connection, plan, f, (covering, logged), (view, now_unix_ns, _lost_of(head.summary)))
-    limited = head.summary is not None and head.summary.is_generator_limited
+    # A plan says how much may be invalid; without one, a run whose load generator was the limit claims nothing.
+    limited = covering is None and head.summary is not None and head.summary.is_generator_limited
     sentence = None if logged else comparison_sentence(compared, GENERATOR_LIMITED if limited else None)
     return CohortsAnswer(
         head=head,
@@ -162,6 +164,7 @@ def _compared(
             telemetry_lost=_telemetry_lost(connection, question, now_unix_ns) if logged else lost,
             is_planned=covering is not None,
             stage=None if verdict is None else plan.stage(verdict["stage"]),
+            units=_units(connection, question, verdict),
             logged=() if verdict is None else verdict["checks"],
             one_in=found.one_in,
             good_within_ns=within_ns,
@@ -175,6 +178,15 @@ def _lost_of(summary: Summary | None) -> float | None:
         return None
     missing = summary.loss.missing or 0
     return missing / (summary.loss.received + missing)
+
+
+def _units(connection: StoreConnection, asked: RolloutQuestion, verdict: Mapping[str, Any] | None) -> UnitCounts:
+    """As the verdict over the same turns counted them, else as they are."""
+    if verdict is not None:
+        counted = verdict.get("units", {"seen": 0, "contaminated": 0})
+        return UnitCounts(counted["seen"], counted["contaminated"])
+    of_both = Condition("cohort IN (?, ?)", (asked.candidate, asked.control))
+    return unit_counts(connection, asked_turns(asked) & of_both, asked.unit)
 
 
 def _telemetry_lost(connection: StoreConnection, asked: RolloutQuestion, now_unix_ns: int) -> float | None:

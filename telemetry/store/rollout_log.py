@@ -154,7 +154,7 @@ class RolloutLog:
             self._newest = checked.entries[-1] if checked.entries else None
             history = history_of(plan.name, checked.entries)
             if history is None:
-                history = first_history(plan)
+                history = first_history(plan, now_unix_ns)
                 self._begin(plan, plan_text.encode(), history, now_unix_ns)
             self._history = history
             moves = [each.stage for each in checked.entries[1:] if each.verdict is None]

@@ -2,29 +2,49 @@
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 from telemetry.model import semconv
+from telemetry.model.service_runs import SERVICE_RUN_PREFIX
 from telemetry.objectives.objective import Objective
 from telemetry.rollout.cohort_turns import CohortTurns
 from telemetry.rollout.gate import RolloutEvidence
+from telemetry.rollout.incompleteness import UnitCounts
 from telemetry.rollout.plan import AssignmentUnit, RolloutPlan, SliceDimension
 from telemetry.rollout.samples import columns_of
 from telemetry.store.answers import Filter
 from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.queries import ASKED, Condition, judged
 from telemetry.store.telemetry_loss import EXPORT_GRACE_NS
-from telemetry.store.turn_columns import REPORTED_COLUMNS, TurnColumns, columns_of_turns, labels_of, rules_of
+from telemetry.store.turn_columns import (
+    REPORTED_COLUMNS,
+    TurnColumns,
+    belongs_to,
+    columns_of_turns,
+    labels_of,
+    rules_of,
+)
 
 __all__ = ["REPORTED_COLUMNS", "RolloutQuestion", "RolloutTurns", "evidence_of", "question_of", "rollout_turns"]
+
+_MOST_SERVICES: Final = 100
+_ADDRESS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([^/?#]+)")
+# Whose a turn is, as an expression: a service by its name, an endpoint that callers heard by HOST:PORT. A turn that a
+# service reports of a caller's run does not name it.
+SERVICE: Final[dict[semconv.Source, str]] = {
+    "service": rf"nullif(regexp_extract(run_id, '^{SERVICE_RUN_PREFIX}(.+):\d{{4}}-\d{{2}}-\d{{2}}$', 1, 's'), '')",
+    "client": f"coalesce(nullif(lower(regexp_extract(target, '^{_ADDRESS.pattern}', 1)), ''), target)",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutQuestion:
     """Which cohorts, and what of their turns. `metrics` are names of METRICS, `reported` of REPORTED_COLUMNS;
     `with_audio` asks for what was said, to pair turns by; `unit` for who turns belong to: their call, or the user where
-    they name one. The filter's cohort is not looked at."""
+    they name one; `services` for whose turns, where it names some. The filter's cohort is not looked at."""
 
     candidate: str
     control: str
@@ -36,17 +56,22 @@ class RolloutQuestion:
     objectives: tuple[Objective, ...] = ()
     with_audio: bool = False
     unit: AssignmentUnit = "call"
+    services: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutTurns:
     """Both cohorts from one consistent read. `telemetry_lost` is the share of turns that are known to be missing, of
-    the processes that the turns came from; None where they carry no sequence numbers. `cohorts` are all that occur."""
+    the processes that the turns came from; None where they carry no sequence numbers. `cohorts` are all that occur,
+    `units` those of both cohorts, `services` those of the candidate's turns and of the control's, also where the
+    question names some."""
 
     candidate: CohortTurns
     control: CohortTurns
     telemetry_lost: float | None
     cohorts: tuple[str, ...]
+    units: UnitCounts = UnitCounts()  # noqa: RUF009 - immutable
+    services: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 
 
 def rollout_turns(connection: StoreConnection, asked: RolloutQuestion, now_unix_ns: int) -> RolloutTurns:
@@ -72,6 +97,8 @@ def rollout_turns(connection: StoreConnection, asked: RolloutQuestion, now_unix_
         found[asked.control],
         telemetry_lost(connection, of_both, now_unix_ns),
         tuple(row["cohort"] for row in seen),
+        unit_counts(connection, of_both, asked.unit),
+        _services(connection, asked),
     )
 
 
@@ -79,7 +106,47 @@ def asked_turns(asked: RolloutQuestion) -> Condition:
     """The turns of every cohort among which a question compares two."""
     f = asked.filter
     everyone = Filter(**{name: getattr(f, name) for name in f.__dataclass_fields__ if name != "cohort"})
-    return judged(everyone) & Condition(f"source = ? AND {ASKED}", (asked.source,))
+    found = judged(everyone) & Condition(f"source = ? AND {ASKED}", (asked.source,))
+    if not asked.services:
+        return found
+    places = ", ".join("?" for _ in asked.services)
+    return found & Condition(f"{SERVICE[asked.source]} IN ({places})", tuple(map(_named, asked.services)))
+
+
+def _named(service: str) -> str:
+    """A service as `SERVICE` gives it: of an address, HOST:PORT."""
+    found = _ADDRESS.match(service)
+    return service if found is None else found[1].lower()
+
+
+def unit_counts(connection: StoreConnection, of_both: Condition, unit: AssignmentUnit) -> UnitCounts:
+    """How many units the turns of both cohorts are of, and how many met both."""
+    (found,) = rows(
+        connection,
+        f"""
+        SELECT count(*) AS units, count(*) FILTER (cohorts > 1) AS contaminated
+        FROM (SELECT count(DISTINCT cohort) AS cohorts FROM turns WHERE {of_both.sql} GROUP BY {belongs_to(unit)})
+        """,
+        of_both.values,
+    )
+    return UnitCounts(found["units"], found["contaminated"])
+
+
+def _services(connection: StoreConnection, asked: RolloutQuestion) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Whose turns name the candidate, and whose name the control, as far as turns say so."""
+    where = asked_turns(replace(asked, services=())) & Condition("cohort IN (?, ?)", (asked.candidate, asked.control))
+    found = rows(
+        connection,
+        f"""
+        SELECT DISTINCT cohort, {SERVICE[asked.source]} AS service FROM turns WHERE {where.sql}
+        AND {SERVICE[asked.source]} IS NOT NULL ORDER BY cohort, service LIMIT {_MOST_SERVICES}
+        """,
+        where.values,
+    )
+    candidate, control = (
+        tuple(row["service"] for row in found if row["cohort"] == name) for name in (asked.candidate, asked.control)
+    )
+    return candidate, control
 
 
 def question_of(plan: RolloutPlan, since_unix_ns: int | None, objectives: Sequence[Objective] = ()) -> RolloutQuestion:
@@ -95,6 +162,7 @@ def question_of(plan: RolloutPlan, since_unix_ns: int | None, objectives: Sequen
         objectives=tuple(objective for objective in objectives if objective.name in plan.objectives),
         with_audio=plan.is_paired,
         unit=plan.unit,
+        services=plan.services,
     )
 
 
@@ -106,6 +174,8 @@ def evidence_of(found: RolloutTurns, other_plans: Sequence[RolloutPlan] = ()) ->
         telemetry_lost=found.telemetry_lost,
         cohorts=found.cohorts,
         other_plans=tuple(other_plans),
+        units=found.units,
+        services=found.services,
     )
 
 

@@ -339,6 +339,20 @@ def _visible_damage(directory: Path, segment: Segment) -> str | None:
     return None if size_bytes == segment.size_bytes else "its content is not what was written"
 
 
+def is_at_rest(directory: Path) -> bool:
+    """Whether no process owns the store, so that nothing can come to it."""
+    try:
+        with (directory / manifests.LOCK_NAME).open("rb") as lock_file:
+            fcntl.flock(lock_file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # let go at once
+    except BlockingIOError:
+        return False
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False  # nobody can say
+    return True
+
+
 def locked(directory: Path) -> BinaryIO:
     """Make the folder of a store where it is missing and own it until the file is closed. Raises StoreError."""
     try:

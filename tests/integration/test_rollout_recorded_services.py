@@ -113,6 +113,10 @@ margin = 0.1
 """
 
 
+# A store at rest does not say when the rollout began.
+SINCE = "2026-01-01T00:00:00Z"
+
+
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """What each service and our own callers sent, received by a sidecar of its own, which has ended."""
@@ -146,7 +150,12 @@ def _send(address: str, content: bytes, kind: str) -> None:
 def looked(store: Path, candidate: Candidate, source: str, folder: Path) -> tuple[int, dict[str, object]]:
     folder.mkdir()
     (folder / "rollout.toml").write_text(plan_of(candidate, source))
-    request = RolloutCheckRequest(plan=folder / "rollout.toml", store=str(store), json_file=folder / "verdict.json")
+    request = RolloutCheckRequest(
+        plan=folder / "rollout.toml",
+        store=str(store),
+        since=SINCE,
+        json_file=folder / "verdict.json",
+    )
     code = check(request, Console(quiet=True))
     return int(code), json.loads((folder / "verdict.json").read_text())
 
@@ -184,8 +193,7 @@ def _figures(verdict: dict[str, object]) -> list[float]:
 def test_the_command_says_so_of_a_services_store(stores: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "rollout.toml").write_text(plan_of(BY_NAME["slower"], "service"))
     command = [sys.executable, "-m", "loadtest.cli.main", "rollout", "check", str(tmp_path / "rollout.toml")]
-    ended = subprocess.run(
-        [*command, "--store", str(stores["livekit"])], capture_output=True, text=True, check=False, timeout=120
-    )
+    command += ["--store", str(stores["livekit"]), "--since", SINCE]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert ended.returncode == 3
     assert "roll back slower at stage canary: p95 of voice to voice is worse" in ended.stdout

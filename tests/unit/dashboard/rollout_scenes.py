@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from telemetry.model.turns import Turn
@@ -66,13 +67,15 @@ margin = 0.04
 
 @dataclass(frozen=True)
 class Rollout:
-    """How a rollout goes: the candidate is later by `slower_ms`, and turns come one a second from `begins` on."""
+    """How a rollout goes: the candidate is later by `slower_ms`, turns come one a second from `begins` on, and one of
+    `invalid_each` is invalid."""
 
     slower_ms: float = 0.0
     turns: int = 6400
     looks: int = 16
     seed: int = 3
     moves: bool = True
+    invalid_each: int = 0
 
 
 def turns_of(of: Rollout, begins_unix_ns: int, places: range, share: float) -> list[Turn]:
@@ -98,15 +101,17 @@ def turns_of(of: Rollout, begins_unix_ns: int, places: range, share: float) -> l
                 trace_id=f"{call + 1:032x}",
             )
         )
+        if of.invalid_each and index % of.invalid_each == 7:
+            found[-1] = msgspec.structs.replace(found[-1], outcome="invalid", invalid_reasons=("a frame was late",))
     return found
 
 
-def fill_rollout(store: Path, of: Rollout, now_unix_ns: int) -> Path:
+def fill_rollout(store: Path, of: Rollout, now_unix_ns: int, text: str = PLAN) -> Path:
     """Write the turns and take the looks, evenly; a promotion begins the next stage where there is one."""
     begins = now_unix_ns - of.turns * S
-    plan = parse_plan(PLAN, "streaming")
+    plan = parse_plan(text, "streaming")
     written = 0
-    with StoreWriter(store) as writer, RolloutLog(store, plan, PLAN, begins) as log:
+    with StoreWriter(store) as writer, RolloutLog(store, plan, text, begins) as log:
         for look in range(1, of.looks + 1):
             until = of.turns * look // of.looks // 4 * 4
             share = plan.stage(log.history.stage).share

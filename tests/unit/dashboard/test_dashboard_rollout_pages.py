@@ -86,6 +86,8 @@ def test_a_cohort_that_never_came_holds_on_both_pages(store: Path, cohort: str, 
     now = time.time_ns()
     turns = [client_turn(index, cohort=cohort, started_unix_ns=now - (400 - index) * S) for index in range(300)]
     fill_store(store, Run(turns=turns))
+    with RolloutLog(store, STREAMING, PLAN, now - 400 * S):
+        pass
     sentence = look(store, STREAMING)
     assert f"no turn of the {missing} has arrived" in sentence
     assert f"cohorts seen are {cohort}" in sentence
@@ -272,6 +274,29 @@ def test_chosen_turns_never_contradict_the_verdict_above_them(store: Path) -> No
     assert found.index("✕ roll back") < found.index("○ no verdict of the turns that were chosen here:")
     assert "these are other turns than those of the verdict above, which stands" in found
     assert "✓ within every margin" not in found
+
+
+@pytest.mark.slow
+def test_the_plan_decides_how_much_may_be_invalid(store: Path) -> None:
+    """It allows 5 %; of any run of callers, 1 % is the most: 2 % of these turns are invalid."""
+    of = Rollout(slower_ms=180, turns=2400, looks=4, invalid_each=50)
+    fill_rollout(store, of, time.time_ns(), PLAN + "[completeness]\ninvalid_turns = 0.05\n")
+    found = shown("cohorts")
+    assert "✕ roll back" in found
+    assert "nothing is claimed" not in found
+    assert "the plan of the rollout streaming decides, which allows 5 % invalid turns" in found
+    chosen = shown("cohorts", turns="chosen")
+    assert "nothing is claimed" not in chosen
+    assert "is worse than stable" in chosen
+    assert "nothing is claimed" not in shown("rollout")
+
+
+@pytest.mark.slow
+def test_without_a_plan_too_many_invalid_turns_claim_nothing(store: Path) -> None:
+    of = Rollout(slower_ms=180, turns=2400, invalid_each=50)
+    with StoreWriter(store) as writer:
+        writer.append(Batch(turns=turns_of(of, time.time_ns() - of.turns * S, range(of.turns), 0.5)))
+    assert "nothing is claimed" in shown("cohorts")
 
 
 def test_without_a_plan_the_comparison_names_its_margins(store: Path) -> None:

@@ -1,0 +1,348 @@
+"""What a rollout's evidence is: units that met one cohort, turns of the service that the plan is about, and no turn of
+before the rollout began."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from rich.console import Console
+
+from loadtest.errors import UsageError
+from loadtest.exit_codes import ExitCode
+from loadtest.run.rollout_check import RolloutCheckRequest, check
+from telemetry.model.errors import ConfigError
+from telemetry.model.service_runs import service_run_id
+from telemetry.model.turns import Turn
+from telemetry.rollout.incompleteness import UnitCounts
+from telemetry.rollout.plan import conflicts
+from telemetry.rollout.plan_document import parse_plan
+from telemetry.sidecar.rollouts.evaluation import RolloutEvaluator
+from telemetry.sidecar.rollouts.settings import RolloutSetting
+from telemetry.store.cohort_pages import CohortsQuestion
+from telemetry.store.reader import StoreReader
+from telemetry.store.rollout_log import read_rollouts
+from telemetry.store.schema import Batch
+from telemetry.store.writer import StoreWriter
+from tests.fixtures_turns import SECOND, START_UNIX_NS, Run, client_turn, fill_store
+from tests.rollout_cohorts import latencies_ms
+
+BEGINS = "begins = 2026-09-21T14:13:20Z\n"  # START_UNIX_NS
+PLAN = """
+name = "{name}"
+unit = "{unit}"
+source = "{source}"
+{begins}{more}
+[cohorts]
+control = "stable"
+candidate = "canary"
+[primary]
+margin = "400ms"
+[[stages]]
+name = "half"
+share = 0.5
+[[guardrails]]
+check = "tail"
+margin = 0.1
+{limits}
+"""
+NOW = START_UNIX_NS + 10_000 * SECOND
+
+
+def plan_text(**changes: str) -> str:
+    of = {"name": "canary", "unit": "call", "source": "client", "begins": BEGINS, "more": "", "limits": ""}
+    return PLAN.format(**of | changes)
+
+
+def turns_of(
+    cohort: str,
+    *,
+    count: int = 900,
+    slower_ms: float = 0.0,
+    start_unix_ns: int = START_UNIX_NS,
+    of: Callable[[int], dict[str, Any]] = lambda _call: {},
+    name: str = "",
+) -> list[Turn]:
+    """Turns of a cohort by calls of several turns; `of` gives further fields by the call's number."""
+    values, calls = latencies_ms(np.random.default_rng(len(cohort) + len(name)), count)
+    first = abs(sum(map(ord, cohort + name))) * 100_000
+    return [
+        msgspec.structs.replace(
+            client_turn(first + index, voice_to_voice_ms=float(value) + slower_ms),
+            cohort=cohort,
+            process_id=f"{cohort}-{name}",
+            sequence=index,
+            started_unix_ns=start_unix_ns + index * SECOND,
+            **{"call_id": f"{cohort}-{name}-{call}"} | of(int(call)),
+        )
+        for index, (value, call) in enumerate(zip(values, calls, strict=True))
+    ]
+
+
+def of_service(service: str) -> Callable[[int], dict[str, Any]]:
+    return lambda _call: {"source": "service", "run_id": service_run_id(service, START_UNIX_NS)}
+
+
+def checked(
+    folder: Path, text: str, turns: Sequence[Turn], now_unix_ns: int = NOW, **asked: Any
+) -> tuple[ExitCode, str]:
+    """A look by the command at a store of these turns."""
+    store = folder / "store"
+    if turns:
+        fill_store(store, Run(turns=list(turns)))
+    plan = folder / "rollout.toml"
+    plan.write_text(text)
+    output = StringIO()
+    request = RolloutCheckRequest(plan, str(store), **asked)
+    code = check(request, Console(file=output, width=400), now_unix_ns=now_unix_ns)
+    return code, output.getvalue()
+
+
+# --- units that met both cohorts
+
+
+def user(call: int) -> dict[str, Any]:
+    return {"user_id": f"pseudonym-{call:032x}"}
+
+
+@pytest.mark.parametrize("unit", ["user", "call"])
+def test_units_that_met_both_cohorts_hold(tmp_path: Path, unit: str) -> None:
+    """Every user calls twice and meets both; or calls whose turns name one cohort, then the other."""
+    same = {"user": user, "call": lambda call: {"call_id": f"call-{call}"}}[unit]
+    turns = [*turns_of("canary", of=same), *turns_of("stable", of=same)]
+    units = {turn.user_id if unit == "user" else turn.call_id for turn in turns}
+    code, printed = checked(tmp_path, plan_text(unit=unit), turns, json_file=tmp_path / "v.json")
+    assert code is ExitCode.UNDECIDED
+    met = [{turn.cohort for turn in turns if each in (turn.user_id, turn.call_id)} for each in units]
+    both = sum(len(each) == 2 for each in met)
+    assert f"{both} of {len(units)} {unit}s met both cohorts" in printed
+    assert f"and the plan allows 1 %: let a {unit} keep its cohort" in printed
+    found = msgspec.json.decode((tmp_path / "v.json").read_bytes())
+    assert found["units"] == {"unit": unit, "seen": len(units), "contaminated": both}
+
+
+def test_a_worse_candidate_is_not_rolled_back_over_contaminated_units_either(tmp_path: Path) -> None:
+    turns = [*turns_of("canary", of=user, slower_ms=900), *turns_of("stable", of=user)]
+    code, printed = checked(tmp_path, plan_text(unit="user"), turns)
+    assert code is ExitCode.UNDECIDED
+    assert "met both cohorts" in printed
+
+
+@pytest.mark.parametrize(("allowed", "code"), [("0.02", ExitCode.OK), ("0.005", ExitCode.UNDECIDED)])
+def test_the_plan_says_how_many_may_have(tmp_path: Path, allowed: str, code: ExitCode) -> None:
+    """Two users of some two hundred met both: about 1 %."""
+    mine, theirs = turns_of("canary", of=user), turns_of("stable", of=lambda call: user(call + 1000))
+    swapped = [msgspec.structs.replace(turn, cohort="stable") for turn in mine if turn.call_id in _calls(mine, 2)]
+    turns = [*mine, *theirs, *(msgspec.structs.replace(t, span_id=t.span_id[::-1], sequence=None) for t in swapped)]
+    limits = f"[completeness]\ncontaminated_units = {allowed}\nsample_ratio_p = 0.0001"
+    found, printed = checked(tmp_path, plan_text(unit="user", limits=limits), turns)
+    users = len({turn.user_id for turn in turns})
+    assert f"2 of {users} users met both cohorts" in printed
+    assert found is code
+
+
+def _calls(turns: Sequence[Turn], count: int) -> set[str]:
+    return set(sorted({turn.call_id for turn in turns})[:count])
+
+
+def test_units_are_counted_as_the_page_counts_them(tmp_path: Path) -> None:
+    same = [*turns_of("canary", of=user), *turns_of("stable", of=user)]
+    store = fill_store(tmp_path / "store", Run(turns=same))
+    file = tmp_path / "rollout.toml"
+    file.write_text(plan_text(unit="user"))
+    with StoreReader(store, wall_clock_ns=lambda: NOW) as reader:
+        evaluator = RolloutEvaluator(store, [RolloutSetting("canary", str(file))], (), reader, lambda: NOW, 60.0)
+        assert evaluator.look("canary").decision == "hold"
+        evaluator.close()
+        page = reader.cohorts_page(CohortsQuestion())
+        narrowed = reader.cohorts_page(CohortsQuestion(turns="chosen"))
+    users = len({turn.user_id for turn in same})
+    assert page.comparison is not None
+    assert narrowed.comparison is not None
+    assert page.comparison.units == narrowed.comparison.units == UnitCounts(users, users)
+    assert narrowed.sentence is not None
+    assert narrowed.sentence.is_incomplete
+    assert f"{users} of {users} users met both cohorts" in narrowed.sentence.sentence
+
+
+# --- services
+
+
+def two_services() -> list[Turn]:
+    """One whose canary is fine, and one whose canary is slower; both name their variants alike."""
+    return [
+        *turns_of("canary", of=of_service("desk"), name="desk"),
+        *turns_of("stable", of=of_service("desk"), name="desk"),
+        *turns_of("canary", of=of_service("sales"), name="sales", slower_ms=2000),
+        *turns_of("stable", of=of_service("sales"), name="sales"),
+    ]
+
+
+def test_several_services_without_one_in_the_plan_hold_with_a_sentence(tmp_path: Path) -> None:
+    code, printed = checked(tmp_path, plan_text(source="service"), two_services())
+    assert code is ExitCode.UNDECIDED
+    assert (
+        "turns of 2 services name these cohorts (desk, sales), and the plan names none: write the one that it is about "
+        'into it, as services = ["desk"]'
+    ) in printed
+
+
+@pytest.mark.parametrize(("service", "code"), [("desk", ExitCode.OK), ("sales", ExitCode.OBJECTIVE_MISSED)])
+def test_a_plan_is_judged_by_the_service_that_it_names(tmp_path: Path, service: str, code: ExitCode) -> None:
+    text = plan_text(source="service", more=f'services = ["{service}"]')
+    assert checked(tmp_path, text, two_services())[0] is code
+
+
+def test_a_service_that_has_no_turns_is_named_with_those_that_have(tmp_path: Path) -> None:
+    text = plan_text(source="service", more='services = ["dask"]')
+    code, printed = checked(tmp_path, text, two_services())
+    assert code is ExitCode.UNDECIDED
+    assert "the plan is about dask, and turns of desk, sales name its cohorts" in printed
+
+
+def test_a_plan_without_a_service_stays_valid_where_there_is_one(tmp_path: Path) -> None:
+    assert checked(tmp_path, plan_text(source="service"), two_services()[:1800])[0] is ExitCode.OK
+
+
+def target(address: str) -> Callable[[int], dict[str, Any]]:
+    return lambda call: {"target": f"{address}/v1/realtime?user_id={call}"}
+
+
+def test_of_callers_each_cohort_has_one_endpoint(tmp_path: Path) -> None:
+    """Cohorts are often two addresses of one service; two load tests in one store are not."""
+    canary = turns_of("canary", of=target("ws://canary:80"))
+    apart = [*canary, *turns_of("stable", of=target("ws://stable:80"))]
+    assert checked(tmp_path / "apart", plan_text(), made(tmp_path / "apart", apart))[0] is ExitCode.OK
+    mixed = [
+        *apart,
+        *turns_of("stable", of=target("wss://Other:80"), name="x"),
+        *turns_of("canary", of=target("wss://Other:80"), name="x", slower_ms=2000),
+    ]
+    code, printed = checked(tmp_path / "mixed", plan_text(), made(tmp_path / "mixed", mixed))
+    assert code is ExitCode.UNDECIDED
+    assert "turns of 3 endpoints name these cohorts (canary:80, other:80, stable:80), and the plan" in printed
+    named = plan_text(more='services = ["ws://canary:80/v1/realtime", "stable:80"]')
+    assert checked(tmp_path / "mixed", named, [])[0] is ExitCode.OK
+
+
+def made(folder: Path, turns: list[Turn]) -> list[Turn]:
+    folder.mkdir()
+    return turns
+
+
+def test_plans_of_different_services_may_name_their_cohorts_alike() -> None:
+    desk, sales, other = (
+        parse_plan(plan_text(name=name, more=more), name)
+        for name, more in (("a", 'services = ["desk"]'), ("b", 'services = ["sales"]'), ("c", ""))
+    )
+    assert conflicts([desk, sales]) == []
+    assert len(conflicts([desk, other])) == 2  # without a service it may be about the same turns
+
+
+def test_a_service_is_named_by_a_text() -> None:
+    with pytest.raises(ConfigError, match="services"):
+        parse_plan(plan_text(more='services = ["", 3]'), "x")
+
+
+# --- when the evidence begins
+
+
+class Rollouts:
+    """A sidecar's evaluator over a real store, with its clock."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.store, self.now = folder, folder / "store", NOW
+        self.writer = StoreWriter(self.store)
+
+    def add(self, *turns: Turn) -> None:
+        self.writer.append(Batch(turns=list(turns)))
+
+    def look(self, name: str) -> str:
+        """A look by a process of its own: nothing is remembered but what is on disk."""
+        file = self.folder / f"{name}.toml"
+        file.write_text(plan_text(name=name, begins=""))
+        with StoreReader(self.store, wall_clock_ns=lambda: self.now) as reader:
+            setting = RolloutSetting(name, str(file))
+            evaluator = RolloutEvaluator(self.store, [setting], (), reader, lambda: self.now, 60.0)
+            state = evaluator.look(name)
+            evaluator.close()
+        return f"{state.decision}: {state.sentence}"
+
+
+@pytest.fixture
+def rollouts(tmp_path: Path) -> Iterator[Rollouts]:
+    found = Rollouts(tmp_path)
+    yield found
+    found.writer.close()
+
+
+def test_a_second_rollout_is_not_rolled_back_by_the_turns_of_the_first(rollouts: Rollouts) -> None:
+    rollouts.now = START_UNIX_NS - SECOND
+    assert rollouts.look("first").startswith("hold")
+    rollouts.add(*turns_of("canary", slower_ms=2000), *turns_of("stable"))
+    rollouts.now = NOW
+    assert rollouts.look("first").startswith("roll_back")
+    assert "begin another rollout, under another name" in rollouts.look("first")
+    second = rollouts.look("second")
+    assert second.startswith("hold")
+    assert "no turn of the candidate canary has arrived since 2026-09-21 17:00:00 UTC" in second
+    # The first look is when it began, also for a process that comes later; turns of then are judged.
+    rollouts.now += 10_000 * SECOND
+    after = {"start_unix_ns": NOW + SECOND, "name": "2"}
+    rollouts.add(*turns_of("canary", **after), *turns_of("stable", **after))
+    assert rollouts.look("second").startswith("promote")
+    (_, record) = read_rollouts(rollouts.store)
+    assert {each.since_unix_ns for each in record.entries} == {NOW}
+    assert rollouts.look("first").startswith("roll_back")
+
+
+def test_a_check_without_a_beginning_says_what_to_give(tmp_path: Path) -> None:
+    turns = [*turns_of("canary"), *turns_of("stable")]
+    text, history = plan_text(begins=""), tmp_path / "history.json"
+    at_rest = "is at rest, so that no turn can come after this look; give --since 2026-11-02T08:00:00Z, or write begins"
+    for asked in ({}, {"history_file": history}):
+        with pytest.raises(UsageError, match=at_rest):
+            checked(tmp_path, text, turns if not asked else [], **asked)
+    assert not history.exists()
+    since = {"since": "2026-09-21T14:13:20Z"}
+    assert checked(tmp_path, text, [], **since)[0] is ExitCode.OK
+    # A history keeps what --since said.
+    assert checked(tmp_path, text, [], history_file=history, **since)[0] is ExitCode.OK
+    assert checked(tmp_path, text, [], NOW + SECOND, history_file=history)[0] is ExitCode.OK
+
+
+def test_a_check_of_a_store_that_is_written_begins_with_its_first_look(rollouts: Rollouts) -> None:
+    text, history = plan_text(begins=""), rollouts.folder / "history.json"
+    rollouts.add(*turns_of("canary", slower_ms=2000), *turns_of("stable"))
+    with pytest.raises(UsageError, match="each look would be the first one without --history"):
+        checked(rollouts.folder, text, [])
+    code, printed = checked(rollouts.folder, text, [], history_file=history)
+    assert code is ExitCode.UNDECIDED
+    assert "no turn of the candidate canary has arrived since 2026-09-21 17:00:00 UTC" in printed
+    after = {"start_unix_ns": NOW + SECOND, "name": "2"}
+    rollouts.add(*turns_of("canary", **after), *turns_of("stable", **after))
+    assert checked(rollouts.folder, text, [], NOW + 10_000 * SECOND, history_file=history)[0] is ExitCode.OK
+
+
+def test_a_check_goes_by_the_log_of_the_store_where_there_is_one(rollouts: Rollouts) -> None:
+    rollouts.now = START_UNIX_NS - SECOND
+    rollouts.look("first")
+    rollouts.add(*turns_of("canary", slower_ms=2000), *turns_of("stable"))
+    code, printed = checked(rollouts.folder, plan_text(name="first", begins=""), [])
+    assert code is ExitCode.OBJECTIVE_MISSED
+    assert "since 2026-09-21 14:13:19 UTC" in printed
+
+
+def test_settings_that_a_plan_does_not_have_leave_its_fingerprint() -> None:
+    plain = parse_plan(plan_text(), "x")
+    assert (
+        plain.fingerprint == parse_plan(plan_text(limits="[completeness]\ncontaminated_units = 0.01"), "x").fingerprint
+    )
+    others = {"more": 'services = ["desk"]'}, {"limits": "[completeness]\ncontaminated_units = 0.02"}
+    prints = {parse_plan(plan_text(**each), "x").fingerprint for each in others}
+    assert len({plain.fingerprint, *prints}) == 3
+    assert replace(plain, services=()).fingerprint == plain.fingerprint
