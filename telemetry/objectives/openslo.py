@@ -8,39 +8,71 @@ good.metricSource:  type: voiceprobe, spec: one of
   and optionally  cohort, length, noise, channel, route     only such turns count
 total.metricSource: type: voiceprobe, spec: {turns: eligible}
 objectives: one, with  target: 0.95  or  targetPercent: 95
+timeWindow: one, rolling, of 28 days, or none
+
+Documents of OpenSLO's other kinds, and alertPolicies, are passed over, with a line in the log.
 """
 
 from __future__ import annotations
 
+import logging
 from fractions import Fraction
+from functools import cache
 from typing import TYPE_CHECKING
 
 from telemetry.model.errors import ConfigError
+from telemetry.objectives.error_budgets import PERIOD
 from telemetry.objectives.objective import Objective
 
 if TYPE_CHECKING:
     from telemetry.objectives.openslo_document import SloDocument
+    from telemetry.objectives.yaml_documents import Document
+
+_log = logging.getLogger(__name__)
 
 
 def parse_objectives(text: str, where: str) -> list[Objective]:
     """The objectives of a multi-document OpenSLO text. Raises ConfigError with every fault; `where` names the file."""
     # Imported when a file is read: pydantic takes as long as a tenth of all that `voiceprobe --help` does.
-    from telemetry.objectives.openslo_document import faults_with_places, read_document
+    from telemetry.objectives.openslo_document import (
+        faults_with_places,
+        no_objective,
+        not_read,
+        other_kind,
+        read_document,
+    )
     from telemetry.objectives.yaml_documents import read_documents
 
     faults: list[str] = []
     objectives: list[Objective] = []
     first_use: dict[str, int] = {}
+    passed_over: list[str] = []
+    others: list[Document] = []
     for document in read_documents(text, where):
+        if (kind := other_kind(document.value)) is not None:
+            others.append(document)
+            passed_over.append(f"{kind} (document {document.number})")
+            continue
         model, found = read_document(document, first_use)
         faults += faults_with_places(document, found)
         if model is not None:
             objectives.append(_objective(model))
+            passed_over += [f"{key} of {model.metadata.name}" for key in not_read(model)]
+    if not objectives and not faults:
+        faults += [fault for other in others for fault in faults_with_places(other, [no_objective(other)])]
     if not objectives and not faults:
         faults.append("holds no objective; add a document with apiVersion: openslo/v1 and kind: SLO")
     if faults:
         raise ConfigError(where, faults)
+    if passed_over:
+        _say_once(f"{where}: passed over, as no objective is in it: {', '.join(passed_over)}")
     return objectives
+
+
+@cache
+def _say_once(sentence: str) -> None:
+    """A file is read again whenever a page or a command needs it."""
+    _log.warning("%s", sentence)
 
 
 def _objective(document: SloDocument) -> Objective:
@@ -62,5 +94,5 @@ def _objective(document: SloDocument) -> Objective:
         route=good.route or None,
         display_name=metadata.display_name,
         description=spec.description,
-        window=spec.time_window[0].duration if spec.time_window else None,
+        window=PERIOD if spec.time_window else None,
     )

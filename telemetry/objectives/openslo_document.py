@@ -12,13 +12,19 @@ from telemetry.model.durations import Duration, DurationError
 from telemetry.model.fault_sentences import FaultAt, Path, nearest, path_text, shown
 from telemetry.model.metrics import ITL, METRICS
 from telemetry.model.validation import CheckedTable, refused, validated
+from telemetry.objectives.error_budgets import PERIOD, PERIOD_DAYS
 from telemetry.objectives.objective import Kind
 from telemetry.objectives.yaml_documents import Document
 
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
-_WINDOW: Final = re.compile(r"[1-9][0-9]{0,3}[mhdwMQY]")
+# Of OpenSLO's windows, those that have the same length at any time; months, quarters and years do not.
+_WINDOW: Final = re.compile(r"([1-9][0-9]{0,5})([mhdw])")
+_MINUTES: Final = {"m": 1, "h": 60, "d": 1440, "w": 10_080}
+_BUDGETS: Final = f"error budgets are those of the last {PERIOD_DAYS} days"
+# Kinds of OpenSLO that may stand beside objectives in a file, and hold none.
+OTHER_KINDS: Final = ("Service", "DataSource", "SLI", "AlertPolicy", "AlertCondition", "AlertNotificationTarget")
 _OUTCOMES: Final = tuple(outcome for outcome in semconv.OUTCOMES if outcome not in ("cut", "invalid"))
 
 
@@ -69,6 +75,36 @@ def _bound(metric: str, threshold: object) -> float | None:
         return threshold if math.isfinite(threshold) and threshold >= 0 else None
     except OverflowError:  # a whole number of more than 308 digits
         return None
+
+
+def _minutes(window: object) -> int | None:
+    """How long a rolling window is; None for anything else."""
+    found = _WINDOW.fullmatch(window) if isinstance(window, str) else None
+    return None if found is None else int(found[1]) * _MINUTES[found[2]]
+
+
+def other_kind(document: object) -> str | None:
+    """The kind of a document of OpenSLO that is not an objective, with its name; None of any other document."""
+    table = cast("dict[object, Any]", document) if isinstance(document, dict) else {}
+    kind, version = table.get("kind"), table.get("apiVersion")
+    if kind not in OTHER_KINDS or not isinstance(version, str) or not version.startswith("openslo/"):
+        return None
+    return " ".join(filter(None, (str(kind), _name_of(document))))
+
+
+def no_objective(document: Document) -> FaultAt:
+    """The fault of a document of another kind in a file that holds no objective."""
+    return FaultAt(("kind",), f"is {shown(cast('dict[str, object]', document.value)['kind'])}; write SLO")
+
+
+def not_read(document: "SloDocument") -> list[str]:
+    """The keys of an objective that OpenSLO has, and that say nothing here."""
+    source = document.spec.indicator.spec.ratio_metric
+    refs = (source.good.metric_source.metric_source_ref, source.total.metric_source.metric_source_ref)
+    return [
+        *(["alertPolicies"] if document.spec.alert_policies else []),
+        *(["metricSourceRef"] if any(refs) else []),
+    ]
 
 
 def _matching(pattern: re.Pattern[str]) -> AfterValidator:
@@ -124,9 +160,22 @@ class _SloMetadata(CheckedTable):
 
 
 class _TimeWindow(CheckedTable):
-    duration: Annotated[str, _matching(_WINDOW)] = Field(description="write a window such as 28d or 1h")
+    duration: object = None
     is_rolling: object = Field(default=None, alias="isRolling")
     calendar: object = None
+
+    @classmethod
+    def rules(cls, table: Mapping[str, Any], faulty: Collection[str]) -> Iterator[tuple[Path, str]]:
+        """The window that budgets have: a promise over another one would be accepted and not kept."""
+        del faulty
+        mend = f"{_BUDGETS}: write duration: {PERIOD} and isRolling: true, or leave timeWindow out"
+        if table.get("calendar") is not None or table.get("isRolling", True) is False:
+            yield (), f"is a window of the calendar; {mend}"
+        elif table.get("isRolling", True) is not True:
+            yield ("isRolling",), f"is {shown(table['isRolling'])}; write true"
+        elif _minutes(table.get("duration")) != PERIOD_DAYS * _MINUTES["d"]:
+            found = f"is {shown(table['duration'])}" if "duration" in table else "is missing"
+            yield ("duration",), f"{found}; {mend}"
 
 
 class _SloTarget(CheckedTable):
@@ -230,6 +279,7 @@ class _Indicator(CheckedTable):
 class _SloSpec(CheckedTable):
     description: _Text
     service: _Text
+    alert_policies: object = Field(default=None, alias="alertPolicies")
     indicator: _Indicator
     time_window: list[_TimeWindow] = Field(
         default=[], min_length=1, max_length=1, alias="timeWindow", description="a list of one window is expected"

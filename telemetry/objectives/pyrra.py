@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from telemetry.objectives import series
+from telemetry.objectives.error_budgets import PERIOD
 from telemetry.objectives.exported import chosen, identifier, percentage, yaml_text
 from telemetry.objectives.objective import Objective
 
-DEFAULT_WINDOW: Final = "28d"
 _HEADER: Final = """\
 # Objectives for Pyrra, made by `voiceprobe rules --format pyrra`: do not edit them.
 # The sidecar must count the same objectives (--slo).
@@ -38,7 +38,7 @@ def _document(objective: Objective) -> dict[str, Any]:
         "spec": {
             "description": objective.sentence,
             "target": f"{percentage(objective):.10g}",
-            "window": objective.window or DEFAULT_WINDOW,
+            "window": objective.window or PERIOD,
             "indicator": {
                 "ratio": {
                     "errors": {"metric": f"{series.BAD_TURNS}_total{selector}"},

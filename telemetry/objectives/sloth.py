@@ -12,7 +12,8 @@ from telemetry.objectives.objective import Objective
 
 _HEADER: Final = """\
 # Objectives for Sloth, made by `voiceprobe rules --format sloth`: do not edit them.
-# The sidecar must count the same objectives (--slo).
+# The sidecar must count the same objectives (--slo). Budgets are those of 28 days, which is an option of Sloth's:
+# sloth generate --default-slo-period=28d --input FILE
 """
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from telemetry.model.errors import ConfigError
 from telemetry.objectives.openslo import parse_objectives
 from telemetry.objectives.openslo_document import duration_ns
+from telemetry.objectives.pyrra import pyrra_text
 from telemetry.objectives.slo import default_objectives, load_objectives
 
 GOOD_SPEC = "spec.indicator.spec.ratioMetric.good.metricSource.spec"
@@ -364,3 +365,93 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     binary.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match="is no UTF-8 text"):
         load_objectives(binary)
+
+
+@pytest.mark.parametrize("duration", ["28d", "4w", "672h", "40320m"])
+@pytest.mark.parametrize("rolling", [{}, {"isRolling": True}])
+def test_a_window_of_28_days_is_the_one_that_budgets_have(duration: str, rolling: dict[str, bool]) -> None:
+    entry = document()
+    entry["spec"]["timeWindow"] = [{"duration": duration, **rolling}]
+    (found,) = parse_objectives(yaml.safe_dump(entry), "slo.yaml")
+    assert found.window == "28d"
+    assert yaml.safe_load(pyrra_text([found]))["spec"]["window"] == "28d"
+
+
+CALENDAR = {"startTime": "2026-01-01 00:00:00", "timeZone": "Europe/Vienna"}
+
+
+@pytest.mark.parametrize(
+    ("window", "place"),
+    [
+        *(({"duration": each, "isRolling": True}, ".duration: is ") for each in ("90d", "30d", "7d", "1h", "5w")),
+        *(({"duration": each, "isRolling": True}, ".duration: is ") for each in ("1M", "1Q", "1Y", "28D", "28", 28)),
+        ({"duration": "1M", "isRolling": False, "calendar": CALENDAR}, ": is a window of the calendar"),
+        ({"duration": "28d", "calendar": CALENDAR}, ": is a window of the calendar"),
+        ({"duration": "28d", "isRolling": False}, ": is a window of the calendar"),
+        ({"isRolling": True}, ".duration: is missing"),
+    ],
+)
+def test_another_window_is_refused_in_one_sentence(window: dict[str, Any], place: str) -> None:
+    entry = document()
+    entry["spec"]["timeWindow"] = [window]
+    (fault,) = faults(entry)
+    assert f"spec.timeWindow[0]{place}" in fault
+    budgets = "error budgets are those of the last 28 days"
+    assert fault.endswith(f"{budgets}: write duration: 28d and isRolling: true, or leave timeWindow out")
+
+
+BESIDE = [
+    {"apiVersion": "openslo/v1", "kind": kind, "metadata": {"name": kind.lower()}, "spec": {"description": "x"}}
+    for kind in ("Service", "DataSource", "SLI", "AlertPolicy", "AlertCondition", "AlertNotificationTarget")
+]
+
+
+def test_other_kinds_in_a_file_are_passed_over_with_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with_policy = document("guarded")
+    with_policy["spec"]["alertPolicies"] = [{"alertPolicyRef": "alertpolicy"}]
+    text = yaml.safe_dump_all([BESIDE[0], document("plain"), *BESIDE[1:], with_policy])
+    with caplog.at_level("WARNING"):
+        assert [each.name for each in parse_objectives(text, "mixed.yaml")] == ["plain", "guarded"]
+        parse_objectives(text, "mixed.yaml")  # as a page does at each refresh
+    (logged,) = [record.getMessage() for record in caplog.records]
+    assert logged == (
+        "mixed.yaml: passed over, as no objective is in it: Service service (document 1), DataSource datasource "
+        "(document 3), SLI sli (document 4), AlertPolicy alertpolicy (document 5), AlertCondition alertcondition "
+        "(document 6), AlertNotificationTarget alertnotificationtarget (document 7), alertPolicies of guarded"
+    )
+
+
+def test_a_file_without_an_objective_is_refused_whatever_else_it_holds() -> None:
+    found = faults(*BESIDE[:2])
+    assert ["kind: is 'Service'; write SLO" in found[0], "kind: is 'DataSource'; write SLO" in found[1]] == [True, True]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "x"}},  # of Kubernetes
+        {"apiVersion": "openslo/v1", "kind": "Slo", "metadata": {"name": "x"}},
+    ],
+)
+def test_a_document_of_an_unknown_kind_is_a_fault_and_no_objective_is_lost_by_a_typo(other: dict[str, Any]) -> None:
+    assert any("kind: is " in fault for fault in faults(document(), other))
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (_set("spec", "indicatorRef", to="sli"), "spec.indicatorRef: is not a known key"),
+        (_set("spec", "objectives", 0, "op", to="lte"), "spec.objectives[0].op: is not a known key"),
+        (_set("spec", "objectives", 0, "timeSliceTarget", to=0.9), "timeSliceTarget: is not a known key"),
+        (_set("spec", "objectives", 0, "value", to=1), "spec.objectives[0].value: is not a known key"),
+        (_set("spec", "objectives", to=[{"target": 0.9}, {"target": 0.8}]), "a list of one objective is expected"),
+        (_set("spec", "budgetingMethod", to="RatioTimeslices"), "write Occurrences"),
+        (_set(*_RATIO, "bad", to={}), "ratioMetric.bad: is not a known key"),
+    ],
+)
+def test_what_would_change_the_meaning_is_never_accepted_and_ignored(
+    change: Callable[[dict[str, Any]], None], expected: str
+) -> None:
+    entry = document()
+    change(entry)
+    assert any(expected in fault for fault in faults(entry))
