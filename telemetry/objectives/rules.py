@@ -92,7 +92,7 @@ def _burn_alert(objective: Objective, rate: BurnRate) -> Rule:
         },
         "annotations": {
             "summary": template(f"{objective.name}: {objective.sentence}"),
-            "description": f"{found}: a burn rate of {rate.name} or more. By whom they are reported: "
+            "description": f"{found}: a burn rate of {rate.name} or more. Source: "
             "{{ $labels.source }} {{ $labels.service_name }}",
         },
     }
@@ -107,14 +107,21 @@ def _telemetry_alerts(options: RuleOptions) -> Iterable[Rule]:
     short = min((rate.short for rate in options.burn_rates), key=_length, default=window)
     yield {
         "alert": "VoiceTelemetryAbsent",
-        "expr": f"absent({received})\nor ({received} offset {window} unless on (job, instance) {received})",
+        "expr": f"absent({received})\nor ({_by_target(f'{received} offset {window}')} unless {_by_target(received)})\n"
+        f"or ({_stopped_services(window)})",
         "for": short,
         "labels": {"severity": "page"},
-        "annotations": {"summary": "A sidecar does not answer: nothing is known of its turns."},
+        "annotations": {
+            "summary": "Nothing is known of {{ or $labels.service_name $labels.service $labels.job `any turn` }}: no "
+            "sidecar answers for it, or it has stopped to report turns.",
+        },
     }
+    eligible = f"{series.ELIGIBLE}_total"
     yield {
         "alert": "VoiceTurnsAbsent",
-        "expr": f"sum(increase({series.ELIGIBLE}_total[{window}])) == 0",
+        # A sidecar that was started anew has no series before its first turn.
+        "expr": f"sum(increase({eligible}[{window}])) == 0\n"
+        f"or (absent_over_time({eligible}[{window}]) and on () count({received} offset {window}))",
         "for": short,
         "labels": {"severity": "ticket"},
         "annotations": {
@@ -137,6 +144,23 @@ def _telemetry_alerts(options: RuleOptions) -> Iterable[Rule]:
     }
 
 
+def _by_target(received: str) -> str:
+    """By what stays when a sidecar is deployed anew: its instance is another one then."""
+    return f"sum by (job, service) ({received})"
+
+
+def _stopped_services(window: str) -> str:
+    """The services that reported turns within a day and none in the window, whichever sidecar counted them. A counter
+    of a new sidecar begins with its first turns, which no increase contains."""
+    turns, by = f"{series.SERVICE_TURNS}_total", f"sum by ({series.SERVICE_LABEL})"
+    before = "1d" if 2 * _length(window) <= _length("1d") else f"{2 * _length(window) // 1000}s"
+    return (
+        f"{by} (increase({turns}[{before}])) > 0\n"
+        f"unless {by} (increase({turns}[{window}])) > 0\n"
+        f"unless {by} ({turns} unless {turns} offset {window}) > 0"
+    )
+
+
 def _rollout_alerts() -> Iterable[Rule]:
     by = "{{ $labels." + series.ROLLOUT_LABEL + " }}"
     yield {
@@ -150,8 +174,7 @@ def _rollout_alerts() -> Iterable[Rule]:
     }
     yield {
         "alert": "VoiceRolloutNotEvaluated",
-        "expr": f"time() - {series.ROLLOUT_EVALUATED} "
-        f"> on (job, instance, {series.ROLLOUT_LABEL}) 3 * {series.ROLLOUT_EVERY} + 30",
+        "expr": f"time() - {series.ROLLOUT_EVALUATED} > 3 * {series.ROLLOUT_EVERY} + 30",
         "for": "30s",
         "labels": {"severity": "ticket"},
         "annotations": {

@@ -14,6 +14,7 @@ import numpy as np
 from telemetry.model import semconv
 from telemetry.model.metrics import METRICS, Metric
 from telemetry.model.service_runs import SERVICE_RUN_PREFIX, service_day
+from telemetry.objectives import series
 from telemetry.objectives.objective import Objective
 from telemetry.sidecar.counts import turn_columns
 from telemetry.sidecar.counts.histograms import Array, Buckets, Counts, observed, series_name
@@ -24,11 +25,11 @@ from telemetry.store.schema import ArrowTable
 compute: Any = turn_columns.compute  # pyarrow ships no types of its own
 
 SERVICES_MAX: Final = 16
-LABEL: Final = "service_name"
+LABEL: Final = series.SERVICE_LABEL
 # Known beforehand: a place for each of them, for the others, and for a service without a name.
 _PLACES: Final = SERVICES_MAX + 2
 _TURNS: Final = Family(
-    "voice_service_turns", "counter", "Turns that a service reported without a run of callers.", (LABEL, "outcome")
+    series.SERVICE_TURNS, "counter", "Turns that a service reported without a run of callers.", (LABEL, "outcome")
 )
 _CACHE: Final = Family(
     "voice_service_cache_lookups", "counter", "Reported turns that say whether a cache answered.", (LABEL, "hit")

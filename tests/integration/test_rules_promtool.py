@@ -198,11 +198,6 @@ LOST = {f"voice_telemetry_{name}_total": "0x400" for name in ("rejected_items", 
         *((GOOD_TURNS, {name: "0x150 1x400"}, {"VoiceTelemetryRefused"}) for name in LOST),
         (GOOD_TURNS, {"voice_telemetry_received_items_total": ""}, {"VoiceTelemetryAbsent"}),
         (GOOD_TURNS, {"voice_telemetry_received_items_total": "0+1x150 stale"}, {"VoiceTelemetryAbsent"}),
-        (
-            GOOD_TURNS,
-            {'voice_telemetry_received_items_total{instance="other"}': "0+1x150 stale"},
-            {"VoiceTelemetryAbsent"},
-        ),
         (GOOD_TURNS, {TARGET: "", TARGET.replace("800", "900"): "0.95x400"}, {"VoiceObjectiveNotCounted"}),
     ],
 )
@@ -214,9 +209,94 @@ def test_what_is_not_known_is_not_healthy(
         "VoiceObjectiveWithoutData": {"severity": "ticket", "objective": "fast"},
         "VoiceObjectiveNotCounted": {"severity": "ticket", "objective": "fast", "promise": FAST.promise},
     }
-    if any("instance" in name for name in others):
-        labels["VoiceTelemetryAbsent"]["instance"] = "other"
     expected: Expected = {
         ("170m", name): [labels.get(name, {"severity": "ticket"})] if name in firing else [] for name in DATA_ALERTS
     }
     _run(tmp_path, turns, expected, {**LOST, **others})
+
+
+RECEIVED = "voice_telemetry_received_items_total"
+
+
+def _sidecar(instance: str, received: str, **target: str) -> dict[str, str]:
+    """The series of a sidecar that is scraped as this instance of a job."""
+    labels = {"job": "voiceprobe", "instance": instance, **target}
+    return {_series(RECEIVED, labels): received}
+
+
+def _bot(name: str, turns: str, instance: str = "sidecar:4318") -> dict[str, str]:
+    """Turns that a service reports to the sidecar of an instance, by two outcomes."""
+    labels = {"job": "voiceprobe", "instance": instance, "service_name": name}
+    series = {
+        outcome: _series("voice_service_turns_total", {**labels, "outcome": outcome}) for outcome in ("ok", "error")
+    }
+    return {series["ok"]: turns, series["error"]: turns.replace("+10x", "+1x")}
+
+
+def _absent(tmp_path: Path, others: dict[str, str], expected: dict[str, list[dict[str, str]]]) -> None:
+    """At which minutes telemetry is absent, and of what: the labels beside the severity."""
+    alerts: Expected = {
+        (at, "VoiceTelemetryAbsent"): [{"severity": "page", **labels} for labels in found]
+        for at, found in expected.items()
+    }
+    _run(tmp_path, GOOD_TURNS, alerts, {RECEIVED: "", **others})
+
+
+NONE: list[dict[str, str]] = []
+
+
+def test_a_redeploy_under_another_instance_is_no_absence(tmp_path: Path) -> None:
+    """At minute 100 the old one ends; the new one answers at once, counts from 0, and has other bots at first."""
+    others = {
+        **_sidecar("10.0.0.1:4318", "0+100x99 stale"),
+        **_sidecar("10.0.0.2:4318", "_x99 0+100x400"),
+        **_bot("desk", "0+10x99 stale", "10.0.0.1:4318"),
+        **_bot("desk", "_x101 3+10x400", "10.0.0.2:4318"),
+        # Its only turns since then came before the new sidecar was scraped: no increase shows them.
+        **_bot("rare", "0+10x99 stale", "10.0.0.1:4318"),
+        **_bot("rare", "_x120 3x400", "10.0.0.2:4318"),
+    }
+    _absent(tmp_path, others, dict.fromkeys(("90m", "101m", "107m", "130m", "165m", "175m"), NONE))
+
+
+def test_a_bot_that_stops_while_another_goes_on_is_one(tmp_path: Path) -> None:
+    """One sidecar counts both, and goes on to answer."""
+    others = {**_sidecar("s:1", "0+100x2000"), **_bot("desk", "0+10x100 1000x2000"), **_bot("sales", "0+10x2000")}
+    desk = [{"service_name": "desk"}]
+    # 60 minutes without a turn, and 5 in which that stays so; a day later it is a service that there was.
+    _absent(tmp_path, others, {"159m": NONE, "167m": desk, "1000m": desk, "1600m": NONE})
+
+
+def test_a_bot_that_stops_is_one_also_across_a_redeploy(tmp_path: Path) -> None:
+    others = {
+        **_sidecar("a:1", "0+100x99 stale"),
+        **_sidecar("b:1", "_x99 0+100x400"),
+        **_bot("desk", "0+10x99 stale", "a:1"),
+        **_bot("sales", "0+10x99 stale", "a:1"),
+        **_bot("sales", "_x100 0+10x400", "b:1"),
+    }
+    _absent(tmp_path, others, {"150m": NONE, "170m": [{"service_name": "desk"}]})
+
+
+def test_of_sidecars_for_a_service_each_the_one_that_stops_is_one(tmp_path: Path) -> None:
+    """By the label `service` that Prometheus gives its targets in Kubernetes, or by their jobs."""
+    others = {
+        **_sidecar("a:1", "0+100x99 stale", service="desk"),
+        **_sidecar("b:1", "0+100x400", service="sales"),
+        **_sidecar("c:1", "0+100x99 stale", job="spare"),
+    }
+    gone = [{"job": "spare"}, {"job": "voiceprobe", "service": "desk"}]
+    _absent(tmp_path, others, {"99m": NONE, "104m": NONE, "110m": gone, "158m": gone})
+
+
+def test_without_any_sidecar_everything_is_absent(tmp_path: Path) -> None:
+    _absent(tmp_path, {**_sidecar("a:1", "0+100x99 stale")}, {"99m": NONE, "110m": [{}, {"job": "voiceprobe"}]})
+
+
+def test_turns_are_absent_where_a_sidecar_was_started_anew_and_none_came(tmp_path: Path) -> None:
+    """It has no series of turns then, so that no sum of them is 0."""
+    turns = _turns("0+10x99 stale", "0+10x99 stale", instance="a:1")
+    others = {RECEIVED: "", **_sidecar("a:1", "0+100x99 stale"), **_sidecar("b:1", "_x99 0+100x400"), **LOST}
+    ticket = [{"severity": "ticket"}]
+    expected: Expected = {(at, "VoiceTurnsAbsent"): found for at, found in (("150m", []), ("170m", ticket))}
+    _run(tmp_path, turns, expected, others)
