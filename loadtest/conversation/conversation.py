@@ -7,6 +7,7 @@ with the moment, and carries out the actions that it gets in return.
 from collections.abc import Sequence
 from typing import Final
 
+from loadtest.conversation.earlier_turns import EarlierTurns
 from loadtest.conversation.exchange import (
     Action,
     BeginTurn,
@@ -29,7 +30,7 @@ from loadtest.conversation.plan import CallPlan
 from loadtest.conversation.playout import PlayoutBuffer
 from loadtest.conversation.prepared_clip import PreparedClip
 from loadtest.conversation.state import TRANSITIONS, Input, PlanState, State, next_state
-from loadtest.conversation.timeline import Reply, Timeline
+from loadtest.conversation.timeline import QUESTION_KINDS, REPLY_KINDS, Reply, Timeline
 from loadtest.conversation.turn_queue import TurnQueue
 from loadtest.conversation.waiting import Wait, give_up, goes_on_at, over_since, wait_of
 from loadtest.conversation.wire import EVERY_EVENT, WireTraits
@@ -58,6 +59,8 @@ class Conversation:
         self._wire = wire
         self._hearing = Hearing(playout, None if wire.closes_replies else plan.limits.silence_ns)
         self._earlier = self._hearing.earlier
+        self._earlier_turns = EarlierTurns(wire)
+        self.take_credited = self._earlier_turns.take_credited
         self._interrupted: InterruptedExchange | None = None
         self._setup_errors: list[tuple[str, Failure | None]] = []
         self._notes = WireNotes()  # of what arrived since the last exchange ended
@@ -177,6 +180,10 @@ class Conversation:
         """Something of the caller's question or of a reply arrived, or an error."""
         exchange, interrupted, id_on_the_wire = self.exchange, self._interrupted, event.response_id
         event = self._hearing.names.named(event, arrival_perf_ns, caller_broke_in=interrupted is not None)
+        if event.kind is EventKind.RESPONSE_STARTED:
+            self._hearing.forget_heard()  # its id may be that of the reply that is being heard
+        if self._is_of_an_earlier_turn(event, arrival_perf_ns):
+            return self._proceed(arrival_perf_ns)
         if exchange is None:
             return self._on_event_between_turns(event, arrival_perf_ns)
         question_is_open = self.state is State.SPEAKING and not exchange.timeline.endpoints_perf_ns
@@ -195,6 +202,14 @@ class Conversation:
             self._hearing.await_more(exchange.timeline.answer, event.response_id, id_on_the_wire, self._step_perf_ns)
         return actions
 
+    def _is_of_an_earlier_turn(self, event: VoiceEvent, arrival_perf_ns: int) -> bool:
+        """Whether an event is about a turn that is over, or interrupted; if so, it is accounted for there."""
+        if event.kind in QUESTION_KINDS:
+            return self._earlier_turns.note_question(event, self.exchange, arrival_perf_ns)
+        if event.kind is _AUDIO or event.kind not in REPLY_KINDS or event.response_id not in self._earlier.known:
+            return False
+        return self._earlier_turns.note_text(event, arrival_perf_ns)
+
     def _is_more_of_a_reply(self, event: VoiceEvent, arrival_perf_ns: int) -> bool:
         """Whether this is only more audio of a reply that is heard; if so, it is accounted for.
 
@@ -210,8 +225,7 @@ class Conversation:
     def _note(self, timeline: Timeline, event: VoiceEvent, arrival_perf_ns: int) -> list[Action]:
         reply = timeline.note(event, arrival_perf_ns)
         if reply is None:
-            if event.kind is EventKind.AUDIO:
-                self._earlier.hear(event, arrival_perf_ns)
+            self._hear_unasked(event, arrival_perf_ns)
             return []
         self._hearing.note_sign(arrival_perf_ns)
         if event.kind is EventKind.AUDIO:
@@ -219,6 +233,12 @@ class Conversation:
         elif event.kind is EventKind.RESPONSE_DONE and reply.status == "cancelled":
             return self._hearing.stop([reply], arrival_perf_ns)
         return []
+
+    def _hear_unasked(self, event: VoiceEvent, arrival_perf_ns: int) -> None:
+        """Play a piece of audio that answers no question."""
+        if event.kind is EventKind.AUDIO:
+            self._earlier.hear(event, arrival_perf_ns)
+            self._hearing.names.note_unasked(event.response_id or "", arrival_perf_ns)
 
     def _replies(self) -> list[Reply]:
         """The replies of the turn under way, and of the one that it has interrupted."""
@@ -229,8 +249,7 @@ class Conversation:
     def _on_event_between_turns(self, event: VoiceEvent, arrival_perf_ns: int) -> list[Action]:
         if event.response_id is not None:
             self._earlier.remember((event.response_id,))
-        if event.kind is EventKind.AUDIO:
-            self._earlier.hear(event, arrival_perf_ns)
+        self._hear_unasked(event, arrival_perf_ns)
         if event.kind is EventKind.ERROR and event.fatal:
             return self.on_closed(event.message or "the endpoint ended the session", arrival_perf_ns, event.failure)
         return []
@@ -320,7 +339,7 @@ class Conversation:
         """Go as far as what has arrived, and the time, allow."""
         self._hearing.end_silent(self._replies(), now_perf_ns)
         interrupted, exchange = self._interrupted, self.exchange
-        actions: list[Action] = [] if interrupted is None else [*interrupted.finish_when_quiet(now_perf_ns)]
+        actions: list[Action] = [] if interrupted is None else self._ended(interrupted.finish_when_quiet(now_perf_ns))
         if exchange is None:
             return actions
         if self.state is State.SPEAKING:
@@ -335,10 +354,31 @@ class Conversation:
             actions += self._speak_into_reply(exchange, now_perf_ns)
             if self.exchange is not exchange:
                 return actions
-        played = exchange.timeline.complete and self._playout.playing_until_perf_ns <= now_perf_ns
+        played = self._is_complete(exchange) and self._playout.playing_until_perf_ns <= now_perf_ns
         if played and self.state is not _BACKCHANNELING:
             return actions + self._finish(exchange, judge_complete(exchange), now_perf_ns, Input.REPLY_FAILED)
         return actions + self._wait_on(exchange, now_perf_ns)
+
+    def _is_complete(self, exchange: Exchange) -> bool:
+        """Whether the endpoint owes nothing that the caller waits for."""
+        return exchange.timeline.complete and not self._waits_for_transcript(exchange.timeline)
+
+    def _waits_for_transcript(self, timeline: Timeline) -> bool:
+        """Whether the caller goes on only when the transcript has come, or has not come for long enough.
+
+        Nobody waits for one that is known by its name whenever it comes, except where the call would end before.
+        """
+        if timeline.finals or timeline.asr_failure is not None or timeline.speech_end_perf_ns is None:
+            return False
+        is_last = self._turns.following is None or not self._turns.may_begin
+        if timeline.partials_perf_ns:
+            return is_last or not (self._wire.names_questions and timeline.names_transcripts)
+        return is_last and self._earlier_turns.transcribed and timeline.replies != {}
+
+    def _ended(self, exchanges: list[Exchange]) -> list[Action]:
+        for exchange in exchanges:
+            self._earlier_turns.ended(exchange)
+        return [*exchanges]
 
     def _wait_on(self, exchange: Exchange, now_perf_ns: int) -> list[Action]:
         wait, limits = wait_of(exchange, self._plan.limits, self._hearing.quiet_since_perf_ns), self._plan.limits
@@ -366,20 +406,21 @@ class Conversation:
             return [Say(planned.clip)]
         finished = self._finish_interrupted(now_perf_ns)
         self._interrupted = InterruptedExchange(exchange)
+        self._earlier_turns.interrupted(exchange)
         self._earlier.remember(exchange.timeline.replies)
         interrupting = self._open_exchange(now_perf_ns)
         interrupting.spoke_into, interrupting.barge_in_missed = answer, None
         return [*finished, *self._begin_turn(planned.clip, Input.BARGE_IN_POINT, now_perf_ns)]
 
-    def _finish_interrupted(self, now_perf_ns: int) -> list[Exchange]:
+    def _finish_interrupted(self, now_perf_ns: int) -> list[Action]:
         interrupted, self._interrupted = self._interrupted, None
-        return [] if interrupted is None else interrupted.finish(now_perf_ns)
+        return [] if interrupted is None else self._ended(interrupted.finish(now_perf_ns))
 
     def _set_deadline(self, exchange: Exchange, wait: Wait) -> None:
         goes_on_perf_ns = goes_on_at(exchange, self._plan.limits, wait, waiting=self.state is _WAITING)
         planned, silence_over = self._speech_into_reply(exchange), self._hearing.silence_over_perf_ns(self._replies())
         deadlines = [goes_on_perf_ns, None if planned is None else planned.at_perf_ns, silence_over]
-        if exchange.timeline.complete or (self._interrupted is not None and not self._interrupted.is_finished):
+        if self._is_complete(exchange) or (self._interrupted is not None and not self._interrupted.is_finished):
             deadlines.append(self._playout.playing_until_perf_ns)
         self._step_perf_ns = min([each for each in deadlines if each is not None])
 
@@ -388,11 +429,14 @@ class Conversation:
         finished = self._finish_interrupted(now_perf_ns)
         exchange.outcome, exchange.reason = judgment
         exchange.ended_perf_ns = now_perf_ns
+        finished += self._ended([exchange])
         self._earlier.remember(exchange.timeline.replies)
+        for name in exchange.timeline.replies:
+            self._hearing.names.note_over(name, now_perf_ns)
         if exchange.outcome == "ok":
             self._move(Input.TURN_DONE)
-            return [*finished, exchange, *self._think(now_perf_ns, over_since(exchange.timeline, now_perf_ns))]
+            return [*finished, *self._think(now_perf_ns, over_since(exchange.timeline, now_perf_ns))]
         # After a failed turn the call ends: a late answer could be taken for that of the next question.
         self._move(failed_by)
         self.exchange = None
-        return [*finished, exchange, HangUp(exchange.reason or exchange.outcome)]
+        return [*finished, HangUp(exchange.reason or exchange.outcome)]

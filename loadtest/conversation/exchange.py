@@ -132,6 +132,7 @@ class Exchange:
     failure: Failure | None = None  # what broke the call off; other causes are found by `failure_of`
     ended_perf_ns: int | None = None
     hangup_perf_ns: int | None = None
+    awaits_more: bool = False  # it is over, and its transcript or its answer's text may still come, until the call ends
 
     @property
     def silent_since_perf_ns(self) -> int | None:

@@ -145,7 +145,8 @@ class Hearing:
 
     def _continued(self, timeline: Timeline, event: VoiceEvent, arrival_perf_ns: int) -> Reply | None:
         """The reply of a turn that a piece of audio is more of; None where it may be of another, or the first of it."""
-        response_id = event.response_id or self.names.continued(arrival_perf_ns)
+        wire_id = event.response_id
+        response_id = self.names.name_of(wire_id) if wire_id else self.names.continued(arrival_perf_ns)
         reply = None if response_id is None else timeline.replies.get(response_id)
         if reply is None or self._silence_ns is None:
             return reply
@@ -171,6 +172,7 @@ class Hearing:
                 self._playout.stop(reply.playback, now_perf_ns)
             if reply.playback is not None and reply.stopped:
                 self.earlier.mute(reply.response_id)
+                self.names.note_over(reply.response_id, now_perf_ns)
         self.marks.note_stop(now_perf_ns)
         return [] if played_ms is None else [Interrupt(played_ms)]
 

@@ -14,6 +14,7 @@ from loadtest.conversation.exchange import Exchange
 from loadtest.conversation.failures import instead_of_a_reply
 from loadtest.conversation.timeline import Reply, Timeline
 from loadtest.protocols.base import SUPERSEDED
+from telemetry.model.foreign_text import one_line
 from telemetry.model.semconv import Outcome
 
 Judgment = tuple[Outcome, str | None]
@@ -21,6 +22,7 @@ Judgment = tuple[Outcome, str | None]
 ONLY_A_TOOL_CALL = "a response with a tool call came, and no answer after it"
 ONLY_TEXT = "the endpoint answered with text alone, and with nothing audible"
 NOT_AUDIBLE = "the reply holds no audible audio"
+MAX_ID_CHARS: Final = 60
 EMPTY = "the endpoint's response holds nothing"
 _INSTEAD: Final[Mapping[str | None, str]] = {
     "inaudible": NOT_AUDIBLE,
@@ -129,10 +131,14 @@ def _foreign_file(timeline: Timeline) -> str | None:
 
 def _note_on(answer: Reply) -> str | None:
     """The remark on an answer that counts, if there is one."""
+    remarks: list[str] = []
     if answer.status == "incomplete":
-        return f"the endpoint cut its reply short ({answer.why or 'incomplete'})"
-    if answer.status == SUPERSEDED:
-        return "the reply was never closed: another response took its place"
+        remarks.append(f"the endpoint cut its reply short ({answer.why or 'incomplete'})")
+    elif answer.status == SUPERSEDED:
+        remarks.append("the reply was never closed: another response took its place")
     if answer.file_header is not None:
-        return f"the reply's audio began with {answer.file_header}, which is not counted as sound: send raw samples"
-    return None
+        began = f"the reply's audio began with {answer.file_header}"
+        remarks.append(f"{began}, which is not counted as sound: send raw samples")
+    if answer.id_was_used_before:
+        remarks.append(f"response id {one_line(answer.id_on_the_wire or '', MAX_ID_CHARS)} was used before")
+    return "; ".join(remarks) or None

@@ -237,10 +237,10 @@ def _recognition(exchange: Exchange, options: RecordOptions) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "endpoint_perf_ns": timeline.endpoints_perf_ns[-1] if timeline.endpoints_perf_ns else None,
         "asr_first_partial_perf_ns": timeline.partials_perf_ns[0] if timeline.partials_perf_ns else None,
-        "asr_final_perf_ns": timeline.finals[-1][2] if timeline.finals else None,
+        "asr_final_perf_ns": max((moment for _, _, moment in timeline.finals), default=None),
     }
     if timeline.finals:
-        transcript = " ".join(text for _, text, _ in timeline.finals if text)
+        transcript = timeline.transcript
         utterance = None if clip is None else clip.rendered.utterance
         if options.word_errors is not None and utterance is not None and utterance.text:
             text, language = utterance.text, utterance.language

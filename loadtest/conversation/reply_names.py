@@ -1,11 +1,11 @@
-"""Names for replies on a wire that gives none: which pieces are one reply. Pure."""
+"""Names for replies on a wire that gives none, or one name to several: which pieces are one reply. Pure."""
 
 from typing import Final
 
 from msgspec.structs import replace
 
 from loadtest.conversation.playout import PlayoutBuffer
-from loadtest.conversation.timeline import REPLY_KINDS, UNNAMED
+from loadtest.conversation.timeline import REPLY_KINDS, UNNAMED, USED_BEFORE
 from loadtest.protocols.base import EventKind, VoiceEvent
 
 # A reply that had fallen silent when the caller's question ended, and for at least this long, does not go on after it:
@@ -22,9 +22,23 @@ class ReplyNames:
     Where a reply ends by silence (`silence_ns` is not None), so does its name. Besides, a reply does not go on after
     the end of a question during which it had fallen silent, or of which nothing had come for `silence_ns`: what
     follows answers the question, however short that was.
+
+    An id of the wire names one reply. It is used again, for another one, if the first is over and a response begins
+    with that id; on a wire that announces no responses, if audio of it comes after the next end of a question.
     """
 
-    __slots__ = ("_asked_perf_ns", "_count", "_playout", "_silence_ns", "_spoke", "current", "last_perf_ns")
+    __slots__ = (
+        "_again",
+        "_announces",
+        "_asked_perf_ns",
+        "_count",
+        "_over",
+        "_playout",
+        "_silence_ns",
+        "_spoke",
+        "current",
+        "last_perf_ns",
+    )
 
     def __init__(self, playout: PlayoutBuffer, silence_ns: int | None) -> None:
         self._playout = playout
@@ -34,6 +48,9 @@ class ReplyNames:
         self._spoke = False  # audio of the current reply has come
         self.last_perf_ns = 0  # when its last piece came
         self._asked_perf_ns: int | None = None
+        self._announces = False  # the wire says when a reply begins
+        self._over: dict[str, int] = {}  # ids on the wire whose reply is over, and since when
+        self._again: dict[str, str] = {}  # names of the replies whose ids were used before, by id
 
     def note_question_end(self, moment_perf_ns: int) -> None:
         """The last speech sample of a question was sent."""
@@ -43,6 +60,21 @@ class ReplyNames:
         """What comes next is no part of this reply."""
         if self.current == response_id:
             self.current = None
+
+    def note_over(self, response_id: str, moment_perf_ns: int) -> None:
+        """A reply is over: its id may be used again."""
+        wire_id = response_id.partition(USED_BEFORE)[2] if response_id.startswith(UNNAMED) else response_id
+        if wire_id and self._again.get(wire_id, wire_id) == response_id:
+            self._over[wire_id] = moment_perf_ns
+
+    def note_unasked(self, response_id: str, moment_perf_ns: int) -> None:
+        """A piece of a reply that answers no question came: as far as is known, it is over by then."""
+        if self._announces:
+            self.note_over(response_id, moment_perf_ns)
+
+    def name_of(self, wire_id: str) -> str:
+        """The name of the reply that an id of the wire stands for now."""
+        return self._again.get(wire_id, wire_id)
 
     def continued(self, arrival_perf_ns: int) -> str | None:
         """The name of the current reply, if a piece of audio that arrives now is more of it; then it counts as such."""
@@ -60,8 +92,10 @@ class ReplyNames:
         """The event as it is, or with a name for the reply that it is a part of."""
         if event.kind is EventKind.SPEECH_STOPPED and caller_broke_in:
             self.current = None
-        if event.kind not in REPLY_KINDS or event.response_id is not None:
+        if event.kind not in REPLY_KINDS:
             return event
+        if event.response_id is not None:
+            return self._renamed(event, event.response_id, arrival_perf_ns)
         if self.current is None or event.kind is EventKind.RESPONSE_STARTED or self._is_over(arrival_perf_ns):
             self._count += 1
             self.current, self._spoke = f"{UNNAMED}{self._count}", False
@@ -71,6 +105,22 @@ class ReplyNames:
         if event.kind is EventKind.RESPONSE_DONE:
             self.current = None
         return replace(event, response_id=name)
+
+    def _renamed(self, event: VoiceEvent, wire_id: str, arrival_perf_ns: int) -> VoiceEvent:
+        """The event with the name of the reply that its id stands for now."""
+        over_perf_ns, asked_perf_ns = self._over.get(wire_id), self._asked_perf_ns
+        announced = event.kind is EventKind.RESPONSE_STARTED
+        self._announces = self._announces or announced
+        if over_perf_ns is not None:
+            after_question = asked_perf_ns is not None and over_perf_ns < asked_perf_ns <= arrival_perf_ns
+            if announced or (event.kind is EventKind.AUDIO and not self._announces and after_question):
+                self._count += 1
+                self._again[wire_id] = f"{UNNAMED}{self._count}{USED_BEFORE}{wire_id}"
+                del self._over[wire_id]
+        name = self.name_of(wire_id)
+        if event.kind is EventKind.RESPONSE_DONE:
+            self.note_over(name, arrival_perf_ns)
+        return event if name == wire_id else replace(event, response_id=name)
 
     def _is_over(self, arrival_perf_ns: int) -> bool:
         """Whether the current reply had ended before a piece that arrives now."""

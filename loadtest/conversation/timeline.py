@@ -26,6 +26,8 @@ PLAUSIBLE_CHARACTERS_PER_S: Final = (3.0, 30.0)
 JUDGED_FROM_CHARACTERS: Final = 40
 
 UNNAMED: Final = "#"
+# In the name of a reply whose id was used before: what follows is that id.
+USED_BEFORE: Final = " "
 
 
 @dataclass(slots=True)
@@ -54,7 +56,14 @@ class Reply:
     @property
     def id_on_the_wire(self) -> str | None:
         """What the endpoint calls it, None where it gives it no name."""
-        return None if not self.response_id or self.response_id.startswith(UNNAMED) else self.response_id
+        if self.response_id.startswith(UNNAMED):
+            return self.response_id.partition(USED_BEFORE)[2] or None
+        return self.response_id or None
+
+    @property
+    def id_was_used_before(self) -> bool:
+        """Whether the endpoint gave it the id of an earlier reply."""
+        return self.response_id.startswith(UNNAMED) and USED_BEFORE in self.response_id
 
     @property
     def cancelled(self) -> bool:
@@ -185,19 +194,26 @@ class Timeline:
         self.speech_end_audio_ns: int | None = None
         self.silent = False  # the caller says nothing: whatever reply begins belongs to this turn
         self.overlapped = False  # the caller has spoken into the reply: other items are no longer this turn's question
-        self.items: set[str] = set()  # the wire's names for what the caller said
+        self.items: dict[str, None] = {}  # the wire's names for what the caller said, in the order in which they came
+        self.announced: set[str] = set()  # of these: named by the detection of speech, or by its end
+        self._closed: set[str] = set()  # of these: the endpoint has closed what the caller said
+        self._transcribed: set[str | None] = set()  # of these: the transcript, or its failure, came; None: without one
         self.heard_open = False  # the endpoint hears speech and has not closed the turn
         self.endpoints_perf_ns: list[int] = []
         self.overheard_perf_ns: int | None = None  # the endpoint closed a turn that was not the question
+        self._forget_transcripts()
+        self.errors: list[str] = []
+        self.last_error_perf_ns: int | None = None
+        self.failures: dict[str, Failure] = {}  # the causes behind these, by their sentence
+        self.fatal_perf_ns: int | None = None
+
+    def _forget_transcripts(self) -> None:
+        self._recognized: list[tuple[VoiceEvent, int]] = []  # all of what follows
         self.partials_perf_ns: list[int] = []
         self._partial = ""
         self.partial_texts: list[str] = []  # what was recognized by each partial, from the beginning of the turn
         self.finals: list[tuple[str | None, str, int]] = []
         self.asr_failure: str | None = None
-        self.errors: list[str] = []
-        self.last_error_perf_ns: int | None = None
-        self.failures: dict[str, Failure] = {}  # the causes behind these, by their sentence
-        self.fatal_perf_ns: int | None = None
 
     def note(self, event: VoiceEvent, arrival_perf_ns: int) -> Reply | None:
         """Account for one event; the reply it belongs to, if it is part of one that may answer this turn."""
@@ -211,35 +227,94 @@ class Timeline:
         elif self.overlapped and event.item_id not in self.items:
             self._note_overheard(event, arrival_perf_ns)
         else:
-            self._note_question(event, arrival_perf_ns)
+            self.note_question(event, arrival_perf_ns)
         return None
 
     def owns(self, event: VoiceEvent) -> bool:
-        """Whether the event is about a reply or an utterance of this exchange."""
-        if event.kind in REPLY_KINDS:
-            return (event.response_id or "") in self.replies
-        return event.kind in _QUESTION_KINDS and event.item_id in self.items
+        """Whether the event is about a reply of this exchange."""
+        return event.kind in REPLY_KINDS and (event.response_id or "") in self.replies
 
-    def _note_question(self, event: VoiceEvent, arrival_perf_ns: int) -> None:
-        kind = event.kind
-        if kind in _QUESTION_KINDS and event.item_id is not None:
-            self.items.add(event.item_id)
+    def note_question(self, event: VoiceEvent, arrival_perf_ns: int) -> None:
+        """Account for an event about what the caller said in this exchange, however late it comes."""
+        kind, item_id = event.kind, event.item_id
+        if kind in QUESTION_KINDS and item_id is not None:
+            self.items.setdefault(item_id)
+            if kind not in TRANSCRIPT_KINDS:
+                self.announced.add(item_id)
+            if kind in _CLOSING_KINDS:
+                self._closed.add(item_id)
         if kind is EventKind.SPEECH_STARTED:
             self.heard_open = self._closes_questions
         elif kind is EventKind.SPEECH_STOPPED:
             self.heard_open = False
             self.endpoints_perf_ns.append(arrival_perf_ns)
-        elif kind is EventKind.ASR_PARTIAL:
+        elif kind in TRANSCRIPT_KINDS:
+            self._note_transcript(event, arrival_perf_ns)
+
+    def _note_transcript(self, event: VoiceEvent, arrival_perf_ns: int) -> None:
+        kind = event.kind
+        self._recognized.append((event, arrival_perf_ns))
+        if kind is EventKind.ASR_PARTIAL:
             if event.text:
                 self.partials_perf_ns.append(arrival_perf_ns)
                 self._partial += event.text
                 self.partial_texts.append(" ".join([*(text for _, text, _ in self.finals), self._partial]))
         elif kind is EventKind.ASR_FINAL:
-            dated = self.partials_perf_ns[-1] if event.dated_by_partial and self.partials_perf_ns else arrival_perf_ns
-            self.finals.append((event.item_id, event.text or "", dated))
+            self.finals.append((event.item_id, event.text or "", self.moment_of(event, arrival_perf_ns)))
             self._partial = ""
+            self._transcribed.add(event.item_id)
         elif kind is EventKind.ASR_FAILED:
             self.asr_failure = event.message or "the endpoint could not transcribe"
+            self._transcribed.add(event.item_id)
+
+    def moment_of(self, event: VoiceEvent, arrival_perf_ns: int) -> int:
+        """When a transcript was final: on its arrival, or with the last partial where nothing marks it as final."""
+        return self.partials_perf_ns[-1] if event.dated_by_partial and self.partials_perf_ns else arrival_perf_ns
+
+    def give_transcript(self, item_id: str | None) -> list[tuple[VoiceEvent, int]]:
+        """Remove what was recognized under a name, and return it with its arrivals: it is of another exchange."""
+        recognized = self._recognized
+        self._forget_transcripts()
+        self._transcribed.clear()
+        if item_id is not None:
+            self.items.pop(item_id, None)
+        for event, arrival_perf_ns in recognized:
+            if event.item_id != item_id:
+                self._note_transcript(event, arrival_perf_ns)
+        return [each for each in recognized if each[0].item_id == item_id]
+
+    @property
+    def transcript(self) -> str:
+        """The final transcripts in the order of what the caller said, in whichever order they came."""
+        order = list(self.items)
+        ranked = sorted(self.finals, key=lambda final: order.index(final[0]) if final[0] in self.items else len(order))
+        return " ".join(text for _, text, _ in ranked if text)
+
+    @property
+    def names_transcripts(self) -> bool:
+        """Whether all that was recognized came under a name, by which the rest is known however late it comes."""
+        return bool(self.items) and all(event.item_id is not None for event, _ in self._recognized)
+
+    @property
+    def awaits_transcript(self) -> bool:
+        """Whether the caller has said something of which neither a transcript nor its failure has come."""
+        if self.speech_end_perf_ns is None or None in self._transcribed:
+            return False
+        return not self._transcribed.issuperset(self.items) if self.items else not self._transcribed
+
+    @property
+    def awaits_text(self) -> bool:
+        """Whether the answer has a name, by which its text is known however late it comes, and no text."""
+        answer = self.answer
+        return answer is not None and answer.id_on_the_wire is not None and not answer.text_stamps_perf_ns
+
+    def has_closed(self, item_id: str) -> bool:
+        """Whether the endpoint has closed, or transcribed, what the caller said under this name."""
+        return item_id in self._closed or item_id in self._transcribed
+
+    def has_transcribed(self, item_id: str) -> bool:
+        """Whether the transcript of what the caller said under this name has come, or its failure."""
+        return item_id in self._transcribed
 
     def _note_overheard(self, event: VoiceEvent, arrival_perf_ns: int) -> None:
         """What the endpoint made of a backchannel: an answer to it may follow, its words are no question."""
@@ -372,28 +447,20 @@ class Timeline:
 
     @property
     def complete(self) -> bool:
-        """The endpoint has sent all of the answer and owes nothing: no transcript, no other reply, be it announced by
-        a tool call or to speech closed since."""
+        """The endpoint has sent all of the answer and owes no other reply, be it announced by a tool call or to speech
+        closed since."""
         if not self.answered or self.heard_open or not all(reply.is_over for reply in self.replies.values()):
             return False
         if self.owes_response:
             return False
-        if self.partials_perf_ns and not self.finals and self.asr_failure is None:
-            return False  # a transcription that runs beside the answer is still to come
         newest = max(reply.first_event_perf_ns for reply in self.replies.values())
         closed = [*self.endpoints_perf_ns[-1:], *([] if self.overheard_perf_ns is None else [self.overheard_perf_ns])]
         return not closed or max(closed) <= newest
 
 
-_QUESTION_KINDS: Final = frozenset(
-    {
-        EventKind.SPEECH_STARTED,
-        EventKind.SPEECH_STOPPED,
-        EventKind.ASR_PARTIAL,
-        EventKind.ASR_FINAL,
-        EventKind.ASR_FAILED,
-    }
-)
+TRANSCRIPT_KINDS: Final = frozenset({EventKind.ASR_PARTIAL, EventKind.ASR_FINAL, EventKind.ASR_FAILED})
+_CLOSING_KINDS: Final = frozenset({EventKind.SPEECH_STOPPED, EventKind.QUESTION_NAMED})
+QUESTION_KINDS: Final = TRANSCRIPT_KINDS | _CLOSING_KINDS | {EventKind.SPEECH_STARTED}
 REPLY_KINDS: Final = frozenset(
     {
         EventKind.RESPONSE_STARTED,

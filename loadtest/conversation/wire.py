@@ -7,17 +7,23 @@ from loadtest.protocols.base import Capabilities
 
 # The metric that a wire can show only if it says when it closed the caller's turn.
 _CLOSES_TURNS: Final = "endpointing"
+# The metrics that a wire can show only if it sends transcripts, or the text of its answers.
+_OF_TRANSCRIPTS: Final = "asr_final_latency"
+_OF_TEXT: Final = "llm_first_token_latency"
 # The metric that every wire with replies in audio shows.
 _OF_AUDIO: Final = "voice_to_voice"
 
 
 @dataclass(frozen=True, slots=True)
 class WireTraits:
-    """How the end of a reply, and of a question, shows on a wire."""
+    """What shows on a wire: the end of a reply and of a question, and what was said."""
 
     closes_replies: bool = True  # a message says that a reply is complete; else it ends by silence
     closes_questions: bool = True  # a message says that the endpoint has closed the caller's turn
     speaks: bool = True  # replies have audio; else a turn's answer is text, or the transcript itself
+    names_questions: bool = True  # names of what the caller said are the endpoint's own
+    transcribes: bool = True  # what the caller said is sent as text
+    sends_text: bool = True  # the language model's text is sent
 
     @classmethod
     def of(cls, capabilities: Capabilities) -> "WireTraits":
@@ -26,6 +32,9 @@ class WireTraits:
             closes_replies=capabilities.reply_end == "event",
             closes_questions=_CLOSES_TURNS not in capabilities.not_observable,
             speaks=_OF_AUDIO not in capabilities.not_observable,
+            names_questions=capabilities.names_questions,
+            transcribes=_OF_TRANSCRIPTS not in capabilities.not_observable,
+            sends_text=_OF_TEXT not in capabilities.not_observable,
         )
 
 

@@ -32,6 +32,22 @@ def note_arrival(
         evidence.note_fault("clock step")
 
 
+def note_late_arrival(
+    evidence: Evidence,
+    transport: Transport,
+    health: EngineHealth,
+    moments_perf_ns: tuple[int, int],
+    items: Sequence[TransportItem],
+) -> None:
+    """Note how long before its stamp something came about a turn that was over: only that moment may be wrong."""
+    stamp_perf_ns, seen_perf_ns = moments_perf_ns
+    if not transport.stamped:
+        bound_ns = transport.lag_bound_ns
+        evidence.note_doubt(stamp_perf_ns, health.longest_unseen_ns(seen_perf_ns) if bound_ns is None else bound_ns)
+    elif _has_several_messages(items):
+        evidence.note_doubt(stamp_perf_ns, health.unread_before_ns(stamp_perf_ns))
+
+
 def _has_several_messages(items: Sequence[TransportItem]) -> bool:
     # What a part of a response over HTTP holds, only its protocol knows.
     return len(items) > 1 or (len(items) == 1 and isinstance(items[0], HttpData))

@@ -16,7 +16,7 @@ from loadtest.conversation.playout import PlayoutBuffer
 from loadtest.conversation.prepared_clip import PreparedClip
 from loadtest.conversation.state import State
 from loadtest.conversation.wire import WireTraits
-from loadtest.engine.arrival_evidence import note_arrival
+from loadtest.engine.arrival_evidence import note_arrival, note_late_arrival
 from loadtest.engine.audio_track import AudioTrack
 from loadtest.engine.clock import Clocks
 from loadtest.engine.health import EngineHealth
@@ -214,9 +214,9 @@ class Call:
         """Pass the events of what was received to the conversation."""
         if self.ended:
             return
-        exchange, transport = self.conversation.exchange, self.transport
+        exchange, transport, moments = self.conversation.exchange, self.transport, (stamp_perf_ns, seen_perf_ns)
         if exchange is not None and transport is not None:
-            note_arrival(exchange.evidence, transport, self.engine.health, (stamp_perf_ns, seen_perf_ns), items)
+            note_arrival(exchange.evidence, transport, self.engine.health, moments, items)
         decode, hear_more = self.protocol.receive, self.conversation.hear_more
         moved = False
         for item in items:
@@ -226,6 +226,9 @@ class Call:
             for event in decode(item):
                 if not hear_more(event, stamp_perf_ns) and not self.ended:
                     moved = self._on_event(event, stamp_perf_ns) or moved
+        if transport is not None:
+            for credited in self.conversation.take_credited():
+                note_late_arrival(credited.evidence, transport, self.engine.health, moments, items)
         if not self.ended and (answers := self.protocol.pending()):
             self._send_all(answers)
         if moved:

@@ -41,6 +41,7 @@ class EventKind(StrEnum):
     READY = "ready"  # the session accepts audio
     SPEECH_STARTED = "speech_started"  # the endpoint detected that the caller began to speak
     SPEECH_STOPPED = "speech_stopped"  # the endpoint ended the caller's turn
+    QUESTION_NAMED = "question_named"  # the endpoint has taken what the caller said as an item, with a name
     ASR_PARTIAL = "asr_partial"
     ASR_FINAL = "asr_final"
     ASR_FAILED = "asr_failed"
@@ -112,6 +113,7 @@ class Capabilities:
     framing: FramingKind | None = None  # of the transports "tcp" and "tcp-listen"
     turn_controls: frozenset[TurnControl] = frozenset({"server", "manual"})  # who can end the caller's turn
     reply_end: ReplyEnd = "event"
+    names_questions: bool = True  # an event's `item_id` is the wire's own name; else only a count of this caller's
     paces_output: bool = False  # whether the endpoint sends a reply's audio no faster than it is played
     ready_when_open: bool = False  # no message is a READY event: the session is ready once `opened` has been sent
 

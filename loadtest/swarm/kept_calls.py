@@ -91,11 +91,10 @@ def _kept_turn(exchange: Exchange, turn_index: int, *, keep_text: bool) -> KeptT
     timeline, clip, answer = exchange.timeline, exchange.planned.clip, exchange.timeline.nearest
     since = timeline.speech_start_perf_ns
     partials = () if since is None else zip(timeline.partials_perf_ns, timeline.partial_texts, strict=False)
-    finals = " ".join(text for _, text, _ in timeline.finals if text)
     return msgspec.structs.replace(
         turn,
         asked=None if clip is None else clip.rendered.utterance.text,
         partials=tuple(PartialText(at - (since or 0), one_line(text)) for at, text in islice(partials, MOST_PARTIALS)),
-        transcript=one_line(finals, LONGEST_TRANSCRIPT_CHARS) if timeline.finals else None,
+        transcript=one_line(timeline.transcript, LONGEST_TRANSCRIPT_CHARS) if timeline.finals else None,
         reply=one_line(answer.text, LONGEST_TRANSCRIPT_CHARS) if answer is not None and answer.text else None,
     )

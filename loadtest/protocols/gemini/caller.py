@@ -47,6 +47,7 @@ class GeminiCaller(CallerDefaults):
             input_rate_hz=INPUT_RATE_HZ,
             frame_ms=FRAME_MS,
             not_observable=not_observable(options, self._settings),
+            names_questions=False,
         )
 
     def upgrade(self, target_url: str, traceparent: str | None) -> OpenRequest:

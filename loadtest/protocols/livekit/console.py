@@ -59,6 +59,7 @@ class ConsoleCaller(AnsweringCaller):
             transport="tcp-listen",
             framing="length_prefixed",
             turn_controls=frozenset({"server"}),
+            names_questions=False,
         )
 
     # What is sent.

@@ -143,7 +143,8 @@ class RoomCaller(CallerDefaults):
                 return (VoiceEvent(EventKind.UNKNOWN, "lk.agent.state"),)
             return session.agent_state("lk.agent.state", state)
         if isinstance(item, RoomTranscript):
-            return session.transcript("lk.transcription", item.text, is_final=item.is_final)
+            segment_id = item.segment_id or None
+            return session.transcript("lk.transcription", item.text, is_final=item.is_final, segment_id=segment_id)
         if isinstance(item, RoomJoined):
             return ()
         sentence, failure = "the agent has left the room", Failure("close_code", "agent_left")

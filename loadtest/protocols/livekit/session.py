@@ -39,8 +39,9 @@ class AgentSession:
         self._identity: Mapping[str, str] = {}
 
     def begin_turn(self) -> None:
-        """The caller begins a turn: usage from now on is its."""
+        """The caller begins a turn: usage from now on is its, and what is recognized is another segment."""
         self._usage.begin_turn()
+        self._segment += 1
 
     def event(self, fields: Any) -> list[VoiceEvent]:
         """Make events of an AgentSessionEvent."""
@@ -94,12 +95,17 @@ class AgentSession:
     def _transcribed(self, raw_type: str, event: Any) -> list[VoiceEvent]:
         return self.transcript(raw_type, event.transcript, is_final=event.is_final)
 
-    def transcript(self, raw_type: str, text: str, *, is_final: bool) -> list[VoiceEvent]:
-        """Make events of what was recognized of the caller so far. The name that comes first in a session counts."""
+    def transcript(
+        self, raw_type: str, text: str, *, is_final: bool, segment_id: str | None = None
+    ) -> list[VoiceEvent]:
+        """Make events of what was recognized of the caller so far. The name that comes first in a session counts.
+
+        `segment_id` is the wire's own name of the segment, where it has one.
+        """
         self._transcripts_from = self._transcripts_from or raw_type
         if raw_type != self._transcripts_from:
             return []
-        item_id = f"segment-{self._segment}"
+        item_id = segment_id or f"segment-{self._segment}"
         if is_final:
             self._segment += 1
             return [VoiceEvent(EventKind.ASR_FINAL, raw_type, item_id=item_id, text=text)]

@@ -194,6 +194,11 @@ class OpenAIRealtimeCaller(AnsweringCaller):
         kind = EventKind.SPEECH_STARTED if started else EventKind.SPEECH_STOPPED
         return [VoiceEvent(kind, raw_type, item_id=optional_text(fields, "item_id"))]
 
+    def _committed(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
+        item_id = optional_text(fields, "item_id")
+        kind = EventKind.OTHER if item_id is None else EventKind.QUESTION_NAMED
+        return [VoiceEvent(kind, raw_type, item_id=item_id)]
+
     def _partial(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
         item_id = optional_text(fields, "item_id")
         event = canonical(raw_type)
@@ -225,6 +230,8 @@ class OpenAIRealtimeCaller(AnsweringCaller):
         self._running.part = None
         metadata = text_pairs(optional_object(response, "metadata"))
         events: list[VoiceEvent] = []
+        if self._responses.is_done(response_id):
+            self._reply.forget(response_id)  # the id is used again, for another response
         if (old := self._responses.begin(response_id, response)) is not None:
             done = VoiceEvent(
                 EventKind.RESPONSE_DONE, raw_type, old.response_id, status=SUPERSEDED, carried=old.carried
@@ -380,6 +387,7 @@ class OpenAIRealtimeCaller(AnsweringCaller):
         ServerEvent.SESSION_UPDATED: _session_updated,
         ServerEvent.SPEECH_STARTED: _speech,
         ServerEvent.SPEECH_STOPPED: _speech,
+        ServerEvent.COMMITTED: _committed,
         ServerEvent.TRANSCRIPTION_DELTA: _partial,
         ServerEvent.TRANSCRIPTION_UPDATED: _partial,
         ServerEvent.TRANSCRIPTION_COMPLETED: _final,

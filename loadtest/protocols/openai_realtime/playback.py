@@ -22,6 +22,11 @@ class ReplyAudio:
         by_rate = self._sent.setdefault(item_id, {})
         by_rate[rate_hz] = by_rate.get(rate_hz, 0) + samples
 
+    def forget(self, response_id: str | None) -> None:
+        """What comes next under this id is another reply."""
+        if response_id == self._response_id:
+            self._response_id, self._sent = None, {}
+
     def truncations(self, played_ms: int) -> list[tuple[str, int]]:
         """Return (item, heard ms) of every item not heard to its end, never more than was sent."""
         cuts: list[tuple[str, int]] = []

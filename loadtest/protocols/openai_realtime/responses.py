@@ -48,6 +48,9 @@ class Responses:
         elif "conversation_id" in response and self._names_conversations and response_id is not None:
             _remember(self._outside, response_id)
             return None
+        if response_id is not None:  # one that is announced again, after its end, is a new response
+            self._done.pop(response_id, None)
+            self._outside.pop(response_id, None)
         old = self.generating
         superseded = self._unnamed_open if old is None else old != response_id
         over = Superseded(old, self.end(old)) if superseded else None

@@ -80,6 +80,7 @@ class VllmCaller(AnsweringCaller):
             frame_ms=FRAME_MS,
             not_observable=not_observable(frozenset({"asr"})),
             turn_controls=frozenset({"manual"}),
+            names_questions=False,
         )
         self._model = options.transcription_model or options.model
         self._ready = False

@@ -57,6 +57,7 @@ class WyomingCaller(CallerDefaults):
             transport="tcp",
             framing="event_lines",
             turn_controls=frozenset({"manual"}),
+            names_questions=False,
         )
         self._voice = {"name": settings.voice, "speaker": settings.speaker}
         self._format = {"rate": settings.rate_hz, "width": 2, "channels": 1}

@@ -1,6 +1,7 @@
 """A caller's world without sockets: clips, plans, events and a conversation driven by hand."""
 
 from collections.abc import Sequence
+from typing import Self
 
 import numpy as np
 
@@ -87,22 +88,22 @@ class World:
         self.now = 1_000_000 * MS
         self.actions: list[Action] = list(self.conversation.begin(self.now)) if begin else []
 
-    def do(self, actions: Sequence[Action]) -> "World":
+    def do(self, actions: Sequence[Action]) -> Self:
         """Keep the actions that one call returned."""
         self.actions += actions
         return self
 
-    def wind_down(self) -> "World":
+    def wind_down(self) -> Self:
         self.conversation.wind_down()
         return self
 
-    def speech_starts(self) -> "World":
+    def speech_starts(self) -> Self:
         return self.do(self.conversation.on_speech_start(self.now, 0))
 
-    def speech_ends(self) -> "World":
+    def speech_ends(self) -> Self:
         return self.do(self.conversation.on_speech_end(self.now, 5_000 * MS, 0, 0))
 
-    def after(self, ms: float) -> "World":
+    def after(self, ms: float) -> Self:
         """Let time pass: deadlines are kept as the engine keeps them, looked at every 20 ms."""
         end = self.now + round(ms * MS)
         while self.now < end:
@@ -110,12 +111,12 @@ class World:
             self.actions += self.conversation.on_time(self.now)
         return self
 
-    def hear(self, *events: VoiceEvent) -> "World":
+    def hear(self, *events: VoiceEvent) -> Self:
         for one in events:
             self.actions += self.conversation.on_event(one, self.now)
         return self
 
-    def speak(self, ms: float = 1000) -> "World":
+    def speak(self, ms: float = 1000) -> Self:
         """Say the utterance: think time, the first and the last speech sample."""
         self.after(500)
         assert isinstance(self.actions[-1], Say)
@@ -124,7 +125,7 @@ class World:
         self.actions += self.conversation.on_speech_end(self.now, 5_000 * MS, 0, 0)
         return self
 
-    def lose(self, reason: str) -> "World":
+    def lose(self, reason: str) -> Self:
         self.actions += self.conversation.on_closed(reason, self.now)
         return self
 

@@ -7,6 +7,7 @@ import gevent
 import gevent.queue
 from gevent.event import Event
 
+from loadtest.conversation.state import State
 from loadtest.swarm.greenlet_throttle import GreenletThrottle
 from loadtest.swarm.recording import Recording
 
@@ -17,8 +18,54 @@ def recording(*waiting: object) -> tuple[Recording, list[Any]]:
     for each in waiting:
         queue.put(each)
     made = Recording(lambda call, exchange: done.append(exchange), lambda call: done.append("end"))
-    made.began(SimpleNamespace(exchanges=queue))  # type: ignore[arg-type]
+    made.began(a_call(queue))
     return made, done
+
+
+def a_call(queue: Any = None, state: State = State.THINKING) -> Any:
+    return SimpleNamespace(exchanges=queue, conversation=SimpleNamespace(state=state))
+
+
+def turn(name: str, *, awaits_more: bool = False) -> Any:
+    return SimpleNamespace(name=name, awaits_more=awaits_more)
+
+
+def taken(*turns: Any, call: Any) -> tuple[Recording, list[str]]:
+    done: list[str] = []
+    made = Recording(lambda _, each: done.append(each.name), lambda _: done.append("end"))  # type: ignore[attr-defined]
+    made.began(call)
+    for each in turns:
+        made.take(each)
+        made.record()
+    return made, done
+
+
+def test_a_turn_whose_transcript_may_come_is_recorded_with_the_next_turn_that_is_over() -> None:
+    first = turn("first", awaits_more=True)
+    made, done = taken(first, turn("second"), call=a_call())
+    assert done == ["second"]
+    first.awaits_more = False
+    made.take(turn("third"))
+    made.record()
+    assert done == ["second", "first", "third"]
+
+
+def test_at_the_end_of_the_call_every_turn_is_recorded_and_the_last_one_last() -> None:
+    call = a_call()
+    made, done = taken(turn("first", awaits_more=True), turn("second", awaits_more=True), call=call)
+    assert done == []
+    call.conversation.state = State.OVER
+    made.take(turn("third"))
+    made.record()
+    assert done == ["first", "second", "third"]
+
+
+def test_a_turn_that_still_awaits_its_transcript_when_the_caller_leaves_is_recorded() -> None:
+    queue: Any = gevent.queue.SimpleQueue()
+    queue.put(turn("second"))
+    made, done = taken(turn("first", awaits_more=True), call=a_call(queue))
+    made.rest()
+    assert done == ["first", "second", "end"]
 
 
 def test_what_waits_is_recorded_in_its_order_and_then_the_call_ends() -> None:
@@ -44,12 +91,12 @@ def test_a_call_that_never_began_ends_without_a_turn() -> None:
 
 def test_a_caller_killed_at_the_throttle_has_recorded_its_turn_once() -> None:
     throttle, (made, done) = GreenletThrottle(), recording("second")
-    enough = Event()
+    enough, first = Event(), turn("first")
     busy = gevent.spawn(throttle.through, enough.wait)
     gevent.sleep(0.01)
 
     def caller() -> None:
-        made.take("first")  # type: ignore[arg-type]
+        made.take(first)
         try:
             throttle.through(made.record)
         finally:
@@ -59,6 +106,6 @@ def test_a_caller_killed_at_the_throttle_has_recorded_its_turn_once() -> None:
     gevent.sleep(0.01)
     assert done == []
     waiting.kill()
-    assert done == ["first", "second", "end"]
+    assert done == [first, "second", "end"]
     enough.set()
     busy.join()

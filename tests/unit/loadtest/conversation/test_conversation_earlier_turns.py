@@ -1,0 +1,366 @@
+"""Events that name their turn are counted there, however late they come; those without a name by their arrival."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Self
+
+import msgspec
+import pytest
+
+from loadtest.conversation.plan import ReplyPoint
+from loadtest.conversation.record import build_turn
+from loadtest.conversation.state import State
+from loadtest.conversation.transcripts import word_errors
+from loadtest.conversation.wire import WireTraits
+from loadtest.protocols.base import EventKind, VoiceEvent
+from telemetry.model.turns import Turn
+from tests.unit.loadtest.conversation.test_conversation_record import CALL, OPTIONS
+from tests.unit.loadtest.conversation.world import MS, World, audio, event, make_clip, make_plan, reply, tone
+
+TEXTS = ("turn the light on", "close the kitchen window", "what is the time", "play some music")
+
+
+class Call(World):
+    """A caller who says another text in each turn. The endpoint names what it says u1, u2, …"""
+
+    def __init__(self, turns: int = 3, *, manual: bool = False, wire: WireTraits | None = None) -> None:
+        plan = make_plan(turns=turns, manual=manual)
+        spoken = tuple(replace(each, clip=make_clip(text=text)) for each, text in zip(plan.turns, TEXTS, strict=False))
+        super().__init__(replace(plan, turns=spoken), wire=wire or WireTraits(sends_text=False))
+        self.spoken = 0
+
+    def ask(self, *during: VoiceEvent, named: bool = True) -> Self:
+        """Say the next text, which the endpoint hears begin and end; events that come while it is said."""
+        self.begin(named=named).hear(*during)
+        return self.finish(named=named)
+
+    def begin(self, *, named: bool = True) -> Self:
+        self.spoken += 1
+        self.after(500)
+        self.speech_starts()
+        if named:
+            self.hear(event(EventKind.SPEECH_STARTED, item_id=f"u{self.spoken}"))
+        self.after(500)
+        return self
+
+    def finish(self, *, named: bool = True) -> Self:
+        self.after(500)
+        self.speech_ends()
+        if named:
+            self.hear(event(EventKind.SPEECH_STOPPED, item_id=f"u{self.spoken}"))
+        return self
+
+    def answer(self, ms: int = 100) -> Self:
+        """The reply to the turn comes at once and is heard."""
+        self.hear(*reply(ms, f"r{self.spoken}")).after(ms + 40)
+        return self
+
+    @property
+    def turns(self) -> list[Turn]:
+        options = replace(OPTIONS, word_errors=word_errors, keep_transcripts=True)
+        return [build_turn(each, CALL, options) for each in self.exchanges]
+
+
+def final(number: int, item: str | None = "", **fields: Any) -> VoiceEvent:
+    """The transcript of a turn, counted from 1; its item is named after it."""
+    item_id = f"u{number}" if item == "" else item
+    return event(EventKind.ASR_FINAL, item_id=item_id, text=TEXTS[number - 1], **fields)
+
+
+def asr_ms(turns: Sequence[Turn]) -> list[float | None]:
+    return [
+        None
+        if each.asr_final_perf_ns is None or each.speech_end_perf_ns is None
+        else (each.asr_final_perf_ns - each.speech_end_perf_ns) / MS
+        for each in turns
+    ]
+
+
+def errors(turns: Sequence[Turn]) -> list[int | None]:
+    return [each.wer_errors for each in turns]
+
+
+def test_a_transcript_that_comes_while_the_next_turn_is_spoken_counts_in_its_own() -> None:
+    call = Call(2).ask().answer().begin()
+    call.hear(final(1))
+    late_ms = (call.now - (call.exchanges[0].timeline.speech_end_perf_ns or 0)) / MS
+    call.finish().after(200).hear(final(2)).answer()
+    assert errors(call.turns) == [0, 0]
+    assert asr_ms(call.turns) == [pytest.approx(late_ms), pytest.approx(200)]
+    assert late_ms > 1_000, "the thinking, the lead-in and half of the next question are in it"
+
+
+def test_a_transcript_that_comes_between_two_turns_counts_in_its_own() -> None:
+    call = Call(2).ask().answer().after(100).hear(final(1))
+    assert call.conversation.state is State.THINKING
+    call.ask().hear(final(2)).answer()
+    assert errors(call.turns) == [0, 0]
+    assert asr_ms(call.turns)[0] == pytest.approx(240, abs=1)
+
+
+def test_a_transcript_that_comes_two_turns_later_counts_in_its_own() -> None:
+    call = Call(3).ask().answer().ask().hear(final(2)).answer().begin().hear(final(1)).finish()
+    call.hear(final(3)).answer()
+    assert errors(call.turns) == [0, 0, 0]
+    assert [each.awaits_more for each in call.exchanges] == [False, False, False]
+
+
+def test_every_transcript_one_turn_late_gives_no_turn_the_words_of_another() -> None:
+    call = Call(3).ask().answer().begin().hear(final(1)).finish()
+    call.answer().begin().hear(final(2)).finish().answer().after(2_000)
+    assert errors(call.turns) == [0, 0, None], "the third was never transcribed before the call ended"
+
+
+@pytest.mark.parametrize("kind", [EventKind.ASR_PARTIAL, EventKind.ASR_FINAL, EventKind.ASR_FAILED])
+def test_whatever_comes_late_about_a_transcript_is_of_its_own_turn(kind: EventKind) -> None:
+    late = event(kind, item_id="u1", text="turn the light on", message="no model")
+    call = Call(2).ask().answer().begin().hear(late).finish().hear(final(2)).answer()
+    first, second = (each.timeline for each in call.exchanges)
+    assert (len(first.partials_perf_ns), len(first.finals), first.asr_failure) == {
+        EventKind.ASR_PARTIAL: (1, 0, None),
+        EventKind.ASR_FINAL: (0, 1, None),
+        EventKind.ASR_FAILED: (0, 0, "no model"),
+    }[kind]
+    assert (second.partials_perf_ns, len(second.finals), second.asr_failure) == ([], 1, None)
+    assert errors(call.turns)[1] == 0
+
+
+def test_a_late_end_of_speech_is_that_of_its_own_turn() -> None:
+    call = Call(2).ask().answer().begin().hear(event(EventKind.SPEECH_STOPPED, item_id="u1")).finish()
+    call.answer()
+    assert [len(each.timeline.endpoints_perf_ns) for each in call.exchanges] == [2, 1]
+
+
+def test_the_next_turn_does_not_wait_for_a_transcript_that_has_a_name() -> None:
+    partial = event(EventKind.ASR_PARTIAL, item_id="u1", text="turn")
+    call = Call(2).ask(partial).answer()
+    assert [each.index for each in call.exchanges] == [0]
+    assert call.exchanges[0].awaits_more
+    call.begin().hear(final(1)).finish().hear(final(2)).answer()
+    assert not call.exchanges[0].awaits_more
+    assert errors(call.turns) == [0, 0]
+
+
+def test_the_last_turn_waits_two_seconds_for_its_transcript_where_others_have_come() -> None:
+    call = Call(2).ask().hear(final(1)).answer().ask().answer().after(1_500)
+    assert len(call.exchanges) == 1
+    call.hear(final(2)).after(40)
+    assert errors(call.turns) == [0, 0]
+    never = Call(2).ask().hear(final(1)).answer().ask().answer().after(2_000)
+    assert [each.outcome for each in never.exchanges] == ["ok", "ok"]
+    none = Call(2).ask().answer().ask().answer()
+    assert len(none.exchanges) == 2, "nobody waits for what has never come"
+
+
+def test_two_items_of_one_question_are_read_in_the_order_in_which_they_were_spoken() -> None:
+    call = Call(2).begin().hear(event(EventKind.SPEECH_STOPPED, item_id="u1"))
+    call.hear(event(EventKind.SPEECH_STARTED, item_id="u1b"))
+    call.after(500).speech_ends().hear(event(EventKind.SPEECH_STOPPED, item_id="u1b")).after(100)
+    call.hear(event(EventKind.ASR_FINAL, item_id="u1b", text="light on"))
+    call.answer()
+    assert call.exchanges[0].awaits_more, "half of it is missing"
+    call.begin().hear(event(EventKind.ASR_FINAL, item_id="u1", text="turn the"))
+    assert call.finish().turns[0].transcript_pii == "turn the light on"
+    assert errors(call.turns) == [0]
+
+
+def test_what_was_committed_by_the_caller_has_a_name_too() -> None:
+    call = Call(2, manual=True).ask(named=False).hear(event(EventKind.QUESTION_NAMED, item_id="u1"))
+    call.answer().begin(named=False).hear(final(1)).finish(named=False)
+    call.hear(event(EventKind.QUESTION_NAMED, item_id="u2"), final(2))
+    call.answer()
+    assert errors(call.turns) == [0, 0]
+
+
+def test_a_name_that_comes_before_the_caller_has_committed_is_that_of_the_turn_before() -> None:
+    call = Call(2, manual=True).ask(named=False).answer().begin(named=False)
+    call.hear(event(EventKind.QUESTION_NAMED, item_id="u1")).hear(final(1))
+    call.finish(named=False).hear(event(EventKind.QUESTION_NAMED, item_id="u2"), final(2))
+    assert errors(call.answer().turns) == [0, 0]
+
+
+def test_one_name_for_everything_is_that_of_the_newest_speech_that_began_with_it() -> None:
+    call = Call(3)
+    for number in (1, 2, 3):
+        call.begin(named=False)
+        call.hear(event(EventKind.SPEECH_STARTED, item_id="x")).after(100)
+        call.finish(named=False).hear(event(EventKind.SPEECH_STOPPED, item_id="x"), final(number, "x"))
+        call.spoken = number
+        call.answer()
+    assert errors(call.turns) == [0, 0, 0]
+
+
+def test_one_name_for_everything_on_a_wire_of_transcripts_alone() -> None:
+    call = Call(3)
+    for number in (1, 2, 3):
+        partial = event(EventKind.ASR_PARTIAL, item_id="x", text="one")
+        call.ask(partial, named=False).hear(final(number, "x"))
+        call.answer()
+    assert errors(call.turns) == [0, 0, 0]
+    assert [len(each.timeline.partials_perf_ns) for each in call.exchanges] == [1, 1, 1]
+
+
+def test_a_repeated_transcript_of_a_turn_that_is_recorded_is_no_word_of_the_next() -> None:
+    call = Call(2).ask().hear(final(1)).answer().begin().hear(final(1)).finish()
+    assert errors(call.hear(final(2)).answer().turns) == [0, 0]
+
+
+@pytest.mark.parametrize("names", [True, False])
+def test_a_transcript_without_a_name_that_comes_between_two_turns_is_of_the_turn_before(names: bool) -> None:
+    """No other turn has been said by then. A wire's names that are only our own counts are none."""
+    call = Call(2, wire=WireTraits(names_questions=names, sends_text=False)).ask(named=False).answer().after(100)
+    call.hear(final(1, None if names else "count-7"))
+    call.ask(named=False).hear(final(2, None))
+    call.answer()
+    assert errors(call.turns) == [0, 0]
+    assert [each.awaits_more for each in call.exchanges] == [False, False]
+
+
+def test_a_transcript_without_a_name_that_comes_in_the_lead_in_is_of_the_turn_before() -> None:
+    call = Call(2).ask(named=False).answer().after(500)
+    assert call.conversation.state is State.SPEAKING
+    call.hear(final(1, None)).speech_starts().after(1_000).speech_ends().hear(final(2, None))
+    call.answer()
+    assert errors(call.turns) == [0, 0]
+
+
+def test_no_question_is_transcribed_before_it_has_been_spoken() -> None:
+    """A whole transcript without a name, while the caller still speaks, is of the turn before if that one lacks it."""
+    partial = event(EventKind.ASR_PARTIAL, text="turn the")
+    call = Call(2).ask(named=False).answer().begin(named=False).hear(partial, final(1, None))
+    call.finish(named=False).after(100).hear(final(2, None))
+    call.answer()
+    assert errors(call.turns) == [0, 0]
+    assert all(each is not None and each > 0 for each in asr_ms(call.turns))
+    assert [len(each.timeline.partials_perf_ns) for each in call.exchanges] == [1, 0]
+
+
+def test_a_part_of_a_question_that_is_transcribed_while_the_rest_is_spoken_stays_its_own() -> None:
+    call = Call(2).ask(named=False).hear(final(1, None))
+    call.answer().begin(named=False).hear(event(EventKind.ASR_FINAL, text="close the"))
+    call.finish(named=False).hear(event(EventKind.ASR_FINAL, text="kitchen window"))
+    call.answer()
+    assert errors(call.turns) == [0, 0]
+
+
+def test_a_transcript_that_nothing_marks_as_final_is_dated_and_assigned_by_its_last_piece() -> None:
+    """Gemini Live names nothing, and some of its models mark no piece as the last: the end of the next reply does."""
+    piece = event(EventKind.ASR_PARTIAL, item_id="question-2", text=TEXTS[0])
+    call = (
+        Call(2, wire=WireTraits(names_questions=False, sends_text=False))
+        .ask(named=False)
+        .answer()
+        .begin(named=False)
+        .hear(piece)
+    )
+    came = call.now
+    call.finish(named=False).after(300)
+    call.hear(final(1, "question-2", dated_by_partial=True)).answer().after(2_000)
+    first, second = call.exchanges
+    assert first.timeline.finals == [("question-2", TEXTS[0], came)]
+    assert (second.timeline.finals, second.timeline.partials_perf_ns) == ([], [])
+
+
+def test_a_late_transcript_of_a_question_whose_reply_was_interrupted_is_its_own_without_a_name_too() -> None:
+    plan = make_plan()
+    clips = [make_clip(text=text) for text in TEXTS[:2]]
+    turns = (
+        replace(plan.turns[0], clip=clips[0]),
+        replace(plan.turns[0], clip=clips[1], barge_in=ReplyPoint(500 * MS)),
+    )
+    world = (
+        World(replace(plan, turns=turns))
+        .speak()
+        .hear(event(EventKind.RESPONSE_STARTED, response_id="r1"), audio(tone(4_000), "r1"))
+    )
+    world.after(500).speech_starts().after(200).hear(event(EventKind.SPEECH_STARTED), final(1, None))
+    world.hear(event(EventKind.RESPONSE_DONE, response_id="r1", status="cancelled"))
+    world.after(400).speech_ends()
+    world.hear(event(EventKind.SPEECH_STOPPED), final(2, None), *reply(100, "r2")).after(200)
+    assert [each.timeline.transcript for each in world.exchanges] == [*TEXTS[:2]]
+
+
+def test_the_words_of_an_answer_that_come_late_count_in_their_own_turn() -> None:
+    call = Call(2, wire=WireTraits()).ask().hear(final(1)).answer()
+    assert call.exchanges[0].awaits_more, "its answer has no text yet"
+    text = event(EventKind.LLM_TEXT, response_id="r1", text="Done.")
+    call.begin().hear(text).finish().hear(final(2)).answer()
+    assert [
+        len(each.timeline.replies[f"r{number}"].text_stamps_perf_ns) for number, each in enumerate(call.exchanges, 1)
+    ] == [1, 0]
+    assert not call.exchanges[0].awaits_more
+
+
+def test_nothing_is_awaited_that_a_wire_cannot_show() -> None:
+    call = Call(2, wire=WireTraits(transcribes=False, sends_text=False)).ask().answer()
+    assert not call.exchanges[0].awaits_more
+
+
+def test_a_call_that_breaks_off_ends_with_the_turns_as_they_stand() -> None:
+    call = Call(2).ask().answer().begin().lose("dropped")
+    assert [(each.outcome, each.timeline.finals) for each in call.exchanges] == [("ok", []), ("error", [])]
+
+
+def once_more(response_id: str = "resp_1", *, announced: bool = True, ms: int = 100) -> list[VoiceEvent]:
+    events = reply(ms, response_id)
+    return events if announced else events[1:]
+
+
+@pytest.mark.parametrize("announced", [True, False], ids=["announced", "by its audio"])
+def test_an_id_that_is_used_again_is_another_answer_and_the_endpoints_fault(announced: bool) -> None:
+    call = Call(3)
+    for _ in range(3):
+        call.ask().after(200).hear(*once_more(announced=announced)).after(140)
+    assert [each.outcome for each in call.exchanges] == ["ok", "ok", "ok"]
+    assert [each.reason for each in call.exchanges] == [None, *["response id resp_1 was used before"] * 2]
+    turns = call.turns
+    assert [each.response_id for each in turns] == ["resp_1"] * 3
+    assert [round(((each.first_audio_perf_ns or 0) - (each.speech_end_perf_ns or 0)) / MS) for each in turns] == [
+        200
+    ] * 3
+
+
+def test_the_id_of_a_greeting_is_used_again() -> None:
+    call = Call(1).hear(*once_more()).after(200)
+    call.ask().after(100).hear(*once_more()).after(140)
+    assert (call.last.outcome, call.last.reason) == ("ok", "response id resp_1 was used before")
+
+
+def test_a_greeting_that_is_never_closed_leaves_its_id_to_the_answer() -> None:
+    call = Call(1).hear(*once_more()[:2]).after(200)
+    call.ask().after(100).hear(*once_more()).after(140)
+    assert call.last.outcome == "ok"
+
+
+def test_two_responses_of_one_turn_with_one_id_are_two() -> None:
+    call = Call(1).ask().after(100)
+    started = event(EventKind.RESPONSE_STARTED, response_id="resp_1")
+    done = event(EventKind.RESPONSE_DONE, response_id="resp_1", status="completed", owes_response=True)
+    call.hear(started, msgspec.structs.replace(done, carried=frozenset({"tool_call"}))).after(300).hear(*once_more())
+    call.after(140)
+    assert call.last.outcome == "ok"
+    assert len(call.last.timeline.replies) == 2
+
+
+def test_late_audio_of_a_reply_that_is_over_is_no_answer_where_replies_are_announced() -> None:
+    call = Call(2).ask().hear(*once_more()).after(140)
+    call.ask().hear(audio(tone(300), "resp_1")).after(10_100)
+    assert call.last.outcome == "no_reply"
+
+
+def test_a_response_that_is_announced_twice_before_its_end_is_one() -> None:
+    started = event(EventKind.RESPONSE_STARTED, response_id="resp_1")
+    call = Call(1).ask().hear(started, started, *once_more()[1:]).after(140)
+    assert (call.last.outcome, call.last.reason) == ("ok", None)
+    assert len(call.last.timeline.replies) == 1
+
+
+def test_an_interrupted_reply_leaves_its_id_to_the_next() -> None:
+    plan = make_plan()
+    turns = (plan.turns[0], replace(plan.turns[0], barge_in=ReplyPoint(500 * MS)))
+    world = World(replace(plan, turns=turns)).speak().hear(*once_more(ms=4_000)[:2])
+    world.after(500).speech_starts().after(200).hear(event(EventKind.SPEECH_STARTED, item_id="u2"))
+    world.hear(event(EventKind.RESPONSE_DONE, response_id="resp_1", status="cancelled")).after(400).speech_ends()
+    world.hear(event(EventKind.SPEECH_STOPPED, item_id="u2")).after(100).hear(*once_more()).after(200)
+    assert [each.outcome for each in world.exchanges] == ["ok", "ok"]
+    assert world.last.timeline.answer is not None
