@@ -13,7 +13,7 @@ from loadtest.rollout.job import interval_faults
 from loadtest.rollout.showing import RolloutView, live_rollout
 from loadtest.run.interruption import Interruption
 from loadtest.run.report import opened_store
-from loadtest.run.rollout_check import EXIT_CODES, kept_history, moment_unix_ns
+from loadtest.run.rollout_check import EXIT_CODES, kept_history, moment_unix_ns, require_beginning
 from loadtest.run.rollout_plans import read_plans
 from telemetry.model.errors import StoreError
 from telemetry.objectives.objective import Objective
@@ -83,6 +83,8 @@ def watch(request: RolloutWatchRequest, console: Console) -> ExitCode:
         clock = InterruptibleClock(stack.enter_context(Interruption()))
         asked = _asked(plan, request, clock.unix_ns())
         reader = stack.enter_context(opened_store(request.store))
+        if plan.begins_unix_ns is None and request.since is None and kept_history(plan, reader) is None:
+            require_beginning(plan, request.store, is_kept=True)
         view = stack.enter_context(live_rollout(plan, console, clock.unix_ns))
         watcher = RolloutWatcher(plan, reader, objectives, others, clock, view, asked)
         while True:

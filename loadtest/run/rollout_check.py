@@ -82,31 +82,31 @@ def check(request: RolloutCheckRequest, console: Console, *, now_unix_ns: int | 
 def _history(
     plan: RolloutPlan, request: RolloutCheckRequest, reader: StoreReader | RemoteStore, now_unix_ns: int
 ) -> RolloutHistory:
-    """What is known of earlier looks: of the file, else of the store's own log, else nothing. Raises UsageError where
-    nothing says when the rollout began, and no look could."""
+    """What is known of earlier looks: of the file, else of the store's own log where no flag says what is judged, else
+    nothing. Raises UsageError where nothing says when the rollout began, and no look could."""
     if request.history_file is None:
-        kept = kept_history(plan, reader)
+        kept = kept_history(plan, reader) if request.stage is None and request.since is None else None
         known = first_history(plan, now_unix_ns) if kept is None else kept
     else:
         known = read_history(plan, request.history_file, now_unix_ns)
-    if known.looks or request.since is not None or known.stage_since_unix_ns != now_unix_ns:
-        return known
-    why = _no_beginning(request)
-    if why is not None:
-        raise UsageError(
-            f"nothing says when the rollout {plan.name} began, and turns of before it are not its own: {why} give "
-            "--since 2026-11-02T08:00:00Z, or write begins = 2026-11-02T08:00:00Z into the plan"
-        )
+    if not known.looks and request.since is None and known.stage_since_unix_ns == now_unix_ns:
+        require_beginning(plan, request.store, is_kept=request.history_file is not None)
     return known
 
 
-def _no_beginning(request: RolloutCheckRequest) -> str | None:
-    """Why a rollout cannot begin with this look; None where it can."""
-    if not is_address(request.store) and is_at_rest(Path(request.store)):
-        return f"{request.store} is at rest, so that no turn can come after this look;"
-    if request.history_file is None:
-        return "each look would be the first one without --history;"
-    return None
+def require_beginning(plan: RolloutPlan, store: str, *, is_kept: bool) -> None:
+    """Raise UsageError where a rollout cannot begin with a look at this store: nothing will come to it, or the next
+    look does not know the moment."""
+    if not is_address(store) and is_at_rest(Path(store)):
+        why = f"{store} is at rest, so that no turn can come after this look;"
+    elif not is_kept:
+        why = "each look would be the first one without --history;"
+    else:
+        return
+    raise UsageError(
+        f"nothing says when the rollout {plan.name} began, and turns of before it are not its own: {why} give --since "
+        "2026-11-02T08:00:00Z, or write begins = 2026-11-02T08:00:00Z into the plan"
+    )
 
 
 def kept_history(plan: RolloutPlan, reader: StoreReader | RemoteStore) -> RolloutHistory | None:

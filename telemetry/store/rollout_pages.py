@@ -26,7 +26,8 @@ class RolloutPage:
     """`names` are all rollouts, the one with the newest entry first. Of the one that is shown: `faults` say what of its
     log is not what was written; `control` and `candidate` are None where its plan cannot be read; `progress` is None
     before its first verdict; `budgets` are those of the candidate's turns. `measured` are the turns of both cohorts
-    within the period of a budget, None where the plan cannot be read."""
+    within the period of a budget, None where the plan cannot be read. Of a plan that names services there are neither
+    budgets nor `measured`."""
 
     names: tuple[str, ...] = ()
     name: str | None = None
@@ -57,7 +58,8 @@ def rollout_page(
     plan = _plan(record)
     budgets: tuple[ErrorBudget, ...] = ()
     measured: MeasuredTurns | None = None
-    if plan is not None:
+    # Sums over weeks do not know the services of a plan that names some: of others' turns nothing is shown.
+    if plan is not None and not plan.services:
         turns = turns_of_period(connection, objectives, Filter(cohort=plan.candidate), now_unix_ns, library)
         budgets = budgets_of(objectives, turns)
         measured = _measured(connection, turns, plan.control, now_unix_ns)

@@ -14,10 +14,12 @@ from rich.console import Console
 
 from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
+from loadtest.rollout.watching import RolloutWatchRequest, watch
 from loadtest.run.rollout_check import RolloutCheckRequest, check
 from telemetry.model.errors import ConfigError
 from telemetry.model.service_runs import service_run_id
 from telemetry.model.turns import Turn
+from telemetry.objectives.slo import default_objectives
 from telemetry.rollout.incompleteness import UnitCounts
 from telemetry.rollout.plan import conflicts
 from telemetry.rollout.plan_document import parse_plan
@@ -229,6 +231,20 @@ def test_of_callers_each_cohort_has_one_endpoint(tmp_path: Path) -> None:
     assert checked(tmp_path / "mixed", named, [])[0] is ExitCode.OK
 
 
+def test_a_page_shows_no_burn_rates_of_other_services(tmp_path: Path) -> None:
+    store = fill_store(tmp_path / "store", Run(turns=two_services()))
+    file = tmp_path / "rollout.toml"
+    for name, more in (("canary", 'services = ["desk"]'), ("any", "")):
+        file.write_text(plan_text(name=name, source="service", more=more))
+        with StoreReader(store, wall_clock_ns=lambda: NOW) as reader:
+            evaluator = RolloutEvaluator(store, [RolloutSetting(name, str(file))], (), reader, lambda: NOW, 60.0)
+            assert evaluator.look(name).decision == ("promote" if more else "hold")
+            evaluator.close()
+            page = reader.rollout_page(name, default_objectives())
+        assert page.progress is not None
+        assert (page.budgets == (), page.measured is None) == (bool(more), bool(more))
+
+
 def made(folder: Path, turns: list[Turn]) -> list[Turn]:
     folder.mkdir()
     return turns
@@ -313,6 +329,16 @@ def test_a_check_without_a_beginning_says_what_to_give(tmp_path: Path) -> None:
     # A history keeps what --since said.
     assert checked(tmp_path, text, [], history_file=history, **since)[0] is ExitCode.OK
     assert checked(tmp_path, text, [], NOW + SECOND, history_file=history)[0] is ExitCode.OK
+
+
+def test_a_watch_of_a_store_at_rest_is_refused_too(tmp_path: Path) -> None:
+    checked(tmp_path, plan_text(), [*turns_of("canary"), *turns_of("stable")])
+    (tmp_path / "rollout.toml").write_text(plan_text(begins=""))
+    asked = RolloutWatchRequest(tmp_path / "rollout.toml", str(tmp_path / "store"), until_verdict=True)
+    with pytest.raises(UsageError, match="nothing says when the rollout canary began"):
+        watch(asked, Console(file=StringIO()))
+    since = replace(asked, since="2026-09-21T14:13:20Z")
+    assert watch(since, Console(file=StringIO())) is ExitCode.OK
 
 
 def test_a_check_of_a_store_that_is_written_begins_with_its_first_look(rollouts: Rollouts) -> None:
