@@ -34,6 +34,7 @@ from loadtest.scenario.settings import SwarmSettings
 from loadtest.swarm.worker import new_run_id
 from telemetry.model.durations import Duration
 from telemetry.model.formatting import declared_percent
+from telemetry.objectives.slo import objectives_text
 from telemetry.rollout.plan import RolloutPlan
 from telemetry.store.reader import StoreReader
 
@@ -228,7 +229,7 @@ def _start_parts(request: RolloutDemoRequest, stack: ExitStack) -> DemoParts:
     logs, store, folder = request.out / "logs", request.out / "store", request.out / "rollout"
     http_port, dashboard_port = processes.free_port(OTLP_HTTP_PORT), processes.free_port(DASHBOARD_PORT)
     grpc_port = processes.free_port(OTLP_GRPC_PORT)
-    keep_objectives(request.out, OBJECTIVES)  # whoever opens the store later judges by them, too
+    keep_objectives(request.out, objectives_text(OBJECTIVES))  # whoever opens the store later judges by them, too
     sidecar = launch_sidecar(store, logs, slo=OBJECTIVES, http_port=http_port, grpc_port=grpc_port)
     stack.enter_context(processes.ending(sidecar))
     given = ("--flags", str(folder / "flags.json"), "--variants", str(folder / "variants.toml"))
