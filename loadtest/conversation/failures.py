@@ -9,7 +9,7 @@ from typing import Final
 
 from loadtest.conversation.exchange import Exchange
 from loadtest.conversation.timeline import Timeline
-from loadtest.protocols.failure import Failure
+from loadtest.protocols.failure import Failure, code_of
 
 # What a turn is invalid for whose failure is the load generator's own, by the code of the failure.
 _FAULTS: Final[Mapping[str | None, str]] = {
@@ -36,7 +36,7 @@ def failure_of(exchange: Exchange) -> Failure | None:
     timeline = exchange.timeline
     match outcome:
         case "no_reply":
-            return Failure("no_reply", instead_of_a_reply(timeline))
+            return Failure("no_reply", code_of(cut_short_by(timeline)) or instead_of_a_reply(timeline))
         case "timeout":
             return Failure("timeout", _unfinished(timeline))
         case "abandoned":
@@ -70,6 +70,11 @@ def instead_of_a_reply(timeline: Timeline) -> str | None:
     if any(reply.text or "text" in reply.carried for reply in replies):
         return "only_text"
     return "empty" if replies else "early" if timeline.early_replies else None
+
+
+def cut_short_by(timeline: Timeline) -> str | None:
+    """Why the endpoint cut short what was not heard, in its own word; None where it gave none."""
+    return next((reply.why for reply in timeline.replies.values() if reply.status == "incomplete" and reply.why), None)
 
 
 def _of_reply(exchange: Exchange) -> Failure:

@@ -7,11 +7,11 @@ the endpoint kept silent too or asked again; it counts neither for nor against t
 never closed is `ok`: the caller has the answer. Its reason says that the endpoint did not close it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from loadtest.conversation.exchange import Exchange
-from loadtest.conversation.failures import instead_of_a_reply
+from loadtest.conversation.failures import cut_short_by, instead_of_a_reply
 from loadtest.conversation.timeline import Reply, Timeline
 from loadtest.protocols.base import SUPERSEDED
 from telemetry.model.foreign_text import one_line
@@ -45,7 +45,7 @@ def judge_complete(exchange: Exchange) -> Judgment:
     implausible = answer.implausible_rate()
     if implausible is not None:
         return "error", timeline.errors[0] if timeline.errors else implausible
-    return "ok", _note_on(answer)
+    return "ok", "; ".join(_notes_on(exchange, answer)) or None
 
 
 def judge_given_up(exchange: Exchange, waited_ns: int) -> Judgment:
@@ -113,14 +113,16 @@ def _unheard(timeline: Timeline) -> Judgment:
     """Every response is over, and none was heard: what they were instead of an answer."""
     replies = [reply for reply in timeline.replies.values() if not reply.cancelled]
     if not replies:
-        return "interrupted", "the endpoint broke off its reply and gave no other"
+        why = next((reply.why for reply in timeline.replies.values() if reply.why), None)
+        return "interrupted", f"the endpoint broke off its reply{f' ({why})' if why else ''} and gave no other"
     if any(reply.status == "failed" for reply in replies):
         return "error", timeline.errors[-1] if timeline.errors else "the endpoint says that its reply failed"
     if timeline.errors:
         return "error", timeline.errors[0]
     if (foreign := _foreign_file(timeline)) is not None:
         return "error", foreign
-    return "no_reply", _INSTEAD[instead_of_a_reply(timeline)]
+    why = cut_short_by(timeline)
+    return "no_reply", f"{_INSTEAD[instead_of_a_reply(timeline)]}{f': it was cut short ({why})' if why else ''}"
 
 
 def _foreign_file(timeline: Timeline) -> str | None:
@@ -129,16 +131,17 @@ def _foreign_file(timeline: Timeline) -> str | None:
     return next((sentence for sentence in sentences if sentence is not None), None)
 
 
-def _note_on(answer: Reply) -> str | None:
-    """The remark on an answer that counts, if there is one."""
-    remarks: list[str] = []
+def _notes_on(exchange: Exchange, answer: Reply) -> Iterator[str]:
+    """The remarks on an answer that counts: what else the endpoint said of the turn."""
     if answer.status == "incomplete":
-        remarks.append(f"the endpoint cut its reply short ({answer.why or 'incomplete'})")
+        yield f"the endpoint cut its reply short ({answer.why or 'incomplete'})"
     elif answer.status == SUPERSEDED:
-        remarks.append("the reply was never closed: another response took its place")
+        yield "the reply was never closed: another response took its place"
     if answer.file_header is not None:
-        began = f"the reply's audio began with {answer.file_header}"
-        remarks.append(f"{began}, which is not counted as sound: send raw samples")
+        yield f"the reply's audio began with {answer.file_header}, which is not counted as sound: send raw samples"
     if answer.id_was_used_before:
-        remarks.append(f"response id {one_line(answer.id_on_the_wire or '', MAX_ID_CHARS)} was used before")
-    return "; ".join(remarks) or None
+        yield f"response id {one_line(answer.id_on_the_wire or '', MAX_ID_CHARS)} was used before"
+    if (failure := exchange.timeline.asr_failure) is not None and not exchange.timeline.finals:
+        yield f"the endpoint did not transcribe the question: {failure}"
+    if (guardrail := exchange.service.metadata.get("guardrail")) is not None:
+        yield f"a guardrail of the agent was triggered ({guardrail})"

@@ -1,5 +1,7 @@
 """Why turns failed, as a table, and what callers did when they were asked to wait. Pure."""
 
+from typing import Final
+
 from rich.table import Table
 from rich.text import Text
 
@@ -22,6 +24,19 @@ def failure_table(summary: Summary) -> Table:
             Text(cause.example or formatting.DASH),
         )
         table.add_row(*row)
+    return table
+
+
+REMARKS: Final = "What was remarked of turns that ended well"
+
+
+def remark_table(summary: Summary) -> Table:
+    """A row per remark, the commonest first: the endpoint cut its reply short, or did not transcribe the question."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column("turns", justify="right", no_wrap=True)
+    table.add_column("remark", overflow="fold")
+    for each in summary.remarks:
+        table.add_row(formatting.number(each.turns), Text(each.remark))
     return table
 
 

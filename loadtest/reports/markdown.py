@@ -6,6 +6,7 @@ from typing import Final
 
 from loadtest.reports import figures
 from loadtest.reports.evidence import evidence_rows
+from loadtest.reports.failures import REMARKS
 from loadtest.reports.judged_objectives import Claim, missed_first
 from loadtest.reports.run_report import RunReport
 from loadtest.reports.run_rows import happened_rows, run_rows
@@ -43,6 +44,9 @@ def as_markdown(report: RunReport) -> str:
             for each in report.summary.failures
         ]
         lines += ["", "### Why turns failed", "", *table(("turns", "cause", "for example"), rows)]
+    if report.summary.remarks:
+        rows = [(formatting.number(each.turns), cell(each.remark)) for each in report.summary.remarks]
+        lines += ["", f"### {REMARKS}", "", *table(("turns", "remark"), rows)]
     lines += _details("What happened", happened_rows(report.summary))
     lines += _details("How well this was measured", evidence_rows(report.run, report.summary))
     lines += _details("The run", run_rows(report.run, report.summary))

@@ -4,6 +4,7 @@ Durations are seconds (`*_s`). Null means that it was not measured or that there
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from importlib.resources import files
 from typing import Any, Final
 
@@ -76,10 +77,8 @@ def summary_object(
         "turns": _turns(summary.turns),
         "metrics": {name: metric_object(name, summary.metrics.get(name)) for name in METRIC_NAMES},
         "objectives": [_objective(verdict) for verdict in verdicts],
-        "failures": [
-            {"kind": cause.kind, "code": cause.code, "turns": cause.turns, "example": cause.example}
-            for cause in summary.failures
-        ],
+        "failures": [asdict(cause) for cause in summary.failures],
+        "remarks": [asdict(each) for each in summary.remarks],
         "retries": _retries(summary.retries),
         "cache": _cache(summary.cache),
         "fallback": _fallback(summary.fallback),

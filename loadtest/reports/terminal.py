@@ -12,7 +12,7 @@ from rich.text import Text
 from loadtest.exit_codes import ExitCode
 from loadtest.reports import figures, model_servers
 from loadtest.reports.evidence import evidence_rows
-from loadtest.reports.failures import failure_table
+from loadtest.reports.failures import REMARKS, failure_table, remark_table
 from loadtest.reports.judged_objectives import Claim, JudgedObjective, judged_objectives, missed_first
 from loadtest.reports.phases import has_phases, phase_table
 from loadtest.reports.run_info import RunInfo
@@ -65,6 +65,8 @@ def final_view(
     ]
     if summary.failures:
         parts += [_heading("Why turns failed"), failure_table(summary)]
+    if summary.remarks:
+        parts += [_heading(REMARKS), remark_table(summary)]
     if len(summary.cohorts) > 1:
         parts += [_heading("Cohorts"), _cohorts(summary)]
     if len(summary.wer_by_condition) > 1:

@@ -13,7 +13,7 @@ from telemetry.model.semconv import RAMP
 from telemetry.model.service_runs import ServiceDay, service_day
 from telemetry.model.stated_error import StatedError, calibrated_bound_ms
 from telemetry.store.beside import NOTHING_BESIDE, Beside
-from telemetry.store.causes import FailureCount, Retries
+from telemetry.store.causes import FailureCount, RemarkCount, Retries
 from telemetry.store.client_service_delta import ClientServiceDelta
 from telemetry.store.generator_limit import GeneratorLimit, too_many_invalid
 
@@ -368,6 +368,7 @@ class Summary:
     skipped_segments: int = 0  # unreadable files, named by the reader's `faults`
     phases: tuple[PhaseSummary, ...] = ()
     failures: tuple[FailureCount, ...] = ()  # why turns failed, the commonest first; also prevented ones
+    remarks: tuple[RemarkCount, ...] = ()  # on turns that ended well, the commonest first
     retries: Retries = Retries()  # noqa: RUF009 - immutable
     speech_bounds: SpeechBoundErrors = SpeechBoundErrors()
     starts: StartCounts | None = None  # of the whole run; None without open arrivals, or where a filter narrows it

@@ -15,6 +15,14 @@ class FailureCount:
 
 
 @dataclass(frozen=True, slots=True)
+class RemarkCount:
+    """Eligible turns that ended well and of which the endpoint said something all the same."""
+
+    remark: str
+    turns: int
+
+
+@dataclass(frozen=True, slots=True)
 class Retries:
     """Waits before the next call: how often an endpoint asked for one, and how often a caller waited because of that
     and then called again."""

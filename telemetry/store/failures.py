@@ -7,11 +7,12 @@ from typing import Final
 
 from telemetry.store import queries
 from telemetry.store.answers import Filter
-from telemetry.store.causes import FailureCount, Retries
+from telemetry.store.causes import FailureCount, RemarkCount, Retries
 from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.queries import Condition, viewed
 
 MOST_CAUSES: Final = 20
+MOST_REMARKS: Final = 10
 
 
 def failures(connection: StoreConnection, f: Filter) -> tuple[FailureCount, ...]:
@@ -35,6 +36,16 @@ def folded(found: Sequence[FailureCount]) -> tuple[FailureCount, ...]:
     example = next((cause.example for cause in rest if cause.example), None)
     beyond = FailureCount("other", f"{len(rest)}_causes", sum(cause.turns for cause in rest), example)
     return (*found[: MOST_CAUSES - 1], beyond)
+
+
+def remarks(connection: StoreConnection, f: Filter) -> tuple[RemarkCount, ...]:
+    """Eligible turns that ended well by what is remarked of them, the commonest first."""
+    where = queries.grouped(f) & Condition("outcome = 'ok' AND outcome_reason IS NOT NULL")
+    statement = f"""
+        SELECT outcome_reason AS remark, count(*) AS turns
+        FROM turns WHERE {where.sql} GROUP BY ALL ORDER BY turns DESC, remark LIMIT {MOST_REMARKS}
+        """
+    return tuple(RemarkCount(**row) for row in rows(connection, statement, list(where.values)))
 
 
 def retries(connection: StoreConnection, f: Filter) -> Retries:

@@ -25,10 +25,10 @@ from telemetry.store.answers import (
     WerByCondition,
 )
 from telemetry.store.beside import Beside
-from telemetry.store.causes import FailureCount, Retries
+from telemetry.store.causes import FailureCount, RemarkCount, Retries
 from telemetry.store.client_service_delta import ClientServiceDelta
 from telemetry.store.connection import StoreConnection, rows
-from telemetry.store.failures import failures, retries
+from telemetry.store.failures import failures, remarks, retries
 from telemetry.store.generator import evidence, generator
 from telemetry.store.instrument_error import instrument_error_ns
 from telemetry.store.joined import client_service_delta, join_services
@@ -64,6 +64,7 @@ class SummaryRows:
     beside: Beside
     speech_bounds: SpeechBoundErrors
     failures: tuple[FailureCount, ...]
+    remarks: tuple[RemarkCount, ...]
     retries: Retries
 
 
@@ -117,6 +118,7 @@ def _read(connection: StoreConnection, f: Filter) -> SummaryRows:
         beside=beside(connection, f),
         speech_bounds=SpeechBoundErrors(**rows(connection, *error_queries.speech_bounds(f))[0]),
         failures=failures(connection, f),
+        remarks=remarks(connection, f),
         retries=retries(connection, f),
     )
 
@@ -169,6 +171,7 @@ def assemble(
         phases=_phases(found, starts, instrument_ns),
         speech_bounds=found.speech_bounds,
         failures=found.failures,
+        remarks=found.remarks,
         retries=found.retries,
         starts=total(starts),
     )

@@ -270,7 +270,7 @@ class StagesCaller(AnsweringCaller):
 
     def _done(self, reply: StageReply, raw_type: str) -> list[VoiceEvent]:
         self._reply = None
-        status = "incomplete" if reply.why in ("length", "content_filter") else "completed"
+        status = "completed" if (reply.why or "stop").lower() in _COMPLETE else "incomplete"
         events: list[VoiceEvent] = []
         if "audio" in reply.carried:
             events.append(VoiceEvent(EventKind.AUDIO_DONE, raw_type, response_id=reply.response_id))
@@ -374,6 +374,8 @@ class StagesCaller(AnsweringCaller):
         return cancels
 
 
+# Why a language model ends an answer that is whole; any other reason (length, content_filter, refusal) cuts it short.
+_COMPLETE: Final = frozenset({"stop", "end_turn", "stop_sequence", "eos", "tool_calls", "tool_use", "function_call"})
 _OF_TURN: Final = frozenset(
     {
         semconv.META_CACHE_HIT,

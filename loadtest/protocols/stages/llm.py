@@ -51,6 +51,7 @@ class AnswerReader(ResponseReader):
         self._why: str | None = None
         self._usage: dict[str, int] = {}
         self._tool_call = False
+        self._declined = False  # the model declined to answer, which it says in a text beside the answer's
 
     def event(self, event: SseEvent) -> list[Part]:
         """Decode one chunk, or the end of the stream."""
@@ -78,7 +79,8 @@ class AnswerReader(ResponseReader):
 
     def _finish(self) -> list[Part]:
         self.over = True
-        return [Finished(self._why, self._usage, self._tool_call)]
+        why = "refusal" if self._declined and self._why in (None, "stop") else self._why
+        return [Finished(why, self._usage, self._tool_call)]
 
     def _choice(self, fields: Json, key: str) -> list[Part]:
         choices = as_list(fields.get("choices"))
@@ -94,6 +96,7 @@ class AnswerReader(ResponseReader):
         if isinstance(why := choice.get("finish_reason"), str):
             self._why = why
         delta = as_object(choice.get(key)) or {}
+        self._declined = self._declined or bool(delta.get("refusal"))
         self._tool_call = self._tool_call or bool(delta.get("tool_calls") or delta.get("function_call"))
         parts: list[Part] = []
         for name in _REASONING_FIELDS:

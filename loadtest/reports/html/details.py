@@ -4,6 +4,7 @@ from typing import Final
 
 from loadtest.reports import figures
 from loadtest.reports.evidence import evidence_rows
+from loadtest.reports.failures import REMARKS
 from loadtest.reports.html import waterfalls
 from loadtest.reports.html.elements import folded, legend, pairs, prose, section, table
 from loadtest.reports.html.svg import NARROW, WIDE
@@ -28,6 +29,7 @@ def sections(report: RunReport) -> list[str]:
         _slowest(report),
         section("What happened", [pairs(happened_rows(summary))]),
         _failures(summary),
+        _remarks(summary),
         _cohorts(summary),
         _understood(summary),
         _phases(summary),
@@ -95,6 +97,13 @@ def _failures(summary: Summary) -> str:
         for cause in summary.failures
     ]
     return section("Why turns failed", [table("Why turns failed", ("cause", "for example", "turns"), rows, texts=2)])
+
+
+def _remarks(summary: Summary) -> str:
+    if not summary.remarks:
+        return ""
+    rows = [(each.remark, formatting.number(each.turns)) for each in summary.remarks]
+    return section(REMARKS, [table(REMARKS, ("remark", "turns"), rows)])
 
 
 def _cohorts(summary: Summary) -> str:

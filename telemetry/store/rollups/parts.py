@@ -16,9 +16,9 @@ from telemetry.store.answers import (
     WerByCondition,
 )
 from telemetry.store.beside import Beside
-from telemetry.store.causes import FailureCount, Retries
+from telemetry.store.causes import FailureCount, RemarkCount, Retries
 from telemetry.store.client_service_delta import ClientServiceDelta
-from telemetry.store.failures import folded
+from telemetry.store.failures import MOST_REMARKS, folded
 from telemetry.store.noticed import NAMED_EVENTS
 from telemetry.store.queries import BEHAVIOR
 from telemetry.store.rollups.buckets import DURATIONS, Ints
@@ -92,6 +92,15 @@ def failures(figures: RolledFigures) -> tuple[FailureCount, ...]:
             for (kind, code), n in sorted(turns.items(), key=order)
         ]
     )
+
+
+def remarks(figures: RolledFigures) -> tuple[RemarkCount, ...]:
+    """As `failures.remarks`."""
+    turns = Counter[str]()
+    for key, cell in figures.judged("remark"):
+        turns[key.labels[0] or ""] += cell.n
+    commonest = sorted(turns.items(), key=lambda item: (-item[1], item[0]))
+    return tuple(RemarkCount(remark, count) for remark, count in commonest[:MOST_REMARKS])
 
 
 def speech_bounds(figures: RolledFigures) -> SpeechBoundErrors:

@@ -112,6 +112,11 @@ def counted(occurring: Occurring) -> str:
         """)
     if occurring.has_outcome_but("ok", "invalid"):
         found += _ended_otherwise()
+    if occurring.has("outcome_reason"):
+        found.append(f"""
+            SELECT grp, 'remark' AS part, [outcome_reason] AS labels, count(*) AS n
+            FROM staged WHERE {VALID} AND {ASKED} AND outcome = 'ok' AND outcome_reason IS NOT NULL GROUP BY ALL
+            """)
     found.append("""
         SELECT grp, 'process' AS part, [process_id] AS labels, count(*) AS n, max(ended_unix_ns) AS last
         FROM staged WHERE source = 'client' AND process_id <> '' GROUP BY ALL

@@ -74,6 +74,7 @@ class RolledUp:
             beside=parts.beside(figures),
             speech_bounds=parts.speech_bounds(figures),
             failures=parts.failures(figures),
+            remarks=parts.remarks(figures),
             retries=parts.retries(figures),
         )
         return assemble(connection, self.filter, now_unix_ns, skipped_segments, found)

@@ -5,10 +5,12 @@ from dataclasses import replace
 import pytest
 
 from loadtest.conversation.exchange import Exchange, HangUp, Say
+from loadtest.conversation.failures import failure_of
 from loadtest.conversation.outcome import EMPTY, NOT_AUDIBLE, ONLY_A_TOOL_CALL, ONLY_TEXT
 from loadtest.conversation.plan import CallPlan, ReplyPoint
 from loadtest.conversation.state import State
 from loadtest.protocols.base import SUPERSEDED, EventKind, VoiceEvent
+from loadtest.protocols.failure import Failure
 from tests.unit.loadtest.conversation.world import MS, World, audio, event, make_plan, reply, silence, tone
 
 
@@ -171,12 +173,38 @@ def test_audio_without_an_announced_response_is_an_answer() -> None:
     ("status", "message", "outcome", "reason"),
     [
         ("incomplete", "max_output_tokens", "ok", "the endpoint cut its reply short (max_output_tokens)"),
+        ("incomplete", "content_filter", "ok", "the endpoint cut its reply short (content_filter)"),
         ("failed", "the model is down", "error", "the model is down"),
     ],
 )
 def test_a_reply_that_broke_off_after_it_was_heard(status: str, message: str, outcome: str, reason: str) -> None:
     world = World(make_plan()).speak().hear(*reply(300)[:2], done("r1", status, message=message)).after(400)
     assert (world.last.outcome, world.last.reason) == (outcome, reason)
+
+
+@pytest.mark.parametrize("why", ["content_filter", "max_output_tokens", "PROHIBITED_CONTENT"])
+def test_a_reply_that_was_cut_short_before_it_was_heard_says_why(why: str) -> None:
+    world = World(make_plan()).speak().hear(began("r1"), done("r1", "incomplete", message=why)).after(12_000)
+    assert (world.last.outcome, world.last.reason) == ("no_reply", f"{EMPTY}: it was cut short ({why})")
+    assert failure_of(world.last) == Failure("no_reply", why)
+
+
+def test_a_reply_that_the_endpoint_broke_off_says_why() -> None:
+    broken = done("r1", "cancelled", message="turn_detected")
+    world = World(make_plan()).speak().hear(began("r1"), broken).after(12_000)
+    assert world.last.outcome == "interrupted"
+    assert world.last.reason == "the endpoint broke off its reply (turn_detected) and gave no other"
+
+
+def test_what_the_endpoint_says_beside_an_answer_is_remarked() -> None:
+    failed = event(EventKind.ASR_FAILED, message="audio too noisy (asr_error)")
+    guardrail = event(EventKind.SERVICE_REPORT, metadata={"guardrail": "profanity"})
+    world = World(make_plan()).speak().hear(failed, guardrail, *reply(300, "r1")).after(400)
+    assert (world.last.outcome, world.last.reason) == (
+        "ok",
+        "the endpoint did not transcribe the question: audio too noisy (asr_error); "
+        "a guardrail of the agent was triggered (profanity)",
+    )
 
 
 def test_who_failed_before_anything_was_heard_may_try_again() -> None:

@@ -17,13 +17,16 @@ from loadtest.reports.html.over_time import over_time, time_ticks
 from loadtest.reports.html.page import as_html, trust
 from loadtest.reports.html.svg import WIDE, LinearScale, text_of, ticks
 from loadtest.reports.html.waterfalls import draw, heading, longest_stage, view_ns
+from loadtest.reports.markdown import as_markdown
 from loadtest.reports.run_outcome import run_outcome_for
 from loadtest.reports.run_report import RunPictures, RunReport, SlowTurn
+from loadtest.run.artifacts import run_object
 from telemetry.model.turns import Turn
 from telemetry.model.waterfall import waterfall
 from telemetry.objectives.run_verdict import run_verdict
 from telemetry.objectives.slo import default_objectives, judge, not_judged
 from telemetry.store.answers import ShareByName, StageStats, Summary, TimelinePoint, TurnCounts
+from telemetry.store.causes import RemarkCount
 from tests.fixtures_turns import exchange
 from tests.unit.loadtest.reports import reports_material as material
 
@@ -331,3 +334,11 @@ def test_text_and_graphics_have_the_contrast_that_wcag_aa_asks_for(theme: int) -
         assert _contrast(colors[name], paper) >= 3, name
     for name in ("endpointing", "asr", "llm", "tts"):
         assert _contrast(colors["on-stage"], colors[name]) >= 4.5, name
+
+
+def test_a_remark_on_answers_is_in_the_page_the_markdown_and_the_json() -> None:
+    remark = "the endpoint cut its reply short (max_output_tokens)"
+    report = made(summary=material.summary(remarks=(RemarkCount(remark, 7),)))
+    assert remark in words(report)
+    assert "| 7 | the endpoint cut its reply short (max\\_output\\_tokens) |" in as_markdown(report)
+    assert run_object(report)["remarks"] == [{"remark": remark, "turns": 7}]

@@ -26,6 +26,7 @@ from telemetry.store.answers import (
     TurnCounts,
 )
 from telemetry.store.beside import Beside
+from telemetry.store.causes import RemarkCount
 from telemetry.store.client_service_delta import ClientServiceDelta
 from tests.unit.loadtest.reports import reports_material as material
 
@@ -288,6 +289,13 @@ def test_an_endpoint_that_did_not_read_is_named_with_its_turns_and_the_longest_t
         " caller spoke"
     ) in output
     assert "not read" not in words(final(summary=material.summary()))
+
+
+def test_remarks_on_answers_stand_below_why_turns_failed() -> None:
+    remark = "the endpoint cut its reply short (content_filter)"
+    output = words(final(summary=material.summary(remarks=(RemarkCount(remark, 7),))))
+    assert f"7 {remark}" in output
+    assert "remarked" not in words(final(summary=material.summary()))
 
 
 def test_turns_that_were_cut_and_not_read_are_counted_among_turns_that_there_were() -> None:

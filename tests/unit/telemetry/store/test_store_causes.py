@@ -81,6 +81,20 @@ def test_calls_that_the_generator_prevented_do_not_make_the_target_unreachable(t
         assert "none of 5 calls reached a session" in (reader.summary(of_run).unreached or "")
 
 
+def test_remarks_on_turns_that_ended_well_are_counted(tmp_path: Path) -> None:
+    short = {"outcome_reason": "the endpoint cut its reply short (content_filter)"}
+    turns = [
+        client_turn(0),
+        *(client_turn(index, **short) for index in (1, 2)),
+        client_turn(3, outcome_reason="the reply was never closed"),
+        client_turn(4, turn_kind="silence", **short),
+        _failed(5, "no_reply", outcome="no_reply"),
+    ]
+    with _reader(tmp_path, *turns) as reader:
+        found = [(each.remark, each.turns) for each in reader.summary().remarks]
+        assert found == [("the endpoint cut its reply short (content_filter)", 2), ("the reply was never closed", 1)]
+
+
 def test_an_endpoint_that_invents_codes_does_not_fill_the_report(tmp_path: Path) -> None:
     turns = [_failed(index, "endpoint_error", f"code_{index}") for index in range(100)]
     turns += [_failed(100 + index, "http_status", "429") for index in range(5)]

@@ -51,6 +51,8 @@ def mixed_turns(seed: int, turns: int) -> list[Turn]:
             changes["hangup_perf_ns"] = turn.started_perf_ns + dice.choice((2_400, 2_900, 3_400)) * MS
             changes |= {"failure_kind": dice.choice((None, "tcp")), "failure_code": dice.choice(("503", None))}
             changes |= {"outcome_reason": f"reason {place}", "cut_by": dice.choice((None, "stop"))}
+        elif other.random() < 0.1:
+            changes["outcome_reason"] = f"cut short ({other.choice(('content_filter', 'length'))})"
         if dice.random() < 0.1:
             changes |= {"first_audio_perf_ns": None, "asr_final_perf_ns": None}
         if dice.random() < 0.05:
