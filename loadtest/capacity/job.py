@@ -20,7 +20,7 @@ from loadtest.protocols.address import public_target
 from loadtest.run.artifacts import keep_objectives
 from loadtest.run.calibrations import citation, process_advice, wanted_processes
 from loadtest.run.interruption import Interruption
-from loadtest.run.job import preflight
+from loadtest.run.job import first_turn, preflight
 from loadtest.run.json_file import write_json
 from loadtest.run.request import MAX_USERS, CheckedRun, RunRequest, check
 from loadtest.run.sidecars import destination
@@ -72,6 +72,7 @@ def capacity(request: CapacityRequest, console: Console) -> ExitCode:
         console.print(text, style="yellow", soft_wrap=True)
     try:
         preflight(checked)
+        first_turn(checked)
     except EndpointUnreachable as error:
         _write(request, checked, _found(request, [], "unreachable", str(error)), console)
         raise

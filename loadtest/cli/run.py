@@ -122,11 +122,12 @@ def run(
 
 def _reach_target(checked: CheckedRun, console: Console) -> None:
     """Raises EndpointUnreachable where the target cannot be reached; then the reports of the run are written."""
-    from loadtest.run.job import preflight
+    from loadtest.run.job import first_turn, preflight
     from loadtest.run.unreachable import leave_unreachable
 
     try:
         preflight(checked)
+        first_turn(checked)
     except EndpointUnreachable as error:
         report = leave_unreachable(checked, error)
         console.print(f"report: {report}", soft_wrap=True, markup=False, highlight=False)

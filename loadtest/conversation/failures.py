@@ -10,6 +10,7 @@ from typing import Final
 from loadtest.conversation.exchange import Exchange
 from loadtest.conversation.timeline import Timeline
 from loadtest.protocols.failure import Failure, code_of
+from loadtest.protocols.message_limit import invalid_reason
 
 # What a turn is invalid for whose failure is the load generator's own, by the code of the failure.
 _FAULTS: Final[Mapping[str | None, str]] = {
@@ -51,7 +52,9 @@ def failure_of(exchange: Exchange) -> Failure | None:
 
 def fault_of(failure: Failure | None) -> str | None:
     """Return why a turn that failed so is invalid; None if its failure is not the load generator's own."""
-    return _FAULTS.get(failure.code, OTHER_FAULT) if failure is not None and failure.kind == "generator" else None
+    if failure is None or failure.kind != "generator":
+        return None
+    return invalid_reason(failure) or _FAULTS.get(failure.code, OTHER_FAULT)
 
 
 def _unfinished(timeline: Timeline) -> str:

@@ -23,9 +23,11 @@ from loadtest.engine.health import EngineHealth
 from loadtest.engine.sent_frames import Frame, Sent
 from loadtest.engine.timing_wheel import WheelEntry
 from loadtest.engine.transports.base import Transport, TransportItem
+from loadtest.protocols.advice import Attempt, advice
 from loadtest.protocols.base import CallerProtocol, EventKind, Outgoing, VoiceEvent
 from loadtest.protocols.endpoint_headers import kept_headers
 from loadtest.protocols.failure import Failure, retry_after_of_headers
+from loadtest.protocols.refusals import closed_connection, refused_upgrade
 from loadtest.protocols.transports.items import Closed, Opened, Rejected, Violation
 from telemetry.model.foreign_text import one_line
 
@@ -68,6 +70,8 @@ class Call:
         "exchanges",
         "failure",
         "held",
+        "is_open",
+        "lost_by",
         "plan",
         "playout",
         "prior_request_ns",
@@ -76,6 +80,7 @@ class Call:
         "receive_stamp",
         "track",
         "transport",
+        "url",
         "wake_perf_ns",
     )
 
@@ -101,7 +106,10 @@ class Call:
         self.held: deque[Frame] = deque()  # frames that the socket has not accepted yet
         self.ready = gevent.event.Event()  # the session is ready, or has failed
         self.failure: str | None = None  # why the session never became ready
-        self.cause: Failure | None = None  # of that
+        self.lost_by: str | None = None  # why the call could not go on, and the cause of that
+        self.cause: Failure | None = None
+        self.is_open = False  # messages can be sent: the connection, and its handshake, are complete
+        self.url = ""  # of the request that opens the transport
         self.began_perf_ns = 0  # when the caller began to call
         self.prior_request_ns: int | None = None  # how long the request before the connection took, if there was one
         self.connect_began_perf_ns = 0
@@ -271,20 +279,27 @@ class Call:
         if isinstance(item, (Opened, Rejected)):
             self.endpoint_headers |= kept_headers(item.headers, "upgrade")
         if isinstance(item, Opened):
+            self.is_open = True
             self._send_all(self.protocol.opened())
             if self.protocol.capabilities.ready_when_open:
                 self._on_first_event(VoiceEvent(EventKind.READY, "opened"), stamp_perf_ns)
         elif isinstance(item, Rejected):
-            status = f"with HTTP {item.status} " if item.status else ""
-            detail = f": {item.body_excerpt}" if item.body_excerpt else ""
+            sentence = refused_upgrade(item.status, item.reason, item.body_excerpt, item.headers, self.url)
             retry_after_ns = retry_after_of_headers(item.headers, self.engine.clocks.to_unix_ns(stamp_perf_ns))
             failure = replace(item.failure, retry_after_ns=retry_after_ns)
-            self.lost(f"the endpoint refused the connection {status}({item.reason}){detail}", stamp_perf_ns, failure)
+            self.lost(sentence, stamp_perf_ns, failure)
         elif isinstance(item, Closed):
-            failure = (item.clean and self.protocol.close_cause(item.code, item.reason)) or item.failure
-            self.lost(f"the endpoint closed the call ({f'{item.code} {item.reason}'.rstrip()})", stamp_perf_ns, failure)
+            self._closed(item, stamp_perf_ns)
         elif isinstance(item, Violation):
             self.lost(f"the endpoint violated the protocol: {item.reason}", stamp_perf_ns, item.failure)
+
+    def _closed(self, item: Closed, stamp_perf_ns: int) -> None:
+        failure = (item.clean and self.protocol.close_cause(item.code, item.reason)) or item.failure
+        sentence = closed_connection(item.code, item.reason) if item.clean else item.reason
+        # Before there is a session, whoever opens it says what to do, and knows what was asked for.
+        is_opening = self.conversation.state is State.CONNECTING
+        what_to_do = None if is_opening else advice(failure, item.reason, Attempt())
+        self.lost(sentence if what_to_do is None else f"{sentence}; {what_to_do}", stamp_perf_ns, failure)
 
     def _on_event(self, event: VoiceEvent, stamp_perf_ns: int) -> bool:
         """Pass an event to the conversation; return whether its state changed."""
@@ -374,7 +389,8 @@ class Call:
             return
         reason = one_line(reason)  # part of it may come from the endpoint
         if self.connect_ns is None:
-            self.failure, self.cause = reason, failure
+            self.failure = reason
+        self.lost_by, self.cause = reason, failure
         self.perform(self.conversation.on_closed(reason, now_perf_ns, failure))
         self.ready.set()
 

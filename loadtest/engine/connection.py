@@ -236,15 +236,16 @@ class Connection:
             self._lost(tls_mismatch.tls_required_sentence(self._server, self._other_scheme), tls_mismatch.TLS_REQUIRED)
         return self.closed is not None
 
-    def no_session_reason(self, waited_s: float) -> tuple[str, Failure]:
-        """Explain why an open connection has no session after `waited_s` seconds."""
+    def no_session_reason(self, waited_s: float, awaited: str | None = None) -> tuple[str, Failure]:
+        """Explain why an open connection has no session after `waited_s` seconds; `awaited` is the message of it."""
         hint = "" if self._first and not self._handshaking else self._hint
         if self._handshaking:
             reason = f"the endpoint accepted the connection but did not finish the TLS handshake within {waited_s:g} s"
             return reason + hint, Failure("timeout", "tls_handshake")
         did = "connected to" if self._accepted else "accepted"
         what = self._server if self._accepted else "the connection"
-        reason = f"the endpoint {did} {what} but did not open a session within {waited_s:g} s"
+        missing = "did not open a session" if awaited is None else f"sent no {awaited}"
+        reason = f"the endpoint {did} {what} but {missing} within {waited_s:g} s"
         return reason + hint, Failure("timeout", "session")
 
     @property

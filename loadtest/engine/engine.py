@@ -7,7 +7,7 @@ caller's greenlet only waits.
 
 import logging
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import gevent
 from msgspec.structs import replace
@@ -19,6 +19,7 @@ from loadtest.engine.call import Call
 from loadtest.engine.call_audio.keeper import CallAudioKeeper
 from loadtest.engine.clock import Clocks
 from loadtest.engine.connection import ConnectionParts
+from loadtest.engine.first_messages import FirstMessages
 from loadtest.engine.health import EngineHealth
 from loadtest.engine.idle_scans import scan_while_idle
 from loadtest.engine.local_limits import Exhausted, LocalLimits
@@ -30,15 +31,16 @@ from loadtest.engine.transports.opening import make_transport
 from loadtest.engine.transports.prior_request import answer_of
 from loadtest.engine.watch import SocketWatch
 from loadtest.engine.webrtc.media_process import LIVEKIT, MediaProcess
-from loadtest.errors import EndpointUnreachable, InstrumentError, UsageError
+from loadtest.errors import InstrumentError, UsageError
 from loadtest.protocols.base import CallerProtocol, OpenRequest, PriorRequest
 from loadtest.protocols.endpoint_headers import kept_headers
-from loadtest.protocols.failure import Failure, OpeningRefused, retry_after_of_headers
+from loadtest.protocols.failure import Failure, OpeningRefused, SessionRefused, retry_after_of_headers
 from loadtest.protocols.transports.masked_frames import FIXED
 
 _log = logging.getLogger(__name__)
 
 _OFFSET_EVERY_NS: Final = 1_000_000_000
+GREETING_NS: Final = 500_000_000
 
 
 class Engine:
@@ -198,7 +200,9 @@ class Engine:
         It has no transport where the answer to a request before the connection says which.
         """
         transport = None if request.prior is not None else make_transport(self._transport_parts, protocol, request)
-        return Call(self, plan, protocol, transport, self._onset_preset)
+        call = Call(self, plan, protocol, transport, self._onset_preset)
+        call.url = request.url
+        return call
 
     def call(
         self,
@@ -247,17 +251,26 @@ class Engine:
     def probe(self, protocol: CallerProtocol, request: OpenRequest, limits: Limits) -> int:
         """Open a session, close it again and return how long it took until the session was ready, in ns.
 
-        Raises EndpointUnreachable with the reason, and InstrumentError if the reason is this machine's own. Blocks only
-        the calling greenlet.
+        A wire on which nothing says that a session is ready is listened to for a moment: an endpoint of another one
+        mostly closes the connection, or greets in its own way.
+
+        Raises SessionRefused with the reason and the cause, and InstrumentError if the reason is this machine's own.
+        Blocks only the calling greenlet.
         """
-        call = self.new_call(CallPlan("probe", (), (b"",), limits), protocol, request)
+        heard = FirstMessages(protocol)
+        call = self.new_call(CallPlan("probe", (), (b"",), limits), cast("CallerProtocol", heard), request)
         try:
             self._connect(call, request)
             if call.cause is not None and call.cause.kind == "generator":
                 raise InstrumentError(call.failure or "the load generator failed")
-            if call.connect_ns is None:
-                raise EndpointUnreachable(call.failure or "the endpoint opened no session")
-            return call.connect_ns
+            until_perf_ns = self.clocks.perf_ns() + (GREETING_NS if protocol.capabilities.ready_when_open else 0)
+            while self.clocks.perf_ns() < until_perf_ns and not call.ended and heard.strange is None:
+                gevent.sleep(0.01)
+            if call.connect_ns is not None and not call.ended and heard.strange is None:
+                return call.connect_ns
+            reason = call.failure or call.lost_by or "the endpoint does not speak this protocol"
+            instead = "" if heard.strange is None else f"; {heard.strange}"
+            raise SessionRefused(f"{reason}{instead}", call.cause)
         finally:
             self._end(call, "the endpoint answers")
 
@@ -277,7 +290,8 @@ class Engine:
             return
         if not call.ready.wait(limits.ready_ns / 1e9):
             assert call.transport is not None  # noqa: S101 - opened above, and only `_end` detaches it
-            reason, failure = call.transport.no_session_reason(limits.ready_ns / 1e9)
+            awaited = call.protocol.awaited() if call.is_open else None
+            reason, failure = call.transport.no_session_reason(limits.ready_ns / 1e9, awaited)
             call.fail_to_connect(reason, self.clocks.perf_ns(), failure)
 
     def _prevent(self, call: Call, error: InstrumentError) -> None:
@@ -298,7 +312,9 @@ class Engine:
         call.prior_request_ns = ended_perf_ns - began_perf_ns
         call.endpoint_headers |= kept_headers(answer.headers, "prior")
         try:
-            call.transport = make_transport(self._transport_parts, call.protocol, prior.opening(answer))
+            request = prior.opening(answer)
+            call.url = request.url
+            call.transport = make_transport(self._transport_parts, call.protocol, request)
         except OpeningRefused as error:
             wait_ns = retry_after_of_headers(answer.headers, self.clocks.to_unix_ns(ended_perf_ns))
             raise OpeningRefused(str(error), replace(error.failure, retry_after_ns=wait_ns)) from error

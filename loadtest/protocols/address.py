@@ -23,6 +23,8 @@ _KINDS: Final[Mapping[TransportKind, tuple[tuple[str, ...], str, str]]] = {
 _WITH_PORT: Final = frozenset({"tcp", "tcp-listen"})
 SCHEMES: Final[Mapping[TransportKind, tuple[str, ...]]] = {kind: schemes for kind, (schemes, _, _) in _KINDS.items()}
 
+# Of telephony: a person calls them, or a provider.
+_TELEPHONE: Final = frozenset({"sip", "sips", "tel", "callto"})
 _SECURE: Final = {"ws": "wss", "http": "https", "tcp": "tls"}
 _PLAIN: Final = {secure: plain for plain, secure in _SECURE.items()}
 
@@ -53,6 +55,11 @@ def parse_address(url: str, kind: TransportKind = "websocket") -> Address:
     except ValueError:
         host, parts = None, urllib.parse.urlsplit("")
     schemes, what, example = _KINDS[kind]
+    if (scheme := url.partition(":")[0].lower()) in _TELEPHONE:
+        raise UsageError(
+            f"{scheme}: addresses cannot be called; give the WebSocket address to which the telephone provider streams "
+            "calls, with --protocol twilio, telnyx, plivo, exotel or vonage"
+        )
     if not url:
         raise UsageError(f"the target is missing: give {what} such as {example}")
     if parts.scheme not in schemes or not host:

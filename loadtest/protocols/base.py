@@ -216,6 +216,10 @@ class CallerDefaults:
         """Return nothing: the connection is just closed."""
         return ()
 
+    def awaited(self) -> str | None:
+        """Return None: the opening waits for no message of its own."""
+        return None
+
     def close_cause(self, code: int, reason: str) -> Failure | None:
         """Return None: the code of a close frame is the cause."""
         del code, reason
@@ -296,6 +300,10 @@ class CallerProtocol(Protocol):
 
     def goodbye(self) -> Sequence[Outgoing]:
         """Return the messages to send before the connection is closed."""
+        ...
+
+    def awaited(self) -> str | None:
+        """Return the message that the opening of the session waits for, by its name on the wire; None for none."""
         ...
 
     def close_cause(self, code: int, reason: str) -> Failure | None:

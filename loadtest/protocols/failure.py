@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from loadtest.errors import EndpointError
+from loadtest.errors import EndpointError, EndpointUnreachable
 from telemetry.model.semconv import FailureKind
 
 SECOND_NS: Final = 1_000_000_000
@@ -37,6 +37,14 @@ class OpeningRefused(EndpointError):  # noqa: N818 - reads as what happened
     """The endpoint answered, before there was a connection, in a way that opens none; `failure` is the cause."""
 
     def __init__(self, sentence: str, failure: Failure) -> None:
+        super().__init__(sentence)
+        self.failure = failure
+
+
+class SessionRefused(EndpointUnreachable):
+    """The endpoint opened no session; `failure` is the cause, as far as it is known."""
+
+    def __init__(self, sentence: str, failure: Failure | None) -> None:
         super().__init__(sentence)
         self.failure = failure
 

@@ -4,6 +4,7 @@ from typing import Final
 
 from loadtest.errors import UsageError
 
+TOKEN_VARIABLE: Final = "VOICEPROBE_TOKEN"  # noqa: S105 - the name of the variable, not a secret
 # Set by the library itself; another header with the same name would break the handshake.
 HANDSHAKE_HEADERS: Final = frozenset({"upgrade", "connection", "host"})
 

@@ -30,6 +30,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Final, TypeVar
 
 from loadtest.errors import UsageError
+from loadtest.protocols.address import SCHEMES
 from loadtest.protocols.base import CallerOptions, CallerProtocol, TransportKind
 from loadtest.protocols.built_in import BUILT_IN
 from loadtest.protocols.description import Description, ShownStage
@@ -88,6 +89,11 @@ def register_built_in(name: str) -> Callable[[Make], Make]:
 def names() -> tuple[str, ...]:
     """Return the names of all protocols. Loads none of them."""
     return tuple(sorted({*_descriptions, *_installed()}))
+
+
+def names_with_scheme(scheme: str) -> tuple[str, ...]:
+    """Return the names of this package's protocols whose addresses can have this scheme."""
+    return tuple(name for name, row in BUILT_IN.items() if scheme in SCHEMES[row.description.transport])
 
 
 def lines() -> tuple[str, ...]:

@@ -6,8 +6,8 @@ store, as the dashboard's figures are.
 
 import signal
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -23,6 +23,7 @@ from loadtest.errors import EndpointUnreachable, UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.protocols import registry
 from loadtest.protocols.address import public_target
+from loadtest.protocols.base import CallerProtocol
 from loadtest.reports.calibration_citing import in_processes
 from loadtest.reports.progress import LiveInfo, live_lines, live_view
 from loadtest.run import processes
@@ -31,6 +32,7 @@ from loadtest.run.calibrations import citation, process_advice
 from loadtest.run.interruption import Interruption
 from loadtest.run.judged_run import BesideStore, RunResult, judged_run
 from loadtest.run.pictures import leave_reports
+from loadtest.run.refusal import refused, refused_turn
 from loadtest.run.request import CheckedRun, RunRequest
 from loadtest.run.sidecars import Sidecar, deliver_all, destination
 from loadtest.scenario.access import TARGET_VARIABLE
@@ -65,19 +67,47 @@ def preflight(checked: CheckedRun) -> None:
 
     Raises EndpointUnreachable, UsageError, and InstrumentError where this machine prevents it.
     """
-    settings = checked.request.settings
-    protocol = registry.make_caller(settings.protocol, settings.caller_options)
+    protocol = _caller(checked)
     if protocol.capabilities.transport == "tcp-listen":
         return
+    request = protocol.upgrade(checked.request.settings.target_url, None)
+    with _engine_of(checked, protocol) as engine:
+        try:
+            engine.probe(protocol, request, Limits())
+        except EndpointUnreachable as error:
+            raise refused(error, checked, request) from None
+
+
+def first_turn(checked: CheckedRun) -> None:
+    """Over HTTP, say one turn before a swarm is sent: only its requests show whether path, model and format are right.
+
+    Raises EndpointUnreachable if every turn would be refused. What may be otherwise next time is left to the run.
+    """
+    protocol = _caller(checked)
+    if protocol.capabilities.transport != "http":
+        return
+    with _engine_of(checked, protocol) as engine:
+        reason = refused_turn(checked, protocol, engine)
+    if reason is not None:
+        raise EndpointUnreachable(reason)
+
+
+def _caller(checked: CheckedRun) -> CallerProtocol:
+    settings = checked.request.settings
+    return registry.make_caller(settings.protocol, settings.caller_options)
+
+
+@contextmanager
+def _engine_of(checked: CheckedRun, protocol: CallerProtocol) -> Generator[Engine]:
+    """An engine for what is tried before a run."""
+    settings = checked.request.settings
     engine = Engine(
         frame_ns=protocol.capabilities.frame_ms * 1_000_000,
         onset_preset=settings.onset,
         tls=settings.tls,
     )
     try:
-        engine.probe(protocol, protocol.upgrade(settings.target_url, None), Limits())
-    except EndpointUnreachable as error:
-        raise EndpointUnreachable(settings.redactor.text(str(error))) from None
+        yield engine
     finally:
         engine.close()
 

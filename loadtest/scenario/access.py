@@ -8,10 +8,9 @@ from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from loadtest.errors import UsageError
-from loadtest.protocols.headers import header_fault
+from loadtest.protocols.headers import TOKEN_VARIABLE, header_fault
 from telemetry.model.foreign_text import one_line
 
-TOKEN_VARIABLE: Final = "VOICEPROBE_TOKEN"  # noqa: S105 - the name of the variable, not a secret
 # The whole address where arguments show it without credentials and query: a list of processes shows arguments.
 TARGET_VARIABLE: Final = "VOICEPROBE_TARGET"
 # Query parameters that say what is being tested. Any other value may be a secret.

@@ -16,9 +16,9 @@ from loadtest.errors import UsageError
 from loadtest.protocols import registry
 from loadtest.protocols.address import other_scheme, parse_address
 from loadtest.protocols.base import CallerOptions, TransportKind
+from loadtest.protocols.headers import TOKEN_VARIABLE
 from loadtest.protocols.transports.masked_frames import MASKS
 from loadtest.scenario.access import (
-    TOKEN_VARIABLE,
     Headers,
     headers_from_environment,
     secrets_of_url,
@@ -353,7 +353,7 @@ class SwarmSettings:
         try:
             secured = parse_address(self.host, self._transport).tls
         except UsageError as error:
-            found += str(error).splitlines()
+            found += [f"{line}{self._other_protocols}" for line in str(error).splitlines()]
         else:
             given = {"--ca-file": self.ca_file, "--client-cert": self.client_cert, "--sni": self.sni}
             if not secured and (useless := [flag for flag, value in given.items() if value is not None]):
@@ -361,6 +361,17 @@ class SwarmSettings:
                 mend = f"use {other}://" if (other := other_scheme(scheme)) else "leave it out"
                 found.append(f"{', '.join(useless)}: not supported with {scheme}://, which is not encrypted; {mend}")
         return found
+
+    @property
+    def _other_protocols(self) -> str:
+        """A clause that names the protocols of an address's scheme, where the chosen one has another."""
+        scheme, separator, _ = self.host.partition("://")
+        able = registry.names_with_scheme(scheme.lower()) if separator else ()
+        if not able or self.protocol in able or self.protocol not in registry.names():
+            return ""
+        is_guess = registry.guess(self.host) == self.protocol
+        why = "was guessed, since the address fits no other" if is_guess else f"has no {scheme}:// addresses"
+        return f"; the protocol {self.protocol} {why}: for {scheme}:// give --protocol {', '.join(able)}"
 
     @property
     def _transport(self) -> TransportKind:

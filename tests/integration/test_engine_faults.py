@@ -12,7 +12,7 @@ CASES = (
     ("never-answer", "no_reply", "no answer within"),
     ("garbage", "error", "not JSON"),
     ("drop-mid-turn", "error", "the connection"),
-    ("oversized-message", "error", "exceeds limit"),
+    ("oversized-message", "invalid", "its own limit is 1 MiB"),
     ("unknown-messages", "ok", None),
     ("answer-before-question", "ok", None),
     ("wrong-rate", "error", "another sample rate"),

@@ -171,8 +171,11 @@ class Transport(Protocol):
         """Return the bytes that have not left this machine; None if that is not known."""
         ...
 
-    def no_session_reason(self, waited_s: float) -> tuple[str, Failure]:
-        """Explain why there is no session `waited_s` seconds after the transport was opened."""
+    def no_session_reason(self, waited_s: float, awaited: str | None = None) -> tuple[str, Failure]:
+        """Explain why there is no session `waited_s` seconds after the transport was opened.
+
+        `awaited` is the message that the protocol waits for, None before there is a connection for messages.
+        """
         ...
 
     def hang_up(self, reason: str) -> None:

@@ -206,8 +206,9 @@ class HttpTransport:
         """Return None: the utterance is sent when it is over."""
         return None
 
-    def no_session_reason(self, waited_s: float) -> tuple[str, Failure]:
+    def no_session_reason(self, waited_s: float, awaited: str | None = None) -> tuple[str, Failure]:
         """Explain why there is no session after `waited_s` seconds."""
+        del awaited  # a request has one answer
         running = [each for connections in self._connections.values() for each in connections if each.request]
         if len(running) == 1 and running[0].connection is not None:
             return running[0].connection.no_session_reason(waited_s)

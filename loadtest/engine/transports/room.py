@@ -32,8 +32,9 @@ class RoomTransport(WebRtcTransport):
         self.joined = self.joined or any(isinstance(item, RoomJoined) for item in items)
         super().arrived(stamp_perf_ns, lag_bound_ns, items)
 
-    def no_session_reason(self, waited_s: float) -> tuple[str, Failure]:
+    def no_session_reason(self, waited_s: float, awaited: str | None = None) -> tuple[str, Failure]:
         """Explain why there is no session after `waited_s` seconds."""
+        del awaited
         if self.joined:
             sentence = f"the room was joined, but no agent was ready in it within {waited_s:g} s"
             return sentence, Failure("timeout", "session")

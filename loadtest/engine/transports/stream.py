@@ -169,10 +169,10 @@ class StreamTransport:
         """Return the bytes that have not left this machine; None if the system does not report them."""
         return None if self.connection is None else self.connection.unsent_bytes()
 
-    def no_session_reason(self, waited_s: float) -> tuple[str, Failure]:
+    def no_session_reason(self, waited_s: float, awaited: str | None = None) -> tuple[str, Failure]:
         """Explain why there is no session after `waited_s` seconds."""
         assert self.connection is not None  # noqa: S101 - asked after `open`
-        return self.connection.no_session_reason(waited_s)
+        return self.connection.no_session_reason(waited_s, awaited)
 
     # Called by the connection.
 

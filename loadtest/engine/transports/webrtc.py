@@ -198,8 +198,9 @@ class WebRtcTransport:
         """Return None: datagrams do not wait for the endpoint."""
         return None
 
-    def no_session_reason(self, waited_s: float) -> tuple[str, Failure]:
+    def no_session_reason(self, waited_s: float, awaited: str | None = None) -> tuple[str, Failure]:
         """Explain why there is no session after `waited_s` seconds."""
+        del awaited  # the steps of the negotiation say more
         if not self._answered:
             what = "the offer" if self._offered else "the request for a session"
             return f"the endpoint did not answer {what} within {waited_s:g} s", Failure("timeout", "offer")

@@ -107,6 +107,10 @@ class DeclaredCaller(AnsweringCaller):
         """Return the first messages of the spec."""
         return self._messages(self._spec.open.send)
 
+    def awaited(self) -> str | None:
+        """Return what the spec says opens the session."""
+        return None if self._ready else "message that the spec calls ready"
+
     def audio_message(self, pcm: Pcm16) -> bytes:
         """Return what all callers share of one frame."""
         return self._frames.message(pcm)

@@ -29,6 +29,7 @@ from loadtest.protocols.deepgram.reply import DeepgramReply
 from loadtest.protocols.deepgram.settings import checked_session
 from loadtest.protocols.error_objects import violation
 from loadtest.protocols.failure import Failure, code_of
+from loadtest.protocols.foreign import message_type
 from loadtest.protocols.json_fields import (
     Json,
     MalformedError,
@@ -126,6 +127,10 @@ class DeepgramCaller(AnsweringCaller):
         """Return nothing: `Welcome` must come first."""
         return ()
 
+    def awaited(self) -> str | None:
+        """Return the message that greets, or accepts the settings."""
+        return "SettingsApplied in answer to Settings" if self._settings_sent else "Welcome"
+
     def audio_message(self, pcm: Pcm16) -> bytes:
         """Return one frame in the input format: nothing but audio."""
         return self._session.input_format.encode(pcm)
@@ -142,7 +147,7 @@ class DeepgramCaller(AnsweringCaller):
             return self._reply.audio(AUDIO, message)
         try:
             fields = parse_object(message)
-            raw_type = required_text(fields, "type")
+            raw_type = message_type(fields, "type", message)
             handler = self._handlers.get(raw_type)
             if handler is not None:
                 return handler(self, raw_type, fields)

@@ -24,9 +24,10 @@ from loadtest.protocols.elevenlabs.repeats import RepeatedMessages
 from loadtest.protocols.elevenlabs.reply import ConvaiReply
 from loadtest.protocols.elevenlabs.settings import checked_settings, not_observable
 from loadtest.protocols.elevenlabs.usual_audio import AUDIO_MESSAGES
-from loadtest.protocols.error_objects import violation
+from loadtest.protocols.error_objects import error_message, violation
 from loadtest.protocols.exact_messages import ExactReader
 from loadtest.protocols.failure import Failure, code_of, retry_after_of_fields
+from loadtest.protocols.foreign import message_type
 from loadtest.protocols.json_fields import (
     Json,
     MalformedError,
@@ -91,6 +92,10 @@ class ElevenLabsCaller(AnsweringCaller):
         """State what is special to this conversation; the agent answers with its formats."""
         return (client_messages.initiation(self._options, self._settings, self._traceparent),)
 
+    def awaited(self) -> str | None:
+        """Return the message that opens the conversation."""
+        return "conversation_initiation_metadata"
+
     def audio_message(self, pcm: Pcm16) -> bytes:
         """Return one frame; this message alone has no type."""
         return b'{"user_audio_chunk":"' + base64.b64encode(self._input.encode(pcm)) + b'"}'
@@ -107,7 +112,7 @@ class ElevenLabsCaller(AnsweringCaller):
         raw_type = ""
         try:
             fields = parse_object(message)
-            raw_type = required_text(fields, "type")
+            raw_type = message_type(fields, "type", message)
             handler = self._handlers.get(raw_type)
             if handler is None:
                 return [VoiceEvent(EventKind.OTHER if raw_type in UNUSED else EventKind.UNKNOWN, raw_type)]
@@ -133,8 +138,9 @@ class ElevenLabsCaller(AnsweringCaller):
         self._conversation_id = conversation_id
         sent = self._settings.user_input_audio_format
         if taken != sent:
-            sentence = f"the agent takes {excerpt(taken)} and the callers send {sent!r}: set user_input_audio_format"
-            return [_wrong_format(raw_type, f"{sentence} to the agent's")]
+            sentence = f"the agent takes {excerpt(taken)} and the callers send {sent!r}"
+            mend = "set --protocol-option user_input_audio_format=… to the agent's"
+            return [_wrong_format(raw_type, f"{sentence}: {mend}")]
         self._output = FORMATS.get(output)
         if self._output is None:
             sentence = f"the agent speaks in {excerpt(output)}, which cannot be played"
@@ -153,8 +159,7 @@ class ElevenLabsCaller(AnsweringCaller):
     def _error(self, raw_type: str, content: Json) -> list[VoiceEvent]:
         """An `error` comes when the connection is about to be closed; a `client_error` is only information."""
         code = code_of(content.get("error_type"), content.get("error_name"), content.get("code"))
-        described = (content.get(name) for name in ("message", "reason", "debug_message"))
-        message = next((text for text in described if isinstance(text, str) and text), "an error without a message")
+        message = error_message({name: value for name, value in content.items() if name != "type"})
         failure = Failure("endpoint_error", code, retry_after_of_fields(content))
         return [
             VoiceEvent(EventKind.ERROR, raw_type, message=message, fatal=raw_type == "error", failure=failure),

@@ -75,6 +75,10 @@ class GeminiCaller(CallerDefaults):
         messages, self._session.answers = self._session.answers, []
         return messages
 
+    def awaited(self) -> str | None:
+        """Return the message that accepts the setup."""
+        return "setupComplete in answer to setup"
+
     def audio_message(self, pcm: Pcm16) -> bytes:
         """Return `realtimeInput.audio` with one frame."""
         encoded = base64.b64encode(samples.to_bytes(pcm))

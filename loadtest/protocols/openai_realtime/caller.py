@@ -26,6 +26,7 @@ from loadtest.protocols.base import (
 )
 from loadtest.protocols.cumulative_partials import CumulativePartials
 from loadtest.protocols.error_objects import endpoint_error, error_message, violation
+from loadtest.protocols.foreign import message_type
 from loadtest.protocols.json_fields import (
     Json,
     MalformedError,
@@ -122,7 +123,7 @@ class OpenAIRealtimeCaller(AnsweringCaller):
         raw_type = ""
         try:
             fields = parse_object(message)
-            raw_type = required_text(fields, "type")
+            raw_type = message_type(fields, "type", message)
             event = canonical(raw_type)
             if self._repeats.is_repeat(fields.get("event_id"), raw_type, len(message)):
                 return [VoiceEvent(EventKind.DUPLICATE, raw_type)]
@@ -133,6 +134,10 @@ class OpenAIRealtimeCaller(AnsweringCaller):
                 return self._binary(message)  # audio whose first byte happens to be an opening brace
             where = f"{raw_type}: " if raw_type else ""
             return [violation(raw_type, f"{where}{error}", "malformed_message")]
+
+    def awaited(self) -> str | None:
+        """Return the message that opens the session, or acknowledges what was asked of it."""
+        return "session.updated in answer to session.update" if self._update_sent else "session.created"
 
     def audio_message(self, pcm: Pcm16) -> bytes:
         """Return one frame in the input format: `input_audio_buffer.append`, or the audio itself."""

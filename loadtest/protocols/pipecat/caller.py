@@ -93,6 +93,10 @@ class PipecatCaller(CallerDefaults):
         # Text and transcriptions also come as RTVI messages, with the moment at which they were made.
         return [VoiceEvent(EventKind.UNKNOWN if kind is None else EventKind.OTHER, kind or "frame")]
 
+    def awaited(self) -> str | None:
+        """Return the message that says that the bot is ready."""
+        return "bot-ready in answer to client-ready"
+
     def audio_message(self, pcm: Pcm16) -> bytes:
         """Return an AudioRawFrame with one frame at the input rate."""
         return frames.audio_frame(pcm_codec.to_bytes(pcm), self.capabilities.input_rate_hz)

@@ -13,8 +13,9 @@ from typing import Any, ClassVar, Final
 from loadtest.protocols.audio_format import HIGHEST_RATE_HZ, LOWEST_RATE_HZ
 from loadtest.protocols.base import EventKind, VoiceEvent
 from loadtest.protocols.cumulative_partials import CumulativePartials
-from loadtest.protocols.error_objects import violation
+from loadtest.protocols.error_objects import error_message, violation
 from loadtest.protocols.failure import Failure, code_of, retry_after_of_fields
+from loadtest.protocols.foreign import message_type
 from loadtest.protocols.json_fields import (
     Json,
     MalformedError,
@@ -76,7 +77,7 @@ class RtviSession:
         raw_type = ""
         try:
             fields = parse_object(message)
-            raw_type = required_text(fields, "type")
+            raw_type = message_type(fields, "type", message)
             if fields.get("label") != LABEL:
                 return [VoiceEvent(EventKind.UNKNOWN, raw_type)]  # of the bot's own
             handler = self._handlers.get(raw_type)
@@ -131,7 +132,7 @@ class RtviSession:
 
     def _error(self, raw_type: str, data: Json) -> list[VoiceEvent]:
         fatal = data.get("fatal") is True
-        message = optional_text(data, "error") or "an error without a message"
+        message = error_message(data)
         failure = Failure("endpoint_error", code_of(data.get("code")), retry_after_of_fields(data))
         return [VoiceEvent(EventKind.ERROR, raw_type, message=message, fatal=fatal, failure=failure)]
 

@@ -23,6 +23,7 @@ from loadtest.protocols.json_fields import (
     parse_object,
     required_text,
 )
+from loadtest.protocols.refusals import refused_request
 from loadtest.protocols.webrtc_items import IceServer, MakeOffer, RemoteAnswer
 
 START_ID: Final = "start"
@@ -89,9 +90,12 @@ class Signaling:
         if head is None:
             return self._fatal(f"{_ASKED[asked]}: a response without a head", Failure("protocol_violation", "not_http"))
         if not 200 <= head.status < 300:
-            detail = f": {excerpt(body)}" if body else ""
             failure = Failure("http_status", str(head.status), _wait_ns(head))
-            return self._fatal(f"the endpoint refused {_ASKED[asked]} with HTTP {head.status}{detail}", failure)
+            who = f"the endpoint, for {_ASKED[asked]},"
+            url = self._url if asked == START_ID else self._offer_url
+            return self._fatal(
+                refused_request(who, head.status, body.decode(errors="replace"), head.headers, url), failure
+            )
         try:
             fields = parse_object(body)
             if asked == START_ID:

@@ -353,7 +353,9 @@ class StagesCaller(AnsweringCaller):
         self, name: str, reader: ResponseReader, path: str, body: bytes, content_type: str = "application/json"
     ) -> HttpRequest:
         self._running[name] = reader
-        return self._requests.post(name, reader.stage, path, (body, content_type))
+        request = self._requests.post(name, reader.stage, path, (body, content_type))
+        reader.url = request.url
+        return request
 
     def _break_off(self) -> list[HttpCancel]:
         cancels = [HttpCancel(name) for name in self._running]

@@ -8,13 +8,16 @@ from typing import Final
 
 import orjson
 
+from loadtest.protocols.address import public_target
 from loadtest.protocols.error_objects import error_message
 from loadtest.protocols.failure import Failure, code_of, retry_after_of_fields, retry_after_of_headers
 from loadtest.protocols.http_items import HttpData, HttpEnd, HttpHead, HttpItem
-from loadtest.protocols.json_fields import Json, MalformedError, as_object, excerpt, parse_object
+from loadtest.protocols.json_fields import Json, MalformedError, as_object, parse_object
+from loadtest.protocols.message_limit import message_limit, over_limit
+from loadtest.protocols.refusals import refused_request
 from loadtest.protocols.stages.gateway import served_by
 from loadtest.protocols.stages.parts import Broken, Malformed, Part, Served, StageName, Unknown
-from loadtest.protocols.stages.sse import SseEvent, SseParser, SseTooLongError
+from loadtest.protocols.stages.sse import MAX_EVENT_BYTES, SseEvent, SseParser, SseTooLongError
 
 MAX_ERROR_BYTES: Final = 16 * 2**10
 MAX_JSON_BYTES: Final = 16 * 2**20
@@ -28,6 +31,7 @@ class ResponseReader:
     stage: StageName
 
     def __init__(self) -> None:
+        self.url = ""  # where the request went
         self.over = False
         self._refused: HttpHead | None = None
         self._whole: bytearray | None = None  # a JSON object instead of a stream
@@ -79,6 +83,9 @@ class ResponseReader:
             self._refused = head
             return [Served(metadata, service_ns)] if service_ns else []
         kind = dict(head.headers).get("content-type", "").partition(";")[0].strip().lower()
+        if kind == "text/html":
+            sentence = f"the {self.stage} service answered with a web page at {public_target(self.url)}"
+            return [Broken(f"{sentence}: check the path", Failure("protocol_violation", "content_type"))]
         if kind == "text/event-stream":
             self._sse = SseParser()
         elif kind == "application/json":
@@ -91,14 +98,14 @@ class ResponseReader:
             return []
         if self._whole is not None:
             self._whole += data
-            return self._too_long("a JSON response") if len(self._whole) > MAX_JSON_BYTES else []
+            return self._too_long("a JSON response", MAX_JSON_BYTES) if len(self._whole) > MAX_JSON_BYTES else []
         if self._sse is None:
             return self.raw(data)
         parts: list[Part] = []
         try:
             events = self._sse.feed(data)
         except SseTooLongError:
-            return self._too_long("an event")
+            return self._too_long("an event", MAX_EVENT_BYTES)
         for event in events:
             if self.over or (parts and isinstance(parts[-1], Broken)):
                 break
@@ -118,8 +125,8 @@ class ResponseReader:
                 return [Broken(f"{self.stage}: {error}", Failure("protocol_violation", "malformed_message"))]
         return self.ended()
 
-    def _too_long(self, what: str) -> list[Part]:
-        return [Broken(f"{self.stage}: {what} is too long to be one", Failure("protocol_violation", "too_long"))]
+    def _too_long(self, what: str, limit: int) -> list[Part]:
+        return [Broken(f"{self.stage}: {over_limit(limit, what=what)}", message_limit(limit))]
 
     def _refusal(self, head: HttpHead) -> Broken:
         body = bytes(self._body)
@@ -129,7 +136,6 @@ class ResponseReader:
             decoded = None
         fields = as_object(decoded) or {}
         error = fields.get("error", fields)
-        spoken = error_message(error) if decoded is not None else excerpt(body) if body else "no body"
         known = dict(head.headers)
         # A date says how long to wait only beside the service's own clock.
         is_known = known.get("retry-after", "").isdecimal() or "date" in known
@@ -137,7 +143,8 @@ class ResponseReader:
         if wait_ns is None:
             wait_ns = retry_after_of_fields(as_object(error) or {})
         failure = Failure("http_status", str(head.status), wait_ns)
-        sentence = f"the {self.stage} service answered HTTP {head.status}: {spoken}"
+        asked = f"the {self.stage} service"
+        sentence = refused_request(asked, head.status, body.decode(errors="replace"), head.headers, self.url)
         return Broken(sentence, failure, fatal=head.status in FATAL_STATUSES)
 
 

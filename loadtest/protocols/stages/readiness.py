@@ -34,7 +34,8 @@ class Readiness:
 
     def __init__(self, requests: Sequence[HttpRequest]) -> None:
         self.requests = tuple(requests)
-        self._waits_for = {request.request_id for request in requests}
+        self._urls = {request.request_id: request.url for request in requests}
+        self._waits_for = set(self._urls)
         self._names = frozenset(self._waits_for)
         self._refused: dict[str, ResponseReader] = {}
         self._failed = False
@@ -49,7 +50,8 @@ class Readiness:
             return [VoiceEvent(EventKind.OTHER, "ready")]
         if isinstance(item, HttpHead) and item.status in _REFUSALS:
             stage: StageName = next(name for name in ("asr", "llm", "tts") if item.request_id.endswith(name))
-            self._refused[item.request_id] = _RefusalReader(stage)
+            reader = self._refused[item.request_id] = _RefusalReader(stage)
+            reader.url = self._urls[item.request_id]
         reader = self._refused.get(item.request_id)
         if reader is not None:
             broken = [part for part in reader.receive(item) if isinstance(part, Broken)]

@@ -22,7 +22,7 @@ class SseEvent(msgspec.Struct, frozen=True, gc=False):
 
 
 class SseTooLongError(ValueError):
-    """An event is longer than MAX_EVENT_BYTES; the text is one sentence."""
+    """An event is longer than MAX_EVENT_BYTES."""
 
 
 class SseParser:
@@ -55,7 +55,7 @@ class SseParser:
         del buffer[:begin]
         self._scanned = len(buffer)
         if len(buffer) + self._held_bytes > MAX_EVENT_BYTES:
-            raise SseTooLongError(f"an event of the stream is longer than {MAX_EVENT_BYTES} bytes")
+            raise SseTooLongError
         return events
 
     def _line(self, line: bytes, events: list[SseEvent]) -> None:

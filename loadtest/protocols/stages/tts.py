@@ -114,7 +114,7 @@ class SpeechReader(TypedEventReader):
         return [Pcm(start[:whole], self._rate_hz)] if whole else []
 
     def _named(self) -> str:
-        return f"{self._rate_hz} Hz PCM; set tts_format to pcm or wav"
+        return f"{self._rate_hz} Hz PCM; set --protocol-option tts_format to pcm or wav"
 
     def _bad(self, what: str) -> Broken:
         return Broken(f"the tts service's audio cannot be used: {what}", Failure("bad_audio", "format"))

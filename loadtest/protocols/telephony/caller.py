@@ -30,6 +30,7 @@ from loadtest.protocols.base import (
 )
 from loadtest.protocols.error_objects import violation
 from loadtest.protocols.exact_messages import ExactReader
+from loadtest.protocols.foreign import message_type
 from loadtest.protocols.http_items import HttpAnswer
 from loadtest.protocols.json_fields import (
     Json,
@@ -38,7 +39,6 @@ from loadtest.protocols.json_fields import (
     optional_text,
     parse_object,
     required_base64,
-    required_text,
 )
 from loadtest.protocols.stage_metrics import OF_PARTIALS, OF_TEXT, OF_TRANSCRIPTS
 from loadtest.protocols.telephony import signature
@@ -180,7 +180,7 @@ class TelephonyCaller(AnsweringCaller):
                 raw_type = usual.event
                 return self._audio(raw_type, usual.media.payload, self._declared(usual.media.declared))
             fields = parse_object(message)
-            raw_type = required_text(fields, self._wire.type_key)
+            raw_type = message_type(fields, self._wire.type_key, message)
             return self._request(raw_type, fields)
         except MalformedError as error:
             where = f"{raw_type}: " if raw_type else ""

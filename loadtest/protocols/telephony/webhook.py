@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 
 from loadtest.protocols.failure import Failure, OpeningRefused
 from loadtest.protocols.http_items import HttpAnswer, HttpRequest
+from loadtest.protocols.refusals import redirected_to, refusal_text
 from loadtest.protocols.telephony.signature import TWILIO_HEADER, Headers, plivo_headers, twilio_signature
 from loadtest.protocols.telephony.twiml import PLIVO_XML, TEXML, TWIML, Markup, StreamTarget, stream_of
 from loadtest.protocols.telephony.wire import StreamedCall
@@ -44,7 +45,7 @@ class Webhook:
         Raises OpeningRefused, with a sentence and a code, for an answer that opens none. Redirects are not followed.
         """
         if not 200 <= answer.status < 300:
-            raise OpeningRefused(_refusal(answer), Failure("http_status", str(answer.status)))
+            raise OpeningRefused(_refusal(answer, url), Failure("http_status", str(answer.status)))
         kind = answer.header("content-type").partition(";")[0].strip().lower()
         if kind and kind not in _XML:
             sentence = f"the webhook answered with {kind[:_EXCERPT_CHARS]!r}; {self.markup.name} comes as text/xml"
@@ -52,11 +53,13 @@ class Webhook:
         return stream_of(answer.body, url, self.markup)
 
 
-def _refusal(answer: HttpAnswer) -> str:
+def _refusal(answer: HttpAnswer, url: str) -> str:
     if 300 <= answer.status < 400:
-        return f"the webhook answered with HTTP {answer.status}, a redirect; give the address that it leads to"
-    excerpt = answer.body[:_EXCERPT_CHARS].decode(errors="replace").strip()
-    return f"the webhook answered with HTTP {answer.status}{f': {excerpt}' if excerpt else ''}"
+        where = redirected_to(answer.headers, url, is_websocket=False)
+        leads = "a redirect" if where is None else f"a redirect to {where}"
+        return f"the webhook answered with HTTP {answer.status}, {leads}; give the address that it leads to"
+    text = refusal_text(answer.body.decode(errors="replace"), answer.headers)
+    return f"the webhook answered with HTTP {answer.status}{f': {text}' if text else ''}"
 
 
 def _twilio_form(call: StreamedCall) -> dict[str, str]:

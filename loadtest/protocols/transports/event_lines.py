@@ -9,10 +9,11 @@ from typing import Final
 import orjson
 
 from loadtest.protocols.base import Message
-from loadtest.protocols.transports.items import ABNORMAL_CLOSURE, INVALID_DATA, Closed, Item
+from loadtest.protocols.foreign import sent_instead
+from loadtest.protocols.message_limit import over_limit
+from loadtest.protocols.transports.items import ABNORMAL_CLOSURE, INVALID_DATA, MESSAGE_TOO_BIG, Closed, Item
 
 MAX_LINE_BYTES: Final = 64 * 2**10
-TOO_LONG: Final = 1009
 _LENGTHS: Final = ("data_length", "payload_length")
 
 
@@ -61,7 +62,8 @@ class EventLines:
         if self._over:
             return []
         self._over = True
-        return [Closed(ABNORMAL_CLOSURE, "inside an event" if self._buffer else "", clean=False)]
+        where = " inside an event" if self._buffer else ""
+        return [Closed(ABNORMAL_CLOSURE, f"the endpoint ended the connection{where}", clean=False)]
 
     def send(self, message: Message) -> bytes:
         """Return the bytes of one event, which are the event itself."""
@@ -89,13 +91,16 @@ class EventLines:
             self._scanned = len(self._buffer)
             longest = min(MAX_LINE_BYTES, self._max_message_bytes)
             if self._scanned > longest:
-                return Closed(TOO_LONG, f"a line longer than {longest} bytes", clean=False)
+                return Closed(MESSAGE_TOO_BIG, over_limit(longest, what="a line"), clean=False, limit_bytes=longest)
             return None
         lengths = header_lengths(bytes(self._buffer[:end]))
         if lengths is None:
-            return Closed(INVALID_DATA, "a line that is no header of an event", clean=False)
-        if sum(lengths) > self._max_message_bytes:
-            return Closed(TOO_LONG, f"an event longer than {self._max_message_bytes} bytes", clean=False)
+            line = bytes(self._buffer[:end])
+            sentence = "the server does not speak Wyoming, whose events begin with a line of JSON"
+            return Closed(INVALID_DATA, f"{sentence}: {sent_instead(line)}", clean=False)
+        limit = self._max_message_bytes
+        if sum(lengths) > limit:
+            return Closed(MESSAGE_TOO_BIG, over_limit(limit, sum(lengths), "an event"), clean=False, limit_bytes=limit)
         self._needed = end + 1 + sum(lengths)
         return None
 

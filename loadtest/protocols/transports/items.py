@@ -4,9 +4,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from loadtest.protocols.failure import Failure
+from loadtest.protocols.message_limit import message_limit
 
 ABNORMAL_CLOSURE: Final = 1006
 INVALID_DATA: Final = 1007
+MESSAGE_TOO_BIG: Final = 1009
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +37,21 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The connection has ended. `clean` means that both sides sent a close frame and neither violated the protocol."""
+    """The connection has ended. `clean` means that both sides sent a close frame and neither violated the protocol.
+
+    Otherwise `reason` is a whole sentence. `limit_bytes` is set where a message was longer than we take.
+    """
 
     code: int
     reason: str
     clean: bool
+    limit_bytes: int | None = None
 
     @property
     def failure(self) -> Failure:
         """The cause: the endpoint's close code, or its violation, by the code with which we closed."""
+        if self.limit_bytes is not None:
+            return message_limit(self.limit_bytes)
         if self.clean:
             return Failure("close_code", str(self.code))
         if self.code == ABNORMAL_CLOSURE:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from loadtest.protocols.base import Message
-from loadtest.protocols.transports.items import Item, Violation
+from loadtest.protocols.message_limit import over_limit
+from loadtest.protocols.transports.items import MESSAGE_TOO_BIG, Closed, Item, Violation
 
 PREFIX_BYTES: Final = 4
 
@@ -33,7 +34,7 @@ class LengthPrefixed:
         return b""
 
     def receive(self, data: bytes) -> Sequence[Item]:
-        """Return the messages that `data` completes; one that is too long ends it all with a Violation."""
+        """Return the messages that `data` completes; one that is too long ends it all."""
         items: list[Item] = []
         if not self._open:
             return items
@@ -42,9 +43,8 @@ class LengthPrefixed:
         while len(self._buffer) - at >= PREFIX_BYTES:
             length = int.from_bytes(self._buffer[at : at + PREFIX_BYTES])
             if length > self._max_message_bytes:
+                items.append(_not_taken(bytes(self._buffer[at : at + PREFIX_BYTES]), self._max_message_bytes))
                 self.release()
-                reason = f"a message has {length} bytes, more than {self._max_message_bytes}"
-                items.append(Violation(reason, "too_big"))
                 return items
             end = at + PREFIX_BYTES + length
             if end > len(self._buffer):
@@ -77,3 +77,10 @@ class LengthPrefixed:
         """Stop receiving and sending."""
         self._open = False
         self._buffer.clear()
+
+
+def _not_taken(prefix: bytes, limit: int) -> Closed | Violation:
+    """Return why a message with this length is not read: words in its place are no length at all."""
+    if prefix.isascii() and prefix.decode().isprintable():
+        return Violation(f"a message begins with {prefix!r} in the place of its length", "no_length")
+    return Closed(MESSAGE_TOO_BIG, over_limit(limit, int.from_bytes(prefix)), clean=False, limit_bytes=limit)

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Final
 
 from websockets.client import ClientProtocol
-from websockets.exceptions import InvalidHandshake, InvalidURI, WebSocketException
+from websockets.exceptions import InvalidHandshake, InvalidURI, PayloadTooBig, WebSocketException
 from websockets.frames import Close, Frame, Opcode
 from websockets.http11 import Response
 from websockets.protocol import Protocol, State
@@ -22,6 +22,7 @@ from websockets.uri import parse_uri
 from loadtest.errors import UsageError
 from loadtest.protocols.base import Message, OpenRequest
 from loadtest.protocols.headers import checked_headers
+from loadtest.protocols.message_limit import over_limit
 from loadtest.protocols.transports.items import ABNORMAL_CLOSURE, INVALID_DATA, Closed, Item, Opened, Rejected
 
 __all__ = [
@@ -33,9 +34,10 @@ __all__ = [
     "WebSocketClient",
 ]
 
-BODY_EXCERPT_CHARS: Final = 500
+BODY_EXCERPT_CHARS: Final = 4096  # a whole JSON error, which says nothing if it is cut
 MAX_CLOSE_REASON_BYTES: Final = 123
 _LONG_HEADS: Final = {126: 4, 127: 10}  # bytes of the header, by the length code in its second byte
+_VIOLATED: Final = "the endpoint violated the WebSocket protocol"
 HEAD_END: Final = b"\r\n\r\n"
 
 # The library logs headers at DEBUG, including the bearer token: it gets a logger that never goes below WARNING.
@@ -240,7 +242,7 @@ class WebSocketClient:
             sentence = f"a text message is not UTF-8 ({error.reason} at byte {error.start})"
             self._wire.fail(INVALID_DATA, sentence)
             self.has_output = True
-            self._end(items, Closed(INVALID_DATA, sentence, clean=False))
+            self._end(items, Closed(INVALID_DATA, f"{_VIOLATED}: {sentence}", clean=False))
 
     def _feed(self, data: bytes, items: list[Item]) -> None:
         if data and self._state is not ConnectionState.CLOSED:
@@ -296,7 +298,12 @@ class WebSocketClient:
             reason = f"the connection ended without a closing handshake ({sentence})"
             return Closed(ABNORMAL_CLOSURE, reason, clean=False)
         code = wire.close_sent.code if wire.close_sent is not None else ABNORMAL_CLOSURE
-        return Closed(int(code), f"the endpoint violated the WebSocket protocol: {sentence}", clean=False)
+        if isinstance(wire.parser_exc, PayloadTooBig):
+            limit, size = self._max_message_bytes, wire.parser_exc.size
+            earlier = wire.parser_exc.current_size or 0  # of the same message, in frames before this one
+            sentence = over_limit(limit, None if size is None else size + earlier)
+            return Closed(int(code), sentence, clean=False, limit_bytes=limit)
+        return Closed(int(code), f"{_VIOLATED}: {sentence}", clean=False)
 
     def _end(self, items: list[Item], item: Rejected | Closed) -> None:
         self._state = ConnectionState.CLOSED

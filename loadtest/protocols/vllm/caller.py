@@ -24,6 +24,7 @@ from loadtest.protocols.base import (
     VoiceEvent,
 )
 from loadtest.protocols.error_objects import endpoint_error, error_message, violation
+from loadtest.protocols.foreign import message_type
 from loadtest.protocols.headers import bearer_headers
 from loadtest.protocols.json_fields import (
     Json,
@@ -83,7 +84,7 @@ class VllmCaller(AnsweringCaller):
             names_questions=False,
         )
         self._model = options.transcription_model or options.model
-        self._ready = False
+        self._ready = self._update_sent = False
         self._turn = 0
         self._repeats = RepeatDetector()
 
@@ -95,6 +96,11 @@ class VllmCaller(AnsweringCaller):
     def opened(self) -> Sequence[Message]:
         """Return nothing: `session.created` must come first."""
         return ()
+
+    def awaited(self) -> str | None:
+        """Return the message that opens the session, or acknowledges what was asked of it."""
+        asked = self._update_sent
+        return "session.updated in answer to session.update" if asked else "session.created"
 
     def audio_message(self, pcm: Pcm16) -> bytes:
         """Return `input_audio_buffer.append` with one frame."""
@@ -120,7 +126,7 @@ class VllmCaller(AnsweringCaller):
         raw_type = ""
         try:
             fields = parse_object(message)
-            raw_type = required_text(fields, "type")
+            raw_type = message_type(fields, "type", message)
             if self._repeats.is_repeat(fields.get("event_id"), raw_type, len(message)):
                 return [VoiceEvent(EventKind.DUPLICATE, raw_type)]
             handler = self._handlers.get(raw_type)
@@ -135,6 +141,7 @@ class VllmCaller(AnsweringCaller):
     def _created(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
         if self._ready:
             return [VoiceEvent(EventKind.OTHER, raw_type)]
+        self._update_sent = True
         self._pending.append(orjson.dumps(self._session_update()).decode())
         if not self._is_vllm:
             return [VoiceEvent(EventKind.OTHER, raw_type)]

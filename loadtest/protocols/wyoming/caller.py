@@ -20,7 +20,7 @@ from loadtest.protocols.base import (
     SpokenText,
     VoiceEvent,
 )
-from loadtest.protocols.error_objects import violation
+from loadtest.protocols.error_objects import error_message, violation
 from loadtest.protocols.failure import Failure, code_of
 from loadtest.protocols.json_fields import MalformedError, as_object, optional_count, optional_text
 from loadtest.protocols.registry import register_built_in
@@ -86,6 +86,10 @@ class WyomingCaller(CallerDefaults):
     def opened(self) -> Sequence[Message]:
         """Ask what the server offers."""
         return (event_bytes("describe"),)
+
+    def awaited(self) -> str | None:
+        """Return the event in which a server says what it offers."""
+        return "info in answer to describe"
 
     def audio_message(self, pcm: Pcm16) -> bytes:
         """Return the samples: they are the payload of the event that `audio_head` begins."""
@@ -178,7 +182,9 @@ class WyomingCaller(CallerDefaults):
             return [VoiceEvent(EventKind.OTHER, raw_type)]
         missing = sorted(stage for stage in self._stages if not event.data.get(stage))
         if missing:
-            sentence = f"the server offers no {' and no '.join(missing)}; set stages to what it offers"
+            sentence = (
+                f"the server offers no {' and no '.join(missing)}; set --protocol-option stages=[…] to what it offers"
+            )
             failure = Failure("endpoint_error", "stage_missing")
             return [VoiceEvent(EventKind.ERROR, raw_type, message=sentence, fatal=True, failure=failure)]
         self._ready = True
@@ -274,7 +280,7 @@ class WyomingCaller(CallerDefaults):
         return [*self._start(reply, raw_type), begun]
 
     def _error(self, raw_type: str, event: WyomingEvent) -> list[VoiceEvent]:
-        message = optional_text(event.data, "text") or "an error without a message"
+        message = error_message(event.data)
         failure = Failure("endpoint_error", code_of(event.data.get("code")))
         reply, events = self._reply, list[VoiceEvent]()
         if self._awaits_transcript:

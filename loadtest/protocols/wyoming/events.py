@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 import orjson
 
+from loadtest.protocols.foreign import message_type
 from loadtest.protocols.json_fields import (
     Json,
     MalformedError,
@@ -14,7 +15,6 @@ from loadtest.protocols.json_fields import (
     optional_count,
     optional_object,
     parse_object,
-    required_text,
 )
 
 _NOTHING: Final[Mapping[str, Any]] = {}
@@ -70,7 +70,7 @@ def _content(line: bytes, encoded: bytes) -> tuple[str, Json]:
     data: dict[str, object] = dict(optional_object(header, "data") or {})
     if encoded:
         data |= parse_object(encoded)
-    return required_text(header, "type"), data
+    return message_type(header, "type", line), data
 
 
 # All pieces of a reply's audio, of every call, begin alike.

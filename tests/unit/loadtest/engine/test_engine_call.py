@@ -340,14 +340,18 @@ def test_a_session_without_a_message_that_says_so_is_ready_when_the_connection_i
 @pytest.mark.parametrize(
     ("closed", "failure", "reason"),
     [
-        (Closed(1011, "full", clean=True), Failure("endpoint_error", "full"), "(1011 full)"),
-        (Closed(1011, "broken", clean=True), Failure("close_code", "1011"), "(1011 broken)"),
-        (Closed(1005, "", clean=True), Failure("close_code", "1005"), "(1005)"),
-        (Closed(1006, "full", clean=False), Failure("tcp", "EOF"), "(1006 full)"),
+        (Closed(1011, "full", clean=True), Failure("endpoint_error", "full"), "(code 1011, internal error): full"),
+        (
+            Closed(1011, "broken", clean=True),
+            Failure("close_code", "1011"),
+            "(code 1011, internal error): broken; it failed by itself: see its log",
+        ),
+        (Closed(1005, "", clean=True), Failure("close_code", "1005"), "(code 1005)"),
+        (Closed(1006, "full", clean=False), Failure("tcp", "EOF"), None),
     ],
 )
 def test_a_close_frame_of_the_endpoint_may_name_the_cause_in_its_reason(
-    closed: Closed, failure: Failure, reason: str
+    closed: Closed, failure: Failure, reason: str | None
 ) -> None:
     caller = Caller()
     caller.call.protocol.close_cause = lambda code, reason: (
@@ -357,4 +361,4 @@ def test_a_close_frame_of_the_endpoint_may_name_the_cause_in_its_reason(
     caller.call.note(closed, caller.slot.due_perf_ns)
     exchange = caller.call.exchanges.get_nowait()
     assert exchange.failure == failure
-    assert exchange.reason == f"the endpoint closed the call {reason}"
+    assert exchange.reason == ("full" if reason is None else f"the endpoint closed the call {reason}")

@@ -56,4 +56,4 @@ def test_what_the_framing_cannot_read_ends_the_call() -> None:
     assert call.ended
     exchange = call.exchanges.get_nowait()
     assert exchange is not None
-    assert exchange.reason == "the endpoint violated the protocol: a message has 1001 bytes, more than 1000"
+    assert exchange.reason == ("a message of 1001 bytes is longer than voiceprobe takes: its own limit is 1000 bytes")

@@ -131,8 +131,10 @@ class TestRefusal:
         caller = ready()
         assert one(caller, "error", error="just words", code="c").message == "just words"
         assert one(caller, "error", error={"code": "c"}).message == "c"
-        assert one(caller, "error", error={"message": ""}).message == "an error without a message"
-        assert one(caller, "error").message == "an error without a message"
+        assert one(caller, "error", error={"message": ""}).message == (
+            """an error that does not say what is wrong: '{"message":""}'; its own log may say it"""
+        )
+        assert one(caller, "error").message == "an error that does not say what is wrong; its own log may say it"
         assert one(caller, "error", error=[1]).kind is EventKind.ERROR
 
     def test_a_cancel_that_came_too_late_is_not_an_error(self) -> None:
@@ -345,8 +347,8 @@ class TestTurnsAndInterruption:
         ("", "not JSON"),
         ("nonsense", "not JSON"),
         ("[1]", "not an object"),
-        ("{}", "'type' is missing"),
-        ('{"type": 7}', "'type' is '7'; it should be a string"),
+        ("{}", "does not say what it is in 'type'"),
+        ('{"type": 7}', "does not say what it is in 'type'"),
         ('{"type":"response.output_audio.delta"}', "'delta' is missing"),
         ('{"type":"response.output_audio.delta","delta":"a"}', "not base64"),
         ('{"type":"response.output_audio.delta","delta":"\u00e9\u00e9\u00e9\u00e9"}', "not base64"),

@@ -263,7 +263,7 @@ def test_an_error_ends_the_call_and_a_client_error_does_not() -> None:
     nothing = message("client_error")
     warned, silent, ended = received(caller, warning, nothing, error(1002, "tts_cascade_error", "no voice is left"))
     assert (warned.fatal, warned.message) == (False, "the tool failed")
-    assert (silent.fatal, silent.message) == (False, "an error without a message")
+    assert (silent.fatal, silent.message) == (False, "an error that does not say what is wrong; its own log may say it")
     assert (ended.fatal, ended.message) == (True, "no voice is left")
     assert ended.failure is not None
     assert (ended.failure.kind, ended.failure.code) == ("endpoint_error", "tts_cascade_error")

@@ -272,7 +272,11 @@ def test_updates_of_resumption_change_nothing() -> None:
         ),
         ({"code": 400, "message": "No.", "status": "INVALID_ARGUMENT"}, "INVALID_ARGUMENT", "No."),
         ({"error": "gone"}, "error", "gone"),
-        ({"error": {"code": 500}}, "500", "an error without a message"),
+        (
+            {"error": {"code": 500}},
+            "500",
+            "an error that does not say what is wrong: '{\"code\":500}'; its own log may say it",
+        ),
     ],
 )
 def test_an_error_in_json_ends_the_session(members: dict[str, Any], code: str, message: str) -> None:

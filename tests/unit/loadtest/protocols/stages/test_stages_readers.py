@@ -137,12 +137,17 @@ def test_a_stream_without_done_is_complete_if_it_gave_a_reason_and_broken_if_not
     assert broken.failure == Failure("protocol_violation", "cut_short")
 
 
+def test_a_model_that_declines_to_answer_says_so() -> None:
+    body = events(chunk(refusal="I can't help with that."), chunk(why="stop"), "[DONE]")
+    assert read(AnswerReader(), response(body))[-1] == Finished("refusal")
+
+
 def test_an_error_inside_a_stream_that_began_well() -> None:
     error = {"error": {"message": "overloaded", "type": "server_error", "code": "overloaded", "retry_after": 2}}
     broken = read(AnswerReader(), response(events(chunk("a"), error, chunk("b"))))[1:]
     assert broken == [
         Broken(
-            "the llm service reported an error: overloaded (overloaded)",
+            "the llm service reported an error: overloaded",
             Failure("endpoint_error", "overloaded", 2_000_000_000),
         )
     ]

@@ -96,5 +96,5 @@ def test_an_event_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch, pi
     parser = SseParser()
     for _ in range(900 // len(piece)):
         assert parser.feed(piece) == []
-    with pytest.raises(SseTooLongError, match="longer than 1000 bytes"):
+    with pytest.raises(SseTooLongError):
         parser.feed(piece * 10)

@@ -196,7 +196,11 @@ def test_an_error_fails_the_stage_under_way_and_nothing_else() -> None:
     caller.end_turn()
     get(caller, "transcript")
     failed = get(caller, "error")[-1]
-    assert (failed.kind, failed.status, failed.message) == (EventKind.RESPONSE_DONE, "failed", "no such program")
+    assert (failed.kind, failed.status, failed.message) == (
+        EventKind.RESPONSE_DONE,
+        "failed",
+        "no such program (unknown-program)",
+    )
     assert failed.failure is not None
     assert failed.failure.code == "unknown-program"
 
