@@ -31,7 +31,8 @@ COLUMNS: Final[dict[Column, str]] = {
     "call_ended": "the call ended in this turn: the outcome `abandoned` if there was no reply",
     "transcript_events": "`asr_first_partial`, of the first interim transcript",
     "fallback_index": "`fallback` is `model` from 1 on",
-    "cache_read_tokens": "`cache_hit`, of the tier `prefix`: more than 0 tokens",
+    "cache_read_tokens": "`llm_cached_tokens`, of every request of the turn",
+    "llm_input_tokens": "`llm_input_tokens`, of every request of the turn",
     "model": "`model`, of the request that was answered",
     "llm_tokens": "`llm_tokens`",
 }

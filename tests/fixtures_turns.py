@@ -103,6 +103,8 @@ def exchange(
         "model": "scripted",
         "response_id": f"{run_id}-resp-{index}",
         "llm_tokens": 13,
+        "llm_input_tokens": 50,
+        "llm_cached_tokens": index % 3,
         "llm_chunks": 13,
         "llm_chunk_gaps_ns": gaps,
         "leading_silence_ns": round(leading_silence_ms * MS),

@@ -14,6 +14,7 @@ from loadtest.conversation.failures import failure_of, fault_of
 from loadtest.conversation.prepared_clip import PreparedClip
 from loadtest.conversation.timeline import Reply, Timeline
 from loadtest.conversation.transcripts import reference_characters
+from loadtest.protocols.base import SpeechSending
 from loadtest.protocols.endpoint_headers import is_kept_header
 from loadtest.protocols.failure import Failure
 from telemetry.model import semconv
@@ -49,6 +50,7 @@ class CallInfo:
     receive_stamp: str
     pacer: str
     not_observable: Mapping[str, str]
+    sends_speech: SpeechSending = "as_spoken"
     prior_request_ns: int | None = None  # of the request over HTTP before the connection
     retry_wait_ns: int | None = None  # before the call, because the endpoint had asked for it
     endpoint_headers: Mapping[str, str] = field(default_factory=dict[str, str])  # of what led to the connection
@@ -138,11 +140,11 @@ def build_turn(exchange: Exchange, call: CallInfo, options: RecordOptions) -> Tu
         pacer=call.pacer,
         retry_wait_ns=call.retry_wait_ns if exchange.index == 0 else None,
         **_rtp(evidence.rtp),
-        **_withheld(timeline, call.not_observable),
+        **_withheld(timeline, call),
         **_headers(exchange, answer, call),
         **_failed_by(failure),
         **behavior(exchange),
-        **_speech(exchange.planned.clip),
+        **_speech(exchange.planned.clip, is_text=call.sends_speech == "as_text"),
         **_recognition(exchange, options),
         **_answer(answer, exchange.service, call.not_observable),
         **_served_by(answer, exchange.service, call),
@@ -200,15 +202,19 @@ def _headers(exchange: Exchange, answer: Reply | None, call: CallInfo) -> dict[s
     return {"endpoint_headers": tuple(found), "endpoint_header_values": tuple(found.values())}
 
 
-def _withheld(timeline: Timeline, not_observable: Mapping[str, str]) -> dict[str, Any]:
+def _withheld(timeline: Timeline, call: CallInfo) -> dict[str, Any]:
     """The metrics that this wire cannot show, each with the reason."""
-    found = dict(sorted(not_observable.items()))
+    found = dict(sorted(call.not_observable.items()))
+    if call.sends_speech == "when_over":
+        found.setdefault("asr_partial_latency", "this wire sends the audio when the caller has finished")
     if fixed_cadence(timeline.partials_perf_ns):
         found.setdefault("asr_partial_latency", "this endpoint sends partial transcripts on a fixed cadence")
     return {"withheld_metrics": tuple(found), "withheld_reasons": tuple(found.values())}
 
 
-def _speech(clip: PreparedClip | None) -> dict[str, Any]:
+def _speech(clip: PreparedClip | None, *, is_text: bool) -> dict[str, Any]:
+    """What the caller said. Where its words are sent as text, the end of speech is the moment of that: exact, whatever
+    is known of the clip."""
     if clip is None:
         return {}
     rendered, utterance = clip.rendered, clip.rendered.utterance
@@ -218,8 +224,8 @@ def _speech(clip: PreparedClip | None) -> dict[str, Any]:
         "domain": utterance.domain,
         "length_class": utterance.length,
         "speech_ns": (rendered.speech_end_sample - rendered.speech_start_sample) * 1_000_000_000 // rendered.rate_hz,
-        "speech_start_uncertainty_ns": rendered.speech_start_uncertainty_ns,
-        "speech_end_uncertainty_ns": rendered.speech_end_uncertainty_ns,
+        "speech_start_uncertainty_ns": 0 if is_text else rendered.speech_start_uncertainty_ns,
+        "speech_end_uncertainty_ns": 0 if is_text else rendered.speech_end_uncertainty_ns,
         "snr_asked_db": rendered.snr_asked_db,
         "snr_obtained_db": rendered.snr_obtained_db,
         "speech_level_dbov": rendered.obtained.level_dbov,
@@ -267,14 +273,16 @@ def _partials(timeline: Timeline) -> dict[str, Any]:
 def _answer(answer: Reply | None, service: ServiceReports, not_observable: Mapping[str, str]) -> dict[str, Any]:
     if answer is None:
         return {}
-    stamps = answer.text_stamps_perf_ns
+    stamps, usage = answer.text_stamps_perf_ns, service.usage | answer.usage
     fields: dict[str, Any] = {
         "response_id": answer.id_on_the_wire,
         "llm_first_token_perf_ns": stamps[0] if stamps else None,
         "llm_last_token_perf_ns": stamps[-1] if stamps else None,
         "llm_first_sentence_perf_ns": answer.first_sentence_perf_ns,
         "llm_chunks": len(stamps) or None,
-        "llm_tokens": (service.usage | answer.usage).get("output_text_tokens"),
+        "llm_tokens": usage.get("output_text_tokens"),
+        "llm_input_tokens": usage.get("input_tokens"),
+        "llm_cached_tokens": usage.get("cached_tokens"),
         "llm_chunk_gaps_ns": tuple(b - a for a, b in pairwise(stamps)),
     }
     playback = answer.playback

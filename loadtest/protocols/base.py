@@ -97,6 +97,10 @@ class VoiceEvent(msgspec.Struct, frozen=True, gc=False):
     failure: Failure | None = None  # ERROR, failed RESPONSE_DONE: the cause as a value
 
 
+# When what the caller says is sent: while it is spoken; its audio when it is over; or never, but its words as text.
+SpeechSending = Literal["as_spoken", "when_over", "as_text"]
+
+
 @dataclass(frozen=True, slots=True)
 class Capabilities:
     """What a wire protocol needs and what it can show.
@@ -115,6 +119,7 @@ class Capabilities:
     reply_end: ReplyEnd = "event"
     names_questions: bool = True  # an event's `item_id` is the wire's own name; else only a count of this caller's
     paces_output: bool = False  # whether the endpoint sends a reply's audio no faster than it is played
+    sends_speech: SpeechSending = "as_spoken"
     ready_when_open: bool = False  # no message is a READY event: the session is ready once `opened` has been sent
 
     @property

@@ -283,6 +283,7 @@ class Worker:
             receive_stamp=call.receive_stamp,
             pacer=self.engine.pacer,
             not_observable=call.protocol.capabilities.not_observable,
+            sends_speech=call.protocol.capabilities.sends_speech,
             retry_wait_ns=call.plan.retry_wait_ns,
             endpoint_headers=call.endpoint_headers,
         )

@@ -82,6 +82,8 @@ class Metric(MetricDefinition):
 
 
 ITL: Final = "itl"
+_MOST_TOKENS_PER_CHUNK: Final = 2
+_FEWEST_LARGE_CHUNKS: Final = 20
 
 
 def timestamp(turn: Turn, name: str) -> int | None:
@@ -121,19 +123,20 @@ def _stream_ns(turn: Turn) -> int | None:
     return None if first is None or last is None or last <= first else last - first
 
 
-def _tokens(turn: Turn) -> int | None:
-    return turn.llm_tokens if turn.llm_tokens is not None else turn.llm_chunks
-
-
 def _tokens_per_s(turn: Turn) -> float | None:
-    tokens, stream_ns = _tokens(turn), _stream_ns(turn)
-    return None if tokens is None or tokens < 2 or stream_ns is None else (tokens - 1) * 1e9 / stream_ns
+    tokens, chunks, stream_ns = turn.llm_tokens, turn.llm_chunks, _stream_ns(turn)
+    if tokens is None or tokens < 2 or stream_ns is None:
+        return None
+    # The tokens of the first piece have come before the time begins: of a few whole sentences they are too many.
+    if chunks is not None and tokens > _MOST_TOKENS_PER_CHUNK * chunks and chunks < _FEWEST_LARGE_CHUNKS:
+        return None
+    return (tokens - 1) * 1e9 / stream_ns
 
 
 def _tokens_per_s_wall(turn: Turn) -> float | None:
     if is_withheld(turn, "tokens_per_s_wall"):
         return None
-    tokens, last = _tokens(turn), turn.llm_last_token_perf_ns
+    tokens, last = turn.llm_tokens, turn.llm_last_token_perf_ns
     begin = turn.asr_final_perf_ns if turn.asr_final_perf_ns is not None else turn.speech_end_perf_ns
     if tokens is None or last is None or begin is None or last <= begin:
         return None
@@ -142,6 +145,11 @@ def _tokens_per_s_wall(turn: Turn) -> float | None:
 
 def _tokens_per_chunk(turn: Turn) -> float | None:
     return None if not turn.llm_tokens or not turn.llm_chunks else turn.llm_tokens / turn.llm_chunks
+
+
+def _prompt_cached(turn: Turn) -> float | None:
+    given, cached = turn.llm_input_tokens, turn.llm_cached_tokens
+    return None if not given or cached is None or not 0 <= cached <= given else cached / given
 
 
 def _first_sentence(turn: Turn) -> int | None:
@@ -224,7 +232,7 @@ _ALL: Final[tuple[MetricDefinition, ...]] = (
     # A list of gaps per turn: its percentiles are taken over all gaps of all turns.
     MetricDefinition(
         name=ITL,
-        label="Gap between tokens",
+        label="Gap between text pieces",
         unit="ns",
         definition="gap between two pieces of answer text; percentiles over all gaps of all turns",
         views=("terminal",),
@@ -331,7 +339,10 @@ _ALL: Final[tuple[MetricDefinition, ...]] = (
         name="tokens_per_s",
         label="Tokens per second",
         unit="per_s",
-        definition="(tokens - 1) / (last - first content); pieces of text where the endpoint counts no tokens",
+        definition=(
+            "(tokens - 1) / (last - first content), where the endpoint counts its tokens and sends them one by one "
+            "(at most 2 in a piece of text, or 20 pieces)"
+        ),
         views=("terminal",),
         value=_tokens_per_s,
         higher_is_better=True,
@@ -340,8 +351,9 @@ _ALL: Final[tuple[MetricDefinition, ...]] = (
         name="tokens_per_s_wall",
         label="Tokens per second, wall",
         unit="per_s",
-        definition="tokens / wall time from the final transcript (or speech_end) to the last token",
-        views=("terminal",),
+        definition=(
+            "tokens, as the endpoint counts them / wall time from the final transcript (or speech_end) to the last one"
+        ),
         value=_tokens_per_s_wall,
         higher_is_better=True,
     ),
@@ -353,11 +365,26 @@ _ALL: Final[tuple[MetricDefinition, ...]] = (
         value=_tokens_per_chunk,
     ),
     Metric(
-        name="audio_rtfx",
-        label="Inverse real-time factor",
+        name="prompt_cached",
+        label="Prompt from cache",
         unit="ratio",
-        definition="seconds of reply audio / seconds to deliver them",
+        definition=(
+            "tokens of the prompt that came from the provider's prompt cache / tokens of the prompt, as the endpoint "
+            "counts them; no hit of a cache of answers"
+        ),
         views=("terminal",),
+        value=_prompt_cached,
+        is_share=True,
+        higher_is_better=True,
+    ),
+    Metric(
+        name="audio_rtfx",
+        label="Audio delivered per second",
+        unit="ratio",
+        definition=(
+            "seconds of reply audio / seconds from the arrival of its first chunk to that of its last: how fast it was "
+            "delivered, not how fast it was synthesized"
+        ),
         value=_audio_rtfx,
         higher_is_better=True,
     ),

@@ -65,6 +65,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     underrun_count: int | None = None  # how often that player starved
     reply_audio_ns: int | None = None  # length of the reply audio that arrived
     llm_tokens: int | None = None  # as the endpoint counts them; None where it does not say
+    llm_cached_tokens: int | None = None  # of the prompt, from the provider's prompt cache, as the endpoint says
+    llm_input_tokens: int | None = None  # of the whole prompt, as the endpoint counts them
     llm_chunks: int | None = None  # pieces of answer text that arrived
     llm_chunk_gaps_ns: tuple[int, ...] = ()  # gaps between pieces of answer text
     wer_errors: int | None = None  # word errors of the final transcript

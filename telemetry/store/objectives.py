@@ -58,6 +58,7 @@ FIELDS_OF: Final[dict[str, tuple[str, ...]]] = {
         "speech_end_perf_ns",
     ),
     "tokens_per_chunk": ("llm_tokens", "llm_chunks"),
+    "prompt_cached": ("llm_input_tokens", "llm_cached_tokens"),
     "audio_rtfx": ("reply_audio_ns", "tts_first_chunk_perf_ns", "tts_last_chunk_perf_ns"),
     "wer": ("wer_errors", "wer_reference_words"),
 }

@@ -18,6 +18,8 @@ READ_BY_METRICS: Final = (
     *(f"{name}_perf_ns" for name in TIMESTAMPS),
     "reply_audio_ns",
     "llm_tokens",
+    "llm_input_tokens",
+    "llm_cached_tokens",
     "llm_chunks",
     "wer_errors",
     "wer_reference_words",

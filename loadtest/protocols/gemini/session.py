@@ -30,7 +30,6 @@ from loadtest.protocols.json_fields import (
     required_text,
 )
 from loadtest.protocols.tool_results import result_of
-from telemetry.model import semconv
 
 # The characters of URL-safe base64, which some gateways write, and those that they stand for.
 _STANDARD: Final = str.maketrans("-_", "+/")
@@ -123,10 +122,8 @@ class LiveSession:
 
     def _usage(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
         counts = usage(member(fields, raw_type))
-        cached = {semconv.META_CACHE_HIT: "true", semconv.META_CACHE_TIER: "prefix"}
-        metadata = cached if counts.get("cached_tokens") else {}
         kind = EventKind.SERVICE_REPORT if counts else EventKind.OTHER
-        return [VoiceEvent(kind, raw_type, usage=counts, metadata=metadata)]
+        return [VoiceEvent(kind, raw_type, usage=counts)]
 
     # The caller's speech.
 

@@ -67,6 +67,7 @@ class StagesCaller(AnsweringCaller):
             audio_is_text=False,
             transport="http",
             turn_controls=frozenset({"manual"}),
+            sends_speech="when_over" if "asr" in stages else "as_text",
         )
         self._requests = StageRequests(options, self._settings)
         self._readiness: Readiness | None = None
@@ -253,9 +254,6 @@ class StagesCaller(AnsweringCaller):
             reply.why = part.why
             if part.tool_call:
                 reply.carried.add("tool_call")
-            if part.usage.get("cached_tokens"):
-                reply.metadata.setdefault(semconv.META_CACHE_HIT, "true")
-                reply.metadata.setdefault(semconv.META_CACHE_TIER, "prefix")
             self._requests.remember(self._question, reply.text)
             reply.end_words()
         else:

@@ -53,6 +53,7 @@ Column = Literal[
     "transcript_events",  # JSON: a list of {type, received_at in s of the wall clock}
     "fallback_index",
     "cache_read_tokens",
+    "llm_input_tokens",
     "model",
     "llm_tokens",
 ]

@@ -76,9 +76,6 @@ class _TurnReading:
     def turn(self) -> Turn:
         parts, at, outcome = self._parts, self._at, self._outcome
         start_unix_ns = min([parts.start_unix_ns, *at.values()])
-        cache_read = [
-            count for _, _, value in parts.values("cache_read_tokens") if (count := values.count(value)) is not None
-        ]
         reported = [*self._of_speech_end.values(), *(stage for stages in self._of_stages.values() for stage in stages)]
         return Turn(
             run_id=parts.run_id(),
@@ -106,11 +103,11 @@ class _TurnReading:
             cut_short=self._interrupted and not self._call_ended if self.answered else None,
             cohort=parts.variant(),
             user_id=parts.user_id(),
-            cache_hit=any(cache_read) if cache_read else None,
-            cache_tier="prefix" if cache_read else None,
             fallback=self._fallback(),
             model=self._model(),
             llm_tokens=self._tokens(),
+            llm_input_tokens=self._all_tokens("llm_input_tokens"),
+            llm_cached_tokens=self._all_tokens("cache_read_tokens"),
             withheld_metrics=tuple(self._framework.withheld),
             withheld_reasons=tuple(self._framework.withheld.values()),
             service_reported=tuple(f"{stage.part.span.name}: {stage.attribute}" for stage in reported),
@@ -272,10 +269,15 @@ class _TurnReading:
         return next(iter(answering), None) or (named[-1][1] if named else None)
 
     def _tokens(self) -> int | None:
-        counts = [
-            count for _, _, value in self._parts.values("llm_tokens") if (count := values.count(value)) is not None
-        ]
+        counts = self._counts("llm_tokens")
         return counts[-1] if counts else None
+
+    def _all_tokens(self, column: Column) -> int | None:
+        """The tokens of every request of the turn."""
+        return sum(counts) if (counts := self._counts(column)) else None
+
+    def _counts(self, column: Column) -> list[int]:
+        return [count for _, _, value in self._parts.values(column) if (count := values.count(value)) is not None]
 
 
 def _within(part: Part, other: Part) -> bool:

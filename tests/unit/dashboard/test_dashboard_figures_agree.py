@@ -61,7 +61,7 @@ def mixed_run() -> Run:
         llm_ms = 4_000.0 + index if is_ramp else 100.0 + (index * 37) % 500
         client, service = exchange(index, run_id="r-1", llm_ms=llm_ms, **changes)
         run.turns += [msgspec.structs.replace(client, **_ending(index)), service]
-    run.turns = [turn for turn in run.turns if turn.source == "client" or int(turn.response_id[9:] or 0) % 4]
+    run.turns = [turn for turn in run.turns if turn.source == "client" or int((turn.response_id or "")[9:]) % 4]
     return run
 
 
@@ -271,14 +271,14 @@ def test_a_stage_that_only_callers_saw_is_the_metric(tmp_path: Path, most: int) 
 
 
 def test_fallbacks_and_caches_are_counted_alike(world: World) -> None:
-    said_how = [turn for turn in world.valid if turn.fallback is not None or turn.route is not None]
-    fell_back = [turn for turn in said_how if turn.fallback is not None]
+    reported = [turn for turn in world.valid if turn.fallback is not None or turn.route is not None]
+    fell_back = [turn for turn in reported if turn.fallback is not None]
     found = world.summary_object
     assert (found["fallback"]["reported"], found["fallback"]["rate"]) == (
-        len(said_how),
-        pytest.approx(len(fell_back) / len(said_how)),
+        len(reported),
+        pytest.approx(len(fell_back) / len(reported)),
     )
-    assert f"{percent(len(fell_back) / len(said_how))} of {len(said_how)} turns that reported" in world.terminal
+    assert f"{percent(len(fell_back) / len(reported))} of {len(reported)} turns that reported" in world.terminal
     cached = [turn for turn in world.valid if turn.cache_hit is not None]
     hits = sum(bool(turn.cache_hit) for turn in cached)
     assert (found["cache"]["reported"], found["cache"]["hits"]) == (len(cached), hits)
@@ -286,7 +286,7 @@ def test_fallbacks_and_caches_are_counted_alike(world: World) -> None:
     assert world.now.summary is not None
     shown = text_of(tables.cohorts(world.now.summary.cohorts, world.now.cohort_statuses))
     for cohort in ("control", "streaming"):
-        mine = [turn.fallback is not None for turn in said_how if turn.cohort == cohort]
+        mine = [turn.fallback is not None for turn in reported if turn.cohort == cohort]
         of_cache = [bool(turn.cache_hit) for turn in cached if turn.cohort == cohort]
         shares = f"{percent(sum(of_cache) / len(of_cache))} {percent(sum(mine) / len(mine))}"
         assert re.search(rf"{cohort} .*? {re.escape(shares)}", shown)

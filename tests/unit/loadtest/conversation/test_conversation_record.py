@@ -121,6 +121,44 @@ def test_each_stage_is_measured_by_its_definition() -> None:
     assert turn.started_unix_ns == turn.started_perf_ns + 7
 
 
+@pytest.mark.parametrize(
+    ("usage", "share"),
+    [
+        ({"input_tokens": 50, "cached_tokens": 1}, 0.02),
+        ({"input_tokens": 50, "cached_tokens": 0}, 0.0),
+        ({"input_tokens": 50, "cached_tokens": 50}, 1.0),
+        ({"input_tokens": 50}, None),
+        ({"cached_tokens": 1}, None),
+        ({"input_tokens": 0, "cached_tokens": 0}, None),
+        ({"input_tokens": 4, "cached_tokens": 9}, None),
+    ],
+)
+def test_the_cached_tokens_of_a_prompt_are_a_share_and_no_hit(usage: dict[str, int], share: float | None) -> None:
+    answered = exchange()
+    done = event(EventKind.RESPONSE_DONE, response_id="r1", status="completed", usage=usage)
+    answered.timeline.note(done, END + 720 * MS)
+    turn = build_turn(answered, CALL, OPTIONS)
+    assert (turn.llm_input_tokens, turn.llm_cached_tokens) == (usage.get("input_tokens"), usage.get("cached_tokens"))
+    assert METRICS["prompt_cached"].value(turn) == share
+
+
+def test_where_the_words_are_sent_as_text_the_end_of_speech_is_exact() -> None:
+    spoken = build_turn(exchange(), CALL, OPTIONS)
+    assert spoken.speech_end_uncertainty_ns != 0
+    turn = build_turn(exchange(), replace(CALL, sends_speech="as_text"), OPTIONS)
+    assert (turn.speech_start_uncertainty_ns, turn.speech_end_uncertainty_ns) == (0, 0)
+    assert build_turn(exchange(), replace(CALL, sends_speech="when_over"), OPTIONS).speech_end_uncertainty_ns != 0
+
+
+def test_where_the_audio_is_sent_when_it_is_over_no_partial_has_a_latency() -> None:
+    turn = build_turn(exchange(), replace(CALL, sends_speech="when_over"), OPTIONS)
+    assert METRICS["asr_partial_latency"].value(turn) is None
+    assert METRICS["asr_final_latency"].value(turn) == 260 * MS
+    assert dict(zip(turn.withheld_metrics, turn.withheld_reasons, strict=True)) == {
+        "asr_partial_latency": "this wire sends the audio when the caller has finished"
+    }
+
+
 def test_words_that_come_with_their_speech_are_no_stage_of_the_language_model() -> None:
     world = World(make_plan()).speak()
     began, *rest = reply(300)

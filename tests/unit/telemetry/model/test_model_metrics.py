@@ -91,3 +91,29 @@ def test_what_a_wire_cannot_show_has_no_value_though_something_was_timed(name: s
     turn = client_turn(**timed)
     assert METRICS[name].value(turn) is not None
     assert METRICS[name].value(client_turn(**timed, withheld_metrics=(name,), withheld_reasons=("why",))) is None
+
+
+@pytest.mark.parametrize(
+    ("tokens", "chunks", "rate"),
+    [
+        (21, 21, 10.0),  # one by one
+        (41, 21, 20.0),  # by two
+        (101, 25, 50.0),  # by four: what came with the first piece hardly counts
+        (45, 3, None),  # three sentences, the first of which came before the time begins
+        (45, 1, None),
+        (1, 1, None),
+        (None, 21, None),  # pieces of text are no tokens
+    ],
+)
+def test_the_rate_of_tokens_is_of_tokens_that_come_one_by_one(
+    tokens: int | None, chunks: int, rate: float | None
+) -> None:
+    turn = client_turn(
+        llm_tokens=tokens,
+        llm_chunks=chunks,
+        llm_first_token_perf_ns=4_000_000_000,
+        llm_last_token_perf_ns=6_000_000_000,
+    )
+    assert METRICS["tokens_per_s"].value(turn) == rate
+    wall = METRICS["tokens_per_s_wall"].value(turn)
+    assert wall == (None if tokens is None else pytest.approx(tokens / 3))

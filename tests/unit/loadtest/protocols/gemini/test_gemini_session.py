@@ -223,7 +223,7 @@ def test_a_tool_without_a_result_is_named() -> None:
 # What the service says of itself.
 
 
-def test_tokens_are_counted_by_our_names_and_cached_ones_are_a_hit() -> None:
+def test_tokens_are_counted_by_our_names_and_cached_ones_are_no_hit_of_a_cache_of_answers() -> None:
     usage = {
         "promptTokenCount": 300,
         "cachedContentTokenCount": 200,
@@ -247,9 +247,7 @@ def test_tokens_are_counted_by_our_names_and_cached_ones_are_a_hit() -> None:
         "output_audio_tokens": 40,
         "cached_text_tokens": 200,
     }
-    assert report.metadata == {"voice.cache_hit": "true", "voice.cache_tier": "prefix"}
-    (uncached,) = Session().receive(usageMetadata={"promptTokenCount": 3, "cachedContentTokenCount": 0})
-    assert uncached.metadata == {}, "tokens that were not cached are no miss of a cache"
+    assert report.metadata == {}
 
 
 def test_a_service_that_goes_away_says_so_before_it_closes() -> None:

@@ -30,15 +30,15 @@ class Expected:
 
     outcome: str = "ok"
     cut_short: bool | None = False
-    cache_hit: bool | None = False
+    is_cached: bool | None = False
     cohort: str | None = None
     tool: bool = False
 
 
-UNANSWERED = Expected(outcome="abandoned", cut_short=None, cache_hit=None)
+UNANSWERED = Expected(outcome="abandoned", cut_short=None, is_cached=None)
 TALK = (
     Expected(),
-    Expected(cache_hit=True),
+    Expected(is_cached=True),
     Expected(tool=True),
     Expected(cohort="canary"),
     Expected(cut_short=True),
@@ -58,7 +58,12 @@ def test_a_conversation_gives_the_same_turns(framework: str) -> None:
         assert turn.turn_kind is None
         # Pipecat's scripted model states no cache where the script does not; OpenInference's span cannot have an event.
         if expected.cohort is None or framework in LIVEKIT:
-            assert turn.cache_hit is expected.cache_hit
+            cached = turn.llm_cached_tokens
+            assert (None if cached is None else cached > 0) is expected.is_cached
+            share = None if cached is None or not turn.llm_input_tokens else cached / turn.llm_input_tokens
+            assert METRICS["prompt_cached"].value(turn) == share
+            assert (share is None) is (expected.is_cached is None)
+        assert (turn.cache_hit, turn.cache_tier) == (None, None), "a cached part of the prompt is no cached answer"
         assert turn.cohort == (None if framework in OPENINFERENCE else expected.cohort)
         assert turn.fallback is None
         if expected.outcome == "ok":
@@ -164,7 +169,8 @@ def test_requests_to_a_model_are_turns_without_speech(framework: str) -> None:
         assert len(turn.withheld_metrics) == len(turn.withheld_reasons)
         assert METRICS["voice_to_voice"].value(turn) is None
     if framework.startswith("openllmetry"):
-        assert (single.cache_hit, agent.cache_hit) == (False, True)
+        assert (single.llm_cached_tokens, agent.llm_cached_tokens) == (0, 32)
+        assert {turn.cache_hit for turn in (single, agent)} == {None}
         assert single.llm_first_token_perf_ns is not None
         assert_within(single.llm_first_token_perf_ns - single.started_perf_ns, FIRST_TOKEN_MS, stages=2)
 
