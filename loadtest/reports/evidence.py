@@ -95,8 +95,12 @@ def _client_service_delta(run: RunInfo, summary: Summary) -> str:
     return (
         f"client against service on {formatting.turns(client_service_delta.joined)}: p50 {p50}, p99 {p99},"
         f" largest {formatting.milliseconds(client_service_delta.difference_abs_max_ns)}"
-        f"{client_service_delta.note}"
+        f"{client_service_delta.note}{_not_reported(client_service_delta.client_only)}"
     )
+
+
+def _not_reported(turns: int) -> str:
+    return f"; the service had not reported {formatting.turns(turns)} that callers heard" if turns else ""
 
 
 def _telemetry(run: RunInfo, summary: Summary) -> str:

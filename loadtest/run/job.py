@@ -34,7 +34,7 @@ from loadtest.run.judged_run import BesideStore, RunResult, judged_run
 from loadtest.run.pictures import leave_reports
 from loadtest.run.refusal import refused, refused_turn
 from loadtest.run.request import CheckedRun, RunRequest
-from loadtest.run.sidecars import Sidecar, deliver_all, destination
+from loadtest.run.sidecars import Sidecar, await_callers, await_service, deliver_all, destination
 from loadtest.scenario.access import TARGET_VARIABLE
 from loadtest.scenario.declaration import AskedLoad, declaration
 from loadtest.scenario.document import BEGUN_VARIABLE, SETTINGS_VARIABLE, write_settings
@@ -56,7 +56,6 @@ LEAST_SPAWN_RATE: Final = 10.0  # so that a few callers all come at once, withou
 LOOK_EVERY_S: Final = 2.0
 SAY_EVERY_S: Final = 10.0
 END_SEEN_WITHIN_S: Final = 0.2
-SETTLE_S: Final = 10.0
 WORKERS_READY_S: Final = 180  # a busy machine is slow to import; without them nothing is measured
 
 
@@ -153,7 +152,9 @@ def run(
         spooled = deliver_all(checked, kept, own, stack)
         load = AskedLoad(request.users, request.run_time_s, request.processes)
         with StoreReader(own.store) as reader:
-            _settle(reader, run_id)
+            await_callers(reader, run_id)
+            if not interrupted:
+                await_service(reader, run_id, own, lambda text: console.print(text, soft_wrap=True))
             result = judged_run(
                 reader,
                 run_id,
@@ -357,16 +358,6 @@ def _stop(swarm: processes.Child, interruption: Interruption, console: Console, 
         if interruption.wait(0.2):
             swarm.kill()
             return
-
-
-def _settle(reader: StoreReader, run_id: str) -> None:
-    """Wait until the store holds what the generator says that it emitted, or has had time enough."""
-    deadline = time.monotonic() + SETTLE_S
-    while time.monotonic() < deadline:
-        loss = reader.summary(Filter(run_id=run_id)).loss
-        if loss.emitted is not None and loss.received >= loss.emitted:
-            return
-        time.sleep(0.1)
 
 
 def _render_ahead(settings: SwarmSettings) -> None:

@@ -3,6 +3,7 @@
 import os
 import ssl
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +20,10 @@ from telemetry.export.otlp_http import OtlpHttpExporter
 from telemetry.export.recovery import ReplayResult, replay
 from telemetry.export.spool import SpoolRecord
 from telemetry.export.spooled_turns import turns_in
-from telemetry.model import semconv
+from telemetry.model import formatting, semconv
 from telemetry.model.foreign_text import one_line
+from telemetry.store.answers import Filter
+from telemetry.store.reader import StoreReader
 
 SIDECAR_READY_S: Final = 120.0  # a machine may be busy; one that ends is noticed at once
 # After the run nothing is urgent, and the first request of a busy machine's sidecar takes its time.
@@ -29,6 +32,11 @@ DELIVER_TIMEOUT_S: Final = 30.0
 # is not visible by then counts as lost.
 VISIBLE_S: Final = 60.0
 _UNAVAILABLE: Final = 503
+SETTLE_S: Final = 10.0
+_LOOK_S: Final = 0.1
+# A service sends its spans every 5 s by default, and the sidecar waits up to 10 s more for the rest of a turn.
+SERVICE_S: Final = 20.0
+_SERVICE_LOOK_S: Final = 1.0
 _REFUSED: Final = (401, 403)
 
 
@@ -161,6 +169,43 @@ def _commits(sidecar: Sidecar) -> bool:
                 return True
         time.sleep(0.05)
     return True
+
+
+def await_callers(reader: StoreReader, run_id: str) -> None:
+    """Wait until the store holds what the callers say that they emitted, or has had time enough. Raises StoreError."""
+    deadline = time.monotonic() + SETTLE_S
+    while time.monotonic() < deadline:
+        loss = reader.summary(Filter(run_id=run_id)).loss
+        if loss.emitted is not None and loss.received >= loss.emitted:
+            return
+        time.sleep(_LOOK_S)
+
+
+def await_service(reader: StoreReader, run_id: str, sidecar: Sidecar, note: Callable[[str], None]) -> None:
+    """Wait until the store holds what the service reports of the callers' turns, or has had time enough.
+
+    A service that has reported none of them, and of which nothing is under way, is not waited for. `note` is called
+    once, before the first wait. Raises StoreError.
+    """
+    deadline, is_noted = time.monotonic() + SERVICE_S, False
+    while time.monotonic() < deadline:
+        delta = reader.summary(Filter(run_id=run_id)).client_service_delta
+        if not delta.client_only or not (delta.joined or _assembles_turns(sidecar)):
+            return
+        if not is_noted:
+            of = formatting.turns(delta.joined + delta.client_only)
+            note(f"waiting for what the service reports: {formatting.number(delta.joined)} of {of} so far")
+            is_noted = True
+        time.sleep(_SERVICE_LOOK_S)
+
+
+def _assembles_turns(sidecar: Sidecar) -> bool:
+    """Whether spans of a service wait there for the rest of their turn."""
+    try:
+        answer = _ask_state(sidecar.url)
+    except httpx.HTTPError:
+        return False
+    return answer.is_success and bool(answer.json().get("framework_spans_open"))
 
 
 def _ask_state(url: str) -> httpx.Response:

@@ -32,6 +32,7 @@ class IngestState:
     framework_spans_given_up: int = 0
     framework_spans_left_over: int = 0
     framework_spans_late: int = 0
+    framework_spans_open: int = 0  # that wait for the rest of their turn
     unmapped_spans: Counter[str] = field(default_factory=Counter[str])
     unknown_turn_fields: Counter[str] = field(default_factory=Counter[str])
     last_receive_unix_ns: int | None = None

@@ -1,5 +1,6 @@
 """A real Pipecat bot with tracing on, its exporter pointed at our sidecar: both sides of each turn, joined."""
 
+import json
 from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
@@ -17,6 +18,7 @@ from telemetry.store.reader import StoreReader
 from tests import asking
 from tests.fixtures_sidecar import running_sidecar, turns_request
 from tests.integration.calling import Callers, reasons
+from tests.integration.commands import completed
 from tests.integration.peers import processes
 from tests.integration.waiting import stored_turns, wait_until
 
@@ -82,3 +84,19 @@ def test_a_bot_under_load_reports_the_turns_that_its_callers_hear(
     shown = StringIO()
     report(NamedRun(str(store), heard[0].run_id), Console(file=shown, width=200))
     assert f"client against service on {len(heard)} turns" in " ".join(shown.getvalue().split())
+
+
+def test_the_report_of_a_run_waits_for_the_turns_that_a_bot_still_reports(tmp_path: Path) -> None:
+    """The last ones are whole up to 15 s after they were heard: their export takes 5 s, and their assembly 10."""
+    store, port, out = tmp_path / "store", processes.free_port(), tmp_path / "out"
+    with running_sidecar(store) as sidecar:
+        environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": sidecar.http}
+        with processes.running(processes.pipecat_runner(port), port, tmp_path / "log", environment=environment):
+            load = ("--users", "2", "--calls", "4", "--turns", "2", "--length", "short")
+            url = f"ws://127.0.0.1:{port}/ws-client"
+            done = completed(
+                "run", url, "--protocol", "pipecat", *load, "--sidecar", sidecar.http, "--out", str(out), cwd=tmp_path
+            )
+    delta = json.loads((out / "summary.json").read_text())["client_service_delta"]
+    assert (delta["joined"], delta["client_only"]) == (8, 0), done.stdout + done.stderr
+    assert "client against service on 8 turns" in (out / "report.html").read_text()

@@ -112,6 +112,7 @@ class ServiceTurns:
             state.framework_spans_given_up = assembly.given_up
             state.framework_spans_left_over = assembly.left_over
             state.framework_spans_late = assembly.late
+            state.framework_spans_open = assembly.open_spans
 
     def _add_apart(self, spans: Sequence[SpanRow]) -> None:
         for span in spans:

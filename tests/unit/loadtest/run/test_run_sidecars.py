@@ -1,13 +1,17 @@
-"""How a run waits until its store holds what the sidecar has acknowledged."""
+"""How a run waits until its store holds what the sidecar has acknowledged, and what the service reports."""
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import httpx
 import pytest
 
 from loadtest.run import sidecars
 from loadtest.run.sidecars import VISIBLE_S, Sidecar
+from telemetry.store.answers import Filter
+from telemetry.store.client_service_delta import ClientServiceDelta
+from telemetry.store.reader import StoreReader
 
 PLACE = Sidecar("http://127.0.0.1:4318", Path("store"))
 WAITING, NOTHING_WAITS = httpx.Response(200, json={"waiting_rows": 3}), httpx.Response(200, json={"waiting_rows": 0})
@@ -74,3 +78,48 @@ def test_a_sidecar_that_never_commits_ends_the_wait(asking: Ask, answer: httpx.R
     sidecar = asking([answer], answer_s=5.0)
     assert sidecars._commits(PLACE)
     assert sidecar.now_s == VISIBLE_S
+
+
+class Joining:
+    """A store in which so many of eight heard turns have a counterpart, question after question."""
+
+    def __init__(self, *joined: int, heard: int = 8) -> None:
+        self._joined, self._heard = joined, heard
+        self.asked = 0
+
+    def summary(self, where: Filter) -> Any:
+        assert where == Filter(run_id="run-1")
+        joined = self._joined[min(self.asked, len(self._joined) - 1)]
+        self.asked += 1
+        delta = ClientServiceDelta(joined, self._heard - joined, 0, None, None, None)
+        return type("Summary", (), {"client_service_delta": delta})
+
+
+ASSEMBLING, IDLE = httpx.Response(200, json={"framework_spans_open": 4}), httpx.Response(200, json={})
+
+
+@pytest.mark.parametrize(
+    ("store", "state", "asked", "notes"),
+    [
+        (Joining(8), IDLE, 1, []),
+        (Joining(3, 3, 5, 8), IDLE, 4, ["waiting for what the service reports: 3 of 8 turns so far"]),
+        (Joining(0), IDLE, 1, []),  # nobody reports here
+        (Joining(0), GONE, 1, []),
+        (Joining(0, 0, 8), ASSEMBLING, 3, ["waiting for what the service reports: 0 of 8 turns so far"]),
+        (Joining(0, heard=0), ASSEMBLING, 1, []),  # nothing was heard that could have a counterpart
+        (Joining(3), IDLE, 20, ["waiting for what the service reports: 3 of 8 turns so far"]),  # it samples
+    ],
+)
+def test_the_report_waits_for_what_the_service_still_reports(
+    monkeypatch: pytest.MonkeyPatch, store: Joining, state: httpx.Response | Exception, asked: int, notes: list[str]
+) -> None:
+    sidecar, told = Asked([state], 0.0), list[str]()
+
+    def sleep(seconds: float) -> None:
+        sidecar.now_s += seconds
+
+    monkeypatch.setattr(sidecars, "_ask_state", sidecar.state)
+    monkeypatch.setattr(sidecars.time, "monotonic", lambda: sidecar.now_s)
+    monkeypatch.setattr(sidecars.time, "sleep", sleep)
+    sidecars.await_service(cast("StoreReader", store), "run-1", PLACE, told.append)
+    assert (store.asked, told) == (asked, notes)

@@ -189,8 +189,10 @@ def test_what_came_late_does_not_make_a_stored_turn_another_one(tmp_path: Path) 
     life = Life(tmp_path, clock)
     *stages, own = FOUR[0].spans()
     life.commit(pipecat_request([own]))
+    assert life.state.framework_spans_open == 1
     clock.unix_ns += GRACE_NS
     life.turns.look()
+    assert life.state.framework_spans_open == 0
     (stored,) = read(tmp_path)
     # With these the turn would begin earlier, and the store tells rows apart by their ids and their beginning.
     for stage in stages:
