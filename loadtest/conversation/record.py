@@ -94,9 +94,7 @@ def build_turn(exchange: Exchange, call: CallInfo, options: RecordOptions) -> Tu
         raise ValueError("the exchange is still running")
     timeline, evidence, answer = exchange.timeline, exchange.evidence, exchange.timeline.nearest
     failure = failure_of(exchange)
-    invalid = evidence.reasons(options.limits)
-    if (fault := fault_of(failure)) is not None and fault not in invalid:
-        invalid = (fault, *invalid)
+    invalid = _invalid_reasons(failure, evidence.reasons(options.limits))
     phase, phase_kind = options.phase_of(exchange.began_perf_ns) or (None, None)
     turn = Turn(
         run_id=call.run_id,
@@ -150,6 +148,12 @@ def build_turn(exchange: Exchange, call: CallInfo, options: RecordOptions) -> Tu
         **_served_by(answer, exchange.service, call),
     )
     return without_doubtful_moments(turn, evidence.unsure_ns, options.limits.receive_lag_ns)
+
+
+def _invalid_reasons(failure: Failure | None, found: tuple[str, ...]) -> tuple[str, ...]:
+    """The reasons why a turn is invalid: what failed, if that is the load generator's own, before what was measured."""
+    fault = fault_of(failure)
+    return found if fault is None or fault in found else (fault, *found)
 
 
 def _failed_by(failure: Failure | None) -> dict[str, Any]:

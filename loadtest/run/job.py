@@ -152,9 +152,7 @@ def run(
         spooled = deliver_all(checked, kept, own, stack)
         load = AskedLoad(request.users, request.run_time_s, request.processes)
         with StoreReader(own.store) as reader:
-            await_callers(reader, run_id)
-            if not interrupted:
-                await_service(reader, run_id, own, lambda text: console.print(text, soft_wrap=True))
+            _settle(reader, run_id, None if interrupted else own, console)
             result = judged_run(
                 reader,
                 run_id,
@@ -169,11 +167,24 @@ def run(
                 ),
             )
             result = leave_reports(reader, result, reports or request.out)
-    if (killed_by or (swarm.ended() == 1 and not interrupted)) and not result.info.calls_started:
+    if not interrupted and not result.info.calls_started:
+        _check_beginning(swarm, killed_by)
+    return result
+
+
+def _settle(reader: StoreReader, run_id: str, reported_to: Sidecar | None, console: Console) -> None:
+    """Wait for what is under way to the store: the callers' turns, and those that a service reports to a sidecar."""
+    await_callers(reader, run_id)
+    if reported_to is not None:
+        await_service(reader, run_id, reported_to, lambda text: console.print(text, soft_wrap=True))
+
+
+def _check_beginning(swarm: processes.Child, killed_by: str | None) -> None:
+    """Raise ProcessFailedError for a swarm that made no call because it failed or was killed."""
+    if killed_by or swarm.ended() == 1:
         how = f"was ended by {killed_by}" if killed_by else "failed"
         why = f": {words}" if (words := swarm.last_words()) else ""
         raise processes.ProcessFailedError(f"Locust {how} before the first call{why} (log: {swarm.log})")
-    return result
 
 
 def _check_ending(swarm: processes.Child, interrupted: bool) -> str | None:

@@ -30,7 +30,7 @@ class Redial:
     asked_ns: int | None = None  # the wait that the endpoint asked for, None if it named no time
 
 
-class Backoff:
+class RedialBackoff:
     """The failed calls of one caller in a row. `draw` returns a random number from 0 to 1."""
 
     def __init__(self, draw: Callable[[], float]) -> None:

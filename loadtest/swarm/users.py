@@ -24,7 +24,7 @@ from loadtest.swarm.coordinator import (
     share_of,
     wait_until_joined,
 )
-from loadtest.swarm.redial import Backoff, Redial
+from loadtest.swarm.redial import Redial, RedialBackoff
 from loadtest.swarm.resolution import settings_of
 from loadtest.swarm.starting import Starting
 from loadtest.swarm.worker import Worker
@@ -65,7 +65,7 @@ class VoiceUser(User):
         super().__init__(environment)
         self._leaving = False
         self._retry_wait_ns: int | None = None  # before the call to come, because the endpoint asked for it
-        self._backoff = Backoff(random.random)
+        self._backoff = RedialBackoff(random.random)
 
     def stop(self, force: bool = False) -> bool:
         """Locust wants fewer callers: this one begins no further turn."""

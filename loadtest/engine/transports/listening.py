@@ -41,7 +41,7 @@ def await_dial_in(
         if exhausted is not None:
             raise exhausted from error
         sentence = f"cannot listen on {where}: {error.strerror or error}; one caller at a time can wait there"
-        # Nobody else has had a part in it: the address is taken on this machine, or it is none of this machine's.
+        # Nobody else has had a part in it: the address is taken on this machine, or belongs to another.
         raise ConnectionFailed(sentence, Failure("generator", broken_by(error).code)) from error
     family, descriptor = int(opened.family), opened.detach()
     return Connection(parts.connections, OpenedSocket(descriptor, family, where, None, accepted=True), callbacks)

@@ -63,7 +63,7 @@ Error report
 
 """
 TRACEBACK = """Traceback (most recent call last):
-  File "/opt/x.py", line 682, in open_binary
+  File "x.py", line 682, in open_binary
 OSError: [Errno 24] Too many open files: '/proc/32281/stat'
 """
 

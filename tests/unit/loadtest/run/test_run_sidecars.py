@@ -113,7 +113,7 @@ ASSEMBLING, IDLE = httpx.Response(200, json={"framework_spans_open": 4}), httpx.
 def test_the_report_waits_for_what_the_service_still_reports(
     monkeypatch: pytest.MonkeyPatch, store: Joining, state: httpx.Response | Exception, asked: int, notes: list[str]
 ) -> None:
-    sidecar, told = Asked([state], 0.0), list[str]()
+    sidecar, noted = Asked([state], 0.0), list[str]()
 
     def sleep(seconds: float) -> None:
         sidecar.now_s += seconds
@@ -121,5 +121,5 @@ def test_the_report_waits_for_what_the_service_still_reports(
     monkeypatch.setattr(sidecars, "_ask_state", sidecar.state)
     monkeypatch.setattr(sidecars.time, "monotonic", lambda: sidecar.now_s)
     monkeypatch.setattr(sidecars.time, "sleep", sleep)
-    sidecars.await_service(cast("StoreReader", store), "run-1", PLACE, told.append)
-    assert (store.asked, told) == (asked, notes)
+    sidecars.await_service(cast("StoreReader", store), "run-1", PLACE, noted.append)
+    assert (store.asked, noted) == (asked, notes)

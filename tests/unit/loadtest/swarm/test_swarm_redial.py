@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from loadtest.swarm.redial import Backoff
+from loadtest.swarm.redial import RedialBackoff
 from telemetry.model.turns import Turn
 from tests.fixtures_turns import client_turn
 
@@ -25,11 +25,11 @@ def failed(outcome: str = "error", kind: str | None = "tcp", code: str | None = 
     return client_turn(0, voice_to_voice_ms=None, **cause | changes)
 
 
-def backoff(draw: float = 0.0) -> Backoff:
-    return Backoff(lambda: draw)
+def backoff(draw: float = 0.0) -> RedialBackoff:
+    return RedialBackoff(lambda: draw)
 
 
-def wait_s(after: Backoff, *turns: Turn, pause_s: int = 0) -> float:
+def wait_s(after: RedialBackoff, *turns: Turn, pause_s: int = 0) -> float:
     for turn in turns:
         after.note(turn)
     return after.redial(pause_s * S).wait_ns / S
