@@ -16,6 +16,8 @@ from telemetry.objectives.objective import Objective
 QUIET_AFTER: Final = "1h"
 
 _BY: Final = ", ".join(each for each in series.LABELS if each != "cohort")
+# What stays when a sidecar is deployed anew; its instance is another one then.
+_BY_TARGET: Final = "sum by (job, service)"
 _HEADER: Final = """\
 # Recording and alert rules for Prometheus, made from objectives by `voiceprobe rules`: do not edit them.
 # The sidecar must count the same objectives (--slo).
@@ -107,13 +109,15 @@ def _telemetry_alerts(options: RuleOptions) -> Iterable[Rule]:
     short = min((rate.short for rate in options.burn_rates), key=_length, default=window)
     yield {
         "alert": "VoiceTelemetryAbsent",
-        "expr": f"absent({received})\nor ({_by_target(f'{received} offset {window}')} unless {_by_target(received)})\n"
-        f"or ({_stopped_services(window)})",
+        "expr": f"absent({received})\n"
+        f"or ({_BY_TARGET} ({received} offset {window}) unless {_BY_TARGET} ({received}))\n"
+        f"or ({_stopped(received, _BY_TARGET, window)})\n"
+        f"or ({_stopped(f'{series.SERVICE_TURNS}_total', f'sum by ({series.SERVICE_LABEL})', window)})",
         "for": short,
         "labels": {"severity": "page"},
         "annotations": {
             "summary": "Nothing is known of {{ or $labels.service_name $labels.service $labels.job `any turn` }}: no "
-            "sidecar answers for it, or it has stopped to report turns.",
+            "sidecar answers for it, or it has stopped reporting.",
         },
     }
     eligible = f"{series.ELIGIBLE}_total"
@@ -144,20 +148,16 @@ def _telemetry_alerts(options: RuleOptions) -> Iterable[Rule]:
     }
 
 
-def _by_target(received: str) -> str:
-    """By what stays when a sidecar is deployed anew: its instance is another one then."""
-    return f"sum by (job, service) ({received})"
-
-
-def _stopped_services(window: str) -> str:
-    """The services that reported turns within a day and none in the window, whichever sidecar counted them. A counter
-    of a new sidecar begins with its first turns, which no increase contains."""
-    turns, by = f"{series.SERVICE_TURNS}_total", f"sum by ({series.SERVICE_LABEL})"
+def _stopped(counter: str, by: str, window: str) -> str:
+    """What a counter counted within a day and not in the window, whichever instance counts, while it counts others:
+    where nothing is counted at all, nobody may have called. The counter of a new instance may begin with what no
+    increase contains."""
     before = "1d" if 2 * _length(window) <= _length("1d") else f"{2 * _length(window) // 1000}s"
     return (
-        f"{by} (increase({turns}[{before}])) > 0\n"
-        f"unless {by} (increase({turns}[{window}])) > 0\n"
-        f"unless {by} ({turns} unless {turns} offset {window}) > 0"
+        f"{by} (increase({counter}[{before}])) > 0\n"
+        f"unless {by} (increase({counter}[{window}])) > 0\n"
+        f"unless {by} ({counter} unless {counter} offset {window}) > 0\n"
+        f"and on () sum(increase({counter}[{window}])) > 0"
     )
 
 

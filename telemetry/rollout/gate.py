@@ -259,8 +259,8 @@ class _Judged:
         what = "services" if is_named else "endpoints"
         named = ", ".join(map(one_line, every[:_NAMED_MAX])) + (", …" if len(every) > _NAMED_MAX else "")
         return [
-            f"turns of {len(every)} {what} name these cohorts ({named}), and the plan names none: write the one that "
-            f'it is about into it, as services = ["{one_line(every[0])}"]'
+            f"turns of {len(every)} {what} name these cohorts ({named}), and the plan names none: write those that it "
+            f'is about into it, as services = ["{one_line(every[0])}"]'
         ]
 
     def notes(self) -> tuple[str, ...]:

@@ -267,6 +267,22 @@ def test_a_bot_that_stops_while_another_goes_on_is_one(tmp_path: Path) -> None:
     _absent(tmp_path, others, {"159m": NONE, "167m": desk, "1000m": desk, "1600m": NONE})
 
 
+def test_a_night_without_any_call_is_no_absence_of_telemetry(tmp_path: Path) -> None:
+    """It is one of turns, which is a ticket."""
+    quiet = "0+10x100 1000x2000"
+    others = {**_sidecar("s:1", quiet), **_bot("desk", quiet), **_bot("sales", quiet)}
+    _absent(tmp_path, others, {"159m": NONE, "170m": NONE, "1000m": NONE})
+
+
+def test_a_bot_that_stops_beside_a_sidecar_of_its_own_is_one(tmp_path: Path) -> None:
+    """Its sidecar goes on to answer, and receives nothing."""
+    others = {
+        **_sidecar("a:1", "0+100x100 10000x400", service="desk"),
+        **_sidecar("b:1", "0+100x500", service="sales"),
+    }
+    _absent(tmp_path, others, {"150m": NONE, "170m": [{"job": "voiceprobe", "service": "desk"}]})
+
+
 def test_a_bot_that_stops_is_one_also_across_a_redeploy(tmp_path: Path) -> None:
     others = {
         **_sidecar("a:1", "0+100x99 stale"),

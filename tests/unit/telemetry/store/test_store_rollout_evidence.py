@@ -188,7 +188,7 @@ def test_several_services_without_one_in_the_plan_hold_with_a_sentence(tmp_path:
     code, printed = checked(tmp_path, plan_text(source="service"), two_services())
     assert code is ExitCode.UNDECIDED
     assert (
-        "turns of 2 services name these cohorts (desk, sales), and the plan names none: write the one that it is about "
+        "turns of 2 services name these cohorts (desk, sales), and the plan names none: write those that it is about "
         'into it, as services = ["desk"]'
     ) in printed
 
