@@ -170,9 +170,8 @@ def describe_invalid(turns: TurnCounts) -> str:
     if not turns.invalid:
         return "none invalid"
     reason = max(turns.invalid_by_reason.items(), key=lambda item: item[1])[0] if turns.invalid_by_reason else None
-    blame = ": generator-limited" if turns.is_generator_limited else ""
     mostly = f", mostly {reason}" if reason else ""
-    return f"{number(turns.invalid)} invalid ({share(turns.invalid, turns.total)}{mostly}){blame}"
+    return f"{number(turns.invalid)} invalid ({share(turns.invalid, turns.total)}{mostly})"
 
 
 def describe_unread(turns: TurnCounts) -> str:

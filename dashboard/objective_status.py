@@ -8,7 +8,7 @@ from dashboard.markup import escape
 from telemetry.model import formatting
 from telemetry.model.metrics import METRICS
 from telemetry.model.stated_error import GoodRange
-from telemetry.objectives.slo import Objective, Verdict, exact, judge, not_judged
+from telemetry.objectives.slo import EligibleTurns, Objective, Verdict, exact, judge, not_judged
 
 State = Literal["met", "missed", "unknown"]
 
@@ -61,14 +61,14 @@ class ObjectiveStatus:
     def _why(self) -> str:
         if not self.verdict.is_judged:
             return "not judged"
-        if self.verdict.eligible and self.verdict.eligible < self.verdict.minimum_turns:
-            return f"too few ({self.verdict.eligible})"
+        if self.verdict.eligible and self.verdict.decided < self.verdict.minimum_turns:
+            return f"too few ({self.verdict.decided})"
         return "undecided" if self.verdict.is_observable else "not observable"
 
 
 def statuses(
     objectives: Sequence[Objective],
-    count: Callable[[Objective], tuple[int, int]],
+    count: Callable[[Objective], EligibleTurns],
     good_range: Callable[[Objective], GoodRange | None] = exact,
     *,
     unjudged: str | None = None,

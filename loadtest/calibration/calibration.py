@@ -22,11 +22,13 @@ from loadtest.targets.ground_truth.speech import AnnotationError
 from telemetry.model.formatting import declared_milliseconds, fine_milliseconds
 from telemetry.model.stats import percentile, shown_percentile
 from telemetry.model.turns import Turn
-from telemetry.store.generator_limit import too_many_invalid
 
 MS: Final = 1_000_000
 VOICE_TO_VOICE_LIMIT_NS: Final = 1 * MS
 LOST_SHARE_LIMIT: Final = 0.01
+# A load is not trustworthy with more than this share of invalid turns, and more than so many of them.
+INVALID_SHARE_LIMIT: Final = 0.01
+INVALID_TURNS_LIMIT: Final = 2
 PACING_GOAL_NS: Final = 1 * MS
 STAMPS_GOAL_NS: Final = MS // 10
 ENOUGH_TURNS: Final = 100
@@ -130,7 +132,7 @@ class CalibrationStep:
     @property
     def fell_behind(self) -> bool:
         """Whether the generator did not keep up: what processor it had was not enough, or came late."""
-        return too_many_invalid(self.invalid, self.turns) or (self.error_ns or 0) > VOICE_TO_VOICE_LIMIT_NS
+        return _too_many_invalid(self.invalid, self.turns) or (self.error_ns or 0) > VOICE_TO_VOICE_LIMIT_NS
 
     @property
     def goals_missed(self) -> tuple[str, ...]:
@@ -302,6 +304,11 @@ def join(
     return by_stage, planned, rows
 
 
+def _too_many_invalid(invalid: int, total: int) -> bool:
+    """Whether a load spoils more turns than one pause of a busy machine does."""
+    return invalid > INVALID_TURNS_LIMIT and invalid > INVALID_SHARE_LIMIT * total
+
+
 def judge(step: CalibrationStep, answered: int) -> tuple[Verdict, tuple[str, ...]]:
     """Whether a load can be trusted, and what failed. `answered` is how many turns the endpoint knows."""
     if step.turns < ENOUGH_TURNS:
@@ -309,7 +316,7 @@ def judge(step: CalibrationStep, answered: int) -> tuple[Verdict, tuple[str, ...
     if limits := _endpoint_limits(step):
         return "endpoint-limited", tuple(limits)
     failed: list[str] = []
-    if too_many_invalid(step.invalid, step.turns):
+    if _too_many_invalid(step.invalid, step.turns):
         reasons = ", ".join(sorted(step.invalid_by_reason))
         failed.append(f"{step.invalid} of {step.turns} turns invalid ({reasons})")
     if step.error_ns is None or step.error_ns > VOICE_TO_VOICE_LIMIT_NS:

@@ -16,7 +16,7 @@ from loadtest.run.sidecars import Sidecar
 from loadtest.swarm.worker import new_run_id
 from telemetry.model.stated_error import pooled
 from telemetry.objectives.objective import Objective
-from telemetry.objectives.slo import Verdict, judge
+from telemetry.objectives.slo import EligibleTurns, Verdict, judge
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
 
@@ -112,9 +112,8 @@ def _verdicts(bench: Bench, results: list[RunResult]) -> list[Verdict]:
         objectives = bench.checked.objectives
         counts = [reader.objective_counts(each, objectives) for each in _filters(results)]
 
-        def count(objective: Objective) -> tuple[int, int]:
-            parts = [one.count(objective) for one in counts]
-            return sum(good for good, _ in parts), sum(eligible for _, eligible in parts)
+        def count(objective: Objective) -> EligibleTurns:
+            return sum((one.count(objective) for one in counts), EligibleTurns())
 
         return judge(objectives, count, lambda objective: pooled(one.good_range(objective) for one in counts))
 

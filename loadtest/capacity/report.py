@@ -84,11 +84,11 @@ def stand(verdicts: Sequence[Verdict]) -> tuple[StepStatus, bool]:
     if not shown or is_undecided:
         return "too few", False
     shown = [verdict for verdict in shown if verdict.met is not None]
-    intervals = [(verdict, wilson_interval(verdict.good, verdict.eligible)) for verdict in shown]
+    intervals = [(verdict, wilson_interval(verdict.good, verdict.decided)) for verdict in shown]
     if any(interval is not None and interval[1] < verdict.target for verdict, interval in intervals):
         return "missed", True
     above = all(
-        verdict.good == verdict.eligible or (interval is not None and interval[0] >= verdict.target)
+        verdict.good == verdict.decided or (interval is not None and interval[0] >= verdict.target)
         for verdict, interval in intervals
     )
     return ("met" if all(verdict.met for verdict in shown) else "missed"), above
@@ -290,7 +290,15 @@ def _step_object(step: LoadStep) -> dict[str, Any]:
         "sure": step.sure,
         "reason": step.reason,
         "objectives": [
-            {"name": each.name, "met": each.met, "good": each.good, "eligible": each.eligible, "target": each.target}
+            {
+                "name": each.name,
+                "met": each.met,
+                "good": each.good,
+                "bad": each.bad,
+                "open": dict(each.open),
+                "eligible": each.eligible,
+                "target": each.target,
+            }
             for each in step.verdicts
         ],
     }

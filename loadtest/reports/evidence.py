@@ -67,7 +67,7 @@ def _invalid(summary: Summary) -> str:
     text = f"{formatting.number(turns.invalid)} of {formatting.turns(turns.total)}"
     if turns.invalid_by_reason:
         text += f" ({figures.counts(turns.invalid_by_reason)})"
-    return f"{text}: generator-limited" if summary.turns.is_generator_limited else text
+    return text
 
 
 def _not_read(summary: Summary) -> str:

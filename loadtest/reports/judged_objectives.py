@@ -39,8 +39,9 @@ class JudgedObjective:
             return None
         left = formatting.percent(verdict.budget_left)
         budget = f"error budget left {left}" if verdict.budget_left >= 0 else "error budget overspent"
-        good, eligible = formatting.number(verdict.good), formatting.number(verdict.eligible)
-        return f"{good} of {eligible} {verdict.counts} good · {budget}"
+        good, decided = formatting.number(verdict.good), formatting.number(verdict.decided)
+        opened = f" · {formatting.number(verdict.open_turns)} open" if verdict.open_turns else ""
+        return f"{good} of {decided} {verdict.counts} good{opened} · {budget}"
 
 
 def judged_objectives(

@@ -116,9 +116,9 @@ def errors_so_far(summary: Summary | None) -> str:
 def turns_needed(verdicts: Sequence[Verdict]) -> str:
     """How many more turns (or calls) the most demanding objective needs that has too few; nothing where none has."""
     lacking = [
-        (verdict.minimum_turns - verdict.eligible, verdict)
+        (verdict.minimum_turns - verdict.decided, verdict)
         for verdict in verdicts
-        if verdict.is_observable and verdict.eligible < verdict.minimum_turns
+        if verdict.is_observable and verdict.decided < verdict.minimum_turns
     ]
     if not lacking:
         return ""
@@ -163,12 +163,13 @@ def _promise(objective: Objective) -> str:
 
 
 def _so_far(verdict: Verdict) -> str:
-    eligible = formatting.number(verdict.eligible)
+    decided = formatting.number(verdict.decided)
     if not verdict.is_observable:
         return figures.NOT_OBSERVABLE
-    if verdict.eligible < verdict.minimum_turns:
-        return f"{figures.TOO_FEW} ({eligible} of {formatting.number(verdict.minimum_turns)})"
-    return f"{formatting.percent(verdict.ratio, verdict.target)} of {eligible}"
+    if verdict.decided < verdict.minimum_turns:
+        return f"{figures.TOO_FEW} ({decided} of {formatting.number(verdict.minimum_turns)})"
+    opened = f", {formatting.number(verdict.open_turns)} open" if verdict.open_turns else ""
+    return f"{formatting.percent(verdict.ratio, verdict.target)} of {decided}{opened}"
 
 
 def _stages(rows: Sequence[StageSoFar]) -> Table:
@@ -193,10 +194,10 @@ def _stage_line(row: StageSoFar) -> str:
 
 def _notes(info: LiveInfo) -> list[str]:
     notes = [info.note] if info.note else []
-    if info.summary is not None and info.summary.turns.is_generator_limited:
-        turns = info.summary.turns
-        invalid = f"{formatting.number(turns.invalid)} of {formatting.turns(turns.total)} are invalid"
-        notes.append(f"{invalid}: so far the generator is the limit, and nothing can be claimed about the service")
+    limited = [verdict for verdict in info.verdicts if verdict.is_generator_limited]
+    if limited:
+        names = formatting.count(len(limited), "objective")
+        notes.append(f"{names} undecided so far because of turns that the load generator could not measure")
     if any(stats.unanswered and stats.n for stats in (info.summary.metrics.values() if info.summary else ())):
         notes.append(figures.ANSWERED_NOTE)
     return notes

@@ -13,8 +13,8 @@ In order of precedence, the first that applies:
 |                     | invalid, or callers were asked for and not one call began: the tool blames itself first |
 | 3 objective missed | one is missed, whatever else is undecided; or the service kept so many calls that others that   |
 |                    | were due never began                                                                     |
-| 6 undecided | none is missed, and one has too few turns (or calls) or cannot be observed, or would be missed  |
-|             | were every lost turn a bad one; or not one turn came                                           |
+| 6 undecided | none is missed, and one has too few turns (or calls) or cannot be observed, or open turns could |
+|             | turn it (lost, cut, interrupted, not stated); or not one turn came                             |
 | 0 ok | everything asked for is shown to be met |
 """
 
@@ -27,11 +27,10 @@ from loadtest.exit_codes import ExitCode
 from loadtest.protocols.address import public_target
 from loadtest.reports.run_info import RunInfo
 from telemetry.model import formatting
-from telemetry.objectives.run_verdict import survives_loss
+from telemetry.objectives.judging import Judgment
 from telemetry.objectives.slo import Verdict
 from telemetry.store.answers import Summary
 from telemetry.store.calls import unreached_reason
-from telemetry.store.generator_limit import INVALID_SHARE_LIMIT, INVALID_TURNS_LIMIT
 from telemetry.store.judged_turns import KEPT_BY_THE_SERVICE, calls_kept
 from telemetry.store.run_state import NOT_AS_ASKED, calls_not_begun, loss_of_processes
 
@@ -59,21 +58,8 @@ def run_outcome_for(*, run: RunInfo, summary: Summary, verdicts: Sequence[Verdic
     if run.calls_started and run.calls_connected == 0 and run.calls_started > run.calls_prevented:
         reason = unreached_reason(run.calls_started, public_target(run.target), run.connect_failure)
         return RunOutcome(ExitCode.UNREACHABLE, reason)
-    if fault := generator_loss(run):
-        return RunOutcome(ExitCode.GENERATOR_LIMITED, f"{fault}; {NOT_AS_ASKED}")
-    not_begun = _not_begun(run, summary)
-    if not_begun and calls_kept(summary, verdicts) is None:
-        return RunOutcome(
-            ExitCode.GENERATOR_LIMITED,
-            f"{not_begun}: {NOT_AS_ASKED}; allow more calls, or ask for a lower rate",
-        )
-    if turns.is_generator_limited:
-        return RunOutcome(
-            ExitCode.GENERATOR_LIMITED,
-            f"{turns.invalid} of {formatting.turns(turns.total)} are invalid, more than"
-            f" {formatting.declared_percent(INVALID_SHARE_LIMIT)} and {INVALID_TURNS_LIMIT} turns: the generator was"
-            f" the limit, not the service; {exhausted(summary) or _remedy(run)}",
-        )
+    if limit := load_not_as_asked(run, summary, verdicts):
+        return RunOutcome(ExitCode.GENERATOR_LIMITED, limit)
     if turns.total == 0 and summary.ramp_turns:
         return RunOutcome(
             ExitCode.UNDECIDED,
@@ -82,10 +68,20 @@ def run_outcome_for(*, run: RunInfo, summary: Summary, verdicts: Sequence[Verdic
         )
     if turns.total == 0:
         return _without_turns(run, summary)
-    run_outcome = _objectives(summary, verdicts)
-    if not_begun:
+    run_outcome = _objectives(run, summary, verdicts)
+    if not_begun := _not_begun(run, summary):
         return RunOutcome(ExitCode.OBJECTIVE_MISSED, f"{run_outcome.reason}; {not_begun}, {KEPT_BY_THE_SERVICE}")
     return run_outcome
+
+
+def load_not_as_asked(run: RunInfo, summary: Summary, verdicts: Sequence[Verdict]) -> str | None:
+    """Why the load was not what was asked for, so that no objective is judged; None where it was."""
+    if fault := generator_loss(run):
+        return f"{fault}; {NOT_AS_ASKED}"
+    not_begun = _not_begun(run, summary)
+    if not_begun and calls_kept(summary, verdicts) is None:
+        return f"{not_begun}: {NOT_AS_ASKED}; allow more calls, or ask for a lower rate"
+    return None
 
 
 def _without_turns(run: RunInfo, summary: Summary) -> RunOutcome:
@@ -158,9 +154,18 @@ def _name(verdict: Verdict) -> str:
     return verdict.name if verdict.display_name is None else f"“{verdict.display_name}”"
 
 
-def _objectives(summary: Summary, verdicts: Sequence[Verdict]) -> RunOutcome:
+def _objectives(run: RunInfo, summary: Summary, verdicts: Sequence[Verdict]) -> RunOutcome:
     missed = [_name(verdict) for verdict in verdicts if verdict.met is False]
     undecided = [_name(verdict) for verdict in verdicts if verdict.met is None]
+    limited = [verdict for verdict in verdicts if verdict.is_generator_limited]
+    if limited and not missed:
+        most = max(verdict.open.get(Judgment.GENERATOR.value, 0) for verdict in limited)
+        return RunOutcome(
+            ExitCode.GENERATOR_LIMITED,
+            f"{_named([_name(verdict) for verdict in limited], len(verdicts))} undecided because of"
+            f" {formatting.turns(most)} that the load generator did not say as recorded or could not begin;"
+            f" {exhausted(summary) or _remedy(run)}",
+        )
     if missed or undecided:
         parts = [f"{_named(missed, len(verdicts))} missed"] if missed else []
         parts += [f"{_named(undecided, len(verdicts))} undecided"] if undecided else []
@@ -174,14 +179,6 @@ def _objectives(summary: Summary, verdicts: Sequence[Verdict]) -> RunOutcome:
         unread = turns.endpoint_did_not_read
         parts += [f"the endpoint did not read what was said in {formatting.turns(unread)}"] if unread else []
         return RunOutcome(ExitCode.OBJECTIVE_MISSED if missed else ExitCode.UNDECIDED, "; ".join(parts))
-    missing = summary.loss.missing
-    fragile = [_name(verdict) for verdict in verdicts if not survives_loss(verdict, missing)]
-    if fragile:
-        return RunOutcome(
-            ExitCode.UNDECIDED,
-            f"{formatting.turns(missing)} known to be lost could turn a met objective into a missed one:"
-            f" {', '.join(fragile)}",
-        )
     if not verdicts:
         return RunOutcome(ExitCode.OK, "no objective was asked for")
     return RunOutcome(

@@ -102,7 +102,7 @@ def summary_object(
         "speech_bounds": _speech_bounds(summary.speech_bounds),
         "client_service_delta": _client_service_delta(summary.client_service_delta),
         "model_servers": model_server_objects(run.model_servers),
-        "generator": _generator(run, summary),
+        "generator": _generator(run, summary, exit_code),
         "telemetry": {
             "emitted": summary.loss.emitted,
             "received": summary.loss.received,
@@ -222,6 +222,8 @@ def _objective(verdict: Verdict) -> dict[str, Any]:
         "counts": verdict.counts,
         "sentence": verdict.sentence,
         "good": verdict.good,
+        "bad": verdict.bad,
+        "open": dict(verdict.open),
         "eligible": verdict.eligible,
         "ratio": verdict.ratio,
         "target": verdict.target,
@@ -344,10 +346,10 @@ def _client_service_delta(client_service_delta: ClientServiceDelta) -> dict[str,
     }
 
 
-def _generator(run: RunInfo, summary: Summary) -> Mapping[str, Any]:
+def _generator(run: RunInfo, summary: Summary, exit_code: ExitCode) -> Mapping[str, Any]:
     health: Generator = summary.generator
     return {
-        "limited": summary.turns.is_generator_limited,
+        "limited": exit_code is ExitCode.GENERATOR_LIMITED,
         "invalid_share": summary.turns.invalid_share,
         "processes": health.processes,
         "processes_lost": len(run.lost),

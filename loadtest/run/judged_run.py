@@ -17,7 +17,7 @@ from loadtest.errors import OutputError
 from loadtest.exit_codes import ExitCode
 from loadtest.reports.calibration_citing import Citation, State
 from loadtest.reports.run_info import ProcessShare, RunCorpus, RunInfo, RunProfile, SpoolInfo
-from loadtest.reports.run_outcome import RunOutcome, run_outcome_for
+from loadtest.reports.run_outcome import RunOutcome, load_not_as_asked, run_outcome_for
 from loadtest.reports.run_report import RunPictures, RunReport
 from loadtest.reports.terminal import final_view
 from loadtest.run.artifacts import HTML, run_object
@@ -111,7 +111,7 @@ def judged_run(
         info, summary = _of_unreachable(beside.unreachable, info, summary)
     evidence = reader.run_verdict(where, objectives)
     objectives = observed(objectives, evidence.counts.is_withheld)
-    counted = judge(objectives, evidence.counts.count, evidence.counts.good_range)
+    counted = judge(objectives, evidence.counts.count, evidence.counts.good_range, lost=summary.loss.missing)
     run_outcome = run_outcome_for(run=info, summary=summary, verdicts=counted)
     # What the store shows limits a run also where somebody interrupted it: its figures are no better for that.
     judged = judged_turns(
@@ -119,7 +119,7 @@ def judged_run(
         evidence.counts,
         summary,
         evidence.cause,
-        limit=run_outcome.reason if run_outcome.code is ExitCode.GENERATOR_LIMITED else None,
+        limit=load_not_as_asked(info, summary, counted),
     )
     return RunResult(info, summary, list(judged.verdicts), run_outcome, judged.verdict, tuple(objectives))
 

@@ -71,6 +71,16 @@ class MetricDefinition:
         return formatting.figure(value, self.kind, unit=unit)
 
 
+def _is_never(turn: Turn) -> bool:
+    del turn
+    return False
+
+
+def _is_always(turn: Turn) -> bool:
+    del turn
+    return True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric(MetricDefinition):
     """A metric with at most one value per turn: `value(turn)` is None where it was not measured."""
@@ -79,6 +89,8 @@ class Metric(MetricDefinition):
     # The bound of the caller's speech whose annotation error is this metric's own (telemetry.model.stated_error). None
     # for talk_over too: it also counts backchannels, and a turn does not carry how well their clips are annotated.
     counts_from: Literal["speech_start", "speech_end"] | None = None
+    # Whether a turn without a value has nothing to measure, as opposed to a stage that never came.
+    is_undefined: Callable[[Turn], bool] = _is_never
 
 
 ITL: Final = "itl"
@@ -116,6 +128,22 @@ def _llm_ttft(turn: Turn) -> int | None:
     if final is None or first is None or first < final:
         return None  # the service answers beside its transcription: the difference says nothing
     return first - final
+
+
+def _is_answered_beside(turn: Turn) -> bool:
+    return turn.asr_final_perf_ns is not None and turn.llm_first_token_perf_ns is not None
+
+
+def _has_text(turn: Turn) -> bool:
+    return turn.llm_first_token_perf_ns is not None
+
+
+def _has_transcript(turn: Turn) -> bool:
+    return turn.asr_final_perf_ns is not None  # the clip has no text to compare it with
+
+
+def _has_audio(turn: Turn) -> bool:
+    return turn.tts_first_chunk_perf_ns is not None
 
 
 def _stream_ns(turn: Turn) -> int | None:
@@ -228,6 +256,7 @@ _ALL: Final[tuple[MetricDefinition, ...]] = (
         definition="llm_first_token - asr_final, only where the final transcript came first",
         views=("terminal",),
         value=_llm_ttft,
+        is_undefined=_is_answered_beside,
     ),
     # A list of gaps per turn: its percentiles are taken over all gaps of all turns.
     MetricDefinition(
@@ -283,6 +312,7 @@ _ALL: Final[tuple[MetricDefinition, ...]] = (
         ),
         views=("terminal",),
         value=_field("barge_in_stop", "barge_in_stop_ns"),
+        is_undefined=_is_always,
         counts_from="speech_start",
     ),
     Metric(
@@ -292,6 +322,7 @@ _ALL: Final[tuple[MetricDefinition, ...]] = (
         definition="total time in which both spoke",
         views=("terminal",),
         value=_field("talk_over", "talk_over_ns"),
+        is_undefined=_is_always,
     ),
     Metric(
         name="underrun_worst",
@@ -345,6 +376,7 @@ _ALL: Final[tuple[MetricDefinition, ...]] = (
         ),
         views=("terminal",),
         value=_tokens_per_s,
+        is_undefined=_has_text,
         higher_is_better=True,
     ),
     Metric(
@@ -355,6 +387,7 @@ _ALL: Final[tuple[MetricDefinition, ...]] = (
             "tokens, as the endpoint counts them / wall time from the final transcript (or speech_end) to the last one"
         ),
         value=_tokens_per_s_wall,
+        is_undefined=_has_text,
         higher_is_better=True,
     ),
     Metric(
@@ -386,6 +419,7 @@ _ALL: Final[tuple[MetricDefinition, ...]] = (
             "delivered, not how fast it was synthesized"
         ),
         value=_audio_rtfx,
+        is_undefined=_has_audio,
         higher_is_better=True,
     ),
     Metric(
@@ -396,6 +430,7 @@ _ALL: Final[tuple[MetricDefinition, ...]] = (
         "without spaces between words (Chinese, Japanese, Thai, Lao, Khmer, Burmese), character errors / characters",
         views=("terminal",),
         value=_wer,
+        is_undefined=_has_transcript,
         is_share=True,
     ),
 )

@@ -1,7 +1,8 @@
 """What is left of an objective's error budget, and how fast it goes, from counts of good and eligible turns. Pure.
 
 The windows end now. The error budget is that of the longest one: the share of its eligible turns that may be bad. A
-window in which too few turns are there has a burn rate, and no claim is made of it.
+window in which too few turns are there has a burn rate, and no claim is made of it. A burn rate counts the turns that
+are known to be bad: open ones (telemetry.objectives.judging) are eligible and use up nothing.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Final
 
 from telemetry.model.stats import minimum_for_target
 from telemetry.objectives.burn_rates import DEFAULT_BURN_RATES, BurnRate, Severity, window_ms
+from telemetry.objectives.judging import EligibleTurns, is_met
 from telemetry.objectives.objective import Counted, Objective
 
 # What a page shows, and what the alerts look at beside.
@@ -20,22 +22,6 @@ PERIOD: Final = SHOWN_WINDOWS[-1]
 PERIOD_DAYS: Final = 28
 DAY_NS: Final = 86_400 * 1_000_000_000
 _NS_PER_MS: Final = 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class EligibleTurns:
-    """Good and eligible turns of a stretch of time."""
-
-    good: int = 0
-    eligible: int = 0
-
-    @property
-    def bad(self) -> int:
-        """The turns that use up the budget."""
-        return self.eligible - self.good
-
-    def __add__(self, other: "EligibleTurns") -> "EligibleTurns":
-        return EligibleTurns(self.good + other.good, self.eligible + other.eligible)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +60,8 @@ class DayBudget:
 @dataclass(frozen=True, slots=True)
 class ErrorBudget:
     """An objective over its windows. `budget_left` is 1 with no bad turn in the period, 0 when all permitted ones were,
-    negative beyond; None without an eligible turn. `is_met` is None while the period has too few turns."""
+    negative beyond; None without an eligible turn. `is_met` is None while the period has too few turns, and where its
+    open turns could turn it."""
 
     name: str
     title: str
@@ -121,7 +108,7 @@ def error_budget(
         alerts=tuple(_alert(objective, rate, windows) for rate in DEFAULT_BURN_RATES),
         days=_days(objective, days, period),
         budget_left=left,
-        is_met=None if left is None or not windows[PERIOD].is_enough else left >= 0,
+        is_met=is_met(period, objective.target) if windows[PERIOD].is_enough else None,
     )
 
 
@@ -138,7 +125,7 @@ def missed_first(budgets: Sequence[ErrorBudget]) -> tuple[ErrorBudget, ...]:
 def _window(objective: Objective, name: str, within: Callable[[int], EligibleTurns]) -> WindowBudget:
     counts = within(window_ns(name))
     rate = _burn_rate(objective, counts)
-    return WindowBudget(name, counts, rate, counts.eligible >= minimum_for_target(objective.target))
+    return WindowBudget(name, counts, rate, counts.decided >= minimum_for_target(objective.target))
 
 
 def _permitted(objective: Objective) -> Fraction:
@@ -183,11 +170,11 @@ def _is_beyond(objective: Objective, rate: BurnRate, counts: EligibleTurns) -> b
 
 def _days(objective: Objective, days: Mapping[int, EligibleTurns], period: EligibleTurns) -> tuple[DayBudget, ...]:
     found: list[DayBudget] = []
-    bad = eligible = 0
+    so_far = EligibleTurns()
     for days_ago in range(PERIOD_DAYS - 1, -1, -1):
         counts = days.get(days_ago, EligibleTurns())
-        bad, eligible = bad + counts.bad, eligible + counts.eligible
+        so_far += counts
         # Before the first turn nothing is known, which is not the same as a budget that nobody used.
-        left = _budget_left(objective, bad, period.eligible) if eligible else None
+        left = _budget_left(objective, so_far.bad, period.eligible) if so_far.eligible else None
         found.append(DayBudget(days_ago, counts, left))
     return tuple(found)

@@ -64,11 +64,13 @@ def _length(window: str) -> int:
 
 
 def _recorded(window: str) -> list[Rule]:
-    eligible, good = (f"sum by ({_BY}) (increase({name}_total[{window}]))" for name in (series.ELIGIBLE, series.GOOD))
+    eligible, bad = (
+        f"sum by ({_BY}) (increase({name}_total[{window}]))" for name in (series.ELIGIBLE, series.BAD_TURNS)
+    )
     return [
         {"record": eligible_series(window), "expr": eligible},
         # Without eligible turns there is no ratio: 0 / 0 is not a number, and no alert is about that.
-        {"record": bad_ratio_series(window), "expr": f"1 - {good} / {eligible_series(window)}"},
+        {"record": bad_ratio_series(window), "expr": f"{bad} / {eligible_series(window)}"},
     ]
 
 

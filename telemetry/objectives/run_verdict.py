@@ -9,7 +9,7 @@ most. A run that was limited by its generator claims nothing, and says that firs
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Literal
 
@@ -84,14 +84,12 @@ def run_verdict(
     *,
     cause: MissCause | None = None,
     limited: str | None = None,
-    unsettled: str | None = None,
     kept: str | None = None,
 ) -> RunVerdict:
     """The verdict on a run from those on its objectives, in the same order.
 
-    `limited` is why the run says nothing about the service, `unsettled` what could turn met objectives into missed
-    ones, `kept` how many calls never began because the service kept the earlier ones, each half a sentence. `cause` is
-    left aside where it is about another objective than the sentence.
+    `limited` is why the run says nothing about the service, `kept` how many calls never began because the service kept
+    the earlier ones, each half a sentence. `cause` is left aside where it is about another objective than the sentence.
     """
     if limited is not None:
         return RunVerdict("not_judged", f"Not judged: {limited}")
@@ -110,8 +108,6 @@ def run_verdict(
     undecided = [verdict for verdict in verdicts if verdict.met is None]
     if undecided:
         return RunVerdict("undecided", f"Undecided: {_lacking(objectives, verdicts)}")
-    if unsettled is not None:
-        return RunVerdict("undecided", f"Undecided: {unsettled}")
     return RunVerdict("met", _met_sentence(verdicts))
 
 
@@ -131,22 +127,6 @@ def leading_miss(objectives: Sequence[Objective], verdicts: Sequence[Verdict]) -
     return min(missed, key=rank)[0] if missed else None
 
 
-def survives_loss(verdict: Verdict, missing: int) -> bool:
-    """Whether a met objective would still be met if every turn known to be lost had been a bad one."""
-    return not missing or verdict.good >= verdict.target * (verdict.eligible + missing)
-
-
-def open_by_loss(verdicts: Sequence[Verdict], missing: int) -> list[Verdict]:
-    """The verdicts, where one is met only if the turns known to be lost were good: that one is undecided."""
-    why = f"undecided: {formatting.turns(missing)} known to be lost could turn it"
-    return [
-        replace(verdict, sentence=f"{verdict.sentence}; {why}", met=None, budget_left=None, reason=why)
-        if verdict.met and not survives_loss(verdict, missing)
-        else verdict
-        for verdict in verdicts
-    ]
-
-
 def clock_time(unix_ns: int, *others_unix_ns: int) -> str:
     """A moment as `21:53 UTC`; with its date where the others are of another day, with seconds where all lie within ten
     minutes."""
@@ -164,7 +144,7 @@ def _missed_sentence(missed: Objective, verdicts: Sequence[Verdict], cause: Miss
     named = [] if cause is None else [part for part in (_cohorts(cause.cohorts), _stage(cause)) if part]
     sentence = f"Missing {name}" if cause is None else f"{_verb_and_time(cause, name)}"
     good = formatting.percent(verdict.ratio, verdict.target)
-    figures = f"{good} of {formatting.number(verdict.eligible)} {verdict.counts} are good"
+    figures = f"{good} of {formatting.number(verdict.decided)} {verdict.counts} are good"
     sentence += f": {', '.join(named) if named else f'{figures}, {formatting.declared_percent(missed.target)} asked'}"
     ends: list[str] = []
     if cause is not None and cause.cohorts:
@@ -229,12 +209,12 @@ def _first_reason(verdicts: Sequence[Verdict]) -> str:
 def _lacking(objectives: Sequence[Objective], verdicts: Sequence[Verdict]) -> str:
     """What keeps a run undecided: the objective that lacks most turns, else one that the wire does not show."""
     known = [verdict for verdict in verdicts if verdict.met is None and verdict.is_observable]
-    lacking = [verdict for verdict in known if verdict.eligible < verdict.minimum_turns]
+    lacking = [verdict for verdict in known if verdict.decided < verdict.minimum_turns]
     if lacking:
-        worst = min(lacking, key=lambda verdict: (verdict.eligible / verdict.minimum_turns, -verdict.minimum_turns))
+        worst = min(lacking, key=lambda verdict: (verdict.decided / verdict.minimum_turns, -verdict.minimum_turns))
         target = formatting.declared_percent(worst.target)
         return (
-            f"{formatting.number(worst.eligible)} of the {formatting.count(worst.minimum_turns, worst.counts[:-1])}"
+            f"{formatting.number(worst.decided)} of the {formatting.count(worst.minimum_turns, worst.counts[:-1])}"
             f" that the {target} objective needs"
         )
     if known:
@@ -247,9 +227,13 @@ def _lacking(objectives: Sequence[Objective], verdicts: Sequence[Verdict]) -> st
 
 
 def _met_sentence(verdicts: Sequence[Verdict]) -> str:
-    most = max(verdict.eligible for verdict in verdicts)
+    most = max(verdict.decided for verdict in verdicts)
     what = "the objective" if len(verdicts) == 1 else f"all {len(verdicts)} objectives"
     sentence = f"Meeting {what} over {formatting.turns(most)}"
+    opened = max(verdict.open_turns for verdict in verdicts)
+    if opened:
+        which = "the turn" if opened == 1 else f"all {formatting.number(opened)} turns"
+        sentence += f", even if {which} that could not be judged had been bad"
     if any(verdict.within_error for verdict in verdicts):
         near = sum(bool(verdict.within_error) for verdict in verdicts)
         sentence += (

@@ -9,6 +9,7 @@ LABELS: Final = ("objective", "stage", "source", "service_name", "cohort")
 ELIGIBLE: Final = "voice_objective_eligible_turns"
 GOOD: Final = "voice_objective_good_turns"
 BAD_TURNS: Final = "voice_objective_bad_turns"
+OPEN_TURNS: Final = "voice_objective_open_turns"
 TARGET: Final = "voice_objective_target_ratio"
 TARGET_LABELS: Final = ("objective", "stage", "promise")
 SERVICE_TURNS: Final = "voice_service_turns"

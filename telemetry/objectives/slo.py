@@ -1,24 +1,27 @@
-"""Objectives and verdicts: good turns / eligible turns against a target, and never a verdict from too little."""
+"""Objectives and verdicts: good turns / eligible turns against a target, and never a verdict from too little.
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+An objective is met if it is met with every open turn (telemetry.objectives.judging) counted bad, missed if it is missed
+with every open turn counted good, else undecided. Only turns that are not open count toward the minimum number.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Final
 
 from telemetry.model.errors import ConfigError
-from telemetry.model.formatting import percent
-from telemetry.model.metrics import CONNECT, METRICS, NOT_OF_AN_ANSWER, is_withheld
-from telemetry.model.semconv import UNANSWERED, Source
+from telemetry.model.formatting import count as counted_text
+from telemetry.model.formatting import number, percent
 from telemetry.model.stated_error import GoodRange
 from telemetry.model.stats import minimum_for_target
-from telemetry.model.turns import Turn
+from telemetry.objectives.judging import EligibleTurns, Judgment, count_turns, is_good, is_met
 from telemetry.objectives.objective import Counted, Objective
 from telemetry.objectives.openslo import parse_objectives
 
 __all__ = [
+    "EligibleTurns",
     "NotObservable",
     "Objective",
     "Verdict",
@@ -31,21 +34,6 @@ __all__ = [
     "not_judged",
 ]
 
-# From where a caller waits for what a metric measures, as the name of a timestamp of the turn: on a turn that the
-# generator cut, what had not come by then took at least as long.
-WAITED_FROM: Final[dict[str, str]] = {
-    "voice_to_voice": "speech_end",
-    "endpointing": "speech_end",
-    "asr_partial_latency": "speech_start",
-    "asr_final_latency": "speech_end",
-    "llm_first_token_latency": "speech_end",
-    "time_to_first_sentence": "speech_end",
-    "connect": "started",
-}
-# What stays as it is once it is known, however the turn goes on. Other figures of a turn that was cut may have become
-# worse: they count only where they are bad already.
-SETTLED: Final = frozenset({*WAITED_FROM, "llm_ttft", "tts_first_chunk_latency", "leading_silence", "wer"})
-
 
 class NotObservable(Exception):  # noqa: N818 - reads as what it is
     """Raised by a `count` for an objective whose metric this wire cannot show; the text says why."""
@@ -54,8 +42,9 @@ class NotObservable(Exception):  # noqa: N818 - reads as what it is
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """`met` is None where it is not known, with the `reason`; `ratio` and `budget_left` are None then too where there
-    is nothing to divide. `budget_left` is the share of the permitted bad turns that is left: 1 with no bad turn, 0 at
-    the target exactly, negative beyond it."""
+    is nothing to divide. `eligible` turns are good, bad or open; `ratio` is the share of good ones among those that are
+    not open. `budget_left` is the share of the permitted bad turns that is left: 1 with no bad turn, 0 at the target
+    exactly, negative beyond it."""
 
     name: str
     sentence: str
@@ -76,6 +65,34 @@ class Verdict:
     good_range: GoodRange | None = None
     is_judged: bool = True  # False where the figures are not to be trusted, whatever they are
     display_name: str | None = None  # the objective's name for people
+    open: Mapping[str, int] = field(default_factory=dict[str, int])  # turns that nobody can call good or bad, by cause
+
+    @property
+    def open_turns(self) -> int:
+        """The turns that nobody can call good or bad."""
+        return sum(self.open.values())
+
+    @property
+    def decided(self) -> int:
+        """The turns that are good or bad."""
+        return self.eligible - self.open_turns
+
+    @property
+    def bad(self) -> int:
+        """The turns that are neither good nor open."""
+        return self.decided - self.good
+
+    @property
+    def is_generator_limited(self) -> bool:
+        """Whether it is undecided and the generator's own open turns are what stands between: without them there
+        would be a verdict, or, had they been measured, turns enough for one."""
+        of_generator = self.open.get(Judgment.GENERATOR.value, 0)
+        if self.met is not None or not of_generator or not self.is_judged:
+            return False
+        if self.decided < self.minimum_turns:
+            return self.decided + of_generator >= self.minimum_turns
+        rest = EligibleTurns(self.good, self.eligible - of_generator, {"others": self.open_turns - of_generator})
+        return is_met(rest, self.target) is not None
 
     @property
     def title(self) -> str:
@@ -126,12 +143,15 @@ def exact(objective: Objective) -> GoodRange | None:
 
 def judge(
     objectives: Sequence[Objective],
-    count: Callable[[Objective], tuple[int, int]],
+    count: Callable[[Objective], EligibleTurns],
     good_range: Callable[[Objective], GoodRange | None] = exact,
+    *,
+    lost: int = 0,
 ) -> list[Verdict]:
-    """A verdict on each objective. `count` gives (good, eligible) turns, or raises NotObservable; `good_range` gives
-    how many would be good within the measurement's error, None for an objective that does not depend on it."""
-    return [_with_error(_verdict(objective, count), objective, good_range) for objective in objectives]
+    """A verdict on each objective. `count` gives its turns, or raises NotObservable; `good_range` gives how many would
+    be good within the measurement's error, None for an objective that does not depend on it. `lost` turns are known to
+    be missing from the telemetry: each is one more open turn."""
+    return [_with_error(_verdict(objective, count, lost), objective, good_range) for objective in objectives]
 
 
 def not_judged(objectives: Sequence[Objective], verdicts: Sequence[Verdict], why: str) -> list[Verdict]:
@@ -150,140 +170,76 @@ def not_judged(objectives: Sequence[Objective], verdicts: Sequence[Verdict], why
     ]
 
 
-def is_good(objective: Objective, turn: Turn, source: Source = "client") -> bool | None:
-    """Whether a turn is good by the objective; None where it does not count at all.
-
-    Only valid turns of one `source` (those that a client heard, or those that a service reports) and of the objective's
-    dimensions count; a silent turn asked nothing and does not. A metric that the wire withholds does not count. A turn
-    that got no answer, or broke down, is bad by every metric of an answer. A metric that was not measured never passes:
-    voice_to_voice is then bad; elsewhere the turn had nothing to measure (no barge-in, no second connect). A service
-    need not report a metric; then the turn does not count. A call that could not be connected is a bad one, also where
-    its caller was to begin with a silent turn. A fallback counts where the endpoint said how it answered, a cache where
-    it said hit or miss.
-
-    A turn that the generator cut (a stop time-out, the end of a process) is not the service's failure, and must not
-    hide one either. What was measured before the cut counts where it can change no more, or is bad already. Where
-    nothing was heard yet and the caller had by then waited longer than the threshold, the turn is bad: the answer would
-    have come too late. All else of it does not count, and the turn is shown as cut.
-    """
-    asks = turn.turn_kind != "silence" or objective.metric == CONNECT
-    if turn.source != source or turn.outcome == "invalid" or not asks or not _matches(objective, turn):
-        return None
-    if objective.kind == "outcome":
-        return None if turn.outcome == "cut" else turn.outcome in objective.outcomes
-    if objective.kind == "fallback":
-        return None if turn.fallback is None and turn.route is None else turn.fallback is None
-    if objective.kind == "cache":
-        return turn.cache_hit
-    return _is_metric_good(objective, turn)
-
-
-def count_turns(turns: Iterable[Turn]) -> Callable[[Objective], tuple[int, int]]:
-    """A `count` for `judge` over turns in memory."""
-    known = list(turns)
-
-    def count(objective: Objective) -> tuple[int, int]:
-        verdicts = [verdict for turn in known if (verdict := is_good(objective, turn)) is not None]
-        return sum(verdicts), len(verdicts)
-
-    return count
-
-
-def _is_metric_good(objective: Objective, turn: Turn) -> bool | None:
-    if objective.metric is None or objective.threshold is None:
-        raise ValueError(f"objective {objective.name} has no metric or no threshold")
-    if is_withheld(turn, objective.metric):
-        return None
-    metric = METRICS[objective.metric]
-    value = metric.value(turn)
-    if turn.outcome == "cut":
-        return _is_cut_good(objective, turn, value)
-    if turn.outcome in UNANSWERED and metric.name not in NOT_OF_AN_ANSWER:
-        return False
-    if value is None and turn.source == "service":
-        return None
-    if value is None and metric.name == CONNECT:
-        return False if turn.turn_index == 0 and turn.outcome == "error" else None
-    if value is None:
-        return False if metric.name == "voice_to_voice" else None
-    return value >= objective.threshold if metric.higher_is_better else value <= objective.threshold
-
-
-def _is_cut_good(objective: Objective, turn: Turn, value: float | None) -> bool | None:
-    metric, threshold = METRICS[objective.metric or ""], objective.threshold or 0
-    if value is None:
-        since = getattr(turn, f"{WAITED_FROM[metric.name]}_perf_ns") if metric.name in WAITED_FROM else None
-        if since is None or turn.hangup_perf_ns is None or turn.first_audio_perf_ns is not None:
-            return None
-        if metric.name == "connect" and (turn.turn_index or turn.speech_start_perf_ns is not None):
-            return None
-        return False if turn.hangup_perf_ns - since > threshold else None
-    good = value >= threshold if metric.higher_is_better else value <= threshold
-    return good if not good or metric.name in SETTLED else None
-
-
-def _matches(objective: Objective, turn: Turn) -> bool:
-    asked = (
-        (objective.cohort, turn.cohort),
-        (objective.length_class, turn.length_class),
-        (objective.noise_profile, turn.noise_profile),
-        (objective.channel_profile, turn.channel_profile),
-        (objective.route, turn.route),
-    )
-    return all(wanted is None or wanted == found for wanted, found in asked)
-
-
-def _verdict(objective: Objective, count: Callable[[Objective], tuple[int, int]]) -> Verdict:
-    minimum = minimum_for_target(objective.target)
-    good = eligible = 0
-    reason: str | None = None
-    is_observable = True
+def _verdict(objective: Objective, count: Callable[[Objective], EligibleTurns], lost: int) -> Verdict:
+    counts, reason, is_observable = EligibleTurns(), None, True
     try:
-        good, eligible = count(objective)
+        counts = count(objective)
     except NotObservable as why:
         reason, is_observable = f"not observable: {why}", False
-    if not 0 <= good <= eligible:
-        raise ValueError(f"objective {objective.name} was counted as {good} good of {eligible} turns")
-    ratio = good / eligible if eligible else None
-    target = Fraction(str(objective.target))
-    if reason is None and eligible < minimum:
-        counted = objective.counts[:-1] if eligible == 1 else objective.counts
-        reason = f"undecided: {eligible} {counted}, needs {minimum}"
-        if good < eligible:
-            reason += f"; {good} good so far"
-    if reason is not None or ratio is None:
-        sentence = f"{objective.sentence}: {reason}"
-        return Verdict(
-            objective.name,
-            sentence,
-            None,
-            good,
-            eligible,
-            ratio,
-            objective.target,
-            None,
-            minimum,
-            reason,
-            objective.counts,
-            is_observable=is_observable,
-            display_name=objective.display_name,
+    if lost and is_observable:
+        counts += EligibleTurns(0, lost, {Judgment.LOST.value: lost})
+    if not 0 <= counts.good <= counts.decided <= counts.eligible:
+        raise ValueError(f"objective {objective.name} was counted as {counts}")
+    minimum = minimum_for_target(objective.target)
+    met = None
+    if reason is None and counts.decided < minimum:
+        reason = _too_few(objective, counts, minimum)
+    elif reason is None:
+        met = is_met(counts, objective.target)
+        reason = f"undecided: {_between(objective, counts)}" if met is None else None
+    ratio = counts.good / counts.decided if counts.decided else None
+    if met is None or ratio is None:
+        ending = reason or ""
+    else:
+        ending = (
+            f"{percent(ratio, objective.target)} of {counts.decided} {objective.counts}, {'met' if met else 'missed'}"
         )
-    met = Fraction(good, eligible) >= target
-    found = f"{percent(ratio, objective.target)} of {eligible} {objective.counts}, {'met' if met else 'missed'}"
+        ending += _even_if(objective, counts, met)
     return Verdict(
         name=objective.name,
-        sentence=f"{objective.sentence}: {found}",
+        sentence=f"{objective.sentence}: {ending}",
         met=met,
-        good=good,
-        eligible=eligible,
+        good=counts.good,
+        eligible=counts.eligible,
         ratio=ratio,
         target=objective.target,
-        budget_left=1 - (1 - ratio) / (1 - objective.target),
+        budget_left=None if met is None or ratio is None else 1 - (1 - ratio) / (1 - objective.target),
         minimum_turns=minimum,
-        reason=None,
+        reason=reason,
         counts=objective.counts,
+        is_observable=is_observable,
         display_name=objective.display_name,
+        open=counts.open,
     )
+
+
+def _too_few(objective: Objective, counts: EligibleTurns, minimum: int) -> str:
+    counted = objective.counts[:-1] if counts.decided == 1 else objective.counts
+    reason = f"undecided: {counts.decided} {counted}, needs {minimum}"
+    if counts.bad:
+        reason += f"; {counts.good} good so far"
+    return reason + (f"; {open_text(objective, counts)}" if counts.open_turns else "")
+
+
+def _between(objective: Objective, counts: EligibleTurns) -> str:
+    good = (counts.good / counts.eligible, (counts.good + counts.open_turns) / counts.eligible)
+    worst, best = (percent(each, objective.target) for each in good)
+    return f"{open_text(objective, counts)}: {worst} to {best} of {counts.eligible} {objective.counts} are good"
+
+
+def open_text(objective: Objective, counts: EligibleTurns) -> str:
+    """The open turns by their causes: `4 turns are open (3 generator, 1 telemetry lost)`."""
+    causes = ", ".join(f"{number(n)} {cause}" for cause, n in counts.open.items())
+    verb = "is" if counts.open_turns == 1 else "are"
+    return f"{counted_text(counts.open_turns, objective.counts[:-1])} {verb} open ({causes})"
+
+
+def _even_if(objective: Objective, counts: EligibleTurns, met: bool) -> str:
+    if not counts.open_turns:
+        return ""
+    unmeasured = f"unmeasured {objective.counts[:-1]}"
+    which = f"the {unmeasured}" if counts.open_turns == 1 else f"all {number(counts.open_turns)} {unmeasured}s"
+    return f", even if {which} had been {'bad' if met else 'good'}"
 
 
 def _with_error(verdict: Verdict, objective: Objective, good_range: Callable[[Objective], GoodRange | None]) -> Verdict:
@@ -291,19 +247,20 @@ def _with_error(verdict: Verdict, objective: Objective, good_range: Callable[[Ob
     found = None if verdict.met is None else good_range(objective)
     if found is None:
         return verdict
-    target = Fraction(str(verdict.target))
+    target = Fraction(str(verdict.target)) * verdict.eligible
+    opened = 0 if verdict.met else verdict.open_turns  # a miss is claimed with every open turn counted good
 
     def turns_it(good: int) -> bool:
-        return (Fraction(good, verdict.eligible) >= target) != verdict.met
+        return (good + opened >= target) != verdict.met
 
     within: bool | None = turns_it(found.least) or turns_it(found.most)
     if not within and (turns_it(found.least - found.unknown_good) or turns_it(found.most + found.unknown_bad)):
         within = None
     sentence = verdict.sentence
     if within:
-        low, high = (percent(good / verdict.eligible, verdict.target) for good in (found.least, found.most))
+        low, high = (percent(good / verdict.decided) for good in (found.least, found.most))
         sentence += f", within the measurement's error ({low} to {high})"
     if found.unknown:
         open_ = ", which could turn it" if within is None else ""
-        sentence += f"; ± not known for {found.unknown} of {verdict.eligible} turns{open_}"
+        sentence += f"; ± not known for {found.unknown} of {verdict.decided} turns{open_}"
     return replace(verdict, sentence=sentence, within_error=within, good_range=found)

@@ -15,7 +15,7 @@ from telemetry.model.stated_error import StatedError, calibrated_bound_ms
 from telemetry.store.beside import NOTHING_BESIDE, Beside
 from telemetry.store.causes import FailureCount, RemarkCount, Retries
 from telemetry.store.client_service_delta import ClientServiceDelta
-from telemetry.store.generator_limit import GeneratorLimit, too_many_invalid
+from telemetry.store.generator_limit import GeneratorLimit
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,11 +180,6 @@ class TurnCounts:
     def abandoned_share(self) -> float | None:
         """Abandoned turns / eligible turns, None without one."""
         return self.abandoned / self.eligible if self.eligible else None
-
-    @property
-    def is_generator_limited(self) -> bool:
-        """Whether so many turns are invalid that the instrument, not the endpoint, was the limit."""
-        return too_many_invalid(self.invalid, self.total)
 
 
 @dataclass(frozen=True, slots=True)

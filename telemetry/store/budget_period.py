@@ -3,16 +3,10 @@ before. Every window is a sum of parts."""
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any, Final
-
-import numpy as np
-from numpy.typing import NDArray
 
 from telemetry.objectives.error_budgets import DAY_NS, PERIOD_DAYS, SHORT_WINDOWS, SHOWN_WINDOWS, window_ns
 from telemetry.store.answers import Filter
-from telemetry.store.rollups.buckets import Ints
-from telemetry.store.rollups.stretches import Stretch
 
 # Ends of the parts within the newest day, ns ago; behind them come whole days.
 _RINGS: Final = tuple(
@@ -20,7 +14,6 @@ _RINGS: Final = tuple(
 )
 # Ends of all parts, ns ago, the newest first.
 _ENDS: Final = (*_RINGS, *(age * DAY_NS for age in range(2, PERIOD_DAYS + 1)))
-PARTS: Final = len(_ENDS)
 
 
 def of_period(f: Filter, now_unix_ns: int) -> Filter:
@@ -36,21 +29,6 @@ def part_column(now_unix_ns: int) -> tuple[str, Sequence[Any]]:
     return sql, [now_unix_ns] * (len(_RINGS) + 1)
 
 
-def parts_of(moments_unix_ns: Ints, now_unix_ns: int) -> Ints:
-    """The part of the period that each moment lies in: -1 of one that is still to come, `PARTS` of one before the
-    period."""
-    ages = now_unix_ns - moments_unix_ns
-    return np.where(ages < 0, -1, np.searchsorted(np.array(_ENDS), ages, side="right"))
-
-
-def stretches(now_unix_ns: int) -> list[Stretch]:
-    """The parts of the period as stretches of time: no turn of the future, and the oldest one whole."""
-    return [
-        Stretch(number, now_unix_ns - old + 1, now_unix_ns - young + 1)
-        for number, (young, old) in enumerate(pairwise((0, *_ENDS)))
-    ]
-
-
 def end_ns(part: int) -> int:
     """How long ago a part of the period began."""
     return _ENDS[part]
@@ -59,8 +37,3 @@ def end_ns(part: int) -> int:
 def day_of(part: int) -> int:
     """The day of the period that a part is of, 0 the newest."""
     return max(0, part - len(_RINGS) + 1)
-
-
-def is_within(parts: Ints) -> NDArray[np.bool_]:
-    """Which of some moments' parts are parts of the period."""
-    return (parts >= 0) & (parts < PARTS)

@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from telemetry.model.semconv import Source
-from telemetry.objectives.error_budgets import EligibleTurns, ErrorBudget, error_budget, missed_first
+from telemetry.objectives.error_budgets import ErrorBudget, error_budget, missed_first
+from telemetry.objectives.judging import EligibleTurns
 from telemetry.objectives.objective import Objective
 from telemetry.store.answers import Filter
 from telemetry.store.budget_period import day_of, end_ns
 from telemetry.store.connection import StoreConnection
 from telemetry.store.limited_runs import LimitedTurns, limited_turns
 from telemetry.store.period_turns import PeriodTurns, turns_of_period
-from telemetry.store.rollups.library import RollupLibrary
 from telemetry.store.turns_of_runs import CountedTurns
 
 
@@ -40,7 +40,6 @@ def burn_rates(
     connection: StoreConnection,
     objectives: Sequence[Objective],
     f: Filter,
-    library: RollupLibrary,
     now_unix_ns: int,
     *,
     faults: Sequence[str] = (),
@@ -48,7 +47,7 @@ def burn_rates(
     """The objectives over their windows, of the filter's run, cohort, target and dimensions, and the turns that they
     are of; the filter's time is not looked at. The turns are those that callers heard, where there are any within the
     longest window, else those that services report."""
-    turns = turns_of_period(connection, objectives, f, now_unix_ns, library)
+    turns = turns_of_period(connection, objectives, f, now_unix_ns)
     answer = BurnRateAnswer(
         at_unix_ns=now_unix_ns,
         source=turns.source,

@@ -26,7 +26,6 @@ from telemetry.store.sample_answers import SampleAnswers
 from telemetry.store.schema import SCHEMAS, ArrowTable, without_rows
 from telemetry.store.segment_checks import SegmentChecks
 from telemetry.store.segment_traces import SoughtTrace, TracesOfSegments
-from telemetry.store.turn_cells import CellsOfTurns
 
 # Questions share the machine with what is measured.
 _THREADS: Final = 2
@@ -78,7 +77,6 @@ class StoreConnection:
         self.sample_answers = SampleAnswers()
         self.foremost_turns = ForemostTurns()
         self.cohort_pieces = CohortPieces()
-        self.turn_cells = CellsOfTurns()
         self._kept_by_segment = (
             self._traces,
             self.files,
@@ -86,7 +84,6 @@ class StoreConnection:
             self.sample_answers,
             self.foremost_turns,
             self.cohort_pieces,
-            self.turn_cells,
         )
 
     def close(self) -> None:

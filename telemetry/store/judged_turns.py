@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from telemetry.objectives.objective import Objective
-from telemetry.objectives.run_verdict import MissCause, RunVerdict, open_by_loss, run_verdict
+from telemetry.objectives.run_verdict import MissCause, RunVerdict, run_verdict
 from telemetry.objectives.slo import Verdict, judge, not_judged
 from telemetry.store.answers import Summary
 from telemetry.store.calls import UNREACHED
@@ -40,12 +40,11 @@ def judged_turns(
 ) -> JudgedTurns:
     """Judge the turns of `summary` by their counts. `limit` is why the load generator was the limit where the caller
     alone knows it; what `summary` knows comes first."""
-    found = judge(objectives, counts.count, counts.good_range)
+    found = judge(objectives, counts.count, counts.good_range, lost=summary.loss.missing)
     limit = limit_for(summary, found) or limit
     unjudged = UNREACHED if summary.unreached is not None else None if limit is None else GENERATOR_LIMITED
     if unjudged is not None:
         found = not_judged(objectives, found, unjudged)
-    found = open_by_loss(found, summary.loss.missing)
     limited = summary.unreached or limit
     verdict = run_verdict(objectives, found, cause=cause, limited=limited, kept=calls_kept(summary, found))
     return JudgedTurns(found, verdict, unjudged)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from telemetry.model import semconv
 from telemetry.model.semconv import Source
 from telemetry.store.connection import StoreConnection
-from telemetry.store.generator_limit import too_many_invalid
 from telemetry.store.processes import TurnsOfProcess, asked_processes, processes_of_runs
 from telemetry.store.run_limit import run_limit
 from telemetry.store.run_spans import run_spans
@@ -49,13 +48,9 @@ def limited_turns(
     if source == "service":
         return LimitedTurns()
     found = {run_id: each for run_id, each in _runs(connection).items() if run_id in counted}
-    limited = [run_id for run_id, each in found.items() if too_many_invalid(each.invalid, each.total)]
-    # Whether a process is at work or lost is asked of the few other runs of which one has not announced its end.
-    unsure = {
-        run_id: each
-        for run_id, each in found.items()
-        if not too_many_invalid(each.invalid, each.total) and not _is_over(connection, run_id, each)
-    }
+    limited: list[str] = []
+    # Whether a process is at work or lost is asked of the few runs of which one has not announced its end.
+    unsure = {run_id: each for run_id, each in found.items() if not _is_over(connection, run_id, each)}
     known = processes_of_runs(connection, {run_id: each.turns_of_processes() for run_id, each in unsure.items()})
     for run_id, each in unsure.items():
         turns = LimitTurns(each.total, each.invalid)

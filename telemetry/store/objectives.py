@@ -1,4 +1,4 @@
-"""Good and eligible turns of objectives, counted in the store by the one rule, `telemetry.objectives.slo.is_good`.
+"""Turns of objectives, counted in the store by the one rule, `telemetry.objectives.judging.judge_turn`.
 
 A rule depends on few things of a turn: its outcome and kind, its dimensions, whether the metric is withheld, unknown,
 within or beyond the threshold, its fallback, route and cache, and of a turn that was cut whether anything was heard
@@ -11,20 +11,31 @@ come from that one pass over the turns.
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from telemetry.model.metrics import METRICS, is_withheld
+from telemetry.model.metrics import HEADLINE, METRICS, is_withheld
 from telemetry.model.semconv import Source
 from telemetry.model.stated_error import GoodRange, good_range, instrument_part_ns
 from telemetry.model.turns import Turn
-from telemetry.objectives.error_budgets import EligibleTurns
-from telemetry.objectives.slo import WAITED_FROM, NotObservable, Objective, is_good
+from telemetry.objectives.judging import (
+    DECIDED,
+    WAITED_FROM,
+    EligibleTurns,
+    Judgment,
+    Tally,
+    has_value,
+    is_good,
+    judge_turn,
+    matches,
+    resolve,
+)
+from telemetry.objectives.slo import NotObservable, Objective
 from telemetry.store.answers import Filter
 from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.error_queries import uncertainty_column
-from telemetry.store.queries import Condition, judged, source_of, valid
+from telemetry.store.queries import Condition, judged, source_of, viewed
 from telemetry.store.schema import turn_from_row
 
 _DIMENSIONS: Final = ("cohort", "length_class", "noise_profile", "channel_profile", "route")
@@ -62,23 +73,25 @@ FIELDS_OF: Final[dict[str, tuple[str, ...]]] = {
     "audio_rtfx": ("reply_audio_ns", "tts_first_chunk_perf_ns", "tts_last_chunk_perf_ns"),
     "wer": ("wer_errors", "wer_reference_words"),
 }
-# What every rule asks of a turn, and what of one that was cut.
+# What every rule asks of a turn, and what of one that ended early.
 _ASKED_OF_ALL: Final = (
-    *("outcome", "turn_kind", "turn_index", "fallback", "route", "cache_hit", "started_unix_ns"),
+    *("run_id", "outcome", "turn_kind", "turn_index", "fallback", "route", "cache_hit", "started_unix_ns"),
     *("withheld_metrics", "withheld_reasons"),
 )
-_ASKED_OF_CUT: Final = ("started_perf_ns", "speech_start_perf_ns", "first_audio_perf_ns", "hangup_perf_ns")
+_ASKED_OF_CUT: Final = (
+    *("started_perf_ns", "speech_start_perf_ns", "speech_end_perf_ns", "first_audio_perf_ns", "hangup_perf_ns"),
+    *("llm_first_token_perf_ns", "asr_final_perf_ns"),
+)
 
 _Question = tuple[str, tuple[Any, ...]]  # about a turn, with its values
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveCount:
-    """Good and eligible turns of one objective. `withheld` says why none counts where the wire withholds the metric;
-    `range` is how many would be good within the measurement's error, None where that has nothing to do with it."""
+    """The turns of one objective. `withheld` says why none counts where the wire withholds the metric; `range` is how
+    many would be good within the measurement's error, None where that has nothing to do with it."""
 
-    good: int = 0
-    eligible: int = 0
+    turns: EligibleTurns = field(default_factory=EligibleTurns)
     withheld: str | None = None
     range: GoodRange | None = None
 
@@ -91,12 +104,12 @@ class ObjectiveCounts:
     whole: Mapping[str, ObjectiveCount]
     cohorts: Mapping[str, Mapping[str, ObjectiveCount]] = field(default_factory=dict[str, dict[str, ObjectiveCount]])
 
-    def count(self, objective: Objective) -> tuple[int, int]:
-        """Good and eligible turns. Raises NotObservable when none counts because the wire withholds the metric."""
+    def count(self, objective: Objective) -> EligibleTurns:
+        """The turns of an objective. Raises NotObservable when none counts because the wire withholds the metric."""
         found = self.whole[objective.name]
         if found.withheld is not None:
             raise NotObservable(found.withheld)
-        return found.good, found.eligible
+        return found.turns
 
     def is_withheld(self, objective: Objective) -> bool:
         """Whether none counts because the wire withholds the metric."""
@@ -130,33 +143,37 @@ def count_objectives(
     for group in groups:
         if group.one.cohort is not None:
             by_cohort[group.one.cohort].append(group)
-    return ObjectiveCounts(
-        _judged(objectives, groups, instrument_ns),
-        {cohort: _judged(objectives, found, instrument_ns) for cohort, found in sorted(by_cohort.items())},
-    )
+    # Whether a run shows a stage is asked of all its turns, not of each cohort's.
+    valued = {
+        objective.name: {group.one.run_id for group in groups if has_value(objective, group.one)}
+        for objective in objectives
+    }
+
+    def judged_groups(some: Sequence[_Alike]) -> dict[str, ObjectiveCount]:
+        return {each.name: _one(each, some, valued[each.name], instrument_ns) for each in objectives}
+
+    cohorts = {cohort: judged_groups(found) for cohort, found in sorted(by_cohort.items())}
+    return ObjectiveCounts(judged_groups(groups), cohorts)
 
 
-def _judged(
-    objectives: Iterable[Objective], groups: Sequence[_Alike], instrument_ns: float | None
-) -> dict[str, ObjectiveCount]:
-    return {objective.name: _one(objective, groups, instrument_ns) for objective in objectives}
-
-
-def _one(objective: Objective, groups: Sequence[_Alike], instrument_ns: float | None) -> ObjectiveCount:
-    good = eligible = 0
+def _one(
+    objective: Objective, groups: Sequence[_Alike], valued: Container[str], instrument_ns: float | None
+) -> ObjectiveCount:
+    by_run: dict[str, Tally] = {}
     withheld: list[Turn] = []
     for group in groups:
-        verdict = is_good(objective, group.one, group.one.source)
-        eligible += 0 if verdict is None else group.count
-        good += group.count if verdict else 0
-        if objective.metric is not None and is_withheld(group.one, objective.metric) and _matches(objective, group.one):
+        run_id = group.one.run_id
+        tally = by_run.setdefault(run_id, Tally(has_value=run_id in valued))
+        tally.take(objective, group.one, group.one.source, group.count)
+        if objective.metric is not None and is_withheld(group.one, objective.metric) and matches(objective, group.one):
             withheld.append(group.one)
+    turns = sum((tally.counts(objective) for tally in by_run.values()), EligibleTurns())
     found = None
     if objective.metric is not None and METRICS[objective.metric].counts_from is not None:
-        turns = ((group.one, group.count) for group in groups if _matches(objective, group.one))
-        found = good_range(turns, objective.metric, lambda turn: is_good(objective, turn, turn.source), instrument_ns)
-    why = _why(objective.metric or "", withheld) if withheld and not eligible else None
-    return ObjectiveCount(good, eligible, why, found)
+        alike = ((group.one, group.count) for group in groups if matches(objective, group.one))
+        found = good_range(alike, objective.metric, lambda turn: is_good(objective, turn, turn.source), instrument_ns)
+    why = _why(objective.metric or "", withheld) if withheld and not turns.eligible else None
+    return ObjectiveCount(turns, why, found)
 
 
 def _why(metric: str, withheld: Sequence[Turn]) -> str:
@@ -167,23 +184,13 @@ def _why(metric: str, withheld: Sequence[Turn]) -> str:
     return reason or f"this wire does not show {metric}"
 
 
-def _matches(objective: Objective, turn: Turn) -> bool:
-    return all(getattr(objective, each) in (None, getattr(turn, each)) for each in _DIMENSIONS)
-
-
-def key_of_rules(objectives: Sequence[Objective]) -> tuple[str, list[Any]]:
-    """What tells turns apart that the rules of objectives judge differently, or that differ in cohort, outcome, kind or
-    cache: a number of 64 bits, as an expression with its values."""
-    keys, values = _keys(objectives)
-    return f"hash({', '.join(keys)})", values
-
-
 def verdicts_by_key(
     connection: StoreConnection, where: Condition, objectives: Sequence[Objective], source: Source, table: str = "turns"
 ) -> tuple[str, list[Any], dict[str, dict[int, bool | None]]]:
     """The rule of each objective for every turn of a source: the key of a turn as an expression with its values, and by
-    objective what the rule says of each key that occurs."""
-    key, values = key_of_rules(objectives)
+    objective whether the turns of each key that occurs are good; None for those that are open or do not count."""
+    keys, values = _keys(objectives)
+    key = f"hash({', '.join(keys)})"
     found = rows(
         connection,
         f"""
@@ -193,11 +200,20 @@ def verdicts_by_key(
         [*values, *where.values],
     )
     alike = {row["key"]: _turn(row, source) for row in found}
-    verdicts = {
-        objective.name: {key: is_good(objective, turn, source) for key, turn in alike.items()}
-        for objective in objectives
-    }
-    return key, values, verdicts
+    return key, values, {objective.name: _verdicts(objective, alike, source) for objective in objectives}
+
+
+def _verdicts(objective: Objective, alike: Mapping[int, Turn], source: Source) -> dict[int, bool | None]:
+    tallies: dict[str, Tally] = {}
+    for turn in alike.values():
+        tallies.setdefault(turn.run_id, Tally()).take(objective, turn, source)
+
+    def verdict(turn: Turn) -> bool | None:
+        judgment = judge_turn(objective, turn, source)
+        found = resolve(judgment, objective, has_value=tallies[turn.run_id].has_value)
+        return found is Judgment.GOOD if found in DECIDED else None
+
+    return {key: verdict(turn) for key, turn in alike.items()}
 
 
 def counts_by_part(
@@ -206,11 +222,8 @@ def counts_by_part(
     part: tuple[str, Sequence[Any]],
     objectives: Sequence[Objective],
     source: Source,
-    *,
-    table: str = "turns",
 ) -> dict[str, dict[int, EligibleTurns]]:
-    """Good and eligible turns of each objective, by a part of the turns: a whole number, as an expression with its
-    values."""
+    """The turns of each objective, by a part of the turns: a whole number, as an expression with its values."""
     if not objectives:
         return {}
     keys, values = _keys(objectives)
@@ -219,19 +232,26 @@ def counts_by_part(
         connection,
         f"""
         SELECT ({sql})::BIGINT AS part, count(*) AS n, arg_min({_packed(objectives)}, started_unix_ns) AS one
-        FROM {table} WHERE {where.sql} GROUP BY part, {", ".join(keys)}
+        FROM turns WHERE {where.sql} GROUP BY part, {", ".join(keys)}
         """,
         [*of_part, *where.values, *values],
     )
-    counts: dict[str, dict[int, EligibleTurns]] = {objective.name: {} for objective in objectives}
-    for row in found:
-        turn = _turn(row, source)
-        for objective in objectives:
-            verdict = is_good(objective, turn, source)
-            if verdict is not None:
-                of = counts[objective.name]
-                added = EligibleTurns(row["n"] if verdict else 0, row["n"])
-                of[row["part"]] = of.get(row["part"], EligibleTurns()) + added
+    alike = [(row["part"], row["n"], _turn(row, source)) for row in found]
+    return {objective.name: _by_part(objective, alike, source) for objective in objectives}
+
+
+def _by_part(objective: Objective, alike: Sequence[tuple[int, int, Turn]], source: Source) -> dict[int, EligibleTurns]:
+    """Whether a run has a value of the metric is asked of all its turns, not of each part's."""
+    tallies: dict[str, dict[int, Tally]] = {}
+    for part, n, turn in alike:
+        tallies.setdefault(turn.run_id, {}).setdefault(part, Tally()).take(objective, turn, source, n)
+    counts: dict[int, EligibleTurns] = {}
+    for by_part in tallies.values():
+        has_value = any(tally.has_value for tally in by_part.values())
+        for part, tally in by_part.items():
+            tally.has_value = has_value
+            if (found := tally.counts(objective)).eligible:
+                counts[part] = counts.get(part, EligibleTurns()) + found
     return counts
 
 
@@ -239,7 +259,7 @@ def _groups(
     connection: StoreConnection, f: Filter, objectives: Sequence[Objective], instrument_ns: float | None
 ) -> list[_Alike]:
     keys, values = _keys(objectives, lambda objective: _range_questions(objective, instrument_ns))
-    where = judged(f) & valid(f)
+    where = judged(f) & viewed(f)
     found = rows(
         connection,
         f"""
@@ -252,7 +272,7 @@ def _groups(
 
 
 def _turn(row: dict[str, Any], source: Source) -> Turn:
-    return turn_from_row({"run_id": "", "call_id": "", "source": source, **row["one"]})
+    return turn_from_row({"call_id": "", "source": source, **row["one"]})
 
 
 def _keys(
@@ -265,7 +285,7 @@ def _keys(
         asked.update(dict.fromkeys((*_questions(objective), *further(objective))))
     words, values = _words(list(asked))
     named = [each for each in _DIMENSIONS[1:] if any(getattr(o, each) is not None for o in objectives)]
-    return ["cohort", "outcome", "turn_kind", "cache_hit", *named, *words], values
+    return ["run_id", "cohort", "outcome", "turn_kind", "cache_hit", *named, *words], values
 
 
 def _packed(objectives: Sequence[Objective]) -> str:
@@ -292,6 +312,10 @@ def _questions(objective: Objective) -> Iterable[_Question]:
     """The yes-or-no questions about a turn whose answers decide the objective's rule together with the keys that every
     rule asks."""
     yield from (("fallback IS NULL", ()), ("route IS NULL", ()), ("turn_index = 0", ()))
+    # Whether anything was heard of the answer.
+    yield "first_audio_perf_ns IS NULL AND voice_to_voice_ns IS NULL", ()
+    yield "llm_first_token_perf_ns IS NULL AND asr_final_perf_ns IS NULL", ()
+    yield f"list_contains(withheld_metrics, '{HEADLINE}')", ()
     if objective.metric is None:
         return
     metric, threshold = METRICS[objective.metric], objective.threshold
@@ -301,11 +325,14 @@ def _questions(objective: Objective) -> Iterable[_Question]:
     yield f"{value} IS NULL", ()
     yield f"{value} < ?", (threshold,)
     yield f"{value} = ?", (threshold,)
-    yield "outcome = 'cut' AND first_audio_perf_ns IS NULL", ()
-    yield "outcome = 'cut' AND speech_start_perf_ns IS NULL", ()
+    for name in FIELDS_OF[metric.name]:  # whether a missing value is a stage that never came
+        yield f"{name} IS NULL", ()
+    ended_early = "outcome IN ('cut', 'interrupted')"
+    for name in ("first_audio_perf_ns", "speech_start_perf_ns", "llm_first_token_perf_ns", "asr_final_perf_ns"):
+        yield f"{ended_early} AND {name} IS NULL", ()
     since = WAITED_FROM.get(metric.name)
     if since is not None:
-        yield f"outcome = 'cut' AND hangup_perf_ns - {since}_perf_ns > ?", (threshold,)
+        yield f"{ended_early} AND hangup_perf_ns - {since}_perf_ns > ?", (threshold,)
 
 
 def _range_questions(objective: Objective, instrument_ns: float | None) -> Iterable[_Question]:

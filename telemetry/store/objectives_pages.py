@@ -11,7 +11,6 @@ from telemetry.store.budget_period import of_period
 from telemetry.store.burn_rates import BurnRateAnswer, burn_rates
 from telemetry.store.connection import StoreConnection
 from telemetry.store.measured_turns import MeasuredTurns, RunsEvidence, runs_evidence
-from telemetry.store.rollups.library import RollupLibrary
 from telemetry.store.runs import runs
 from telemetry.store.turns_of_runs import values_of_turns
 
@@ -41,13 +40,12 @@ def objectives_page(
     connection: StoreConnection,
     objectives: Sequence[Objective],
     f: Filter,
-    library: RollupLibrary,
     now_unix_ns: int,
     *,
     faults: Sequence[str] = (),
 ) -> ObjectivesPage:
     """Answer the page about the turns of a filter, at whatever time of the period they began."""
-    burn, turns = burn_rates(connection, objectives, f, library, now_unix_ns, faults=faults)
+    burn, turns = burn_rates(connection, objectives, f, now_unix_ns, faults=faults)
     known, period = runs(connection), of_period(f, now_unix_ns)
     begin, end = period.since_unix_ns or 0, period.until_unix_ns or 0
     choices = values_of_turns(connection, period, burn.source)

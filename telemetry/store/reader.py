@@ -16,6 +16,7 @@ from telemetry.model.metrics import ITL, METRIC_NAMES
 from telemetry.model.spans import SpanRow
 from telemetry.model.stated_error import GoodRange
 from telemetry.model.turns import Turn
+from telemetry.objectives.judging import EligibleTurns
 from telemetry.objectives.slo import Objective
 from telemetry.store import manifest, queries
 from telemetry.store.answers import (
@@ -243,7 +244,7 @@ class StoreReader:
             _column(asked.selection.metric)
         return self._snapshots.ask(lambda connection: explanation(connection, asked), asked.filter.run_id)
 
-    def count(self, f: Filter = ANY) -> Callable[[Objective], tuple[int, int]]:
+    def count(self, f: Filter = ANY) -> Callable[[Objective], EligibleTurns]:
         """Good and eligible turns of one objective after another. The function raises NotObservable when the wire
         withholds the metric on all of them."""
         return lambda objective: self.objective_counts(f, [objective]).count(objective)
@@ -286,7 +287,7 @@ class StoreReader:
         """Error budgets and burn rates of objectives over windows that end now, from one consistent read."""
         now_unix_ns = self._wall_clock_ns()
         return self._snapshots.ask(
-            lambda connection: burn_rates(connection, objectives, f, self._library, now_unix_ns, faults=self.faults)[0],
+            lambda connection: burn_rates(connection, objectives, f, now_unix_ns, faults=self.faults)[0],
             f.run_id,
         )
 
@@ -294,9 +295,7 @@ class StoreReader:
         """What the page of objectives shows, from one consistent read."""
         now_unix_ns = self._wall_clock_ns()
         return self._snapshots.ask(
-            lambda connection: objectives_page(
-                connection, objectives, f, self._library, now_unix_ns, faults=self.faults
-            )
+            lambda connection: objectives_page(connection, objectives, f, now_unix_ns, faults=self.faults)
         )
 
     def cohorts_page(self, asked: CohortsQuestion) -> CohortsAnswer:
@@ -312,9 +311,7 @@ class StoreReader:
         now_unix_ns = self._wall_clock_ns()
         records = self._rollouts.read()
         return self._snapshots.ask(
-            lambda connection: rollout_page(
-                connection, records, name, objectives, self._library, now_unix_ns=now_unix_ns
-            )
+            lambda connection: rollout_page(connection, records, name, objectives, now_unix_ns=now_unix_ns)
         )
 
     def run_turns(self, asked: RunTurnsQuestion) -> ComparedRun | None:

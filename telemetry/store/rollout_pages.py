@@ -17,7 +17,6 @@ from telemetry.store.connection import StoreConnection
 from telemetry.store.measured_turns import MeasuredTurns, measured_turns
 from telemetry.store.period_turns import PeriodTurns, turns_of_period
 from telemetry.store.rollout_log import RolloutRecord
-from telemetry.store.rollups.library import RollupLibrary
 from telemetry.store.turns_of_runs import CountedTurns, turns_by_run
 
 
@@ -45,7 +44,6 @@ def rollout_page(
     records: Sequence[RolloutRecord],
     name: str | None,
     objectives: Sequence[Objective],
-    library: RollupLibrary,
     *,
     now_unix_ns: int,
 ) -> RolloutPage:
@@ -60,7 +58,7 @@ def rollout_page(
     measured: MeasuredTurns | None = None
     # Sums over weeks do not know the services of a plan that names some: of others' turns nothing is shown.
     if plan is not None and not plan.services:
-        turns = turns_of_period(connection, objectives, Filter(cohort=plan.candidate), now_unix_ns, library)
+        turns = turns_of_period(connection, objectives, Filter(cohort=plan.candidate), now_unix_ns)
         budgets = budgets_of(objectives, turns)
         measured = _measured(connection, turns, plan.control, now_unix_ns)
     verdicts = [

@@ -4,14 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from telemetry.model.formatting import count, declared_percent, number
+from telemetry.model.formatting import number
 from telemetry.store.answers import ProcessInfo, StartCounts
 from telemetry.store.generator_limit import (
-    GENERATOR_LIMITED,
-    INVALID_SHARE_LIMIT,
-    INVALID_TURNS_LIMIT,
+    SHARE_LIMIT,
     GeneratorLimit,
-    too_many_invalid,
 )
 
 # A process reports its health every second or so, and a busy machine or a spool may hold that up.
@@ -45,7 +42,7 @@ class LimitTurns:
     @property
     def is_service_slow(self) -> bool:
         """Whether the service kept so many callers that calls stayed under way for its doing."""
-        return self.kept > INVALID_SHARE_LIMIT * self.total
+        return self.kept > SHARE_LIMIT * self.total
 
 
 def kept_turns(by_outcome: Mapping[str, int], did_not_read: int) -> int:
@@ -55,7 +52,7 @@ def kept_turns(by_outcome: Mapping[str, int], did_not_read: int) -> int:
 
 def calls_not_begun(starts: StartCounts | None) -> str | None:
     """How many calls that were due never began, as half a sentence; None where they are few."""
-    if starts is None or starts.dropped <= INVALID_SHARE_LIMIT * starts.planned:
+    if starts is None or starts.dropped <= SHARE_LIMIT * starts.planned:
         return None
     return f"{number(starts.dropped)} of {number(starts.planned)} calls that were due never began"
 
@@ -142,11 +139,6 @@ def generator_limit(evidence: LimitEvidence, now_unix_ns: int) -> GeneratorLimit
     asked = evidence.asked or max(1, len(evidence.known))
     if lost := lost_processes(evidence.known, asked, now_unix_ns):
         return GeneratorLimit(f"{loss_of_processes(lost, asked)}; {NOT_AS_ASKED}")
-    if too_many_invalid(turns.invalid, turns.total):
-        return GeneratorLimit(
-            f"{number(turns.invalid)} of {count(turns.total, 'turn')} are invalid, more than"
-            f" {declared_percent(INVALID_SHARE_LIMIT)} and {INVALID_TURNS_LIMIT} turns: {GENERATOR_LIMITED}"
-        )
     not_begun = calls_not_begun(starts)
     if not_begun is not None and not turns.is_service_slow:
         return GeneratorLimit(f"{not_begun} because {AS_MANY_AS_ALLOWED}: {NOT_AS_ASKED}", unless_missed=True)

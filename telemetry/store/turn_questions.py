@@ -27,7 +27,6 @@ from telemetry.store.objectives import ObjectiveCounts, count_objectives
 from telemetry.store.processes import processes
 from telemetry.store.queries import Condition, source_of, valid
 from telemetry.store.rollups.library import RollupLibrary
-from telemetry.store.rollups.objectives import can_count
 from telemetry.store.rollups.view import HeadlineTotals, RolledUp
 from telemetry.store.run_limit import limit_turns, run_limit
 from telemetry.store.run_state import last_heard
@@ -133,12 +132,8 @@ class TurnQuestions:
         return stage_budget(self._connection, self._filter)
 
     def objective_counts(self, objectives: Sequence[Objective]) -> ObjectiveCounts:
-        """Good and eligible turns of every objective, also by cohort; exact either way."""
+        """The turns of every objective, also by cohort, judged one by one."""
         instrument_ns = instrument_error_ns(self._connection, self._filter)
-        # Of turns that services report the rules are others, so those are counted one by one.
-        is_heard = source_of(self._filter) == "client"
-        if self._rolled is not None and is_heard and all(can_count(each, instrument_ns) for each in objectives):
-            return self._rolled.objective_counts(objectives, instrument_ns)
         return count_objectives(self._connection, self._filter, objectives, instrument_ns)
 
     def cache(self) -> CacheAnswer:

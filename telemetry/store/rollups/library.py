@@ -14,7 +14,6 @@ from typing import Final
 import pyarrow as pa
 
 from telemetry.model.errors import StoreError
-from telemetry.objectives.slo import Objective
 from telemetry.store.answers import Filter
 from telemetry.store.manifest import SEGMENTS_FOLDER, Segment
 from telemetry.store.queries import source_of
@@ -30,13 +29,11 @@ from telemetry.store.rollups.making import (
     roll_up_tables,
     tables_of_file,
 )
-from telemetry.store.rollups.objectives import can_count
 from telemetry.store.rollups.pairs import pair
 from telemetry.store.rollups.partials import OF_OTHERS, of_others
 from telemetry.store.rollups.rollup import Rollup, added
 from telemetry.store.rollups.small_segments import SmallSegments
 from telemetry.store.rollups.staged import complete
-from telemetry.store.rollups.stretches import CountedPieces
 from telemetry.store.rollups.view import RolledUp
 from telemetry.store.rollups.windows import NarrowedSegment, WindowSums, can_hold, is_small
 from telemetry.store.schema import ArrowTable
@@ -86,7 +83,6 @@ class RollupLibrary:
         self._readable: set[str] = set()
         self._with_values: set[str] = set()
         self._asked_services: set[str] = set()
-        self.counted = CountedPieces()
         # A page asks several questions about one filter.
         self._answered: tuple[Hashable, RolledUp | None] | None = None
 
@@ -149,10 +145,6 @@ class RollupLibrary:
             key, lambda: pair(self._database, added(self._known[each.file, f.run_id] for each in mine), is_last=True)
         )
         return RolledUp(f, everything, everything)
-
-    def can_count(self, f: Filter, objectives: Sequence[Objective]) -> bool:
-        """Whether roll-ups tell the turns of a filter, and which of them are good by each of the objectives."""
-        return not is_narrowed(f) and all(can_count(objective, None) for objective in objectives)
 
     def _rolled_up(self, segments: Sequence[Segment], f: Filter) -> RolledUp | None:
         everything = self._whole(segments, f.run_id)

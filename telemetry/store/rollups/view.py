@@ -8,19 +8,16 @@ import msgspec
 
 from telemetry.model.stats import enough
 from telemetry.model.turns import Turn
-from telemetry.objectives.slo import Objective
 from telemetry.store.answers import Filter, StageStats, Summary, TimelinePoint
 from telemetry.store.client_service_delta import ClientServiceDelta
 from telemetry.store.connection import StoreConnection
 from telemetry.store.joined import client_service_delta, join_services
-from telemetry.store.objectives import ObjectiveCounts
 from telemetry.store.processes import TurnsOfProcess
 from telemetry.store.queries import DIMENSIONS, source_of
 from telemetry.store.rollups import parts
 from telemetry.store.rollups.distributions import SHORT_TICK_NS, TICK_SCALE
 from telemetry.store.rollups.figures import FRACTIONS, RolledFigures
 from telemetry.store.rollups.histogram import Histogram
-from telemetry.store.rollups.objectives import count_objectives
 from telemetry.store.rollups.rollup import KEPT_SLOWEST, SLOWEST, Rollup, order_of_slowest
 from telemetry.store.rollups.statements import LISTED
 from telemetry.store.summaries import SummaryRows, assemble
@@ -101,10 +98,6 @@ class RolledUp:
     def stage_budget(self) -> dict[str, StageStats]:
         """As `joined.stage_budget`."""
         return parts.stage_budget(self.figures)
-
-    def objective_counts(self, objectives: Sequence[Objective], instrument_ns: float | None) -> ObjectiveCounts:
-        """As `objectives.count_objectives`, of objectives that a roll-up can count."""
-        return count_objectives(self.figures, objectives, instrument_ns)
 
     def dimension_values(self) -> dict[str, tuple[str, ...]]:
         """The values that occur among the client turns, for each dimension that a filter can ask for."""

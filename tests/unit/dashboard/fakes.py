@@ -6,6 +6,7 @@ from dataclasses import replace
 from telemetry.model.metrics import METRIC_NAMES, METRICS
 from telemetry.model.stated_error import GoodRange
 from telemetry.model.turns import Turn
+from telemetry.objectives.judging import EligibleTurns
 from telemetry.store.answers import (
     CacheStats,
     CohortSummary,
@@ -97,7 +98,9 @@ class FakeReader:
         def counted(name: str) -> dict[str, ObjectiveCount]:
             return {
                 each.name: ObjectiveCount(
-                    *self.good_of.get(name, self.good), None, self.range if each.metric == "voice_to_voice" else None
+                    EligibleTurns(*self.good_of.get(name, self.good)),
+                    None,
+                    self.range if each.metric == "voice_to_voice" else None,
                 )
                 for each in asked.objectives
             }

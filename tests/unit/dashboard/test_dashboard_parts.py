@@ -20,6 +20,7 @@ from telemetry.model.metrics import METRICS
 from telemetry.model.stated_error import GoodRange, StatedError
 from telemetry.model.turns import Turn
 from telemetry.model.waterfall import waterfall
+from telemetry.objectives.judging import EligibleTurns
 from telemetry.objectives.slo import NotObservable, Objective, default_objectives
 from telemetry.store.answers import RunRecord, StageStats, TelemetryLoss, TurnCounts
 from telemetry.store.explanation import Explanation
@@ -72,7 +73,7 @@ def test_a_figure_of_the_stage_table_says_within_what_it_lies() -> None:
 
 
 def test_an_objective_that_cannot_be_seen_is_not_missed() -> None:
-    def count(_objective: Objective) -> tuple[int, int]:
+    def count(_objective: Objective) -> EligibleTurns:
         raise NotObservable("no transcripts")
 
     (status, *_) = statuses(default_objectives(), count)

@@ -5,6 +5,7 @@ from typing import Any
 
 from loadtest.reports.run_info import RunCorpus, RunInfo, RunProfile
 from telemetry.model.metrics import METRIC_NAMES, METRICS
+from telemetry.objectives.judging import EligibleTurns
 from telemetry.objectives.run_verdict import RunVerdict
 from telemetry.objectives.slo import Verdict, default_objectives, judge
 from telemetry.store.answers import (
@@ -139,8 +140,13 @@ def empty_summary() -> Summary:
 
 def verdict(met: bool | None) -> Verdict:
     """A verdict as telemetry.objectives.slo makes them, from real counts: 176, 160 or 4 good turns against 95 %."""
-    good, eligible = {True: (176, 181), False: (160, 181), None: (4, 4)}[met]
-    objective = next(each for each in default_objectives() if each.metric == "voice_to_voice")
-    (made,) = judge([replace(objective, name="voice-to-voice-800ms")], lambda _: (good, eligible))
+    made = verdict_on(EligibleTurns(*{True: (176, 181), False: (160, 181), None: (4, 4)}[met]))
     assert made.met is met
+    return made
+
+
+def verdict_on(turns: EligibleTurns) -> Verdict:
+    """The verdict on so many turns."""
+    objective = next(each for each in default_objectives() if each.metric == "voice_to_voice")
+    (made,) = judge([replace(objective, name="voice-to-voice-800ms")], lambda _: turns)
     return made

@@ -18,14 +18,16 @@ from loadtest.reports.html.page import as_html, trust
 from loadtest.reports.html.svg import WIDE, LinearScale, text_of, ticks
 from loadtest.reports.html.waterfalls import draw, heading, longest_stage, view_ns
 from loadtest.reports.markdown import as_markdown
+from loadtest.reports.run_info import LostProcess
 from loadtest.reports.run_outcome import run_outcome_for
 from loadtest.reports.run_report import RunPictures, RunReport, SlowTurn
 from loadtest.run.artifacts import run_object
 from telemetry.model.turns import Turn
 from telemetry.model.waterfall import waterfall
+from telemetry.objectives.judging import EligibleTurns
 from telemetry.objectives.run_verdict import run_verdict
 from telemetry.objectives.slo import default_objectives, judge, not_judged
-from telemetry.store.answers import ShareByName, StageStats, Summary, TimelinePoint, TurnCounts
+from telemetry.store.answers import ShareByName, StageStats, Summary, TimelinePoint
 from telemetry.store.causes import RemarkCount
 from tests.fixtures_turns import exchange
 from tests.unit.loadtest.reports import reports_material as material
@@ -33,7 +35,7 @@ from tests.unit.loadtest.reports import reports_material as material
 MS = material.MS
 HOSTILE = "</style><script>alert(1)</script><img src=http://e/x>\" onload='x'&\x1b[2J"
 OBJECTIVES = default_objectives()[:2]
-LIMITED = TurnCounts(total=200, ok=190, invalid=10, by_outcome={"ok": 190, "invalid": 10})
+LIMITED = {"processes": 2, "lost": (LostProcess(worker="2 of 2", after_s=41.2),)}
 VOID = {"meta", "br", "img", "input", "link", "hr"}
 
 
@@ -55,11 +57,18 @@ def pictures(turns: int = 240, **changes: Any) -> RunPictures:
     return replace(whole, **changes)
 
 
-def made(good: int = 181, eligible: int = 181, summary: Summary | None = None, **changes: Any) -> RunReport:
-    run, whole = material.run_info(), summary or material.summary()
-    verdicts = judge(OBJECTIVES, lambda _: (good, eligible))
+def made(
+    good: int = 181,
+    eligible: int = 181,
+    summary: Summary | None = None,
+    lost: tuple[LostProcess, ...] = (),
+    processes: int = 1,
+    **changes: Any,
+) -> RunReport:
+    run, whole = material.run_info(lost=lost, processes=processes), summary or material.summary()
+    verdicts = judge(OBJECTIVES, lambda _: EligibleTurns(good, eligible))
     outcome = run_outcome_for(run=run, summary=whole, verdicts=verdicts)
-    if whole.turns.is_generator_limited:
+    if outcome.code is ExitCode.GENERATOR_LIMITED:
         verdicts = not_judged(OBJECTIVES, verdicts, "the generator was the limit")
     limited = outcome.reason if outcome.code is ExitCode.GENERATOR_LIMITED else None
     report = RunReport(
@@ -138,7 +147,7 @@ def test_it_loads_nothing_has_no_script_and_says_so_to_the_browser(report: RunRe
 @pytest.mark.parametrize(
     ("report", "word"),
     [
-        (made(summary=material.summary(LIMITED)), "Not judged: the load generator was the limit"),
+        (made(**LIMITED), "Not judged: the load generator was the limit"),
         (made(good=4, eligible=4), "Undecided"),
         (made(good=0, eligible=0, summary=material.empty_summary(), pictures=RunPictures()), "Undecided"),
     ],
@@ -168,7 +177,9 @@ def test_a_rate_whose_units_are_characters_is_called_a_character_error_rate() ->
 
 def test_only_a_run_that_met_everything_is_green() -> None:
     assert list(classes(made(), "verdict")) == ["verdict met"]
-    verdicts = judge(OBJECTIVES, lambda objective: (181 if objective.metric == "voice_to_voice" else 1, 181))
+    verdicts = judge(
+        OBJECTIVES, lambda objective: EligibleTurns(181 if objective.metric == "voice_to_voice" else 1, 181)
+    )
     mixed = replace(made(), verdicts=verdicts)
     outcome = run_outcome_for(run=mixed.run, summary=mixed.summary, verdicts=mixed.verdicts)
     mixed = replace(mixed, run_outcome=outcome)
@@ -183,7 +194,7 @@ def test_text_of_others_stays_text() -> None:
     report = made(
         summary=material.summary(cohorts=cohorts, routes=routes),
         objectives=named,
-        verdicts=judge(named, lambda _: (1, 181)),
+        verdicts=judge(named, lambda _: EligibleTurns(1, 181)),
         pictures=pictures(slowest=[slow(utterance_id=HOSTILE, cohort=HOSTILE, model=HOSTILE)]),
         run=material.run_info(target=f"ws://h/{HOSTILE}", run_id=HOSTILE, scenario=HOSTILE),
     )

@@ -9,16 +9,18 @@ import pytest
 from loadtest.exit_codes import ExitCode
 from loadtest.reports.junit import RUN_CASE, as_junit
 from loadtest.reports.markdown import as_markdown, cell
+from loadtest.reports.run_info import LostProcess
 from loadtest.reports.run_outcome import run_outcome_for
 from loadtest.reports.run_report import RunReport
+from telemetry.objectives.judging import EligibleTurns
 from telemetry.objectives.run_verdict import run_verdict
 from telemetry.objectives.slo import default_objectives, judge, not_judged
-from telemetry.store.answers import FailureCount, Summary, TurnCounts
+from telemetry.store.answers import FailureCount, Summary
 from tests.unit.loadtest.reports import reports_material as material
 
 HOSTILE = "]]><b>&\x00\x1b[2J\uffff|`*_[x](http://e)\nsecond"
 OBJECTIVES = default_objectives()[:2]
-LIMITED = TurnCounts(total=200, ok=190, invalid=10, by_outcome={"ok": 190, "invalid": 10})
+LIMITED = {"processes": 2, "lost": (LostProcess(worker="2 of 2", after_s=41.2),)}
 
 
 def made(
@@ -26,8 +28,8 @@ def made(
 ) -> RunReport:
     info, whole = material.run_info(**run), summary or material.summary()
 
-    def count(objective: Any) -> tuple[int, int]:
-        return (good if isinstance(good, int) else good[objective.name]), eligible
+    def count(objective: Any) -> EligibleTurns:
+        return EligibleTurns(good if isinstance(good, int) else good[objective.name], eligible)
 
     verdicts = judge(OBJECTIVES, count)
     outcome = run_outcome_for(run=info, summary=whole, verdicts=verdicts)
@@ -73,9 +75,9 @@ def test_what_is_not_known_is_skipped_and_a_limited_generator_is_an_error() -> N
     few = cases(made(4, 4))
     assert [ended for ended, _ in few.values()] == ["skipped"] * 3
     assert "undecided: 4 turns, needs 20" in few["The caller hears an answer in time"][1]
-    limited = cases(made(summary=material.summary(LIMITED)))
+    limited = cases(made(**LIMITED))
     assert [ended for ended, _ in limited.values()] == ["error", "skipped", "skipped"]
-    assert "10 of 200 turns are invalid" in limited[RUN_CASE][1]
+    assert "1 of 2 generator processes was lost" in limited[RUN_CASE][1]
     assert ends(made(interrupted=True))[0] == "error"
     assert ends(made(calls_connected=0))[0] == "failure", "the target refused"
     assert ends(made(0, 0, material.empty_summary())) == ["skipped"] * 3
@@ -101,13 +103,13 @@ def test_the_numbers_of_a_suite_are_those_of_its_cases_and_its_times_are_those_o
 
 def test_two_objectives_of_one_display_name_stay_two_cases() -> None:
     alike = [replace(each, display_name="Fine") for each in OBJECTIVES]
-    report = replace(made(), objectives=alike, verdicts=judge(alike, lambda _: (181, 181)))
+    report = replace(made(), objectives=alike, verdicts=judge(alike, lambda _: EligibleTurns(181, 181)))
     assert list(cases(report))[1:] == ["Fine (voice-to-voice)", "Fine (asr-final)"]
 
 
 def test_text_of_others_stays_text_in_xml() -> None:
     named = [replace(OBJECTIVES[0], display_name=HOSTILE)]
-    report = replace(made(), objectives=named, verdicts=judge(named, lambda _: (1, 181)))
+    report = replace(made(), objectives=named, verdicts=judge(named, lambda _: EligibleTurns(1, 181)))
     (name,) = list(cases(report))[1:]
     assert name == "]]><b>&\\x00\\x1b[2J\ufffd|`*_[x](http://e) second"
 
@@ -130,7 +132,7 @@ def test_markdown_has_the_verdict_first_the_missed_before_the_met_and_no_text_as
 
 @pytest.mark.parametrize(
     "report",
-    [made(summary=material.summary(LIMITED)), made(4, 4), made(0, 0, material.empty_summary())],
+    [made(**LIMITED), made(4, 4), made(0, 0, material.empty_summary())],
     ids=["limited", "few", "none"],
 )
 def test_markdown_claims_nothing_where_nothing_is_known(report: RunReport) -> None:

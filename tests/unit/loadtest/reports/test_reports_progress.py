@@ -10,6 +10,7 @@ from rich.console import Console
 
 from loadtest.reports import figures
 from loadtest.reports.progress import LiveInfo, errors_so_far, live_lines, live_view, turns_needed, what_is_left
+from telemetry.objectives.judging import EligibleTurns
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import NotObservable, default_objectives, judge
 from telemetry.store.answers import FailureCount, Summary, TurnCounts
@@ -36,7 +37,10 @@ def info(**changes: Any) -> LiveInfo:
         "calls_in_flight": 7,
         "summary": summary(),
         "objectives": OBJECTIVES,
-        "verdicts": judge(OBJECTIVES, lambda objective: (17, 18) if objective.counts == "calls" else (36, 39)),
+        "verdicts": judge(
+            OBJECTIVES,
+            lambda objective: EligibleTurns(17, 18) if objective.counts == "calls" else EligibleTurns(36, 39),
+        ),
     }
     return LiveInfo(**known | changes)
 
@@ -114,10 +118,10 @@ def test_before_the_first_turn_nothing_is_known() -> None:
 
 
 def test_a_stage_that_cannot_be_observed_is_named_as_such_and_needs_no_turns() -> None:
-    def count(objective: Objective) -> tuple[int, int]:
+    def count(objective: Objective) -> EligibleTurns:
         if objective.metric == "asr_final_latency":
             raise NotObservable("this wire has no transcripts")
-        return 180, 180
+        return EligibleTurns(180, 180)
 
     verdicts = judge(OBJECTIVES, count)
     assert row(shown(info(verdicts=verdicts)), "ASR final")[-1] == "not observable"
@@ -125,9 +129,11 @@ def test_a_stage_that_cannot_be_observed_is_named_as_such_and_needs_no_turns() -
 
 
 def test_the_most_demanding_objective_says_how_many_are_needed() -> None:
-    few = judge(OBJECTIVES, lambda objective: (19, 19) if objective.counts == "calls" else (200, 200))
+    few = judge(
+        OBJECTIVES, lambda objective: EligibleTurns(19, 19) if objective.counts == "calls" else EligibleTurns(200, 200)
+    )
     assert turns_needed(few) == "about 1 more call needed for the 95 % objective"
-    assert turns_needed(judge(OBJECTIVES, lambda _: (200, 200))) == ""
+    assert turns_needed(judge(OBJECTIVES, lambda _: EligibleTurns(200, 200))) == ""
 
 
 def test_the_end_is_stated_by_time_by_turns_or_by_the_user() -> None:
@@ -138,10 +144,11 @@ def test_the_end_is_stated_by_time_by_turns_or_by_the_user() -> None:
 
 
 def test_a_limited_generator_and_notes_are_seen_at_once() -> None:
-    limited = TurnCounts(total=40, ok=32, invalid=8, by_outcome={})
-    live = info(summary=summary(limited), note="the sidecar does not answer")
+    (objective,) = (each for each in OBJECTIVES if each.metric == "voice_to_voice")
+    verdicts = judge([objective], lambda _: EligibleTurns(31, 40, {"generator": 8}))
+    live = info(objectives=[objective], verdicts=verdicts, note="the sidecar does not answer")
     for text in (words(shown(live)), words(" ".join(live_lines(live)))):
-        assert "8 of 40 turns are invalid: so far the generator is the limit, and nothing can be claimed" in text
+        assert "1 objective undecided so far because of turns that the load generator could not measure" in text
         assert "the sidecar does not answer" in text
 
 

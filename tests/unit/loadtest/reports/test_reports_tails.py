@@ -7,8 +7,8 @@ import pytest
 
 from loadtest.reports.judged_objectives import judged_objectives, missed_first
 from loadtest.reports.tails import tail_sentence
+from telemetry.objectives.judging import EligibleTurns
 from telemetry.objectives.objective import Objective
-from telemetry.objectives.run_verdict import open_by_loss
 from telemetry.objectives.slo import default_objectives, judge, not_judged
 from tests.unit.loadtest.reports import reports_material as material
 
@@ -76,7 +76,9 @@ def test_objectives_without_a_threshold_or_where_more_is_better_have_no_tail() -
 def test_a_claim_comes_with_its_title_and_tail_and_missed_ones_first() -> None:
     objectives = [replace(PROMISE, name=name, display_name=title) for name, title in (("a", "First"), ("b", None))]
     whole = material.summary()
-    verdicts = judge(objectives, lambda objective: (200, 200) if objective.name == "a" else (100, 200))
+    verdicts = judge(
+        objectives, lambda objective: EligibleTurns(200, 200) if objective.name == "a" else EligibleTurns(100, 200)
+    )
     met, missed = judged_objectives(objectives, verdicts, whole)
     assert (met.title, met.claim, met.counts_sentence) == (
         "First",
@@ -91,24 +93,25 @@ def test_a_claim_comes_with_its_title_and_tail_and_missed_ones_first() -> None:
 
 def test_nothing_is_claimed_of_a_limited_run_or_too_few_turns_or_what_lost_turns_could_turn() -> None:
     objectives = [next(each for each in default_objectives() if each.metric == "voice_to_voice")]
-    good = judge(objectives, lambda _: (176, 181))
+    good = judge(objectives, lambda _: EligibleTurns(176, 181))
     whole = material.summary()
     limited = not_judged(objectives, good, "the generator was the limit")
-    few = judge(objectives, lambda _: (4, 4))
-    lost = open_by_loss(good, 30)
-    assert open_by_loss(good, 1) == good, "172 of 182 would still be enough"
+    few = judge(objectives, lambda _: EligibleTurns(4, 4))
+    lost = judge(objectives, lambda _: EligibleTurns(176, 181), lost=30)
+    assert judge(objectives, lambda _: EligibleTurns(176, 181), lost=1)[0].met, "176 of 182 would still be enough"
     for verdicts, claim, reason in (
         (limited, "not judged", "the generator was the limit"),
         (few, "undecided", "4 turns, needs 20"),
-        (lost, "undecided", "30 turns known to be lost could turn it"),
+        (lost, "undecided", "30 turns are open (30 telemetry lost)"),
     ):
         (judged,) = judged_objectives(objectives, verdicts, whole)
         assert (judged.claim, judged.tail, judged.counts_sentence) == (claim, None, None)
         assert reason in judged.sentence
-    assert open_by_loss(judge(objectives, lambda _: (1, 181)), 30)[0].met is False, "what is missed stays missed"
+    missed = judge(objectives, lambda _: EligibleTurns(1, 181), lost=30)
+    assert missed[0].met is False, "what is missed stays missed"
 
 
 def test_text_of_others_stays_on_its_line() -> None:
     objective = replace(PROMISE, display_name="In\x1b[31m time\nverdict: met")
-    (judged,) = judged_objectives([objective], judge([objective], lambda _: (4, 4)), material.summary())
+    (judged,) = judged_objectives([objective], judge([objective], lambda _: EligibleTurns(4, 4)), material.summary())
     assert judged.title == "In\\x1b[31m time verdict: met"

@@ -13,7 +13,7 @@ from rich.console import Console
 from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.reports.summary import schema
-from loadtest.run.judged_run import BesideStore, judged_run
+from loadtest.run.judged_run import judged_run
 from loadtest.run.report import ReportFiles, list_runs, report
 from loadtest.run.run_place import NamedRun
 from telemetry.model.spans import SpanRow
@@ -120,31 +120,40 @@ def test_a_swarm_of_anybody_gets_a_verdict(tmp_path: Path, turns: int, changes: 
     assert _report(store, tmp_path, slo=objective)[0] is code
 
 
-def test_a_generator_limited_run_claims_nothing_of_the_service(tmp_path: Path) -> None:
-    invalid: dict[str, Any] = {"outcome": "invalid", "invalid_reasons": ("frame lateness",)}
-    store = _store(tmp_path / "s", *_ended(), turns=150, connect_ns=SECOND // 10)
+def _with_invalid(directory: Path, invalid: int) -> Path:
+    """A run of 150 good turns and some that were not said as recorded."""
+    store = _store(directory, *_ended(), turns=150, connect_ns=SECOND // 10)
+    spoiled: dict[str, Any] = {"outcome": "invalid", "invalid_reasons": ("frame lateness",)}
     with StoreWriter(store) as writer:
-        late = [client_turn(index, process_id="1", **invalid) for index in range(150, 160)]
-        writer.append(Batch(turns=late, spans=[]))
-    code, output, found = _report(store, tmp_path)
+        turns = [client_turn(index, process_id="1", **spoiled) for index in range(150, 150 + invalid)]
+        writer.append(Batch(turns=turns, spans=[]))
+    return store
+
+
+def test_an_objective_that_holds_whatever_the_spoiled_turns_were_is_met(tmp_path: Path) -> None:
+    code, output, found = _report(_with_invalid(tmp_path / "s", 7), tmp_path)
+    fast = next(each for each in found["objectives"] if each["name"] == "voice-to-voice")
+    assert (fast["met"], fast["good"], fast["bad"], fast["open"]) == (True, 150, 0, {"generator": 7})
+    assert "even if all 7 unmeasured turns had been bad" in fast["sentence"]
+    # 99 % of 157 turns cannot be shown with 7 of them open: that is what the generator prevented.
     assert code is ExitCode.GENERATOR_LIMITED
-    assert {each["met"] for each in found["objectives"]} == {None}
-    assert {each["reason"] for each in found["objectives"]} == {
-        "not judged: the load generator was the limit, not the service"
-    }
-    assert "met  " not in output
-    assert "error budget left" not in output
+    assert "because of 7 turns that the load generator did not say as recorded" in " ".join(output.split())
+    assert found["generator"]["limited"] is True
 
 
-def test_an_interrupted_run_of_a_limited_generator_claims_nothing_either(tmp_path: Path) -> None:
-    invalid: dict[str, Any] = {"outcome": "invalid", "invalid_reasons": ("frame lateness",)}
-    store = _store(tmp_path / "s", *_ended(), turns=150, connect_ns=SECOND // 10)
+def test_the_code_is_generator_limited_where_its_own_turns_stand_between(tmp_path: Path) -> None:
+    code, _, found = _report(_with_invalid(tmp_path / "s", 10), tmp_path)
+    assert code is ExitCode.GENERATOR_LIMITED
+    fast = next(each for each in found["objectives"] if each["name"] == "voice-to-voice")
+    assert (fast["met"], fast["eligible"]) == (None, 160), "150 of 160 if they were bad, 160 of 160 if they were good"
+
+
+def test_a_miss_that_holds_anyway_stays_a_miss(tmp_path: Path) -> None:
+    store = _store(tmp_path / "s", *_ended(), turns=150, connect_ns=SECOND // 10, voice_to_voice_ms=5_000.0)
     with StoreWriter(store) as writer:
-        writer.append(Batch(turns=[client_turn(index, process_id="1", **invalid) for index in range(150, 160)]))
-    with StoreReader(store) as reader:
-        result = judged_run(reader, "run-1", default_objectives(), beside=BesideStore(interrupted=True))
-    assert result.run_outcome.code is ExitCode.INTERRUPTED
-    assert {verdict.met for verdict in result.verdicts} == {None}
+        spoiled = [client_turn(index, process_id="1", outcome="invalid") for index in range(150, 190)]
+        writer.append(Batch(turns=spoiled, spans=[]))
+    assert _report(store, tmp_path)[0] is ExitCode.OBJECTIVE_MISSED
 
 
 def test_a_process_that_fell_silent_is_lost_and_one_heard_of_lately_is_at_work(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from telemetry.model.turns import Turn
-from telemetry.objectives.slo import Objective, default_objectives, is_good
+from telemetry.objectives.judging import Judgment, is_good, judge_turn
+from telemetry.objectives.slo import Objective, default_objectives
 
 MS = 1_000_000
 ASKED = 5_000 * MS
@@ -40,7 +41,9 @@ def test_what_was_measured_before_the_cut_counts() -> None:
     heard = {"first_audio_perf_ns": ASKED + 500 * MS}
     assert is_good(metric("voice_to_voice"), cut(3_000, **heard)) is True
     assert is_good(metric("voice_to_voice", 400), cut(3_000, **heard)) is False
-    assert is_good(metric("asr_final_latency"), cut(3_000, **heard)) is None, "an answered turn owes no transcript"
+    assert judge_turn(metric("asr_final_latency"), cut(3_000, **heard)) is Judgment.NO_VALUE, (
+        "bad where others have one"
+    )
 
 
 def test_what_could_still_have_become_worse_counts_only_where_it_is_bad_already() -> None:
@@ -54,7 +57,8 @@ def test_a_cut_turn_says_nothing_of_how_turns_end() -> None:
 
 def test_a_turn_that_was_cut_while_the_caller_spoke_says_nothing() -> None:
     speaking = msgspec.structs.replace(CUT, speech_end_perf_ns=None, hangup_perf_ns=60_000 * MS)
-    assert {is_good(objective, speaking) for objective in default_objectives()} == {None}
+    judged = {judge_turn(objective, speaking) for objective in default_objectives()}
+    assert judged == {Judgment.CUT}
 
 
 def test_a_caller_who_was_still_connecting_had_waited_for_that() -> None:

@@ -4,15 +4,14 @@ from dataclasses import replace
 
 import pytest
 
+from telemetry.objectives.judging import EligibleTurns
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.run_verdict import (
     MissCause,
     StageGrowth,
     clock_time,
     leading_miss,
-    open_by_loss,
     run_verdict,
-    survives_loss,
 )
 from telemetry.objectives.slo import NotObservable, Verdict, judge, not_judged
 
@@ -36,7 +35,7 @@ CAUSE = MissCause(
 def verdicts(*counted: tuple[Objective, int, int]) -> tuple[list[Objective], list[Verdict]]:
     counts = {objective.name: (good, eligible) for objective, good, eligible in counted}
     objectives = [objective for objective, *_ in counted]
-    return objectives, judge(objectives, lambda objective: counts[objective.name])
+    return objectives, judge(objectives, lambda objective: EligibleTurns(*counts[objective.name]))
 
 
 MISSED = verdicts((WELL, 1000, 1000), (HEARD, 700, 1000))
@@ -115,9 +114,9 @@ def test_a_service_that_keeps_its_callers_meets_nothing() -> None:
 
 
 def test_what_the_wire_does_not_show_is_undecided() -> None:
-    def count(objective: Objective) -> tuple[int, int]:
+    def count(objective: Objective) -> EligibleTurns:
         if objective is WELL:
-            return 100, 100
+            return EligibleTurns(100, 100)
         raise NotObservable("audio only")
 
     found = run_verdict([WELL, HEARD], judge([WELL, HEARD], count))
@@ -139,11 +138,15 @@ def test_a_limited_generator_claims_nothing() -> None:
 def test_met_objectives_come_with_their_turns() -> None:
     met = verdicts((WELL, 1000, 1000), (HEARD, 990, 1000))
     assert run_verdict(*met).sentence == "Meeting all 2 objectives over 1,000 turns"
-    lost = run_verdict(*met, unsettled="60 turns known to be lost could turn it")
-    assert (lost.state, lost.sentence) == ("undecided", "Undecided: 60 turns known to be lost could turn it")
-    opened = open_by_loss(met[1], 60)
-    assert [verdict.met for verdict in opened] == [None, None]
-    assert run_verdict(met[0], opened).sentence == "Undecided: 60 turns known to be lost could turn it"
+    opened = judge([HEARD], lambda _: EligibleTurns(990, 1000), lost=60)
+    assert [verdict.met for verdict in opened] == [None]
+    assert run_verdict([HEARD], opened).sentence == (
+        "Undecided: 60 turns are open (60 telemetry lost): 93.3 % to 99 % of 1060 turns are good"
+    )
+    few = judge([HEARD], lambda _: EligibleTurns(990, 1000), lost=4)
+    assert run_verdict([HEARD], few).sentence == (
+        "Meeting the objective over 1,000 turns, even if all 4 turns that could not be judged had been bad"
+    )
     one = verdicts((HEARD, 990, 1000))
     assert run_verdict(*one).sentence == "Meeting the objective over 1,000 turns"
     near = [replace(one[1][0], within_error=True)]
@@ -152,10 +155,10 @@ def test_met_objectives_come_with_their_turns() -> None:
     assert run_verdict(MISSED[0], missed).sentence.endswith("; this is within the measurement's error")
 
 
-@pytest.mark.parametrize(("missing", "survives"), [(0, True), (10, True), (11, False)])
-def test_lost_turns_count_as_bad_ones(missing: int, survives: bool) -> None:
-    (verdict,) = verdicts((HEARD, 960, 1000))[1]
-    assert survives_loss(verdict, missing) is survives
+@pytest.mark.parametrize(("missing", "met"), [(0, True), (10, True), (11, None)])
+def test_lost_turns_count_as_bad_ones(missing: int, met: bool | None) -> None:
+    (verdict,) = judge([HEARD], lambda _: EligibleTurns(960, 1000), lost=missing)
+    assert verdict.met is met
 
 
 def test_moments_say_what_tells_them_apart() -> None:

@@ -5,6 +5,7 @@ import pytest
 
 from telemetry.model.metrics import METRICS
 from telemetry.model.turns import Turn
+from telemetry.objectives.judging import EligibleTurns
 from telemetry.objectives.slo import (
     NotObservable,
     Objective,
@@ -53,7 +54,7 @@ def changed(**fields: object) -> Turn:
     ],
 )
 def test_the_verdict(good: int, eligible: int, met: bool | None, reason: str | None) -> None:
-    (verdict,) = judge([FAST], lambda _: (good, eligible))
+    (verdict,) = judge([FAST], lambda _: EligibleTurns(good, eligible))
     assert (verdict.met, verdict.reason) == (met, reason)
     assert (verdict.good, verdict.eligible, verdict.minimum_turns, verdict.target) == (good, eligible, 20, 0.95)
     assert verdict.ratio == (good / eligible if eligible else None)
@@ -61,11 +62,11 @@ def test_the_verdict(good: int, eligible: int, met: bool | None, reason: str | N
 
 
 def test_the_sentence_says_it_all() -> None:
-    (verdict,) = judge([FAST], lambda _: (97, 100))
+    (verdict,) = judge([FAST], lambda _: EligibleTurns(97, 100))
     assert verdict.sentence == "95 % of turns: voice to voice at most 800 ms: 97 % of 100 turns, met"
-    (verdict,) = judge([FAST], lambda _: (12, 12))
+    (verdict,) = judge([FAST], lambda _: EligibleTurns(12, 12))
     assert verdict.sentence == "95 % of turns: voice to voice at most 800 ms: undecided: 12 turns, needs 20"
-    (verdict,) = judge([FAST], lambda _: (9, 12))
+    (verdict,) = judge([FAST], lambda _: EligibleTurns(9, 12))
     assert verdict.sentence == (
         "95 % of turns: voice to voice at most 800 ms: undecided: 12 turns, needs 20; 9 good so far"
     )
@@ -73,7 +74,7 @@ def test_the_sentence_says_it_all() -> None:
 
 @pytest.mark.parametrize("counted", [(0, 0), (97, 100), (9, 100)])
 def test_what_is_not_judged_is_neither_met_nor_missed(counted: tuple[int, int]) -> None:
-    (verdict,) = not_judged([FAST], judge([FAST], lambda _: counted), "for a reason")
+    (verdict,) = not_judged([FAST], judge([FAST], lambda _: EligibleTurns(*counted)), "for a reason")
     assert (verdict.met, verdict.budget_left, verdict.within_error, verdict.is_judged) == (None, None, None, False)
     assert (verdict.good, verdict.eligible) == counted
     assert verdict.sentence == "95 % of turns: voice to voice at most 800 ms: not judged: for a reason"
@@ -81,18 +82,18 @@ def test_what_is_not_judged_is_neither_met_nor_missed(counted: tuple[int, int]) 
 
 @pytest.mark.parametrize(("good", "left"), [(1000, 1.0), (975, 0.5), (950, 0.0), (900, -1.0)])
 def test_the_budget_left(good: int, left: float) -> None:
-    (verdict,) = judge([FAST], lambda _: (good, 1000))
+    (verdict,) = judge([FAST], lambda _: EligibleTurns(good, 1000))
     assert verdict.budget_left == pytest.approx(left, abs=1e-9)
 
 
 def test_99_percent_needs_100_turns() -> None:
     objective = Objective("good", "outcome", 0.99, outcomes=("ok",))
-    assert judge([objective], lambda _: (99, 99))[0].met is None
-    assert judge([objective], lambda _: (99, 100))[0].met is True
+    assert judge([objective], lambda _: EligibleTurns(99, 99))[0].met is None
+    assert judge([objective], lambda _: EligibleTurns(99, 100))[0].met is True
 
 
 def test_what_the_wire_cannot_show_is_not_met() -> None:
-    def count(objective: Objective) -> tuple[int, int]:
+    def count(objective: Objective) -> EligibleTurns:
         raise NotObservable("this endpoint sends no transcripts")
 
     (verdict,) = judge([FAST], count)
@@ -104,7 +105,7 @@ def test_what_the_wire_cannot_show_is_not_met() -> None:
 @pytest.mark.parametrize("counted", [(3, 2), (-1, 5)])
 def test_an_impossible_count_is_a_fault(counted: tuple[int, int]) -> None:
     with pytest.raises(ValueError, match="was counted as"):
-        judge([FAST], lambda _: counted)
+        judge([FAST], lambda _: EligibleTurns(*counted))
 
 
 @pytest.mark.parametrize(
@@ -177,7 +178,9 @@ def test_dimensions_narrow_what_counts(dimension: str, value: str) -> None:
 def test_turns_in_memory_are_counted() -> None:
     turns = [TURN] * 19 + [changed(outcome="no_reply", first_audio_perf_ns=None)] + [changed(outcome="invalid")] * 7
     (verdict,) = judge([FAST], count_turns(turns))
-    assert (verdict.good, verdict.eligible, verdict.met) == (19, 20, True)
+    assert (verdict.good, verdict.bad, verdict.open, verdict.eligible) == (19, 1, {"generator": 7}, 27)
+    assert verdict.met is None, "19 of 27 if the seven were bad, 26 of 27 if they were good"
+    assert verdict.is_generator_limited
 
 
 def test_the_defaults_are_read_once_and_each_list_belongs_to_its_caller() -> None:
@@ -217,9 +220,9 @@ def test_a_call_that_could_not_be_connected_is_a_bad_one(turn: Turn, good: bool 
 
 
 def test_an_objective_for_connect_counts_calls() -> None:
-    (verdict,) = judge([CONNECT], lambda _: (19, 20))
+    (verdict,) = judge([CONNECT], lambda _: EligibleTurns(19, 20))
     assert verdict.sentence == "95 % of calls: connect at most 1,000 ms: 95 % of 20 calls, met"
-    (verdict,) = judge([CONNECT], lambda _: (5, 5))
+    (verdict,) = judge([CONNECT], lambda _: EligibleTurns(5, 5))
     assert (verdict.reason, verdict.counts) == ("undecided: 5 calls, needs 20", "calls")
 
 

@@ -1,6 +1,7 @@
 """Good and eligible turns in /metrics, against the store's count and a loop of the rule over the turns."""
 
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from hypothesis import strategies as st
 from telemetry.model.metrics import METRICS
 from telemetry.model.service_runs import service_day, service_run_id
 from telemetry.model.turns import Turn
+from telemetry.objectives.judging import EligibleTurns, Judgment, count_turns, judge_turn, resolve
 from telemetry.objectives.objective import Objective
-from telemetry.objectives.slo import default_objectives, is_good
+from telemetry.objectives.slo import default_objectives
 from telemetry.sidecar.counts.label_values import COHORTS_MAX, IDLE_S, OTHER
 from telemetry.sidecar.counts.objectives import SERVICES_MAX
 from telemetry.sidecar.prometheus import Exposition
@@ -26,6 +28,8 @@ from tests.strategies_turns import turns as any_turns
 
 ELIGIBLE = "voice_objective_eligible_turns_total"
 GOOD = "voice_objective_good_turns_total"
+BAD = "voice_objective_bad_turns_total"
+OPEN = "voice_objective_open_turns_total"
 OBJECTIVES = [
     *default_objectives(),
     Objective("short", "metric", 0.9, "voice_to_voice", 500 * MS, length_class="short"),
@@ -45,6 +49,27 @@ def _observed(turns: list[Turn], objectives: list[Objective], cut: int = 0) -> E
     return exposed(exposition)
 
 
+@dataclass(frozen=True, eq=False)
+class _Shown:
+    """What /metrics says of an objective; equal to turns of which as many are good, bad and open."""
+
+    good: float
+    bad: float
+    open: float
+    eligible: float
+
+    __hash__ = None  # type: ignore[assignment] - compared, never kept
+
+    def __eq__(self, other: object) -> bool:
+        assert isinstance(other, EligibleTurns)
+        counted = (other.good, other.bad, other.open_turns, other.eligible)
+        return (self.good, self.bad, self.open, self.eligible) == counted
+
+
+def _shown(found: Exposed, **labels: str) -> _Shown:
+    return _Shown(*(found.total(name, **labels) for name in (GOOD, BAD, OPEN, ELIGIBLE)))
+
+
 def test_counts_are_those_of_the_store(tmp_path: Path) -> None:
     turns = synthetic_run(turns=240).turns
     found = _observed(turns, OBJECTIVES, cut=100)
@@ -52,15 +77,14 @@ def test_counts_are_those_of_the_store(tmp_path: Path) -> None:
         counts = reader.objective_counts(Filter(run_id="run-1"), OBJECTIVES)
     decided: dict[str, bool] = {}
     for objective in OBJECTIVES:
-        good, eligible = counts.count(objective)
-        assert eligible > 20, objective.name
-        decided[objective.name] = 0 < good < eligible
+        turns_of = counts.count(objective)
+        assert turns_of.eligible > 20, objective.name
+        decided[objective.name] = 0 < turns_of.good < turns_of.eligible
         labels = {"objective": objective.name, "source": "client"}
-        assert (found.total(GOOD, **labels), found.total(ELIGIBLE, **labels)) == (good, eligible), objective.name
+        assert _shown(found, **labels) == turns_of, objective.name
         for cohort in ("control", "streaming"):
-            good, eligible = counts.of_cohort(cohort).count(objective)
             labels["cohort"] = cohort
-            assert (found.total(GOOD, **labels), found.total(ELIGIBLE, **labels)) == (good, eligible), objective.name
+            assert _shown(found, **labels) == counts.of_cohort(cohort).count(objective), objective.name
     assert sum(decided.values()) >= len(OBJECTIVES) - 2, "good and bad turns of nearly every objective"
 
 
@@ -73,7 +97,7 @@ def test_counts_of_a_service_are_those_of_its_view(tmp_path: Path) -> None:
         counts = reader.objective_counts(Filter(run_id=run_id), OBJECTIVES)
     for objective in OBJECTIVES:
         labels = {"objective": objective.name, "source": "service", "service_name": "bot"}
-        assert (found.total(GOOD, **labels), found.total(ELIGIBLE, **labels)) == counts.count(objective)
+        assert _shown(found, **labels) == counts.count(objective)
 
 
 @pytest.mark.slow
@@ -126,15 +150,23 @@ def test_turns_that_differ_in_one_thing_alone_are_distinguished() -> None:
 
 def _check(turns: list[Turn], cut: int) -> None:
     found = _observed(turns, OBJECTIVES, cut)
-    good: Counter[tuple[str, ...]] = Counter()
-    eligible: Counter[tuple[str, ...]] = Counter()
+    places: dict[tuple[str, ...], list[tuple[Objective, Turn]]] = {}
     for turn in turns:
         for objective in OBJECTIVES if turn.phase_kind != "ramp" else ():
-            verdict = is_good(objective, turn, turn.source)
             service = "" if (day := service_day(turn.run_id)) is None else day.service
-            place = (objective.name, turn.source, service, turn.cohort or "")
-            eligible[place] += verdict is not None
-            good[place] += bool(verdict)
+            places.setdefault((objective.name, turn.source, service), []).append((objective, turn))
+    good: Counter[tuple[str, ...]] = Counter()
+    eligible: Counter[tuple[str, ...]] = Counter()
+    for place, some in places.items():
+        # A stage that no turn of a source and service has is not shown: its absence does not count.
+        has_value = any(
+            objective.metric is not None and METRICS[objective.metric].value(turn) is not None
+            for objective, turn in some
+        )
+        for objective, turn in some:
+            judgment = resolve(judge_turn(objective, turn, turn.source), objective, has_value=has_value)
+            eligible[(*place, turn.cohort or "")] += judgment is not None
+            good[(*place, turn.cohort or "")] += judgment is Judgment.GOOD
     for name, expected in ((GOOD, good), (ELIGIBLE, eligible)):
         shown = {
             (labels["objective"], labels["source"], labels["service_name"], labels["cohort"]): value
@@ -154,10 +186,8 @@ def test_so_many_objectives_that_their_codes_do_not_fit_in_an_integer() -> None:
     turns = synthetic_run(turns=60).turns
     found = _observed(turns, many)
     for objective in many:
-        verdicts = [is_good(objective, turn) for turn in turns if turn.source == "client"]
         labels = {"objective": objective.name, "source": "client"}
-        assert found.total(GOOD, **labels) == verdicts.count(True)
-        assert found.total(ELIGIBLE, **labels) == len(verdicts) - verdicts.count(None)
+        assert _shown(found, **labels) == count_turns(turns)(objective)
 
 
 def test_series_begin_at_0_and_say_what_is_promised() -> None:
@@ -185,7 +215,8 @@ def test_what_a_service_reports_is_counted_apart() -> None:
     found = _observed(turns, default_objectives())
     asked = {"objective": "voice-to-voice"}
     assert found.total(ELIGIBLE, source="client", **asked) == found.total(GOOD, source="client", **asked) == 1
-    assert (found.total(ELIGIBLE, source="service", **asked), found.total(GOOD, source="service", **asked)) == (2, 0)
+    by_service = _shown(found, source="service", **asked)
+    assert (by_service.good, by_service.bad, by_service.open, by_service.eligible) == (0, 2, 1, 3)
     assert found.total(ELIGIBLE, source="service", objective="connect") == 0
 
 

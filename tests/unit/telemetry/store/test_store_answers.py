@@ -9,14 +9,13 @@ from telemetry.model.errors import StoreError
 from telemetry.model.generator_health import HEALTH_FIGURES
 from telemetry.model.metrics import METRICS
 from telemetry.model.turns import Turn
+from telemetry.objectives.judging import EligibleTurns
 from telemetry.objectives.slo import NotObservable, Objective, count_turns, default_objectives, judge
 from telemetry.store.answers import (
     Filter,
     ShareByName,
     TelemetryLoss,
-    TurnCounts,
 )
-from telemetry.store.generator_limit import too_many_invalid
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch, PointRow
 from telemetry.store.timelines import bucket_width_ns
@@ -36,17 +35,6 @@ def test_a_percentile_of_too_few_turns_is_not_a_figure(tmp_path: Path) -> None:
             stats = reader.summary().metrics["voice_to_voice"]
             known = (stats.n, stats.p50 is not None, stats.p95 is not None, stats.p99 is not None)
             assert known == (n, True, p95, p99)
-
-
-@pytest.mark.parametrize(
-    ("invalid", "total", "limited"),
-    [(0, 0, False), (1, 1, False), (2, 10, False), (3, 10, True), (3, 299, True), (3, 300, False), (10, 1000, False)],
-)
-def test_a_run_is_generator_limited_by_more_than_one_percent_and_more_than_two_turns(
-    invalid: int, total: int, limited: bool
-) -> None:
-    assert too_many_invalid(invalid, total) is limited
-    assert TurnCounts(total, total - invalid, invalid, {}).is_generator_limited is limited
 
 
 def test_invalid_turns_are_counted_and_left_out(tmp_path: Path) -> None:
@@ -94,11 +82,11 @@ def test_good_turns_count_those_without_a_reply_as_bad(tmp_path: Path) -> None:
         client_turn(5, voice_to_voice_ms=100, source="service"),
     ]
     with _reader(tmp_path, *turns) as reader:
-        assert reader.count()(in_time) == (1, 4)
-        assert reader.count(Filter(run_id="another"))(in_time) == (0, 0)
-        assert reader.count()(Objective("stop", "metric", 0.9, "barge_in_stop", 800 * MS)) == (0, 0)
+        assert reader.count()(in_time) == EligibleTurns(1, 5, {"generator": 1})
+        assert reader.count(Filter(run_id="another"))(in_time) == EligibleTurns()
+        assert reader.count()(Objective("stop", "metric", 0.9, "barge_in_stop", 800 * MS)) == EligibleTurns()
     with _reader(tmp_path / "none", client_turn(0, voice_to_voice_ms=None)) as reader:
-        assert reader.count()(in_time) == (0, 1)
+        assert reader.count()(in_time) == EligibleTurns(0, 1)
 
 
 def test_objectives_are_counted_as_the_rule_counts_them(tmp_path: Path) -> None:
@@ -385,7 +373,7 @@ def test_percentiles_of_the_answered_say_how_many_were_not(tmp_path: Path) -> No
         stop = summary.metrics["barge_in_stop"]
         assert (stop.n, stop.eligible, stop.unanswered) == (0, None, 0)
         objective = Objective("connect", "metric", 0.9, "connect", 1_000 * MS)
-        assert reader.count()(objective) == count_turns(turns)(objective) == (21, 23)
+        assert reader.count()(objective) == count_turns(turns)(objective) == EligibleTurns(21, 24, {"generator": 1})
 
 
 def test_a_turn_of_a_newer_version_is_named_in_a_sentence(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -12,19 +11,16 @@ import pytest
 from telemetry.model.turns import Turn
 from telemetry.objectives.burn_rates import DEFAULT_BURN_RATES
 from telemetry.objectives.error_budgets import DAY_NS, SHOWN_WINDOWS, ErrorBudget, window_ns
+from telemetry.objectives.judging import judge_turn
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import default_objectives, is_good
 from telemetry.sidecar.query_messages import Asked
 from telemetry.sidecar.query_process import reply_to
-from telemetry.store import period_turns
 from telemetry.store.answers import Filter
 from telemetry.store.burn_rates import BurnRateAnswer
+from telemetry.store.limited_runs import LimitedTurns
 from telemetry.store.questions import QUESTIONS
 from telemetry.store.reader import StoreReader
-from telemetry.store.rollups import stretches
-from telemetry.store.rollups.objectives import count_objectives
-from telemetry.store.rollups.stretches import CountedPieces, StretchCounts, count_stretches
-from telemetry.store.snapshot import GaveWayError
 from tests.fixtures_turns import SECOND, Run, client_turn, fill_store
 from tests.unit.telemetry.store.rollups.answers_compared import stored
 
@@ -55,13 +51,13 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreReader]:
         yield opened
 
 
-def counted(turns: Sequence[Turn], objective: Objective, since: int, until: int = NOW + 1) -> tuple[int, int]:
-    verdicts = [
-        is_good(objective, turn)
-        for turn in turns
-        if since <= turn.started_unix_ns < until and turn.outcome != "invalid"
-    ]
-    return verdicts.count(True), len(verdicts) - verdicts.count(None)
+def counted(turns: Sequence[Turn], objective: Objective, since: int, until: int = NOW + 1) -> tuple[int, int, int]:
+    """Good, eligible and bad turns: an invalid one is eligible, and open."""
+    within = [turn for turn in turns if since <= turn.started_unix_ns < until]
+    valid = [is_good(objective, turn) for turn in within if turn.outcome != "invalid"]
+    invalid = [turn for turn in within if turn.outcome == "invalid" and judge_turn(objective, turn) is not None]
+    good, bad = valid.count(True), valid.count(False)
+    return good, good + bad + len(invalid), bad
 
 
 def budget(answer: BurnRateAnswer, name: str) -> ErrorBudget:
@@ -77,13 +73,13 @@ def test_each_window_counts_the_turns_that_began_in_it(reader: StoreReader) -> N
         of = budget(found, objective.name)
         assert [each.window for each in of.windows] == list(SHOWN_WINDOWS)
         for window in of.windows:
-            good, eligible = counted(TURNS, objective, NOW - window_ns(window.window) + 1)
+            good, eligible, bad = counted(TURNS, objective, NOW - window_ns(window.window) + 1)
             assert (window.counts.good, window.counts.eligible) == (good, eligible), (objective.name, window.window)
             if eligible:
-                assert window.burn_rate == pytest.approx((1 - good / eligible) / (1 - objective.target))
-        good, eligible = counted(TURNS, objective, NOW - 28 * DAY_NS + 1)
+                assert window.burn_rate == pytest.approx(bad / eligible / (1 - objective.target))
+        good, eligible, bad = counted(TURNS, objective, NOW - 28 * DAY_NS + 1)
         if eligible:
-            assert of.budget_left == pytest.approx(1 - (eligible - good) / eligible / (1 - objective.target))
+            assert of.budget_left == pytest.approx(1 - bad / eligible / (1 - objective.target))
 
 
 def test_each_day_has_its_turns_and_what_was_left_at_its_end(reader: StoreReader) -> None:
@@ -92,9 +88,9 @@ def test_each_day_has_its_turns_and_what_was_left_at_its_end(reader: StoreReader
     every = counted(TURNS, FAST, NOW - 28 * DAY_NS + 1)[1]
     for day in of.days:
         begin = NOW - (day.days_ago + 1) * DAY_NS + 1
-        assert (day.counts.good, day.counts.eligible) == counted(TURNS, FAST, begin, begin + DAY_NS)
-        good, eligible = counted(TURNS, FAST, NOW - 28 * DAY_NS + 1, begin + DAY_NS)
-        assert day.budget_left == pytest.approx(1 - (eligible - good) / (every * 0.1))
+        assert (day.counts.good, day.counts.eligible, day.counts.bad) == counted(TURNS, FAST, begin, begin + DAY_NS)
+        bad = counted(TURNS, FAST, NOW - 28 * DAY_NS + 1, begin + DAY_NS)[2]
+        assert day.budget_left == pytest.approx(1 - bad / (every * 0.1))
     assert of.days[-1].budget_left == of.budget_left
 
 
@@ -102,7 +98,7 @@ def test_a_cohort_has_budgets_of_its_own(reader: StoreReader) -> None:
     of = budget(reader.burn_rates([FAST], Filter(cohort="a", since_unix_ns=NOW)), "fast")
     mine = [turn for turn in TURNS if turn.cohort == "a"]
     counts = of.windows[-1].counts
-    assert (counts.good, counts.eligible) == counted(mine, FAST, NOW - 28 * DAY_NS + 1)
+    assert (counts.good, counts.eligible, counts.bad) == counted(mine, FAST, NOW - 28 * DAY_NS + 1)
 
 
 def burning(folder: Path, bad_of_hour: float, turns: int = 2000, **changes: object) -> ErrorBudget:
@@ -174,91 +170,10 @@ def test_the_answer_travels(reader: StoreReader) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("f", [Filter(), Filter(cohort="a"), Filter(noise_profile="none")], ids=str)
-def test_roll_ups_count_what_the_turns_do(
-    tmp_path: Path, reader: StoreReader, f: Filter, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of a store of merged segments with roll-ups in slots of a few turns, and of some without a roll-up."""
-    found: list[StretchCounts] = []
-
-    def spied(*given: Any, **named: Any) -> StretchCounts:
-        found.append(count_stretches(*given, **named))
-        return found[-1]
-
-    monkeypatch.setattr(period_turns, "count_stretches", spied)
+def test_merged_segments_count_what_the_turns_do(tmp_path: Path, reader: StoreReader, f: Filter) -> None:
     folder = stored(tmp_path, sorted(TURNS, key=lambda turn: turn.started_unix_ns), segments=12, compacted=10)
     objectives = [FAST, WELL, *default_objectives()]
-    with StoreReader(folder, wall_clock_ns=lambda: NOW) as rolled:
-        assert rolled.burn_rates(objectives, f) == reader.burn_rates(objectives, f)
-    if f.noise_profile is None:
-        assert any(each.eligible for each in found[0].counts["fast"].values())
-        assert found[0].left_over
-        assert found[0].unread
-
-
-@pytest.mark.slow
-def test_what_was_counted_before_giving_way_is_not_counted_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked, counted = list[tuple[Any, Any]](), list[object]()
-
-    def spied(*given: Any, **named: Any) -> StretchCounts:
-        asked.append((given, named))
-        return count_stretches(*given, **named)
-
-    count = stretches._counted  # pyright: ignore[reportPrivateUsage] - how often it is called is what is tested
-
-    def counting(*given: Any) -> Any:
-        counted.append(given)
-        return count(*given)
-
-    monkeypatch.setattr(period_turns, "count_stretches", spied)
-    monkeypatch.setattr(stretches, "_counted", counting)
-    folder = stored(tmp_path, sorted(TURNS, key=lambda turn: turn.started_unix_ns), segments=12, compacted=12)
-    with StoreReader(folder, wall_clock_ns=lambda: NOW) as rolled:
-        rolled.burn_rates([FAST])
-        (given, named), pieces = asked[0], len(counted)
-        assert pieces > 2
-        named |= {"kept": CountedPieces()}
-        counted.clear()
-        looks = iter([None, None, GaveWayError()])
-
-        def give_way() -> None:
-            if (error := next(looks, None)) is not None:
-                raise error
-
-        with pytest.raises(GaveWayError):
-            count_stretches(*given, **named | {"give_way": give_way})
-        assert len(counted) == 2
-        count_stretches(*given, **named)
-        assert len(counted) == pieces
-
-
-@pytest.mark.slow
-def test_counts_of_pieces_that_are_kept_are_those_of_the_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One reader asks at several moments while turns come in, another one asks each time for the first time."""
-    now, counted_anew = [NOW - HOUR], list[int]()
-
-    def spied(*given: Any) -> Any:
-        counted_anew[-1] += 1
-        return count_objectives(*given)
-
-    monkeypatch.setattr(stretches, "count_objectives", spied)
-    ordered = sorted(TURNS, key=lambda turn: turn.started_unix_ns)
-    folder = stored(tmp_path / "rolled", ordered[:-200], segments=12, compacted=10)
-    objectives = [FAST, WELL, *default_objectives()]
-    with StoreReader(folder, wall_clock_ns=lambda: now[-1]) as keeping:
-        for number, later in enumerate((0, 1, 30 * SECOND, HOUR, DAY_NS, DAY_NS + 1)):
-            now.append(NOW - HOUR + later)
-            fill_store(folder, Run(turns=ordered[len(ordered) - 200 + number * 20 :][:20]))
-            counted_anew.append(0)
-            for f in (Filter(), Filter(cohort="a")):
-                found = keeping.burn_rates(objectives, f)
-                with StoreReader(folder, wall_clock_ns=lambda: now[-1]) as asked_once:
-                    monkeypatch.setattr(stretches, "count_objectives", count_objectives)
-                    assert found == asked_once.burn_rates(objectives, f), later
-                    monkeypatch.setattr(stretches, "count_objectives", spied)
-            fast = budget(keeping.burn_rates([FAST]), "fast").windows[-1].counts
-            every = [*ordered[:-200], *ordered[len(ordered) - 200 :][: (number + 1) * 20]]
-            assert (fast.good, fast.eligible) == counted(every, FAST, now[-1] - 28 * DAY_NS + 1, now[-1] + 1)
-    assert counted_anew[0] > 10
-    assert counted_anew[1] < counted_anew[0] / 2
+    with StoreReader(folder, wall_clock_ns=lambda: NOW) as merged:
+        found = merged.burn_rates(objectives, f)
+        # Its processes never announced their end, which the other store's turns do not say.
+        assert replace(found, limited=LimitedTurns()) == reader.burn_rates(objectives, f)

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from telemetry.model.turns import Turn
-from telemetry.objectives.slo import WAITED_FROM, Objective, count_turns, default_objectives
+from telemetry.objectives.judging import WAITED_FROM, EligibleTurns
+from telemetry.objectives.slo import Objective, count_turns, default_objectives
 from telemetry.store.answers import Filter
 from telemetry.store.beside import Beside
 from telemetry.store.reader import StoreReader
@@ -60,7 +61,7 @@ def test_nothing_looks_better_for_turns_that_were_cut(tmp_path: Path) -> None:
     some_cut = [*late[:10], *(cut(index, 1_500) for index in range(10, 20))]
     (fast,) = [each for each in default_objectives() if each.metric == "voice_to_voice"]
     with store(tmp_path / "whole", late) as whole, store(tmp_path / "cut", some_cut) as cut_off:
-        assert whole.count(Filter())(fast) == cut_off.count(Filter())(fast) == (0, 20)
+        assert whole.count(Filter())(fast) == cut_off.count(Filter())(fast) == EligibleTurns(0, 20)
 
 
 def test_what_arrived_beside_the_conversations_is_added_up(tmp_path: Path) -> None:

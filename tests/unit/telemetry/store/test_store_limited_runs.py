@@ -42,7 +42,7 @@ def of_run(run_id: str, turns: int, *, invalid: int = 0, silent: int = 0) -> lis
 def filled(folder: Path, *, is_rolled_up: bool) -> Path:
     runs = {
         "valid": of_run("valid", 100, invalid=1),
-        "limited": of_run("limited", 50, invalid=5),
+        "many invalid": of_run("many invalid", 50, invalid=5),  # which its objectives judge, turn by turn
         "lost": of_run("lost", 30),
         "silent": of_run("silent", 40, silent=20),  # of silent turns alone many are invalid
     }
@@ -64,17 +64,17 @@ def _with_process(span: SpanRow, process_id: str) -> SpanRow:
 
 
 @pytest.mark.parametrize("is_rolled_up", [False, True])
-def test_the_valid_turns_of_limited_and_of_lost_runs_are_counted(tmp_path: Path, is_rolled_up: bool) -> None:
+def test_the_valid_turns_of_lost_runs_are_counted(tmp_path: Path, is_rolled_up: bool) -> None:
     folder = filled(tmp_path / "store", is_rolled_up=is_rolled_up)
     assert bool(list(folder.rglob("*rollup*"))) == is_rolled_up
     with StoreReader(folder, wall_clock_ns=lambda: NOW) as reader:
-        assert reader.burn_rates([FAST]).limited == LimitedTurns(runs=2, turns=45 + 30)
+        assert reader.burn_rates([FAST]).limited == LimitedTurns(runs=1, turns=30)
 
 
 def test_a_process_at_work_is_not_lost(tmp_path: Path) -> None:
     folder = filled(tmp_path / "store", is_rolled_up=False)
     with StoreReader(folder, wall_clock_ns=lambda: START_UNIX_NS + 40 * SECOND) as reader:
-        assert reader.burn_rates([FAST]).limited == LimitedTurns(runs=1, turns=36)  # of 41 so far
+        assert reader.burn_rates([FAST]).limited == LimitedTurns()
 
 
 def test_runs_before_the_longest_window_do_not_count(tmp_path: Path) -> None:

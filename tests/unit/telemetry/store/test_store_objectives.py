@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from telemetry.model.metrics import METRICS
 from telemetry.model.stated_error import good_range
 from telemetry.model.turns import Turn
+from telemetry.objectives.judging import EligibleTurns
 from telemetry.objectives.slo import NotObservable, Objective, count_turns, default_objectives, is_good
 from telemetry.store.answers import Filter
 from telemetry.store.objectives import FIELDS_OF
@@ -74,8 +75,10 @@ def test_one_pass_counts_every_objective_and_cohort_as_the_rule_does(tmp_path: P
 def test_a_cohort_without_a_turn_has_none_that_count(tmp_path: Path) -> None:
     with StoreReader(fill_store(tmp_path, synthetic_run(turns=3))) as reader:
         counts = reader.objective_counts(Filter(), OBJECTIVES[:2])
-        assert counts.of_cohort("nobody").count(OBJECTIVES[0]) == (0, 0)
-        assert reader.objective_counts(Filter(run_id="nobody"), OBJECTIVES[:1]).count(OBJECTIVES[0]) == (0, 0)
+        assert counts.of_cohort("nobody").count(OBJECTIVES[0]) == EligibleTurns(0, 0)
+        assert reader.objective_counts(Filter(run_id="nobody"), OBJECTIVES[:1]).count(OBJECTIVES[0]) == EligibleTurns(
+            0, 0
+        )
         assert reader.objective_counts(Filter(), []).whole == {}
 
 
@@ -89,9 +92,9 @@ def test_what_the_wire_withholds_says_why_by_cohort(tmp_path: Path) -> None:
     with StoreReader(fill_store(tmp_path, Run(turns=[seen(t) for t in synthetic_run(turns=60).turns]))) as reader:
         counts = reader.objective_counts(Filter(), [objective])
     assert counts.whole["fast"].withheld is None
-    assert counts.whole["fast"].eligible > 0
+    assert counts.whole["fast"].turns.eligible > 0
     control = counts.cohorts["control"]["fast"]
-    assert (control.good, control.eligible, control.withheld) == (0, 0, "no audio")
+    assert (control.turns, control.withheld) == (EligibleTurns(), "no audio")
     with pytest.raises(NotObservable, match="no audio"):
         counts.of_cohort("control").count(objective)
 

@@ -34,7 +34,7 @@ HOUR = 3600 * SECOND
 PERIOD_NS = 28 * DAY_NS
 FAST = Objective("fast", "metric", 0.9, "voice_to_voice", 800e6)
 WELL = Objective("well", "outcome", 0.99, outcomes=("ok",))
-# A quarter of its turns are invalid; two of each other run are, which is no limit.
+# One of its two processes never announced its end; a quarter of its turns are invalid.
 LIMITED = "limited"
 RUNS = ("fine", LIMITED, "other")
 
@@ -89,6 +89,8 @@ def reader(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         stored(folder, TURNS, segments=12, compacted=10)
     with StoreWriter(folder) as writer:
         writer.append(Batch((), [ended_span(run_id, phase) for run_id in RUNS for phase in ("start", "end")]))
+        lost = ended_span(LIMITED, "start", process_id="lost", processes="2")
+        writer.append(Batch((), [replace(lost, span_id="10570000ffffffff")]))
     with StoreReader(folder, wall_clock_ns=lambda: NOW) as opened:
         yield opened
 
@@ -113,7 +115,8 @@ def meant(f: Filter, since: int = NOW - PERIOD_NS + 1) -> list[Turn]:
 
 def good_and_eligible(turns: Sequence[Turn], objective: Objective) -> tuple[int, int]:
     verdicts = [is_good(objective, turn) for turn in turns if turn.outcome != "invalid"]
-    return verdicts.count(True), len(verdicts) - verdicts.count(None)
+    invalid = sum(turn.outcome == "invalid" and turn.turn_kind != "silence" for turn in turns)  # eligible, and open
+    return verdicts.count(True), len(verdicts) - verdicts.count(None) + invalid
 
 
 @pytest.mark.parametrize("f", FILTERS, ids=str)

@@ -12,6 +12,7 @@ import pytest
 
 from telemetry.model.errors import StoreError
 from telemetry.model.turns import Turn
+from telemetry.objectives.judging import EligibleTurns
 from telemetry.objectives.slo import default_objectives
 from telemetry.store.answers import Filter
 from telemetry.store.cohort_pages import CohortsQuestion
@@ -60,8 +61,8 @@ def test_no_two_figures_of_a_page_disagree_while_turns_arrive(tmp_path: Path) ->
             assert page.explanation is not None
             turns = page.summary.turns.total
             assert page.run.turns == turns
-            assert page.counts.count(HEARD) == (0, turns)
-            assert sum(page.counts.of_cohort(cohort).count(HEARD)[1] for cohort in ("a", "b")) == turns
+            assert page.counts.count(HEARD) == EligibleTurns(0, turns)
+            assert sum(page.counts.of_cohort(cohort).count(HEARD).eligible for cohort in ("a", "b")) == turns
             assert page.summary.metrics["voice_to_voice"].n == turns
             assert sum(point.n for point in page.timeline) == turns
             assert page.cause.turns == turns
@@ -187,15 +188,13 @@ def counts_of_objectives_page(reader: StoreReader) -> dict[str, int]:
     assert page.evidence.loss is not None
     assert page.choices["cohort"] == ("a", "b")
     assert found.newest_unix_ns is not None
-    assert found.limited.runs == 1, "a fifth of its turns are invalid"
     return {
-        **{each.window: each.counts.eligible * 5 // 4 for each in budget.windows},
-        "days": sum(each.counts.eligible for each in budget.days) * 5 // 4,
+        **{each.window: each.counts.eligible for each in budget.windows},
+        "days": sum(each.counts.eligible for each in budget.days),
         "run": run.turns,
         "counted": found.counted.total,
         "invalid": found.counted.invalid * 5,
         "received": page.evidence.loss.received,
-        "limited": found.limited.turns * 5 // 4,
         "newest": (found.newest_unix_ns - START_UNIX_NS) // SECOND + 2,  # the last of each batch is invalid
     }
 

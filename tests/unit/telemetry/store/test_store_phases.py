@@ -7,6 +7,7 @@ import pytest
 
 from telemetry.model import semconv
 from telemetry.model.turns import Turn
+from telemetry.objectives.judging import EligibleTurns
 from telemetry.objectives.slo import Objective
 from telemetry.store.answers import Filter, StartCounts
 from telemetry.store.reader import StoreReader
@@ -80,8 +81,10 @@ def test_a_phase_that_is_asked_for_is_shown_also_when_it_is_a_ramp(reader: Store
 def test_objectives_are_judged_without_ramps(reader: StoreReader) -> None:
     objective = Objective("quick", "metric", 0.9, "voice_to_voice", 1_000 * MS)
     with reader:
-        assert reader.count(Filter())(objective) == (49, 54), "five without a reply are bad, one invalid does not count"
-        assert reader.count(Filter(phase="up"))(objective) == (0, 40)
+        assert reader.count(Filter())(objective) == EligibleTurns(49, 55, {"generator": 1}), (
+            "five without a reply are bad"
+        )
+        assert reader.count(Filter(phase="up"))(objective) == EligibleTurns(0, 40)
 
 
 def test_turns_of_no_phase_are_in_every_figure(tmp_path: Path) -> None:

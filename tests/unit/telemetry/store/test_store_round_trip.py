@@ -7,6 +7,7 @@ import pytest
 
 from telemetry.model.errors import StoreError
 from telemetry.model.metrics import METRICS
+from telemetry.objectives.judging import EligibleTurns
 from telemetry.objectives.objective import Objective
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch
@@ -53,7 +54,7 @@ def test_an_empty_directory_answers_that_nothing_is_known(tmp_path: Path) -> Non
         assert (summary.cache.hit_rate, summary.loss.emitted, summary.loss.missing) == (None, None, 0)
         assert (reader.runs(), reader.timeline(), reader.slowest(), reader.stage_budget()) == ([], [], [], {})
         assert reader.turn("0" * 32, 0) == (None, None)
-        assert reader.count()(Objective("v2v", "metric", 0.9, "voice_to_voice", 800 * MS)) == (0, 0)
+        assert reader.count()(Objective("v2v", "metric", 0.9, "voice_to_voice", 800 * MS)) == EligibleTurns()
 
 
 def test_a_reader_sees_what_was_appended_since_it_was_opened(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from telemetry.model.metrics import METRICS
 from telemetry.model.service_runs import ServiceDay, service_run_id
 from telemetry.model.turns import Turn
+from telemetry.objectives.judging import EligibleTurns
 from telemetry.objectives.objective import Objective
 from telemetry.store.answers import Filter, RunRecord
 from telemetry.store.pages import PageQuestion
@@ -56,7 +57,7 @@ def test_a_service_s_day_is_a_run_of_its_own(tmp_path: Path) -> None:
         assert sum(point.n for point in reader.timeline(Filter(run_id=VIEW))) == 30
         assert {"endpointing", "asr", "llm", "tts"} <= reader.stage_budget(Filter(run_id=VIEW)).keys()
         in_time = Objective("v2v", "metric", 0.9, "voice_to_voice", 800 * MS)
-        assert reader.count(Filter(run_id=VIEW))(in_time) == (30, 30)
+        assert reader.count(Filter(run_id=VIEW))(in_time) == EligibleTurns(30, 30)
         page = reader.page(PageQuestion())
         assert page.run == run
         assert [turn.source for turn in page.dots] == ["service"] * 30

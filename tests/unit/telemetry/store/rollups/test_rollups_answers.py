@@ -25,7 +25,6 @@ from telemetry.store.rollups import distributions, files, library, windows
 from telemetry.store.rollups.database import Database, open_database
 from telemetry.store.rollups.distributions import SHORT_TICK_NS
 from telemetry.store.rollups.making import RollUpMaker
-from telemetry.store.rollups.objectives import can_count
 from telemetry.store.rollups.partials import unpaired
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
@@ -260,7 +259,6 @@ def test_objectives_that_no_edge_decides_are_counted_over_turns(tmp_path: Path) 
     ]
     with StoreReader(folder) as exact, StoreReader(folder, fewest_rolled_up=-1) as rolled:
         for objective in odd:
-            assert not can_count(objective, None)
             assert rolled.objective_counts(Filter(), [objective]) == exact.objective_counts(Filter(), [objective])
 
 

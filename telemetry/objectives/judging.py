@@ -1,0 +1,272 @@
+"""One turn judged by one objective: good, bad, or open with its cause; and how many turns are which. Pure.
+
+The rules are those of docs/explanation/validity.md. A turn is *open* where nobody can know whether it was good: it was
+not said as recorded or our own machine prevented it, our caller or the end of the run ended it before the threshold had
+passed, a value contradicts its own evidence, a service answered and does not state how long it took, or its telemetry
+was lost. An open turn never helps a claim: an objective is met only if it is met with every open turn counted bad, and
+missed only if it is missed with every open turn counted good.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fractions import Fraction
+from typing import Final
+
+from telemetry.model.metrics import CONNECT, HEADLINE, METRICS, NOT_OF_AN_ANSWER, Metric, is_withheld
+from telemetry.model.semconv import UNANSWERED, Source
+from telemetry.model.turns import Turn
+from telemetry.objectives.objective import Objective
+
+
+class Judgment(StrEnum):
+    """What an objective says of one turn. NO_VALUE: the client has no value of a stage; it is bad where other turns of
+    the run have one, since the client hears that stage on this wire. All others but GOOD and BAD are open."""
+
+    GOOD = "good"
+    BAD = "bad"
+    NO_VALUE = "no value"
+    GENERATOR = "generator"
+    CUT = "cut by the end of the run"
+    INTERRUPTED = "interrupted by the caller"
+    CONTRADICTED = "contradicts its own evidence"
+    NOT_STATED = "latency not stated by the service"
+    LOST = "telemetry lost"
+
+
+DECIDED: Final = (Judgment.GOOD, Judgment.BAD)
+
+# From where a caller waits for what a metric measures, as the name of a timestamp of the turn: on a turn that ended
+# early, what had not come by then took at least as long.
+WAITED_FROM: Final[dict[str, str]] = {
+    "voice_to_voice": "speech_end",
+    "endpointing": "speech_end",
+    "asr_partial_latency": "speech_start",
+    "asr_final_latency": "speech_end",
+    "llm_first_token_latency": "speech_end",
+    "time_to_first_sentence": "speech_end",
+    "connect": "started",
+}
+# What stays as it is once it is known, however the turn goes on. Other figures of a turn that was cut may have become
+# worse: they count only where they are bad already.
+SETTLED: Final = frozenset({*WAITED_FROM, "llm_ttft", "tts_first_chunk_latency", "leading_silence", "wer"})
+
+
+@dataclass(frozen=True, slots=True)
+class EligibleTurns:
+    """Good and eligible turns, and those of the eligible ones that are open, by cause. All others are bad."""
+
+    good: int = 0
+    eligible: int = 0
+    open: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    @property
+    def open_turns(self) -> int:
+        """The turns that nobody can call good or bad."""
+        return sum(self.open.values())
+
+    @property
+    def decided(self) -> int:
+        """The turns that are good or bad."""
+        return self.eligible - self.open_turns
+
+    @property
+    def bad(self) -> int:
+        """The turns that use up the budget."""
+        return self.decided - self.good
+
+    def __add__(self, other: "EligibleTurns") -> "EligibleTurns":
+        causes = dict(sorted((Counter(self.open) + Counter(other.open)).items()))
+        return EligibleTurns(self.good + other.good, self.eligible + other.eligible, causes)
+
+
+@dataclass(slots=True)
+class Tally:
+    """Judgments of the turns of one run by one objective, counted as they come."""
+
+    judged: Counter[Judgment] = field(default_factory=Counter[Judgment])
+    has_value: bool = False  # at least one turn has a value of the objective's metric
+
+    def take(self, objective: Objective, turn: Turn, source: Source, count: int = 1) -> None:
+        """Count `count` turns that are like this one."""
+        judgment = judge_turn(objective, turn, source)
+        if judgment is not None:
+            self.judged[judgment] += count
+        self.has_value = self.has_value or has_value(objective, turn)
+
+    def counts(self, objective: Objective) -> EligibleTurns:
+        """The turns that count."""
+        counted: Counter[Judgment] = Counter()
+        for judgment, n in self.judged.items():
+            found = resolve(judgment, objective, has_value=self.has_value)
+            if found is not None:
+                counted[found] += n
+        causes = {each.value: n for each, n in sorted(counted.items()) if each not in DECIDED}
+        return EligibleTurns(counted[Judgment.GOOD], counted.total(), causes)
+
+
+def is_met(counts: EligibleTurns, target: float) -> bool | None:
+    """Whether an objective is met with every open turn counted bad (True), missed with every open turn counted good
+    (False), or neither (None). Whether the turns are enough for a verdict is not asked here."""
+    wanted = Fraction(str(target)) * counts.eligible
+    if counts.good >= wanted:
+        return True
+    return False if counts.good + counts.open_turns < wanted else None
+
+
+def resolve(judgment: Judgment | None, objective: Objective, *, has_value: bool) -> Judgment | None:
+    """A judgment in the light of the run: a missing value of a stage that other turns of it have is bad, and one that a
+    service states elsewhere is open. Without any value in the run the stage is not shown, and the turn does not
+    count; a missing answer always does."""
+    if judgment is Judgment.NO_VALUE:
+        return Judgment.BAD if has_value else None
+    if judgment is Judgment.NOT_STATED and not has_value and objective.metric != HEADLINE:
+        return None
+    return judgment
+
+
+def judge_turn(objective: Objective, turn: Turn, source: Source = "client") -> Judgment | None:
+    """Judge a turn by the objective; None where it does not count at all.
+
+    Only turns of one `source` (that a client heard, or that a service reports) and of the objective's dimensions
+    count; a silent turn asked nothing and does not. A metric that the wire withholds does not count, nor does one that
+    has nothing to measure on this turn (no barge-in, a second connect, one single token). A turn that got no answer, or
+    broke down, is bad by every metric of an answer. A call that could not be connected is a bad one, also where its
+    caller was to begin with a silent turn. A fallback counts where the endpoint said how it answered, a cache where it
+    said hit or miss. Raises ValueError for a metric objective without a metric or threshold.
+    """
+    asks = turn.turn_kind != "silence" or objective.metric == CONNECT
+    if turn.source != source or not asks or not matches(objective, turn):
+        return None
+    if objective.kind == "metric":
+        return _judge_metric(objective, turn)
+    if objective.kind == "outcome":
+        return _judge_outcome(objective, turn)
+    if objective.kind == "fallback":
+        good = None if turn.fallback is None and turn.route is None else turn.fallback is None
+    else:
+        good = turn.cache_hit
+    return None if good is None else Judgment.GENERATOR if turn.outcome == "invalid" else _decided(good)
+
+
+def is_good(objective: Objective, turn: Turn, source: Source = "client") -> bool | None:
+    """Whether a turn is good by the objective; None where it is open, or does not count, or has no value of a stage."""
+    judgment = judge_turn(objective, turn, source)
+    return judgment is Judgment.GOOD if judgment in DECIDED else None
+
+
+def count_turns(turns: Iterable[Turn], source: Source = "client") -> "TurnCount":
+    """A `count` for `slo.judge` over turns in memory."""
+    return TurnCount(tuple(turns), source)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnCount:
+    """Turns in memory, counted by any objective, each run by itself."""
+
+    turns: tuple[Turn, ...]
+    source: Source = "client"
+
+    def __call__(self, objective: Objective) -> EligibleTurns:
+        """Count the turns."""
+        by_run: dict[str, Tally] = {}
+        for turn in self.turns:
+            by_run.setdefault(turn.run_id, Tally()).take(objective, turn, self.source)
+        return sum((tally.counts(objective) for tally in by_run.values()), EligibleTurns())
+
+
+def was_heard(turn: Turn) -> bool:
+    """Whether anything of an answer reached the caller: a sound; on a wire without audio a word."""
+    if turn.first_audio_perf_ns is not None or METRICS[HEADLINE].value(turn) is not None:
+        return True
+    has_text = turn.llm_first_token_perf_ns is not None or turn.asr_final_perf_ns is not None
+    return is_withheld(turn, HEADLINE) and has_text
+
+
+def _decided(good: bool) -> Judgment:
+    return Judgment.GOOD if good else Judgment.BAD
+
+
+def has_value(objective: Objective, turn: Turn) -> bool:
+    """Whether a turn has a value of the objective's metric."""
+    return objective.metric is not None and METRICS[objective.metric].value(turn) is not None
+
+
+def _judge_outcome(objective: Objective, turn: Turn) -> Judgment:
+    if turn.outcome == "invalid":
+        return Judgment.GENERATOR
+    if turn.outcome == "cut":
+        return Judgment.CUT
+    if turn.outcome == "interrupted" and not was_heard(turn):
+        return Judgment.INTERRUPTED
+    return _decided(turn.outcome in objective.outcomes)
+
+
+def _judge_metric(objective: Objective, turn: Turn) -> Judgment | None:
+    if objective.metric is None or objective.threshold is None:
+        raise ValueError(f"objective {objective.name} has no metric or no threshold")
+    metric = METRICS[objective.metric]
+    value = metric.value(turn)
+    if is_withheld(turn, metric.name) or (value is None and _has_nothing_to_measure(metric, turn)):
+        return None
+    if turn.outcome == "invalid":
+        return Judgment.GENERATOR
+    if turn.outcome == "cut":
+        return _judge_cut(metric, objective.threshold, turn, value)
+    if turn.outcome in UNANSWERED and metric.name not in NOT_OF_AN_ANSWER:
+        return Judgment.BAD
+    if value is not None:
+        return _decided(_is_within(metric, objective.threshold, value))
+    return _judge_missing(metric, objective.threshold, turn)
+
+
+def _is_within(metric: Metric, threshold: float, value: float) -> bool:
+    return value >= threshold if metric.higher_is_better else value <= threshold
+
+
+def _has_nothing_to_measure(metric: Metric, turn: Turn) -> bool:
+    """Whether a turn without a value of the metric owes none."""
+    if metric.name == CONNECT:
+        return turn.turn_index != 0
+    return metric.is_undefined(turn)
+
+
+def _judge_missing(metric: Metric, threshold: float, turn: Turn) -> Judgment:
+    if turn.outcome == "interrupted" and not was_heard(turn):
+        return Judgment.BAD if _waited_beyond(metric, threshold, turn) else Judgment.INTERRUPTED
+    if turn.source == "service":
+        return Judgment.NOT_STATED
+    if metric.name == CONNECT and turn.outcome == "error":
+        return Judgment.BAD
+    return Judgment.BAD if metric.name == HEADLINE else Judgment.NO_VALUE
+
+
+def _judge_cut(metric: Metric, threshold: float, turn: Turn, value: float | None) -> Judgment:
+    if value is None:
+        if metric.name == CONNECT and turn.speech_start_perf_ns is not None:
+            return Judgment.CUT  # its connection stood
+        if not _waited_beyond(metric, threshold, turn):
+            return Judgment.CUT
+        # After a first sound nothing but this stage is missing, which this endpoint may never show.
+        return Judgment.BAD if turn.first_audio_perf_ns is None else Judgment.NO_VALUE
+    good = _is_within(metric, threshold, value)
+    return Judgment.CUT if good and metric.name not in SETTLED else _decided(good)
+
+
+def _waited_beyond(metric: Metric, threshold: float, turn: Turn) -> bool:
+    """Whether the caller had waited longer than the threshold for what had not come when the turn was ended."""
+    since = getattr(turn, f"{WAITED_FROM[metric.name]}_perf_ns") if metric.name in WAITED_FROM else None
+    return since is not None and turn.hangup_perf_ns is not None and turn.hangup_perf_ns - since > threshold
+
+
+def matches(objective: Objective, turn: Turn) -> bool:
+    """Whether a turn is of the dimensions that the objective is narrowed to."""
+    asked = (
+        (objective.cohort, turn.cohort),
+        (objective.length_class, turn.length_class),
+        (objective.noise_profile, turn.noise_profile),
+        (objective.channel_profile, turn.channel_profile),
+        (objective.route, turn.route),
+    )
+    return all(wanted is None or wanted == found for wanted, found in asked)

@@ -1,0 +1,272 @@
+"""One turn judged by one objective, and what open turns do to a verdict: they never help a claim."""
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from telemetry.model.metrics import METRICS
+from telemetry.model.turns import Turn
+from telemetry.objectives.judging import EligibleTurns, Judgment, count_turns, judge_turn
+from telemetry.objectives.objective import Objective
+from telemetry.objectives.slo import Verdict, default_objectives, judge
+
+MS = 1_000_000
+# One whole answered turn: every metric of an answer has a value.
+WHOLE = Turn(
+    run_id="r",
+    call_id="c",
+    turn_index=0,
+    source="client",
+    outcome="ok",
+    started_unix_ns=0,
+    started_perf_ns=0,
+    speech_start_perf_ns=1_000 * MS,
+    speech_end_perf_ns=3_000 * MS,
+    endpoint_perf_ns=3_200 * MS,
+    asr_first_partial_perf_ns=1_400 * MS,
+    asr_final_perf_ns=3_300 * MS,
+    llm_first_token_perf_ns=3_450 * MS,
+    llm_first_sentence_perf_ns=3_500 * MS,
+    llm_last_token_perf_ns=3_900 * MS,
+    tts_first_chunk_perf_ns=3_600 * MS,
+    tts_last_chunk_perf_ns=4_000 * MS,
+    first_audio_perf_ns=3_620 * MS,
+    reply_end_perf_ns=5_600 * MS,
+    connect_ns=40 * MS,
+    leading_silence_ns=20 * MS,
+    underrun_worst_ns=0,
+    underrun_total_ns=0,
+    underrun_count=0,
+    rtp_packets_received=100,
+    rtp_packets_lost=0,
+    rtp_jitter_worst_ns=3 * MS,
+    reply_audio_ns=2_000 * MS,
+    llm_tokens=12,
+    llm_chunks=6,
+    wer_errors=0,
+    wer_reference_words=5,
+)
+# What must be gone for the stage of a metric to be missing. Metrics of a moment that not every turn has are not here.
+STAGE: dict[str, tuple[str, ...]] = {
+    "voice_to_voice": ("first_audio_perf_ns",),
+    "endpointing": ("endpoint_perf_ns",),
+    "asr_partial_latency": ("asr_first_partial_perf_ns",),
+    "asr_final_latency": ("asr_final_perf_ns",),
+    "llm_first_token_latency": ("llm_first_token_perf_ns",),
+    "llm_ttft": ("llm_first_token_perf_ns",),
+    "tts_first_chunk_latency": ("tts_first_chunk_perf_ns",),
+    "leading_silence": ("leading_silence_ns",),
+    "time_to_first_sentence": ("llm_first_sentence_perf_ns",),
+    "connect": ("connect_ns",),
+    "underrun_worst": ("underrun_worst_ns",),
+    "underrun_total": ("underrun_total_ns",),
+    "underrun_count": ("underrun_count",),
+    "packet_loss": ("rtp_packets_received", "rtp_packets_lost"),
+    "jitter": ("rtp_jitter_worst_ns",),
+    "tokens_per_s": ("llm_first_token_perf_ns",),
+    "tokens_per_s_wall": ("llm_first_token_perf_ns", "llm_last_token_perf_ns"),
+    "tokens_per_chunk": ("llm_tokens",),
+    "audio_rtfx": ("tts_first_chunk_perf_ns",),
+    "wer": ("asr_final_perf_ns", "wer_errors", "wer_reference_words"),
+}
+OF_SOME_TURNS = {"barge_in_stop", "talk_over"}
+FAST = Objective("fast", "metric", 0.95, "voice_to_voice", 800 * MS)
+ANSWERED = Objective("answered", "outcome", 0.99, outcomes=("ok", "interrupted"))
+
+
+def changed(turn: Turn = WHOLE, **fields: object) -> Turn:
+    return msgspec.structs.replace(turn, **fields)
+
+
+def lenient(metric: str, target: float = 0.95) -> Objective:
+    """An objective that any value of the metric meets."""
+    worst = 0.0 if METRICS[metric].higher_is_better else 1e15
+    return Objective(metric, "metric", target, metric, worst)
+
+
+def without(metric: str, **fields: object) -> Turn:
+    return changed(**dict.fromkeys(STAGE[metric]), **fields)
+
+
+def verdict_on(objective: Objective, turns: Sequence[Turn]) -> Verdict:
+    return judge([objective], count_turns(turns))[0]
+
+
+def test_every_metric_is_either_of_a_stage_or_of_some_turns() -> None:
+    assert set(STAGE) | OF_SOME_TURNS == set(METRICS)
+    assert all(METRICS[name].value(WHOLE) is not None for name in STAGE)
+    assert all(METRICS[name].value(without(name)) is None for name in STAGE)
+
+
+@pytest.mark.parametrize("metric", STAGE)
+def test_a_stage_that_is_missing_in_every_second_turn_is_never_met(metric: str) -> None:
+    """48 turns, a value in 24 of them: all good. What never came is bad."""
+    turns = [WHOLE if index % 2 else without(metric) for index in range(48)]
+    verdict = verdict_on(lenient(metric), turns)
+    assert (verdict.met, verdict.good, verdict.bad, verdict.eligible) == (False, 24, 24, 48)
+
+
+@pytest.mark.parametrize("metric", sorted(set(STAGE) - {"voice_to_voice"}))
+def test_a_stage_that_no_turn_of_the_run_has_is_not_shown_and_decides_nothing(metric: str) -> None:
+    verdict = verdict_on(lenient(metric), [without(metric)] * 48)
+    assert (verdict.met, verdict.eligible) == (None, 0)
+    # Another run that has it says nothing about this one.
+    both = [changed(run_id="other")] * 30 + [without(metric)] * 48
+    assert (verdict_on(lenient(metric), both).met, verdict_on(lenient(metric), both).eligible) == (True, 30)
+
+
+def test_an_answer_without_a_sound_is_bad_even_if_no_turn_has_one() -> None:
+    verdict = verdict_on(FAST, [without("voice_to_voice")] * 48)
+    assert (verdict.met, verdict.bad) == (False, 48)
+
+
+@pytest.mark.parametrize("metric", sorted(OF_SOME_TURNS))
+def test_what_only_some_turns_have_to_measure_is_not_owed_by_the_others(metric: str) -> None:
+    measured = changed(barge_in_stop_ns=100 * MS, talk_over_ns=0)
+    verdict = verdict_on(lenient(metric), [measured] * 20 + [WHOLE] * 28)
+    assert (verdict.met, verdict.eligible) == (True, 20)
+
+
+@pytest.mark.parametrize(
+    ("metric", "fields"),
+    [
+        ("tokens_per_s", {"llm_tokens": 1, "llm_chunks": 1}),
+        ("audio_rtfx", {"tts_last_chunk_perf_ns": 3_600 * MS}),  # all of it came in one chunk
+        ("llm_ttft", {"asr_final_perf_ns": 3_500 * MS}),  # the service transcribes beside its reply
+        ("wer", {"wer_errors": None, "wer_reference_words": None}),  # the clip has no text
+        ("connect", {"connect_ns": None, "turn_index": 3}),
+    ],
+)
+def test_a_turn_with_nothing_to_measure_owes_no_value(metric: str, fields: dict[str, object]) -> None:
+    assert judge_turn(lenient(metric), changed(**fields)) is None
+
+
+@pytest.mark.parametrize("metric", STAGE)
+@pytest.mark.parametrize("outcome", ["no_reply", "timeout", "error", "abandoned"])
+def test_a_turn_without_an_answer_is_bad_by_every_metric_of_one(metric: str, outcome: str) -> None:
+    if metric != "connect":
+        assert judge_turn(lenient(metric), changed(outcome=outcome)) is Judgment.BAD
+
+
+INTERRUPTED = changed(
+    outcome="interrupted",
+    first_audio_perf_ns=None,
+    reply_end_perf_ns=None,
+    tts_first_chunk_perf_ns=None,
+    llm_first_token_perf_ns=None,
+    asr_final_perf_ns=None,
+    leading_silence_ns=None,
+)
+
+
+def test_a_turn_that_was_interrupted_before_a_sound_was_heard_is_open() -> None:
+    assert judge_turn(ANSWERED, INTERRUPTED) is Judgment.INTERRUPTED
+    assert judge_turn(FAST, INTERRUPTED) is Judgment.INTERRUPTED
+    assert judge_turn(FAST, changed(INTERRUPTED, hangup_perf_ns=3_800 * MS)) is Judgment.INTERRUPTED
+    assert judge_turn(FAST, changed(INTERRUPTED, hangup_perf_ns=3_801 * MS)) is Judgment.BAD, "it waited beyond 800 ms"
+    heard = changed(outcome="interrupted")
+    assert judge_turn(ANSWERED, heard) is Judgment.GOOD
+    assert judge_turn(FAST, heard) is Judgment.GOOD
+    # On a wire without audio, words are what is heard.
+    text_only = {"withheld_metrics": ("voice_to_voice",), "withheld_reasons": ("no audio on this wire",)}
+    assert judge_turn(ANSWERED, changed(INTERRUPTED, llm_first_token_perf_ns=3_400 * MS, **text_only)) is Judgment.GOOD
+
+
+def test_a_turn_that_the_end_of_the_run_cut_is_open() -> None:
+    assert judge_turn(ANSWERED, changed(outcome="cut")) is Judgment.CUT
+    before = changed(INTERRUPTED, outcome="cut", hangup_perf_ns=3_700 * MS)
+    assert judge_turn(FAST, before) is Judgment.CUT
+    assert judge_turn(FAST, changed(before, hangup_perf_ns=3_801 * MS)) is Judgment.BAD
+
+
+@pytest.mark.parametrize("objective", [*default_objectives(), ANSWERED], ids=lambda each: each.name)
+def test_a_turn_that_was_not_said_as_recorded_is_open(objective: Objective) -> None:
+    assert judge_turn(objective, changed(outcome="invalid")) is Judgment.GENERATOR
+    # Also a call that our own exhaustion prevented: it has nothing at all.
+    bare = changed(outcome="invalid", **{name: None for names in STAGE.values() for name in names})
+    assert judge_turn(objective, bare) is Judgment.GENERATOR
+
+
+def test_what_a_service_does_not_state_is_open_and_what_it_did_not_answer_is_bad() -> None:
+    unstated = without("voice_to_voice", source="service")
+    assert judge_turn(FAST, unstated, "service") is Judgment.NOT_STATED
+    assert judge_turn(ANSWERED, unstated, "service") is Judgment.GOOD
+    assert judge_turn(FAST, changed(unstated, outcome="no_reply"), "service") is Judgment.BAD
+    turns = [changed(source="service")] * 19 + [unstated] * 29
+    (verdict,) = judge([FAST], count_turns(turns, "service"))
+    assert (verdict.met, verdict.good, verdict.eligible, verdict.open_turns) == (None, 19, 48, 29)
+    # A stage that it never states is not shown; one that it states elsewhere is open.
+    asr = Objective("asr", "metric", 0.95, "asr_final_latency", 400 * MS)
+    silent = without("asr_final_latency", source="service")
+    assert count_turns([silent] * 30, "service")(asr).eligible == 0
+    assert count_turns([silent] * 30 + [changed(source="service")], "service")(asr).open_turns == 30
+
+
+def counts(good: int, bad: int, causes: dict[str, int]) -> Callable[[Objective], EligibleTurns]:
+    return lambda _: EligibleTurns(good, good + bad + sum(causes.values()), causes)
+
+
+def test_open_turns_stand_in_the_sentence() -> None:
+    met = judge([FAST], counts(98, 0, {"generator": 4}))[0]
+    assert met.sentence.endswith("100 % of 98 turns, met, even if all 4 unmeasured turns had been bad")
+    missed = judge([FAST], counts(60, 40, {"generator": 1}))[0]
+    assert missed.sentence.endswith("60 % of 100 turns, missed, even if the unmeasured turn had been good")
+    between = judge([FAST], counts(90, 3, {"generator": 6, "telemetry lost": 1}))[0]
+    assert between.met is None
+    assert between.reason == (
+        "undecided: 7 turns are open (6 generator, 1 telemetry lost): 90 % to 97 % of 100 turns are good"
+    )
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "causes", "limited"),
+    [
+        (75, 3, {"generator": 4}, True),  # without them 75 of 78 would be met
+        (75, 3, {"telemetry lost": 4}, False),
+        (100, 0, {"generator": 4}, False),  # met all the same
+        (60, 40, {"generator": 4}, False),  # missed all the same
+        (5, 0, {"generator": 30}, True),  # too few turns, because the generator prevented the others
+        (5, 0, {"generator": 3}, False),  # too few turns, whatever these had shown
+        (0, 0, {"generator": 40}, True),
+    ],
+)
+def test_the_generator_is_the_limit_only_where_its_open_turns_stand_between(
+    good: int, bad: int, causes: dict[str, int], limited: bool
+) -> None:
+    assert judge([FAST], counts(good, bad, causes))[0].is_generator_limited is limited
+
+
+@given(st.integers(0, 300), st.integers(0, 60), st.integers(0, 60), st.integers(1, 40), st.floats(0.5, 0.99))
+def test_more_open_turns_never_make_a_claim_of_an_undecided_one(
+    good: int, bad: int, opened: int, more: int, target: float
+) -> None:
+    objective = Objective("any", "metric", round(target, 3), "voice_to_voice", 800 * MS)
+    before = judge([objective], counts(good, bad, {"generator": opened}))[0]
+    after = judge([objective], counts(good, bad, {"generator": opened + more}))[0]
+    if before.met is None:
+        assert after.met is None
+    if after.met is not None:
+        # A claim holds whatever the open turns were: both extremes, by plain arithmetic.
+        total = good + bad + opened + more
+        for known in (good, good + opened + more):
+            assert (Fraction(known, total) >= Fraction(str(objective.target))) is after.met
+
+
+@given(st.integers(0, 300), st.integers(1, 60), st.integers(0, 60))
+def test_opening_a_turn_never_turns_missed_into_met(good: int, bad: int, opened: int) -> None:
+    before = judge([FAST], counts(good, bad, {"generator": opened}))[0]
+    after = judge([FAST], counts(good, bad - 1, {"generator": opened + 1}))[0]
+    if before.met is False:
+        assert after.met is not True
+
+
+@given(st.lists(st.sampled_from(["ok", "no_reply", "invalid", "cut", "interrupted"]), max_size=60), st.booleans())
+def test_good_bad_and_open_turns_add_up_to_the_eligible_ones(outcomes: list[str], heard: bool) -> None:
+    turns = [changed(outcome=outcome, **({} if heard else {"first_audio_perf_ns": None})) for outcome in outcomes]
+    for objective in (FAST, ANSWERED, *default_objectives()):
+        (verdict,) = judge([objective], count_turns(turns))
+        assert verdict.good + verdict.bad + verdict.open_turns == verdict.eligible
