@@ -82,7 +82,7 @@ class EligibleTurns:
 
 
 @dataclass(slots=True)
-class Tally:
+class JudgmentTally:
     """Judgments of the turns of one run by one objective, counted as they come."""
 
     judged: Counter[Judgment] = field(default_factory=Counter[Judgment])
@@ -170,9 +170,9 @@ class TurnCount:
 
     def __call__(self, objective: Objective) -> EligibleTurns:
         """Count the turns."""
-        by_run: dict[str, Tally] = {}
+        by_run: dict[str, JudgmentTally] = {}
         for turn in self.turns:
-            by_run.setdefault(turn.run_id, Tally()).take(objective, turn, self.source)
+            by_run.setdefault(turn.run_id, JudgmentTally()).take(objective, turn, self.source)
         return sum((tally.counts(objective) for tally in by_run.values()), EligibleTurns())
 
 

@@ -24,7 +24,7 @@ from telemetry.objectives.judging import (
     WAITED_FROM,
     EligibleTurns,
     Judgment,
-    Tally,
+    JudgmentTally,
     has_value,
     is_good,
     judge_turn,
@@ -159,11 +159,11 @@ def count_objectives(
 def _one(
     objective: Objective, groups: Sequence[_Alike], valued: Container[str], instrument_ns: float | None
 ) -> ObjectiveCount:
-    by_run: dict[str, Tally] = {}
+    by_run: dict[str, JudgmentTally] = {}
     withheld: list[Turn] = []
     for group in groups:
         run_id = group.one.run_id
-        tally = by_run.setdefault(run_id, Tally(has_value=run_id in valued))
+        tally = by_run.setdefault(run_id, JudgmentTally(has_value=run_id in valued))
         tally.take(objective, group.one, group.one.source, group.count)
         if objective.metric is not None and is_withheld(group.one, objective.metric) and matches(objective, group.one):
             withheld.append(group.one)
@@ -204,9 +204,9 @@ def verdicts_by_key(
 
 
 def _verdicts(objective: Objective, alike: Mapping[int, Turn], source: Source) -> dict[int, bool | None]:
-    tallies: dict[str, Tally] = {}
+    tallies: dict[str, JudgmentTally] = {}
     for turn in alike.values():
-        tallies.setdefault(turn.run_id, Tally()).take(objective, turn, source)
+        tallies.setdefault(turn.run_id, JudgmentTally()).take(objective, turn, source)
 
     def verdict(turn: Turn) -> bool | None:
         judgment = judge_turn(objective, turn, source)
@@ -242,9 +242,9 @@ def counts_by_part(
 
 def _by_part(objective: Objective, alike: Sequence[tuple[int, int, Turn]], source: Source) -> dict[int, EligibleTurns]:
     """Whether a run has a value of the metric is asked of all its turns, not of each part's."""
-    tallies: dict[str, dict[int, Tally]] = {}
+    tallies: dict[str, dict[int, JudgmentTally]] = {}
     for part, n, turn in alike:
-        tallies.setdefault(turn.run_id, {}).setdefault(part, Tally()).take(objective, turn, source, n)
+        tallies.setdefault(turn.run_id, {}).setdefault(part, JudgmentTally()).take(objective, turn, source, n)
     counts: dict[int, EligibleTurns] = {}
     for by_part in tallies.values():
         has_value = any(tally.has_value for tally in by_part.values())

@@ -92,11 +92,11 @@ LOST = material.verdict_on(EligibleTurns(176, 200, {"telemetry lost": 20}))
             {"calls_started": 3, "calls_connected": 0, "calls_prevented": 3},
             replace(
                 material.summary(LIMITED),
-                failures=(FailureCount("generator", "EMFILE", 3, "used up; raise the limit (ulimit -n)"),),
+                failures=(FailureCount("generator", "EMFILE", 20, "used up; raise the limit (ulimit -n)"),),
             ),
-            [MISSED],
+            [SPOILED],
             ExitCode.GENERATOR_LIMITED,
-            "the generator was the limit, not the service; used up; raise the limit (ulimit -n)",
+            "did not say as recorded or could not begin; used up; raise the limit (ulimit -n)",
         ),
         (
             {"calls_started": 3, "calls_connected": 0, "calls_prevented": 2, "connect_failure": "connection refused"},

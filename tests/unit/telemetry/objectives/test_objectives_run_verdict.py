@@ -141,7 +141,7 @@ def test_met_objectives_come_with_their_turns() -> None:
     opened = judge([HEARD], lambda _: EligibleTurns(990, 1000), lost=60)
     assert [verdict.met for verdict in opened] == [None]
     assert run_verdict([HEARD], opened).sentence == (
-        "Undecided: 60 turns are open (60 telemetry lost): 93.3 % to 99 % of 1060 turns are good"
+        "Undecided: 60 turns are open (60 telemetry lost): 93.4 % to 99.1 % of 1060 turns are good"
     )
     few = judge([HEARD], lambda _: EligibleTurns(990, 1000), lost=4)
     assert run_verdict([HEARD], few).sentence == (
