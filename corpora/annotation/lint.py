@@ -25,6 +25,8 @@ from corpora.manifest.manifest import MANIFEST_NAME, Utterance, read_manifest
 # This many samples in a row at full scale are clipping, not just a loud sound.
 CLIPPED_RUN_SAMPLES: Final = 3
 _FULL_SCALE: Final = 32_766.5 / 32_768.0
+# How the processing of a clip begins to say that it was clipped before: lowering its level hides that from the clip.
+CAME_CLIPPED: Final = "came clipped in "
 # The slowest and fastest speech of any language, in letters and digits per second. Beyond that, the text is that of
 # another clip or the sample rate is wrong. A single word can be drawn out, so short texts have no lower limit.
 LETTERS_PER_S_RANGE: Final = (3.0, 30.0)
@@ -94,10 +96,14 @@ def _text_faults(utterance: Utterance) -> Iterator[str]:
 
 def _clip_faults(samples: Samples, utterance: Utterance) -> Iterator[str]:
     rate_hz = utterance.sample_rate_hz
-    runs = _runs(np.abs(samples) >= _FULL_SCALE, CLIPPED_RUN_SAMPLES)
+    runs = find_runs(np.abs(samples) >= _FULL_SCALE, CLIPPED_RUN_SAMPLES)
+    steps = (utterance.processing or "").split("; ")
+    came = next((step for step in steps if step.startswith(CAME_CLIPPED)), None)
     if runs:
         at = runs[0][0] / rate_hz
         yield f"is clipped in {len(runs)} places, first at {at:.2f} s; record it with less gain."
+    elif came is not None:
+        yield f"{came}, before its level was set; record it with less gain."
     speech = samples[utterance.speech_start_sample : utterance.speech_end_sample + 1]
     level = level_dbov(speech)
     if level is not None and level < _QUIET_DBOV:
@@ -117,7 +123,7 @@ def _pause_faults(speech: Samples, rate_hz: int) -> Iterator[str]:
     if not len(power):
         return
     quiet = power < np.max(power) * 10.0 ** (-_PAUSE_BELOW_SPEECH_DB / 10.0)
-    pauses = _runs(quiet, round(LONGEST_PAUSE_S / 0.010))
+    pauses = find_runs(quiet, round(LONGEST_PAUSE_S / 0.010))
     if pauses:
         start, stop = max(pauses, key=lambda run: run[1] - run[0])
         yield (
@@ -169,7 +175,8 @@ def _upper_band_is_empty(speech: Samples, rate_hz: int) -> bool:
     return total > 0.0 and upper < total * 10.0 ** (-_EMPTY_BAND_DB / 10.0)
 
 
-def _runs(true: NDArray[np.bool_], shortest: int) -> list[tuple[int, int]]:
+def find_runs(true: NDArray[np.bool_], shortest: int) -> list[tuple[int, int]]:
+    """The runs of True that are at least so long: the first place of each, and the one after its last."""
     edges = np.flatnonzero(np.diff(np.concatenate(([False], true, [False])).astype(np.int8)))
     pairs = zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
     return [(start, stop) for start, stop in pairs if stop - start >= shortest]

@@ -4,6 +4,7 @@ The header of a frame gives its length (ISO/IEC 11172-3, 13818-3; ADTS: 13818-7)
 before the others that contains their number and their size in bytes (Xing, Info, VBRI).
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, Final
 
@@ -19,6 +20,8 @@ _KBIT: Final = {
 _BLOCK: Final = 1 << 20
 _HEADER_BYTES: Final = 4
 _WINDOW: Final = 2048  # more than a frame
+_FEWEST_FRAMES: Final = 4  # that are more than a miscount of the header before
+_ID3V1_BYTES, _APE_BYTES, _APE_IS_HEADER = 128, 32, 1 << 29
 
 
 @dataclass(slots=True)
@@ -68,6 +71,49 @@ def mp3_truncation(content: BinaryIO, size: int) -> str | None:
         broken = f", and is no MPEG audio from byte {at} on" if at < size else ""
         return f"it promises {wanted} frames and holds {held}{broken}"
     return None
+
+
+def mp3_parts(content: BinaryIO, size: int) -> Iterator[int]:
+    """Where MP3 files begin that follow each other in a file.
+
+    One begins with its tag, with a first frame that states its length, or after the frames that the one before states.
+    """
+    window, at, after_tag = _Window(content), 0, None
+    left: int | None = None
+    is_first = True
+    while at < size:
+        length = _mpeg_length(window.at(at, _HEADER_BYTES))
+        if length is None:
+            after = _after_end_tags(window, at)
+            if after == at:
+                return
+            after_tag = at if after_tag is None else after_tag
+            at = after
+            continue
+        stated = _stated_length(window.at(at, _WINDOW))
+        is_over = left == 0 and size - at > _FEWEST_FRAMES * length
+        if is_first or stated is not None or is_over:
+            yield 0 if is_first else at if after_tag is None else after_tag
+            left = None if stated is None else stated[0] + 1
+            is_first = False
+        left = None if left is None else left - 1
+        at, after_tag = at + length, None
+
+
+def skip_tags(content: BinaryIO, at: int) -> int:
+    """Where an ID3v2 tag that begins at a place ends; the same place where none does."""
+    return _after_tags(_Window(content), at)
+
+
+def _after_end_tags(window: _Window, at: int) -> int:
+    """As `_after_tags`, also behind the tags that stand at the end of a file: of ID3v1 and of APE."""
+    if window.at(at, 3) == b"TAG":
+        at += _ID3V1_BYTES
+    elif window.at(at, 8) == b"APETAGEX":
+        head = window.at(at, _APE_BYTES)
+        has_header = bool(int.from_bytes(head[20:24], "little") & _APE_IS_HEADER)
+        at += _APE_BYTES + (int.from_bytes(head[12:16], "little") if has_header else 0)
+    return _after_tags(window, at)
 
 
 def adts_truncation(content: BinaryIO, size: int) -> str | None:

@@ -12,7 +12,9 @@ from typing import BinaryIO, Final
 from corpora.manifest.mpeg import adts_truncation, mp3_truncation
 
 HEAD_BYTES: Final = 1_024  # the longest header that is looked at: that of NIST SPHERE
-_UNKNOWN_32: Final = 0x7FFF_F000  # programs that do not know the size yet write this or more
+# Programs that do not know the size yet write this or more: two thousand million, 2^31 or 2^32, 2^63 or 2^64.
+UNKNOWN_32: Final = 1_900_000_000
+UNKNOWN_64: Final = 1 << 60
 _OGG_EOS: Final = 4
 _AMR_BYTES: Final = (13, 14, 16, 18, 20, 21, 27, 32, 6, 1, 1, 1, 1, 1, 1, 1)
 _AMR_WB_BYTES: Final = (18, 24, 33, 37, 41, 47, 51, 59, 61, 6, 1, 1, 1, 1, 1, 1)
@@ -66,7 +68,7 @@ def _wave(content: BinaryIO, size: int) -> str | None:
             (whole,) = struct.unpack("<Q", content.read(8))
         if name == b"data":
             promised = whole if head.startswith(b"RF64") and whole is not None else length
-            unknown = promised == 0 or (whole is None and promised >= _UNKNOWN_32)
+            unknown = promised == 0 or (whole is None and promised >= UNKNOWN_32)
             return None if unknown else _promised(promised, size - begin)
     return None
 
@@ -79,7 +81,7 @@ def _wave64(content: BinaryIO, size: int) -> str | None:
         if length < 24:
             return None
         if name == b"data":
-            return _promised(length - 24, size - at - 24)
+            return None if length >= UNKNOWN_64 else _promised(length - 24, size - at - 24)
         at += length + -length % 8
     return None
 
@@ -94,7 +96,7 @@ def _aiff(content: BinaryIO, size: int) -> str | None:
 
 def _au(content: BinaryIO, size: int) -> str | None:
     begin, length = struct.unpack(">4xII", content.read(12))
-    return None if length >= _UNKNOWN_32 else _promised(length, size - begin)
+    return None if length >= UNKNOWN_32 else _promised(length, size - begin)
 
 
 def _caf(content: BinaryIO, size: int) -> str | None:

@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +11,9 @@ import typer
 
 from corpora.annotation.boundary_review import review_reasons
 from corpora.annotation.boundary_uncertainty import SURE_MS
+from corpora.annotation.lint import CAME_CLIPPED
 from corpora.manifest.errors import CorpusError, SourceError
+from corpora.manifest.manifest import Utterance
 from corpora.output_paths import is_device, write_whole
 from corpora.progress import progress_bar
 from corpora.sources.importing.clipping import one_line
@@ -100,15 +102,13 @@ def _print_summary(outcome: Outcome) -> None:
         lines.append(
             f"{short} could not be raised to the target level without clipping; the manifest states the difference."
         )
+    clipped = tuple(_clipped(made))
+    if clipped:
+        lines.append(f"{len(clipped)} came clipped, which a lower level does not repair: {_named(clipped)}")
     without_text = [utterance.id for utterance in made if utterance.text is None]
     if without_text:
-        named = ", ".join(without_text[:_MAX_LISTED])
-        more = (
-            f" and {len(without_text) - _MAX_LISTED} more (--json FILE lists them all)"
-            if len(without_text) > _MAX_LISTED
-            else ""
-        )
-        lines.append(f"{len(without_text)} have no text, so their word error rate cannot be measured: {named}{more}")
+        named = _named(without_text)
+        lines.append(f"{len(without_text)} have no text, so their word error rate cannot be measured: {named}")
     doubtful = sum(bool(review_reasons(utterance)) for utterance in made)
     if doubtful:
         lines.append(
@@ -118,6 +118,17 @@ def _print_summary(outcome: Outcome) -> None:
     sys.stdout.write(printable("\n".join(lines)) + "\n")
     _print_list("left out", outcome.faults)
     _print_list("not used", outcome.skipped)
+
+
+def _clipped(made: Iterable[Utterance]) -> dict[str, str]:
+    """By the id of each utterance that was clipped when it came: where."""
+    steps = {utterance.id: (utterance.processing or "").split("; ") for utterance in made}
+    return {name: step for name, those in steps.items() for step in those if step.startswith(CAME_CLIPPED)}
+
+
+def _named(names: Sequence[str]) -> str:
+    more = len(names) - _MAX_LISTED
+    return ", ".join(names[:_MAX_LISTED]) + (f" and {more} more (--json FILE lists them all)" if more > 0 else "")
 
 
 def _print_list(what: str, sentences: Sequence[str]) -> None:
@@ -144,6 +155,7 @@ def _record(outcome: Outcome, settings: Settings) -> dict[str, object]:
         "conversations": outcome.conversations,
         "speech_s": round(sum(utterance.speech_s for utterance in outcome.imported), 3),
         "without_text": [utterance.id for utterance in outcome.imported if utterance.text is None],
+        "clipped": _clipped(outcome.imported),
         "doubtful": {utterance.id: found for utterance in outcome.imported if (found := review_reasons(utterance))},
         "faults": outcome.faults,
         "skipped": outcome.skipped,

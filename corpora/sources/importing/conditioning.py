@@ -7,6 +7,7 @@ stored in the manifest.
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from corpora.annotation.bounds import find_speech_bounds
 from corpora.annotation.levels import active_speech_level_dbov
+from corpora.annotation.lint import CAME_CLIPPED, CLIPPED_RUN_SAMPLES, find_runs
 from corpora.manifest.errors import CorpusError
 from corpora.manifest.manifest import RATES_HZ
 from corpora.sources.importing.decoding import Block, Stream, open_stream
@@ -23,6 +25,7 @@ from corpora.sources.importing.items import Channel, Item, Settings
 _PEAK_DB = -1.0
 _END_SLACK_S = 0.05
 _LOUDNESS_BLOCK_S = 0.4  # the block of BS.1770, its shortest input
+_NEARLY = 1 - 1e-5  # the same sample, whatever number of bits it has come through
 _SAME = 1e-4  # channels that differ by less than -80 dB of full scale are equal
 
 Samples = NDArray[np.float64]
@@ -42,7 +45,8 @@ def read_recording(item: Item, settings: Settings) -> tuple[Samples, int, list[s
         channel = settings.channel if item.channel is None else item.channel
         if stream.channels > 1 and channel is not None:
             steps.append("channels mixed" if channel == "mix" else f"channel {channel} of {stream.channels}")
-        mono = _one_channel(stream, channel, item.shown)
+        clipped = _Clipping(stream.full_scale)
+        mono = _one_channel(replace(stream, blocks=clipped.watched(stream.blocks, channel)), channel, item.shown)
         cut = _cut(mono, stream.rate_hz, item, settings)
         if item.transforms:
             samples = _transformed(_resampled(cut, stream.rate_hz, stream.rate_hz), stream.rate_hz, rate_hz, item)
@@ -51,12 +55,37 @@ def read_recording(item: Item, settings: Settings) -> tuple[Samples, int, list[s
             samples = _resampled(cut, stream.rate_hz, rate_hz)
         if rate_hz != stream.rate_hz:
             steps.append(f"resampled from {stream.rate_hz} Hz")
+        steps += clipped.steps(stream.rate_hz, item.end_s, item.start_s)
     if not len(samples):
         raise CorpusError(f"{item.shown}: contains no samples{_between(item)}; remove or restore it.")
     try:
         return _normalized(samples, rate_hz, settings, steps), rate_hz, steps
     except CorpusError as error:
         raise CorpusError(f"{item.shown}: {error}{_between(item)}") from error
+
+
+class _Clipping:
+    """Where a recording is clipped as it comes, before its channels are mixed and its level is set."""
+
+    def __init__(self, full_scale: float) -> None:
+        self._least = full_scale * _NEARLY
+        self._full: list[NDArray[np.bool_]] = []
+
+    def watched(self, blocks: Iterator[Block], channel: Channel) -> Iterator[Block]:
+        """The blocks as they are; looks at the channel that is read, or at all that are."""
+        for block in blocks:
+            read = block[:, [channel]] if isinstance(channel, int) and channel < block.shape[1] else block
+            self._full.append(np.max(np.abs(read), axis=1) >= self._least)
+            yield block
+
+    def steps(self, rate_hz: int, end_s: float | None, start_s: float) -> list[str]:
+        """The sentence for the processing of a clip, if it is clipped; `end_s` and `start_s` are of its cut."""
+        full = np.concatenate(self._full) if self._full else np.zeros(0, dtype=bool)
+        if end_s is not None:
+            full = full[: round((end_s - start_s) * rate_hz)]
+        runs = find_runs(full, CLIPPED_RUN_SAMPLES)
+        places = "1 place" if len(runs) == 1 else f"{len(runs)} places"
+        return [f"{CAME_CLIPPED}{places}, first at {runs[0][0] / rate_hz:.2f} s"] if runs else []
 
 
 def _between(item: Item) -> str:

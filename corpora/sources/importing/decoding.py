@@ -6,9 +6,10 @@ file, not from its name. FFmpeg gets the format and the open file, so its format
 network cannot be used.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -21,6 +22,7 @@ from av.container import InputContainer
 from numpy.typing import NDArray
 
 from corpora.manifest.errors import CorpusError
+from corpora.manifest.segments import Segment, SegmentFile, find_segments, has_fragments
 from corpora.manifest.wholeness import HEAD_BYTES, find_truncation, nist_fields
 from corpora.sources.importing.items import RawFormat
 
@@ -32,8 +34,19 @@ _BLOCK_FRAMES = 65_536
 _GSM = RawFormat("GSM610", "FILE", 8_000, 1)
 _GSM_FRAME_BYTES, _GSM_MAGIC = 33, 0xD
 _SNDFILE_HEADS = (b"RIFF", b"RIFX", b"RF64", b"FORM", b"fLaC", b".snd", b"OggS", b"caff", b"riff", b"ID3", b"NIST_1A")
-_AV_HEADS = {b"OggS": "ogg", b"\x1aE\xdf\xa3": "matroska", b"0&\xb2u": "asf", b"#!AM": "amr", b"ID3": "mp3"}
+_AV_HEADS = {
+    b"OggS": "ogg",
+    b"\x1aE\xdf\xa3": "matroska",
+    b"0&\xb2u": "asf",
+    b"#!AM": "amr",
+    b"ID3": "mp3",
+    b"fLaC": "flac",
+} | {b"RIFF": "wav", b"RF64": "wav", b"BW64": "wav", b"riff": "w64", b"caff": "caf", b"FORM": "aiff", b".snd": "au"}
 _LOSSLESS = frozenset({"WAV", "WAVEX", "FLAC", "AIFF", "RF64", "W64", "CAF", "AU", "RAW", "NIST"})
+_LOSSY_SUBTYPES = ("MPEG", "ADPCM", "GSM", "G72", "VOX", "NMS", "DWVW")
+_FULL_SCALE = 32_767 / 32_768
+_FULL_SCALES = {"PCM_U8": 127 / 128, "PCM_S8": 127 / 128, "ULAW": 32_124 / 32_768, "ALAW": 32_256 / 32_768}
+_MOST_FRAMES = 1 << 40  # more is the length of a stream that did not know it
 _PCM_BITS = (16, 24, 32)
 _RAW_SUBTYPES = (
     {"s8": ("PCM_S8", "FILE"), "u8": ("PCM_U8", "FILE"), "ulaw": ("ULAW", "FILE"), "alaw": ("ALAW", "FILE")}
@@ -57,6 +70,7 @@ class Stream:
     channels: int
     frames: int | None
     blocks: Iterator[Block]
+    full_scale: float = _FULL_SCALE  # the largest sample that it can hold
 
 
 def parse_raw_format(text: str) -> RawFormat:
@@ -80,26 +94,69 @@ def open_stream(file: Path, label: str, raw: RawFormat | None = None, start_s: f
     with ExitStack() as stack:
         with _as_corpus_errors(label):
             content = stack.enter_context(file.open("rb"))
-            head = content.read(HEAD_BYTES)
-            content.seek(0)
-            if not head:
-                raise CorpusError(f"{label}: is empty; restore it.")
-            if missing := find_truncation(content, head):
-                raise CorpusError(
-                    f"{label}: is truncated or damaged: {missing}; restore it, or save the rest as a new file."
-                )
-            stream = _opened(stack, content, _Source(label, head, file.suffix.lower(), raw, start_s))
+            suffix = file.suffix.lower()
+            segments = [] if suffix in RAW_SUFFIXES or suffix in (".g722", ".gsm") else find_segments(content)
+            whole = Segment(0, content.seek(0, 2))
+            if len(segments) <= 1:
+                stream = _of_segment(stack, content, (segments or [whole])[0], _Source(label, suffix, raw, start_s))
+            else:
+                stream = _chained(stack, content, segments, _Source(label, suffix, raw, start_s))
         _check_limits(stream, label)
         yield stream
+
+
+def _of_segment(stack: ExitStack, content: BinaryIO, segment: Segment, source: "_Source") -> Stream:
+    """Open one of the recordings in a file."""
+    label = source.label
+    if segment.loss is not None:
+        raise CorpusError(f"{label}: {segment.loss}, of which only one would be read; save each as its own file.")
+    view = cast("BinaryIO", SegmentFile(content, segment))
+    head = view.read(HEAD_BYTES)
+    view.seek(0)
+    if not head:
+        raise CorpusError(f"{label}: is empty; restore it.")
+    if missing := find_truncation(view, head):
+        raise CorpusError(f"{label}: is truncated or damaged: {missing}; restore it, or save the rest as a new file.")
+    return _opened(stack, view, replace(source, head=head))
+
+
+def _chained(stack: ExitStack, content: BinaryIO, segments: Sequence[Segment], source: "_Source") -> Stream:
+    """The recordings that follow each other in a file, as one."""
+    streams = [_of_segment(stack, content, segment, replace(source, start_s=0.0)) for segment in segments]
+    first = streams[0]
+    for count, other in enumerate(streams[1:], start=2):
+        if (other.rate_hz, other.channels) != (first.rate_hz, first.channels):
+            raise CorpusError(
+                f"{source.label}: contains {len(streams)} recordings, of which the first has {_format(first)} and "
+                f"number {count} has {_format(other)}; save each as its own file."
+            )
+    known = [stream.frames for stream in streams if stream.frames is not None]
+    blocks = chain.from_iterable(stream.blocks for stream in streams)
+    skipped = _skipped(blocks, round(source.start_s * first.rate_hz))
+    frames = sum(known) if len(known) == len(streams) else None
+    return Stream(first.rate_hz, first.channels, frames, skipped, min(stream.full_scale for stream in streams))
+
+
+def _format(stream: Stream) -> str:
+    return f"{stream.rate_hz} Hz and {stream.channels} channel{'' if stream.channels == 1 else 's'}"
+
+
+def _skipped(blocks: Iterator[Block], skip: int) -> Iterator[Block]:
+    """The blocks without their first frames."""
+    for block in blocks:
+        kept = block[skip:] if skip else block
+        skip = max(0, skip - len(block))
+        if len(kept):
+            yield kept
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
     label: str
-    head: bytes
     suffix: str
     raw: RawFormat | None
     start_s: float
+    head: bytes = b""
 
 
 def _opened(stack: ExitStack, content: BinaryIO, source: _Source) -> Stream:
@@ -117,7 +174,9 @@ def _opened(stack: ExitStack, content: BinaryIO, source: _Source) -> Stream:
         if source.raw is None:
             raise CorpusError(f"{label}: has no header; give its format with --raw-format, as in s16le:16000:1.")
         return _through_sndfile(stack, content, source, source.raw)
-    if head.startswith(_SNDFILE_HEADS) or _is_mpeg(head):
+    # libsndfile cannot seek in a FLAC file that does not state its length.
+    is_open_flac = head.startswith(b"fLaC") and not (int.from_bytes(head[21:26], "big") & 0xF_FFFF_FFFF)
+    if (head.startswith(_SNDFILE_HEADS) or _is_mpeg(head)) and not is_open_flac:
         try:
             return _through_sndfile(stack, content, source, None)
         except soundfile.LibsndfileError:
@@ -179,7 +238,8 @@ def _through_sndfile(stack: ExitStack, content: BinaryIO, source: _Source, raw: 
         )
     first = min(round(source.start_s * sound.samplerate), sound.frames)
     blocks = _checked_blocks(_sndfile_blocks(sound, first, source.label), source.label)
-    return Stream(sound.samplerate, sound.channels, sound.frames, blocks)
+    frames = sound.frames if sound.frames < _MOST_FRAMES else None
+    return Stream(sound.samplerate, sound.channels, frames, blocks, _FULL_SCALES.get(sound.subtype, _FULL_SCALE))
 
 
 def _sndfile_blocks(sound: soundfile.SoundFile, first: int, label: str) -> Iterator[Block]:
@@ -189,7 +249,7 @@ def _sndfile_blocks(sound: soundfile.SoundFile, first: int, label: str) -> Itera
     while left > 0:
         block = np.asarray(sound.read(min(_BLOCK_FRAMES, left), dtype="float32", always_2d=True), dtype=np.float32)
         if not len(block):
-            if sound.format in _LOSSLESS:
+            if sound.format in _LOSSLESS and not sound.subtype.startswith(_LOSSY_SUBTYPES) and left < _MOST_FRAMES:
                 raise CorpusError(
                     f"{label}: is truncated: {left} of its {sound.frames} samples are missing; restore it."
                 )
@@ -199,9 +259,16 @@ def _sndfile_blocks(sound: soundfile.SoundFile, first: int, label: str) -> Itera
 
 
 def _through_av(stack: ExitStack, content: BinaryIO, source: _Source, av_format: str) -> Stream:
-    container = stack.enter_context(av.open(content, "r", format=av_format))
-    if not container.streams.audio:
+    options = {"ignore_editlist": "1"} if av_format == "mov" and has_fragments(content) else {}
+    container = stack.enter_context(av.open(content, "r", format=av_format, options=options))
+    tracks = len(container.streams.audio)
+    if not tracks:
         raise CorpusError(f"{source.label}: contains no audio; give a recording.")
+    if tracks > 1:
+        raise CorpusError(
+            f"{source.label}: contains {tracks} audio tracks, of which only one would be read; save each as its own "
+            "file."
+        )
     audio = container.streams.audio[0]
     if cast("object", audio.codec_context) is None:
         raise CorpusError(f"{source.label}: has an unsupported codec; convert it to WAV or FLAC.")
@@ -214,13 +281,9 @@ def _through_av(stack: ExitStack, content: BinaryIO, source: _Source, av_format:
 
 def _av_blocks(container: InputContainer, skip: int) -> Iterator[Block]:
     resampler = AudioResampler(format="fltp")
-    for frame in container.decode(audio=0):
-        for planar in resampler.resample(frame):
-            block = planar.to_ndarray().T
-            kept = block[skip:] if skip else block
-            skip = max(0, skip - len(block))
-            if len(kept):
-                yield np.ascontiguousarray(kept, dtype=np.float32)
+    decoded = (planar.to_ndarray().T for frame in container.decode(audio=0) for planar in resampler.resample(frame))
+    for block in _skipped(decoded, skip):
+        yield np.ascontiguousarray(block, dtype=np.float32)
 
 
 def _check_limits(stream: Stream, label: str) -> None:
