@@ -24,18 +24,17 @@ def normalize(text: str, language: str = UNDETERMINED) -> str:
 
     `language` is a BCP 47 tag; number words of a text in no stated language are read as English.
     """
-    return " ".join(_units(text, _spoken(language)))
+    return " ".join(_reference_units(text, _spoken(language))[0])
 
 
+@lru_cache(REMEMBERED_PAIRS)
 def reference_characters(reference: str, language: str = UNDETERMINED) -> int:
     """How many of the reference words that `word_errors` counts are characters of a text without spaces.
 
     In most texts all or none.
     """
-    spoken = _spoken(language)
-    if not _is_by_character(reference, spoken):
-        return 0
-    return sum(len(unit) == 1 for unit in _units(reference, spoken))
+    units, by_character = _reference_units(reference, _spoken(language))
+    return sum(len(unit) == 1 for unit in units) if by_character else 0
 
 
 def word_errors(reference: str, hypothesis: str, language: str = UNDETERMINED) -> tuple[int, int]:
@@ -67,23 +66,18 @@ def _has_digit(text: str) -> bool:
     return any(map(str.isdecimal, text))
 
 
-def _is_by_character(reference: str, language: str) -> bool:
-    return words.counts_characters(words.normalized(reference, language), language)
-
-
-def _units(text: str, language: str, *, by_character: bool | None = None) -> list[str]:
+def _reference_units(text: str, language: str) -> tuple[list[str], bool]:
+    """The units of a reference, and whether errors are counted by character."""
     normal = words.normalized(text, language)
-    if by_character is None:
-        by_character = words.counts_characters(normal, language)
-    return words.units(normal, by_character=by_character)
+    by_character = words.counts_characters(normal, language)
+    return words.units(normal, by_character=by_character), by_character
 
 
 def _counted_in(reference: str, hypothesis: str, language: str) -> tuple[int, int]:
-    by_character = _is_by_character(reference, language)
-    expected = _units(reference, language, by_character=by_character)
+    expected, by_character = _reference_units(reference, language)
     if not expected:
         return 0, 0
-    heard = _units(hypothesis, language, by_character=by_character)
+    heard = words.units(words.normalized(hypothesis, language), by_character=by_character)
     if not heard:
         return len(expected), len(expected)
     errors = _distance(expected, heard)

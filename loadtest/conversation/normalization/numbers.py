@@ -73,6 +73,7 @@ _DECADES: Final = {
     "twenties": "20s", "thirties": "30s", "forties": "40s", "fifties": "50s", "sixties": "60s", "seventies": "70s",
     "eighties": "80s", "nineties": "90s",
 }  # fmt: skip
+_MONTHS: Final = "january|february|march|april|may|june|july|august|september|october|november|december"
 # Of English, before and after the words have become digits.
 _WRITTEN_ENGLISH: Final[_Rules] = (
     (re.compile(r"(?<![\d:])(\d{1,2}):00(?= ?[ap] ?\.? ?m\b)"), r"\1"),
@@ -89,12 +90,13 @@ _WRITTEN_ENGLISH: Final[_Rules] = (
 _SPOKEN_ENGLISH: Final[_Rules] = (
     (re.compile(r"\b(?:" + "|".join(_DECADES) + r")\b"), lambda found: _DECADES[found.group()]),
     (re.compile(r"\b(\d\d) (?=\d0s\b)"), r"\1"),
-    (re.compile(r"(?<=\d) o(?:h)? (?=\d)"), " 0 "),
+    (re.compile(r"\boh? (?=\d)"), "0 "),
     (re.compile(r"\bdouble (\d)\b"), r"\1 \1"),
     (re.compile(r"\btriple (\d)\b"), r"\1 \1 \1"),
     (re.compile(r"(?<!\d )\bpoint (?=\d+\b)"), "0."),
     (re.compile(r"(?<![\d.])(\d+) and a half\b"), r"\1.5"),
     (re.compile(r"(?<=\d )([ap]) m\b"), r"\1m"),
+    (re.compile(rf"\b({_MONTHS}) (\d{{1,2}})(?:st|nd|rd|th)\b"), r"\1 \2"),
 )
 _LETTER_DIGIT: Final = re.compile(r"(?<=[^\W\d_])(?=\d)")
 _DIGIT_LETTER: Final = re.compile(r"(?<=\d)(?=[^\W\d_])(?!(?:st|nd|rd|th|s)\b)")

@@ -117,6 +117,8 @@ def test_characters(language: str, reference: str, hypothesis: str, expected: tu
         ("en-US", "one two three four five", "one two three four", (1, 5)),
         ("en-US", "5551234", "five five five one two three five", (1, 1)),
         ("en-US", "minus five degrees", "-5°", (0, 3)),
+        ("en-US", "on July fourth", "on July 4", (0, 3)),
+        ("en-US", "double oh seven", "007", (0, 3)),
         ("de-DE", "am dritten Mai um fünfundzwanzig nach zehn", "am 3. Mai um 25 nach 10", (0, 7)),
         ("de-DE", "drei Komma fünf Prozent", "3,5 %", (0, 2)),
         ("de-DE", "tausend Euro", "1.000 €", (0, 2)),
