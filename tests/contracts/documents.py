@@ -33,7 +33,7 @@ OTHERS = (
     "flock",
     "uv",
 )
-MODULES_OF_OTHERS = ("pytest", "livekit.agents")
+MODULES_OF_OTHERS = ("pip", "pytest", "livekit.agents")
 # What the wrapper does itself, before the command line is reached: its arguments are pytest's.
 WRAPPERS_OWN = "test"
 

@@ -3,6 +3,7 @@
 import contextlib
 import importlib.util
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -47,23 +48,34 @@ _WRITE: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class ProcessKind:
-    """What a process carries, its module, the package that it needs, and the extra which has that."""
+    """What a process carries, its module, the package that it needs, and the requirements of the extra with that."""
 
     calls: str
     module: str
     package: str
-    extra: str
+    requirements: tuple[str, ...]
 
     @property
     def missing(self) -> str:
-        """The sentence for a machine without the package."""
+        """The sentence for a machine without the package. Its command works in a clone as well as where voiceprobe is
+        installed: it names this interpreter, and no distribution of ours, which no index may have."""
         package = self.package.partition(".")[0]
-        return f"{self.calls} need the package {package}; install it with: pip install 'voiceprobe[{self.extra}]'"
+        command = shlex.join((_shown_interpreter(), "-m", "pip", "install", *self.requirements))
+        return f"{self.calls} need the package {package}; install it with: {command}"
 
 
-WEBRTC: Final = ProcessKind("calls over WebRTC", "loadtest.engine.webrtc.serving", "aiortc", "webrtc")
+def _shown_interpreter() -> str:
+    """Return this interpreter, as it is called from the current folder."""
+    path = Path(sys.executable)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+WEBRTC: Final = ProcessKind("calls over WebRTC", "loadtest.engine.webrtc.serving", "aiortc", ("aiortc>=1.13",))
 LIVEKIT: Final = ProcessKind(
-    "calls in LiveKit's rooms", "loadtest.engine.livekit_room.serving", "livekit.rtc", "livekit"
+    "calls in LiveKit's rooms",
+    "loadtest.engine.livekit_room.serving",
+    "livekit.rtc",
+    ("livekit>=1.0", "livekit-api>=1.0"),
 )
 
 

@@ -99,7 +99,8 @@ def test_without_the_sdk_the_sentence_says_what_to_install(monkeypatch: pytest.M
     parts = TransportParts(ConnectionParts(loop, watch, clocks), rooms, rooms, None, None, 2**20)  # type: ignore[arg-type]
     try:
         with pytest.raises(
-            UsageError, match=r"need the package livekit; install it with: pip install 'voiceprobe\[livekit\]'"
+            UsageError,
+            match=r"need the package livekit; install it with: \S+ -m pip install 'livekit>=1.0' 'livekit-api>=1.0'$",
         ):
             make_transport(parts, RoomCaller(CallerOptions()), OpenRequest("wss://h"))
     finally:

@@ -2,9 +2,11 @@
 
 import importlib.util
 import os
+import shlex
 import signal
 import subprocess
 import sys
+import tomllib
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from loadtest.engine.clock import Clocks
 from loadtest.engine.connection import ConnectionParts
 from loadtest.engine.engine import Engine
 from loadtest.engine.watch import SocketWatch
-from loadtest.engine.webrtc.media_process import MediaProcess
+from loadtest.engine.webrtc.media_process import LIVEKIT, WEBRTC, MediaProcess, ProcessKind
 from loadtest.engine.webrtc.messages import LinkKind
 from loadtest.errors import InstrumentError, UsageError
 from loadtest.protocols import registry
@@ -77,13 +79,25 @@ def wait_until(true: Any) -> None:
             gevent.sleep(0.005)
 
 
+@pytest.mark.parametrize(("kind", "extra"), [(WEBRTC, "webrtc"), (LIVEKIT, "livekit")])
+def test_the_command_installs_what_the_extra_has(kind: ProcessKind, extra: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert list(kind.requirements) == project["optional-dependencies"][extra]
+    command = shlex.split(kind.missing.partition("install it with: ")[2])
+    assert command[1:] == ["-m", "pip", "install", *kind.requirements]
+    assert Path(command[0]).absolute() == Path(sys.executable), (
+        "the interpreter that runs this, from the folder it is in"
+    )
+    assert not command[0].startswith("/") or not Path(sys.executable).is_relative_to(Path.cwd())
+
+
 def test_without_aiortc_the_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "aiortc" else find(name))
     engine = Engine(frame_ns=20_000_000, onset_preset="rms-10ms")
     try:
         protocol = registry.make_caller("smallwebrtc", CallerOptions())
-        with pytest.raises(UsageError, match=r"pip install 'voiceprobe\[webrtc\]'"):
+        with pytest.raises(UsageError, match=r"python\S* -m pip install 'aiortc>=1.13'$"):
             engine.new_call(make_plan(), protocol, protocol.upgrade("http://127.0.0.1:1/api/offer", None))
     finally:
         engine.close()
