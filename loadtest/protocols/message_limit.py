@@ -1,6 +1,6 @@
 """What a caller says of a message that is longer than it takes: the limit is ours, no fault of the endpoint. Pure.
 
-Sizes are in KiB and MiB: a run of seven digits in a text is hidden by the store, because it may be somebody's number.
+Sizes are in KiB, MiB and so on: the store hides a run of seven digits in a text, which may be somebody's number.
 """
 
 from typing import Final
@@ -8,14 +8,14 @@ from typing import Final
 from loadtest.protocols.failure import Failure
 
 _CODE: Final = "message_over_"
-_UNITS: Final = ((2**20, "MiB"), (2**10, "KiB"))
+_UNITS: Final = tuple((2 ** (10 * power), f"{prefix}iB") for power, prefix in reversed([*enumerate("KMGTPE", start=1)]))
 
 
 def size(count: int) -> str:
     """Return a number of bytes as people read it."""
     for unit, name in _UNITS:
         if count >= unit:
-            return f"{count / unit:.3g} {name}" if count < 1000 * unit else f"{count // unit} {name}"
+            return f"{count / unit:.4g} {name}"
     return f"{count} bytes"
 
 

@@ -1,6 +1,6 @@
 """The sentences about an answer that is a refusal, and about a connection that the endpoint closed. Pure.
 
-They say what the endpoint text and where it was asked. What to do about it is in `loadtest.protocols.advice`.
+They say what the endpoint wrote and where it was asked. What to do about it is in `loadtest.protocols.advice`.
 """
 
 from collections.abc import Iterable

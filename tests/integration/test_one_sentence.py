@@ -190,7 +190,7 @@ def test_a_mistake_is_named_with_what_to_do(
     assert [word for word in case.words if word not in sentence] == [], sentence
     assert f"127.0.0.1:{port}" in sentence
     assert case.key is None or case.key not in sentence
-    assert sentence.count("--protocol ") + sentence.count("--protocol:") < 4  # nothing is sentence over and over
+    assert sentence.count("--protocol ") + sentence.count("--protocol:") < 4  # nothing is repeated
 
 
 REALTIME = {"protocol": "openai-realtime"}
