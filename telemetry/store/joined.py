@@ -103,19 +103,21 @@ def _look_at_others(connection: StoreConnection, f: Filter) -> None:
 
 
 def client_service_delta(connection: StoreConnection, f: Filter) -> ClientServiceDelta:
-    """Client-heard minus service-reported voice-to-voice, and what found no counterpart.
+    """Client-heard minus service-reported voice-to-voice over the turns that figures are taken over, none of a ramp,
+    and what found no counterpart.
 
     Where a service does not say where it believes that speech ended, the difference is `uncorrected` for it.
     """
+    steady = _steady(f, "c")
     (row,) = rows(
         connection,
-        """
+        f"""
         WITH differences AS (
             SELECT c_voice_to_voice_ns - s_voice_to_voice_ns
                    - coalesce(s_speech_end_audio_ns - c_speech_end_audio_ns, 0) AS difference_ns,
                    s_speech_end_audio_ns IS NULL OR c_speech_end_audio_ns IS NULL AS is_uncorrected
             FROM pairs
-            WHERE s_trace_id IS NOT NULL AND c_outcome <> 'invalid'
+            WHERE s_trace_id IS NOT NULL AND c_outcome <> 'invalid' AND {steady.sql}
               AND c_voice_to_voice_ns IS NOT NULL AND s_voice_to_voice_ns IS NOT NULL
         )
         SELECT
@@ -123,7 +125,7 @@ def client_service_delta(connection: StoreConnection, f: Filter) -> ClientServic
             (SELECT count(*) FILTER (WHERE is_uncorrected) FROM differences) AS uncorrected,
             (SELECT quantile_cont(difference_ns, [0.5, 0.99]) FROM differences) AS q,
             (SELECT max(abs(difference_ns)) FROM differences) AS abs_max,
-            (SELECT count(*) FROM pairs WHERE s_trace_id IS NULL AND c_outcome <> 'invalid'
+            (SELECT count(*) FROM pairs WHERE s_trace_id IS NULL AND c_outcome <> 'invalid' AND {steady.sql}
                 AND c_voice_to_voice_ns IS NOT NULL) AS client_only,
             (SELECT count(*) FROM services s
              WHERE s.voice_to_voice_ns IS NOT NULL
@@ -131,6 +133,7 @@ def client_service_delta(connection: StoreConnection, f: Filter) -> ClientServic
                    SELECT (s_trace_id, s_span_id) FROM pairs WHERE s_trace_id IS NOT NULL AND c_trace_id IS NOT NULL)
             ) AS service_only
         """,
+        [*steady.values, *steady.values],
     )
     p50, p99 = row["q"] if row["q"] is not None else (None, None)
     return ClientServiceDelta(
@@ -144,6 +147,11 @@ def client_service_delta(connection: StoreConnection, f: Filter) -> ClientServic
     )
 
 
+def _steady(f: Filter, side: str) -> Condition:
+    """The pairs of which this side is of no ramp, unless the filter asks for a phase by its name."""
+    return Condition("true") if f.phase is not None else Condition(f"{side}_phase_kind IS DISTINCT FROM ?", (RAMP,))
+
+
 def stage_budget(connection: StoreConnection, f: Filter) -> dict[str, StageStats]:
     """Median and p95 of each stage over every valid turn with a voice-to-voice, ramps left out.
 
@@ -152,7 +160,7 @@ def stage_budget(connection: StoreConnection, f: Filter) -> dict[str, StageStats
     """
     # What the turn waited in all: as the caller heard it, in a view by service and day as the service reported it.
     whole = "s" if source_of(f) == "service" else "c"
-    steady = Condition("true") if f.phase is not None else Condition(f"{whole}_phase_kind IS DISTINCT FROM ?", (RAMP,))
+    steady = _steady(f, whole)
     by_service = "s_voice_to_voice_ns IS NOT NULL"
     later = "0" if whole == "s" else "coalesce(s_speech_end_audio_ns - c_speech_end_audio_ns, 0)"
     points = ", ".join(f"CASE WHEN {by_service} THEN s_{name} ELSE c_{name} END AS {name}" for name in _POINTS)

@@ -75,8 +75,9 @@ class RolledFigures:
         return found
 
     def histogram(self, part: str, name: str) -> Histogram:
-        """The histogram of a part's cells with this label, over the judged turns for `bound` and `stage`."""
-        cells = self.judged(part) if part in ("bound", "stage") else self.of(part)
+        """The histogram of a part's cells with this label, over the judged turns for all that is a figure of the
+        service or of its clips."""
+        cells = self.judged(part) if part in ("bound", "stage", "difference") else self.of(part)
         return Histogram.added(
             cell.histogram for key, cell in cells if cell.histogram is not None and key.labels[0] == name
         )

@@ -160,8 +160,9 @@ def client_service_delta(figures: RolledFigures, everything: Rollup, f: Filter) 
     """As `joined.client_service_delta`; the service's turns of the filter's run count however narrow the filter is."""
     counts = Counter[str]()
     of_run = 0
-    for key, cell in figures.of("pair"):
+    for key, cell in figures.judged("pair"):
         counts[key.labels[0] or ""] += cell.n
+    for key, cell in figures.of("pair"):
         if key.labels[0] == "matched" and (f.run_id is None or key.labels[1] == f.run_id):
             of_run += cell.n
     services = sum(

@@ -244,6 +244,19 @@ def test_percentiles_are_the_same_everywhere(world: World, metric: str) -> None:
     assert re.search(row, text_of(tables.stages(world.now.summary, world.now.statuses)))
 
 
+def test_the_difference_between_both_sides_is_of_the_turns_that_are_counted(world: World) -> None:
+    services = {(turn.trace_id, turn.turn_index) for turn in world.turns if turn.source == "service"}
+    heard = [turn for turn in world.valid if METRICS["voice_to_voice"].value(turn) is not None]
+    joined = sum((turn.trace_id, turn.turn_index) in services for turn in heard)
+    found = world.summary_object["client_service_delta"]
+    assert (found["joined"], found["client_only"]) == (joined, len(heard) - joined)
+    assert 0 < joined < len(heard)
+    assert f"client against service on {joined} turns" in world.terminal
+    assert world.now.summary is not None
+    assert world.now.run is not None
+    assert f"over {joined} turns" in text_of(header.details(world.now.run, world.now.summary))
+
+
 def test_a_stage_by_the_service_has_another_name_than_the_metric_that_callers_saw(world: World) -> None:
     """The service's endpointing ends before its event has come over the network."""
     assert world.now.budget is not None
