@@ -32,9 +32,15 @@ from telemetry.model.metrics import METRICS
 from telemetry.model.turns import Turn
 from telemetry.objectives.slo import default_objectives
 from telemetry.store.answers import Filter
+from telemetry.store.cohort_pages import CohortsAnswer, CohortsQuestion
 from telemetry.store.latency_bands import EDGES_MS
+from telemetry.store.objectives_pages import ObjectivesPage
 from telemetry.store.reader import StoreReader
+from telemetry.store.run_folders.catalog import RunCatalog
+from telemetry.store.run_folders.entries import RunEntry
+from telemetry.store.system_pages import CachePage, InstrumentPage
 from telemetry.store.turn_pages import TurnsAnswer, TurnsQuestion
+from telemetry.store.views import ViewQuestion
 from tests.fixtures_turns import MS, SECOND, START_UNIX_NS, Run, exchange, fill_store
 from tests.run_folders import latency_run
 
@@ -95,6 +101,11 @@ class World:
     listed: TurnsAnswer
     record_turns: int
     runs_text: str
+    cache: CachePage
+    instrument: InstrumentPage
+    cohorts: CohortsAnswer
+    budgets: ObjectivesPage
+    entry: RunEntry
 
     @property
     def counted(self) -> list[Turn]:
@@ -158,6 +169,11 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             listed=reader.turns_page(TurnsQuestion(page_size=100)),
             record_turns=record.turns,
             runs_text=listing.getvalue(),
+            cache=reader.cache_page(ViewQuestion()),
+            instrument=reader.instrument_page(ViewQuestion()),
+            cohorts=reader.cohorts_page(CohortsQuestion(view=ViewQuestion(objectives=tuple(objectives)))),
+            budgets=reader.objectives_page(objectives, Filter(run_id="r-1")),
+            entry=RunCatalog([str(store.parent)], objectives).entries()[0],
         )
 
 
@@ -318,6 +334,43 @@ def test_objectives_are_counted_alike(world: World) -> None:
         if each["met"] is False:
             assert any(each["sentence"] in message for message in failed)
     assert all(sentence in text_of(world.files[HTML].decode()) for sentence in sentences)
+
+
+def test_the_page_of_caches_counts_alike(world: World) -> None:
+    found, cache = world.summary_object["cache"], world.cache.cache
+    assert (cache.reported, cache.hits, cache.turns) == (found["reported"], found["hits"], len(world.valid))
+    groups = {each.name: each for each in cache.waits["fallback"]}
+    assert groups["rule"].turns == world.summary_object["fallback"]["by_kind"]["rule"]
+    assert sum(each.turns for each in groups.values()) == len(world.valid)
+
+
+def test_the_page_of_the_instrument_counts_the_same_invalid_turns(world: World) -> None:
+    by_reason = {name: sum(counts) for name, counts in world.instrument.instrument.invalid.counts.items()}
+    assert by_reason == world.summary_object["turns"]["invalid_by_reason"]
+
+
+def test_the_page_of_cohorts_counts_alike(world: World) -> None:
+    compared = world.cohorts.comparison
+    assert compared is not None
+    of_command = {each["name"]: each["turns"] for each in world.summary_object["cohorts"]}
+    for size in (compared.candidate, compared.control):
+        found = of_command[size.cohort]
+        assert (size.turns, size.invalid, size.eligible) == (found["total"], found["invalid"], found["eligible"])
+        assert size.turns == sum(turn.cohort == size.cohort for turn in world.counted)
+
+
+def test_the_page_of_objectives_counts_alike(world: World) -> None:
+    of_command = {each["name"]: (each["good"], each["eligible"]) for each in world.summary_object["objectives"]}
+    shown = {}
+    for budget in world.budgets.burn.budgets:
+        counts = budget.windows[-1].counts
+        shown[budget.name] = (counts.eligible - counts.bad, counts.eligible)
+    assert shown == of_command
+
+
+def test_the_list_of_runs_has_the_figures_of_the_run(world: World) -> None:
+    found = world.summary_object
+    assert (world.entry.turns, world.entry.invalid) == (found["turns"]["total"], found["turns"]["invalid"])
 
 
 def test_no_turn_of_an_endpoint_that_says_only_hit_or_miss_counts_for_fallbacks(tmp_path: Path) -> None:
