@@ -159,6 +159,12 @@ def _without_value(metric: Metric) -> str:
     return "false" if metric.name in NOT_OF_AN_ANSWER else f"{_UNANSWERED} AND {metric.column} IS NULL"
 
 
+def _of_turns(metrics: Iterable[Metric]) -> list[Metric]:
+    """All but that of a call."""
+    return [metric for metric in metrics if metric.name != CONNECT]
+
+
+_CONNECTING: Final = f"{_metric_columns([METRICS[CONNECT]])}, {_lacking_columns([METRICS[CONNECT]])}"
 _OF_BOTH: Final = "grouping(cohort) = 1 AS is_total, cohort"
 _BY_COHORT: Final = "GROUP BY GROUPING SETS ((), (cohort))"
 _LACKING: Final = f"outcome = 'error' OR {_UNANSWERED}"
@@ -186,16 +192,22 @@ def metric_totals(f: Filter, metrics: Iterable[Metric] = METRICS.values()) -> tu
     """As `totals`, the count, maximum and quantiles of metrics over the valid turns."""
     where = grouped(f) & Condition(_VALID)
     return (
-        f"SELECT {_OF_BOTH}, {_metric_columns(metrics)} FROM turns WHERE {where.sql} {_BY_COHORT}",
+        f"SELECT {_OF_BOTH}, {_metric_columns(_of_turns(metrics))} FROM turns WHERE {where.sql} {_BY_COHORT}",
         list(where.values),
     )
+
+
+def connect_totals(f: Filter) -> tuple[str, list[Any]]:
+    """As `metric_totals` and `lacking_totals`, for connecting: a call connects, whatever its first turn asks."""
+    where = judged(f) & valid(f)
+    return f"SELECT {_OF_BOTH}, {_CONNECTING} FROM turns WHERE {where.sql} {_BY_COHORT}", list(where.values)
 
 
 def lacking_totals(f: Filter) -> tuple[str, list[Any]]:
     """As `totals`, how many turns that no answer came to lack a value of each metric."""
     where = grouped(f) & Condition(_LACKING)
     return (
-        f"SELECT {_OF_BOTH}, {_lacking_columns(METRICS.values())} FROM turns WHERE {where.sql} {_BY_COHORT}",
+        f"SELECT {_OF_BOTH}, {_lacking_columns(_of_turns(METRICS.values()))} FROM turns WHERE {where.sql} {_BY_COHORT}",
         list(where.values),
     )
 
@@ -277,15 +289,21 @@ def phases(f: Filter) -> tuple[str, list[Any]]:
 def phase_metrics(f: Filter) -> tuple[str, list[Any]]:
     """As `phases`, count, maximum and quantiles of PHASE_METRICS over the valid turns."""
     where = _of_phases(f) & Condition(_VALID)
-    metrics = _metric_columns(METRICS[name] for name in PHASE_METRICS)
+    metrics = _metric_columns(_of_turns(METRICS[name] for name in PHASE_METRICS))
     return f"SELECT phase, {metrics} FROM turns WHERE {where.sql} GROUP BY phase", list(where.values)
 
 
 def phase_lacking(f: Filter) -> tuple[str, list[Any]]:
     """As `phases`, how many turns that no answer came to lack a value of each of PHASE_METRICS."""
     where = _of_phases(f) & Condition(_LACKING)
-    metrics = _lacking_columns(METRICS[name] for name in PHASE_METRICS)
+    metrics = _lacking_columns(_of_turns(METRICS[name] for name in PHASE_METRICS))
     return f"SELECT phase, {metrics} FROM turns WHERE {where.sql} GROUP BY phase", list(where.values)
+
+
+def phase_connects(f: Filter) -> tuple[str, list[Any]]:
+    """As `connect_totals`, by phase."""
+    where = turns_of(f) & valid(f) & Condition("phase IS NOT NULL")
+    return f"SELECT phase, {_CONNECTING} FROM turns WHERE {where.sql} GROUP BY phase", list(where.values)
 
 
 def phase_outcomes(f: Filter) -> tuple[str, list[Any]]:

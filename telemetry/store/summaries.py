@@ -93,6 +93,7 @@ def _read(connection: StoreConnection, f: Filter) -> SummaryRows:
         rows(connection, *queries.phases(f)),
         rows(connection, *queries.phase_metrics(f)),
         rows(connection, *queries.phase_lacking(f)),
+        rows(connection, *queries.phase_connects(f)),
     )
     join_services(connection, f)
     return SummaryRows(
@@ -100,6 +101,7 @@ def _read(connection: StoreConnection, f: Filter) -> SummaryRows:
             rows(connection, *queries.totals(f)),
             rows(connection, *queries.metric_totals(f)),
             rows(connection, *queries.lacking_totals(f)),
+            rows(connection, *queries.connect_totals(f)),
         ),
         gaps=rows(connection, *queries.gap_totals(f)),
         names=rows(connection, *queries.names(f)),

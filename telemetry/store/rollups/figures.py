@@ -194,18 +194,34 @@ class RolledFigures:
                 counted.first = min(each for each in (counted.first, cell.first) if each is not None)
                 counted.last = max(each for each in (counted.last, cell.last) if each is not None)
         for key, cell in self.of("metric"):
-            kind, name, _, side = (label or "" for label in key.labels)
-            if not _is_asked(key) or cell.histogram is None:
-                continue
-            for scope in self._scopes_of(key):
-                found[scope].histograms[name, side].append(cell.histogram)
-                if side in ("known", "unknown"):
-                    found[scope].values[name, kind] += cell.n
+            if _is_asked(key) and key.labels[1] != CONNECT:
+                self._take_values(found, key, cell)
         for key, cell in self.judged("gap"):
             if cell.histogram is not None:
                 found[WHOLE].gaps.append(cell.histogram)
                 found[Scope("cohort", key.cohort)].gaps.append(cell.histogram)
         return found
+
+    @cached_property
+    def _connects(self) -> defaultdict[Scope, _Counted]:
+        """The turns and values of connecting: a call connects, whatever its first turn asks."""
+        found: defaultdict[Scope, _Counted] = defaultdict(_Counted)
+        for key, cell in self.of("turns"):
+            for scope in self._scopes_of(key):
+                found[scope].turns[key.labels] += cell.n
+        for key, cell in self.of("metric"):
+            if key.labels[1] == CONNECT:
+                self._take_values(found, key, cell)
+        return found
+
+    def _take_values(self, found: defaultdict[Scope, _Counted], key: Key, cell: RollupCell) -> None:
+        kind, name, _, side = (label or "" for label in key.labels)
+        if cell.histogram is None:
+            return
+        for scope in self._scopes_of(key):
+            found[scope].histograms[name, side].append(cell.histogram)
+            if side in ("known", "unknown"):
+                found[scope].values[name, kind] += cell.n
 
     def _totals(self, scope: Scope) -> Row:
         counted = self._counted[scope]
@@ -232,10 +248,10 @@ class RolledFigures:
         }
 
     def _metrics(self, scope: Scope, metrics: Iterable[Metric]) -> Row:
-        counted = self._counted[scope]
         row: Row = {}
         for metric in metrics:
             name = metric.name
+            counted = (self._connects if name == CONNECT else self._counted)[scope]
             values = Histogram.added(counted.histograms[name, "known"] + counted.histograms[name, "unknown"])
             row[f"n_{name}"], row[f"max_{name}"] = values.n, values.high
             row[f"q_{name}"] = values.quantiles(scale_of(metric.unit), FRACTIONS)
@@ -243,7 +259,7 @@ class RolledFigures:
         return row
 
     def _lacking(self, counted: _Counted, name: str) -> int:
-        kinds = ("first",) if name == CONNECT else () if name in NOT_OF_AN_ANSWER else _WITHOUT_ANSWER
+        kinds = ("first", f"{SILENT}first") if name == CONNECT else () if name in NOT_OF_AN_ANSWER else _WITHOUT_ANSWER
         turns = sum(n for labels, n in counted.turns.items() if labels[0] in kinds)
         return turns - sum(counted.values[name, kind] for kind in kinds)
 

@@ -373,6 +373,18 @@ def test_the_list_of_runs_has_the_figures_of_the_run(world: World) -> None:
     assert (world.entry.turns, world.entry.invalid) == (found["turns"]["total"], found["turns"]["invalid"])
 
 
+def test_calls_are_counted_alike_whatever_their_first_turn_asks(world: World) -> None:
+    callers = [turn for turn in world.turns if turn.source == "client" and turn.phase_kind != "ramp"]
+    calls = [turn for turn in callers if turn.outcome != "invalid" and turn.connect_ns is not None]
+    assert any(turn.turn_kind == "silence" for turn in calls)
+    found = world.summary_object
+    (objective,) = (each for each in found["objectives"] if each["name"] == "connect")
+    hold = next(each for each in found["phases"] if each["name"] == "hold")
+    counted = (objective["eligible"], found["metrics"]["connect"]["n"], hold["metrics"]["connect"]["n"])
+    assert counted == (len(calls), len(calls), len(calls))
+    assert re.search(rf"Connect .* {len(calls)}\n", world.terminal)
+
+
 def test_no_turn_of_an_endpoint_that_says_only_hit_or_miss_counts_for_fallbacks(tmp_path: Path) -> None:
     run = Run(turns=[exchange(index, route=None, cache_hit=index % 2 == 0)[0] for index in range(40)])
     with StoreReader(fill_store(tmp_path / "store", run), wall_clock_ns=lambda: NOW) as reader:
