@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final, cast
 
 import numpy as np
 import soundfile
@@ -18,6 +18,7 @@ import soxr
 from numpy.typing import NDArray
 
 from corpora.manifest.errors import CorpusError
+from corpora.manifest.segments import SegmentFile, find_segments
 from corpora.manifest.wholeness import HEAD_BYTES, find_truncation
 from corpora.rendering.profiles.grid import Samples, round_samples
 
@@ -100,9 +101,14 @@ def _opened(file: Path) -> Generator[soundfile.SoundFile]:
     """Open a sound file. Raises CorpusError, also for errors while it is read."""
     try:
         with file.open("rb") as content:
-            if missing := find_truncation(content, content.read(HEAD_BYTES)):
+            segments = find_segments(content)
+            if len(segments) > 1:
+                raise CorpusError(f"{file}: contains {len(segments)} recordings; save each as its own file.")
+            view = cast("BinaryIO", SegmentFile(content, segments[0]))
+            if missing := find_truncation(view, view.read(HEAD_BYTES)):
                 raise CorpusError(f"{file}: is truncated or damaged: {missing}; restore it.")
-            with soundfile.SoundFile(content) as sound:
+            view.seek(0)
+            with soundfile.SoundFile(view) as sound:
                 yield sound
     except soundfile.LibsndfileError as error:
         reason = error.error_string.rstrip(". ")

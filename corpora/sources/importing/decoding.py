@@ -281,9 +281,12 @@ def _through_av(stack: ExitStack, content: BinaryIO, source: _Source, av_format:
 
 def _av_blocks(container: InputContainer, skip: int) -> Iterator[Block]:
     resampler = AudioResampler(format="fltp")
-    decoded = (planar.to_ndarray().T for frame in container.decode(audio=0) for planar in resampler.resample(frame))
-    for block in _skipped(decoded, skip):
-        yield np.ascontiguousarray(block, dtype=np.float32)
+    decoded = (
+        np.ascontiguousarray(planar.to_ndarray().T, dtype=np.float32)
+        for frame in container.decode(audio=0)
+        for planar in resampler.resample(frame)
+    )
+    yield from _skipped(decoded, skip)
 
 
 def _check_limits(stream: Stream, label: str) -> None:

@@ -45,3 +45,21 @@ def test_truncated_noise_is_rejected_in_every_format(tmp_path: Any, encode: Any,
     file.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(CorpusError, match=r"fan\.\w+: is truncated or damaged: .*; restore it\."):
         Profile(f"file:{file}", 10.0)
+
+
+@pytest.mark.parametrize("stated", [0, 16_000, 2_000_000_000, 0xFFFFFFFF])
+def test_noise_whose_header_states_another_length_is_read_to_its_end(tmp_path: Any, encode: Any, stated: int) -> None:
+    content = bytearray(encode(np.random.default_rng(1).standard_normal(RATE_HZ * 2) * 0.05, form="WAV"))
+    at = content.index(b"data") + 4
+    content[at : at + 4] = stated.to_bytes(4, "little")
+    (tmp_path / "fan.wav").write_bytes(content)
+    assert len(read_sounds(f"file:{tmp_path / 'fan.wav'}", RATE_HZ)) == 2 * RATE_HZ
+
+
+@pytest.mark.parametrize(("form", "subtype"), [("WAV", "PCM_16"), ("FLAC", "PCM_16"), ("OGG", "VORBIS")])
+def test_noise_after_other_noise_in_one_file_is_named(tmp_path: Any, encode: Any, form: str, subtype: str) -> None:
+    whole = encode(np.random.default_rng(1).standard_normal(RATE_HZ) * 0.05, form=form, subtype=subtype)
+    file = tmp_path / f"fan.{form.lower()}"
+    file.write_bytes(whole + whole)
+    with pytest.raises(CorpusError, match="contains 2 recordings; save each as its own file"):
+        Profile(f"file:{file}", 10.0)
