@@ -1,9 +1,11 @@
 """Audio files by their first bytes, for audio that should have none: raw PCM and G.711. Pure."""
 
+from collections.abc import Callable
 from typing import Final
 
 # The longest beginning that is looked at, except of MPEG audio.
 HEADER_BYTES: Final = 12
+_FRAME_HEADER_BYTES: Final = 7  # that of AAC; the one of MP3 has 4
 _STARTS: Final = (
     *((b"OggS", "Ogg"), (b"ID3", "MP3"), (b"fLaC", "FLAC"), (b"\x1aE\xdf\xa3", "WebM"), (b"caff", "CAF")),
     *((b"#!AMR", "AMR"), (b".snd", "AU"), (b"0&\xb2u\x8ef\xcf\x11", "WMA")),
@@ -33,7 +35,7 @@ def container_of(start: bytes) -> str | None:
             return name
     if start[:3] == b"\0\0\0" and start[4:8] == b"ftyp":
         return "MP4"
-    return "MP3" if _is_mpeg(start) else None
+    return next((name for name, frame_bytes in _FRAMES if _is_two_frames(start, frame_bytes)), None)
 
 
 def may_become_container(start: bytes) -> bool:
@@ -44,21 +46,31 @@ def may_become_container(start: bytes) -> bool:
         return True
     if len(start) < 8 and b"\0\0\0".startswith(start[:3]) and b"ftyp".startswith(start[4:]):
         return True
-    if start[:1] == b"\xff" and len(start) < 4:
-        return len(start) == 1 or start[1] & 0xE6 == 0xE2
-    size = _frame_bytes(start)
-    return size is not None and len(start) < size + 4
+    if start[:1] == b"\xff" and len(start) < _FRAME_HEADER_BYTES:
+        return len(start) == 1 or start[1] & 0xE6 == 0xE2 or start[1] & 0xF6 == 0xF0
+    sizes = [size for _, frame_bytes in _FRAMES if (size := frame_bytes(start)) is not None]
+    return bool(sizes) and len(start) < sizes[0] + _FRAME_HEADER_BYTES
 
 
-def _is_mpeg(start: bytes) -> bool:
-    """Whether two frames of MP3 follow each other: one sync word may be a sample."""
-    size = _frame_bytes(start)
-    return size is not None and len(start) >= size + 4 and _frame_bytes(start[size:]) is not None
+def _is_two_frames(start: bytes, frame_bytes: Callable[[bytes], int | None]) -> bool:
+    """Whether two frames follow each other: one sync word may be a sample."""
+    size = frame_bytes(start)
+    if size is None or len(start) < size + _FRAME_HEADER_BYTES:
+        return False
+    return frame_bytes(start[size:]) is not None
 
 
-def _frame_bytes(start: bytes) -> int | None:
+def _adts_bytes(start: bytes) -> int | None:
+    """The length of the ADTS frame of AAC that begins here; None if none does."""
+    if len(start) < _FRAME_HEADER_BYTES or start[0] != 0xFF or start[1] & 0xF6 != 0xF0 or start[2] >> 2 & 15 > 12:
+        return None
+    size = (start[3] & 3) << 11 | start[4] << 3 | start[5] >> 5
+    return size if size > _FRAME_HEADER_BYTES else None
+
+
+def _mp3_bytes(start: bytes) -> int | None:
     """The length of the frame of MPEG audio, layer III, that begins here; None if none does."""
-    if len(start) < 4 or start[0] != 0xFF or start[1] & 0xE6 != 0xE2:
+    if len(start) < _FRAME_HEADER_BYTES or start[0] != 0xFF or start[1] & 0xE6 != 0xE2:
         return None
     rates = _MPEG_RATES_HZ.get(start[1] >> 3 & 3)
     kbps, rate, padding = start[2] >> 4, start[2] >> 2 & 3, start[2] >> 1 & 1
@@ -66,3 +78,6 @@ def _frame_bytes(start: bytes) -> int | None:
         return None
     is_first = rates is _MPEG_RATES_HZ[3]
     return (144 if is_first else 72) * _MPEG_KBPS[1 if is_first else 2][kbps - 1] * 1000 // rates[rate] + padding
+
+
+_FRAMES: Final = (("MP3", _mp3_bytes), ("AAC", _adts_bytes))

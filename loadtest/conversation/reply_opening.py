@@ -15,7 +15,7 @@ from loadtest.audio.containers import container_of, may_become_container
 from loadtest.audio.wav_stream import PCM, WavStream
 
 _ALAW, _ULAW = 6, 7
-_LOOKED_AT: Final = 4096  # bytes, more than two frames of MP3
+_LOOKED_AT: Final = 16_384  # bytes, more than two frames of MP3 or AAC
 _Octets = Callable[[bytes], bytes]
 
 

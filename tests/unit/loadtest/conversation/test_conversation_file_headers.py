@@ -20,7 +20,9 @@ SOUND = silence(QUIET_MS) + tone(200)
 # What follows the samples in files of some services: 1.7 s of bytes that are loud when they are played as PCM.
 SIGNED = b"C2PA" + struct.pack("<I", 80_000) + b"\0\0\1\0jumb" + bytes(range(32, 232)) * 400
 LIST = b"LIST" + struct.pack("<I", 26) + b"INFOISFT" + struct.pack("<I", 14) + b"Lavf61.7.100\0\0"
-# 128 kbit/s at 44.1 kHz: a frame is 417 bytes, so the second header stands there.
+# A frame of 200 bytes, its length in the 13 bits from the fourth byte's last two on.
+AAC = (b"\xff\xf1\x60\x40\x19\x1f\xfc" + bytes(range(1, 194))) * 20
+# MP3 of 128 kbit/s at 44.1 kHz: a frame is 417 bytes, so the second header stands there.
 MP3 = (b"\xff\xfb\x90\x64" + bytes(range(1, 200)) * 3)[:417] * 12
 
 
@@ -79,12 +81,13 @@ def test_the_header_of_a_wav_file_is_no_onset_and_what_follows_its_samples_no_sp
         (b"OggS\0\2" + tone(400), "a file of Ogg"),
         (b"ID3\4\0\0" + tone(400), "a file of MP3"),
         (MP3, "a file of MP3"),
+        (AAC, "a file of AAC"),
         (b"fLaC\0\0\0\x22" + tone(400), "a file of FLAC"),
         (b"\0\0\0\x1cftypM4A " + tone(400), "a file of MP4"),
         (b"\x1aE\xdf\xa3\1\0" + tone(400), "a file of WebM"),
         (wav(tone(400), channels=2), "WAV of kind 1 with 2 channels of 16 bits"),
     ],
-    ids=["Ogg", "ID3", "MP3", "FLAC", "MP4", "WebM", "stereo WAV"],
+    ids=["Ogg", "ID3", "MP3", "AAC", "FLAC", "MP4", "WebM", "stereo WAV"],
 )
 def test_a_file_in_another_format_is_no_answer(content: bytes, says: str) -> None:
     turn = heard(content)
