@@ -282,7 +282,7 @@ def _answer(answer: Reply | None, service: ServiceReports, not_observable: Mappi
         "response_id": answer.id_on_the_wire,
         "llm_first_token_perf_ns": stamps[0] if stamps else None,
         "llm_last_token_perf_ns": stamps[-1] if stamps else None,
-        "llm_first_sentence_perf_ns": answer.first_sentence_perf_ns,
+        "llm_first_sentence_perf_ns": answer.sentence_known_perf_ns,
         "llm_chunks": len(stamps) or None,
         "llm_tokens": usage.get("output_text_tokens"),
         "llm_input_tokens": usage.get("input_tokens"),

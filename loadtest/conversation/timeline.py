@@ -139,6 +139,13 @@ class Reply:
         if self.first_sentence_perf_ns is None and SENTENCE_END.search(tail + text):
             self.first_sentence_perf_ns = arrival_perf_ns
 
+    @property
+    def sentence_known_perf_ns(self) -> int | None:
+        """When the first sentence was whole: at its boundary, else with the last piece of a text that is over."""
+        if self.first_sentence_perf_ns is None and self.is_over and self.text_stamps_perf_ns:
+            return self.text_stamps_perf_ns[-1]
+        return self.first_sentence_perf_ns
+
     def hear(self, playout: PlayoutBuffer, event: VoiceEvent, arrival_perf_ns: int) -> None:
         """Queue a chunk of its audio for playback."""
         if event.audio is None or event.rate_hz is None:

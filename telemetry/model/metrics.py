@@ -28,7 +28,7 @@ TIMESTAMPS: Final[dict[str, str]] = {
     "asr_first_partial": "first interim transcript event of this turn",
     "asr_final": "the event with the final transcript",
     "llm_first_token": "first piece of answer text; reasoning text is kept apart",
-    "llm_first_sentence": "first sentence boundary in the answer text",
+    "llm_first_sentence": "first sentence boundary in the answer text; of a text without one, its last piece",
     "llm_last_token": "last piece of answer text",
     "tts_first_chunk": "arrival of the first reply-audio chunk",
     "tts_last_chunk": "arrival of the last reply-audio chunk",

@@ -184,6 +184,11 @@ def was_heard(turn: Turn) -> bool:
     return is_withheld(turn, HEADLINE) and has_text
 
 
+def _is_broken_off(turn: Turn) -> bool:
+    """Whether the endpoint broke off its reply of its own accord and gave no other: its caller went on waiting."""
+    return turn.outcome == "interrupted" and turn.failure_kind == "interrupted"
+
+
 def _decided(good: bool) -> Judgment:
     return Judgment.GOOD if good else Judgment.BAD
 
@@ -199,7 +204,7 @@ def _judge_outcome(objective: Objective, turn: Turn) -> Judgment:
     if turn.outcome == "cut":
         return Judgment.CUT
     if turn.outcome == "interrupted" and not was_heard(turn):
-        return Judgment.INTERRUPTED
+        return Judgment.BAD if _is_broken_off(turn) else Judgment.INTERRUPTED
     return _decided(turn.outcome in objective.outcomes)
 
 
@@ -214,7 +219,8 @@ def _judge_metric(objective: Objective, turn: Turn) -> Judgment | None:
         return Judgment.GENERATOR
     if turn.outcome == "cut":
         return _judge_cut(metric, objective.threshold, turn, value)
-    if turn.outcome in UNANSWERED and metric.name not in NOT_OF_AN_ANSWER:
+    is_unanswered = turn.outcome in UNANSWERED or (_is_broken_off(turn) and not was_heard(turn))
+    if is_unanswered and metric.name not in NOT_OF_AN_ANSWER:
         return Judgment.BAD
     if value is not None:
         return _decided(_is_within(metric, objective.threshold, value))

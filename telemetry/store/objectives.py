@@ -76,7 +76,7 @@ FIELDS_OF: Final[dict[str, tuple[str, ...]]] = {
 # What every rule asks of a turn, and what of one that ended early.
 _ASKED_OF_ALL: Final = (
     *("run_id", "outcome", "turn_kind", "turn_index", "fallback", "route", "cache_hit", "started_unix_ns"),
-    *("withheld_metrics", "withheld_reasons"),
+    *("withheld_metrics", "withheld_reasons", "failure_kind"),
 )
 _ASKED_OF_CUT: Final = (
     *("started_perf_ns", "speech_start_perf_ns", "speech_end_perf_ns", "first_audio_perf_ns", "hangup_perf_ns"),
@@ -312,7 +312,8 @@ def _questions(objective: Objective) -> Iterable[_Question]:
     """The yes-or-no questions about a turn whose answers decide the objective's rule together with the keys that every
     rule asks."""
     yield from (("fallback IS NULL", ()), ("route IS NULL", ()), ("turn_index = 0", ()))
-    # Whether anything was heard of the answer.
+    # Whether anything was heard of the answer, and whether the endpoint broke it off.
+    yield "failure_kind IS NOT DISTINCT FROM 'interrupted'", ()
     yield "first_audio_perf_ns IS NULL AND voice_to_voice_ns IS NULL", ()
     yield "llm_first_token_perf_ns IS NULL AND asr_final_perf_ns IS NULL", ()
     yield f"list_contains(withheld_metrics, '{HEADLINE}')", ()

@@ -60,7 +60,7 @@ _ALIKE: Final = ("source", "cohort", "outcome", "turn_kind", "route", "fallback"
 _READ: Final = (
     *("run_id", "call_id", "turn_index", "started_unix_ns", "started_perf_ns", "withheld_metrics"),
     *("speech_start_perf_ns", "speech_end_perf_ns", "first_audio_perf_ns", "hangup_perf_ns"),
-    *("llm_first_token_perf_ns", "asr_final_perf_ns"),
+    *("llm_first_token_perf_ns", "asr_final_perf_ns", "failure_kind"),
 )
 _ENDED_EARLY: Final = ("cut", "interrupted")
 # The rows of counts: turns by what the rule says of them, those without a value apart, and how many have a value.

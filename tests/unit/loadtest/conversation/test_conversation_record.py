@@ -12,7 +12,7 @@ from loadtest.conversation.evidence import Evidence, ValidityLimits
 from loadtest.conversation.exchange import Exchange
 from loadtest.conversation.playout import PlayoutBuffer
 from loadtest.conversation.record import CallInfo, RecordOptions, build_turn, fixed_cadence
-from loadtest.conversation.timeline import Timeline
+from loadtest.conversation.timeline import Reply, Timeline
 from loadtest.conversation.transcripts import word_errors
 from loadtest.protocols.base import EventKind
 from loadtest.protocols.webrtc_items import PeerAudio, PeerReport
@@ -338,3 +338,21 @@ def test_a_running_exchange_has_no_record() -> None:
     running.outcome = None
     with pytest.raises(ValueError, match="still running"):
         build_turn(running, CALL, OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "ends", "expected"),
+    [
+        ((" Sure", " thing"), True, 1),  # no boundary: the text is one sentence, whole with its last piece
+        ((" Sure.", " Now"), True, 0),
+        ((" Sure", " thing"), False, None),  # it goes on
+    ],
+)
+def test_a_text_without_a_boundary_is_one_sentence_once_it_is_over(
+    pieces: tuple[str, ...], ends: bool, expected: int | None
+) -> None:
+    reply = Reply("r1", 0)
+    for number, text in enumerate(pieces):
+        reply.note_text(text, number)
+    reply.done_perf_ns = 9 if ends else None
+    assert reply.sentence_known_perf_ns == expected

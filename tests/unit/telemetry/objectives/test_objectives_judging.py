@@ -47,6 +47,8 @@ WHOLE = Turn(
     reply_audio_ns=2_000 * MS,
     llm_tokens=12,
     llm_chunks=6,
+    llm_input_tokens=400,
+    llm_cached_tokens=300,
     wer_errors=0,
     wer_reference_words=5,
 )
@@ -71,6 +73,7 @@ STAGE: dict[str, tuple[str, ...]] = {
     "tokens_per_s_wall": ("llm_first_token_perf_ns", "llm_last_token_perf_ns"),
     "tokens_per_chunk": ("llm_tokens",),
     "audio_rtfx": ("tts_first_chunk_perf_ns",),
+    "prompt_cached": ("llm_cached_tokens",),
     "wer": ("asr_final_perf_ns", "wer_errors", "wer_reference_words"),
 }
 OF_SOME_TURNS = {"barge_in_stop", "talk_over"}
@@ -174,6 +177,13 @@ def test_a_turn_that_was_interrupted_before_a_sound_was_heard_is_open() -> None:
     # On a wire without audio, words are what is heard.
     text_only = {"withheld_metrics": ("voice_to_voice",), "withheld_reasons": ("no audio on this wire",)}
     assert judge_turn(ANSWERED, changed(INTERRUPTED, llm_first_token_perf_ns=3_400 * MS, **text_only)) is Judgment.GOOD
+
+
+@pytest.mark.parametrize("objective", [FAST, ANSWERED, *default_objectives()], ids=lambda each: each.name)
+def test_a_reply_that_the_endpoint_broke_off_before_a_sound_is_no_answer(objective: Objective) -> None:
+    broken_off = changed(INTERRUPTED, failure_kind="interrupted")
+    expected = Judgment.GOOD if objective.metric == "connect" else Judgment.BAD
+    assert judge_turn(objective, broken_off) is expected
 
 
 def test_a_turn_that_the_end_of_the_run_cut_is_open() -> None:
