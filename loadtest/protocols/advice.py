@@ -93,7 +93,7 @@ _AUDIO: Final[Mapping[str, str]] = {
 }
 _ANY_AUDIO: Final = "set the --protocol-option of this protocol that names the audio"
 _CODES: Final[Mapping[str, str]] = {
-    "1000": "the endpoint ended the call by itself: see its log",
+    "1000": "it ended the call by itself: check --protocol, and see its log",
     "1001": "the endpoint goes away: is it being stopped or deployed?",
     "1002": "it takes what the caller sent for no WebSocket of its kind: check the path and --protocol",
     "1003": "it takes no messages of this kind: check --protocol",
@@ -150,9 +150,11 @@ def advice(failure: Failure | None, sentence: str, attempt: Attempt) -> str | No
         if failure.kind == "bad_audio":
             return _audio(attempt)
         return _of_topic(topic, attempt)
+    place = "port" if attempt.url.startswith(("tcp:", "tls:")) else "path"
     if (failure.kind, code) == ("timeout", "session"):
-        place = "port" if attempt.url.startswith(("tcp:", "tls:")) else "path"
         return f"check the {place} and --protocol: an endpoint of another protocol waits for other messages"
+    if (failure.kind, code) == ("tcp", "EOF"):
+        return f"check the {place} and --protocol: a server of another protocol hangs up on what it cannot read"
     return None
 
 

@@ -29,11 +29,14 @@ _EVENTS: Final = {
     "connected": "twilio",
 }
 _GEMINI: Final = frozenset({"setupComplete", "serverContent", "setup_complete", "server_content"})
+_RTVI: Final = b"rtvi-ai"
 _HTTP: Final = b"HTTP/1."
 
 
 def protocol_of(message: str | bytes) -> str | None:
     """Return the protocol that has such messages, None where they could be anybody's."""
+    if isinstance(message, bytes) and _RTVI in message and not message.startswith(b"{"):
+        return "pipecat"  # its messages in protobuf
     try:
         fields = as_object(orjson.loads(message))
     except orjson.JSONDecodeError:
@@ -43,7 +46,7 @@ def protocol_of(message: str | bytes) -> str | None:
 
 def _protocol_of_fields(fields: Json) -> str | None:
     kind, event = fields.get("type"), fields.get("event")
-    if fields.get("label") == "rtvi-ai":
+    if fields.get("label") == _RTVI.decode():
         return "pipecat-eval"
     if _GEMINI & fields.keys():
         return "gemini-live"

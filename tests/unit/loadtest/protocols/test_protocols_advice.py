@@ -56,6 +56,8 @@ def test_a_sentence_is_about_one_thing(sentence: str, topic: Topic | None) -> No
         (Failure("close_code", "4999"), "", ("look it up",)),
         (Failure("bad_audio", "format"), "", ("16-bit PCM",)),
         (Failure("timeout", "session"), "", ("check the path and --protocol",)),
+        (Failure("tcp", "EOF"), "", ("check the path and --protocol",)),
+        (Failure("close_code", "1000"), "", ("check --protocol",)),
     ],
 )
 def test_a_cause_has_its_advice(failure: Failure, sentence: str, words: tuple[str, ...]) -> None:

@@ -113,6 +113,8 @@ def test_sizes_are_read_as_people_read_them() -> None:
         ('{"setupComplete":{}}', "gemini-live"),
         ('{"type":"conversation_initiation_metadata"}', "elevenlabs"),
         ('{"event":"media"}', "twilio"),
+        (b'"\x1e\n\x1c{"label":"rtvi-ai","type":"x"}', "pipecat"),
+        (b"\x0a\x00\xff", None),
         ('{"event":"playAudio"}', "plivo"),
         ('{"type":"error"}', None),
         ('{"type":7}', None),
@@ -120,6 +122,6 @@ def test_sizes_are_read_as_people_read_them() -> None:
         ("hello", None),
     ],
 )
-def test_a_message_is_known_by_what_only_its_protocol_has(message: str, protocol: str | None) -> None:
+def test_a_message_is_known_by_what_only_its_protocol_has(message: str | bytes, protocol: str | None) -> None:
     assert protocol_of(message) == protocol
     assert ("--protocol" in sent_instead(message)) is (protocol is not None)
