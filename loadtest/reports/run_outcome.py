@@ -27,7 +27,7 @@ from loadtest.exit_codes import ExitCode
 from loadtest.protocols.address import public_target
 from loadtest.reports.run_info import RunInfo
 from telemetry.model import formatting
-from telemetry.objectives.judging import Judgment
+from telemetry.objectives.judgment import Judgment
 from telemetry.objectives.slo import Verdict
 from telemetry.store.answers import Summary
 from telemetry.store.calls import unreached_reason

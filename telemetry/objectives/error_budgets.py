@@ -2,7 +2,7 @@
 
 The windows end now. The error budget is that of the longest one: the share of its eligible turns that may be bad. A
 window in which too few turns are there has a burn rate, and no claim is made of it. A burn rate counts the turns that
-are known to be bad: open ones (telemetry.objectives.judging) are eligible and use up nothing.
+are known to be bad: open ones (telemetry.objectives.judgment) are eligible and use up nothing.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +12,7 @@ from typing import Final
 
 from telemetry.model.stats import minimum_for_target
 from telemetry.objectives.burn_rates import DEFAULT_BURN_RATES, BurnRate, Severity, window_ms
-from telemetry.objectives.judging import EligibleTurns, is_met
+from telemetry.objectives.judgment import EligibleTurns, is_met
 from telemetry.objectives.objective import Counted, Objective
 
 # What a page shows, and what the alerts look at beside.

@@ -1,7 +1,7 @@
 """Objectives and verdicts: good turns / eligible turns against a target, and never a verdict from too little.
 
-An objective is met if it is met with every open turn (telemetry.objectives.judging) counted bad, missed if it is missed
-with every open turn counted good, else undecided. Only turns that are not open count toward the minimum number.
+An objective is met if it is met with every open turn (telemetry.objectives.judgment) counted bad, missed if it is
+missed with every open turn counted good, else undecided. Only turns that are not open count toward the minimum number.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ from telemetry.model.formatting import count as counted_text
 from telemetry.model.formatting import number, percent
 from telemetry.model.stated_error import GoodRange
 from telemetry.model.stats import minimum_for_target
-from telemetry.objectives.judging import EligibleTurns, Judgment, count_turns, is_good, is_met
+from telemetry.objectives.judgment import EligibleTurns, Judgment, count_turns, is_good, is_met
 from telemetry.objectives.objective import Counted, Objective
 from telemetry.objectives.openslo import parse_objectives
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from telemetry.model.semconv import Source
 from telemetry.objectives.error_budgets import ErrorBudget, error_budget, missed_first
-from telemetry.objectives.judging import EligibleTurns
+from telemetry.objectives.judgment import EligibleTurns
 from telemetry.objectives.objective import Objective
 from telemetry.store.answers import Filter
 from telemetry.store.budget_period import day_of, end_ns

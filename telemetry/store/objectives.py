@@ -1,4 +1,4 @@
-"""Turns of objectives, counted in the store by the one rule, `telemetry.objectives.judging.judge_turn`.
+"""Turns of objectives, counted in the store by the one rule, `telemetry.objectives.judgment.judge_turn`.
 
 A rule depends on few things of a turn: its outcome and kind, its dimensions, whether the metric is withheld, unknown,
 within or beyond the threshold, its fallback, route and cache, and of a turn that was cut whether anything was heard
@@ -19,7 +19,7 @@ from telemetry.model.metrics import HEADLINE, METRICS, is_withheld
 from telemetry.model.semconv import Source
 from telemetry.model.stated_error import GoodRange, good_range, instrument_part_ns
 from telemetry.model.turns import Turn
-from telemetry.objectives.judging import (
+from telemetry.objectives.judgment import (
     DECIDED,
     WAITED_FROM,
     EligibleTurns,

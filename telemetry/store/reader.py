@@ -16,7 +16,7 @@ from telemetry.model.metrics import ITL, METRIC_NAMES
 from telemetry.model.spans import SpanRow
 from telemetry.model.stated_error import GoodRange
 from telemetry.model.turns import Turn
-from telemetry.objectives.judging import EligibleTurns
+from telemetry.objectives.judgment import EligibleTurns
 from telemetry.objectives.slo import Objective
 from telemetry.store import manifest, queries
 from telemetry.store.answers import (

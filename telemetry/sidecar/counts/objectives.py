@@ -1,4 +1,4 @@
-"""Turns of each objective, counted by the one rule, `telemetry.objectives.judging.judge_turn`.
+"""Turns of each objective, counted by the one rule, `telemetry.objectives.judgment.judge_turn`.
 
 Turns that no objective tells apart are found in the columns, and the rule is asked about one of each such group. A turn
 without a value of a stage is counted once any turn of its source and service has one: counters only grow.
@@ -16,7 +16,7 @@ from telemetry.model.semconv import RAMP, Source
 from telemetry.model.service_runs import service_day
 from telemetry.model.turns import Turn
 from telemetry.objectives import series
-from telemetry.objectives.judging import Judgment, has_value, judge_turn, resolve
+from telemetry.objectives.judgment import Judgment, has_value, judge_turn, resolve
 from telemetry.objectives.objective import Objective
 from telemetry.sidecar.counts import turn_columns
 from telemetry.sidecar.counts.histograms import Array

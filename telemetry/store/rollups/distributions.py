@@ -6,7 +6,7 @@ from typing import Any, Final
 import numpy as np
 
 from telemetry.model.metrics import CONNECT, HEADLINE, ITL, METRICS, Metric
-from telemetry.objectives.judging import WAITED_FROM
+from telemetry.objectives.judgment import WAITED_FROM
 from telemetry.store.rollups import statements
 from telemetry.store.rollups.buckets import DURATIONS, RATIOS, scale_of
 from telemetry.store.rollups.histogram import Histogram, counted_by_group

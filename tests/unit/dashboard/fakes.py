@@ -6,7 +6,7 @@ from dataclasses import replace
 from telemetry.model.metrics import METRIC_NAMES, METRICS
 from telemetry.model.stated_error import GoodRange
 from telemetry.model.turns import Turn
-from telemetry.objectives.judging import EligibleTurns
+from telemetry.objectives.judgment import EligibleTurns
 from telemetry.store.answers import (
     CacheStats,
     CohortSummary,

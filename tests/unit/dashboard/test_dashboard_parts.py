@@ -20,7 +20,7 @@ from telemetry.model.metrics import METRICS
 from telemetry.model.stated_error import GoodRange, StatedError
 from telemetry.model.turns import Turn
 from telemetry.model.waterfall import waterfall
-from telemetry.objectives.judging import EligibleTurns
+from telemetry.objectives.judgment import EligibleTurns
 from telemetry.objectives.slo import NotObservable, Objective, default_objectives
 from telemetry.store.answers import RunRecord, StageStats, TelemetryLoss, TurnCounts
 from telemetry.store.explanation import Explanation

@@ -5,7 +5,7 @@ from typing import Any
 
 from loadtest.reports.run_info import RunCorpus, RunInfo, RunProfile
 from telemetry.model.metrics import METRIC_NAMES, METRICS
-from telemetry.objectives.judging import EligibleTurns
+from telemetry.objectives.judgment import EligibleTurns
 from telemetry.objectives.run_verdict import RunVerdict
 from telemetry.objectives.slo import Verdict, default_objectives, judge
 from telemetry.store.answers import (

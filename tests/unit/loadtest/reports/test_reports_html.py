@@ -24,7 +24,7 @@ from loadtest.reports.run_report import RunPictures, RunReport, SlowTurn
 from loadtest.run.artifacts import run_object
 from telemetry.model.turns import Turn
 from telemetry.model.waterfall import waterfall
-from telemetry.objectives.judging import EligibleTurns
+from telemetry.objectives.judgment import EligibleTurns
 from telemetry.objectives.run_verdict import run_verdict
 from telemetry.objectives.slo import default_objectives, judge, not_judged
 from telemetry.store.answers import ShareByName, StageStats, Summary, TimelinePoint

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from loadtest.reports import figures
 from loadtest.reports.progress import LiveInfo, errors_so_far, live_lines, live_view, turns_needed, what_is_left
-from telemetry.objectives.judging import EligibleTurns
+from telemetry.objectives.judgment import EligibleTurns
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import NotObservable, default_objectives, judge
 from telemetry.store.answers import FailureCount, Summary, TurnCounts

@@ -9,7 +9,7 @@ from loadtest.exit_codes import ExitCode
 from loadtest.reports.calibration_citing import Citation
 from loadtest.reports.run_info import LostProcess, ProcessShare
 from loadtest.reports.run_outcome import run_outcome_for
-from telemetry.objectives.judging import EligibleTurns
+from telemetry.objectives.judgment import EligibleTurns
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.run_verdict import run_verdict
 from telemetry.objectives.slo import Verdict

@@ -7,7 +7,7 @@ import pytest
 
 from loadtest.reports.judged_objectives import judged_objectives, missed_first
 from loadtest.reports.tails import tail_sentence
-from telemetry.objectives.judging import EligibleTurns
+from telemetry.objectives.judgment import EligibleTurns
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import default_objectives, judge, not_judged
 from tests.unit.loadtest.reports import reports_material as material

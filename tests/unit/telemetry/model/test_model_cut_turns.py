@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from telemetry.model.turns import Turn
-from telemetry.objectives.judging import Judgment, is_good, judge_turn
+from telemetry.objectives.judgment import Judgment, is_good, judge_turn
 from telemetry.objectives.slo import Objective, default_objectives
 
 MS = 1_000_000

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from telemetry.objectives.judging import EligibleTurns
+from telemetry.objectives.judgment import EligibleTurns
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.run_verdict import (
     MissCause,

@@ -5,7 +5,7 @@ import pytest
 
 from telemetry.model.metrics import METRICS
 from telemetry.model.turns import Turn
-from telemetry.objectives.judging import EligibleTurns
+from telemetry.objectives.judgment import EligibleTurns
 from telemetry.objectives.slo import (
     NotObservable,
     Objective,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from telemetry.model.metrics import METRICS
 from telemetry.model.service_runs import service_day, service_run_id
 from telemetry.model.turns import Turn
-from telemetry.objectives.judging import EligibleTurns, Judgment, count_turns, judge_turn, resolve
+from telemetry.objectives.judgment import EligibleTurns, Judgment, count_turns, judge_turn, resolve
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import default_objectives
 from telemetry.sidecar.counts.label_values import COHORTS_MAX, IDLE_S, OTHER

@@ -9,7 +9,7 @@ from telemetry.model.errors import StoreError
 from telemetry.model.generator_health import HEALTH_FIGURES
 from telemetry.model.metrics import METRICS
 from telemetry.model.turns import Turn
-from telemetry.objectives.judging import EligibleTurns
+from telemetry.objectives.judgment import EligibleTurns
 from telemetry.objectives.slo import NotObservable, Objective, count_turns, default_objectives, judge
 from telemetry.store.answers import (
     Filter,

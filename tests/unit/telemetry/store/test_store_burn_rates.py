@@ -11,7 +11,7 @@ import pytest
 from telemetry.model.turns import Turn
 from telemetry.objectives.burn_rates import DEFAULT_BURN_RATES
 from telemetry.objectives.error_budgets import DAY_NS, SHOWN_WINDOWS, ErrorBudget, window_ns
-from telemetry.objectives.judging import judge_turn
+from telemetry.objectives.judgment import judge_turn
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import default_objectives, is_good
 from telemetry.sidecar.query_messages import Asked

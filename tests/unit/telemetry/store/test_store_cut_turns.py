@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from telemetry.model.turns import Turn
-from telemetry.objectives.judging import WAITED_FROM, EligibleTurns
+from telemetry.objectives.judgment import WAITED_FROM, EligibleTurns
 from telemetry.objectives.slo import Objective, count_turns, default_objectives
 from telemetry.store.answers import Filter
 from telemetry.store.beside import Beside

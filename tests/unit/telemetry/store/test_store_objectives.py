@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from telemetry.model.metrics import METRICS
 from telemetry.model.stated_error import good_range
 from telemetry.model.turns import Turn
-from telemetry.objectives.judging import EligibleTurns
+from telemetry.objectives.judgment import EligibleTurns
 from telemetry.objectives.slo import NotObservable, Objective, count_turns, default_objectives, is_good
 from telemetry.store.answers import Filter
 from telemetry.store.objectives import FIELDS_OF

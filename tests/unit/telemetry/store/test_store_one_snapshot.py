@@ -12,7 +12,7 @@ import pytest
 
 from telemetry.model.errors import StoreError
 from telemetry.model.turns import Turn
-from telemetry.objectives.judging import EligibleTurns
+from telemetry.objectives.judgment import EligibleTurns
 from telemetry.objectives.slo import default_objectives
 from telemetry.store.answers import Filter
 from telemetry.store.cohort_pages import CohortsQuestion

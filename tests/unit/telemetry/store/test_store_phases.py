@@ -7,7 +7,7 @@ import pytest
 
 from telemetry.model import semconv
 from telemetry.model.turns import Turn
-from telemetry.objectives.judging import EligibleTurns
+from telemetry.objectives.judgment import EligibleTurns
 from telemetry.objectives.slo import Objective
 from telemetry.store.answers import Filter, StartCounts
 from telemetry.store.reader import StoreReader

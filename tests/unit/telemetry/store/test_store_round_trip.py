@@ -7,7 +7,7 @@ import pytest
 
 from telemetry.model.errors import StoreError
 from telemetry.model.metrics import METRICS
-from telemetry.objectives.judging import EligibleTurns
+from telemetry.objectives.judgment import EligibleTurns
 from telemetry.objectives.objective import Objective
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch

@@ -11,7 +11,7 @@ import pytest
 from telemetry.model.metrics import METRICS
 from telemetry.model.service_runs import ServiceDay, service_run_id
 from telemetry.model.turns import Turn
-from telemetry.objectives.judging import EligibleTurns
+from telemetry.objectives.judgment import EligibleTurns
 from telemetry.objectives.objective import Objective
 from telemetry.store.answers import Filter, RunRecord
 from telemetry.store.pages import PageQuestion

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from telemetry.model.metrics import METRICS
 from telemetry.model.turns import Turn
-from telemetry.objectives.judging import EligibleTurns, Judgment, count_turns, judge_turn
+from telemetry.objectives.judgment import EligibleTurns, Judgment, count_turns, judge_turn
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import Verdict, default_objectives, judge
 
@@ -194,7 +194,7 @@ def test_a_turn_that_the_end_of_the_run_cut_is_open() -> None:
 
 
 @pytest.mark.parametrize("objective", [*default_objectives(), ANSWERED], ids=lambda each: each.name)
-def test_a_turn_that_was_not_said_as_recorded_is_open(objective: Objective) -> None:
+def test_a_turn_that_is_not_as_recorded_is_open(objective: Objective) -> None:
     assert judge_turn(objective, changed(outcome="invalid")) is Judgment.GENERATOR
     # Also a call that our own exhaustion prevented: it has nothing at all.
     bare = changed(outcome="invalid", **{name: None for names in STAGE.values() for name in names})
