@@ -66,7 +66,10 @@ def mixed_run() -> Run:
             changes |= {"cache_hit": index % 2 == 0, "cache_tier": "edge"}
         llm_ms = 4_000.0 + index if is_ramp else 100.0 + (index * 37) % 500
         client, service = exchange(index, run_id="r-1", llm_ms=llm_ms, **changes)
-        run.turns += [msgspec.structs.replace(client, **_ending(index)), service]
+        run.turns += [
+            msgspec.structs.replace(client, **_ending(index)),
+            msgspec.structs.replace(service, sequence=None),
+        ]
     run.turns = [turn for turn in run.turns if turn.source == "client" or int((turn.response_id or "")[9:]) % 4]
     return run
 
@@ -336,6 +339,19 @@ def test_objectives_are_counted_alike(world: World) -> None:
     assert all(sentence in text_of(world.files[HTML].decode()) for sentence in sentences)
 
 
+def test_an_objective_is_about_every_turn_of_which_a_stage_has_a_value(world: World) -> None:
+    """“31 of 31” beside a stage with n = 34: what does not decide is open, and counted."""
+    objectives = world.summary_object["objectives"]
+    for each, objective in zip(objectives, world.report.objectives, strict=True):
+        assert each["good"] + each["bad"] + sum(each["open"].values()) == each["eligible"]
+        if objective.metric is None:
+            assert each["eligible"] == len(world.counted)
+        elif objective.metric != "connect":
+            assert each["eligible"] == len(world.counted)
+            n = world.summary_object["metrics"][objective.metric]["n"]
+            assert n == len(world.values(objective.metric)) <= each["eligible"]
+
+
 def test_the_page_of_caches_counts_alike(world: World) -> None:
     found, cache = world.summary_object["cache"], world.cache.cache
     assert (cache.reported, cache.hits, cache.turns) == (found["reported"], found["hits"], len(world.valid))
@@ -360,12 +376,9 @@ def test_the_page_of_cohorts_counts_alike(world: World) -> None:
 
 
 def test_the_page_of_objectives_counts_alike(world: World) -> None:
-    of_command = {each["name"]: (each["good"], each["eligible"]) for each in world.summary_object["objectives"]}
-    shown = {}
-    for budget in world.budgets.burn.budgets:
-        counts = budget.windows[-1].counts
-        shown[budget.name] = (counts.eligible - counts.bad, counts.eligible)
-    assert shown == of_command
+    of_command = {each["name"]: (each["bad"], each["eligible"]) for each in world.summary_object["objectives"]}
+    counted = {budget.name: budget.windows[-1].counts for budget in world.budgets.burn.budgets}
+    assert {name: (counts.bad, counts.eligible) for name, counts in counted.items()} == of_command
 
 
 def test_the_list_of_runs_has_the_figures_of_the_run(world: World) -> None:
@@ -380,7 +393,8 @@ def test_calls_are_counted_alike_whatever_their_first_turn_asks(world: World) ->
     found = world.summary_object
     (objective,) = (each for each in found["objectives"] if each["name"] == "connect")
     hold = next(each for each in found["phases"] if each["name"] == "hold")
-    counted = (objective["eligible"], found["metrics"]["connect"]["n"], hold["metrics"]["connect"]["n"])
+    decided = objective["good"] + objective["bad"]
+    counted = (decided, found["metrics"]["connect"]["n"], hold["metrics"]["connect"]["n"])
     assert counted == (len(calls), len(calls), len(calls))
     assert re.search(rf"Connect .* {len(calls)}\n", world.terminal)
 
