@@ -34,7 +34,7 @@ _CHUNKS: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class FileSegment:
     """One recording in a file: its bytes, and what is written over them, by position in the file."""
 
     begin: int
@@ -43,7 +43,7 @@ class Segment:
     loss: str | None = None  # what of it a decoder would leave out, as the end of a sentence
 
 
-def find_segments(content: BinaryIO) -> list[Segment]:
+def find_segments(content: BinaryIO) -> list[FileSegment]:
     """The recordings in a file, at least one. Its position is then its beginning."""
     size = content.seek(0, 2)
     try:
@@ -55,10 +55,10 @@ def find_segments(content: BinaryIO) -> list[Segment]:
         parts = []  # it ends inside a header: its decoder reports that
     finally:
         content.seek(0)
-    return parts or [Segment(0, size)]
+    return parts or [FileSegment(0, size)]
 
 
-def _parts(content: BinaryIO, begin: int, size: int, head: bytes) -> Iterator[Segment]:
+def _parts(content: BinaryIO, begin: int, size: int, head: bytes) -> Iterator[FileSegment]:
     if head[:4] in _RIFF_NAMES and head[8:12] == b"WAVE":
         yield from _waves(content, begin, size)
     elif head[:1] == b"\xff" and head[1] & 0xF6 != 0xF0:
@@ -69,18 +69,18 @@ def _parts(content: BinaryIO, begin: int, size: int, head: bytes) -> Iterator[Se
         finish = _FINISH.get(head[:4], lambda content, segment: segment)
         yield from (finish(content, segment) for segment in _between(starts(content, begin, size), size))
     else:
-        yield Segment(begin, size)
+        yield FileSegment(begin, size)
 
 
-def _between(starts: Iterator[int], size: int) -> list[Segment]:
+def _between(starts: Iterator[int], size: int) -> list[FileSegment]:
     """The segments that begin at these places, each up to the next."""
     found = list(islice(starts, _MOST_PARTS + 1)) or [0]
     if len(found) > _MOST_PARTS:
-        return [Segment(found[0], size, loss=f"contains more than {_MOST_PARTS} recordings")]
-    return [Segment(begin, end) for begin, end in zip(found, [*found[1:], size], strict=True)]
+        return [FileSegment(found[0], size, loss=f"contains more than {_MOST_PARTS} recordings")]
+    return [FileSegment(begin, end) for begin, end in zip(found, [*found[1:], size], strict=True)]
 
 
-def _waves(content: BinaryIO, begin: int, size: int) -> Iterator[Segment]:
+def _waves(content: BinaryIO, begin: int, size: int) -> Iterator[FileSegment]:
     """WAV files one after the other."""
     for _ in range(_MOST_PARTS):
         segment = _wave(content, begin, size)
@@ -88,10 +88,10 @@ def _waves(content: BinaryIO, begin: int, size: int) -> Iterator[Segment]:
         if segment.end >= size:
             return
         begin = segment.end
-    yield Segment(begin, size, loss=f"contains more than {_MOST_PARTS} recordings")
+    yield FileSegment(begin, size, loss=f"contains more than {_MOST_PARTS} recordings")
 
 
-def _wave(content: BinaryIO, begin: int, size: int) -> Segment:
+def _wave(content: BinaryIO, begin: int, size: int) -> FileSegment:
     """The WAV file that begins at a place; where its sizes do not hold, they are written over."""
     content.seek(begin)
     name, riff_size = struct.unpack("<4sI4x", content.read(12))
@@ -105,24 +105,24 @@ def _wave(content: BinaryIO, begin: int, size: int) -> Segment:
             break
         at += 8 + length + length % 2
     else:
-        return Segment(begin, size)
+        return FileSegment(begin, size)
     data, promised = at + 8, length if whole is None or name not in (b"RF64", b"BW64") else whole
     limit = UNKNOWN_32 if whole is None else UNKNOWN_64
     is_stated = promised > 0 and (promised <= size - data or promised < limit)
     file_end = begin + 8 + riff_size if 0 < riff_size < UNKNOWN_32 else size
     if is_stated and data + promised > size:
-        return Segment(begin, size)  # truncated
+        return FileSegment(begin, size)  # truncated
     end = _next_file(content, data + promised, size, file_end, order) if is_stated else None
     if end is not None:
-        found = Segment(begin, abs(end), {begin: b"RF64"} if name == b"BW64" else {})
+        found = FileSegment(begin, abs(end), {begin: b"RF64"} if name == b"BW64" else {})
         return found if end > 0 else replace(found, loss="contains more than one chunk of samples")
     if not is_stated or data + promised < size:
         held = size - data
         if held >= UNKNOWN_32:
-            return Segment(begin, size)
+            return FileSegment(begin, size)
         patches = {begin + 4: struct.pack(f"{order}I", size - begin - 8), at + 4: struct.pack(f"{order}I", held)}
-        return Segment(begin, size, patches | ({} if name == b"RIFX" else {begin: b"RIFF"}))
-    return Segment(begin, size)
+        return FileSegment(begin, size, patches | ({} if name == b"RIFX" else {begin: b"RIFF"}))
+    return FileSegment(begin, size)
 
 
 def _next_file(content: BinaryIO, at: int, size: int, file_end: int, order: str) -> int | None:
@@ -162,14 +162,14 @@ def _wave64_starts(content: BinaryIO, begin: int, size: int) -> Iterator[int]:
         at += length + -length % 8
 
 
-def _closed_wave64(content: BinaryIO, segment: Segment) -> Segment:
+def _closed_wave64(content: BinaryIO, segment: FileSegment) -> FileSegment:
     """A Wave64 file with the sizes of its bytes in the place of those that were left open."""
     at, begin, end = segment.begin + 40, segment.begin, segment.end
     while at + 24 <= end:
         content.seek(at)
         name, length = struct.unpack("<16sQ", content.read(24))
         if name == _GUID_DATA and (length <= 24 or length >= UNKNOWN_64):
-            return Segment(
+            return FileSegment(
                 begin, end, {begin + 16: struct.pack("<Q", end - begin), at + 16: struct.pack("<Q", end - at)}
             )
         if name == _GUID_DATA or length < 24:
@@ -301,7 +301,7 @@ def _movies(content: BinaryIO, begin: int, size: int) -> Iterator[int]:
         at += length
 
 
-def _with_one_track(content: BinaryIO, segment: Segment) -> Segment:
+def _with_one_track(content: BinaryIO, segment: FileSegment) -> FileSegment:
     """A link of an Ogg stream; several tracks of sound beside each other are a loss, since one would be decoded."""
     at, tracks = segment.begin, 0
     while at + 27 <= segment.end:
@@ -345,7 +345,7 @@ _STARTS: Final[tuple[tuple[bytes, Callable[[BinaryIO, int, int], Iterator[int]]]
     (_GUID_ASF[:12], _asf_starts),
     (b"#!AMR", _amr_starts),
 )
-_FINISH: Final[Mapping[bytes, Callable[[BinaryIO, Segment], Segment]]] = {
+_FINISH: Final[Mapping[bytes, Callable[[BinaryIO, FileSegment], FileSegment]]] = {
     b"riff": _closed_wave64,
     b"OggS": _with_one_track,
 }
@@ -354,7 +354,7 @@ _FINISH: Final[Mapping[bytes, Callable[[BinaryIO, Segment], Segment]]] = {
 class SegmentFile(io.RawIOBase):
     """A segment as a file of its own."""
 
-    def __init__(self, content: BinaryIO, segment: Segment) -> None:
+    def __init__(self, content: BinaryIO, segment: FileSegment) -> None:
         super().__init__()
         self._content = content
         self._segment = segment

@@ -22,7 +22,7 @@ from av.container import InputContainer
 from numpy.typing import NDArray
 
 from corpora.manifest.errors import CorpusError
-from corpora.manifest.segments import Segment, SegmentFile, find_segments, has_fragments
+from corpora.manifest.segments import FileSegment, SegmentFile, find_segments, has_fragments
 from corpora.manifest.wholeness import HEAD_BYTES, find_truncation, nist_fields
 from corpora.sources.importing.items import RawFormat
 
@@ -96,7 +96,7 @@ def open_stream(file: Path, label: str, raw: RawFormat | None = None, start_s: f
             content = stack.enter_context(file.open("rb"))
             suffix = file.suffix.lower()
             segments = [] if suffix in RAW_SUFFIXES or suffix in (".g722", ".gsm") else find_segments(content)
-            whole = Segment(0, content.seek(0, 2))
+            whole = FileSegment(0, content.seek(0, 2))
             if len(segments) <= 1:
                 stream = _of_segment(stack, content, (segments or [whole])[0], _Source(label, suffix, raw, start_s))
             else:
@@ -105,7 +105,7 @@ def open_stream(file: Path, label: str, raw: RawFormat | None = None, start_s: f
         yield stream
 
 
-def _of_segment(stack: ExitStack, content: BinaryIO, segment: Segment, source: "_Source") -> Stream:
+def _of_segment(stack: ExitStack, content: BinaryIO, segment: FileSegment, source: "_Source") -> Stream:
     """Open one of the recordings in a file."""
     label = source.label
     if segment.loss is not None:
@@ -120,7 +120,7 @@ def _of_segment(stack: ExitStack, content: BinaryIO, segment: Segment, source: "
     return _opened(stack, view, replace(source, head=head))
 
 
-def _chained(stack: ExitStack, content: BinaryIO, segments: Sequence[Segment], source: "_Source") -> Stream:
+def _chained(stack: ExitStack, content: BinaryIO, segments: Sequence[FileSegment], source: "_Source") -> Stream:
     """The recordings that follow each other in a file, as one."""
     streams = [_of_segment(stack, content, segment, replace(source, start_s=0.0)) for segment in segments]
     first = streams[0]

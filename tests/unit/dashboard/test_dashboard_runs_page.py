@@ -4,6 +4,7 @@ import functools
 import itertools
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -254,8 +255,15 @@ def test_load_and_profiles_are_those_of_the_store(root: Path, shows: pytest.Monk
     latencies, table = run_charts.latency_by_condition(found)
     assert [row["condition"] for row in latencies] == ["clean", "babble"]
     assert len(table.rows) == 2
-    words, _ = run_charts.word_errors_by_condition(found)
+    words, table = run_charts.word_errors_by_condition(found)
     assert all(0 <= row["value"] < 0.5 for row in words)
+    assert table.caption == "word and character error rate by profile", "every third text is in characters"
+    assert table.columns[3:5] == ("words and characters", "word and character error rate")
+    (name, details), *_ = found
+    for characters, caption in ((0, "word error rate by profile"), (8, "character error rate by profile")):
+        of_one = tuple(replace(each, characters=each.words * characters // 8) for each in details.word_errors)
+        _, table = run_charts.word_errors_by_condition([(name, replace(details, word_errors=of_one))])
+        assert table.caption == caption
 
 
 def test_a_search_for_capacity_has_its_steps() -> None:
