@@ -21,8 +21,10 @@ except ImportError:  # Windows: sockets are not counted against such a limit
 
 # Open files that no call gets, so that the process can still deliver or store its telemetry and look up host names.
 RESERVED_FILES: Final = 20
-# What a process opens besides its calls: measured 17 to 30 on Linux, with Locust, its web UI and telemetry.
-_OWN_FILES: Final = 30
+# What a process opens besides its calls, at least: measured on Linux with one profile, a spool and a sidecar.
+_OWN_FILES: Final = 16
+# A limit that leaves room for more than the least, to recommend.
+_COMMON_LIMIT: Final = 1024
 _PORT_RANGE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 # Without a local port left, the code is EADDRNOTAVAIL; a machine without an address of the family gives it as well.
 NO_PORT: Final = errno.EADDRNOTAVAIL
@@ -74,10 +76,11 @@ def shortage_of_files(calls: int, processes: int, limit: int | None) -> str | No
     wanted = -(-calls // room) if room > 0 else 0
     more = f", --processes {wanted}" if 0 < wanted <= calls else ""
     shared = "" if processes <= 1 else f" in each of {processes} processes"
+    enough = max(_COMMON_LIMIT, 2 * files_needed(each))
     return (
         f"{calls:,} call{'' if calls == 1 else 's'} at the same time need about {files_needed(each):,} open files"
         f"{shared}, and a process may open {limit:,} here (ulimit -n); raise the limit (ulimit -n"
-        f" {files_needed(each)}, as root or in limits.conf), or use fewer callers{more} or more machines"
+        f" {enough}, as root or in limits.conf), or use fewer callers{more} or more machines"
     )
 
 

@@ -91,7 +91,7 @@ def test_callers_who_need_more_files_than_there_are_are_counted_before_the_first
         check=False,
     )
     assert done.returncode == 2, done.stdout + done.stderr
-    assert "voiceprobe: 90 calls at the same time need about 140 open files, and a process may open 100" in done.stderr
+    assert "voiceprobe: 90 calls at the same time need about 126 open files, and a process may open 100" in done.stderr
     assert "use fewer callers, --processes 2 or more machines" in done.stderr
     assert not (tmp_path / "runs").exists(), "nothing was started"
 

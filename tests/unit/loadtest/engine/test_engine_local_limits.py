@@ -156,11 +156,11 @@ def test_the_last_descriptors_are_not_for_calls() -> None:
     [
         (90, 1, 100, True),
         (90, 2, 100, False),  # 45 in each
-        (90, 1, 140, False),
+        (90, 1, 126, False),
         (90, 1, None, False),
         (1000, 1, 1024, True),
         (1000, 2, 1024, False),
-        (1, 1, 20, True),
+        (1, 1, 36, True),
     ],
 )
 def test_files_are_counted_before_the_first_call(calls: int, processes: int, limit: int | None, is_short: bool) -> None:
@@ -169,9 +169,9 @@ def test_files_are_counted_before_the_first_call(calls: int, processes: int, lim
 
 def test_a_shortage_of_files_says_how_many_are_needed_and_how_many_there_are() -> None:
     assert shortage_of_files(90, 1, 100) == (
-        "90 calls at the same time need about 140 open files, and a process may open 100 here (ulimit -n); raise the"
-        " limit (ulimit -n 140, as root or in limits.conf), or use fewer callers, --processes 2 or more machines"
+        "90 calls at the same time need about 126 open files, and a process may open 100 here (ulimit -n); raise the"
+        " limit (ulimit -n 1024, as root or in limits.conf), or use fewer callers, --processes 2 or more machines"
     )
     assert "in each of 2 processes" in (shortage_of_files(200, 2, 100) or "")
-    assert "--processes" not in (shortage_of_files(5, 1, 40) or "--processes")
-    assert files_needed(90) == 140
+    assert "--processes" not in (shortage_of_files(5, 1, 36) or "--processes")
+    assert files_needed(90) == 126

@@ -164,7 +164,7 @@ def test_callers_who_need_more_open_files_than_there_are_are_refused(
     with pytest.raises(UsageError) as refused:
         check(_request(tmp_path, users=90))
     assert str(refused.value).startswith(
-        "90 calls at the same time need about 140 open files, and a process may open 100"
+        "90 calls at the same time need about 126 open files, and a process may open 100"
     )
     assert "--processes 2" in str(refused.value)
     check(_request(tmp_path, users=90, asked_processes=2))

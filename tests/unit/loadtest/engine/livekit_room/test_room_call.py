@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from livekit import rtc
 
-from loadtest.engine.livekit_room.call import QUEUE_MS, RATE_HZ, RoomCall, cause_of
+from loadtest.engine.livekit_room.call import QUEUE_MS, RATE_HZ, RoomCall, cause_of, exhaustion_in
 from loadtest.engine.webrtc.messages import HANDED_OVER, PACKET, LinkKind, Lost
 from loadtest.protocols.failure import Failure
 from loadtest.protocols.room_items import AgentLeft, AgentState, RoomItem, RoomTranscript
@@ -170,3 +170,18 @@ def test_a_server_that_ends_the_call_fails_it_once() -> None:
 )
 def test_the_cause_in_a_sentence_of_the_sdk(sentence: str, failure: Failure) -> None:
     assert cause_of(sentence) == failure
+
+
+@pytest.mark.parametrize(
+    ("sentence", "code"),
+    [
+        ("engine: signal failure: IO error: Too many open files (os error 24)", "EMFILE"),
+        ("engine: signal failure: IO error: Cannot assign requested address (os error 99)", "EADDRNOTAVAIL"),
+        ("engine: signal failure: IO error: No buffer space available (os error 105)", "ENOBUFS"),
+        ("engine: signal failure: IO error: Connection refused (os error 111)", None),
+        ("engine: connection error: wait_pc_connection timed out", None),
+    ],
+)
+def test_what_this_machine_lacks_is_no_failure_of_the_server(sentence: str, code: str | None) -> None:
+    found = exhaustion_in(sentence)
+    assert (None if found is None else found.failure) == (None if code is None else Failure("generator", code))

@@ -4,10 +4,13 @@ import asyncio
 import time
 
 import msgspec
+import pytest
 
+from loadtest.engine.local_limits import LocalLimits, no_port
 from loadtest.engine.webrtc.messages import LinkKind, Lost
 from loadtest.engine.webrtc.peer import MAX_MESSAGE_BYTES, CallerTrack, PeerCall
 from loadtest.protocols.failure import Failure
+from loadtest.protocols.webrtc_items import MakeOffer
 
 MS = 1_000_000
 FRAME = bytes(1920)
@@ -58,3 +61,27 @@ def test_a_message_that_is_too_long_ends_its_call_once_and_no_other() -> None:
     lost = msgspec.json.decode(data, type=Lost)
     assert lost.failure == Failure("protocol_violation", "too_long")
     assert "1048577 bytes" in lost.reason
+
+
+@pytest.mark.parametrize("is_exhausted", [True, False])
+def test_an_offer_without_a_candidate_is_not_made_where_this_machine_has_no_socket_for_one(
+    monkeypatch: pytest.MonkeyPatch, is_exhausted: bool
+) -> None:
+    """aiortc leaves out the candidates for which it could open no socket."""
+    found: list[tuple[LinkKind, bytes]] = []
+    exhausted = no_port("for calls over WebRTC") if is_exhausted else None
+    monkeypatch.setattr("aioice.ice.get_host_addresses", lambda use_ipv4, use_ipv6: [])
+    monkeypatch.setattr(LocalLimits, "datagram_exhausted", lambda *_: exhausted)
+
+    async def run() -> None:
+        peer = PeerCall(lambda kind, stamp, bound, data: found.append((kind, data)))
+        await peer.offer(MakeOffer())
+        await peer.close()
+
+    asyncio.run(run())
+    kind, data = found[0]
+    if not is_exhausted:
+        assert kind is LinkKind.OFFER
+        return
+    assert kind is LinkKind.LOST
+    assert msgspec.json.decode(data, type=Lost).failure == Failure("generator", "EADDRNOTAVAIL")
