@@ -57,11 +57,10 @@ _TOPICS: Final[tuple[tuple[Topic, re.Pattern[str]], ...]] = (
         ),
     ),
 )
-# The flag that names a model, where it is not --model.
-_MODEL_FLAGS: Final[Mapping[str, str]] = {
-    "asr": "--transcription-model NAME",
-    "tts": "--protocol-option tts_model=NAME",
-}
+_OF_STAGES: Final = (
+    "name one that it has: for asr with --transcription-model, for llm with --model, for tts with "
+    "--protocol-option tts_model=…"
+)
 _OF_THE_AGENT: Final = "the agent's own configuration names it"
 _NO_MODEL: Final[Mapping[str, str]] = {
     "elevenlabs": _OF_THE_AGENT,
@@ -224,9 +223,12 @@ def _key(attempt: Attempt) -> str:
 def _model(attempt: Attempt) -> str:
     if (decided := _NO_MODEL.get(attempt.protocol or "")) is not None:
         return decided
-    flag = _MODEL_FLAGS.get(attempt.protocol or "", "--model NAME")
+    if attempt.protocol == "http-cascade":
+        return _OF_STAGES
+    if attempt.protocol is None:
+        return "name a model that it has with --model NAME"
     asked = "no model was named" if attempt.model is None else f"the model asked for is {attempt.model!r}"
-    return f"{asked}: name one that it has with {flag}" if attempt.protocol else f"name a model that it has with {flag}"
+    return f"{asked}: name one that it has with --model NAME"
 
 
 def _audio(attempt: Attempt) -> str:

@@ -46,12 +46,20 @@ def explained(sentence: str, failure: Failure | None, checked: CheckedRun, url: 
     settings = checked.request.settings
     shown = public_target(url)
     where = "" if shown in sentence else f"{shown}: "
-    what_to_do = advice(failure, sentence, Attempt(settings.protocol, shown, _has_key(settings), settings.model))
+    what_to_do = advice(failure, sentence, Attempt(settings.protocol, shown, _has_key(settings), _model(settings)))
     return "; ".join(part for part in (f"{where}{sentence}", what_to_do, _spoken(checked)) if part)
 
 
 def _is_unreached(failure: Failure) -> bool:
     return (failure.kind == "tcp" and failure.code != "EOF") or (failure.kind, failure.code) == ("timeout", "connect")
+
+
+def _model(settings: SwarmSettings) -> str | None:
+    """Return the model that was asked for, also where a setting of the protocol names it."""
+    recognizes = settings.protocol in ("asr", "vllm-realtime")
+    named = [settings.model, settings.transcription_model if recognizes else None]
+    named += [value for name, value in settings.protocol_settings.items() if name.endswith("model")]
+    return next((str(name) for name in named if name is not None), None)
 
 
 def _has_key(settings: SwarmSettings) -> bool:

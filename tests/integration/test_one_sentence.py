@@ -58,20 +58,26 @@ def _realtime() -> list[Case]:
 def _http() -> list[Case]:
     url, found = "http://HOST/v1", list[Case]()
     paths = {"llm": "chat/completions", "asr": "audio/transcriptions", "tts": "audio/speech"}
-    flags = {"llm": "--model NAME", "asr": "--transcription-model NAME", "tts": "tts_model=NAME"}
     for wire, path in paths.items():
         by = {"protocol": wire}
         found += [
             Case(f"{wire}: path", "http://HOST/v2", (f"/v2/{path}: Not Found", "check the path"), given=by),
             Case(f"{wire}: no key", url, (*NO_KEY, "No api key passed in", f"/v1/{path}"), None, by),
             Case(f"{wire}: wrong key", url, (*KEY, "Invalid proxy server token"), WRONG_KEY, by),
-            Case(f"{wire}: no model", url, ("HTTP 422", "body.model: Field required", flags[wire]), given=by),
+            Case(
+                f"{wire}: no model",
+                url,
+                ("HTTP 422", "body.model: Field required", "no model was named", "--model NAME"),
+                given=by,
+            ),
         ]
     by = {"protocol": "llm", "model": "another"}
     asr = {"protocol": "asr", "transcription_model": RIGHT_MODEL}
     tts = {"protocol": "tts", "protocol_option": [f"tts_model={RIGHT_MODEL}"]}
     return [
         *found,
+        Case("http-cascade: path", "http://HOST/v2/v1", ("/v2/v1/audio/transcriptions: Not Found", "was guessed")),
+        Case("http-cascade: no model", url, ("the asr service", "for asr with --transcription-model")),
         Case("llm: model", url, ("The model `another` does not exist", "asked for is 'another'", "--model"), given=by),
         Case(
             "llm: protocol",
