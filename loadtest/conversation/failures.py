@@ -16,7 +16,7 @@ from loadtest.protocols.message_limit import invalid_reason
 _FAULTS: Final[Mapping[str | None, str]] = {
     "EADDRNOTAVAIL": "out of local ports",
     "EADDRINUSE": "address in use",
-    "EAGAIN": "out of local ports",
+    "EAGAIN": "out of system resources",
     "EMFILE": "out of open files",
     "ENFILE": "out of open files",
     "ENOBUFS": "out of socket buffers",

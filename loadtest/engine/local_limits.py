@@ -157,6 +157,14 @@ class LocalLimits:
         return None
 
 
+def no_thread() -> Exhausted:
+    """Return that this process may start no more threads."""
+    return Exhausted(
+        "this process can start no thread to look up a host name; raise the limit (ulimit -u) or use fewer callers",
+        errno.EAGAIN,
+    )
+
+
 def no_port(purpose: str) -> Exhausted:
     """Return the exhaustion of this machine's local ports."""
     of = ""

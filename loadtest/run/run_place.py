@@ -50,6 +50,12 @@ class NamedRun:
             spooled=SpoolInfo(**cast("dict[str, int]", counts)) if is_known else None,
         )
 
+    def joined(self, run_id: str) -> int | None:
+        """How many turns of the run had a counterpart of the service in the summary that it left; None without one."""
+        left = {} if self.folder is None else _object(self.folder / SUMMARY)
+        joined = _at(left, "client_service_delta", "joined")
+        return joined if isinstance(joined, int) and _at(left, "run", "id") == run_id else None
+
 
 def find_run(named: str | None, store: str | None, run_id: str | None, runs: Path = RUNS) -> NamedRun:
     """The place of a run. `named` is the folder of a run, or its id in the `store` or in one of the folders of `runs`;

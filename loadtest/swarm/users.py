@@ -174,6 +174,9 @@ def _start(environment: Environment, **_: Any) -> None:
     except (VoiceprobeError, CorpusError, TelemetryError) as error:
         refuse(environment, str(error).splitlines())
         return
+    except OSError as error:
+        refuse(environment, [f"the callers cannot be started: {error}"])
+        return
     environment.voice_worker = worker  # pyright: ignore[reportAttributeAccessIssue] - Locust's place for ours
     _warn_of_few_files(settings, load_of(environment))
     worker.begin_open_calls(partial(report_to_locust, environment))

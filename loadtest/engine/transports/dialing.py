@@ -10,7 +10,7 @@ from typing import Any, Final
 import gevent.socket
 
 from loadtest.engine.connection import Connection, ConnectionCallbacks, OpenedSocket, broken_by
-from loadtest.engine.local_limits import Exhausted, LocalLimits
+from loadtest.engine.local_limits import Exhausted, LocalLimits, no_thread
 from loadtest.engine.tls import TlsClient
 from loadtest.engine.transports.base import ConnectionFailed, TransportParts
 from loadtest.protocols.address import Address
@@ -68,6 +68,8 @@ def _connected(limits: LocalLimits, address: Address, timeout_s: float) -> _sock
         if prevented is not None:
             raise prevented from error
         raise
+    except RuntimeError as error:  # a look-up needs a thread, which Python cannot start
+        raise no_thread() from error
     exhausted: Exhausted | None = None
     failed: OSError = OSError("the host name has no address")
     for family, kind, protocol, _, socket_address in found:

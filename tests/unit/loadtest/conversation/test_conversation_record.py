@@ -15,6 +15,7 @@ from loadtest.conversation.record import CallInfo, RecordOptions, build_turn, fi
 from loadtest.conversation.timeline import Reply, Timeline
 from loadtest.conversation.transcripts import word_errors
 from loadtest.protocols.base import EventKind
+from loadtest.protocols.failure import Failure
 from loadtest.protocols.webrtc_items import PeerAudio, PeerReport
 from telemetry.model import semconv
 from telemetry.model.metrics import METRICS
@@ -356,3 +357,16 @@ def test_a_text_without_a_boundary_is_one_sentence_once_it_is_over(
         reply.note_text(text, number)
     reply.done_perf_ns = 9 if ends else None
     assert reply.sentence_known_perf_ns == expected
+
+
+def test_a_request_within_a_call_that_this_machine_prevented_makes_the_turn_invalid() -> None:
+    """As of a stage service, to which a connection is opened when there is something to ask."""
+    ended = exchange()
+    sentence = "this process has used up all files it may open; raise the limit"
+    ended.outcome, ended.reason = "error", sentence
+    ended.timeline.note_errors((sentence, Failure("generator", "EMFILE")))
+    turn = build_turn(ended, CALL, OPTIONS)
+    assert (turn.outcome, turn.outcome_observed, turn.invalid_reasons) == ("invalid", "error", ("out of open files",))
+    ended.timeline.failures[sentence] = Failure("tcp", "ECONNRESET")
+    turn = build_turn(ended, CALL, OPTIONS)
+    assert (turn.outcome, turn.invalid_reasons) == ("error", ())

@@ -125,6 +125,22 @@ def test_a_host_name_that_could_not_be_looked_up_for_lack_of_files_is_no_unknown
     assert (turn.outcome, turn.invalid_reasons) == ("invalid", ("out of open files",))
 
 
+def test_a_look_up_for_which_no_thread_starts_prevents_the_call(
+    monkeypatch: pytest.MonkeyPatch, engine: Engine
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(dialing.gevent.socket, "getaddrinfo", fail)
+    turn = turn_of(engine, "openai-realtime", "ws://some-host:9/")
+    assert (turn.outcome, turn.failure_code, turn.invalid_reasons) == (
+        "invalid",
+        "EAGAIN",
+        ("out of system resources",),
+    )
+    assert "ulimit -u" in (turn.outcome_reason or "")
+
+
 def test_an_endpoint_that_cannot_be_waited_for_is_not_blamed(monkeypatch: pytest.MonkeyPatch, engine: Engine) -> None:
     def fail(address: object) -> None:
         raise OSError(errno.EMFILE, "Too many open files")

@@ -17,12 +17,13 @@ from loadtest.run.judged_run import judged_run
 from loadtest.run.report import ReportFiles, list_runs, report
 from loadtest.run.run_place import NamedRun
 from telemetry.model.spans import SpanRow
+from telemetry.model.turns import Turn
 from telemetry.objectives.slo import default_objectives
 from telemetry.store.reader import StoreReader
 from telemetry.store.run_state import RECENT_S
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
-from tests.fixtures_turns import SECOND, START_UNIX_NS, client_turn, run_span
+from tests.fixtures_turns import SECOND, START_UNIX_NS, client_turn, exchange, run_span
 
 TEXTS = {
     "target": "ws://127.0.0.1:8080/v1/realtime",
@@ -261,3 +262,30 @@ def test_a_service_s_day_is_judged_as_what_it_is(tmp_path: Path) -> None:
     list_runs(tmp_path / "store", Console(file=listed, width=200), now_unix_ns=START_UNIX_NS)
     (line,) = listed.getvalue().splitlines()[1:]
     assert line.split() == [run_id, "service", "2026-09-21", "14:13:20", "reported", "30", "bot"]
+
+
+def test_reports_of_a_run_are_written_anew_when_its_service_has_reported_more(tmp_path: Path) -> None:
+    pairs = [exchange(index) for index in range(8)]
+    place = NamedRun(str(tmp_path / "store"), "run-1", tmp_path)
+    (tmp_path / "settings-run-1.json").write_text("{}")
+
+    def reported(*turns: Turn) -> tuple[int, str]:
+        with StoreWriter(tmp_path / "store") as writer:
+            writer.append(Batch(turns=turns, spans=[]))
+        text = StringIO()
+        report(place, Console(file=text, width=300), now_unix_ns=START_UNIX_NS + 3600 * SECOND)
+        left = json.loads((tmp_path / "summary.json").read_text())["client_service_delta"]
+        assert f"client against service on {left['joined']} turns" in (tmp_path / "report.html").read_text()
+        return left["joined"], text.getvalue()
+
+    joined, text = reported(*(turn for pair in pairs[:3] for turn in pair), *(client for client, _ in pairs[3:]))
+    assert joined == 3
+    assert "; the service had not reported 5 turns that callers heard" in text
+    joined, text = reported(*(service for _, service in pairs[3:]))
+    assert joined == 8
+    assert "had not reported" not in text
+    assert "written to" in text
+    before = (tmp_path / "report.html").stat().st_mtime_ns
+    _, text = reported()
+    assert "written to" not in text
+    assert (tmp_path / "report.html").stat().st_mtime_ns == before
