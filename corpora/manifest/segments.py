@@ -48,6 +48,7 @@ def find_segments(content: BinaryIO) -> list[FileSegment]:
     size = content.seek(0, 2)
     try:
         begin = skip_tags(content, 0)
+        begin = begin if begin < size else 0  # a damaged tag
         content.seek(begin)
         head = content.read(12)
         parts = list(_parts(content, begin, size, head))
@@ -380,7 +381,9 @@ class SegmentFile(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         """Read up to `size` bytes; all that is left for a negative number."""
-        left = max(0, self._segment.end - self._at)
+        left = self._segment.end - self._at
+        if left <= 0:  # a damaged header may lead anywhere
+            return b""
         self._content.seek(self._at)
         data = self._content.read(left if size < 0 else min(size, left))
         for place, patch in self._segment.patches.items():

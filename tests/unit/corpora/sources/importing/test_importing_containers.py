@@ -197,6 +197,11 @@ def test_what_would_be_lost_is_named(source: Path, name: str, content: Any, says
     assert says in refused(source, name, content())
 
 
+def test_a_tag_that_promises_more_than_the_file_is_passed_over(source: Path) -> None:
+    content = b"ID3\4\0\0\x7f\x7f\x7f\x7f" + encoded(source, "mp3", FIRST)
+    assert "a.mp3: cannot be decoded" in refused(source, "a.mp3", content)
+
+
 def test_recordings_of_different_formats_in_one_file_are_named(source: Path) -> None:
     file = io.BytesIO()
     soundfile.write(file, np.column_stack((speech(SECOND), speech(SECOND))), 48_000, format="FLAC")
