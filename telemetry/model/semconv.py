@@ -127,6 +127,30 @@ FAILURE_LABELS: Final[dict[str, str]] = {
     "other": "other",
 }
 
+# Why a value of a turn cannot be what it says (telemetry.model.contradictions).
+Contradiction = Literal[
+    "longer_than_span",
+    "before_request",
+    "before_turn",
+    "after_span",
+    "after_turn",
+    "out_of_order",
+    "negative",
+    "not_a_number",
+]
+# The same for people, after "1 value": each is a half sentence.
+CONTRADICTION_LABELS: Final[dict[str, str]] = {
+    "longer_than_span": "longer than the span that states it",
+    "before_request": "before its own request began",
+    "before_turn": "before its turn began",
+    "after_span": "after the end of its own span",
+    "after_turn": "of a stage that began after the end of its turn",
+    "out_of_order": "earlier than what must come before it",
+    "negative": "a duration below zero",
+    "not_a_number": "not a number, or more than a day",
+}
+CONTRADICTIONS: Final[tuple[str, ...]] = tuple(CONTRADICTION_LABELS)
+
 OUTCOMES: Final[tuple[str, ...]] = ("ok", "no_reply", "timeout", "abandoned", "interrupted", "error", "cut", "invalid")
 LENGTH_CLASSES: Final[tuple[str, ...]] = ("short", "medium", "long")
 # A turn that ended so is bad by every metric of an answer: hanging up must never improve a figure.

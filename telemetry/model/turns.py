@@ -144,11 +144,15 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     cut_by: str | None = None  # what of the generator's ended the turn before its end (outcome `cut`)
     withheld_metrics: tuple[str, ...] = ()  # metrics that this wire cannot show, by name
     withheld_reasons: tuple[str, ...] = ()  # why not, in the same order
+    # Metrics whose values contradict the turn's own timestamps or spans and are left out; judging leaves them open.
+    contradicted_metrics: tuple[str, ...] = ()  # by name
+    contradicted_causes: tuple[str, ...] = ()  # the causes, in the same order
 
     # What arrived beside the conversation, from the end of the turn before to the end of this one.
     unknown_events: NonNegative | None = None  # of types that the protocol does not know
     unknown_event_names: tuple[str, ...] = ()  # the first few of them
     duplicate_events: NonNegative | None = None  # sent twice, and heard once
+    late_spans: NonNegative | None = None  # of a service's turn: came after it was first judged; it was judged anew
     service_latency_reports: NonNegative | None = None  # responses with which the service stated its own latencies
     # A claim of the service's, never mixed with what was measured.
     service_reported: tuple[str, ...] = ()  # latencies that the service states of itself, by its own names for them

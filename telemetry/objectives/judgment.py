@@ -213,15 +213,20 @@ def _judge_metric(objective: Objective, turn: Turn) -> Judgment | None:
         raise ValueError(f"objective {objective.name} has no metric or no threshold")
     metric = METRICS[objective.metric]
     value = metric.value(turn)
-    if is_withheld(turn, metric.name) or (value is None and _has_nothing_to_measure(metric, turn)):
+    is_contradicted = metric.name in turn.contradicted_metrics
+    if is_withheld(turn, metric.name):
+        return None
+    if value is None and not is_contradicted and _has_nothing_to_measure(metric, turn):
         return None
     if turn.outcome == "invalid":
         return Judgment.GENERATOR
-    if turn.outcome == "cut":
+    if turn.outcome == "cut" and not is_contradicted:
         return _judge_cut(metric, objective.threshold, turn, value)
     is_unanswered = turn.outcome in UNANSWERED or (_is_broken_off(turn) and not was_heard(turn))
     if is_unanswered and metric.name not in NOT_OF_AN_ANSWER:
         return Judgment.BAD
+    if is_contradicted:
+        return Judgment.CONTRADICTED
     if value is not None:
         return _decided(_is_within(metric, objective.threshold, value))
     return _judge_missing(metric, objective.threshold, turn)

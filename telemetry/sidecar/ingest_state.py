@@ -28,11 +28,13 @@ class IngestState:
     stored_points: int = 0
     waiting_rows: int = 0  # acknowledged, and not yet visible to readers
     duplicates: int = 0
-    # Spans of frameworks that became part of no turn: too many were open, their turn never came, or it was closed.
+    # Spans of frameworks that became part of no turn: too many were open, or their turn never came.
     framework_spans_given_up: int = 0
     framework_spans_left_over: int = 0
-    framework_spans_late: int = 0
+    framework_spans_late: int = 0  # that came after their turn was first given
     framework_spans_open: int = 0  # that wait for the rest of their turn
+    revised_turns: int = 0  # that are others because of those
+    unstorable_turns: int = 0  # of services, with times beyond what can be stored
     unmapped_spans: Counter[str] = field(default_factory=Counter[str])
     unknown_turn_fields: Counter[str] = field(default_factory=Counter[str])
     last_receive_unix_ns: int | None = None

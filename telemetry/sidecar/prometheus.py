@@ -42,6 +42,7 @@ from telemetry.sidecar.ingest_state import IngestState
 from telemetry.store.schema import ArrowTable
 
 _REASONS_MAX: Final = 32
+_SOURCES: Final[tuple[semconv.Source, ...]] = ("client", "service")
 _UNKNOWN: Final = "unknown"
 _LATENCIES: Final = tuple(metric for metric in METRICS.values() if metric.unit == "ns")
 
@@ -60,6 +61,12 @@ _VALUES: Final[dict[Family, tuple[str, ...]]] = {
 }
 _INVALID: Final = Family(
     "voice_turns_invalid", "counter", "Turns on which the instrument was not to be trusted, by reason.", ("reason",)
+)
+_CONTRADICTED: Final = Family(
+    "voice_contradicted_values",
+    "counter",
+    "Values that contradict their turn's own timestamps or spans, and are withheld, by who reported them and by cause.",
+    ("source", "cause"),
 )
 _BELOW_ZERO: Final = Family(
     "voice_turn_below_zero_seconds",
@@ -92,6 +99,11 @@ _RECEIVED: Final[dict[str, Family]] = {
         ("bad_requests", "Requests that could not be read."),
         ("refused_requests", "Requests told to come back: overload or a full disk."),
         ("unmapped_spans", "Spans with names that are not ours, kept raw."),
+        ("framework_spans_given_up", "Spans of frameworks dropped before they became a turn: too many were open."),
+        ("framework_spans_left_over", "Spans of stages whose turn never came."),
+        ("framework_spans_late", "Spans of stages that came after their turn was first given."),
+        ("revised_turns", "Turns of services that are others because of late spans."),
+        ("unstorable_turns", "Turns of services with times beyond what can be stored."),
     )
 }
 
@@ -114,6 +126,7 @@ class _Addition:
     invalid: tuple[list[str], Counter[str]]  # the reasons given up, and the counts of reasons
     histograms: dict[str, tuple[Observed, Array]]  # each with the trace ids of its exemplars
     objectives: of_objectives.ObjectiveAddition
+    contradicted: Counter[tuple[str, str]]  # values by source and cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +138,7 @@ class _Snapshot:
     invalid: Counter[str]
     histograms: dict[str, Counts]
     objectives: dict[of_objectives.Place, Array]
+    contradicted: Counter[tuple[str, str]]
     missing: int
     implausible: int
 
@@ -158,6 +172,7 @@ class Exposition:
         self._labels: dict[int, Combination] = {}
         self._by_value = {family: np.zeros((PLACES, len(values)), np.int64) for family, values in _VALUES.items()}
         self._invalid = Counter[str]()
+        self._contradicted = Counter({(source, cause): 0 for source in _SOURCES for cause in semconv.CONTRADICTIONS})
         self._histograms = {name: Counts.of_nothing(PLACES, len(each)) for name, each in self._buckets.items()}
         self._missing = 0
         self._implausible = 0
@@ -169,7 +184,15 @@ class Exposition:
     def families(self) -> tuple[Family, ...]:
         """Every family that can be exposed, in the order of the text."""
         receiver = (*_RECEIVED.values(), _STORED, _MISSING, _IMPLAUSIBLE)
-        return (*self._families.values(), _BELOW_ZERO, *_VALUES, _INVALID, *of_objectives.FAMILIES, *receiver)
+        return (
+            *self._families.values(),
+            _BELOW_ZERO,
+            *_VALUES,
+            _INVALID,
+            _CONTRADICTED,
+            *of_objectives.FAMILIES,
+            *receiver,
+        )
 
     def observe(self, turns: ArrowTable) -> None:
         """Count the turns of a table that were stored (columns of the store's `turns`), each once."""
@@ -225,6 +248,7 @@ class Exposition:
             invalid=self._invalid_reasons(invalid, now_s),
             histograms=self._observed(valid, valid_rows, places.size),
             objectives=self._objectives.found(turns, now_s),
+            contradicted=_contradicted(turns),
         )
 
     def _observed(self, valid: ArrowTable, rows: Array, row_count: int) -> dict[str, tuple[Observed, Array]]:
@@ -272,6 +296,7 @@ class Exposition:
         for reason in given_up:
             self._invalid.pop(reason, None)
         self._invalid += reasons
+        self._contradicted.update(found.contradicted)
         self._missing, self._implausible = self._numbers.missing, self._numbers.implausible
 
     def _copy(self, *, with_exemplars: bool) -> _Snapshot:
@@ -284,6 +309,7 @@ class Exposition:
                 name: counts.copy(places, with_exemplars=with_exemplars) for name, counts in self._histograms.items()
             },
             objectives=self._objectives.copy(),
+            contradicted=self._contradicted.copy(),
             missing=self._missing,
             implausible=self._implausible,
         )
@@ -306,6 +332,9 @@ class Exposition:
         yield _INVALID.head(openmetrics=openmetrics)
         for reason, count in found.invalid.items():
             yield _INVALID.sample(label_text(_INVALID.labels, (reason,)), count)
+        yield _CONTRADICTED.head(openmetrics=openmetrics)
+        for labels_of_value, count in found.contradicted.items():
+            yield _CONTRADICTED.sample(label_text(_CONTRADICTED.labels, labels_of_value), count)
         yield from self._objectives.parts(found.objectives, openmetrics=openmetrics)
         for family, value in ((_MISSING, found.missing), (_IMPLAUSIBLE, found.implausible)):
             yield family.head(openmetrics=openmetrics) + family.sample("", value)
@@ -324,12 +353,26 @@ def _receiver_parts(state: IngestState, *, openmetrics: bool) -> Iterator[str]:
         ("bad_requests", state.bad_requests),
         ("refused_requests", state.refused_requests),
         ("unmapped_spans", state.unmapped_spans.total()),
+        ("framework_spans_given_up", state.framework_spans_given_up),
+        ("framework_spans_left_over", state.framework_spans_left_over),
+        ("framework_spans_late", state.framework_spans_late),
+        ("revised_turns", state.revised_turns),
+        ("unstorable_turns", state.unstorable_turns),
     ):
         yield _RECEIVED[name].head(openmetrics=openmetrics) + _RECEIVED[name].sample("", value)
     yield _STORED.head(openmetrics=openmetrics)
     stored = {"turns": state.stored_turns, "spans": state.stored_spans, "points": state.stored_points}
     for table, value in stored.items():
         yield _STORED.sample(label_text(_STORED.labels, (table,)), value)
+
+
+def _contradicted(turns: ArrowTable) -> Counter[tuple[str, str]]:
+    """The values of all turns, those of ramps too, that were withheld because they cannot be, by source and cause."""
+    sources, of_turn = turn_columns.encoded(turns, "source")
+    causes, of_item, turn_of_item = turn_columns.items(turns, "contradicted_causes")
+    shown = [cause if cause in semconv.CONTRADICTIONS else OTHER for cause in causes]
+    places = zip(of_turn[turn_of_item].tolist(), of_item.tolist(), strict=True)
+    return Counter((sources[source], shown[cause]) for source, cause in places)
 
 
 def _by_value(family: Family, table: ArrowTable, column: str, rows: Array, row_count: int) -> Array:

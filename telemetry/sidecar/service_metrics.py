@@ -37,6 +37,13 @@ _CACHE: Final = Family(
 _FALLBACKS: Final = Family(
     "voice_service_fallbacks", "counter", "Reported turns answered by a fallback, by kind.", (LABEL, "kind")
 )
+_REVISED: Final = Family(
+    "voice_service_turns_revised",
+    "counter",
+    "Turns of a service that are others since they were counted, as some of their spans came late, by the outcome that "
+    "they have now. No other count is corrected: the store and its reports have the turn as it is now.",
+    (LABEL, "outcome"),
+)
 _UNMAPPED: Final = Family(
     "voice_service_unmapped_spans", "counter", 'Spans that no adapter knows, kept raw, by "scope/span name".', ("span",)
 )
@@ -45,6 +52,10 @@ _COLUMNS: Final[dict[Family, tuple[str, tuple[str, ...]]]] = {
     _TURNS: ("outcome", (*semconv.OUTCOMES, OTHER)),
     _CACHE: ("cache_hit", ("false", "true")),
     _FALLBACKS: ("fallback", (*semconv.FALLBACKS, OTHER)),
+}
+_KNOWN: Final[dict[Family, tuple[str, ...]]] = {
+    **{family: known for family, (_, known) in _COLUMNS.items()},
+    _REVISED: (*semconv.OUTCOMES, OTHER),
 }
 _LATENCIES: Final = {name: metric for name, metric in METRICS.items() if metric.unit == "ns"}
 
@@ -66,26 +77,19 @@ class ServiceExposition:
         self._places: dict[str, int] = {}
         self._buckets = {name: Buckets(metric, objectives) for name, metric in _LATENCIES.items()}
         self._histograms = {name: Counts.of_nothing(_PLACES, len(each)) for name, each in self._buckets.items()}
-        self._counts = {family: np.zeros((_PLACES, len(known)), np.int64) for family, (_, known) in _COLUMNS.items()}
+        self._counts = {family: np.zeros((_PLACES, len(known)), np.int64) for family, known in _KNOWN.items()}
 
     def families(self) -> tuple[Family, ...]:
         """Every family that can be exposed, in the order of the text."""
-        return (*_COLUMNS, *_FAMILIES.values(), _UNMAPPED)
+        return (*_KNOWN, *_FAMILIES.values(), _UNMAPPED)
 
     def observe(self, turns: ArrowTable) -> None:
         """Count the service's turns of a table that were stored (columns of the store's `turns`), each once."""
-        is_service = compute.equal(turns.column("source"), "service")
-        of_view = compute.starts_with(turns.column("run_id"), SERVICE_RUN_PREFIX)
-        reported = turns.filter(compute.and_(is_service, of_view)).combine_chunks()
+        reported = _reported(turns)
         if not reported.num_rows:
             return
-        run_ids, of_row = turn_columns.encoded(reported, "run_id")
-        named = [service_day(run_id) for run_id in run_ids]
         with self._lock:
-            names, given_up = self._services.take([each.service if each else "" for each in named], self._clock_s())
-            for name in given_up:
-                self._clear(self._places.pop(name))
-            rows = np.array([self._place(name) for name in names], np.int64)[of_row]
+            rows = self._rows(reported)
             for family, (column, known) in _COLUMNS.items():
                 self._count(family, reported, column, known, rows)
             for name, metric in _LATENCIES.items():
@@ -95,6 +99,13 @@ class ServiceExposition:
                     traces = turn_columns.trace_ids(reported, np.unique(found.turns))
                     exemplars = np.array([traces[turn] for turn in found.turns.tolist()], "S32")
                     self._histograms[name].add(np.arange(_PLACES), found, exemplars, self._wall_clock_ns() / 1e9)
+
+    def observe_revised(self, turns: ArrowTable) -> None:
+        """Count turns that took the place of others which were counted before."""
+        reported = _reported(turns)
+        if reported.num_rows:
+            with self._lock:
+                self._count(_REVISED, reported, "outcome", _KNOWN[_REVISED], self._rows(reported))
 
     def add_to(self, page: bytes, unmapped: Mapping[str, int]) -> bytes:
         """A page of `/metrics` with the families of services behind its own. `unmapped` counts spans that no adapter
@@ -108,6 +119,15 @@ class ServiceExposition:
                 yield from _unmapped_parts(unmapped, openmetrics=openmetrics)
 
         return with_families(page, parts)
+
+    def _rows(self, reported: ArrowTable) -> Array:
+        """The place of the service of each turn."""
+        run_ids, of_row = turn_columns.encoded(reported, "run_id")
+        named = [service_day(run_id) for run_id in run_ids]
+        names, given_up = self._services.take([each.service if each else "" for each in named], self._clock_s())
+        for name in given_up:
+            self._clear(self._places.pop(name))
+        return np.array([self._place(name) for name in names], np.int64)[of_row]
 
     def _place(self, name: str) -> int:
         if name not in self._places:
@@ -130,7 +150,7 @@ class ServiceExposition:
     def _parts(self, *, openmetrics: bool) -> Iterator[str]:
         places = np.array(list(self._places.values()), np.int64)
         labels = [label_text((LABEL,), (name,)) for name in self._places]
-        for family, (_, known) in _COLUMNS.items():
+        for family, known in _KNOWN.items():
             yield family.head(openmetrics=openmetrics)
             for text, counts in zip(labels, self._counts[family][places].tolist(), strict=True):
                 for value, count in zip(known, counts, strict=True):
@@ -141,6 +161,13 @@ class ServiceExposition:
             if counts.buckets.any():
                 yield _FAMILIES[name].head(openmetrics=openmetrics)
                 yield from histogram_lines(_FAMILIES[name], self._buckets[name], labels, counts)
+
+
+def _reported(turns: ArrowTable) -> ArrowTable:
+    """The turns that services report without a run of callers."""
+    is_service = compute.equal(turns.column("source"), "service")
+    of_view = compute.starts_with(turns.column("run_id"), SERVICE_RUN_PREFIX)
+    return turns.filter(compute.and_(is_service, of_view)).combine_chunks()
 
 
 def _unmapped_parts(unmapped: Mapping[str, int], *, openmetrics: bool) -> Iterator[str]:

@@ -175,6 +175,7 @@ class Compactor:
 
         Raises StoreError when the manifest cannot be written: then nothing has changed.
         """
+        self._retired.add(self._writer.take_replaced())
         self._retired.remove_due()
         chosen = to_remove(self._writer.manifest, self._keep, self._unix_ns())
         if chosen:

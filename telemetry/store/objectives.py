@@ -76,7 +76,8 @@ FIELDS_OF: Final[dict[str, tuple[str, ...]]] = {
 # What every rule asks of a turn, and what of one that ended early.
 _ASKED_OF_ALL: Final = (
     *("run_id", "outcome", "turn_kind", "turn_index", "fallback", "route", "cache_hit", "started_unix_ns"),
-    *("withheld_metrics", "withheld_reasons", "failure_kind"),
+    *("withheld_metrics", "withheld_reasons"),
+    *("contradicted_metrics", "failure_kind"),
 )
 _ASKED_OF_CUT: Final = (
     *("started_perf_ns", "speech_start_perf_ns", "speech_end_perf_ns", "first_audio_perf_ns", "hangup_perf_ns"),
@@ -323,6 +324,7 @@ def _questions(objective: Objective) -> Iterable[_Question]:
     value = metric.column
     # The name stands between quotes: a bound value would be read anew for every turn.
     yield f"list_contains(withheld_metrics, '{metric.name}')", ()
+    yield f"list_contains(contradicted_metrics, '{metric.name}')", ()
     yield f"{value} IS NULL", ()
     yield f"{value} < ?", (threshold,)
     yield f"{value} = ?", (threshold,)

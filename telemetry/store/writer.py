@@ -5,6 +5,7 @@ manifest. A process killed anywhere in between leaves files that no manifest nam
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 import threading
@@ -14,9 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Self
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from telemetry.model.errors import StoreError
+from telemetry.model.turns import Turn
+from telemetry.store import identity, quarantine
 from telemetry.store import manifest as manifests
-from telemetry.store import quarantine
 from telemetry.store.interrupted import remove_redundant
 from telemetry.store.known_items import RECENT_ROWS_MAX, KnownItems, NewRows
 from telemetry.store.manifest import SEGMENTS_FOLDER, Removed, Segment, StoreManifest, Table, files_of
@@ -75,6 +81,7 @@ class StoreWriter:
         self._health = WriteHealth(directory)
         self._damaged: dict[Segment, str] = {}
         self._deleted: set[str] = set()
+        self._replaced: list[Segment] = []
         self._quarantined = 0
         self._lock_file = locked(directory)
         try:
@@ -154,27 +161,87 @@ class StoreWriter:
             return AppendedTables(**stored, duplicates=rows - new_count)
 
     def write_segment(
-        self, table: Table, groups: Iterable[ArrowTable], level: int, *, replaces: Sequence[Segment] = ()
+        self,
+        table: Table,
+        groups: Iterable[ArrowTable],
+        level: int,
+        *,
+        replaces: Sequence[Segment] = (),
+        stored_unix_ns: int | None = None,
     ) -> Segment:
         """Write a segment that no reader sees yet, one row group after the other; `swap` or an append makes it part of
         the store. When it fails, no file is left. Raises OSError and whatever reading the groups raises.
 
-        `replaces` are the segments whose rows it takes over, so that nobody who finds both counts a row twice.
+        `replaces` are the segments whose rows it takes over, so that nobody who finds both counts a row twice. Without
+        `stored_unix_ns` its rows were stored when those of `replaces` were, or now.
         """
         with self._number_lock:
             number = self._next_file
             self._next_file += 1
+        if stored_unix_ns is None:
+            stored_unix_ns = max((each.stored_unix_ns for each in replaces), default=self._unix_ns())
         new = NewSegment(
             table=table,
             number=number,
             sequence=self._manifest.sequence,
-            stored_unix_ns=max((each.stored_unix_ns for each in replaces), default=self._unix_ns()),
+            stored_unix_ns=stored_unix_ns,
             level=level,
             replaces=tuple(segment.file for segment in replaces),
             filter_rows_min=self._filter_rows_min,
             of_segments=tuple(replaces),
         )
         return write_segment(self.directory, new, groups)
+
+    def replace_turns(self, turns: Sequence[Turn]) -> ArrowTable:
+        """Put turns in the place of those with the same span, in one step for every reader, and return the rows that
+        are durable now. One that is not stored is left out. Raises StoreError when it could not be written."""
+        wanted = {(turn.trace_id, turn.span_id): turn for turn in turns}
+        done: list[Turn] = []
+        looked_at: set[Segment] = set()
+        # What is merged meanwhile is looked for in what it was merged to.
+        while wanted and (left := [each for each in self._manifest.of("turns") if each not in looked_at]):
+            looked_at.add(left[-1])
+            done += self._replaced_in(left[-1], wanted)
+        return turns_table(done)
+
+    def _replaced_in(self, segment: Segment, wanted: dict[tuple[str, str], Turn]) -> list[Turn]:
+        """Replace those of the turns that a segment holds, and take them out of `wanted`. A segment that was merged
+        meanwhile keeps what it has: its turns are found in the other one the next time."""
+        path = manifests.segment_path(self.directory, segment)
+        try:
+            ids = pq.read_table(path, columns=["trace_id", "span_id"])
+            keys = list(zip(*(ids.column(name).to_pylist() for name in ("trace_id", "span_id")), strict=True))
+            found = {key: place for place, key in enumerate(keys) if key in wanted}
+            if not found:
+                return []
+            content, gone = pq.read_table(path), set(found.values())
+            kept = content.take(pa.array([place for place in range(len(keys)) if place not in gone], pa.int64()))
+            fresh = turns_table([wanted[key] for key in found])
+            if not self._keep_text:
+                fresh = table_without_text("turns", fresh)
+            together = pa.concat_tables([kept, fresh], promote_options="default")
+            moments = identity.starts("turns", together)
+            in_order = together.take(pa.array(np.argsort(moments, kind="stable")))
+            # It takes over no rows as they were: what was counted of the old segment does not hold for it.
+            stored_unix_ns = segment.stored_unix_ns
+            new = self.write_segment("turns", row_groups(in_order), level=0, stored_unix_ns=stored_unix_ns)
+            try:
+                self.swap([segment], new)
+            finally:
+                self.discard_unpublished([new.file])
+        except (OSError, pa.ArrowException) as error:
+            if segment not in self._manifest.segments:
+                return []
+            raise StoreError(f"{path}: turns that changed could not be stored ({error}); it is tried again") from error
+        if new not in self._manifest.segments:
+            return []
+        self._replaced.append(segment)
+        return [wanted.pop(key) for key in found]
+
+    def take_replaced(self) -> list[Segment]:
+        """The segments whose files `replace_turns` left behind, each once: they are to be removed after a while."""
+        found, self._replaced = self._replaced, []
+        return found
 
     def add(self, new: Segment) -> None:
         """Make a segment part of the store whose rows are not in it yet, which is not looked at. Raises OSError."""
@@ -185,6 +252,8 @@ class StoreWriter:
         gone = set(old)
 
         def swapped(now: _Segments) -> _Segments:
+            if not gone <= set(now):
+                raise OSError(errno.ESTALE, "other segments have taken the place of these meanwhile")
             first = now.index(old[0])
             before, after = ([each for each in part if each not in gone] for part in (now[:first], now[first:]))
             return (*before, new, *after)

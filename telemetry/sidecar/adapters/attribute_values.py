@@ -45,6 +45,11 @@ def latency_ns(value: object, unit: Unit) -> int | None:
     return value * _NS_IN[unit] if isinstance(value, int) else round(value * _NS_IN[unit])
 
 
+def is_no_duration(value: object, unit: Unit) -> bool:
+    """Whether a number is stated that no duration can be: NaN, an infinity, or more than a day."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and latency_ns(value, unit) is None
+
+
 def count(value: object) -> int | None:
     """A count, 0 or more."""
     if isinstance(value, float) and value.is_integer():

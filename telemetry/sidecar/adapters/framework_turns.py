@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from telemetry.model.semconv import FailureKind, Fallback, Outcome
+from telemetry.model import contradictions
+from telemetry.model.contradictions import SpanBounds, SpanEvidence
+from telemetry.model.semconv import Contradiction, FailureKind, Fallback, Outcome
 from telemetry.model.turn_texts import with_plain_texts
 from telemetry.model.turns import Turn
 from telemetry.sidecar.adapters import attribute_values as values
@@ -24,8 +26,14 @@ _FROM_SPEECH_END: Final[dict[Column, str]] = {
     "endpointing": "endpoint",
     "asr_final_latency": "asr_final",
 }
-# Latencies that count from the beginning of a stage's span.
-_OF_STAGES: Final[tuple[Column, ...]] = ("asr_final", "llm_first_token", "tts_first_chunk")
+# Of those, the ones that are waits for what comes after the speech; an answer may begin before its end.
+_WAITS: Final[tuple[Column, ...]] = ("endpointing", "asr_final_latency")
+# Latencies that count from the beginning of a stage's span, and the metrics that have no value without them.
+_OF_STAGES: Final[dict[Column, tuple[str, ...]]] = {
+    "asr_final": ("asr_final_latency",),
+    "llm_first_token": ("llm_first_token_latency", "llm_ttft", "tts_first_chunk_latency"),
+    "tts_first_chunk": ("tts_first_chunk_latency",),
+}
 # Spans whose error fails a turn without a reply: an attempt that failed may have been made good by another.
 _FAILING: Final[tuple[Role, ...]] = ("turn", "fallback", "llm", "tts")
 _FAILURES: Final[dict[Outcome, FailureKind]] = {
@@ -44,15 +52,17 @@ _REASONS: Final[dict[Outcome, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Stated:
-    """When a stage had something, as its span states it: `ns` after its beginning."""
+    """When a stage had something, as its span states it: `ns` after its beginning. `fault` says why that cannot be."""
 
     part: Part
     attribute: str
     ns: int
+    fault: Contradiction | None = None
 
     @property
     def at_unix_ns(self) -> int:
-        return self.part.span.start_unix_ns + self.ns
+        """The moment; of one that cannot be the beginning of its span, by which the stages have their order."""
+        return self.part.span.start_unix_ns + (self.ns if self.fault is None else 0)
 
 
 def framework_turn(parts: SpansOfTurn, framework: Framework) -> Turn | None:
@@ -69,15 +79,16 @@ class _TurnReading:
     def __init__(self, parts: SpansOfTurn, framework: Framework) -> None:
         self._parts = parts
         self._framework = framework
-        self._of_speech_end = self._from_speech_end()
+        self._chosen = self._from_speech_end()
+        self._of_speech_end: dict[Column, _Stated] = {
+            column: stage for column, stage in self._chosen.items() if stage.fault is None
+        }
         self._of_stages = {column: self._stages(column) for column in _OF_STAGES}
         self._knows_speech = framework.turns != "outermost"
 
     def turn(self) -> Turn:
         parts, at, outcome = self._parts, self._at, self._outcome
-        start_unix_ns = min([parts.start_unix_ns, *at.values()])
-        reported = [*self._of_speech_end.values(), *(stage for stages in self._of_stages.values() for stage in stages)]
-        return Turn(
+        turn = Turn(
             run_id=parts.run_id(),
             call_id=parts.call_id,
             turn_index=parts.turn_index,
@@ -88,8 +99,8 @@ class _TurnReading:
             failure_code=parts.error_code(self._errors) if outcome == "error" else None,
             trace_id=parts.first.span.trace_id,
             span_id=parts.first.span.span_id,
-            started_unix_ns=start_unix_ns,
-            started_perf_ns=start_unix_ns,
+            started_unix_ns=parts.start_unix_ns,
+            started_perf_ns=parts.start_unix_ns,
             speech_start_perf_ns=at.get("speech_start"),
             speech_end_perf_ns=at.get("speech_end"),
             endpoint_perf_ns=at.get("endpoint"),
@@ -110,14 +121,19 @@ class _TurnReading:
             llm_cached_tokens=self._all_tokens("cache_read_tokens"),
             withheld_metrics=tuple(self._framework.withheld),
             withheld_reasons=tuple(self._framework.withheld.values()),
-            service_reported=tuple(f"{stage.part.span.name}: {stage.attribute}" for stage in reported),
-            service_reported_ns=tuple(stage.ns for stage in reported),
+            service_reported=tuple(f"{stage.part.span.name}: {stage.attribute}" for stage in self._reported),
+            service_reported_ns=tuple(stage.ns for stage in self._reported),
         )
+        faults = contradictions.of_timestamps(
+            turn, SpanEvidence(min(parts.start_unix_ns, parts.end_unix_ns), self._bounds())
+        )
+        turn = contradictions.without_contradictions(turn, faults, self._faults)
+        return contradictions.begun_with_its_moments(turn, parts.start_unix_ns)
 
     @cached_property
     def asked(self) -> bool:
         """Whether the caller said something in this turn."""
-        if not self._knows_speech or self._parts.user is not None or "voice_to_voice" in self._of_speech_end:
+        if not self._knows_speech or self._parts.user is not None or "voice_to_voice" in self._chosen:
             return True
         # Of turns that hold everything only the first may begin without the caller, with the call.
         if self._framework.turns == "nested" and self._parts.turn_index > 0:
@@ -130,20 +146,19 @@ class _TurnReading:
     @cached_property
     def answered(self) -> bool:
         """Whether the reply was heard; without speech, whether there was one."""
-        if self._knows_speech:
-            return "first_audio" in self._at
-        return not self._errors
+        if not self._knows_speech:
+            return not self._errors
+        # A latency that cannot be was stated of a reply nevertheless.
+        return "first_audio" in self._at or "voice_to_voice" in self._chosen or self._is_spoken
 
     @cached_property
     def _at(self) -> dict[str, int]:
         """The timestamps of the turn, on the wall clock."""
         moments = self._moments()
         token, chunk = self._token, self._chunk
-        for name, stage in (("llm_first_token", token), ("tts_first_chunk", chunk)):
-            if stage is not None:
-                moments[name] = stage.at_unix_ns
-        if finals := self._of_stages["asr_final"]:
-            moments.setdefault("asr_final", finals[-1].at_unix_ns)
+        for name, stage in (("llm_first_token", token), ("tts_first_chunk", chunk), ("asr_final", self._final)):
+            if stage is not None and stage.fault is None:
+                moments.setdefault(name, stage.at_unix_ns)
         if (partial := values.first_partial_unix_ns(self._parts.value("transcript_events"))) is not None:
             moments["asr_first_partial"] = partial
         latencies = [
@@ -157,6 +172,54 @@ class _TurnReading:
         if not self._call_ended or not self._interrupted or set(self._moments()).isdisjoint(self._at):
             return None
         return self._parts.end_unix_ns
+
+    @cached_property
+    def _faults(self) -> dict[str, Contradiction]:
+        """The metrics whose values cannot be, with the causes."""
+        found: dict[str, Contradiction] = {
+            column: stage.fault for column, stage in self._chosen.items() if stage.fault is not None
+        }
+        token = self._token
+        if token is None and (self._chunk is not None or self._heard_unix_ns() is not None):
+            token = next((stage for stage in self._of_stages["llm_first_token"] if stage.fault is not None), None)
+        stages: dict[Column, _Stated | None] = {
+            "asr_final": self._final,
+            "llm_first_token": token,
+            "tts_first_chunk": self._chunk,
+        }
+        for column, stage in stages.items():
+            fault = None if stage is None else stage.fault
+            if fault is not None:
+                found = {**dict.fromkeys(_OF_STAGES[column], fault), **found}
+        # Without a common clock the first token is no distance from the end of the speech.
+        for part in self._parts.of("asr"):
+            if (skewed := self._parts.outside(part)) is not None and self._token is not None:
+                found.setdefault("llm_first_token_latency", skewed)
+        return found
+
+    @cached_property
+    def _reported(self) -> list[_Stated]:
+        """What the service claims of itself, also what cannot be."""
+        of_stages = (stage for stages in self._of_stages.values() for stage in stages)
+        return [stage for stage in (*self._chosen.values(), *of_stages) if stage.fault != "not_a_number"]
+
+    @cached_property
+    def _is_spoken(self) -> bool:
+        """Whether a voice spoke the reply, where the spans do not say when it was heard: a synthesis that was broken
+        off before its first chunk did not."""
+        if "speaking" in self._framework.spans.values():
+            return False
+        stating = {stage.part.span.span_id for stage in self._of_stages["tts_first_chunk"]}
+        broken_off = self._interrupted or self._parts.value("call_ended") is True
+        return any(
+            part.span.span_id in stating or not broken_off
+            for part in self._parts.of("tts")
+            if part.span.status_code != "Error"
+        )
+
+    @cached_property
+    def _final(self) -> _Stated | None:
+        return self._of_stages["asr_final"][-1] if self._of_stages["asr_final"] else None
 
     @cached_property
     def _chunk(self) -> _Stated | None:
@@ -214,15 +277,34 @@ class _TurnReading:
             stated = self._parts.latencies(column)
             if column == "voice_to_voice" and self._framework.repeats_latency:
                 stated = [each for each in stated if each[2] != self._parts.latency_before_ns]
-            if stated:
-                part, read, ns = stated[-1] if stated[0][0].role.role == "asr" else stated[0]
-                found[column] = _Stated(part, read.attributes[0], ns)
+            claims: list[_Stated] = []
+            for part, read, ns in stated:
+                may_be_negative = column not in _WAITS
+                fault = contradictions.of_latency(ns, self._parts.lasted_ns(part), may_be_negative=may_be_negative)
+                claims.append(_Stated(part, read.attributes[0], ns or 0, fault))
+            if claims and claims[0].part.role.role == "asr":
+                found[column] = claims[-1]
+            elif claims:
+                # Two spans of one turn state the same: where one of them cannot be, neither is believed.
+                found[column] = next((claim for claim in claims if claim.fault is not None), claims[0])
         return found
 
     def _stages(self, column: Column) -> list[_Stated]:
-        """What the spans of a stage state of it; before its beginning nothing can have come."""
-        stated = self._parts.latencies(column)
-        return [_Stated(part, read.attributes[0], ns) for part, read, ns in stated if ns >= 0]
+        """What the spans of a stage state of it."""
+        found: list[_Stated] = []
+        for part, read, ns in self._parts.latencies(column):
+            fault = self._parts.outside(part) or contradictions.of_latency(ns, self._parts.lasted_ns(part))
+            found.append(_Stated(part, read.attributes[0], ns or 0, fault))
+        return found
+
+    def _bounds(self) -> dict[str, SpanBounds]:
+        """The span of each timestamp that one states."""
+        stages = {"asr_final": self._final, "llm_first_token": self._token, "tts_first_chunk": self._chunk}
+        return {
+            name: SpanBounds(stage.part.span.start_unix_ns, stage.part.span.end_unix_ns)
+            for name, stage in stages.items()
+            if stage is not None and stage.fault is None and self._at.get(name) == stage.at_unix_ns
+        }
 
     def _moments(self) -> dict[str, int]:
         """The timestamps that spans begin or end with, as the table says. Of spans that can state a latency from
@@ -236,7 +318,8 @@ class _TurnReading:
         for name, places in self._framework.moments.items():
             for each in places:
                 role, _, end = each.partition(".")
-                spans = [part.span for part in self._parts.of(role)]  # pyright: ignore[reportArgumentType] - checked
+                parts = self._parts.of(role)  # pyright: ignore[reportArgumentType] - checked
+                spans = [part.span for part in parts if self._parts.outside(part) is None]
                 if role in can_state and end == "end":
                     spans = [span for span in spans if span.span_id in stating]
                 if spans:

@@ -3,15 +3,19 @@
 Pure: which turns are ready is decided by the time at which spans came, never by when they say that they ended.
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from telemetry.model.contradictions import TOLERANCE_NS
+from telemetry.model.semconv import GEN_AI_CONVERSATION_ID
 from telemetry.model.spans import SpanRow
+from telemetry.sidecar.adapters import attribute_values as values
 from telemetry.sidecar.adapters.spans_of_turn import Part
 
 # Spans of these are what a turn begins with.
-_TURNS: Final = frozenset({"turn", "user_turn"})
+TURNS: Final = frozenset({"turn", "user_turn"})
+_STAGES: Final = frozenset({"asr", "llm", "tts"})
 _CALLS: Final = frozenset({"call", "call_end"})
 
 
@@ -42,10 +46,11 @@ class WaitTimes:
 
 @dataclass(slots=True)
 class ReadyTurn:
-    """The spans of a turn whose time has come."""
+    """The spans of a turn whose time has come; `beside` are stages that hang under its call."""
 
     own: list[Part]
     below: list[Part] = field(default_factory=list[Part])
+    beside: list[Part] = field(default_factory=list[Part])
     user: Part | None = None
     has_later_turn: bool = False
 
@@ -53,13 +58,30 @@ class ReadyTurn:
         """The spans of the turn itself."""
         return [*self.own, *([] if self.user is None else [self.user])]
 
+    def everything(self) -> list[Part]:
+        """All of its spans."""
+        return [*self.outer(), *self.below, *self.beside]
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedTop:
+    """The first span of a turn that was given, as far as stages under its call may still belong to it."""
+
+    part: Part
+    is_answered: bool
+
 
 @dataclass(slots=True)
 class OpenTrace:
-    """The spans of a trace that belong to no stored turn, by their id."""
+    """The spans of a trace that belong to no stored turn, by their id.
+
+    `apart` are the ids of spans that are known to be turns of their own, whatever lies around them.
+    """
 
     spans: dict[str, OpenSpan] = field(default_factory=dict[str, OpenSpan])
-    knows_speech: bool = False  # a framework of speech is in it, so that a request to a model is no turn
+    apart: Container[str] = ()
+    # Services whose frameworks know speech are in it, so that a request to a model is no turn.
+    _speaking: set[str] = field(default_factory=set[str])
     # When this trace is to be looked at; None where nothing of it can become ready.
     planned_ns: int | None = None
     _children: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
@@ -73,12 +95,13 @@ class OpenTrace:
             return False
         self.spans[span.span_id] = found = OpenSpan(part, now_ns)
         outermost = framework is not None and framework.turns == "outermost"
-        self.knows_speech |= not outermost
+        if not outermost:
+            self._speaking.add(span.service)
         if role in _CALLS:
             self._calls[span.span_id] = found
         elif span.parent_span_id is not None:
             self._children.setdefault(span.parent_span_id, []).append(span.span_id)
-        if role in _TURNS or (outermost and role == "llm"):
+        if role in TURNS or (outermost and role == "llm"):
             self._tops[span.span_id] = found
         return True
 
@@ -99,14 +122,16 @@ class OpenTrace:
         """The id of the span of the oldest open turn where there are more than so many; else None."""
         return next(iter(self._tops)) if len(self._tops) > open_turns_max else None
 
-    def first_due_ns(self, span_id: str, waits: WaitTimes) -> int | None:
+    def first_due_ns(self, span_id: str, waits: WaitTimes, closed: Sequence[ClosedTop] = ()) -> int | None:
         """When the trace is to be looked at because of a span that came; None where it changes nothing."""
         found = self._tops.get(span_id) or self._calls.get(span_id)
+        if found is None and any(self._is_beside(self.spans[span_id].part, top.part) for top in closed):
+            found = self.spans[span_id]
         return None if found is None else found.came_ns + waits.grace_ns
 
-    def ready(self, now_ns: int | None, waits: WaitTimes) -> list[ReadyTurn]:
+    def ready(self, now_ns: int | None, waits: WaitTimes, closed: Sequence[ClosedTop] = ()) -> list[ReadyTurn]:
         """The turns whose time has come, by their beginning; all of them where the time is None. Their spans are taken
-        out, those of the call stay. `planned_ns` says when to look again."""
+        out, those of the call stay. `planned_ns` says when to look again; `closed` are turns that were given."""
         candidates = [*self._nested(), *self._paired(), *self._outermost()]
         candidates.sort(key=lambda each: _beginning(each.outer()))
         ready: list[ReadyTurn] = []
@@ -114,7 +139,8 @@ class OpenTrace:
         for each in candidates:
             due_ns = self._came_ns(each) + waits.grace_ns
             if now_ns is None or now_ns >= due_ns:
-                each.below = self._below(each.outer())
+                each.below = self.below(each.outer())
+                each.beside = self._beside(each, [*candidates, *closed])
                 due_ns = self._due_ns(each, waits)
             if now_ns is None or now_ns >= due_ns:
                 each.has_later_turn = each is not candidates[-1]
@@ -122,10 +148,28 @@ class OpenTrace:
             else:
                 later_ns.append(due_ns)
         for each in ready:
-            for part in (*each.outer(), *each.below):
+            for part in each.everything():
                 self.remove(part.span.span_id)
         self.planned_ns = min(later_ns, default=None)
         return ready
+
+    def late(self, now_ns: int | None, waits: WaitTimes, closed: Sequence[ClosedTop]) -> list[tuple[str, list[Part]]]:
+        """The stages under the call that belong to turns that were given, with the ids of those; they are taken out."""
+        found: list[tuple[str, list[Part]]] = []
+        open_tops = [ReadyTurn([each.part]) for each in self._tops.values()]
+        for top in closed if self.spans else ():
+            if top.is_answered:
+                continue
+            parts = self._beside(ReadyTurn([top.part]), [*open_tops, *closed])
+            waiting = [part for part in parts if part.span.parent_span_id not in {each.span.span_id for each in parts}]
+            due_ns = [self.spans[part.span.span_id].came_ns + waits.grace_ns for part in waiting]
+            if parts and (now_ns is None or now_ns >= max(due_ns)):
+                found.append((top.part.span.span_id, parts))
+                for part in parts:
+                    self.remove(part.span.span_id)
+            elif parts:
+                self.planned_ns = min(filter(None, (self.planned_ns, max(due_ns))))
+        return found
 
     def calls(self) -> tuple[Part, ...]:
         """The spans of the call that have come."""
@@ -152,7 +196,7 @@ class OpenTrace:
 
     def _nested(self) -> Iterator[ReadyTurn]:
         for part in self._outer("nested"):
-            if part.role.role == "turn":
+            if part.role.role == "turn" and not self._is_part(part):
                 yield ReadyTurn([part])
 
     def _paired(self) -> Iterator[ReadyTurn]:
@@ -161,7 +205,7 @@ class OpenTrace:
         users: list[Part] = []
         for part in self._outer("paired"):
             framework, span = part.role.framework, part.span
-            if framework is None:
+            if framework is None or self._is_part(part):
                 continue
             if part.role.role == "turn":
                 same = span.attributes.get(framework.same_turn) if framework.same_turn is not None else None
@@ -173,11 +217,23 @@ class OpenTrace:
             yield ReadyTurn(own, user=user)
 
     def _outermost(self) -> Iterator[ReadyTurn]:
-        if self.knows_speech:
-            return
+        """Requests of a service to a model, and what is around them. What another service does about such a request is
+        a turn of its own only where it says so: it invokes an agent."""
         for part in self._outer("outermost"):
-            if not any(above.role.role in ("turn", "llm") for above in self._above(part)):
+            around = [above for above in self._above(part) if above.role.role in ("turn", "llm")]
+            if part.role.role == "turn":
+                is_own = part.span.service not in self._speaking
+                around = [above for above in around if is_same_conversation(above, part)]
+            else:
+                is_own = not self._speaking
+            if is_own and not around:
                 yield ReadyTurn([part])
+
+    def _is_part(self, part: Part) -> bool:
+        """Whether a turn is a part of another: of one around it, of the same service and conversation."""
+        if part.span.span_id in self.apart:
+            return False
+        return any(above.role.role in TURNS and is_same_conversation(above, part) for above in self._above(part))
 
     def _outer(self, turns: str) -> list[Part]:
         """What turns begin with, of frameworks that lay them out so, in the order of their beginning."""
@@ -195,18 +251,53 @@ class OpenTrace:
             seen.add(part.span.span_id)
             yield part
 
-    def _below(self, tops: list[Part]) -> list[Part]:
-        """Everything under the spans, in the order of its beginning."""
+    def below(self, tops: list[Part]) -> list[Part]:
+        """Everything under the spans, in the order of its beginning, without turns that are no part of theirs and what
+        is under those."""
         taken = {part.span.span_id for part in tops}
         found: list[Part] = []
         waiting = [*taken]
         while waiting:
             for span_id in self._children.get(waiting.pop(), ()):
-                if span_id not in taken:
+                if span_id not in taken and not self._is_another_turn(self.spans[span_id].part, tops[0]):
                     taken.add(span_id)
                     found.append(self.spans[span_id].part)
                     waiting.append(span_id)
         return sorted(found, key=_start)
+
+    def _is_another_turn(self, part: Part, top: Part) -> bool:
+        if part.role.role not in TURNS:
+            return False
+        return part.span.span_id in self.apart or not is_same_conversation(top, part)
+
+    def _is_beside(self, part: Part, top: Part) -> bool:
+        """Whether a span is a stage that hangs where a turn hangs, or under its call, and began when that had begun."""
+        span, turn = part.span, top.span
+        if part.role.role not in _STAGES or part.role.family != top.role.family or span.service != turn.service:
+            return False
+        parent = span.parent_span_id
+        if parent is None or (parent != turn.parent_span_id and (turn.parent_span_id or parent not in self._calls)):
+            return False
+        return span.start_unix_ns >= turn.start_unix_ns - TOLERANCE_NS
+
+    def _beside(self, ready: ReadyTurn, tops: Sequence[ReadyTurn | ClosedTop]) -> list[Part]:
+        """The stages that hang under the call of a turn without an answer, and began in it: a framework that takes the
+        turn for over does not put what follows below it."""
+        top = ready.outer()[0]
+        framework = top.role.framework
+        if (framework is not None and framework.turns != "nested") or _is_heard(ready.own):
+            return []
+        if any(part.role.role == "tts" for part in ready.below):
+            return []
+        firsts = [each.part if isinstance(each, ClosedTop) else each.outer()[0] for each in tops]
+        found: list[Part] = []
+        for each in self.spans.values():
+            if not self._is_beside(each.part, top):
+                continue
+            before = [other for other in firsts if self._is_beside(each.part, other)]
+            if max(before, key=_start, default=top).span.span_id == top.span.span_id:
+                found.append(each.part)
+        return sorted([*found, *self.below(found)], key=_start) if found else []
 
 
 def _pairs(groups: list[list[Part]], users: list[Part]) -> list[tuple[list[Part], Part | None]]:
@@ -236,6 +327,20 @@ def _is_heard(group: list[Part]) -> bool:
             if read.column == "voice_to_voice" and any(name in part.span.attributes for name in read.attributes):
                 return True
     return False
+
+
+def is_same_conversation(one: Part, other: Part) -> bool:
+    """Whether two turns are of one service and one conversation, as far as they name it."""
+    calls = (_conversation(one), _conversation(other))
+    return one.span.service == other.span.service and (None in calls or calls[0] == calls[1])
+
+
+def _conversation(part: Part) -> object:
+    framework = part.role.framework
+    if framework is None:
+        return part.span.attributes.get(GEN_AI_CONVERSATION_ID)
+    reads = [read for read in framework.reads if read.column == "call_id" and read.span == part.role.role]
+    return next((value for read in reads if (value := values.stated(read, part.span)) is not None), None)
 
 
 def _start(part: Part) -> tuple[int, str]:

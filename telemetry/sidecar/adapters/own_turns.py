@@ -3,12 +3,15 @@
 Each moment is the time stamp of an event, each fact an attribute, on the span `voice.turn` or on one below it.
 """
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from telemetry.model import contradictions
+from telemetry.model.contradictions import SpanBounds, SpanEvidence
 from telemetry.model.semconv import FailureKind, Outcome
 from telemetry.model.service_spans import service_span_table
+from telemetry.model.spans import SpanRow
 from telemetry.model.turn_texts import with_plain_texts
 from telemetry.model.turns import Turn
 from telemetry.sidecar.adapters.spans_of_turn import SpansOfTurn, failed
@@ -20,15 +23,19 @@ _FAILURES: Final[dict[str, FailureKind]] = {
     "abandoned": "abandoned",
     "interrupted": "interrupted",
 }
+# Moments at which there was audio of the reply.
+_OF_AUDIO: Final = frozenset({"tts_first_chunk", "tts_last_chunk", "first_audio", "reply_end"})
 _TYPES: Final[dict[str, Any]] = {field.name: field.type for field in msgspec.structs.fields(Turn)}
 
 
 def own_turn(parts: SpansOfTurn) -> Turn:
     """The turn; what has a value that its field cannot hold is left out, as if it were unknown."""
-    moments = _moments(parts)
-    start_unix_ns = min([parts.start_unix_ns, *moments.values()])
-    moments.setdefault("first_audio_perf_ns", moments.get("tts_first_chunk_perf_ns"))
-    outcome: Outcome = "ok" if moments["first_audio_perf_ns"] is not None else "no_reply"
+    found = _moments(parts)
+    if "tts_first_chunk" in found:
+        found.setdefault("first_audio", found["tts_first_chunk"])
+    moments: dict[str, Any] = {f"{name}_perf_ns": moment.unix_ns for name, moment in found.items()}
+    spoke = not _OF_AUDIO.isdisjoint(found) or len(failed(parts.of("tts"))) < len(parts.of("tts"))
+    outcome: Outcome = "ok" if spoke else "no_reply"
     if outcome != "ok" and failed([*parts.own]):
         outcome = "error"
     span = parts.first.span
@@ -44,23 +51,40 @@ def own_turn(parts: SpansOfTurn) -> Turn:
         "source": "service",
         "trace_id": span.trace_id,
         "span_id": span.span_id,
-        "started_unix_ns": start_unix_ns,
-        "started_perf_ns": start_unix_ns,
+        "started_unix_ns": parts.start_unix_ns,
+        "started_perf_ns": parts.start_unix_ns,
     }
     known["failure_kind"] = _FAILURES.get(known["outcome"])
     if known["failure_kind"] is None:
         known["failure_code"] = None
-    return with_plain_texts(msgspec.convert(known, Turn))
+    turn = msgspec.convert(known, Turn)
+    bounds = {name: SpanBounds(moment.span.start_unix_ns, moment.span.end_unix_ns) for name, moment in found.items()}
+    evidence = SpanEvidence(min(parts.start_unix_ns, parts.end_unix_ns), bounds)
+    turn = contradictions.without_contradictions(turn, contradictions.of_timestamps(turn, evidence))
+    return with_plain_texts(contradictions.begun_with_its_moments(turn, parts.start_unix_ns))
 
 
-def _moments(parts: SpansOfTurn) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+class _Moment(NamedTuple):
+    """The time stamp of an event, and the span that has it."""
+
+    unix_ns: int
+    span: SpanRow
+
+
+def _moments(parts: SpansOfTurn) -> dict[str, _Moment]:
+    """The moments of a turn, by the names of its timestamps."""
+    found: dict[str, _Moment] = {}
     for event in service_span_table().event:
         stamps = [
-            each.unix_ns for part in (*parts.own, *parts.below) for each in part.span.events if each.name == event.name
+            _Moment(each.unix_ns, part.span)
+            for part in (*parts.own, *parts.below, *parts.beside)
+            for each in part.span.events
+            if each.name == event.name and each.unix_ns > 0  # 0 is no moment
         ]
         if stamps:
-            found.setdefault(event.field, min(stamps) if event.which == "first" else max(stamps))
+            chosen = min if event.which == "first" else max
+            name = event.field.removesuffix("_perf_ns")
+            found.setdefault(name, chosen(stamps, key=lambda moment: moment.unix_ns))
     return found
 
 
@@ -68,7 +92,7 @@ def _stated(parts: SpansOfTurn) -> dict[str, Any]:
     """The fields that attributes state, the turn's own span first; for one field the table's first name counts."""
     found: dict[str, Any] = {}
     for attribute in service_span_table().attribute:
-        for part in (*parts.own, *parts.below):
+        for part in (*parts.own, *parts.below, *parts.beside):
             value = part.span.attributes.get(attribute.name)
             if value is None or value == "" or attribute.field in found:
                 continue

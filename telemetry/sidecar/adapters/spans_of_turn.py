@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
+from telemetry.model.contradictions import TOLERANCE_NS
+from telemetry.model.semconv import Contradiction
 from telemetry.model.service_runs import service_run_id
 from telemetry.model.spans import SpanRow
 from telemetry.sidecar.adapters import attribute_values as values
@@ -35,11 +37,13 @@ class SpansOfTurn:
     """The spans of one turn, each list by their beginning.
 
     `own` are the spans of the turn itself, `user` that of the caller's turn where it is a sibling, `below` everything
-    under them, `calls` those of the call which have come. `turn_index` is the turn's place in its call, from 0.
+    under them, `beside` the stages that hang under the call and came in this turn, `calls` the spans of the call which
+    have come. `turn_index` is the turn's place in its call, from 0.
     """
 
     own: tuple[Part, ...]
     below: tuple[Part, ...] = ()
+    beside: tuple[Part, ...] = ()
     user: Part | None = None
     calls: tuple[Part, ...] = ()
     turn_index: int = 0
@@ -49,7 +53,7 @@ class SpansOfTurn:
     _frameworks: list[Framework] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._within = (*self.outer(), *self.below)
+        self._within = (*self.outer(), *self.below, *self.beside)
         known = {part.role.family: part.role.framework for part in self.everything()}
         self._frameworks = [framework for framework in known.values() if framework is not None]
 
@@ -73,6 +77,12 @@ class SpansOfTurn:
         """When the last of the turn's own spans ended."""
         return max(part.span.end_unix_ns for part in self.outer())
 
+    def lasted_ns(self, part: Part) -> int:
+        """How long the span lasted that states something: one of the turn's own as long as all of these together."""
+        if part in self.outer():
+            return self.end_unix_ns - self.start_unix_ns
+        return part.span.end_unix_ns - part.span.start_unix_ns
+
     @property
     def call_id(self) -> str:
         """The call by its id where the spans say it, else by the trace."""
@@ -90,7 +100,18 @@ class SpansOfTurn:
         """All spans, those nearest to the turn first."""
         yield from self.outer()
         yield from self.below
+        yield from self.beside
         yield from self.calls
+
+    def outside(self, part: Part) -> Contradiction | None:
+        """Why a span below the turn cannot be of it: it lies before or behind the turn's own spans."""
+        if part not in self.below:
+            return None
+        # Where the clock was set back, a span ends before it begins.
+        began_ns, ended_ns = sorted((self.start_unix_ns, self.end_unix_ns))
+        if max(part.span.start_unix_ns, part.span.end_unix_ns) < began_ns - TOLERANCE_NS:
+            return "before_turn"
+        return "after_turn" if part.span.start_unix_ns > ended_ns + TOLERANCE_NS else None
 
     def of(self, role: Role) -> list[Part]:
         """The spans of one kind, of the turn's own framework where it has any."""
@@ -116,12 +137,13 @@ class SpansOfTurn:
         """The first value that a column is stated with; None where no span states it."""
         return next((value for _, _, value in self.values(column)), None)
 
-    def latencies(self, column: Column) -> list[tuple[Part, Read, int]]:
-        """The durations in ns that a column is stated with."""
+    def latencies(self, column: Column) -> list[tuple[Part, Read, int | None]]:
+        """The durations in ns that a column is stated with; None for a number that no duration can be."""
         return [
             (part, read, ns)
             for part, read, value in self.values(column)
-            if read.unit is not None and (ns := values.latency_ns(value, read.unit)) is not None
+            if read.unit is not None
+            and ((ns := values.latency_ns(value, read.unit)) is not None or values.is_no_duration(value, read.unit))
         ]
 
     def run_id(self) -> str:

@@ -60,7 +60,7 @@ _ALIKE: Final = ("source", "cohort", "outcome", "turn_kind", "route", "fallback"
 _READ: Final = (
     *("run_id", "call_id", "turn_index", "started_unix_ns", "started_perf_ns", "withheld_metrics"),
     *("speech_start_perf_ns", "speech_end_perf_ns", "first_audio_perf_ns", "hangup_perf_ns"),
-    *("llm_first_token_perf_ns", "asr_final_perf_ns", "failure_kind"),
+    *("llm_first_token_perf_ns", "asr_final_perf_ns", "failure_kind", "contradicted_metrics"),
 )
 _ENDED_EARLY: Final = ("cut", "interrupted")
 # The rows of counts: turns by what the rule says of them, those without a value apart, and how many have a value.
@@ -183,7 +183,10 @@ class ObjectiveTurns:
         # Whether a missing value is a stage that never came.
         codes += [compute.is_valid(turns.column(field)).to_numpy() for field in self._owed]
         hidden = turn_columns.withheld(turns)
+        contradicted = turn_columns.withheld(turns, "contradicted_metrics")
         for name, metric in self._metrics.items():
+            if name in contradicted:
+                codes.append(np.isin(np.arange(turns.num_rows), contradicted[name]).astype(np.int64))
             rows, values = turn_columns.values(turns, metric, hidden.get(name))
             thresholds = np.unique([each.threshold or 0 for each in self._objectives if each.metric == name])
             code = np.zeros(turns.num_rows, np.int64)

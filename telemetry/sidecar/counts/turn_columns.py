@@ -81,9 +81,9 @@ def combinations(
     return found, of_row.astype(np.int64), given_up
 
 
-def withheld(table: ArrowTable) -> dict[str, Array]:
-    """By metric, the rows on which the wire cannot show it."""
-    names, of_item, rows = items(table, "withheld_metrics")
+def withheld(table: ArrowTable, column: str = "withheld_metrics") -> dict[str, Array]:
+    """By metric, the rows on which the wire cannot show it, or on which another column of lists names it."""
+    names, of_item, rows = items(table, column)
     return {name: rows[of_item == place] for place, name in enumerate(names) if name in METRICS}
 
 

@@ -39,8 +39,12 @@ def enum(value: object, what: str, names: Any) -> Any:
 
 
 def moment(value: object, what: str) -> int:
-    """Nanoseconds since 1970, 0 if absent. Raises OtlpDecodeError."""
-    return 0 if value is None else values.integer(value, what, 0, UINT64_MAX)
+    """Nanoseconds since 1970, 0 if absent. One that cannot be read becomes a moment that cannot be stored, and its item
+    is then refused as any other: what came with it is not."""
+    try:
+        return 0 if value is None else values.integer(value, what, 0, UINT64_MAX)
+    except OtlpDecodeError:
+        return UINT64_MAX
 
 
 def attributes(message: Any, pairs: object) -> None:

@@ -19,6 +19,7 @@ from telemetry.sidecar.otlp.attributes import OtlpDecodeError
 from telemetry.sidecar.otlp.framing import ITEMS_MAX
 from telemetry.sidecar.otlp.json_bodies import json_content
 from telemetry.sidecar.otlp.json_points import add_metric
+from telemetry.sidecar.otlp.span_columns import UNREADABLE_ID
 
 # An object takes up to 232 bytes in memory, a value in a list 8; a body of 20 MB of real attributes has fewer.
 OBJECTS_MAX: Final = 500_000
@@ -29,7 +30,7 @@ def traces_from_json(body: bytes) -> bytes:
     """Turn a trace export into protobuf. Raises OtlpDecodeError if it is invalid."""
     request = ExportTraceServiceRequest()
     for scope, span in _items(body, request.resource_spans, "spans"):
-        _span(scope.spans.add(), span)
+        _readable_span(scope.spans.add(), span)
     return request.SerializeToString()
 
 
@@ -79,6 +80,16 @@ def _scope(message: InstrumentationScope, owner: dict[str, Any]) -> None:
     scope = values.mapping(owner.get("scope"), "scope")
     message.name = values.text(scope.get("name"), "name")
     message.version = values.text(scope.get("version"), "version")
+
+
+def _readable_span(message: Span, span: dict[str, Any]) -> None:
+    """Write a span; one that cannot be read becomes one that is refused as such, so that its neighbors are taken."""
+    try:
+        _span(message, span)
+    except OtlpDecodeError:
+        name = span.get("name")
+        message.Clear()
+        message.trace_id, message.name = UNREADABLE_ID, name if isinstance(name, str) else ""
 
 
 def _span(message: Span, span: dict[str, Any]) -> None:

@@ -17,6 +17,8 @@ Mask = npt.NDArray[np.bool_]
 _HEX: Final = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), np.uint16)
 _KINDS: Final = pa.array(SPAN_KINDS)
 _STATUS_CODES: Final = pa.array(STATUS_CODES)
+# What stands for the trace id of a span that could not be read: of a length that no id has.
+UNREADABLE_ID: Final = bytes(3)
 # Numbers from here on do not fit the store's 64 bits with a sign.
 _UNSIGNED_LIMIT: Final = np.uint64(2**63)
 
@@ -48,14 +50,18 @@ def spans_columns(spans: RecordBatch, attributes: ArrowArray, origin: dict[str, 
 
 def fault_masks(spans: RecordBatch) -> dict[str, Mask]:
     """What can be wrong with a span, as a sentence that follows its name, and which spans it is wrong with."""
-    times = [_numbers(spans[name]) >= _UNSIGNED_LIMIT for name in ("start_time_unix_nano", "end_time_unix_nano")]
+    starts, ends = (_numbers(spans[name]) for name in ("start_time_unix_nano", "end_time_unix_nano"))
     events = spans["events"]
-    times.append(any_of_list(events, _numbers(events.values.field(0)) >= _UNSIGNED_LIMIT))
+    beyond = any_of_list(events, _numbers(events.values.field(0)) >= _UNSIGNED_LIMIT)
     return {
+        "a field of it has another type than OTLP/JSON gives it": lengths(spans["trace_id"]) == len(UNREADABLE_ID),
         "its trace id is not 32 hex digits, or is all zeros": ~_is_id(spans["trace_id"], 16),
         "its span id is not 16 hex digits, or is all zeros": ~_is_id(spans["span_id"], 8),
         "its parent span id is not 16 hex digits": ~np.isin(lengths(spans["parent_span_id"]), (0, 8)),
-        "a time is too large to store (63 bits)": np.logical_or.reduce(times),
+        "a time of it cannot be read, or is too large to store (63 bits)": np.logical_or.reduce(
+            [starts >= _UNSIGNED_LIMIT, ends >= _UNSIGNED_LIMIT, beyond]
+        ),
+        "its start time is missing or 0": starts == 0,
     }
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 from opentelemetry.proto.common.v1.common_pb2 import ArrayValue, KeyValueList
 
 from telemetry.model import semconv
+from telemetry.model.contradictions import DURATIONS, IN_ORDER, STAGES, of_timestamps, without_contradictions
 from telemetry.model.foreign_text import one_line
 from telemetry.model.service_spans import WHOLE_TURN_ATTRIBUTES
 from telemetry.model.turn_spans import CARRIED, TurnDecodeError, decode_turn
@@ -99,6 +100,7 @@ def _column(of_turn: msgspec.inspect.Field) -> _Column:
 
 
 _COLUMNS: Final = _columns()
+_PLACE_OF_FIELD: Final = {column.name: place for place, column in enumerate(_COLUMNS)}
 _KINDS: Final = np.array([column.kind for column in _COLUMNS], np.uint8)
 _REQUIRED: Final = [place for place, column in enumerate(_COLUMNS) if column.required]
 
@@ -160,6 +162,7 @@ class _Entries:
         self._check_numbers(plain)
         self._check_texts(plain)
         self._check_lists(plain)
+        self._check_moments(plain)
         return plain
 
     def held(self, plain: Mask) -> Places:
@@ -192,6 +195,27 @@ class _Entries:
         least = np.array([_COLUMNS[place].least for place in places])[:, None]
         plain[((at >= 0) & ((numbers < least) | (numbers >= INTEGER_LIMIT))).any(axis=0)] = False
 
+    def _check_moments(self, plain: Mask) -> None:
+        """Turns with a moment or a duration that may not be are read one by one (telemetry.model.contradictions)."""
+        numbers = _filled(self.values.field(2)) if len(self.row) else np.zeros(1, np.int64)
+
+        def of(field: str) -> tuple[npt.NDArray[np.int64], Mask]:
+            at = self.at[_PLACE_OF_FIELD[field]]
+            return np.where(at >= 0, numbers[at], 0), at >= 0
+
+        began, _ = of("started_perf_ns")
+        speech, has_speech = of("speech_start_perf_ns")
+        began = np.where(has_speech, np.minimum(began, speech), began)
+        for name in STAGES:
+            moment, known = of(f"{name}_perf_ns")
+            plain[known & (moment < began)] = False
+        for earlier, later in IN_ORDER:
+            (first, has_first), (second, has_second) = of(f"{earlier}_perf_ns"), of(f"{later}_perf_ns")
+            plain[has_first & has_second & (second < first)] = False
+        for name in DURATIONS:
+            duration, known = of(name)
+            plain[known & (duration < 0)] = False
+
     def _check_texts(self, plain: Mask) -> None:
         texts = np.flatnonzero(self._known & (self._spans.kinds == STRING))
         for place in _not_plain(self.values.field(0), texts, self.column).tolist():
@@ -213,7 +237,8 @@ class _Entries:
             wrong = bits != item_kind
             if item_kind == INT:
                 numbers = _filled(items.values.field(2))
-                wrong |= (numbers <= -INTEGER_LIMIT) | (numbers >= INTEGER_LIMIT)
+                # Of the lists of numbers those of gaps alone can be wrong below zero: such a turn is read by itself.
+                wrong |= (numbers < 0) | (numbers >= INTEGER_LIMIT)
             else:
                 wrong[_not_plain(items.values.field(0), np.flatnonzero(~wrong), None)] = True
             bad_list = np.zeros(len(items), np.bool_)
@@ -310,7 +335,7 @@ def _decoded(spans: TurnSpans, row: int, found: DecodedTurns) -> Turn | None:
         found.reasons[row] = f"span {span_id}: an integer of the turn is too large to store (62 bits)"
         return None
     found.unknown_fields.update(map(one_line, decoded.unknown_fields))
-    return with_plain_texts(decoded.turn)
+    return with_plain_texts(without_contradictions(decoded.turn, of_timestamps(decoded.turn)))
 
 
 def _value(stored: dict[str, Any] | None) -> object:

@@ -2,7 +2,7 @@
 
 Nothing about open turns is written down: what is open is found again in the stored spans of the time before the last
 commit, which `recover` reads at the start. Turns that are stored already are derived from them once more, and known by
-the ids of the framework's own turn span: all else of a turn may differ by what came late.
+the ids of the framework's own turn span. Where late spans make another turn of one, it takes the place of the first.
 """
 
 import logging
@@ -29,6 +29,7 @@ RECOVERED_NS: Final = 15 * 60 * 1_000_000_000 + GRACE_NS
 # Rows become objects in parts of this many.
 _ROWS_AT_ONCE: Final = 1_000
 _STORE_FAULT: Final = "service_turns"
+_REVISION_FAULT: Final = "revised_turns"
 _SPANS_FAULT: Final = "service_spans"
 
 _log = logging.getLogger(__name__)
@@ -37,8 +38,8 @@ _log = logging.getLogger(__name__)
 class ServiceTurns:
     """Takes tables of spans that were stored and stores the turns that come due; thread-safe.
 
-    `stored` is called with what was appended. Nothing that a span provokes is raised: it would keep others from being
-    committed. It becomes a fault instead.
+    `stored` is called with what was appended, `revised` with turns that took the place of others. Nothing that a span
+    provokes is raised: it would keep others from being committed. It becomes a fault instead.
     """
 
     def __init__(
@@ -48,8 +49,10 @@ class ServiceTurns:
         state: IngestState,
         faults: FaultBoard,
         *,
+        revised: Callable[[ArrowTable], None] = lambda _turns: None,
         unix_ns: Callable[[], int] = time.time_ns,
     ) -> None:
+        self._revised = revised
         self._writer = writer
         self._stored = stored
         self._state = state
@@ -59,7 +62,7 @@ class ServiceTurns:
         self._assembly = TurnAssembly()
         self._storing = threading.Lock()
         self._unstored: Sequence[Turn] = ()
-        self._stored_ids = frozenset[tuple[str, str]]()
+        self._unrevised: dict[tuple[str, str], Turn] = {}
 
     def take(self, spans: ArrowTable) -> None:
         """Take spans that were stored just now."""
@@ -79,20 +82,31 @@ class ServiceTurns:
             [each for each in manifest.of(table) if each.stored_unix_ns >= last_unix_ns - RECOVERED_NS]
             for table in ("spans", "turns")
         )
+        tables: list[ArrowTable] = []
         span_ids: list[ArrowTable] = []
-        for found in stored_foreign_spans(directory, spans):
+        settled: set[tuple[str, str]] = set()
+        for segment in spans:
+            for found in stored_foreign_spans(directory, [segment]):
+                tables.append(found)
+                span_ids += found.column("span_id").chunks
+                if segment.stored_unix_ns < last_unix_ns - RECOVERED_NS // 2:
+                    # What belongs to these may have been stored before what is read here.
+                    ids = (found.column(name).to_pylist() for name in ("trace_id", "span_id"))
+                    settled.update(zip(*ids, strict=True))
+        stored = stored_turns(directory, turns, pa.concat_arrays(span_ids)) if span_ids else {}
+        self._assembly = TurnAssembly(stored=stored, settled=settled)
+        for found in tables:
             self.take(found)
-            span_ids += found.column("span_id").chunks
-        if span_ids:
-            self._stored_ids = frozenset(stored_turns(directory, turns, pa.concat_arrays(span_ids)))
 
     def look(self) -> None:
-        """Store the turns that have come due. Those that cannot be stored now are stored later."""
+        """Store the turns that have come due, and those that changed. What cannot be stored now is stored later."""
         self._store(lambda: self._assembly.due(self._unix_ns()))
+        self._revise()
 
     def close(self) -> None:
         """Store all turns whose own span has come; what comes later of them is not waited for."""
         self._store(self._assembly.flush)
+        self._revise()
 
     def _add(self, spans: Sequence[SpanRow]) -> None:
         with self._assembling:
@@ -137,6 +151,30 @@ class ServiceTurns:
                 self._faults.set(_STORE_FAULT, None)
                 self._stored(appended)
 
+    def _revise(self) -> None:
+        """Put the turns that changed in the place of what was stored of them."""
+        with self._storing:
+            with self._assembling:
+                for turn in self._assembly.revised():
+                    self._unrevised[turn.trace_id, turn.span_id] = turn
+            waiting = {(turn.trace_id, turn.span_id) for turn in self._unstored}
+            if waiting:
+                self._unstored = [self._unrevised.pop((t.trace_id, t.span_id), t) for t in self._unstored]
+            turns = [turn for turn in self._unrevised.values() if fits(turn)]
+            if not turns:
+                return
+            try:
+                found = self._writer.replace_turns(turns)
+            except StoreError as error:
+                self._faults.set(_REVISION_FAULT, f"turns of services wait to be judged anew: {error}")
+                return
+            self._unrevised = {}
+            self._faults.set(_REVISION_FAULT, None)
+            with self._state.lock:
+                self._state.revised_turns += found.num_rows
+            if found.num_rows:
+                self._revised(found)
+
     def _ready(self, ready: Callable[[], list[Turn]]) -> list[Turn]:
         with self._assembling:
             try:
@@ -145,10 +183,11 @@ class ServiceTurns:
                 self._spans_failed(error)
                 return []
             self._count()
-        new = [turn for turn in found if (turn.trace_id, turn.span_id) not in self._stored_ids]
-        storable = [turn for turn in new if fits(turn)]
-        if len(storable) < len(new):
-            _log.warning("%d turns of services have times that cannot be stored", len(new) - len(storable))
+        storable = [turn for turn in found if fits(turn)]
+        if len(storable) < len(found):
+            with self._state.lock:
+                self._state.unstorable_turns += len(found) - len(storable)
+            _log.warning("%d turns of services have times that cannot be stored", len(found) - len(storable))
         return storable
 
     def _spans_failed(self, error: Exception) -> None:

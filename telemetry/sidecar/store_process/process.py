@@ -92,7 +92,9 @@ class StoreProcess:
         stack.callback(self._log.close)
         names = Path(options.redact_names) if options.redact_names is not None else None
         self._redactor = redactor_of_store(directory, keep_text=options.keep_text, names=names)
-        self._service_turns = ServiceTurns(self._writer, self._stored, self._state, self._faults)
+        self._service_turns = ServiceTurns(
+            self._writer, self._stored, self._state, self._faults, revised=self._service_exposition.observe_revised
+        )
         self._forwarding = Forwarding(
             directory, options.destinations, self._log, self._faults, redact_names=options.redact_names
         )

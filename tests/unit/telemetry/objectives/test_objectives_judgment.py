@@ -280,3 +280,40 @@ def test_good_bad_and_open_turns_add_up_to_the_eligible_ones(outcomes: list[str]
     for objective in (FAST, ANSWERED, *default_objectives()):
         (verdict,) = judge([objective], count_turns(turns))
         assert verdict.good + verdict.bad + verdict.open_turns == verdict.eligible
+
+
+@pytest.mark.parametrize("source", ["client", "service"])
+@pytest.mark.parametrize(
+    ("outcome", "expected"),
+    [
+        ("ok", Judgment.CONTRADICTED),
+        ("cut", Judgment.CONTRADICTED),
+        ("interrupted", Judgment.CONTRADICTED),
+        ("invalid", Judgment.GENERATOR),
+        ("no_reply", Judgment.BAD),
+    ],
+)
+def test_a_value_that_contradicts_its_evidence_is_open(source: str, outcome: str, expected: Judgment) -> None:
+    changes = {"source": source, "outcome": outcome, "first_audio_perf_ns": None}
+    turn = msgspec.structs.replace(WHOLE, contradicted_metrics=("voice_to_voice",), **changes)
+    assert judge_turn(FAST, turn, turn.source) is expected
+
+
+def test_values_that_contradict_their_evidence_meet_no_objective_and_miss_none() -> None:
+    """60 good turns of 100 do not meet 95 %, and with the others good they would."""
+    contradicted = msgspec.structs.replace(
+        WHOLE, first_audio_perf_ns=None, contradicted_metrics=("voice_to_voice",), contradicted_causes=("before_turn",)
+    )
+    counts = count_turns([WHOLE] * 60 + [contradicted] * 40)(FAST)
+    assert counts == EligibleTurns(60, 100, {"contradicts its own evidence": 40})
+    (verdict,) = judge([FAST], lambda _: counts)
+    assert (verdict.met, verdict.open_turns) == (None, 40)
+
+
+def test_a_metric_whose_stage_was_never_seen_is_open_where_its_value_contradicts_the_turn() -> None:
+    """Without any other value in the run it counts all the same: something was stated."""
+    objective = Objective("closing", "metric", 0.95, "endpointing", 400 * MS)
+    turn = msgspec.structs.replace(
+        WHOLE, source="service", endpoint_perf_ns=None, contradicted_metrics=("endpointing",)
+    )
+    assert count_turns([turn] * 3, "service")(objective).open_turns == 3

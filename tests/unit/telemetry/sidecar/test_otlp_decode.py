@@ -62,12 +62,70 @@ def test_json_ids_are_hex() -> None:
         {"endTimeUnixNano": str(2**63)},
         {"events": [{"name": "x", "timeUnixNano": str(2**64 - 1)}]},
         {"name": "voice.turn", "attributes": [{"key": "voice.schema_version", "value": {"intValue": "3"}}]},
+        {"startTimeUnixNano": "yesterday"},
+        {"startTimeUnixNano": True},
+        {"startTimeUnixNano": str(2**64)},
+        {"startTimeUnixNano": -1},
+        {"startTimeUnixNano": 1.5},
+        {"startTimeUnixNano": 0},
+        {"startTimeUnixNano": "0"},
+        {"startTimeUnixNano": None},
+        {"endTimeUnixNano": "tomorrow"},
+        {"events": [{"name": "x", "timeUnixNano": "now"}]},
+        {"name": 3},
+        {"kind": []},
+        {"status": 7},
+        {"events": {}},
+        {"attributes": [{"key": 3}]},
+        {"attributes": [{"key": "a", "value": {"intValue": "1.5"}}]},
+        {"attributes": [{"key": "a", "value": {"intValue": str(2**63)}}]},
+        {"attributes": [{"key": "a", "value": {"boolValue": "yes"}}]},
+        {"attributes": [{"key": "a", "value": {"doubleValue": "many"}}]},
+        {"attributes": [{"key": "a", "value": {"bytesValue": "?"}}]},
+        {"attributes": [{"key": "a", "value": {"arrayValue": {"values": 3}}}]},
     ],
 )
 def test_an_invalid_span_is_rejected_with_the_reason(changes: dict[str, object]) -> None:
     decoded = decoded_traces(_span(**changes), "json")
     assert (decoded.received, decoded.rejected, len(decoded.reasons)) == (1, 1, 1)
     assert decoded.rows == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {"startTimeUnixNano": "yesterday"},
+            "span 'agent_turn': a time of it cannot be read, or is too large to store",
+        ),
+        ({"startTimeUnixNano": 0}, "span 'agent_turn': its start time is missing or 0"),
+        ({"attributes": 3}, "span 'agent_turn': a field of it has another type than OTLP/JSON gives it"),
+        ({"name": []}, "span '': a field of it has another type than OTLP/JSON gives it"),
+    ],
+)
+def test_a_span_that_cannot_be_read_refuses_none_of_its_neighbors(changes: dict[str, object], sentence: str) -> None:
+    request = json.loads(_span())
+    (scope,) = request["resourceSpans"][0]["scopeSpans"]
+    good = scope["spans"][0]
+    scope["spans"] = [
+        {**good, "spanId": "1" * 16},
+        {**good, "spanId": "2" * 16, **changes},
+        {**good, "spanId": "3" * 16},
+    ]
+    decoded = decoded_traces(json.dumps(request).encode(), "json")
+    assert [span.span_id for span in decoded.spans] == ["1" * 16, "3" * 16]
+    assert (decoded.received, decoded.rejected) == (3, 1)
+    assert decoded.reasons[0].startswith(sentence)
+
+
+def test_a_start_of_0_is_not_filed_under_1970_in_protobuf_either() -> None:
+    request = turns_request(synthetic_run(turns=2).turns)
+    spans = request.resource_spans[0].scope_spans[0].spans
+    spans[0].start_time_unix_nano = 0
+    decoded = decoded_traces(request.SerializeToString())
+    assert (decoded.received, decoded.rejected) == (4, 1)
+    assert decoded.reasons[0].endswith("its start time is missing or 0")
+    assert all(span.start_unix_ns > 0 for span in decoded.spans)
 
 
 @pytest.mark.parametrize(
@@ -78,17 +136,6 @@ def test_an_invalid_span_is_rejected_with_the_reason(changes: dict[str, object])
         b"[]",
         b'{"resourceSpans": {}}',
         b'{"resourceSpans": [3]}',
-        _span(startTimeUnixNano="yesterday"),
-        _span(startTimeUnixNano=True),
-        _span(startTimeUnixNano=str(2**64)),
-        _span(name=3),
-        _span(attributes=[{"key": 3}]),
-        _span(attributes=[{"key": "a", "value": {"intValue": "1.5"}}]),
-        _span(attributes=[{"key": "a", "value": {"intValue": str(2**63)}}]),
-        _span(attributes=[{"key": "a", "value": {"boolValue": "yes"}}]),
-        _span(attributes=[{"key": "a", "value": {"doubleValue": "many"}}]),
-        _span(attributes=[{"key": "a", "value": {"bytesValue": "?"}}]),
-        _span(attributes=[{"key": "a", "value": {"arrayValue": {"values": 3}}}]),
     ],
 )
 def test_invalid_otlp_json_is_rejected(body: bytes) -> None:
@@ -286,3 +333,23 @@ def test_control_characters_in_texts_of_a_turn_are_removed() -> None:
     assert decoded.outcome_reason is not None
     assert len(decoded.outcome_reason) == 500
     assert decoded == with_plain_texts(decoded)
+
+
+@pytest.mark.parametrize("encoding", ["protobuf", "json"])
+def test_a_turn_of_a_client_is_stored_without_what_cannot_be(encoding: str) -> None:
+    """Among turns that are as they should be: talk-over is one of those."""
+    turns = [
+        client_turn(0, voice_to_voice_ms=-900.0),
+        client_turn(1, asr_final_perf_ns=-2_000_000_000),
+        client_turn(2, connect_ns=-5, llm_chunk_gaps_ns=(3, -1)),
+        client_turn(3, llm_first_token_perf_ns=3_200_000_000, llm_last_token_perf_ns=3_100_000_000, llm_tokens=9),
+    ]
+    body = turns_json(turns) if encoding == "json" else turns_request(turns).SerializeToString()
+    kept, *found = decoded_traces(body, encoding).turns
+    assert kept == turns[0]
+    assert [dict(zip(turn.contradicted_metrics, turn.contradicted_causes, strict=True)) for turn in found] == [
+        {"asr_final_latency": "before_turn"},
+        {"connect": "negative", "itl": "out_of_order"},
+        {"tokens_per_s_wall": "out_of_order"},
+    ]
+    assert [turn.outcome for turn in found] == ["ok", "ok", "ok"]

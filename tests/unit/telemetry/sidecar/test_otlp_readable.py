@@ -63,7 +63,8 @@ def _request(*spans: bytes, resource: bytes = b"", scope: bytes = b"") -> bytes:
 
 
 def _span(number: int = 1, name: str = "x", **fields: object) -> bytes:
-    fields = {"trace_id": b"\1" * 16, "span_id": number.to_bytes(8, "big"), "name": name, **fields}
+    ids = {"trace_id": b"\1" * 16, "span_id": number.to_bytes(8, "big")}
+    fields = {**ids, "name": name, "start_time_unix_nano": 1, **fields}
     return Span(**fields).SerializeToString()  # type: ignore[arg-type]
 
 
@@ -135,7 +136,8 @@ def _first_event(span: SpanRow) -> str:
 @pytest.mark.parametrize(("text", "shown"), [(CUT, "gr\ufffd"), (NO_TEXT, "\ufffd" * 3)])
 def test_bytes_that_are_no_text_are_replaced(tag: int, read: Callable[[SpanRow], str], text: bytes, shown: str) -> None:
     inner = {0x2A: text, 0x1A: text, 0x4A: _field(0x0A, text), 0x5A: _field(0x12, text), 0x7A: _field(0x12, text)}
-    span = b"\x0a\x10" + b"\1" * 16 + b"\x12\x08" + b"\2" * 8 + _field(tag, inner[tag])
+    begun = b"\x39" + (1).to_bytes(8, "little")
+    span = b"\x0a\x10" + b"\1" * 16 + b"\x12\x08" + b"\2" * 8 + begun + _field(tag, inner[tag])
     found = decode_traces([_request(span, _span(3))])
     assert read(span_from_row(found.spans.to_pylist()[0])) == shown
     assert (found.spans.num_rows, found.requests[0].changed) == (2, 1)
@@ -170,7 +172,7 @@ def test_a_metric_loses_the_point_and_not_an_attribute_that_tells_its_series() -
 
 
 def test_json_is_read_without_the_little_that_is_not_as_it_must_be() -> None:
-    span = {"traceId": "1" * 32, "spanId": "2" * 16, "name": "HALF", "attributes": "ATTRIBUTES"}
+    span = {"traceId": "1" * 32, "spanId": "2" * 16, "name": "HALF", "startTimeUnixNano": 1, "attributes": "ATTRIBUTES"}
     body = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}).encode()
     deep = b'{"arrayValue":{"values":[' * 5000 + b'{"intValue":1}' + b"]}}" * 5000
     pairs = b'[{"key":"deep","value":%s},{"key":"a","value":{"stringValue":"gr\xc3"}}]' % deep

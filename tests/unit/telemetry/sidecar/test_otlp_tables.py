@@ -33,7 +33,8 @@ def _request(*spans: Span) -> ExportTraceServiceRequest:
 
 
 def _span(number: int = 1, **fields: object) -> Span:
-    return Span(**{"trace_id": b"\1" * 16, "span_id": number.to_bytes(8, "big"), "name": "x", **fields})  # type: ignore[arg-type]
+    ids = {"trace_id": b"\1" * 16, "span_id": number.to_bytes(8, "big")}
+    return Span(**{**ids, "name": "x", "start_time_unix_nano": 1, **fields})  # type: ignore[arg-type]
 
 
 def _pair(key: str, value: object) -> KeyValue:
@@ -59,7 +60,7 @@ def _whole() -> ExportTraceServiceRequest:
             event = span.events.add(name="event", time_unix_nano=7)
             event.attributes.extend([_pair("a", 1), _pair("a", "2")])
             span.links.add(trace_id=b"\4" * 16, span_id=b"\5" * 8, trace_state="t").attributes.append(_pair("l", 0.5))
-            of_scope.spans.add(name="next", trace_id=b"\6" * 16, span_id=b"\7" * 8)
+            of_scope.spans.add(name="next", trace_id=b"\6" * 16, span_id=b"\7" * 8, start_time_unix_nano=1)
     return request
 
 

@@ -11,6 +11,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue, KeyValueList
 
 from telemetry.model import semconv
+from telemetry.model.contradictions import of_timestamps, without_contradictions
 from telemetry.model.foreign_text import one_line, several_lines
 from telemetry.model.service_spans import WHOLE_TURN_ATTRIBUTES
 from telemetry.model.turn_spans import CARRIED, TurnDecodeError, decode_turn, turn_attributes
@@ -76,7 +77,9 @@ def _request(spans: Sequence[Pairs]) -> ExportTraceServiceRequest:
     request = ExportTraceServiceRequest()
     scope = request.resource_spans.add().scope_spans.add()
     for number, pairs in enumerate(spans):
-        span = scope.spans.add(name=semconv.SPAN_TURN, trace_id=b"\1" * 16, span_id=(number + 1).to_bytes(8, "big"))
+        span = scope.spans.add(
+            name=semconv.SPAN_TURN, start_time_unix_nano=1, trace_id=b"\1" * 16, span_id=(number + 1).to_bytes(8, "big")
+        )
         for key, value in pairs:
             span.attributes.add(key=key).value.CopyFrom(value)
     return request
@@ -100,18 +103,20 @@ def _by_rows(request: ExportTraceServiceRequest) -> tuple[list[Turn], list[str],
             reasons.append(f"span {span.span_id.hex()}: an integer of the turn is too large to store (62 bits)")
             continue
         unknown.update(map(one_line, found.unknown_fields))
-        kept.append(with_plain_texts(found.turn))
+        kept.append(with_plain_texts(without_contradictions(found.turn, of_timestamps(found.turn))))
     return kept, reasons, unknown
 
 
 def _given_back(found: DecodedTables) -> list[dict[str, object]]:
-    """The attributes of each span with those that the row of its turn holds."""
+    """The attributes of each span with those that the row of its turn holds, without what was found out about it."""
     turns_of = {row["span_id"]: turn_from_row(row) for row in found.turns.to_pylist()}
     spans = [span_from_row(row) for row in found.spans.to_pylist()]
-    return [
+    merged = [
         dict((with_turn(span, turns_of[span.span_id]) if span.span_id in turns_of else span).attributes)
         for span in spans
     ]
+    found_out = {f"{semconv.TURN_PREFIX}contradicted_{each}" for each in ("metrics", "causes")}
+    return [{name: value for name, value in each.items() if name not in found_out} for each in merged]
 
 
 def _check(spans: Sequence[Pairs]) -> DecodedTables:
@@ -141,7 +146,7 @@ def test_columns_hold_what_decode_turn_reads_of_each_span(spans: list[Pairs]) ->
 def test_span_and_turn_together_give_every_attribute_back(spans: list[Pairs]) -> None:
     found = decode_traces([_request(spans).SerializeToString()])
     numbers = [int(span_id, 16) - 1 for span_id in found.spans["span_id"].to_pylist()]
-    sent = [{pair[0]: pair[1] for pair in spans[number]} for number in numbers]
+    sent = [{pair[0]: pair[1] for pair in spans[number] if "contradicted_" not in pair[0]} for number in numbers]
     expected = [{one_line(key): _read(value) for key, value in attributes.items()} for attributes in sent]
     given_back = _given_back(found)
     assert [repr(sorted(each.items())) for each in given_back] == [repr(sorted(each.items())) for each in expected]

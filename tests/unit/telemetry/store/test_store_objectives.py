@@ -46,6 +46,8 @@ def mixed_turns(seed: int) -> list[Turn]:
             changes |= {"first_audio_perf_ns": None, "asr_final_perf_ns": None}
         if dice.random() < 0.05:
             changes |= {"withheld_metrics": ("voice_to_voice",), "withheld_reasons": ("not on this wire",)}
+        elif dice.random() < 0.1:
+            changes |= {"first_audio_perf_ns": None, "contradicted_metrics": ("voice_to_voice",)}
         if dice.random() < 0.1:
             changes |= {"cohort": None}
         found.append(msgspec.structs.replace(turn, **changes))

@@ -3,7 +3,7 @@
 import pytest
 
 from telemetry.model.metrics import METRICS
-from telemetry.model.spans import SpanRow
+from telemetry.model.spans import SpanEvent, SpanRow
 from telemetry.model.turns import Turn
 from telemetry.sidecar.adapters.turn_assembly import TurnAssembly
 
@@ -121,3 +121,53 @@ def test_a_turn_names_its_user_by_opentelemetrys_names(names: dict[str, str], fo
     bare = span("voice.turn", 2, None, {}, scope_name="mine", events=EVENTS)
     below = span("voice.llm", 3, 2, names, scope_name="mine")
     assert turn_of(below, bare).user_id == found
+
+
+def test_a_synthesis_without_a_moment_is_an_answer_whose_latency_is_not_stated() -> None:
+    turn = turn_of(span("voice.turn", 2, scope_name="mine", events=EVENTS), span("voice.tts", 3, 2, scope_name="mine"))
+    assert (turn.outcome, turn.first_audio_perf_ns, turn.contradicted_metrics) == ("ok", None, ())
+    assert METRICS["asr_final_latency"].value(turn) == 150_000_000
+
+
+def test_a_synthesis_that_failed_is_no_answer() -> None:
+    voice = failed(span("voice.tts", 3, 2, scope_name="mine"))
+    assert turn_of(span("voice.turn", 2, scope_name="mine", events=EVENTS), voice).outcome == "no_reply"
+
+
+def test_an_event_outside_the_span_that_has_it_is_withheld() -> None:
+    """A machine with another clock: its span lies in its own time, its event in the future."""
+    model = span("voice.llm", 3, 2, scope_name="mine", events=(event("voice.llm.first_token", 41_000),))
+    voice = span("voice.tts", 4, 2, scope_name="mine", events=(event("voice.tts.first_chunk", 600),))
+    turn = turn_of(span("voice.turn", 2, scope_name="mine", events=EVENTS), model, voice)
+    assert METRICS["voice_to_voice"].value(turn) == 300_000_000
+    assert dict(zip(turn.contradicted_metrics, turn.contradicted_causes, strict=True)) == {
+        "llm_first_token_latency": "after_span",
+        "llm_ttft": "after_span",
+        "tts_first_chunk_latency": "after_span",
+    }
+
+
+def test_a_stage_before_its_turn_began_is_withheld() -> None:
+    """41 s before the end of speech, in a turn of 1 s."""
+    earlier_ns = START_UNIX_NS - 41 * SECOND_NS
+    token = event("voice.llm.first_token", -40_900)
+    model = span(
+        "voice.llm", 3, 2, scope_name="mine", start_unix_ns=earlier_ns, end_unix_ns=earlier_ns + SECOND_NS,
+        events=(token,),
+    )  # fmt: skip
+    turn = turn_of(span("voice.turn", 2, scope_name="mine", events=EVENTS), model)
+    assert (turn.llm_first_token_perf_ns, turn.started_unix_ns) == (None, START_UNIX_NS)
+    assert (turn.contradicted_metrics, turn.contradicted_causes) == (("llm_first_token_latency",), ("before_turn",))
+
+
+def test_a_first_token_before_the_end_of_speech_is_kept() -> None:
+    model = span("voice.llm", 3, 2, scope_name="mine", events=(event("voice.llm.first_token", 200),))
+    turn = turn_of(span("voice.turn", 2, scope_name="mine", events=EVENTS), model)
+    assert METRICS["llm_first_token_latency"].value(turn) == -100_000_000
+    assert turn.contradicted_metrics == ()
+
+
+def test_an_event_at_0_is_no_moment_and_files_no_turn_under_1970() -> None:
+    zero = SpanEvent("voice.tts.first_chunk", 0)
+    turn = turn_of(span("voice.turn", 2, scope_name="mine", events=(*EVENTS, zero)))
+    assert (turn.started_unix_ns, turn.tts_first_chunk_perf_ns, turn.outcome) == (START_UNIX_NS, None, "no_reply")

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from telemetry.model.errors import StoreError
@@ -17,7 +18,11 @@ from telemetry.sidecar.otlp.tables import decode_traces
 from telemetry.sidecar.store_process import assembly as assembly_module
 from telemetry.sidecar.store_process.assembly import RECOVERED_NS, ServiceTurns
 from telemetry.sidecar.store_process.fault_board import FaultBoard
+from telemetry.store.compaction import Compactor
+from telemetry.store.compaction_plan import MergeLimits
+from telemetry.store.merging import merged
 from telemetry.store.reader import StoreReader
+from telemetry.store.schema import ArrowTable
 from telemetry.store.writer import AppendedTables, StoreWriter
 from tests.fixtures_frameworks import PipecatTurn, pipecat_request
 from tests.fixtures_sidecar import turns_request
@@ -33,9 +38,15 @@ class Life:
         self.faults: list[Faults] = []
         self.state = IngestState()
         self.stored: list[AppendedTables] = []
+        self.revised: list[ArrowTable] = []
         self.writer = StoreWriter(directory, unix_ns=clock)
         self.turns = ServiceTurns(
-            self.writer, self.stored.append, self.state, FaultBoard(self.faults.append), unix_ns=clock
+            self.writer,
+            self.stored.append,
+            self.state,
+            FaultBoard(self.faults.append),
+            revised=self.revised.append,
+            unix_ns=clock,
         )
         self.turns.recover()
 
@@ -184,7 +195,65 @@ def test_our_own_spans_never_become_objects(tmp_path: Path, monkeypatch: pytest.
     life.end()
 
 
-def test_what_came_late_does_not_make_a_stored_turn_another_one(tmp_path: Path) -> None:
+def without_latency(turn: PipecatTurn) -> list[Span]:
+    """The spans of a turn that was answered, whose own span does not state the latency."""
+    *stages, own = turn.spans()
+    for stage in stages:
+        stage.parent_span_id = own.span_id
+    kept = [each for each in own.attributes if each.key != "turn.user_bot_latency_seconds"]
+    del own.attributes[:]
+    own.attributes.extend(kept)
+    return [*stages, own]
+
+
+def outcomes_of(turns: Sequence[Turn]) -> list[tuple[str, str, str, int | None]]:
+    return [(turn.trace_id, turn.span_id, turn.outcome, turn.late_spans) for turn in turns]
+
+
+def test_a_turn_whose_stages_come_late_is_judged_anew(tmp_path: Path) -> None:
+    """14 s after its own span: "no reply" was wrong."""
+    clock = Clock()
+    life = Life(tmp_path, clock)
+    *stages, own = without_latency(FOUR[1])
+    life.commit(pipecat_request([own, *FOUR[2].spans()]))
+    clock.unix_ns += GRACE_NS
+    life.turns.look()
+    other = FOUR[2].trace, FOUR[2].span, "ok", None
+    assert sorted(outcomes_of(read(tmp_path))) == [(FOUR[1].trace, FOUR[1].span, "no_reply", None), other]
+    clock.unix_ns += 4 * S
+    life.commit(pipecat_request(stages))
+    life.turns.look()
+    assert sorted(outcomes_of(read(tmp_path))) == [(FOUR[1].trace, FOUR[1].span, "ok", 3), other]
+    assert (life.state.framework_spans_late, life.state.revised_turns) == (3, 1)
+    assert [[each["outcome"] for each in table.to_pylist()] for table in life.revised] == [["ok"]]
+    assert sum(each.turns.num_rows for each in life.stored) == 2, "each turn is counted once"
+    life.turns.look()
+    assert life.state.revised_turns == 1
+    life.end()
+
+
+def test_a_turn_is_the_same_after_a_restart_whatever_came_late(tmp_path: Path) -> None:
+    clock = Clock()
+    life = Life(tmp_path, clock)
+    *stages, own = without_latency(FOUR[1])
+    life.commit(pipecat_request([own]))
+    clock.unix_ns += GRACE_NS
+    life.turns.look()
+    life.commit(pipecat_request(stages))  # and the process is killed before it looks
+    life.end()
+    life = Life(tmp_path, clock)
+    life.turns.close()
+    assert outcomes_of(read(tmp_path)) == [(FOUR[1].trace, FOUR[1].span, "ok", None)]
+    assert life.state.revised_turns == 1
+    life.end()
+    life = Life(tmp_path, clock)
+    life.turns.close()
+    assert (outcomes_of(read(tmp_path))[0][2], life.state.revised_turns) == ("ok", 0)
+    life.end()
+
+
+def test_a_late_stage_that_begins_earlier_makes_no_second_row_of_its_turn(tmp_path: Path) -> None:
+    """The store tells rows apart by their ids and their beginning."""
     clock = Clock()
     life = Life(tmp_path, clock)
     *stages, own = FOUR[0].spans()
@@ -193,15 +262,86 @@ def test_what_came_late_does_not_make_a_stored_turn_another_one(tmp_path: Path) 
     clock.unix_ns += GRACE_NS
     life.turns.look()
     assert life.state.framework_spans_open == 0
-    (stored,) = read(tmp_path)
-    # With these the turn would begin earlier, and the store tells rows apart by their ids and their beginning.
     for stage in stages:
         stage.parent_span_id = own.span_id
         stage.start_time_unix_nano -= 3 * S
     life.commit(pipecat_request(stages))
-    assert life.state.framework_spans_late == len(stages), "they are shown, though they are part of no turn"
+    life.turns.look()
+    (revised,) = read(tmp_path)
+    assert (revised.span_id, revised.started_unix_ns) == (FOUR[0].span, FOUR[0].start_unix_ns - 3 * S)
     life.end()
     life = Life(tmp_path, clock)
     life.turns.close()
-    assert read(tmp_path) == [stored]
+    assert read(tmp_path) == [revised]
+    life.end()
+
+
+def test_a_turn_that_changes_after_its_segment_was_merged_is_found_there(tmp_path: Path) -> None:
+    clock = Clock()
+    life = Life(tmp_path, clock)
+    *stages, own = without_latency(FOUR[1])
+    life.commit(pipecat_request([own]))
+    clock.unix_ns += GRACE_NS
+    life.turns.look()
+    for index in range(8):
+        life.commit(turns_request([client_turn(index)]).SerializeToString())
+    compactor = Compactor(life.writer, limits=MergeLimits(fan_in=4), unix_ns=clock)
+    while compactor.run_once():
+        pass
+    assert max(segment.level for segment in life.writer.manifest.of("turns")) > 0
+    life.commit(pipecat_request(stages))
+    life.turns.look()
+    while compactor.run_once():
+        pass
+    assert [turn.outcome for turn in read(tmp_path) if turn.source == "service"] == ["ok"]
+    assert sum(turn.source == "client" for turn in read(tmp_path)) == 8
+    life.end()
+
+
+def test_a_merge_under_way_does_not_bring_a_former_turn_back(tmp_path: Path) -> None:
+    clock = Clock()
+    life = Life(tmp_path, clock)
+    *stages, own = without_latency(FOUR[1])
+    life.commit(pipecat_request([own]))
+    clock.unix_ns += GRACE_NS
+    life.turns.look()
+    life.commit(turns_request([client_turn(1)]).SerializeToString())
+    chosen = life.writer.manifest.of("turns")
+    merged_too_late = life.writer.write_segment("turns", merged(tmp_path, chosen), 1, replaces=chosen)
+    life.commit(pipecat_request(stages))
+    life.turns.look()
+    with pytest.raises(OSError, match="meanwhile"):
+        life.writer.swap(chosen, merged_too_late)
+    assert sorted((turn.source, turn.outcome) for turn in read(tmp_path)) == [("client", "ok"), ("service", "ok")]
+    life.end()
+
+
+@pytest.mark.parametrize("scope_name", ["mine\0", "\0mine", "mi\0ne"])
+def test_a_nul_in_a_name_loses_no_turn(tmp_path: Path, scope_name: str) -> None:
+    life = Life(tmp_path, Clock())
+    request = ExportTraceServiceRequest.FromString(pipecat_request(FOUR[0].spans()))
+    (own,) = request.resource_spans[0].scope_spans[0].spans
+    own.name = "voice.turn"
+    own.attributes.add(key="voice\0").value.string_value = "a\0b"
+    own.events.add(name="voice.asr\0final", time_unix_nano=own.start_time_unix_nano)
+    request.resource_spans[0].scope_spans[0].scope.name = scope_name
+    life.commit(request.SerializeToString())
+    life.turns.close()
+    assert [turn.span_id for turn in read(tmp_path)] == [FOUR[0].span]
+    assert life.faults == []
+    life.end()
+
+
+def test_names_of_spans_of_any_characters_are_no_others(tmp_path: Path) -> None:
+    """A pair of names that are told apart by where one ends and the other begins."""
+    life = Life(tmp_path, Clock())
+    request = ExportTraceServiceRequest.FromString(pipecat_request(FOUR[0].spans()))
+    first, second = request.resource_spans[0].scope_spans
+    first.scope.name, first.spans[0].name = "x\0pipecat.turn", "turn"
+    second.scope.name = "x\0"
+    for each in second.spans:
+        each.name = "voice.llm"
+    life.commit(request.SerializeToString())
+    life.turns.close()
+    assert read(tmp_path) == []
     life.end()

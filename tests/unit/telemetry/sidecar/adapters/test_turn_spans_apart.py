@@ -1,0 +1,230 @@
+"""What belongs to a turn where spans do not lie below it, where services share a trace, and where they come late."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from telemetry.model.metrics import METRICS
+from telemetry.model.spans import SpanRow
+from telemetry.model.turns import Turn
+from telemetry.sidecar.adapters.turn_assembly import GRACE_NS, TurnAssembly
+
+from .made_spans import NOW_UNIX_NS, SECOND_NS, event, failed, livekit, pipecat_turn, span
+
+CALL = 1
+CONVERSATION = span("conversation", CALL, attributes={"conversation.id": "c"}, scope_name="pipecat.turn")
+
+
+def flushed(spans: Sequence[SpanRow]) -> list[Turn]:
+    assembly = TurnAssembly()
+    assembly.add(spans, NOW_UNIX_NS)
+    return assembly.flush()
+
+
+def silent_turn(span_id: int = 2, number: int = 3, start_s: float = -1.0, end_s: float = 0.0) -> SpanRow:
+    """A turn of Pipecat that does not state its latency, as with Flux; seconds from now."""
+    found = span("turn", span_id, CALL, {"turn.number": number, "conversation.id": "c"}, scope_name="pipecat.turn")
+    return at(found, start_s, end_s)
+
+
+def at(found: SpanRow, start_s: float, end_s: float) -> SpanRow:
+    return replace(
+        found,
+        start_unix_ns=NOW_UNIX_NS + round(start_s * SECOND_NS),
+        end_unix_ns=NOW_UNIX_NS + round(end_s * SECOND_NS),
+    )
+
+
+def stage(name: str, span_id: int, parent: int, start_s: float, end_s: float, ttfb_s: float = 0.1) -> SpanRow:
+    return at(span(name, span_id, parent, {"metrics.ttfb": ttfb_s}, scope_name="pipecat"), start_s, end_s)
+
+
+@pytest.mark.parametrize("parent", [2, CALL])
+def test_a_turn_with_a_model_and_a_voice_was_answered_though_no_latency_is_stated(parent: int) -> None:
+    stages = [stage("stt", 3, parent, -1, -0.6), stage("llm", 4, parent, -0.6, -0.3), stage("tts", 5, parent, -0.3, 0)]
+    (turn,) = flushed([*stages, silent_turn(), CONVERSATION])
+    assert (turn.outcome, turn.failure_kind, turn.first_audio_perf_ns) == ("ok", None, None)
+    assert METRICS["voice_to_voice"].value(turn) is None
+    assert turn.contradicted_metrics == ()
+    assert METRICS["tts_first_chunk_latency"].value(turn) == 300_000_000
+
+
+def test_a_model_alone_is_no_answer() -> None:
+    (turn,) = flushed([stage("llm", 4, 2, -0.6, -0.3), silent_turn()])
+    assert turn.outcome == "no_reply"
+
+
+def test_a_voice_that_failed_is_no_answer() -> None:
+    voice = failed(stage("tts", 5, 2, -0.3, 0))
+    (turn,) = flushed([stage("llm", 4, 2, -0.6, -0.3), voice, silent_turn()])
+    assert turn.outcome == "error"
+
+
+def test_a_voice_that_was_broken_off_before_its_first_chunk_is_no_answer() -> None:
+    voice = replace(stage("tts", 5, 2, -0.3, 0), attributes={"tts.interrupted": True})
+    ended = replace(silent_turn(), attributes={**silent_turn().attributes, "turn.ended_by_conversation_end": True})
+    (turn,) = flushed([voice, ended])
+    assert turn.outcome == "abandoned"
+
+
+def test_a_turn_that_a_timer_ended_before_its_reply_has_the_reply_that_follows() -> None:
+    """Pipecat's timer of the turn before can end a turn that has just begun: what follows hangs under the conversation,
+    and `turn.duration_seconds` is below zero."""
+    short = replace(silent_turn(2, 3, -9.0, -8.9), attributes={
+        **silent_turn().attributes, "turn.duration_seconds": -0.4, "turn.was_interrupted": False,
+    })  # fmt: skip
+    later = replace(pipecat_turn(6, **{"turn.number": 4}), parent_span_id=f"{CALL:016x}")
+    stages = [
+        stage("stt", 3, CALL, -9.0, -7.6),
+        stage("llm", 4, CALL, -7.6, -7.2),
+        stage("tts", 5, CALL, -7.2, -4.0),
+    ]
+    turns = flushed([short, *stages, later, CONVERSATION])
+    assert [(turn.turn_index, turn.outcome) for turn in turns] == [(2, "ok"), (3, "ok")]
+    assert METRICS["voice_to_voice"].value(turns[0]) is None
+    assert METRICS["asr_final_latency"].value(turns[0]) == 100_000_000
+    assert turns[0].contradicted_metrics == ()
+
+
+def test_stages_under_the_conversation_belong_to_the_turn_in_which_they_began() -> None:
+    turns = [silent_turn(2, 3, -30, -29), silent_turn(3, 4, -20, -19), silent_turn(4, 5, -10, -9)]
+    stages = [
+        stage("tts", 10, CALL, -19.5, -19),
+        stage("llm", 11, CALL, -19.8, -19.5),
+        stage("llm", 12, CALL, -9.5, -9),
+    ]
+    for seed in range(5):
+        spans = [*turns, *stages, CONVERSATION]
+        random.Random(seed).shuffle(spans)
+        assert [turn.outcome for turn in flushed(spans)] == ["no_reply", "ok", "no_reply"]
+
+
+def test_a_voice_between_two_turns_does_not_change_the_answered_one() -> None:
+    """ "Are you still there?", while no turn is under way."""
+    answered = replace(pipecat_turn(2), parent_span_id=f"{CALL:016x}")
+    answered = at(answered, -30, -25)
+    (turn,) = flushed([answered, stage("tts", 3, CALL, -15, -12), CONVERSATION])
+    assert turn.tts_first_chunk_perf_ns is None
+
+
+def test_late_stages_under_the_conversation_find_their_turn() -> None:
+    assembly = TurnAssembly(grace_ns=10)
+    assembly.add([silent_turn()], NOW_UNIX_NS)
+    (turn,) = assembly.due(NOW_UNIX_NS + 10)
+    assert turn.outcome == "no_reply"
+    assembly.add([stage("llm", 4, CALL, -0.6, -0.3), stage("tts", 5, CALL, -0.3, 0)], NOW_UNIX_NS + 14)
+    assert assembly.due(NOW_UNIX_NS + 20) == []
+    assert assembly.due(NOW_UNIX_NS + 24) == []
+    (revised,) = assembly.revised()
+    assert (revised.span_id, revised.outcome, revised.late_spans) == (turn.span_id, "ok", 2)
+    assert (assembly.late, assembly.open_spans) == (2, 0)
+
+
+def own_turn(span_id: int, parent: int | None, service: str, call: str | None = None, ms: int = 500) -> SpanRow:
+    attributes = {} if call is None else {"gen_ai.conversation.id": call}
+    events = (event("voice.speech.end", 100), event("voice.tts.first_chunk", 100 + ms))
+    return span("voice.turn", span_id, parent, attributes, scope_name="mine", service=service, events=events)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_turn_of_another_service_in_the_trace_of_a_turn_is_its_own(seed: int) -> None:
+    """A gateway, and the agent that it calls."""
+    spans = [
+        own_turn(2, None, "gateway", ms=500),
+        span("voice.llm", 3, 2, scope_name="mine", service="gateway"),
+        own_turn(4, 3, "agent", ms=50),
+        span("voice.llm", 5, 4, {"gen_ai.request.model": "m"}, scope_name="mine", service="agent"),
+    ]
+    random.Random(seed).shuffle(spans)
+    turns = flushed(spans)
+    assert sorted((turn.run_id.split(":")[1], turn.span_id[-1], turn.model) for turn in turns) == [
+        ("agent", "4", "m"),
+        ("gateway", "2", None),
+    ]
+    found = {turn.span_id[-1]: METRICS["voice_to_voice"].value(turn) for turn in turns}
+    assert found == {"2": 500_000_000, "4": 50_000_000}
+
+
+def test_a_turn_of_another_conversation_in_the_trace_of_a_turn_is_its_own() -> None:
+    turns = flushed([own_turn(2, None, "bot", "one"), own_turn(4, 2, "bot", "two", ms=50)])
+    assert sorted((turn.call_id, METRICS["voice_to_voice"].value(turn)) for turn in turns) == [
+        ("one", 500_000_000),
+        ("two", 50_000_000),
+    ]
+
+
+def test_a_turn_of_another_framework_in_a_turn_of_the_same_service_is_a_part_of_it() -> None:
+    """A service that reports its turns itself, and lets a framework report them as well."""
+    inner = replace(pipecat_turn(4), parent_span_id=f"{2:016x}")
+    for spans in ([own_turn(2, None, "bot"), inner], [inner, own_turn(2, None, "bot")]):
+        assert [turn.span_id[-1] for turn in flushed(spans)] == ["2"]
+
+
+@pytest.mark.parametrize("inner", ["pipecat", "livekit", "agent"])
+def test_a_turn_of_another_service_is_its_own_whatever_framework_made_it(inner: str) -> None:
+    made = {
+        "pipecat": replace(pipecat_turn(4), parent_span_id=f"{2:016x}", service="other"),
+        "livekit": livekit("agent_turn", 4, 2, attributes={"lk.e2e_latency": 0.7}, service="other"),
+        "agent": span("invoke_agent a", 4, 2, scope_name="any", service="other"),
+    }[inner]
+    turns = flushed([own_turn(2, None, "bot"), made])
+    assert sorted((turn.span_id[-1], turn.run_id.split(":")[1]) for turn in turns) == [("2", "bot"), ("4", "other")]
+
+
+def test_a_request_of_another_service_within_a_turn_is_a_stage_of_it() -> None:
+    request = span("chat m", 4, 3, {"gen_ai.request.model": "m"}, scope_name="any", service="models")
+    turns = flushed([own_turn(2, None, "bot"), span("voice.llm", 3, 2, scope_name="mine"), request])
+    assert [turn.span_id[-1] for turn in turns] == ["2"]
+
+
+def test_an_inner_turn_that_was_stored_stays_a_turn_when_the_outer_one_comes() -> None:
+    inner = replace(pipecat_turn(4), parent_span_id=f"{2:016x}")
+    assembly = TurnAssembly(grace_ns=10)
+    assembly.add([inner], NOW_UNIX_NS)
+    stored = {(turn.trace_id, turn.span_id): turn for turn in assembly.due(NOW_UNIX_NS + 10)}
+    assembly.add([own_turn(2, None, "bot")], NOW_UNIX_NS + 20)
+    (outer,) = assembly.due(NOW_UNIX_NS + 30)
+    again = TurnAssembly(grace_ns=10, stored={**stored, (outer.trace_id, outer.span_id): outer})
+    again.add([inner, own_turn(2, None, "bot")], NOW_UNIX_NS + 40)
+    assert again.flush() == []
+    assert again.revised() == []
+
+
+def test_a_late_stage_takes_what_hangs_under_it_along() -> None:
+    assembly = TurnAssembly(grace_ns=10)
+    assembly.add([silent_turn()], NOW_UNIX_NS)
+    assert len(assembly.due(NOW_UNIX_NS + 10)) == 1
+    request = span(
+        "openai.chat", 6, 4, {"gen_ai.request.model": "m"}, scope_name="opentelemetry.instrumentation.openai"
+    )
+    assembly.add([request], NOW_UNIX_NS + 14)
+    assembly.add([stage("llm", 4, 2, -0.6, -0.3), stage("tts", 5, 2, -0.3, 0)], NOW_UNIX_NS + 15)
+    assert assembly.due(NOW_UNIX_NS + 16) == []
+    (revised,) = assembly.revised()
+    assert (revised.outcome, revised.model, revised.late_spans) == ("ok", "m", 3)
+    assert assembly.open_spans == 0
+
+
+def test_late_stages_of_a_first_turn_that_was_none_make_it_one() -> None:
+    """Of the first turn of a call nothing says that the caller spoke, until its stages come."""
+    assembly = TurnAssembly(grace_ns=10)
+    assembly.add([silent_turn(number=1)], NOW_UNIX_NS)
+    assert assembly.due(NOW_UNIX_NS + 10) == []
+    assembly.add([stage("stt", 3, 2, -1, -0.6), stage("tts", 5, 2, -0.3, 0)], NOW_UNIX_NS + 14)
+    (turn,) = assembly.due(NOW_UNIX_NS + 15)
+    assert (turn.outcome, turn.turn_index, turn.late_spans) == ("ok", 0, 2)
+    assert assembly.revised() == []
+
+
+def test_what_is_remembered_of_closed_turns_is_bounded_and_forgotten() -> None:
+    assembly = TurnAssembly(grace_ns=10, open_spans_max=20)
+    for number in range(200):
+        assembly.add([replace(silent_turn(), trace_id=f"{number:032x}")], NOW_UNIX_NS + number * 20)
+        assert len(assembly.due(NOW_UNIX_NS + number * 20 + 10)) == 1
+    assembly.add([replace(stage("tts", 5, 2, -0.3, 0), trace_id=f"{0:032x}")], NOW_UNIX_NS + 10_000)
+    late = replace(stage("tts", 5, 2, -0.3, 0), trace_id=f"{199:032x}")
+    assembly.add([late], NOW_UNIX_NS + 10_000)
+    assembly.due(NOW_UNIX_NS + GRACE_NS)
+    assert [turn.trace_id for turn in assembly.revised()] == [late.trace_id]
