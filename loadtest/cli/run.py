@@ -110,11 +110,8 @@ def run(
     checked = check(request).with_an_end()
     # A terminal breaks lines between words; elsewhere a line is a sentence.
     is_one_line = not console.is_terminal
-    console.print(checked.sentence, soft_wrap=is_one_line)
-    if checked.left_out is not None:
-        console.print(checked.left_out, soft_wrap=is_one_line)
-    if checked.expectation is not None:
-        console.print(checked.expectation, soft_wrap=is_one_line)
+    for line in filter(None, (checked.sentence, checked.left_out, checked.expectation)):
+        console.print(line, soft_wrap=is_one_line)
     _reach_target(checked, console)
     console.print(checked.kept_in, soft_wrap=is_one_line)
     raise typer.Exit(int(print_and_write(carry_out(checked, console), console, json_file)))

@@ -140,6 +140,8 @@ class OpenRequest:
     headers: tuple[tuple[str, str], ...] = ()
     subprotocols: tuple[str, ...] = ()
     wait_s: float | None = None  # how long to wait for an endpoint that connects to the caller; None: as for any other
+    services: Mapping[str, str] = field(default_factory=dict[str, str])  # by their addresses, instead of `url`
+    audio_service: str | None = None  # the one that frames of audio go to; None: none takes them
     prior: "PriorRequest | None" = None
 
 

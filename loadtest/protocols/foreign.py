@@ -38,7 +38,8 @@ def protocol_of(message: str | bytes) -> str | None:
     if isinstance(message, bytes) and _RTVI in message and not message.startswith(b"{"):
         return "pipecat"  # its messages in protobuf
     try:
-        fields = as_object(orjson.loads(message))
+        # Of bytes, the library takes no subclass, such as the message of a service.
+        fields = as_object(orjson.loads(bytes(message) if isinstance(message, bytes) else message))
     except orjson.JSONDecodeError:
         return None
     return None if fields is None else _protocol_of_fields(fields)

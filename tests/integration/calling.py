@@ -121,7 +121,7 @@ class Callers:
         options = CallerOptions(
             control,
             model=self.model,
-            silence_duration_ms=self.endpointing_ms,
+            silence_duration_ms=None if self.manual_turns else self.endpointing_ms,
             headers=self.headers,
             settings=self.wire_settings,
             token=self.token,

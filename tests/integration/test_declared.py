@@ -27,7 +27,9 @@ def try_out(url: str, spec: Path, *flags: str) -> subprocess.CompletedProcess[st
 
 def test_a_conversation_over_a_declared_wire_is_measured_as_over_the_wire_it_describes(tmp_path: Path) -> None:
     with assistant(tmp_path) as url:
-        (turns,) = Callers(url, 1, 2, protocol="declared", wire_settings={"spec": str(EXAMPLE)}).call()
+        (turns,) = Callers(
+            url, 1, 2, protocol="declared", endpointing_ms=None, wire_settings={"spec": str(EXAMPLE)}
+        ).call()
     assert [turn.outcome for turn in turns] == ["ok", "ok"], [turn.outcome_reason for turn in turns]
     for turn in turns:
         missing = [name for name in METRICS_SEEN if getattr(turn, f"{name}_perf_ns") is None]

@@ -162,8 +162,9 @@ def _gemini() -> DensityWire:
 
 
 def _wyoming() -> DensityWire:
-    offered = {stage: [{"name": f"any-{stage}", "models": []}] for stage in ("asr", "handle", "tts")}
-    return DensityWire("wyoming", "wyoming", greeting=(json.dumps({"type": "info", "data": offered}) + "\n",))
+    # One service, and so one connection for a call, as on the other wires.
+    info = {"type": "info", "data": {"asr": [{"name": "any", "models": []}]}}
+    return DensityWire("wyoming", "wyoming", {"stages": ["asr"]}, greeting=(json.dumps(info) + "\n",))
 
 
 RAW_WIRE: Final = DensityWire(RAW, "declared", {"spec": _BINARY}, chunk=_pcm(16_000))

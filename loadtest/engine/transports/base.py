@@ -13,12 +13,13 @@ from loadtest.protocols.base import Outgoing
 from loadtest.protocols.failure import Failure
 from loadtest.protocols.http_items import HttpItem
 from loadtest.protocols.room_items import RoomItem
+from loadtest.protocols.service_items import ServiceLost
 from loadtest.protocols.transports.items import Item
 from loadtest.protocols.transports.masked_frames import FIXED
 from loadtest.protocols.webrtc_items import WebRtcItem
 
 # Opened, Rejected or Closed; everything else is a message for the call's protocol.
-TransportItem = Item | HttpItem | WebRtcItem | RoomItem
+TransportItem = Item | HttpItem | WebRtcItem | RoomItem | ServiceLost
 
 
 class ConnectionFailed(EndpointUnreachable):

@@ -7,6 +7,7 @@ from loadtest.engine.transports.dialing import dial
 from loadtest.engine.transports.http import HttpTransport
 from loadtest.engine.transports.listening import await_dial_in
 from loadtest.engine.transports.room import RoomTransport
+from loadtest.engine.transports.services import ServicesTransport
 from loadtest.engine.transports.stream import AudioHeads, StreamTransport
 from loadtest.engine.transports.webrtc import WebRtcTransport
 from loadtest.protocols.address import parse_address
@@ -34,13 +35,16 @@ def make_transport(parts: TransportParts, protocol: CallerProtocol, request: Ope
     if capabilities.transport == "livekit-room":
         parse_address(request.url, "livekit-room")
         return RoomTransport(parts, parts.rooms)
+    join = joining(capabilities, parts.mask)
+    heads = None if join is None else AudioHeads(protocol.audio_head, join)
+    if request.services:
+        addresses = {name: parse_address(url, capabilities.transport) for name, url in request.services.items()}
+        return ServicesTransport(parts, addresses, request.audio_service, heads)
     framing: Framing
     if capabilities.transport == "websocket":
         framing = WebSocketClient(request, max_message_bytes=limit)
     else:
         is_lines = capabilities.framing == "event_lines"
         framing = EventLines(max_message_bytes=limit) if is_lines else LengthPrefixed(max_message_bytes=limit)
-    join = joining(capabilities, parts.mask)
-    heads = None if join is None else AudioHeads(protocol.audio_head, join)
     obtain = partial(await_dial_in, wait_s=request.wait_s) if capabilities.transport == "tcp-listen" else dial
     return StreamTransport(parts, parse_address(request.url, capabilities.transport), framing, heads, obtain)

@@ -1,4 +1,7 @@
-"""A caller of Wyoming services (Home Assistant's wire): recognize, handle and synthesize over one TCP connection.
+"""A caller of Wyoming services (Home Assistant's wire): recognize, handle and synthesize, each over a TCP connection.
+
+Servers of one stage, as Home Assistant has them, close their connection after each transcript or synthesis. It is
+opened again by the time of the next turn. The address of a stage may be its own.
 
 The caller itself is the agent between the services, as in the HTTP cascade: it ends its turn, hands the transcript to
 the handle service and each sentence of the answer to speech synthesis. Between turns nothing is said to a recognizer:
@@ -6,6 +9,7 @@ the frames of that time are events of a type that Wyoming does not define, which
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
 from loadtest.audio import pcm as samples
@@ -24,6 +28,7 @@ from loadtest.protocols.error_objects import error_message, violation
 from loadtest.protocols.failure import Failure, code_of
 from loadtest.protocols.json_fields import MalformedError, as_object, optional_count, optional_text
 from loadtest.protocols.registry import register_built_in
+from loadtest.protocols.service_items import ServiceLost, ServiceMessage
 from loadtest.protocols.stages.observable import not_observable
 from loadtest.protocols.stages.parts import StageName
 from loadtest.protocols.stages.reply import StageReply
@@ -68,6 +73,9 @@ class WyomingCaller(CallerDefaults):
         self._pending: list[Message] = []
         self._owed: list[VoiceEvent] = []
         self._ready = False
+        self._addresses: dict[str, str] = {}
+        self._programs: dict[str, str | None] = {}  # of the services that have said what they offer
+        self._source: str | None = None  # the service that the event which is handled came from
         self._speaks = False  # the caller's turn is open: frames are the utterance
         self._awaits_transcript = False
         self._turn = 0
@@ -81,11 +89,13 @@ class WyomingCaller(CallerDefaults):
     def upgrade(self, target_url: str, traceparent: str | None) -> OpenRequest:
         """Keep the trace for the events that can carry it: there is no handshake."""
         self._context = None if traceparent is None else {"traceparent": traceparent}
-        return OpenRequest(target_url)
+        self._addresses = {stage: self._settings.url(stage, target_url) for stage in self._settings.stages}
+        audio = "asr" if "asr" in self._stages else None
+        return OpenRequest(target_url, services=dict(self._addresses), audio_service=audio)
 
     def opened(self) -> Sequence[Message]:
-        """Ask what the server offers."""
-        return (event_bytes("describe"),)
+        """Ask each service what it offers."""
+        return tuple(_to(stage, "describe") for stage in self._settings.stages)
 
     def awaited(self) -> str | None:
         """Return the event in which a server says what it offers."""
@@ -106,7 +116,7 @@ class WyomingCaller(CallerDefaults):
             return ()
         self._speaks = True
         request = {"name": self._settings.asr_model, "language": self._settings.language, "context": self._context}
-        return (event_bytes("transcribe", request), event_bytes("audio-start", self._format))
+        return (_to("asr", "transcribe", request), _to("asr", "audio-start", self._format))
 
     def end_turn(self) -> Sequence[Message]:
         """End the utterance, or send its text to the first service."""
@@ -115,7 +125,7 @@ class WyomingCaller(CallerDefaults):
         self._turn += 1
         if "asr" in self._stages:
             self._awaits_transcript = True
-            self._pending.append(event_bytes("audio-stop"))
+            self._pending.append(_to("asr", "audio-stop"))
         else:
             self._answer(self._text)
         return self.pending()
@@ -135,7 +145,7 @@ class WyomingCaller(CallerDefaults):
         reply = self._reply = StageReply(f"reply-{self._turn}")
         self._streams = False
         if "handle" in self._stages:
-            self._pending.append(event_bytes("transcript", {"text": text, "context": self._context}))
+            self._pending.append(_to("handle", "transcript", {"text": text, "context": self._context}))
             return
         reply.waiting.append(text)
         reply.words_over = True
@@ -148,7 +158,7 @@ class WyomingCaller(CallerDefaults):
         reply.speaking = f"synthesis-{reply.spoken}"
         voice = {name: value for name, value in self._voice.items() if value is not None}
         request = {"text": text, "voice": voice or None, "context": self._context}
-        self._pending.append(event_bytes("synthesize", request))
+        self._pending.append(_to("tts", "synthesize", request))
 
     def _break_off(self) -> None:
         reply, self._reply = self._reply, None
@@ -161,9 +171,12 @@ class WyomingCaller(CallerDefaults):
 
     # What arrives.
 
-    def receive(self, message: Message) -> Sequence[VoiceEvent]:
-        """Decode one whole event; never raises."""
+    def receive(self, message: Message | ServiceLost) -> Sequence[VoiceEvent]:
+        """Decode one whole event, or the loss of a service's connection; never raises."""
         events, self._owed = self._owed, []
+        if isinstance(message, ServiceLost):
+            return [*events, *self._lost(message)]
+        self._source = message.service if isinstance(message, ServiceMessage) else None
         raw_type = ""
         try:
             event = parse_event(message.encode() if isinstance(message, str) else message)
@@ -180,17 +193,48 @@ class WyomingCaller(CallerDefaults):
     def _info(self, raw_type: str, event: WyomingEvent) -> list[VoiceEvent]:
         if self._ready:
             return [VoiceEvent(EventKind.OTHER, raw_type)]
-        missing = sorted(stage for stage in self._stages if not event.data.get(stage))
+        # A server speaks for all services at its address.
+        address = self._addresses.get(self._source or "")
+        asked = self._stages if address is None else {s for s, url in self._addresses.items() if url == address}
+        missing = sorted(stage for stage in asked if not event.data.get(stage))
         if missing:
             sentence = (
-                f"the server offers no {' and no '.join(missing)}; set --protocol-option stages=[…] to what it offers"
+                f"the server offers no {' and no '.join(missing)}; set --protocol-option stages=[…] to what it offers, "
+                f"or {' and '.join(f'{stage}_url' for stage in missing)} to a server that offers it"
             )
             failure = Failure("endpoint_error", "stage_missing")
             return [VoiceEvent(EventKind.ERROR, raw_type, message=sentence, fatal=True, failure=failure)]
+        self._programs |= {stage: _name_of(event.data.get(stage)) for stage in sorted(asked)}
+        if set(self._programs) < self._stages:
+            return [VoiceEvent(EventKind.OTHER, raw_type)]
         self._ready = True
-        names = {f"{stage}.program": _name_of(event.data.get(stage)) for stage in sorted(self._stages)}
-        metadata = {key: name for key, name in names.items() if name}
+        metadata = {f"{stage}.program": name for stage, name in sorted(self._programs.items()) if name}
         return [VoiceEvent(EventKind.READY, raw_type, metadata=metadata)]
+
+    def _lost(self, lost: ServiceLost) -> list[VoiceEvent]:
+        """Handle the end of a service's connection: a fault only where something was due from it."""
+        raw_type, reply = f"{lost.service}.closed", self._reply
+        message = f"the {lost.service} service: {lost.reason}"
+        if not self._ready or (lost.service == "asr" and self._speaks):
+            return [VoiceEvent(EventKind.ERROR, raw_type, message=message, fatal=True, failure=lost.failure)]
+        events: list[VoiceEvent] = []
+        if lost.service == "tts":
+            self._abandoned = 0  # nothing of them comes any more
+        if lost.service == "asr" and self._awaits_transcript:
+            self._awaits_transcript = False
+            reply = StageReply(f"reply-{self._turn}")
+            events.append(VoiceEvent(EventKind.ASR_FAILED, raw_type, message=message, failure=lost.failure))
+        elif reply is None or not self._is_due(reply, lost.service):
+            reply = None
+        if reply is None:
+            return [VoiceEvent(EventKind.OTHER, raw_type)]
+        self._reply = None
+        done = self._done(reply, raw_type, "failed", message=message, failure=lost.failure)
+        return [*events, *self._start(reply, raw_type), done]
+
+    def _is_due(self, reply: StageReply, service: str) -> bool:
+        """Whether a running reply still needs something that was asked of a service."""
+        return reply.speaking is not None if service == "tts" else service == "handle" and not reply.words_over
 
     def _partial(self, raw_type: str, event: WyomingEvent) -> list[VoiceEvent]:
         text = optional_text(event.data, "text")
@@ -287,6 +331,8 @@ class WyomingCaller(CallerDefaults):
             self._awaits_transcript = False
             reply = StageReply(f"reply-{self._turn}")
             events.append(VoiceEvent(EventKind.ASR_FAILED, raw_type, message=message, failure=failure))
+        elif self._source == "asr":
+            reply = None  # it has answered, and the reply does not need it any more
         if reply is None or not self._ready:
             return [VoiceEvent(EventKind.ERROR, raw_type, message=message, fatal=not self._ready, failure=failure)]
         self._reply = None
@@ -294,7 +340,8 @@ class WyomingCaller(CallerDefaults):
         return [*events, self._done(reply, raw_type, "failed", message=message, failure=failure)]
 
     def _ping(self, raw_type: str, event: WyomingEvent) -> list[VoiceEvent]:
-        self._pending.append(event_bytes("pong", {"text": optional_text(event.data, "text")}))
+        stage = self._source or self._settings.stages[0]
+        self._pending.append(_to(stage, "pong", {"text": optional_text(event.data, "text")}))
         return [VoiceEvent(EventKind.OTHER, raw_type)]
 
     def _start(self, reply: StageReply, raw_type: str) -> list[VoiceEvent]:
@@ -333,6 +380,10 @@ class WyomingCaller(CallerDefaults):
         "error": _error,
         "ping": _ping,
     }
+
+
+def _to(stage: str, kind: str, data: Mapping[str, Any] = MappingProxyType({})) -> ServiceMessage:
+    return ServiceMessage.of(stage, event_bytes(kind, data))
 
 
 def _name_of(programs: object) -> str | None:

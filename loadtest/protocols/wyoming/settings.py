@@ -1,8 +1,12 @@
 """The settings of the wire wyoming: its services, and what each of them is asked for."""
 
 from collections.abc import Mapping
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
+from pydantic import AfterValidator
+
+from loadtest.errors import UsageError
+from loadtest.protocols.address import parse_address
 from loadtest.protocols.base import CallerOptions
 from loadtest.protocols.unused_options import CALLER_ENDS_TURNS, faults_of_two, faults_without_effect
 from loadtest.protocols.wire_settings import WireSettings, read_settings, refuse
@@ -11,6 +15,9 @@ WIRE: Final = "wyoming"
 Stage = Literal["asr", "handle", "tts"]
 # The settings that only one service is asked for.
 _OF_STAGE: Final[Mapping[str, Stage]] = {
+    "asr_url": "asr",
+    "handle_url": "handle",
+    "tts_url": "tts",
     "asr_model": "asr",
     "language": "asr",
     "voice": "tts",
@@ -18,15 +25,35 @@ _OF_STAGE: Final[Mapping[str, Stage]] = {
 }
 
 
+def _service_url(url: str) -> str:
+    try:
+        parse_address(url, "tcp")
+    except UsageError as error:
+        raise ValueError(str(error)) from None
+    return url
+
+
+ServiceUrl = Annotated[str, AfterValidator(_service_url)]
+
+
 class WyomingSettings(WireSettings):
     """What can be set for the wire wyoming."""
 
     stages: tuple[Stage, ...] = ("asr", "handle", "tts")
+    # A stage without an address of its own is at the target.
+    asr_url: ServiceUrl | None = None
+    handle_url: ServiceUrl | None = None
+    tts_url: ServiceUrl | None = None
     rate_hz: Literal[8000, 16000, 22050, 24000, 48000] = 16000
     language: str | None = None
     asr_model: str | None = None
     voice: str | None = None
     speaker: str | None = None
+
+    def url(self, stage: Stage, target_url: str) -> str:
+        """Return the address of one stage."""
+        own: str | None = getattr(self, f"{stage}_url")
+        return target_url if own is None else own
 
 
 def wyoming_settings(options: CallerOptions) -> WyomingSettings:

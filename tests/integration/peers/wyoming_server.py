@@ -1,9 +1,11 @@
 """A Wyoming server by the official package that recognizes, handles and synthesizes, with known delays.
 
-Run in an environment of its own: `python wyoming_server.py PORT`. What a request carried as its context comes back in
-the text of the answer, so that a test sees what arrived. Each stage of a turn adds a line to the output: the moments
-right before its first result was handed to the socket and right after, on the monotonic clock that all processes of a
-machine share.
+Run in an environment of its own: `python wyoming_server.py PORT [STAGES [closing]]`, of which STAGES are those that it
+offers (`asr,handle,tts`). A server that is `closing` ends the connection after each transcript, answer and synthesis,
+as Home Assistant's servers of one stage do; each connection adds a line to the output. What a request carried as its
+context comes back in the text of the answer, so that a test sees what arrived. Each stage of a turn adds a line to the
+output: the moments right before its first result was handed to the socket and right after, on the monotonic clock that
+all processes of a machine share.
 """
 
 import asyncio
@@ -34,11 +36,14 @@ from wyoming.tts import Synthesize
 BY = Attribution(name="a test", url="https://example.com")
 OF_PROGRAM = {"name": "scripted", "attribution": BY, "installed": True, "description": None, "version": "1"}
 OF_MODEL = {"name": "any", "attribution": BY, "installed": True, "description": None, "version": "1"}
-INFO = Info(
-    asr=[AsrProgram(**OF_PROGRAM, models=[AsrModel(**OF_MODEL, languages=["en"])])],
-    handle=[HandleProgram(**OF_PROGRAM, models=[HandleModel(**OF_MODEL, languages=["en"])])],
-    tts=[TtsProgram(**OF_PROGRAM, voices=[TtsVoice(**OF_MODEL, languages=["en"])])],
-)
+PROGRAMS = {
+    "asr": [AsrProgram(**OF_PROGRAM, models=[AsrModel(**OF_MODEL, languages=["en"])])],
+    "handle": [HandleProgram(**OF_PROGRAM, models=[HandleModel(**OF_MODEL, languages=["en"])])],
+    "tts": [TtsProgram(**OF_PROGRAM, voices=[TtsVoice(**OF_MODEL, languages=["en"])])],
+}
+STAGES = sys.argv[2].split(",") if sys.argv[2:] else list(PROGRAMS)
+IS_CLOSING = "closing" in sys.argv[3:]
+INFO = Info(**{stage: PROGRAMS[stage] for stage in STAGES})
 RATE_HZ = 22_050
 RECOGNITION_S = 0.05
 ANSWER_S = 0.08
@@ -52,6 +57,7 @@ class Scripted(AsyncEventHandler):
         super().__init__(*args, **kwargs)
         self.heard_bytes = 0
         self.context: dict[str, object] = {}
+        print(json.dumps({"connection": STAGES}), flush=True)
 
     async def write_first(self, stage: str, event: Event) -> None:
         """Send the first result of a stage, and say when."""
@@ -73,10 +79,13 @@ class Scripted(AsyncEventHandler):
             text = f"turn {self.heard_bytes} {self.context.get('traceparent')}"
             await self.write_first("asr_final", Transcript(text=text).event())
             await self.write_event(TranscriptStop().event())
+            return not IS_CLOSING
         elif Transcript.is_type(event.type):
             await self.answer(Transcript.from_event(event))
+            return not IS_CLOSING
         elif Synthesize.is_type(event.type):
             await self.speak(Synthesize.from_event(event).text)
+            return not IS_CLOSING
         return True
 
     async def answer(self, question: Transcript) -> None:

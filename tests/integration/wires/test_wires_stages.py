@@ -1,5 +1,7 @@
 """Stage services over real sockets: a server with known delays, LiteLLM's proxy, and a Wyoming server."""
 
+import contextlib
+import json
 import sys
 from collections.abc import Generator
 from pathlib import Path
@@ -193,3 +195,60 @@ def test_a_wyoming_server_recognizes_handles_and_synthesizes(tmp_path: Path) -> 
         assert (word, carried) == ("turn", trace)
         # What the recognizer got is the utterance and the little that surrounds it, not the time between the turns.
         assert 0 < int(heard_bytes) <= ((turn.speech_ns or 0) / 1e9 + 1.0) * 32_000
+
+
+@contextlib.contextmanager
+def wyoming_server(folder: Path, stages: str, *flags: str) -> Generator[tuple[str, Path]]:
+    """A Wyoming server of some stages by the official package: its address and its log."""
+    port, log = processes.free_port(), folder / f"wyoming-{stages}.log"
+    command = [processes.python_of("wyoming"), str(PEERS / "wyoming_server.py"), str(port), stages, *flags]
+    with processes.running(command, port, log):
+        yield f"tcp://127.0.0.1:{port}", log
+
+
+def logged(log: Path, key: str) -> list[dict[str, Any]]:
+    """The lines of a server's log that have a key."""
+    return [json.loads(line) for line in log.read_text().splitlines() if f'"{key}"' in line]
+
+
+@pytest.mark.slow
+def test_wyoming_servers_of_one_stage_each_that_close_after_each_turn(tmp_path: Path) -> None:
+    with (
+        wyoming_server(tmp_path, "asr", "closing") as (asr_url, asr_log),
+        wyoming_server(tmp_path, "handle") as (handle_url, handle_log),
+        wyoming_server(tmp_path, "tts", "closing") as (tts_url, tts_log),
+    ):
+        turns = calls("wyoming", asr_url, 4, handle_url=handle_url, tts_url=tts_url)
+        wait_for_lines(tts_log, "sent_ns", 4 * 2)
+        logs = {"asr": asr_log, "handle": handle_log, "tts": tts_log}
+        opened = {stage: len(logged(log, "connection")) for stage, log in logs.items()}
+        sent = [entry for log in logs.values() for entry in logged(log, "sent_ns")]
+    assert [turn.outcome for turn in turns] == ["ok"] * 4, [turn.outcome_reason for turn in turns]
+    assert_timed(turns, {name: [entry["sent_ns"] for entry in sent if entry["stage"] == name] for name in STAGES})
+    assert opened["handle"] == 2, "of a test whether it runs, and of the call"
+    assert opened["asr"] >= 1 + 4
+    assert opened["tts"] >= 1 + 4 * 2, "an answer has two sentences"
+    for turn in turns:
+        assert (turn.asr_final_perf_ns or 0) - (turn.speech_end_perf_ns or 0) >= 50 * MS
+        heard_bytes = int((turn.transcript_pii or "").split()[1])
+        assert 0.9 * (turn.speech_ns or 0) / 1e9 * 32_000 <= heard_bytes <= ((turn.speech_ns or 0) / 1e9 + 1.0) * 32_000
+        assert turn.turn_index == 0 or turn.connect_ns is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stages", ["asr", "tts", "asr,handle,tts"])
+def test_a_wyoming_server_that_closes_after_each_event_at_one_address(tmp_path: Path, stages: str) -> None:
+    with wyoming_server(tmp_path, stages, "closing") as (url, _):
+        turns = calls("wyoming", url, 3, stages=stages.split(","))
+    assert [turn.outcome for turn in turns] == ["ok"] * 3, [turn.outcome_reason for turn in turns]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_wyoming_service_that_is_missing_is_named(tmp_path: Path, is_there: bool) -> None:
+    gone = f"127.0.0.1:{processes.free_port()}"
+    with wyoming_server(tmp_path, "asr", "closing") as (asr_url, _):
+        (turn,) = calls("wyoming", asr_url, 1, stages=["asr", "tts"], tts_url=asr_url if is_there else f"tcp://{gone}")
+    assert turn.outcome == "error"
+    lacking = "offers no tts; set --protocol-option stages=[…] to what it offers, or tts_url to a server"
+    assert (lacking if is_there else gone) in (turn.outcome_reason or "")

@@ -11,7 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loadtest.errors import UsageError
 from loadtest.protocols.base import CallerOptions, EventKind, Message, SpokenText, VoiceEvent
+from loadtest.protocols.failure import Failure
+from loadtest.protocols.service_items import ServiceLost, ServiceMessage
 from loadtest.protocols.transports.event_lines import EventLines
 from loadtest.protocols.wyoming.caller import UNSPOKEN, WyomingCaller
 from loadtest.protocols.wyoming.events import parse_event
@@ -43,7 +46,7 @@ def sent(messages: Sequence[Message]) -> list[tuple[str, dict[str, Any], bytes]]
 def ready(**settings: Any) -> WyomingCaller:
     caller = WyomingCaller(CallerOptions("manual", settings=settings))
     caller.upgrade("tcp://h:1", TRACE)
-    assert sent(caller.opened()) == [("describe", {}, b"")]
+    assert sent(caller.opened()) == [("describe", {}, b"")] * len(settings.get("stages", ("asr", "handle", "tts")))
     info = {stage: [{"name": "p"}] for stage in ("asr", "handle", "tts")}
     (event,) = caller.receive(wyoming_event("info", info))
     assert event.kind is EventKind.READY
@@ -209,3 +212,103 @@ def test_a_ping_is_answered() -> None:
     caller = ready()
     caller.receive(wyoming_event("ping", {"text": "still there"}))
     assert sent(caller.pending()) == [("pong", {"text": "still there"}, b"")]
+
+
+GONE = Failure("tcp", "EOF")
+
+
+def lose(caller: WyomingCaller, service: str) -> list[VoiceEvent]:
+    return list(caller.receive(ServiceLost(service, "the endpoint closed the connection", GONE)))
+
+
+def test_each_stage_has_its_address_and_audio_goes_to_the_recognizer() -> None:
+    caller = WyomingCaller(CallerOptions("manual", settings={"tts_url": "tcp://h:10200", "handle_url": "tls://h:1"}))
+    request = caller.upgrade("tcp://h:10300", None)
+    assert request.services == {"asr": "tcp://h:10300", "handle": "tls://h:1", "tts": "tcp://h:10200"}
+    assert request.audio_service == "asr"
+    spoken = WyomingCaller(CallerOptions("manual", settings={"stages": ["tts"]})).upgrade("tcp://h:10200", None)
+    assert (spoken.services, spoken.audio_service) == ({"tts": "tcp://h:10200"}, None)
+
+
+def test_a_message_names_the_service_that_it_is_for() -> None:
+    caller = ready()
+    messages = [*caller.opened(), *caller.begin_turn(SpokenText("")), *caller.end_turn()]
+    get(caller, "transcript")
+    messages += caller.pending()
+    get(caller, "handled-start", "handled-chunk", "handled", "handled-stop")
+    messages += caller.pending()
+    named = [
+        (message.service, parse_event(message).type) for message in messages if isinstance(message, ServiceMessage)
+    ]
+    assert named == [
+        *((stage, "describe") for stage in ("asr", "handle", "tts")),
+        ("asr", "transcribe"),
+        ("asr", "audio-start"),
+        ("asr", "audio-stop"),
+        ("handle", "transcript"),
+        ("tts", "synthesize"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "fault"),
+    [
+        ({"asr_url": "http://h:1"}, "asr_url.*is not a TCP address"),
+        ({"tts_url": "tcp://h"}, "tts_url.*has no valid port"),
+        ({"stages": ["asr"], "tts_url": "tcp://h:1"}, "'tts_url' is of tts, which is not among the stages"),
+    ],
+)
+def test_an_address_of_a_stage_that_cannot_be_used_is_refused(settings: dict[str, Any], fault: str) -> None:
+    with pytest.raises(UsageError, match=fault):
+        WyomingCaller(CallerOptions("manual", settings=settings))
+
+
+def test_a_session_is_ready_when_every_service_has_answered() -> None:
+    settings = {"stages": ["asr", "tts"], "tts_url": "tcp://h:2"}
+    caller = WyomingCaller(CallerOptions("manual", settings=settings))
+    caller.upgrade("tcp://h:1", None)
+    heard = caller.receive(ServiceMessage.of("asr", wyoming_event("info", {"asr": [{"name": "whisper"}]})))
+    assert kinds(heard) == []
+    (event,) = caller.receive(ServiceMessage.of("tts", wyoming_event("info", {"tts": [{"name": "piper"}]})))
+    assert (event.kind, event.metadata) == (EventKind.READY, {"asr.program": "whisper", "tts.program": "piper"})
+
+
+def test_a_server_that_closes_after_its_turn_is_no_fault() -> None:
+    caller = ready()
+    caller.begin_turn(SpokenText(""))
+    caller.end_turn()
+    get(caller, "transcript")
+    assert kinds(lose(caller, "asr")) == []
+    get(caller, "handled-start", "handled-chunk", "handled", "handled-stop")
+    assert kinds(lose(caller, "handle")) == []
+    spoken = get(caller, "audio-start", "audio-chunk", "audio-stop")
+    assert spoken[-1].status == "completed"
+    assert kinds(lose(caller, "tts")) == []
+    caller.begin_turn(SpokenText(""))
+    caller.end_turn()
+    assert kinds(get(caller, "transcript")) == [EventKind.ASR_FINAL], "and the next turn goes on"
+
+
+def test_a_service_that_is_lost_while_something_was_due_fails_the_turn() -> None:
+    caller = ready()
+    caller.begin_turn(SpokenText(""))
+    caller.end_turn()
+    failed, _, done = lose(caller, "asr")
+    assert (failed.kind, done.kind, done.status) == (EventKind.ASR_FAILED, EventKind.RESPONSE_DONE, "failed")
+    assert done.message == "the asr service: the endpoint closed the connection"
+    assert done.failure == GONE
+    caller.begin_turn(SpokenText(""))
+    caller.end_turn()
+    get(caller, "transcript")
+    assert lose(caller, "handle")[-1].status == "failed"
+    caller.begin_turn(SpokenText(""))
+    caller.end_turn()
+    get(caller, "transcript", "handled-start", "handled-chunk", "handled", "handled-stop", "audio-start")
+    assert lose(caller, "tts")[-1].status == "failed"
+
+
+def test_a_recognizer_that_is_lost_while_the_caller_speaks_ends_the_call() -> None:
+    caller = ready()
+    caller.begin_turn(SpokenText(""))
+    (event,) = lose(caller, "asr")
+    assert (event.kind, event.fatal) == (EventKind.ERROR, True)
