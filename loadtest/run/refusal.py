@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, urlsplit
 from corpora.manifest.errors import CorpusError
 from loadtest.conversation.exchange import Exchange
 from loadtest.conversation.failures import failure_of
-from loadtest.conversation.plan import Limits
+from loadtest.conversation.plan import SECOND_NS, Limits
 from loadtest.engine.engine import Engine
 from loadtest.errors import EndpointUnreachable
 from loadtest.protocols import registry
@@ -85,7 +85,8 @@ def refused_turn(checked: CheckedRun, protocol: CallerProtocol, engine: Engine) 
     of a turn. What may be otherwise at the next turn (no answer in time, no room, a fault inside) is left to the run.
     """
     settings = checked.request.settings
-    limits = Limits(reply_ns=settings.reply_timeout.ns)
+    # Whether it is refused shows before any of the answer is heard: the rest of it is not waited for.
+    limits = Limits(reply_ns=min(settings.reply_timeout.ns, Limits().reply_ns), longest_reply_ns=SECOND_NS)
     prepared = prepare(_one_clip(settings), protocol)
     planner = CallPlanner(
         prepared.lines,

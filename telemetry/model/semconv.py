@@ -102,7 +102,7 @@ FailureKind = Literal[
     "endpoint_error",  # the endpoint's own error code
     # prior_request, connect, tls_handshake, session, not_read, reply_not_heard, reply_stalled, reply_endless
     "timeout",
-    "no_reply",  # inaudible, only_text, only_tool_call, empty, early: what came instead
+    "no_reply",  # inaudible, only_text, only_tool_call, empty, early: what came instead; or why it was cut short
     "abandoned",
     "interrupted",
     "bad_audio",
