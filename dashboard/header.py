@@ -43,8 +43,9 @@ def overview(run: RunRecord, summary: Summary, state: descriptions.State, now_un
 def details(run: RunRecord, summary: Summary) -> str:
     """How well the figures were measured, behind the chip that sums it up."""
     delta = descriptions.describe_client_service_delta(summary.client_service_delta, run.service)
+    noticed = [fact(name, escape(text), "unknown") for name, text in summary.contradictions.texts.items()]
     if run.service is not None:
-        return lines_of_details([fact("heard vs reported", delta)])
+        return lines_of_details([*noticed, fact("heard vs reported", delta)])
     lost, good = descriptions.describe_loss(summary.loss)
     lost_state: State = "met" if good else "unknown" if good is None else "missed"
     invalid_state: State = "met" if not summary.turns.invalid else "unknown"
@@ -56,6 +57,7 @@ def details(run: RunRecord, summary: Summary) -> str:
         fact("corpus", descriptions.describe_corpus(run)),
         fact("turns", descriptions.describe_invalid(summary.turns), invalid_state),
         *([fact("endpoint", unread, "missed")] if unread else []),
+        *noticed,
         fact("telemetry", lost, lost_state),
         fact("heard vs reported", delta),
         *(

@@ -30,6 +30,7 @@ def happened_rows(summary: Summary) -> list[tuple[str, str]]:
     rows.append(("cache", cache_line(summary.cache)))
     rows.append(("fallback", fallback_line(summary.fallback)))
     rows += beside_rows(summary.beside)
+    rows += summary.contradictions.texts.items()
     if summary.routes.counts:
         rows.append(("routes", counts(summary.routes.counts)))
     return rows

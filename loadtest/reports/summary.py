@@ -96,6 +96,12 @@ def summary_object(
             "duplicate_events": summary.beside.duplicates,
             "turns_with_service_latency": summary.beside.turns_with_service_latency,
         },
+        "contradicted_values": [
+            {"source": value.source, "metric": value.metric, "cause": value.cause, "turns": value.turns}
+            for value in summary.contradictions.values
+        ],
+        "late_spans": summary.contradictions.late_spans,
+        "revised_turns": summary.contradictions.revised_turns,
         "phases": [_phase(phase) for phase in summary.phases],
         "ramp_turns": summary.ramp_turns,
         "starts": _starts(summary.starts),

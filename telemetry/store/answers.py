@@ -12,7 +12,7 @@ from telemetry.model.generator_health import HEALTH_FIGURES, HealthFigure
 from telemetry.model.semconv import RAMP
 from telemetry.model.service_runs import ServiceDay, service_day
 from telemetry.model.stated_error import StatedError, calibrated_bound_ms
-from telemetry.store.beside import NOTHING_BESIDE, Beside
+from telemetry.store.beside import NO_CONTRADICTIONS, NOTHING_BESIDE, Beside, Contradictions
 from telemetry.store.causes import FailureCount, RemarkCount, Retries
 from telemetry.store.client_service_delta import ClientServiceDelta
 from telemetry.store.generator_limit import GeneratorLimit
@@ -360,6 +360,7 @@ class Summary:
     wer_by_condition: tuple[WerByCondition, ...] = ()  # by profile, quietest first; empty without transcripts
     behavior: Behavior = Behavior()
     beside: Beside = NOTHING_BESIDE
+    contradictions: Contradictions = NO_CONTRADICTIONS
     skipped_segments: int = 0  # unreadable files, named by the reader's `faults`
     phases: tuple[PhaseSummary, ...] = ()
     failures: tuple[FailureCount, ...] = ()  # why turns failed, the commonest first; also prevented ones

@@ -5,9 +5,9 @@
 from typing import Final
 
 from telemetry.store.answers import Filter
-from telemetry.store.beside import Beside
+from telemetry.store.beside import Beside, ContradictedValue, Contradictions
 from telemetry.store.connection import StoreConnection, rows
-from telemetry.store.queries import turns_of, viewed
+from telemetry.store.queries import Condition, turns_of, viewed
 
 NAMED_EVENTS: Final = 8
 
@@ -29,3 +29,29 @@ def beside(connection: StoreConnection, f: Filter) -> Beside:
         turns_with_service_latency=row["turns_with_service_latency"],
         unknown_names=tuple(row["unknown_names"] or ()),
     )
+
+
+def contradictions(connection: StoreConnection, f: Filter) -> Contradictions:
+    """Over the filter's turns, those of ramps and silent ones too, and what services report of the same traces."""
+    where = turns_of(f)
+    traces = Condition("true") if f.run_id is None else Condition("run_id = ?", (f.run_id,))
+    statement = f"""
+        WITH noted AS (SELECT * FROM turns WHERE len(contradicted_metrics) > 0 OR late_spans > 0),
+        mine AS (SELECT source, contradicted_metrics, contradicted_causes, late_spans FROM noted
+                 WHERE ({where.sql}) OR (source = 'service' AND trace_id IN (
+                     SELECT trace_id FROM turns WHERE {traces.sql} AND {where.sql} AND source = 'client'
+                     AND trace_id IN (SELECT trace_id FROM noted WHERE trace_id <> '')))),
+        named AS (SELECT source, unnest(contradicted_metrics) AS metric, unnest(contradicted_causes) AS cause FROM mine)
+        SELECT source, metric, cause, count(*) AS n FROM named WHERE metric IS NOT NULL GROUP BY ALL
+        UNION ALL SELECT NULL, 'late', NULL, coalesce(sum(late_spans), 0)::BIGINT FROM mine
+        UNION ALL SELECT NULL, 'revised', NULL, count(*) FILTER (WHERE late_spans > 0) FROM mine
+        ORDER BY n DESC, source, metric, cause
+        """
+    found = rows(connection, statement, [*where.values, *traces.values, *where.values])
+    counts = {row["metric"]: row["n"] for row in found if row["source"] is None}
+    values = tuple(
+        ContradictedValue(row["source"], row["metric"], row["cause"] or "", row["n"])
+        for row in found
+        if row["source"] is not None
+    )
+    return Contradictions(values, counts["late"], counts["revised"])

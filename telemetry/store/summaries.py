@@ -32,7 +32,7 @@ from telemetry.store.failures import failures, remarks, retries
 from telemetry.store.generator import evidence, generator
 from telemetry.store.instrument_error import instrument_error_ns
 from telemetry.store.joined import client_service_delta, join_services
-from telemetry.store.noticed import beside
+from telemetry.store.noticed import beside, contradictions
 from telemetry.store.run_totals import RunTotals
 from telemetry.store.starts import StartsOfPhase, starts_by_phase, total
 from telemetry.store.telemetry_loss import received, telemetry_loss
@@ -168,6 +168,7 @@ def assemble(
         wer_by_condition=found.wer_by_condition,
         behavior=found.behavior,
         beside=found.beside,
+        contradictions=contradictions(connection, f),
         skipped_segments=skipped_segments,
         lacks_old_turns=bool(connection.cut_runs) if f.run_id is None else f.run_id in connection.cut_runs,
         phases=_phases(found, starts, instrument_ns),

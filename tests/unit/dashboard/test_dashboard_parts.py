@@ -23,6 +23,7 @@ from telemetry.model.waterfall import waterfall
 from telemetry.objectives.judgment import EligibleTurns
 from telemetry.objectives.slo import NotObservable, Objective, default_objectives
 from telemetry.store.answers import RunRecord, StageStats, TelemetryLoss, TurnCounts
+from telemetry.store.beside import ContradictedValue, Contradictions
 from telemetry.store.explanation import Explanation
 from telemetry.store.generator_limit import GeneratorLimit
 from tests.unit.dashboard.fakes import MS, stats, summary
@@ -258,6 +259,19 @@ def test_the_head_says_what_how_old_and_how_well() -> None:
     assert "did not read" not in behind
     unread = replace(summary(), turns=TurnCounts(10, 10, 0, {}, endpoint_did_not_read=4))
     assert "did not read in 4 of 10 turns" in text_of(header.details(RUN, unread))
+
+
+def test_the_head_says_which_values_cannot_be_and_what_came_late() -> None:
+    values = (ContradictedValue("service", "<b>", "before_turn", 3),)
+    found = replace(summary(), contradictions=Contradictions(values, late_spans=12, revised_turns=2))
+    of_service = replace(RUN, run_id="service:bot:2026-11-11")
+    for run in (RUN, of_service):
+        assert "<b>" not in header.details(run, found).replace("<b></b>", "")
+        behind = text_of(header.details(run, found))
+        assert "3 impossible values (3 × " in behind
+        assert "reported: before its turn began)" in behind
+        assert "12 spans of services came late: 2 turns judged anew" in behind
+    assert "impossible" not in header.details(RUN, summary())
 
 
 @pytest.mark.parametrize(

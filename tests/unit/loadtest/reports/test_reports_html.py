@@ -28,6 +28,7 @@ from telemetry.objectives.judgment import EligibleTurns
 from telemetry.objectives.run_verdict import run_verdict
 from telemetry.objectives.slo import default_objectives, judge, not_judged
 from telemetry.store.answers import ShareByName, StageStats, Summary, TimelinePoint
+from telemetry.store.beside import ContradictedValue, Contradictions
 from telemetry.store.causes import RemarkCount
 from tests.fixtures_turns import exchange
 from tests.unit.loadtest.reports import reports_material as material
@@ -353,3 +354,11 @@ def test_a_remark_on_answers_is_in_the_page_the_markdown_and_the_json() -> None:
     assert remark in words(report)
     assert "| 7 | the endpoint cut its reply short (max\\_output\\_tokens) |" in as_markdown(report)
     assert run_object(report)["remarks"] == [{"remark": remark, "turns": 7}]
+
+
+def test_values_that_cannot_be_are_in_html_and_markdown() -> None:
+    values = (ContradictedValue("service", "<b>", "before_turn", 3),)
+    report = made(summary=replace(material.summary(), contradictions=Contradictions(values)))
+    expected = "3 impossible values (3 × <b>, reported: before its turn began)"
+    assert expected.replace("<", "&lt;").replace(">", "&gt;") in as_html(report)
+    assert "impossible value" in as_markdown(report)

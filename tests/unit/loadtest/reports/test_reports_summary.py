@@ -17,6 +17,7 @@ from loadtest.reports.summary import metric_object, schema, summary_object
 from telemetry.model.metrics import METRIC_NAMES, METRICS
 from telemetry.model.stated_error import GoodRange, StatedError
 from telemetry.store.answers import SpeechBoundErrors, TelemetryLoss
+from telemetry.store.beside import ContradictedValue, Contradictions
 from tests.unit.loadtest.reports import reports_material as material
 
 
@@ -263,3 +264,20 @@ def test_the_schema_notices(spoil, whole, validator) -> None:
     spoil(spoilt)
     with pytest.raises(ValidationError):
         validator.validate(spoilt)
+
+
+def test_values_that_cannot_be_are_named_by_cause(validator) -> None:
+    values = (ContradictedValue("service", "endpointing", "longer_than_span", 3),)
+    summary = replace(material.summary(), contradictions=Contradictions(values, late_spans=12, revised_turns=2))
+    found = summary_object(
+        run=material.run_info(),
+        summary=summary,
+        verdicts=[],
+        exit_code=ExitCode.OK,
+        verdict=material.VERDICT,
+    )
+    validator.validate(found)
+    assert found["contradicted_values"] == [
+        {"source": "service", "metric": "endpointing", "cause": "longer_than_span", "turns": 3}
+    ]
+    assert (found["late_spans"], found["revised_turns"]) == (12, 2)

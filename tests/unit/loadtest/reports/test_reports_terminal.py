@@ -25,7 +25,7 @@ from telemetry.store.answers import (
     TelemetryLoss,
     TurnCounts,
 )
-from telemetry.store.beside import Beside
+from telemetry.store.beside import Beside, ContradictedValue, Contradictions
 from telemetry.store.causes import RemarkCount
 from telemetry.store.client_service_delta import ClientServiceDelta
 from tests.unit.loadtest.reports import reports_material as material
@@ -188,6 +188,18 @@ def test_what_arrived_beside_the_conversations_is_reported_where_there_was_any()
     assert "2 events came twice; each was heard once" in text
     assert "on 1 turn the service stated latencies of its own" in text
     assert not any(each in final() for each in ("does not know", "came twice", "latencies of its own"))
+
+
+IMPOSSIBLE = Contradictions(
+    (ContradictedValue("service", "endpointing", "longer_than_span", 3),), late_spans=12, revised_turns=2
+)
+
+
+def test_values_that_cannot_be_and_late_spans_are_reported_where_there_were_any() -> None:
+    text = words(final(summary=replace(material.summary(), contradictions=IMPOSSIBLE)))
+    assert "3 impossible values (3 × endpointing, reported: longer than the span that states it)" in text
+    assert "12 spans of services came late: 2 turns judged anew" in text
+    assert not any(each in final() for each in ("impossible", "came late"))
 
 
 def test_cohorts_stand_side_by_side_and_one_alone_is_not_compared() -> None:

@@ -255,3 +255,19 @@ def test_cohorts_are_limited_and_give_way() -> None:
 
 def test_without_objectives_nothing_is_counted() -> None:
     assert not _observed([client_turn(0)], []).of(ELIGIBLE)
+
+
+def test_turns_whose_values_contradict_them_are_open_here_too(tmp_path: Path) -> None:
+    turns = [
+        turn
+        if number % 4
+        else msgspec.structs.replace(turn, first_audio_perf_ns=None, contradicted_metrics=("voice_to_voice",))
+        for number, turn in enumerate(synthetic_run(turns=120).turns)
+    ]
+    found = _observed(turns, OBJECTIVES, cut=50)
+    with StoreReader(fill_store(tmp_path, Run(turns=turns))) as reader:
+        counts = reader.objective_counts(Filter(run_id="run-1"), OBJECTIVES)
+    assert any("contradicts its own evidence" in counts.count(objective).open for objective in OBJECTIVES)
+    for objective in OBJECTIVES:
+        labels = {"objective": objective.name, "source": "client"}
+        assert _shown(found, **labels) == counts.count(objective), objective.name

@@ -52,6 +52,41 @@ def test_what_services_report_is_counted_apart_from_what_callers_heard() -> None
     assert 'trace_id="' in exposition.add_to(b"# EOF\n", {}).decode()
 
 
+def test_a_turn_is_counted_once_and_what_becomes_of_it_later_apart() -> None:
+    exposition = ServiceExposition()
+    exposition.observe(turns_table([reported(0, outcome="no_reply"), reported(1)]))
+    exposition.observe_revised(turns_table([reported(0, late_spans=3), client_turn(5)]))
+    found = samples(exposition)
+    assert turns_of(found) == {"bot": 1.0}, "the last of its outcomes"
+    by_outcome = {
+        (name, dict(labels)["outcome"]): value for (name, labels), value in found.items() if "outcome" in dict(labels)
+    }
+    assert by_outcome == {
+        ("voice_service_turns_total", "no_reply"): 1.0,
+        ("voice_service_turns_total", "ok"): 1.0,
+        ("voice_service_turns_revised_total", "ok"): 1.0,
+    }
+
+
+def test_values_that_cannot_be_are_counted_by_source_and_cause() -> None:
+    exposition = Exposition()
+    causes = {"contradicted_metrics": ("endpointing", "connect"), "contradicted_causes": ("longer_than_span", "newer")}
+    exposition.observe(turns_table([reported(0, **causes), client_turn(1, **causes), client_turn(2)]))
+    for accept in ("text/plain", "application/openmetrics-text; version=1.0.0"):
+        parse = openmetrics if accept.startswith("application/openmetrics") else prometheus
+        found = {
+            (sample.labels["source"], sample.labels["cause"]): sample.value
+            for family in parse(exposition.render(accept)[0].decode())
+            for sample in family.samples
+            if sample.name == "voice_contradicted_values_total"
+        }
+        counted = {key: value for key, value in found.items() if value}
+        assert counted == {
+            (source, cause): 1.0 for source in ("client", "service") for cause in ("longer_than_span", OTHER)
+        }
+        assert found["client", "before_turn"] == 0.0, "an increase from 0 is seen"
+
+
 def test_without_a_service_the_page_stays_as_it_is() -> None:
     exposition = ServiceExposition()
     exposition.observe(turns_table([client_turn(0)]))

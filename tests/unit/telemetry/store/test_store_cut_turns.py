@@ -9,7 +9,7 @@ from telemetry.model.turns import Turn
 from telemetry.objectives.judgment import WAITED_FROM, EligibleTurns
 from telemetry.objectives.slo import Objective, count_turns, default_objectives
 from telemetry.store.answers import Filter
-from telemetry.store.beside import Beside
+from telemetry.store.beside import Beside, ContradictedValue, Contradictions
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
@@ -74,3 +74,52 @@ def test_what_arrived_beside_the_conversations_is_added_up(tmp_path: Path) -> No
         assert reader.summary().beside == Beside(3, 3, 1, ("a", "b"))
     with store(tmp_path / "none", []) as reader:
         assert reader.summary().beside == Beside()
+
+
+def test_values_that_cannot_be_and_late_spans_are_counted_by_cause(tmp_path: Path) -> None:
+    """Those that a client heard, and those that a service reports of the same trace under a run of its own."""
+    heard = client_turn(0, contradicted_metrics=("connect",), contradicted_causes=("negative",))
+    reported = [
+        client_turn(
+            index,
+            source="service",
+            run_id=run_id,
+            span_id=f"{index + 100:016x}",
+            late_spans=late,
+            contradicted_metrics=("endpointing", "voice_to_voice"),
+            contradicted_causes=("longer_than_span", "not_a_number"),
+        )
+        for index, run_id, late in (
+            (0, "service:bot:2026-11-11", 3),
+            (1, "run-1", None),
+            (7, "service:bot:2026-11-11", 2),
+        )
+    ]
+    with store(tmp_path, [heard, client_turn(1), client_turn(2), *reported]) as reader:
+        found = reader.summary(Filter(run_id="run-1")).contradictions
+        assert found == Contradictions(
+            (
+                ContradictedValue("service", "endpointing", "longer_than_span", 2),
+                ContradictedValue("service", "voice_to_voice", "not_a_number", 2),
+                ContradictedValue("client", "connect", "negative", 1),
+            ),
+            late_spans=3,
+            revised_turns=1,
+        )
+        of_service = reader.summary(Filter(run_id="service:bot:2026-11-11")).contradictions
+        assert [(value.metric, value.turns) for value in of_service.values] == [
+            ("endpointing", 2),
+            ("voice_to_voice", 2),
+        ]
+        assert (of_service.late_spans, of_service.revised_turns) == (5, 2)
+        assert found.texts == {
+            "withheld": (
+                "5 impossible values (2 × endpointing, reported: longer than the span that states it; "
+                "2 × voice to voice, reported: not a number, or more than a day; "
+                "1 × connect, heard: a duration below zero)"
+            ),
+            "late": "3 spans of services came late: 1 turn judged anew",
+        }
+    with store(tmp_path / "none", [client_turn(3)]) as reader:
+        assert reader.summary().contradictions == Contradictions()
+        assert reader.summary().contradictions.texts == {}
