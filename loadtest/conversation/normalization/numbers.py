@@ -5,7 +5,7 @@ one text has "19 84" and the other "1984", see `words.aligned_digits`.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
@@ -30,7 +30,16 @@ _DOTTED_LETTERS: Final = re.compile(r"(?<![^\W_])(?:[^\W\d_]\.){2,}(?:[^\W\d_](?
 _ORDINAL_SIGN: Final = re.compile(
     r"(?<=\d)(?:\.?[oa]s?|er|ers|re|res|ere|ère|ères|e|es|eme|emes|ème|èmes|de|ste|te|ter|tes|ten|tem|nd|nde)\b"
 )
-_CURRENCIES: Final = {"$": "dollar", "€": "euro", "£": "pound", "¥": "yen", "₹": "rupee", "₩": "won", "₽": "rouble"}
+_CURRENCIES: Final = {
+    "$": "dollar",
+    "€": "euro",
+    "£": "pound",
+    "¥": "yen",
+    "₹": "rupee",
+    "₩": "won",
+    "₽": "rouble",
+    "¢": "cent",
+}
 _AMOUNT: Final = re.compile(
     rf"([{''.join(_CURRENCIES)}]) ?(\d+(?:\.\d+)?)((?: (?:hundred|thousand|million|billion|trillion))*)"
 )
@@ -42,10 +51,13 @@ _UNIT_WORDS: Final = {
     "rupee": "rupees",
     "rouble": "roubles ruble rubles",
     "cent": "cents",
-    "percent": "prozent procent pourcent pour-cent per-cent por-ciento por-cento",
+    "percent": "prozent procent pourcent",
 }
-_UNITS: Final = {word.replace("-", " "): unit for unit, words in _UNIT_WORDS.items() for word in words.split()}
+_UNITS: Final = {word: unit for unit, words in _UNIT_WORDS.items() for word in words.split()}
 _UNIT: Final = re.compile(rf"(?<=\d )(?:{'|'.join(sorted(_UNITS, key=len, reverse=True))})\b")
+# Their "hundred" is no number; it is read before the others are.
+_PER_CENT: Final = re.compile(r"\b(?:per cent|pour cent|por cientos?|por cento|per cento)\b")
+_CENTS_UNNAMED: Final = re.compile(r"(?<![\d.])(\d+) (dollar|euro|pound) (\d\d)$")
 _WHOLE_AMOUNT: Final = re.compile(r"(?<=\d)\.00?(?= (?:dollar|euro|pound)\b)")
 _CENTS: Final = re.compile(r"(?<![\d.])(\d+) (dollar|euro|pound) (?:(?:and|und|et|y|e|en|og) )?(\d{1,2}) cent\b")
 # Han numerals are written in Chinese and Japanese, in texts of any stated language.
@@ -60,13 +72,14 @@ _HAN_TENS: Final = {"十": 10, "拾": 10, "百": 100, "佰": 100, "千": 1000, "
 _HAN_MYRIADS: Final = {"万": 10**4, "萬": 10**4, "亿": 10**8, "億": 10**8, "兆": 10**12}
 _HAN_NUMERAL: Final = re.compile(f"[{''.join((*_HAN_DIGITS, *_HAN_TENS, *_HAN_MYRIADS))}]+")
 _HAN_ROUND: Final = re.compile(rf"(\d{{1,15}}(?:\.\d{{1,9}})?)([{''.join(_HAN_MYRIADS)}])(?![{''.join(_HAN_DIGITS)}])")
-_HAN_PERCENT: Final = re.compile(rf"百分之([{''.join((*_HAN_DIGITS, *_HAN_TENS))}]+|\d+)")
+_HAN_OR_DIGITS: Final = rf"(?:[{''.join((*_HAN_DIGITS, *_HAN_TENS))}]+|\d+)"
+_HAN_PERCENT: Final = re.compile(rf"百分之({_HAN_OR_DIGITS}(?:[点點.]{_HAN_OR_DIGITS})?)")
 
 _PLURALS: Final = frozenset(["ones", "twos", "threes", "fours", "fives", "sixes", "sevens", "eights", "nines", "tens"])
 
 _Rules = tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
 _ARTICLE: Final = {
-    "en": re.compile(r"\ban? (?=(?:hundred|thousand|million|billion|trillion)\b)"),
+    "en": re.compile(r"(?<!half )\ban? (?=(?:hundred|thousand|million|billion|trillion|dollar|euro|pound)\b)"),
     "de": re.compile(r"\beine[nr]? (?=(?:million|milliarde|billion)\b)"),
 }
 _DECADES: Final = {
@@ -74,10 +87,16 @@ _DECADES: Final = {
     "eighties": "80s", "nineties": "90s",
 }  # fmt: skip
 _MONTHS: Final = "january|february|march|april|may|june|july|august|september|october|november|december"
+# Of the clock, where the hour is named on the other side of the minutes.
+_CLOCK: Final[Mapping[str, _Rules]] = {
+    "de": ((re.compile(r"\b(\d{1,2})[:.](\d\d) uhr\b"), r"\1 uhr \2"), (re.compile(r"(?<= uhr) 00\b"), "")),
+    "fr": ((re.compile(r"\b(\d{1,2}) ?h ?(\d\d)\b"), r"\1 heures \2"), (re.compile(r"(?<= heures) 00\b"), "")),
+}
 # Of English, before and after the words have become digits.
 _WRITTEN_ENGLISH: Final[_Rules] = (
     (re.compile(r"(?<![\d:])(\d{1,2}):00(?= ?[ap] ?\.? ?m\b)"), r"\1"),
     (re.compile(r"(?<![\d:])(\d{1,2}):00(?![\d:])"), r"\1 o'clock"),
+    (re.compile(r"\bhalf an? (?=(?:million|billion|trillion)\b)"), "0.5 "),
     (re.compile(r"#(?=\d)"), "number "),
     (re.compile(r"\bno\. ?(?=\d)"), "number "),
     (re.compile(r"(?<=\d) ?°c\b"), " degrees celsius"),
@@ -96,7 +115,7 @@ _SPOKEN_ENGLISH: Final[_Rules] = (
     (re.compile(r"(?<!\d )\bpoint (?=\d+\b)"), "0."),
     (re.compile(r"(?<![\d.])(\d+) and a half\b"), r"\1.5"),
     (re.compile(r"(?<=\d )([ap]) m\b"), r"\1m"),
-    (re.compile(rf"\b({_MONTHS}) (\d{{1,2}})(?:st|nd|rd|th)\b"), r"\1 \2"),
+    (re.compile(rf"\b({_MONTHS}) (?:the )?(\d{{1,2}})(?:st|nd|rd|th)\b"), r"\1 \2"),
 )
 _LETTER_DIGIT: Final = re.compile(r"(?<=[^\W\d_])(?=\d)")
 _DIGIT_LETTER: Final = re.compile(r"(?<=\d)(?=[^\W\d_])(?!(?:st|nd|rd|th|s)\b)")
@@ -112,8 +131,7 @@ def written_numbers(text: str, language: str) -> str:
     else:
         text = _COMMA_IN_DIGITS.sub(" ", text)
     text = re.sub(r"(?<![\w.])[-\u2212](?=\d)", "minus ", text)
-    if language == "en":
-        text = _replaced(_WRITTEN_ENGLISH, text)
+    text = _replaced(_WRITTEN_ENGLISH if language == "en" else _CLOCK.get(language, ()), text)
     text = _AMOUNT.sub(lambda found: f"{found.group(2)}{found.group(3)} {_CURRENCIES[found.group(1)]}", text)
     text = _AMOUNT_BEFORE.sub(lambda found: f"{found.group(1)} {_CURRENCIES[found.group(2)]}", text)
     text = _han_numbers(text)
@@ -124,6 +142,7 @@ def written_numbers(text: str, language: str) -> str:
 def spoken_numbers(text: str, language: str) -> str:
     """Words separated by single spaces, with number words as digits where the language is one that is read."""
     if language in LANGUAGES:
+        text = _PER_CENT.sub("percent", text)
         if language in _ARTICLE:
             text = _ARTICLE[language].sub("1 " if language == "de" else "one ", text)
         text = " ".join(
@@ -136,7 +155,7 @@ def spoken_numbers(text: str, language: str) -> str:
         text = _replaced(_SPOKEN_ENGLISH, text)
     text = _ROUND.sub(_product, text)
     text = _UNIT.sub(lambda found: _UNITS[found.group()], text)
-    text = _WHOLE_AMOUNT.sub("", text)
+    text = _CENTS_UNNAMED.sub(r"\1.\3 \2", _WHOLE_AMOUNT.sub("", text))
     return _CENTS.sub(lambda found: f"{found.group(1)}.{int(found.group(3)):02d} {found.group(2)}", text)
 
 
@@ -164,8 +183,6 @@ def _product(found: re.Match[str]) -> str:
 
 
 def _han_numbers(text: str) -> str:
-    if not _HAN_NUMERAL.search(text):
-        return text
     text = _HAN_PERCENT.sub(lambda found: f"{_HAN_NUMERAL.sub(_han_number, found.group(1))}%", text)
     text = _HAN_ROUND.sub(_han_product, text)
     text = _HAN_NUMERAL.sub(_han_number, text)

@@ -67,6 +67,8 @@ def test_words(language: str, reference: str, hypothesis: str, expected: tuple[i
         ("zh-CN", "二十五个人", "25个人", (0, 4)),  # 2, 5 and two characters
         ("zh-CN", "二〇二五年", "2025年", (0, 5)),
         ("zh-CN", "一百二十万", "120万", (0, 7)),
+        ("zh-CN", "十二点三十分", "12点30分", (0, 6)),
+        ("zh-CN", "百分之三点五", "3.5%", (0, 4)),
         ("zh-CN", "百分之五十", "50%", (0, 3)),  # 5, 0, percent
         ("ja-JP", "こんにちは", "こんにちわ", (1, 5)),
         ("ja-JP", "ﾊﾟｿｺﾝ", "パソコン", (0, 4)),
@@ -80,7 +82,7 @@ def test_words(language: str, reference: str, hypothesis: str, expected: tuple[i
 )
 def test_characters(language: str, reference: str, hypothesis: str, expected: tuple[int, int]) -> None:
     assert word_errors(reference, hypothesis, language) == expected
-    words = 1 if "WiFi" in reference or "百分" in reference else 0
+    words = 1 if "WiFi" in reference or "百分" in reference else 0  # the Latin word, and "percent"
     assert reference_characters(reference, language) == expected[1] - words
 
 
@@ -118,6 +120,15 @@ def test_characters(language: str, reference: str, hypothesis: str, expected: tu
         ("en-US", "5551234", "five five five one two three five", (1, 1)),
         ("en-US", "minus five degrees", "-5°", (0, 3)),
         ("en-US", "on July fourth", "on July 4", (0, 3)),
+        ("en-US", "on May the fourth", "on May 4th", (0, 3)),
+        ("en-US", "half a million", "500,000", (0, 1)),
+        ("en-US", "seventy-five cents", "75¢", (0, 2)),
+        ("en-US", "five dollars fifty", "$5.50", (0, 2)),
+        ("de-DE", "sieben Uhr dreißig", "7:30 Uhr", (0, 3)),
+        ("de-DE", "um sieben Uhr", "um 7:00 Uhr", (0, 3)),
+        ("fr-FR", "dix-sept heures trente", "17h30", (0, 3)),
+        ("fr-FR", "cinq pour cent", "5 %", (0, 2)),
+        ("es-ES", "cinco por ciento", "5%", (0, 2)),
         ("en-US", "double oh seven", "007", (0, 3)),
         ("de-DE", "am dritten Mai um fünfundzwanzig nach zehn", "am 3. Mai um 25 nach 10", (0, 7)),
         ("de-DE", "drei Komma fünf Prozent", "3,5 %", (0, 2)),
