@@ -9,9 +9,10 @@ from loadtest.reports.run_report import RunPictures, SlowTurn
 from loadtest.run.artifacts import artifacts, write_together
 from loadtest.run.judged_run import RunResult
 from telemetry.model.metrics import METRICS
-from telemetry.model.semconv import RAMP, UNANSWERED
+from telemetry.model.semconv import RAMP
 from telemetry.model.turns import Turn
 from telemetry.model.waterfall import waterfall
+from telemetry.objectives.judgment import is_unanswered
 from telemetry.store.answers import Filter, Summary
 from telemetry.store.queries import source_of
 from telemetry.store.reader import StoreReader
@@ -63,7 +64,7 @@ def _dots(reader: StoreReader | RemoteStore, summary: Summary) -> list[tuple[int
         if turn.outcome == "invalid" or turn.turn_kind == "silence" or turn.phase_kind == RAMP:
             continue
         value = value_of(turn)
-        if value is not None or turn.outcome in UNANSWERED:
+        if value is not None or is_unanswered(turn):
             found.append((turn.started_unix_ns, value))
     return found
 

@@ -184,6 +184,11 @@ def was_heard(turn: Turn) -> bool:
     return is_withheld(turn, HEADLINE) and has_text
 
 
+def is_unanswered(turn: Turn) -> bool:
+    """Whether the turn ended without an answer, for no reason of its caller's or of ours."""
+    return turn.outcome in UNANSWERED or (_is_broken_off(turn) and not was_heard(turn))
+
+
 def _is_broken_off(turn: Turn) -> bool:
     """Whether the endpoint broke off its reply of its own accord and gave no other: its caller went on waiting."""
     return turn.outcome == "interrupted" and turn.failure_kind == "interrupted"
@@ -222,8 +227,7 @@ def _judge_metric(objective: Objective, turn: Turn) -> Judgment | None:
         return Judgment.GENERATOR
     if turn.outcome == "cut" and not is_contradicted:
         return _judge_cut(metric, objective.threshold, turn, value)
-    is_unanswered = turn.outcome in UNANSWERED or (_is_broken_off(turn) and not was_heard(turn))
-    if is_unanswered and metric.name not in NOT_OF_AN_ANSWER:
+    if is_unanswered(turn) and metric.name not in NOT_OF_AN_ANSWER:
         return Judgment.BAD
     if is_contradicted:
         return Judgment.CONTRADICTED

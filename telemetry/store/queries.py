@@ -132,7 +132,11 @@ def dimension_values(f: Filter) -> tuple[str, list[Any]]:
     return f"SELECT {lists} FROM turns WHERE {where.sql}", list(where.values)
 
 
-_UNANSWERED: Final = f"outcome IN ({', '.join(repr(outcome) for outcome in UNANSWERED)})"
+# As `judgment.is_unanswered`.
+IS_UNANSWERED: Final = f"""(outcome IN ({", ".join(repr(outcome) for outcome in UNANSWERED)})
+    OR (outcome = 'interrupted' AND failure_kind IS NOT DISTINCT FROM 'interrupted' AND first_audio_perf_ns IS NULL
+        AND voice_to_voice_ns IS NULL AND (NOT coalesce(list_contains(withheld_metrics, 'voice_to_voice'), false)
+            OR (llm_first_token_perf_ns IS NULL AND asr_final_perf_ns IS NULL))))"""
 
 
 def _metric_columns(metrics: Iterable[Metric]) -> str:
@@ -156,7 +160,7 @@ def _lacking_columns(metrics: Iterable[Metric]) -> str:
 def _without_value(metric: Metric) -> str:
     if metric.name == CONNECT:
         return f"outcome = 'error' AND turn_index = 0 AND {metric.column} IS NULL"
-    return "false" if metric.name in NOT_OF_AN_ANSWER else f"{_UNANSWERED} AND {metric.column} IS NULL"
+    return "false" if metric.name in NOT_OF_AN_ANSWER else f"{IS_UNANSWERED} AND {metric.column} IS NULL"
 
 
 def _of_turns(metrics: Iterable[Metric]) -> list[Metric]:
@@ -167,7 +171,7 @@ def _of_turns(metrics: Iterable[Metric]) -> list[Metric]:
 _CONNECTING: Final = f"{_metric_columns([METRICS[CONNECT]])}, {_lacking_columns([METRICS[CONNECT]])}"
 _OF_BOTH: Final = "grouping(cohort) = 1 AS is_total, cohort"
 _BY_COHORT: Final = "GROUP BY GROUPING SETS ((), (cohort))"
-_LACKING: Final = f"outcome = 'error' OR {_UNANSWERED}"
+_LACKING: Final = f"outcome = 'error' OR {IS_UNANSWERED}"
 
 
 def totals(f: Filter) -> tuple[str, list[Any]]:

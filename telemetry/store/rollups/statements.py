@@ -10,8 +10,7 @@ from typing import Final, Protocol
 
 from telemetry.model.generator_health import SUMMARY_FIGURES
 from telemetry.model.metrics import HEADLINE, METRICS
-from telemetry.model.semconv import UNANSWERED
-from telemetry.store.queries import ANSWERS_OF_CACHE, BEHAVIOR
+from telemetry.store.queries import ANSWERS_OF_CACHE, BEHAVIOR, IS_UNANSWERED
 from telemetry.store.rollups.rollup import KEPT_SLOWEST
 
 SILENT: Final = "s:"
@@ -23,7 +22,7 @@ KIND: Final = f"""
     CASE WHEN turn_kind IS NOT DISTINCT FROM 'silence' THEN '{SILENT}' ELSE '' END ||
     CASE WHEN outcome = 'invalid' THEN 'invalid' WHEN outcome = 'cut' THEN 'cut'
          WHEN outcome = 'error' AND turn_index = 0 THEN 'first'
-         WHEN outcome IN ({", ".join(repr(outcome) for outcome in UNANSWERED)}) THEN 'unanswered'
+         WHEN {IS_UNANSWERED} THEN 'unanswered'
          ELSE 'answered' END
     """
 

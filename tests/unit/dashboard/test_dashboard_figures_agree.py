@@ -83,7 +83,9 @@ def _ending(index: int) -> dict[str, Any]:
     if index % 47 == 9:
         return {"outcome": "error", "outcome_reason": "broke down behind its first sound"}
     if index % 53 == 7:
-        return {"outcome": "interrupted"}
+        # The endpoint broke off its reply, now before a sound and now after; or it was the caller who broke in.
+        own = {"failure_kind": None if index % 4 == 3 else "interrupted"}
+        return {"outcome": "interrupted"} | own | (_UNHEARD if index % 2 else {})
     if index % 90 == 21:
         return {"outcome": "invalid", "outcome_observed": "ok", "invalid_reasons": ("frame_lateness",)}
     if index % 59 == 13:
@@ -228,7 +230,10 @@ def test_no_list_of_the_slowest_turns_has_one_of_a_ramp(world: World) -> None:
 
 
 def test_turns_that_were_not_answered_are_counted_alike(world: World) -> None:
-    unanswered = [turn for turn in world.eligible if turn.first_audio_perf_ns is None]
+    unheard = [turn for turn in world.eligible if turn.first_audio_perf_ns is None]
+    unanswered = [turn for turn in unheard if (turn.outcome, turn.failure_kind) != ("interrupted", None)]
+    broken_off = sum(turn.outcome == "interrupted" for turn in unanswered)
+    assert 0 < broken_off < len(unheard) - len(unanswered) + broken_off, "the caller who broke in left an open turn"
     assert 20 < len(unanswered) < len(world.eligible)
     assert any(turn.outcome == "error" for turn in world.eligible if turn not in unanswered), (
         "answered, then broke down"
