@@ -199,7 +199,7 @@ def test_good_turns_are_ranged_as_the_rule_ranges_them(
                     ((turn, 1) for turn in turns), metric.name, partial(is_good, objective), instrument_ns
                 )
                 assert found == expected, (metric.name, threshold)
-                good, _ = reader.count(run)(objective)
+                good = reader.count(run)(objective).good
                 assert found is not None
                 assert found.least <= good <= found.most
         assert reader.good_range(run)(Objective("one", "outcome", 0.9, outcomes=("ok",))) is None
