@@ -25,8 +25,11 @@ _MPEG_KBPS: Final = {
 _MPEG_RATES_HZ: Final = {3: (44_100, 48_000, 32_000), 2: (22_050, 24_000, 16_000), 0: (11_025, 12_000, 8_000)}
 
 
-def container_of(start: bytes) -> str | None:
-    """The name of the audio file that begins with these bytes; None if they begin none, or may be too few to tell."""
+def container_of(start: bytes, *, by_frames: bool = True) -> str | None:
+    """The name of the audio file that begins with these bytes; None if they begin none, or may be too few to tell.
+
+    Without `by_frames`, only a file with a header counts: of G.711, quiet samples can look like a frame of MPEG.
+    """
     for magic, name in _STARTS:
         if start.startswith(magic):
             return name
@@ -35,10 +38,11 @@ def container_of(start: bytes) -> str | None:
             return name
     if start[:3] == b"\0\0\0" and start[4:8] == b"ftyp":
         return "MP4"
-    return next((name for name, frame_bytes in _FRAMES if _is_two_frames(start, frame_bytes)), None)
+    frames = _FRAMES if by_frames else ()
+    return next((name for name, frame_bytes in frames if _is_two_frames(start, frame_bytes)), None)
 
 
-def may_become_container(start: bytes) -> bool:
+def may_become_container(start: bytes, *, by_frames: bool = True) -> bool:
     """Whether more bytes could make `container_of` find one where it does not find any yet."""
     if any(len(start) < len(magic) and magic.startswith(start) for magic, _ in _STARTS):
         return True
@@ -46,6 +50,8 @@ def may_become_container(start: bytes) -> bool:
         return True
     if len(start) < 8 and b"\0\0\0".startswith(start[:3]) and b"ftyp".startswith(start[4:]):
         return True
+    if not by_frames:
+        return False
     if start[:1] == b"\xff" and len(start) < _FRAME_HEADER_BYTES:
         return len(start) == 1 or start[1] & 0xE6 == 0xE2 or start[1] & 0xF6 == 0xF0
     sizes = [size for _, frame_bytes in _FRAMES if (size := frame_bytes(start)) is not None]

@@ -59,7 +59,7 @@ class ReplyOpening:
         audio, self._held = self._held + audio, b""
         for form in (_AS_PCM, *(_AS_G711 if self._rate_hz == g711.RATE_HZ else ())):
             start = form[0](audio[:_LOOKED_AT])
-            self.container = container_of(start)
+            self.container = container_of(start, by_frames=form is _AS_PCM)
             if self.container is not None:
                 self._bytes_of, self._kind, self._sample_bytes = form
                 if self.container == "WAV":
@@ -67,7 +67,7 @@ class ReplyOpening:
                 else:
                     self.fault = f"a file of {self.container}"
                 return self._sounding(audio)
-            if may_become_container(start):
+            if may_become_container(start, by_frames=form is _AS_PCM):
                 self._held = audio
                 return b""
         return audio

@@ -138,3 +138,10 @@ def test_samples_that_look_like_the_beginning_of_a_file_are_samples(pcm: bytes, 
     turn = heard(pcm, piece)
     assert onset_ms(turn) == pytest.approx(300, abs=1)
     assert (turn.outcome, turn.reason) == ("ok", None)
+
+
+def test_quiet_telephone_audio_that_looks_like_a_frame_of_mpeg_is_audio() -> None:
+    quiet = b"\xff\xfb\x90\x64" + b"\xff" * 100 + g711.ulaw_encode(np.frombuffer(tone(60), "<i2"))
+    turn = heard(_telephone(quiet), rate_hz=8_000)
+    assert turn.outcome == "ok", "a reply that is shorter than such a frame is heard, too"
+    assert onset_ms(turn) == pytest.approx(300, abs=15)
