@@ -39,6 +39,7 @@ _BEHAVIOR: Final = (
     "run",
     "barge-ins",
     "answered after",
+    "stopped",
     "stop p50",
     "stop p95",
     "gave up",
@@ -180,6 +181,7 @@ def _behavior_row(name: str, each: RunDetails) -> str:
     cells = (
         formatting.number(done.barge_ins) if done.barge_ins else "none asked",
         formatting.share(done.barge_ins_recovered, done.barge_ins),
+        formatting.share(done.barge_ins_stopped, done.barge_ins_judged),
         formatting.milliseconds(None if stop is None else stop.p50),
         formatting.milliseconds(None if stop is None else stop.p95),
         f"{formatting.number(each.abandoned)} of {formatting.turns(each.eligible)}",

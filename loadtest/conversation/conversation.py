@@ -193,6 +193,7 @@ class Conversation:
         actions: list[Action] = []
         if event.kind is EventKind.SPEECH_STARTED:
             actions += self._hearing.stop_all(self._replies(), arrival_perf_ns)
+            self._note_asked_stop(arrival_perf_ns)
         actions += self._note(exchange.timeline, event, arrival_perf_ns)
         if exchange.timeline.fatal_perf_ns is not None:
             judgment: Judgment = "error", exchange.timeline.errors[-1]
@@ -201,6 +202,12 @@ class Conversation:
         if event.kind is _AUDIO and self.state is _WAITING and interrupted is None:
             self._hearing.await_more(exchange.timeline.answer, event.response_id, id_on_the_wire, self._step_perf_ns)
         return actions
+
+    def _note_asked_stop(self, stopped_perf_ns: int) -> None:
+        """Note of the replies that were stopped now that the endpoint asked for it, where its wire says so."""
+        for reply in self._replies() if self._wire.speech_stops_replies else ():
+            if reply.playback is not None and reply.playback.stopped_perf_ns == stopped_perf_ns:
+                reply.speech_stops = True
 
     def _is_of_an_earlier_turn(self, event: VoiceEvent, arrival_perf_ns: int) -> bool:
         """Whether an event is about a turn that is over, or interrupted; if so, it is accounted for there."""
@@ -330,6 +337,7 @@ class Conversation:
         timeline = Timeline(self._earlier.known, closes_questions=self._wire.closes_questions, speaks=self._wire.speaks)
         timeline.note_errors(*self._setup_errors)
         exchange = self.exchange = Exchange(index, planned, timeline, now_perf_ns, notes=self._notes)
+        exchange.shows_cuts = self._wire.shows_cuts
         self._notes = WireNotes()
         if planned.barge_in is not None:
             exchange.barge_in_missed = REPLY_WAS_OVER

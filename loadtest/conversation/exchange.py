@@ -122,6 +122,7 @@ class Exchange:
     notes: WireNotes = field(default_factory=WireNotes)
     service: ServiceReports = field(default_factory=ServiceReports)
     spoke_into: Reply | None = None  # the reply of the exchange before, which the caller spoke into on purpose
+    shows_cuts: bool = True  # a message of the wire says that the endpoint breaks a reply off
     barge_in_missed: str | None = None  # why the caller was to speak into a reply and did not
     stopped_by_client: bool = False  # of that reply: manual turns, where no detector of the endpoint stops it
     cut_by: str | None = None  # what of ours ended it before its end

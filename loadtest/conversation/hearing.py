@@ -204,6 +204,8 @@ class Hearing:
         ]
         for reply in cancelled:
             reply.cleared = True
+        for reply in replies:
+            reply.stop_asked = reply.stop_asked or reply.dropped_until_perf_ns > now_perf_ns
         actions = self.stop(cancelled, now_perf_ns)
         for reply in replies:
             if self._silence_ns is not None and reply.playback is not None and not reply.is_over:

@@ -31,6 +31,7 @@ class ReplyNames:
         "_again",
         "_announces",
         "_asked_perf_ns",
+        "_broken_into",
         "_count",
         "_over",
         "_playout",
@@ -48,6 +49,7 @@ class ReplyNames:
         self._spoke = False  # audio of the current reply has come
         self.last_perf_ns = 0  # when its last piece came
         self._asked_perf_ns: int | None = None
+        self._broken_into: str | None = None  # the reply that the closing of the caller's interruption has ended
         self._announces = False  # the wire says when a reply begins
         self._over: dict[str, int] = {}  # ids on the wire whose reply is over, and since when
         self._again: dict[str, str] = {}  # names of the replies whose ids were used before, by id
@@ -91,14 +93,17 @@ class ReplyNames:
     def named(self, event: VoiceEvent, arrival_perf_ns: int, *, caller_broke_in: bool) -> VoiceEvent:
         """The event as it is, or with a name for the reply that it is a part of."""
         if event.kind is EventKind.SPEECH_STOPPED and caller_broke_in:
-            self.current = None
+            self._broken_into, self.current = self.current or self._broken_into, None
         if event.kind not in REPLY_KINDS:
             return event
         if event.response_id is not None:
             return self._renamed(event, event.response_id, arrival_perf_ns)
+        if self.current is None and event.kind is EventKind.RESPONSE_DONE and self._broken_into is not None:
+            name, self._broken_into = self._broken_into, None  # nothing else has begun that could be over
+            return replace(event, response_id=name)
         if self.current is None or event.kind is EventKind.RESPONSE_STARTED or self._is_over(arrival_perf_ns):
             self._count += 1
-            self.current, self._spoke = f"{UNNAMED}{self._count}", False
+            self.current, self._spoke, self._broken_into = f"{UNNAMED}{self._count}", False, None
         name = self.current
         self._spoke = self._spoke or event.kind is EventKind.AUDIO
         self.last_perf_ns = arrival_perf_ns

@@ -25,6 +25,11 @@ SENTENCE_END: Final = re.compile(r"[.!?…](?=[\s\"')\]]|$)|\n")
 PLAUSIBLE_CHARACTERS_PER_S: Final = (3.0, 30.0)
 JUDGED_FROM_CHARACTERS: Final = 40
 
+# What an endpoint has sent when it stops may still be under way.
+STOP_IN_FLIGHT_NS: Final = 300_000_000
+# A reply that ends by itself ends in a little silence.
+MAX_TAIL_NS: Final = 20_000_000
+
 UNNAMED: Final = "#"
 # In the name of a reply whose id was used before: what follows is that id.
 USED_BEFORE: Final = " "
@@ -51,6 +56,8 @@ class Reply:
     item_id: str | None = None
     spoken_into: bool = False  # on purpose, by the caller's next turn or by a backchannel
     cleared: bool = False  # the endpoint asked to play no more of it
+    stop_asked: bool = False  # the endpoint asked to play no more of it when it had been stopped here
+    speech_stops: bool = False  # it was stopped here because the endpoint heard speech, which asks for it on this wire
     ended_by_silence: bool = False  # nothing more of it came: the wire does not say when a reply ends
 
     @property
@@ -88,6 +95,49 @@ class Reply:
         """Whether it was broken off at all: cancelled, or no longer played."""
         broken_off = self.status == "cancelled" or self.cleared
         return broken_off or (self.playback is not None and self.playback.stopped_perf_ns is not None)
+
+    @property
+    def was_cut(self) -> bool:
+        """Whether anything shows that the endpoint broke it off, and that it was not just over.
+
+        The endpoint says so, or asks to drop what has not been played; or its audio ends in a sound while its text goes
+        on. What was dropped here without being asked for shows nothing.
+        """
+        playback = self.playback
+        if playback is None:
+            return self.status == "cancelled"
+        if self.status == "cancelled" or (self.stop_asked and playback.stopped_perf_ns is not None):
+            return True
+        dropped_perf_ns, last_perf_ns = playback.stopped_perf_ns, playback.last_audio_perf_ns
+        if self.cleared and dropped_perf_ns is not None and last_perf_ns is not None:
+            # Many endpoints clear at the beginning of each turn of the caller, also when a reply has been over a while.
+            return playback.until_perf_ns > dropped_perf_ns or dropped_perf_ns - last_perf_ns <= STOP_IN_FLIGHT_NS
+        if dropped_perf_ns is not None and (self.speech_stops or self.status == SUPERSEDED):
+            return not self.was_sent_on
+        return dropped_perf_ns is None and self._breaks_off_in_a_sound(playback)
+
+    def _breaks_off_in_a_sound(self, playback: Playback) -> bool:
+        """Whether its audio ends in a sound, while more of its text came than that audio can hold."""
+        last = playback.span.last_sample
+        if last is None or (playback.samples - last) * 1_000_000_000 > MAX_TAIL_NS * playback.rate_hz:
+            return False
+        return len(self.text) * 1e9 > PLAUSIBLE_CHARACTERS_PER_S[1] * playback.audio_ns
+
+    @property
+    def dropped_until_perf_ns(self) -> int:
+        """Until when what was dropped of its audio would have played; 0 where none was."""
+        playback = self.playback
+        if playback is None or playback.stopped_perf_ns is None or not playback.starts_perf_ns:
+            return 0
+        return max(playback.until_perf_ns, playback.starts_perf_ns[0] + playback.audio_ns)
+
+    @property
+    def was_sent_on(self) -> bool:
+        """Whether the endpoint sent on what was no longer played, beyond what may have been under way."""
+        playback = self.playback
+        if playback is None or playback.stopped_perf_ns is None:
+            return False
+        return (playback.last_arrival_perf_ns or 0) > playback.stopped_perf_ns + STOP_IN_FLIGHT_NS
 
     @property
     def quiet_since_perf_ns(self) -> int:

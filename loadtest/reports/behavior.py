@@ -37,9 +37,16 @@ def _barge_in(summary: Summary) -> str:
     if behavior.barge_ins:
         parts.append(f"{formatting.percent(behavior.recovered_share)} answered after it")
     if stop is not None and stop.n:
-        parts.append(f"stopped within {figures.statistic(stop, 'p50')} (p50), {figures.statistic(stop, 'p95')} (p95)")
+        within = f"{figures.statistic(stop, 'p50')} (p50), {figures.statistic(stop, 'p95')} (p95)"
+        parts.append(f"{formatting.number(stop.n)} stopped within {within}")
     elif behavior.barge_ins:
         parts.append("no stop was measured")
+    ends = (
+        (behavior.barge_ins_not_stopped, "never stopped"),
+        (behavior.barge_ins_ended, "ended by itself"),
+        (behavior.barge_ins_unclear, "cannot tell"),
+    )
+    parts += [f"{formatting.number(count)} {wording}" for count, wording in ends if count]
     if behavior.barge_ins_missed:
         parts.append(f"{formatting.number(behavior.barge_ins_missed)} more came too late for the reply")
     return ", ".join(parts)

@@ -307,8 +307,8 @@ _ALL: Final[tuple[MetricDefinition, ...]] = (
         unit="ns",
         definition=(
             "the caller's first interrupting speech sample until the agent's last audible sample is played, "
-            "on the turn that interrupts; the turn interrupted after its first audible sample was answered, "
-            "and stays in its figures"
+            "on the turn that interrupts, where the endpoint broke its reply off; the turn interrupted after its first "
+            "audible sample was answered, and stays in its figures"
         ),
         views=("terminal",),
         value=_field("barge_in_stop", "barge_in_stop_ns"),

@@ -75,6 +75,9 @@ META_INTENT: Final = "voice.intent"
 Source = Literal["client", "service"]
 Outcome = Literal["ok", "no_reply", "timeout", "abandoned", "interrupted", "error", "cut", "invalid"]
 TurnKind = Literal["question", "barge_in", "silence"]
+# How a reply ended that the caller interrupted: the endpoint broke it off, it was over by itself, it was still heard
+# when the caller had spoken, or nothing on this wire shows which.
+BargeInEnd = Literal["stopped", "ended_by_itself", "never_stopped", "cannot_tell"]
 # An outcome for people.
 OUTCOME_LABELS: Final[dict[str, str]] = {
     "ok": "answered",

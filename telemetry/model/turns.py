@@ -84,7 +84,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     patience_ns: int | None = None  # how long this caller would have borne silence; None: never hangs up
     cut_short: bool | None = None  # the next turn began before the reply to this one had ended
     barge_in_at_ns: int | None = None  # when the caller interrupted
-    barge_in_stop_ns: int | None = None  # from that moment to the agent's last audible sample
+    barge_in_end: semconv.BargeInEnd | None = None  # how the reply ended that the caller interrupted
+    barge_in_stop_ns: int | None = None  # where it was stopped: from that moment to the agent's last audible sample
     barge_in_recovered: bool | None = None  # the endpoint then answered what the caller had interrupted with
     barge_in_reason: str | None = None  # why a planned interruption was none, or has no stop
     backchannel_stopped: bool | None = None  # the reply stopped at a "mhm"; None where none was said into it

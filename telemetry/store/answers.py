@@ -186,12 +186,17 @@ class TurnCounts:
 class Behavior:
     """What callers did beside asking and waiting, and what the endpoint made of it: counts of valid client turns.
 
-    `barge_ins` are turns whose speech fell into a reply; how long the endpoint took to stop is the metric
-    `barge_in_stop`. `barge_ins_missed` were planned and found the reply over. An intent is compared where the script
-    names one and the endpoint reports one.
+    `barge_ins` are turns whose speech fell into a reply. By `barge_in_end`, the endpoint stopped it (how fast is the
+    metric `barge_in_stop`), it ended by itself, it was not stopped, or the wire leaves that unclear.
+    `barge_ins_missed` were planned and found the reply over. An intent is compared where the script names one and the
+    endpoint reports one.
     """
 
     barge_ins: int = 0
+    barge_ins_stopped: int = 0
+    barge_ins_ended: int = 0
+    barge_ins_not_stopped: int = 0
+    barge_ins_unclear: int = 0
     barge_ins_recovered: int = 0
     barge_ins_missed: int = 0
     backchannels: int = 0
@@ -201,6 +206,11 @@ class Behavior:
     intents_expected: int = 0
     intents_reported: int = 0
     intents_matched: int = 0
+
+    @property
+    def barge_ins_judged(self) -> int:
+        """Interruptions of which the wire shows how the reply ended."""
+        return self.barge_ins_stopped + self.barge_ins_ended + self.barge_ins_not_stopped
 
     @property
     def recovered_share(self) -> float | None:

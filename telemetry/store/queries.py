@@ -220,6 +220,10 @@ def lacking_totals(f: Filter) -> tuple[str, list[Any]]:
 BEHAVIOR: Final = {
     "barge_ins": "barge_in_at_ns IS NOT NULL",
     "barge_ins_recovered": "barge_in_recovered",
+    "barge_ins_stopped": "barge_in_end = 'stopped'",
+    "barge_ins_ended": "barge_in_end = 'ended_by_itself'",
+    "barge_ins_not_stopped": "barge_in_end = 'never_stopped'",
+    "barge_ins_unclear": "barge_in_end = 'cannot_tell'",
     "barge_ins_missed": "barge_in_at_ns IS NULL AND barge_in_reason IS NOT NULL",
     "backchannels": "backchannel_stopped IS NOT NULL",
     "backchannels_stopped": "backchannel_stopped",

@@ -24,7 +24,7 @@ from loadtest.protocols.base import (
 from loadtest.protocols.cumulative_partials import CumulativePartials
 from loadtest.protocols.declared.frames import DeclaredFrames
 from loadtest.protocols.declared.jsonpath import JsonPath
-from loadtest.protocols.declared.recognition import KINDS, Recognition, not_observable
+from loadtest.protocols.declared.recognition import KINDS, Recognition, not_observable, shows_cuts
 from loadtest.protocols.declared.spec import EventRule, Spec
 from loadtest.protocols.declared.templates import filled
 from loadtest.protocols.error_objects import violation
@@ -65,6 +65,7 @@ class DeclaredCaller(AnsweringCaller):
             turn_controls=frozenset({spec.turn.control}),
             reply_end=spec.reply.end,
             paces_output=spec.reply.paced,
+            shows_cuts=shows_cuts(spec),
             ready_when_open=not needs_ready,
         )
         self._output = AudioFormat(spec.reply.encoding, spec.reply.rate_hz)

@@ -103,6 +103,11 @@ def not_observable(spec: Spec) -> dict[str, str]:
     return found
 
 
+def shows_cuts(spec: Spec) -> bool:
+    """Whether a wire has a message that means that a reply is broken off: it asks to clear it, or states its status."""
+    return any(rule.is_ == "clear" or (rule.is_ == "reply_done" and rule.status is not None) for rule in spec.events)
+
+
 def _prepared(path: str, wanted: Any) -> RuleCondition:
     if isinstance(wanted, Exists):
         return RuleCondition(parse_path(path), (), wanted.exists)

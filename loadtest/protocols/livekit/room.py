@@ -80,6 +80,7 @@ class RoomCaller(CallerDefaults):
             input_rate_hz=RATE_HZ,
             frame_ms=FRAME_MS,
             not_observable=NOT_IN_A_ROOM,
+            shows_cuts=False,  # only where the agent's session says what it adds to the conversation
             audio_is_text=False,
             transport="livekit-room",
             turn_controls=frozenset({"server"}),

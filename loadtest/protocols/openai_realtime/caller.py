@@ -74,6 +74,7 @@ class OpenAIRealtimeCaller(AnsweringCaller):
             not_observable={},
             audio_is_text=not self._settings.binary_audio,
             turn_controls=self._dialect.turn_controls,
+            speech_stops_replies=True,
         )
         self._update_sent = False
         self._ready = False

@@ -144,7 +144,7 @@ def test_the_page_shows_barge_in_and_patience_of_its_runs(tmp_path: Path, shows:
     gone = sum(turn.outcome == "abandoned" for turn in turns)
     assert gone
     ((name, barge_ins, *others, gave_up, between, _),) = rows_of(table)
-    assert (name, barge_ins, others) == ("r", "none asked", ["–"] * 3)
+    assert (name, barge_ins, others) == ("r", "none asked", ["–"] * 4)
     assert gave_up == f"{gone} of {len(turns)} turns"
     low, high = map(float, re.findall(r"([\d.]+) %", between))
     assert low < 100 * gone / len(turns) < high
@@ -153,7 +153,7 @@ def test_the_page_shows_barge_in_and_patience_of_its_runs(tmp_path: Path, shows:
 def test_what_callers_did_stands_in_a_row_for_each_run() -> None:
     busy = RunDetails(
         "r-1",
-        behavior=Behavior(barge_ins=40, barge_ins_recovered=30),
+        behavior=Behavior(40, 28, 4, 3, 5, 30),  # 35 whose end is known
         barge_in_stop=MetricStats("barge_in_stop", "ns", 40, 210.0 * MS, 480.0 * MS, None, 500.0 * MS),
         abandoned=5,
         eligible=200,
@@ -161,5 +161,15 @@ def test_what_callers_did_stands_in_a_row_for_each_run() -> None:
         waited_p50=2.5 * SECOND,
     )
     first, second = rows_of(runs_tables.behavior([("<one>", busy), ("two", RunDetails("r-2"))]))
-    assert first == ["&lt;one&gt;", "40", "75 %", "210 ms", "480 ms", "5 of 200 turns", "1.1 % to 5.7 %", "2.5 s"]
-    assert second == ["two", "none asked", "–", "–", "–", "0 of 0 turns", "–", "–"]
+    assert first == [
+        "&lt;one&gt;",
+        "40",
+        "75 %",
+        "80 %",
+        "210 ms",
+        "480 ms",
+        "5 of 200 turns",
+        "1.1 % to 5.7 %",
+        "2.5 s",
+    ]
+    assert second == ["two", "none asked", "–", "–", "–", "–", "0 of 0 turns", "–", "–"]

@@ -6,11 +6,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from loadtest.conversation.behavior import BY_THE_CALLER, NOT_SPOKEN, SILENT_BY_THEN, STILL_PLAYING, behavior
+from loadtest.conversation.behavior import (
+    BY_THE_CALLER,
+    CANNOT_TELL,
+    ENDED_BY_ITSELF,
+    NEVER_STOPPED,
+    NOT_SPOKEN,
+    SILENT_BY_THEN,
+    STILL_PLAYING,
+    behavior,
+)
 from loadtest.conversation.conversation import REPLY_WAS_OVER
 from loadtest.conversation.exchange import EndTurn, Exchange, Interrupt, Say
 from loadtest.conversation.plan import Backchannel, CallPlan, PlannedTurn, ReplyPoint
 from loadtest.conversation.state import State
+from loadtest.conversation.wire import EVERY_EVENT, WireTraits
 from loadtest.protocols.base import EventKind, VoiceEvent
 from tests.unit.loadtest.conversation.world import MS, World, audio, event, make_clip, make_plan, reply, silence, tone
 
@@ -78,6 +88,12 @@ def stop_ms(exchange: Exchange) -> float | None:
     return None if value is None else value / MS
 
 
+def end_of(exchange: Exchange) -> tuple[str, float | None, str | None]:
+    """How the reply ended that a turn interrupted, when it was stopped, ms, and the reason for none."""
+    fields = behavior(exchange)
+    return fields["barge_in_end"], stop_ms(exchange), fields["barge_in_reason"]
+
+
 def test_the_caller_speaks_on_the_planned_point_and_the_endpoint_stops() -> None:
     world = Caller(plan({}, after(1_200))).asked(*begun(4_000)).interrupted(1_200)
     assert not world.exchanges, "the reply still plays"
@@ -92,6 +108,7 @@ def test_the_caller_speaks_on_the_planned_point_and_the_endpoint_stops() -> None
     fields = behavior(second)
     assert fields["turn_kind"] == "barge_in"
     assert fields["barge_in_at_ns"] / MS == pytest.approx(1_200, abs=20)
+    assert fields["barge_in_end"] == "stopped"
     assert fields["barge_in_stop_ns"] / MS == pytest.approx(260, abs=1)
     assert fields["barge_in_recovered"] is True
     assert fields["talk_over_ns"] == fields["barge_in_stop_ns"]
@@ -108,19 +125,92 @@ def test_a_cancelled_response_stops_playback_and_reports_how_much_was_heard() ->
     assert stop_ms(world.last) == pytest.approx(100, abs=1)
 
 
-def test_an_endpoint_that_only_falls_silent_stops_when_the_speaker_has_run_dry() -> None:
-    world = Caller(plan({}, after(1_000))).asked(*begun(1_300)).interrupted(1_000).end()
+@pytest.mark.parametrize("sent", [begun(1_300), reply(1_300)], ids=["never closed", "complete"])
+def test_a_reply_that_was_over_while_the_caller_spoke_was_not_stopped(sent: list[VoiceEvent]) -> None:
+    world = Caller(plan({}, after(1_000))).asked(*sent).interrupted(1_000).end()
     world.after(200).hear(*reply(200, "r2")).after(300)
-    assert stop_ms(world.last) == pytest.approx(300, abs=1)
+    assert end_of(world.last) == ("ended_by_itself", None, ENDED_BY_ITSELF)
     assert world.last.outcome == "ok"
     assert not world.actions_of(Interrupt)
 
 
-def test_an_endpoint_that_never_stops_is_measured_to_its_last_audible_sample() -> None:
+def test_an_endpoint_that_goes_on_until_the_caller_has_spoken_never_stops() -> None:
     world = Caller(plan({}, after(500))).asked(*reply(2_000)).interrupted(500).end()
     world.after(200).hear(*reply(300, "r2")).after(2_000)
-    assert stop_ms(world.last) == pytest.approx(1_500, abs=1)
+    assert end_of(world.last) == ("never_stopped", None, NEVER_STOPPED)
     assert world.last.outcome == "ok", "queued behind the old reply, the answer was heard"
+
+
+def heard_speech(world: Caller, ms: float = 200) -> Caller:
+    """The endpoint hears the caller's interruption, whereupon the client plays no more of the reply."""
+    return world.after(ms).hear(event(EventKind.SPEECH_STARTED, item_id="u2"))
+
+
+ASKS = WireTraits(speech_stops_replies=True)  # as OpenAI Realtime has it
+SILENT_WIRE = WireTraits(shows_cuts=False)
+
+
+@pytest.mark.parametrize(("wire", "end"), [(EVERY_EVENT, "never_stopped"), (ASKS, "stopped")])
+def test_audio_that_was_dropped_here_is_a_stop_only_where_the_endpoint_asked_for_it(wire: WireTraits, end: str) -> None:
+    world = Caller(plan({}, after(500)), wire=wire).asked(*reply(4_000)).interrupted(500)
+    heard_speech(world).end().hear(*reply(200, "r2")).after(300)
+    assert end_of(world.last)[:2] == (end, pytest.approx(200, abs=1) if end == "stopped" else None)
+    assert world.last.outcome == "ok"
+
+
+def test_an_endpoint_that_sends_on_after_it_heard_the_caller_never_stops() -> None:
+    world = Caller(plan({}, after(500)), wire=ASKS).asked(*begun(900)).interrupted(500)
+    heard_speech(world)
+    for _ in range(20):
+        world.after(100).hear(audio(tone(100)))
+    world.hear(done()).end().hear(*reply(200, "r2")).after(300)
+    assert end_of(world.last) == ("never_stopped", None, NEVER_STOPPED)
+
+
+def test_a_clear_is_a_stop_also_where_the_client_had_stopped_before_it() -> None:
+    world = Caller(plan({}, after(500))).asked(*reply(4_000)).interrupted(500)
+    heard_speech(world).after(20).hear(event(EventKind.CLEAR)).end().hear(*reply(200, "r2")).after(300)
+    assert end_of(world.last) == ("stopped", pytest.approx(200, abs=1), None)
+
+
+def test_a_clear_that_comes_long_after_the_reply_was_over_is_no_stop() -> None:
+    """Many agents on a telephone line clear at the beginning of each of the caller's turns."""
+    silent_end = WireTraits(closes_replies=False)
+    world = Caller(plan({}, after(500)), wire=silent_end).asked(audio(tone(600), None)).interrupted(500)
+    world.after(450).hear(event(EventKind.CLEAR)).end(100).hear(audio(tone(200), None)).after(1_500)
+    assert end_of(world.exchanges[1])[0] == "ended_by_itself"
+    stopped = Caller(plan({}, after(500)), wire=silent_end).asked(audio(tone(700), None)).interrupted(500)
+    stopped.after(250).hear(event(EventKind.CLEAR)).end(100).hear(audio(tone(200), None)).after(1_500)
+    assert end_of(stopped.exchanges[1])[:2] == ("stopped", pytest.approx(200, abs=1))
+
+
+def words(count: int) -> VoiceEvent:
+    return event(EventKind.LLM_TEXT, response_id="r1", text="and so on " * count)
+
+
+@pytest.mark.parametrize(
+    ("text", "tail_ms", "end"), [(20, 0, "stopped"), (2, 0, "ended_by_itself"), (20, 200, "ended_by_itself")]
+)
+def test_audio_that_ends_in_a_sound_of_a_reply_whose_text_goes_on_was_stopped(
+    text: int, tail_ms: int, end: str
+) -> None:
+    world = Caller(plan({}, after(500)), wire=SILENT_WIRE)
+    world.asked(*begun(800), audio(silence(tail_ms))).interrupted(500).after(100).hear(words(text), done()).end()
+    world.hear(*reply(200, "r2")).after(300)
+    assert end_of(world.last)[0] == end
+
+
+def test_nothing_is_told_of_a_wire_that_shows_neither_a_cut_nor_a_text() -> None:
+    world = Caller(plan({}, after(500)), wire=SILENT_WIRE).asked(*reply(800)).interrupted(500).end()
+    world.hear(*reply(200, "r2")).after(300)
+    assert end_of(world.last) == ("cannot_tell", None, CANNOT_TELL)
+
+
+def test_a_backchannel_at_which_the_client_alone_stopped_did_not_stop_the_reply() -> None:
+    world = Caller(plan(backchannel(500))).asked(*reply(4_000)).interrupted(500).after(100)
+    world.hear(event(EventKind.SPEECH_STARTED, item_id="mhm")).end(100)
+    world.hear(event(EventKind.SPEECH_STOPPED, item_id="mhm")).after(4_000)
+    assert behavior(world.last)["backchannel_stopped"] is False
 
 
 def test_a_reply_that_still_plays_when_the_turn_ends_has_no_stop() -> None:
@@ -130,7 +220,7 @@ def test_a_reply_that_still_plays_when_the_turn_ends_has_no_stop() -> None:
     assert second.outcome == "no_reply"
     fields = behavior(second)
     assert "barge_in_stop_ns" not in fields
-    assert fields["barge_in_reason"] == STILL_PLAYING
+    assert (fields["barge_in_end"], fields["barge_in_reason"]) == ("never_stopped", STILL_PLAYING)
     assert fields["barge_in_recovered"] is False
 
 

@@ -12,6 +12,10 @@ from tests.unit.loadtest.reports.reports_material import MS, VERDICT, run_info, 
 
 EVERYTHING = Behavior(
     barge_ins=40,
+    barge_ins_stopped=34,
+    barge_ins_ended=3,
+    barge_ins_not_stopped=2,
+    barge_ins_unclear=1,
     barge_ins_recovered=38,
     barge_ins_missed=3,
     backchannels=12,
@@ -26,7 +30,7 @@ EVERYTHING = Behavior(
 
 def _with(behavior: Behavior, **changes: Any) -> Summary:
     made = summary(behavior=behavior, **changes)
-    made.metrics["barge_in_stop"] = stats("barge_in_stop", 37, p50=412.0 * MS, p95=790.0 * MS, max=900.0 * MS)
+    made.metrics["barge_in_stop"] = stats("barge_in_stop", 34, p50=412.0 * MS, p95=790.0 * MS, max=900.0 * MS)
     return made
 
 
@@ -34,8 +38,8 @@ def test_everything_that_callers_did_is_reported() -> None:
     output = dict(behavior_rows(_with(EVERYTHING)))
     assert output == {
         "abandoned": "0.6 % of 181 turns",
-        "barge-in": "40 interruptions, 95 % answered after it, stopped within 412 ms (p50), 790 ms (p95), "
-        "3 more came too late for the reply",
+        "barge-in": "40 interruptions, 95 % answered after it, 34 stopped within 412 ms (p50), 790 ms (p95), "
+        "2 never stopped, 3 ended by itself, 1 cannot tell, 3 more came too late for the reply",
         "backchannel": "12 said, the reply stopped at 5 of them",
         "silence": "7 turns without a word, asked again in 2 of them",
         "intent": "75 % as expected, of 80 turns that reported one (90 expected one)",
@@ -64,7 +68,11 @@ def test_the_json_object_holds_the_same() -> None:
         "missed": 3,
         "recovered": 38,
         "recovered_share": 0.95,
-        "stop_n": 37,
+        "stopped": 34,
+        "never_stopped": 2,
+        "ended_by_itself": 3,
+        "cannot_tell": 1,
+        "stop_n": 34,
         "stop_p50_s": 0.412,
         "stop_p95_s": 0.79,
     }

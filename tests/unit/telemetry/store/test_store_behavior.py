@@ -18,13 +18,15 @@ def _turn(index: int, **fields: Any) -> Turn:
     return client_turn(index, **{"turn_kind": "question", **fields})
 
 
+STOPPED: dict[str, Any] = {"barge_in_end": "stopped", "barge_in_stop_ns": 300 * MS}
 TURNS = [
     _turn(0, cut_short=True),
-    _turn(1, turn_kind="barge_in", barge_in_at_ns=900 * MS, barge_in_stop_ns=300 * MS, barge_in_recovered=True),
+    _turn(1, turn_kind="barge_in", barge_in_at_ns=900 * MS, barge_in_recovered=True, **STOPPED),
     _turn(
         2,
         turn_kind="barge_in",
         barge_in_at_ns=900 * MS,
+        barge_in_end="never_stopped",
         barge_in_recovered=False,
         barge_in_reason="the reply was still playing when the turn ended",
         outcome="no_reply",
@@ -53,6 +55,8 @@ def test_what_callers_did_is_counted_over_valid_turns(tmp_path: Path) -> None:
         summary = reader.summary()
     assert summary.behavior == Behavior(
         barge_ins=2,
+        barge_ins_stopped=1,
+        barge_ins_not_stopped=1,
         barge_ins_recovered=1,
         barge_ins_missed=1,
         backchannels=2,
