@@ -18,6 +18,8 @@ from corpora.manifest.wholeness import HEAD_BYTES, UNKNOWN_32, UNKNOWN_64, nist_
 
 _BLOCK: Final = 1 << 20
 _MOST_PARTS: Final = 256
+# What begins like this behind the samples is no sound: a packet of XMP, a signature.
+_TEXT, _TEXT_BYTES = frozenset((9, 10, 13, *range(32, 127))), 32
 _FLAC_START: Final = re.compile(rb"fLaC[\x00\x80]\x00\x00\x22")
 _MARK_BYTES: Final = 9  # of the longest
 _AMR_START: Final = re.compile(rb"#!AMR(?:-WB)?\n")
@@ -96,12 +98,14 @@ def _wave(content: BinaryIO, begin: int, size: int) -> FileSegment:
     """The WAV file that begins at a place; where its sizes do not hold, they are written over."""
     content.seek(begin)
     name, riff_size = struct.unpack("<4sI4x", content.read(12))
-    order, at, whole = (">" if name == b"RIFX" else "<"), begin + 12, None
+    order, at, whole, bytes_a_second = (">" if name == b"RIFX" else "<"), begin + 12, None, 0
     while at + 8 <= size:
         content.seek(at)
         chunk, length = struct.unpack(f"{order}4sI", content.read(8))
         if chunk == b"ds64":
             (whole,) = struct.unpack("<8xQ", content.read(16))
+        if chunk == b"fmt ":
+            (bytes_a_second,) = struct.unpack(f"{order}8xI", content.read(12))
         if chunk == b"data":
             break
         at += 8 + length + length % 2
@@ -113,7 +117,8 @@ def _wave(content: BinaryIO, begin: int, size: int) -> FileSegment:
     file_end = begin + 8 + riff_size if 0 < riff_size < UNKNOWN_32 else size
     if is_stated and data + promised > size:
         return FileSegment(begin, size)  # truncated
-    end = _next_file(content, data + promised, size, file_end, order) if is_stated else None
+    least = bytes_a_second // 10
+    end = _next_file(content, data + promised, size, file_end, order, least=least) if is_stated else None
     if end is not None:
         found = FileSegment(begin, abs(end), {begin: b"RF64"} if name == b"BW64" else {})
         return found if end > 0 else replace(found, loss="contains more than one chunk of samples")
@@ -126,9 +131,9 @@ def _wave(content: BinaryIO, begin: int, size: int) -> FileSegment:
     return FileSegment(begin, size)
 
 
-def _next_file(content: BinaryIO, at: int, size: int, file_end: int, order: str) -> int | None:
-    """Where the file ends whose samples end at a place: with its last chunk. None if samples follow them instead, and
-    negative if another chunk of samples does."""
+def _next_file(content: BinaryIO, at: int, size: int, file_end: int, order: str, *, least: int) -> int | None:
+    """Where the file ends whose samples end at a place: with its last chunk. None if samples follow them instead, at
+    least so many bytes, and negative if another chunk of samples does."""
     content.seek(at)
     padded = content.read(1) == b"\0" and at % 2 == 1
     at += padded
@@ -143,7 +148,9 @@ def _next_file(content: BinaryIO, at: int, size: int, file_end: int, order: str)
         is_chunk = name in _CHUNKS or (at + 8 <= file_end and name.strip().isalnum())
         if not is_chunk and name[:3] != b"TAG":
             content.seek(at)
-            return size if not content.read(_BLOCK).strip(b"\0") else None
+            rest = content.read(_BLOCK)
+            is_text = all(byte in _TEXT for byte in rest[:_TEXT_BYTES])
+            return size if len(rest) < least or is_text or not rest.strip(b"\0") else None
         at += size if name[:3] == b"TAG" else 8 + length + length % 2
     return size
 

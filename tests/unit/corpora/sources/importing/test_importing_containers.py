@@ -81,6 +81,8 @@ DS64 = b"ds64" + struct.pack("<IQQQI", 28, len(PCM) + 72, len(PCM), len(PCM) // 
         wav(PCM, 16_000),
         wav(PCM) + b"C2PA" + struct.pack("<I", 60_000) + bytes(range(250)) * 240,
         b"ID3\4\0\0\0\0\0\x0a" + bytes(10) + wav(PCM),
+        wav(PCM) + b"<?xpacket begin='' id='W5M0MpCehiHzreSzNTczkc9d'?>" * 200,
+        wav(PCM) + bytes(range(128, 256)) * 8,  # less than 100 ms
         wav(PCM, more=b"bext" + struct.pack("<I", 5) + b"abcde\0"),
     ],
 )
