@@ -56,6 +56,14 @@ CLOSED: Final = "closed"  # so many callers, each of whom calls again when a cal
 ARRIVALS: Final = (CLOSED, *get_args(Arrival))
 # A header value up to this long ("1", "v1") is no secret; hiding it would black out parts of other words.
 MAX_PLAIN_CHARS: Final = 3
+MOST_NAMED: Final = 8  # protocols in a sentence
+# The scheme that an address may have been meant to have, by its own and by the kind of transport that is needed.
+_SAME_SERVER: Final[dict[tuple[str, TransportKind], str]] = {
+    ("http", "websocket"): "ws",
+    ("https", "websocket"): "wss",
+    ("ws", "http"): "http",
+    ("wss", "http"): "https",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,7 +379,10 @@ class SwarmSettings:
             return ""
         is_guess = registry.guess(self.host) == self.protocol
         why = "was guessed, since the address fits no other" if is_guess else f"has no {scheme}:// addresses"
-        return f"; the protocol {self.protocol} {why}: for {scheme}:// give --protocol {', '.join(able)}"
+        shown = ", ".join((*able[:MOST_NAMED], "…") if len(able) > MOST_NAMED else able)
+        other = _SAME_SERVER.get((scheme.lower(), self._transport))
+        same = "" if other is None else f", or write {other}:// if it is that protocol's"
+        return f"; the protocol {self.protocol} {why}: for {scheme}:// give --protocol {shown}{same}"
 
     @property
     def _transport(self) -> TransportKind:

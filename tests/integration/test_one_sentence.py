@@ -312,12 +312,13 @@ def test_a_page_in_the_place_of_an_answer_is_shown_by_its_words(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("address", "words"),
     [
+        ("https://api.openai.com/v1/realtime", ("openai-realtime was guessed", "or write wss:// if it is")),
         ("sip:1000@example.com", ("sip: addresses cannot be called", "--protocol twilio")),
         ("sips:1000@example.com", ("sips: addresses cannot be called", "--protocol twilio")),
         ("tel:+15005550006", ("tel: addresses cannot be called", "--protocol twilio")),
         (
             "http://127.0.0.1:8000",
-            ("openai-realtime was guessed", "--protocol http-cascade, asr, llm, tts, smallwebrtc"),
+            ("openai-realtime was guessed", "--protocol http-cascade, asr, llm, tts", "or write ws://"),
         ),
     ],
 )

@@ -27,7 +27,7 @@ from loadtest.protocols.base import (
 )
 from loadtest.protocols.deepgram.reply import DeepgramReply
 from loadtest.protocols.deepgram.settings import checked_session
-from loadtest.protocols.error_objects import violation
+from loadtest.protocols.error_objects import error_message, violation
 from loadtest.protocols.failure import Failure, code_of
 from loadtest.protocols.foreign import message_type
 from loadtest.protocols.json_fields import (
@@ -179,14 +179,14 @@ class DeepgramCaller(AnsweringCaller):
     def _error(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
         """Every error ends the session; what the session survives is a warning."""
         failure = Failure("endpoint_error", code_of(fields.get("code")))
-        message = _described(fields, "an error without a description")
+        message = _described(fields)
         if not self._ready:
             message = f"the session was refused: {message}"
         return [VoiceEvent(EventKind.ERROR, raw_type, message=message, fatal=True, failure=failure)]
 
     def _warning(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
         failure = Failure("endpoint_error", code_of(fields.get("code"), "warning"))
-        message = _described(fields, "a warning without a description")
+        message = _described(fields)
         return [VoiceEvent(EventKind.ERROR, raw_type, message=message, failure=failure)]
 
     def _injection_refused(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
@@ -268,11 +268,9 @@ class DeepgramCaller(AnsweringCaller):
     }
 
 
-def _described(fields: Json, otherwise: str) -> str:
-    description, code = fields.get("description"), fields.get("code")
-    if not isinstance(description, str) or not description:
-        return code if isinstance(code, str) and code else otherwise
-    return f"{description} ({code})" if isinstance(code, str) and code else description
+def _described(fields: Json) -> str:
+    """Return what an error or a warning says."""
+    return error_message({name: value for name, value in fields.items() if name != "type"})
 
 
 def _functions(fields: Json) -> list[tuple[str, str, bool]]:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final
 
 from loadtest.protocols.base import EventKind, VoiceEvent
 from loadtest.protocols.cumulative_partials import CumulativePartials
+from loadtest.protocols.error_objects import error_message
 from loadtest.protocols.failure import Failure, code_of
 from loadtest.protocols.livekit import messages
 from loadtest.protocols.livekit.metrics import UsageOfTurns, latencies_ns, seconds_ns
@@ -158,7 +159,7 @@ class AgentSession:
         return [VoiceEvent(EventKind.SERVICE_REPORT, raw_type, service_ns={DETECTION: delay_ns})]
 
     def _error(self, raw_type: str, event: Any) -> list[VoiceEvent]:
-        sentence = event.message or "an error without a message"
+        sentence = event.message or error_message(None)
         kind = _ERROR_TYPE.search(sentence)
         failure = Failure("endpoint_error", None if kind is None else code_of(kind[1]))
         return [VoiceEvent(EventKind.ERROR, raw_type, message=sentence, failure=failure)]
