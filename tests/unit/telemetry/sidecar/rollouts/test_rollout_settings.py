@@ -52,7 +52,7 @@ def test_every_fault_of_every_plan_is_named_at_once(tmp_path: Path) -> None:
         options(tmp_path, text)
     found = "\n".join(caught.value.faults)
     for expected in (
-        f"{bad}: line 12, stages[1].share",
+        f"{bad}: line 13, stages[1].share",
         "there is no objective 'nobody'",
         f"{tmp_path / 'binary.toml'}: is not UTF-8 text",
         f"{tmp_path / 'missing.toml'}: is not a file of at most 1 MiB; name the plan",
