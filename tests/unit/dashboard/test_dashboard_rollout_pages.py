@@ -221,12 +221,12 @@ OTHER: Final[dict[str, Any]] = {"run_id": "c", "turns": 30, "cohort": "third", "
         ),
         (
             [CONTROL, OTHER | {"cohort": "streaming", "lost": 0}],
-            "○ 20 of 60 turns of generator-limited runs · telemetry complete · 1 of 2 runs calibrated",
+            "○ 10 of 70 turns invalid · telemetry complete · 1 of 2 runs calibrated",
         ),
         ([CONTROL | {"lost": 2}, CANDIDATE | {"lost": 1}], "✕ valid · 3 turns lost · calibrated ± 1.2 ms"),
         ([CONTROL | {"cohort": "streaming"}], "✓ valid · telemetry complete · calibrated ± 0.4 ms"),
     ],
-    ids=["both", "a third cohort", "before the period", "limited", "lost", "the candidate alone"],
+    ids=["both", "a third cohort", "before the period", "invalid", "lost", "the candidate alone"],
 )
 def test_the_chip_says_what_weakens_the_figures(tmp_path: Path, runs: Sequence[dict[str, Any]], label: str) -> None:
     for run in runs:
