@@ -26,7 +26,7 @@ from loadtest.engine.local_limits import Exhausted, LocalLimits
 from loadtest.engine.ticker import Ticker
 from loadtest.engine.timing_wheel import TimingWheel, WheelSlot
 from loadtest.engine.tls import TlsClient
-from loadtest.engine.transports.base import ConnectionFailed, TransportParts
+from loadtest.engine.transports.base import ConnectionFailed, NobodyConnected, TransportParts
 from loadtest.engine.transports.opening import make_transport
 from loadtest.engine.transports.prior_request import answer_of
 from loadtest.engine.watch import SocketWatch
@@ -283,6 +283,10 @@ class Engine:
             call.connect_began_perf_ns = self.clocks.perf_ns()
             call.open(limits.connect_ns / 1e9)
         except (ConnectionFailed, OpeningRefused) as error:
+            if isinstance(error, NobodyConnected) and self.health.calls_connected:
+                # An endpoint that connects to its caller takes one call, which is over: no other one was promised.
+                call.break_off(f"the wait of {error.wait_s:g} s for another endpoint", self.clocks.perf_ns())
+                return
             call.fail_to_connect(str(error), self.clocks.perf_ns(), error.failure)
             return
         except InstrumentError as error:

@@ -30,6 +30,16 @@ class ConnectionFailed(EndpointUnreachable):
         self.failure = failure
 
 
+class NobodyConnected(ConnectionFailed):
+    """No endpoint connected to the caller, who waited for one."""
+
+    def __init__(self, where: str, wait_s: float) -> None:
+        self.wait_s = wait_s
+        sentence = f"nothing connected to {where} within {wait_s:g} s"
+        remedy = "start the endpoint after the caller, with this address"
+        super().__init__(f"{sentence}: {remedy}", Failure("timeout", "connect"))
+
+
 class SendBacklog(Protocol):
     """What the endpoint has not read, in bytes before encryption.
 

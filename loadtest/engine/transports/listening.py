@@ -6,7 +6,7 @@ import socket as socket_names
 import gevent.socket
 
 from loadtest.engine.connection import Connection, ConnectionCallbacks, OpenedSocket, broken_by
-from loadtest.engine.transports.base import ConnectionFailed, TransportParts
+from loadtest.engine.transports.base import ConnectionFailed, NobodyConnected, TransportParts
 from loadtest.protocols.address import Address
 from loadtest.protocols.failure import Failure
 from telemetry.model.host_names import host_and_port
@@ -32,10 +32,7 @@ def await_dial_in(
             listener.settimeout(wait_s)
             opened, _ = listener.accept()
     except TimeoutError as error:
-        sentence = (
-            f"nothing connected to {where} within {wait_s:g} s: start the endpoint after the caller, with this address"
-        )
-        raise ConnectionFailed(sentence, Failure("timeout", "connect")) from error
+        raise NobodyConnected(where, wait_s) from error
     except OSError as error:
         exhausted = parts.limits.exhausted(error)
         if exhausted is not None:

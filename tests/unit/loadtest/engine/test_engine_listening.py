@@ -16,6 +16,7 @@ from loadtest.protocols.address import Address
 from loadtest.protocols.base import CallerOptions
 from loadtest.protocols.failure import Failure
 from loadtest.protocols.registry import make_caller
+from tests.unit.loadtest.conversation.world import make_plan
 
 SECOND_NS = 1_000_000_000
 
@@ -59,6 +60,21 @@ def test_nobody_connects(engine: Engine, address: Address) -> None:
     caller = make_caller("livekit-console", CallerOptions(settings={"wait_s": 0.01}))
     with pytest.raises(EndpointUnreachable, match=r"^nothing connected to 127\.0\.0\.1:\d+ within 0\.01 s: start"):
         engine.probe(caller, caller.upgrade(url(address), None), Limits())
+
+
+@pytest.mark.parametrize(("served_before", "outcome"), [(0, "error"), (1, "cut")])
+def test_nobody_connects_for_a_further_call(engine: Engine, address: Address, served_before: int, outcome: str) -> None:
+    """An endpoint that connects to its caller takes one call. When that is over, no other one was promised."""
+    engine.health.calls_connected = served_before
+    caller = make_caller("livekit-console", CallerOptions(settings={"wait_s": 0.01}))
+    request = caller.upgrade(url(address), None)
+    ((_, exchange),) = engine.call(make_plan(), caller, request)
+    assert exchange.outcome == outcome
+    expected = {
+        "error": f"nothing connected to 127.0.0.1:{address.port} within 0.01 s: start the endpoint after the caller",
+        "cut": "cut by the wait of 0.01 s for another endpoint before the caller had spoken",
+    }
+    assert (exchange.reason or "").startswith(expected[outcome])
 
 
 def test_the_engines_limit_counts_where_the_protocol_has_none(engine: Engine, address: Address) -> None:
