@@ -30,7 +30,7 @@ def stages(summary: Summary, statuses: Sequence[ObjectiveStatus]) -> str:
     lines = [(by_metric.get(metric), _stage(summary, metric, by_metric.get(metric))) for metric in shown]
     lines += [(each, _other(each)) for each in statuses if by_metric.get(each.metric or "") is not each]
     rows = "".join(line for _, line in sorted(lines, key=lambda each: _missed_first(each[0])))
-    valid = formatting.count(summary.turns.eligible, "valid turn")
+    valid = formatting.count(summary.turns.total - summary.turns.invalid, "valid turn")
     answered = f"; {ANSWERED}" if summary.metrics[HEADLINE].unanswered else ""
     how = f"{formatting.APPROXIMATELY} within 1 %" if summary.metrics[HEADLINE].approximate else "exact"
     table = (
@@ -205,6 +205,6 @@ def _slow(turn: Turn, choice: Choice, clock: Clock) -> str:
             f"<span>{short(each or formatting.DASH)}</span>"
             for each in (turn.utterance_id, turn.length_class, turn.noise_profile, turn.cohort, turn.route)
         ),
-        f"<span>{escape(turn.fallback or 'none')}</span>",
+        f"<span>{escape(turn.fallback or formatting.DASH)}</span>",
     )
     return f'<a href="{escape(link)}" target="_self">{"".join(cells)}</a>'

@@ -48,7 +48,7 @@ def _figures(view: CachePage, _run: RunRecord, _summary: Summary, context: PageC
             context.zone,
             f"Cache: {NOT_OBSERVABLE}",
         )
-        fallback = f"No fallback in {formatting.turns(cache.turns)}, or {NOT_OBSERVABLE}"
+        fallback = f"No fallback reported in {formatting.turns(cache.turns)}"
         counts_chart("Fallbacks by kind", "turns that a fallback answered", cache.fallbacks, context.zone, fallback)
     with right:
         st.html(splits(cache))

@@ -30,7 +30,7 @@ MOST_BUCKETS: Final = 60
 # Models are named by others: no page has room for any number of them.
 MOST_NAMES: Final = 12
 OTHERS: Final = "others"
-NO_FALLBACK: Final = "no fallback"
+NO_FALLBACK: Final = "no fallback reported"  # also where the endpoint says nothing of how it answered
 MISS: Final = "miss"
 HIT: Final = "any hit"
 _ORDER: Final = {

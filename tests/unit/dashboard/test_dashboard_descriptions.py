@@ -84,7 +84,7 @@ def test_the_time_of_day_is_that_of_the_zone() -> None:
 def test_invalid_turns_are_given_with_their_share_and_commonest_reason() -> None:
     assert descriptions.describe_invalid(TurnCounts(10, 10, 0, {})) == "none invalid"
     counts = TurnCounts(200, 190, 3, {}, {"drift": 1, "frame lateness": 2})
-    assert descriptions.describe_invalid(counts) == "3 invalid (1.5 %, mostly frame lateness): generator-limited"
+    assert descriptions.describe_invalid(counts) == "3 invalid (1.5 %, mostly frame lateness)"
     assert descriptions.describe_invalid(TurnCounts(50, 48, 2, {})) == "2 invalid (4 %)", "two turns limit no run"
     assert descriptions.describe_invalid(TurnCounts(200, 190, 2, {})) == "2 invalid (1 %)"
 

@@ -229,6 +229,14 @@ def test_no_list_of_the_slowest_turns_has_one_of_a_ramp(world: World) -> None:
     assert max(world.report.pictures.values_ns or ()) == key(next(turn for turn in known if turn.span_id == slowest[0]))
 
 
+def test_the_stages_are_over_every_valid_turn(world: World) -> None:
+    """A turn that the generator cut is valid, and what was measured of it counts."""
+    assert len(world.valid) > len(world.eligible)
+    assert world.now.summary is not None
+    assert f"over {len(world.valid)} valid turns" in text_of(tables.stages(world.now.summary, world.now.statuses))
+    assert max(len(world.values(name)) for name in ("asr_final_latency", "underrun_worst")) == len(world.valid)
+
+
 def test_turns_that_were_not_answered_are_counted_alike(world: World) -> None:
     unheard = [turn for turn in world.eligible if turn.first_audio_perf_ns is None]
     unanswered = [turn for turn in unheard if (turn.outcome, turn.failure_kind) != ("interrupted", None)]

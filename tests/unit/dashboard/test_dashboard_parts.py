@@ -37,7 +37,7 @@ def text_of(html: str) -> str:
 
 
 def judged(good: int, eligible: int, objectives: list[Objective] | None = None) -> tuple[ObjectiveStatus, ...]:
-    return statuses(objectives or default_objectives(), lambda _objective: (good, eligible))
+    return statuses(objectives or default_objectives(), lambda _objective: EligibleTurns(good, eligible))
 
 
 def test_a_state_is_a_word_and_a_shape_besides_a_color() -> None:
@@ -59,7 +59,7 @@ def test_a_verdict_that_the_error_could_turn_says_so() -> None:
     def close(_objective: Objective) -> GoodRange:
         return GoodRange(least=180, most=199, unknown_good=0, unknown_bad=0)
 
-    (status, *_) = statuses(default_objectives(), lambda _objective: (195, 200), close)
+    (status, *_) = statuses(default_objectives(), lambda _objective: EligibleTurns(195, 200), close)
     assert text_of(status.chip).strip() == "✓ met, within error"
     assert text_of(status.cell).split() == ["✓", "met", "within", "error"]
     assert len(text_of(status.cell.partition("</span>")[0])) < len("✓ met, within"), "a column has room for the word"
@@ -162,7 +162,7 @@ def test_the_budget_of_one_stage_is_a_tick_from_where_it_begins() -> None:
 def test_missed_objectives_come_first() -> None:
     objectives = default_objectives()
     counts = {each.name: (200, 200) for each in objectives} | {"tts-first-chunk": (10, 200)}
-    found = statuses(objectives, lambda each: counts[each.name])
+    found = statuses(objectives, lambda each: EligibleTurns(*counts[each.name]))
     rows = tables.stages(summary(), found)
     assert rows.index("TTS first chunk") < rows.index("Voice to voice<")
 

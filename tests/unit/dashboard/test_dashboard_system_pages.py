@@ -32,7 +32,16 @@ def test_caches_and_routes_are_shown_with_their_waits(store: Path) -> None:
     valid = [turn for turn in turns_of(scene) if turn.source == "client" and turn.outcome != "invalid"]
     hits = sum(turn.cache_hit is True for turn in valid)
     assert f"{hits} of {len(valid)} turns with a hit or a miss reported" in text
-    for part in ("By cache", "By route", "By model", "By fallback", "any hit", "miss", "responder-1", "no fallback"):
+    for part in (
+        "By cache",
+        "By route",
+        "By model",
+        "By fallback",
+        "any hit",
+        "miss",
+        "responder-1",
+        "no fallback reported",
+    ):
         assert part in text
     assert "Money saved not observable on this wire" in text
     assert "False hits not observable on this wire" in text

@@ -74,7 +74,7 @@ def test_who_answered_and_how_long_that_took(folder: Path, turns: list[Turn]) ->
         ("cache", "miss"): [t for t in reported if not t.cache_hit],
         ("model", "large"): [t for t in valid if t.model == "large"],
         ("model", "not reported"): [t for t in valid if t.model is None],
-        ("fallback", "no fallback"): [t for t in valid if t.fallback is None],
+        ("fallback", "no fallback reported"): [t for t in valid if t.fallback is None],
         ("route", "cache"): [t for t in valid if t.route == "cache"],
     }
     for (what, name), which in groups.items():
