@@ -18,6 +18,7 @@ from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
+from loadtest.exit_codes import ExitCode
 from loadtest.scenario.settings import SwarmSettings
 from loadtest.speech.preparation import choose
 from telemetry.model.turns import Turn
@@ -216,3 +217,55 @@ def test_an_id_that_every_response_has_leaves_no_turn_unanswered(tmp_path: Path)
     turns, _ = turns_of(tmp_path, OneIdOpenAI, 0.1, "openai-realtime")
     assert [turn.outcome_reason for turn in turns] == [None, *["response id resp_1 was used before"] * (TURNS - 1)]
     assert [turn.response_id for turn in turns] == ["resp_1"] * TURNS
+
+
+class EverySecondOpenAI(LateOpenAI):
+    """Never transcribes every second question."""
+
+    def transcript(self, number: int) -> list[dict[str, Any]]:
+        return super().transcript(number) if number % 2 else []
+
+
+def test_an_objective_about_transcripts_is_missed_where_every_second_one_never_comes(tmp_path: Path) -> None:
+    """All that come are in time, so that of the turns with a value 100 % are good."""
+    objectives = tmp_path / "objectives.yaml"
+    objectives.write_text(TRANSCRIBED)
+    load = ["--users", "6", "--calls", "6", "--turns", str(TURNS), "--think", "0.3", "--protocol", "openai-realtime"]
+    file = tmp_path / "summary.json"
+    with EverySecondOpenAI("yes", 0.05) as endpoint:
+        address = f"ws://127.0.0.1:{endpoint.port}/"
+        spoken = ["--corpus", CORPUS, "--length", "short", "--clips", "1", "--seed", "1", "--slo", str(objectives)]
+        done = completed("run", address, *load, *spoken, "--out", str(tmp_path / "out"), "--json", str(file))
+    assert done.returncode == ExitCode.OBJECTIVE_MISSED, done.stdout
+    (found,) = json.loads(file.read_text())["objectives"]
+    # A busy machine may leave a few turns open; good, bad and open ones are all that there are.
+    assert found["good"] + found["bad"] + sum(found["open"].values()) == found["eligible"] == 6 * TURNS
+    assert found["good"] <= 12
+    assert found["bad"] <= 12
+    assert (found["met"], found["good"] + found["bad"] >= 20) == (False, True)
+
+
+TRANSCRIBED: Final = """\
+apiVersion: openslo/v1
+kind: SLO
+metadata:
+  name: transcribed
+spec:
+  service: voice
+  budgetingMethod: Occurrences
+  indicator:
+    metadata:
+      name: transcribed
+    spec:
+      ratioMetric:
+        good:
+          metricSource:
+            type: voiceprobe
+            spec: {metric: asr_final_latency, threshold: 5s}
+        total:
+          metricSource:
+            type: voiceprobe
+            spec: {turns: eligible}
+  objectives:
+    - target: 0.95
+"""
