@@ -143,10 +143,7 @@ def judge_turn(objective: Objective, turn: Turn, source: Source = "client") -> J
         return _judge_metric(objective, turn)
     if objective.kind == "outcome":
         return _judge_outcome(objective, turn)
-    if objective.kind == "fallback":
-        good = None if turn.fallback is None and turn.route is None else turn.fallback is None
-    else:
-        good = turn.cache_hit
+    good = _stated(objective, turn)
     return None if good is None else Judgment.GENERATOR if turn.outcome == "invalid" else _decided(good)
 
 
@@ -201,6 +198,13 @@ def _decided(good: bool) -> Judgment:
 def has_value(objective: Objective, turn: Turn) -> bool:
     """Whether a turn has a value of the objective's metric."""
     return objective.metric is not None and METRICS[objective.metric].value(turn) is not None
+
+
+def _stated(objective: Objective, turn: Turn) -> bool | None:
+    """Whether the turn is good by what the endpoint states of it; None where it states nothing."""
+    if objective.kind == "fallback":
+        return None if turn.fallback is None and turn.route is None else turn.fallback is None
+    return turn.cache_hit
 
 
 def _judge_outcome(objective: Objective, turn: Turn) -> Judgment:

@@ -108,7 +108,8 @@ def test_the_objectives_of_a_file_are_boundaries_and_are_counted(tmp_path: Path)
         for which in ("good", "eligible")
     )
     (objective, _) = load_objectives(file)
-    assert (good, eligible) == count_turns(clients)(objective)
+    counted = count_turns(clients)(objective)
+    assert (good, eligible) == (counted.good, counted.eligible)
 
 
 def _heard_ns(turn: Turn) -> float | None:

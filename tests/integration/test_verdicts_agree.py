@@ -36,8 +36,9 @@ def undecided() -> Run:
     return latency_run("r-1", 5)
 
 
-def invalid_turns() -> Run:
-    run = missed()
+def invalid_turns(run: Run | None = None) -> Run:
+    """What is met by the turns that were said as recorded is not met if the others had been bad."""
+    run = met() if run is None else run
     run.turns = [
         msgspec.structs.replace(turn, outcome="invalid", outcome_observed="ok", invalid_reasons=("frame lateness",))
         if turn.source == "client" and number % 20 == 0
@@ -45,6 +46,10 @@ def invalid_turns() -> Run:
         for number, turn in enumerate(run.turns)
     ]
     return run
+
+
+def missed_anyway() -> Run:
+    return invalid_turns(missed())
 
 
 def lost_process() -> Run:
@@ -86,7 +91,8 @@ KINDS: dict[Callable[[], Run], tuple[str, str, ExitCode]] = {
     met: ("met", "met", ExitCode.OK),
     missed: ("missed", "missed", ExitCode.OBJECTIVE_MISSED),
     undecided: ("undecided", "undecided", ExitCode.UNDECIDED),
-    invalid_turns: ("not_judged", "not judged", ExitCode.GENERATOR_LIMITED),
+    invalid_turns: ("undecided", "undecided", ExitCode.GENERATOR_LIMITED),
+    missed_anyway: ("missed", "missed", ExitCode.OBJECTIVE_MISSED),
     lost_process: ("not_judged", "not judged", ExitCode.GENERATOR_LIMITED),
     unreached: ("not_judged", "unreachable", ExitCode.UNREACHABLE),
 }
