@@ -68,7 +68,8 @@ async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], No
         grpc_server, grpc_port = await otlp_grpc.start(
             ingest,
             bodies,
-            options.host,
+            # A name may have several addresses, and gRPC is content with any of them: both receivers have the same one.
+            listener.getsockname()[0],
             options.grpc_port,
             access,
             health=health,

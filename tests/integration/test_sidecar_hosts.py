@@ -1,0 +1,58 @@
+"""Where a sidecar listens: IPv6 in every address that it prints, and no port that another program has."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import grpc
+import httpx
+import pytest
+
+from telemetry.sidecar_client import SidecarClient
+
+pytestmark = pytest.mark.slow
+BOUND_S = 120
+TOKEN = "tok-0a1b2c3d4e5f"
+
+
+def start(store: Path, *flags: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "telemetry.sidecar", "--store", str(store), *flags]
+    # A token from a file ends with its line.
+    environment = {**os.environ, "VOICEPROBE_SIDECAR_TOKEN": f"{TOKEN}\n"}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+@pytest.mark.parametrize("host", ["::1", "[::1]"])
+def test_the_addresses_of_a_sidecar_on_ipv6_are_those_that_clients_take(tmp_path: Path, host: str) -> None:
+    with start(tmp_path, "--host", host, "--http-port", "0", "--grpc-port", "0") as process:
+        try:
+            assert process.stdout is not None
+            ready = json.loads(process.stdout.readline())
+            assert ready["http"].startswith("http://[::1]:")
+            assert ready["grpc"].startswith("[::1]:")
+            assert httpx.get(f"{ready['http']}/healthz", timeout=BOUND_S).status_code == 200
+            assert SidecarClient(ready["http"], TOKEN).ask("GET", "/v1/state").status == 200
+            with grpc.insecure_channel(ready["grpc"]) as channel:
+                grpc.channel_ready_future(channel).result(BOUND_S)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=BOUND_S)
+
+
+@pytest.mark.parametrize("flag", ["--http-port", "--grpc-port"])
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "0.0.0.0"])
+def test_a_port_that_another_program_has_is_refused_by_every_name(tmp_path: Path, host: str, flag: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        other = "--grpc-port" if flag == "--http-port" else "--http-port"
+        with start(tmp_path, "--host", host, flag, str(port), other, "0") as process:
+            _, errors = process.communicate(timeout=BOUND_S)
+    assert process.returncode == 2
+    assert errors.startswith(f"{flag}: cannot listen on ")
+    assert f":{port}" in errors
+    assert "free the port, choose another one, or give 0 for any free port" in errors
+    assert "Traceback" not in errors
