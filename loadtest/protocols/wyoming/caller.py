@@ -152,7 +152,8 @@ class WyomingCaller(CallerDefaults):
         self._speak(reply)
 
     def _speak(self, reply: StageReply) -> None:
-        text = reply.next_text() if "tts" in self._stages else None
+        # A server that closes after each synthesis would not read a request behind speech that nobody hears any more.
+        text = reply.next_text() if "tts" in self._stages and not self._abandoned else None
         if text is None:
             return
         reply.speaking = f"synthesis-{reply.spoken}"
@@ -218,8 +219,11 @@ class WyomingCaller(CallerDefaults):
         if not self._ready or (lost.service == "asr" and self._speaks):
             return [VoiceEvent(EventKind.ERROR, raw_type, message=message, fatal=True, failure=lost.failure)]
         events: list[VoiceEvent] = []
-        if lost.service == "tts":
-            self._abandoned = 0  # nothing of them comes any more
+        if lost.service == "tts" and self._abandoned:
+            self._abandoned = 0  # nothing of it comes any more
+            if reply is not None:
+                self._speak(reply)
+            return [VoiceEvent(EventKind.OTHER, raw_type)]
         if lost.service == "asr" and self._awaits_transcript:
             self._awaits_transcript = False
             reply = StageReply(f"reply-{self._turn}")
@@ -304,10 +308,12 @@ class WyomingCaller(CallerDefaults):
 
     def _audio_stop(self, raw_type: str, event: WyomingEvent) -> list[VoiceEvent]:
         del event
+        reply = self._reply
         if self._abandoned:
             self._abandoned -= 1
+            if reply is not None:
+                self._speak(reply)
             return [VoiceEvent(EventKind.OTHER, raw_type)]
-        reply = self._reply
         if reply is None:
             return [VoiceEvent(EventKind.OTHER, raw_type)]
         events = self._start(reply, raw_type)

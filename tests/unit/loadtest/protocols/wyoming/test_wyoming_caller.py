@@ -312,3 +312,20 @@ def test_a_recognizer_that_is_lost_while_the_caller_speaks_ends_the_call() -> No
     caller.begin_turn(SpokenText(""))
     (event,) = lose(caller, "asr")
     assert (event.kind, event.fatal) == (EventKind.ERROR, True)
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_a_reply_is_spoken_when_the_one_that_was_interrupted_is_over(is_lost: bool) -> None:
+    caller = ready()
+    caller.begin_turn(SpokenText(""))
+    caller.end_turn()
+    get(caller, "transcript", "handled-start", "handled-chunk", "handled", "handled-stop", "audio-start", "audio-chunk")
+    caller.interrupt(100)
+    caller.begin_turn(SpokenText(""))
+    caller.end_turn()
+    get(caller, "transcript", "handled-start", "handled-chunk", "handled", "handled-stop")
+    assert "synthesize" not in [kind for kind, _, _ in sent(caller.pending())]
+    # The server closes while or after it sends what nobody hears.
+    assert kinds(lose(caller, "tts") if is_lost else get(caller, "audio-chunk", "audio-stop")) == []
+    assert [kind for kind, _, _ in sent(caller.pending())] == ["synthesize"]
+    assert get(caller, "audio-start", "audio-chunk", "audio-stop")[-1].status == "completed"
