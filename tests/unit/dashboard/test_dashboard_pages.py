@@ -199,7 +199,7 @@ def test_the_calls_in_flight_are_drawn_below_the_lines_that_they_explain(store: 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("quiet_s", "is_ended", "again_s"),
-    [(0, False, 2.0), (200, False, 5.0), (200, True, None), (-600, False, 5.0)],
+    [(20, False, 2.0), (200, False, 5.0), (200, True, None), (-600, False, 5.0)],
     ids=["live", "stale", "ended", "of a clock that is ahead"],
 )
 def test_all_figures_of_a_run_are_asked_again_every_two_seconds_while_it_lives(
