@@ -43,6 +43,7 @@ from loadtest.protocols.wire_settings import WireSettings, read_settings, refuse
 
 WIRE: Final = "vllm-realtime"
 FRAME_MS: Final = 20
+MAX_ITEMS: Final = 64  # remembered at once
 _WITHOUT_EFFECT: Final = {
     "voice": "it has no tts",
     "instructions": "it has no llm",
@@ -86,6 +87,7 @@ class VllmCaller(AnsweringCaller):
         self._model = options.transcription_model or options.model
         self._ready = self._update_sent = False
         self._turn = 0
+        self._items: dict[str, int] = {}  # the turn that each of the newest items is the utterance of
         self._repeats = RepeatDetector()
 
     def upgrade(self, target_url: str, traceparent: str | None) -> OpenRequest:
@@ -171,17 +173,32 @@ class VllmCaller(AnsweringCaller):
         session_id = optional_text(optional_object(fields, "session") or {}, "id")
         return [VoiceEvent(EventKind.READY, raw_type, metadata={"session.id": session_id} if session_id else {})]
 
+    def _committed(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
+        """SGLang names the item that the utterance has become."""
+        if (item_id := optional_text(fields, "item_id")) is not None:
+            self._items.pop(item_id, None)
+            self._items[item_id] = self._turn
+            if len(self._items) > MAX_ITEMS:
+                del self._items[next(iter(self._items))]
+        return [VoiceEvent(EventKind.OTHER, raw_type)]
+
+    def _is_of_before(self, fields: Json) -> bool:
+        """Whether an event names the item of an earlier turn, which has had its result."""
+        return self._items.get(optional_text(fields, "item_id") or "", self._turn) != self._turn
+
     @property
     def _item_id(self) -> str:
         return f"utterance-{self._turn}"
 
     def _delta(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
         text = required_text(fields, "delta")
-        kind = EventKind.ASR_PARTIAL if text else EventKind.OTHER
+        kind = EventKind.ASR_PARTIAL if text and not self._is_of_before(fields) else EventKind.OTHER
         return [VoiceEvent(kind, raw_type, item_id=self._item_id, text=text)]
 
     def _done(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
         text = required_text(fields, "text" if self._is_vllm else "transcript")
+        if self._is_of_before(fields):
+            return [VoiceEvent(EventKind.OTHER, raw_type, text=text)]
         usage = _usage(optional_object(fields, "usage"))
         final = VoiceEvent(EventKind.ASR_FINAL, raw_type, item_id=self._item_id, text=text, usage=usage)
         return [final, *self._result(raw_type, "completed")]
@@ -198,6 +215,8 @@ class VllmCaller(AnsweringCaller):
         # vLLM's error is a sentence beside its code, all others' an object.
         cause = endpoint_error(fields if isinstance(error, str) else error)
         message = error_message(error)
+        if self._is_of_before(fields):
+            return [VoiceEvent(EventKind.OTHER, raw_type, message=message)]
         if raw_type == "error" and cause.code not in _OF_UTTERANCE:
             fatal = not self._ready or cause.code in FATAL_ERRORS
             return [VoiceEvent(EventKind.ERROR, raw_type, message=message, fatal=fatal, failure=cause)]
@@ -207,6 +226,7 @@ class VllmCaller(AnsweringCaller):
     _handlers: ClassVar[Mapping[str, Handler]] = {
         "session.created": _created,
         "session.updated": _updated,
+        "input_audio_buffer.committed": _committed,
         "transcription.delta": _delta,
         "transcription.done": _done,
         "conversation.item.input_audio_transcription.delta": _delta,
@@ -218,7 +238,6 @@ class VllmCaller(AnsweringCaller):
 
 _UNUSED: Final = frozenset(
     {
-        "input_audio_buffer.committed",
         "input_audio_buffer.cleared",
         "conversation.item.added",
         "conversation.item.created",

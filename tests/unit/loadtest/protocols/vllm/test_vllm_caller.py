@@ -60,6 +60,25 @@ def test_an_utterance_that_could_not_be_recognized_fails_its_turn(script: type[V
     assert kinds(line.turn())[-3:] == RESULT, "the session goes on"
 
 
+@pytest.mark.parametrize("repeats", ["delta", "completed", "failed"])
+def test_what_sglang_says_again_about_an_earlier_utterance_is_no_result_of_the_next(repeats: str) -> None:
+    caller = VllmCaller(CallerOptions("manual", settings={"server": "sglang"}))
+
+    def kinds_of(what: str, item: str) -> list[EventKind]:
+        kind = what if what == "committed" else f"conversation.item.input_audio_transcription.{what}"
+        kind = f"input_audio_buffer.{what}" if what == "committed" else kind
+        fields = {"type": kind, "item_id": item, "delta": "one", "transcript": "one", "error": {"message": "no"}}
+        return [event.kind for event in caller.receive(json.dumps(fields))]
+
+    for item in ("item_1", "item_2"):
+        caller.begin_turn(SpokenText("one"))
+        caller.end_turn()
+        assert kinds_of("committed", item) == [EventKind.OTHER]
+        if item == "item_2":
+            assert kinds_of(repeats, "item_1") == [EventKind.OTHER]
+        assert kinds_of("completed", item) == RESULT
+
+
 def test_vllm_counts_tokens_by_other_names() -> None:
     line = Line("vllm-realtime")
     line.open()

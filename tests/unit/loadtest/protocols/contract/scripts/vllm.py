@@ -68,13 +68,19 @@ class SglangScript(VllmScript):
         turn_control="manual", model="whisper", settings={"server": "sglang"}
     )
 
+    utterances = 0  # of which the caller has begun to speak
+
     def answers(self, sent: Outgoing) -> Messages:
         fields = json.loads(sent)  # type: ignore[arg-type]  # every message of this wire is text
+        if fields["type"] == "input_audio_buffer.clear":
+            self.utterances += 1
         if fields["type"] == "session.update":
             assert fields["session"]["audio"]["input"]["turn_detection"] is None
             return [self._message("session.updated", session={**fields["session"], "id": "sess_1"})]
         if fields["type"] == "input_audio_buffer.commit":
-            return [self._message("input_audio_buffer.committed", item_id="item_1", previous_item_id=None)]
+            return [
+                self._message("input_audio_buffer.committed", item_id=f"item_{self.utterances}", previous_item_id=None)
+            ]
         return ()
 
     def greets(self) -> Messages:
@@ -87,17 +93,17 @@ class SglangScript(VllmScript):
 
     def partial(self, text: str) -> Messages:
         kind = "conversation.item.input_audio_transcription.delta"
-        return [self._message(kind, item_id="item_1", content_index=0, delta=text)]
+        return [self._message(kind, item_id=f"item_{self.utterances}", content_index=0, delta=text)]
 
     def final(self, text: str) -> Messages:
         kind = "conversation.item.input_audio_transcription.completed"
         usage = {"type": "duration", "seconds": 1}
-        return [self._message(kind, item_id="item_1", content_index=0, transcript=text, usage=usage)]
+        return [self._message(kind, item_id=f"item_{self.utterances}", content_index=0, transcript=text, usage=usage)]
 
     def asr_failed(self) -> Messages:
         kind = "conversation.item.input_audio_transcription.failed"
         error = {"type": "server_error", "code": "decode_failed", "message": "The audio could not be decoded."}
-        return [self._message(kind, item_id="item_1", content_index=0, error=error)]
+        return [self._message(kind, item_id=f"item_{self.utterances}", content_index=0, error=error)]
 
     def error(self) -> Messages:
         return [self._message("error", error={"type": "invalid_request_error", "code": "x", "message": "No."})]
