@@ -5,7 +5,18 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from loadtest.cli.flags import Json, Out, Processes, Slo, Target, durations, flag, sends_callers, shared_by
+from loadtest.cli.flags import (
+    Json,
+    Out,
+    Processes,
+    Slo,
+    Target,
+    durations,
+    flag,
+    given_on_command_line,
+    sends_callers,
+    shared_by,
+)
 from loadtest.run.request import RunRequest, out_folder
 from loadtest.scenario.settings import SwarmSettings
 from telemetry.model.durations import METAVAR, Duration
@@ -18,6 +29,7 @@ EXAMPLE: Final = "Example: voiceprobe capacity ws://127.0.0.1:8765/v1/realtime -
 
 @sends_callers("speech", "callers")
 def capacity(
+    context: typer.Context,
     target: Target = "",
     *,
     first: Annotated[int, flag("load", "--from", help="callers of the first step")] = 4,
@@ -56,6 +68,7 @@ def capacity(
             folder,
             json_file,
             shared_by(processes, unreadable),
+            given=frozenset(given_on_command_line(context)),
             unreadable=tuple(unreadable),
         ),
         first,
