@@ -15,13 +15,13 @@ from loadtest.protocols.message_limit import invalid_reason
 # What a turn is invalid for whose failure is the load generator's own, by the code of the failure.
 _FAULTS: Final[Mapping[str | None, str]] = {
     "EADDRNOTAVAIL": "out of local ports",
-    "EADDRINUSE": "address in use",
     "EAGAIN": "out of system resources",
     "EMFILE": "out of open files",
     "ENFILE": "out of open files",
     "ENOBUFS": "out of socket buffers",
     "ENOMEM": "out of memory",
     "bad_request": "request not sent",
+    "cannot_listen": "cannot listen",
     "not_sent": "utterance not sent",
 }
 OTHER_FAULT: Final = "generator fault"

@@ -109,7 +109,7 @@ FailureKind = Literal[
     "abandoned",
     "interrupted",
     "bad_audio",
-    "generator",  # a fault of ours
+    "generator",  # ours: the errno name of what this machine lacked, fault, bad_request, not_sent, cannot_listen
     "other",
 ]
 # A cause of failure for people; its code is written behind it.

@@ -5,7 +5,7 @@ import socket as socket_names
 
 import gevent.socket
 
-from loadtest.engine.connection import Connection, ConnectionCallbacks, OpenedSocket, broken_by
+from loadtest.engine.connection import Connection, ConnectionCallbacks, OpenedSocket
 from loadtest.engine.transports.base import ConnectionFailed, NobodyConnected, TransportParts
 from loadtest.protocols.address import Address
 from loadtest.protocols.failure import Failure
@@ -39,7 +39,7 @@ def await_dial_in(
             raise exhausted from error
         sentence = f"cannot listen on {where}: {error.strerror or error}; one caller at a time can wait there"
         # Nobody else has had a part in it: the address is taken on this machine, or belongs to another.
-        raise ConnectionFailed(sentence, Failure("generator", broken_by(error).code)) from error
+        raise ConnectionFailed(sentence, Failure("generator", "cannot_listen")) from error
     family, descriptor = int(opened.family), opened.detach()
     return Connection(parts.connections, OpenedSocket(descriptor, family, where, None, accepted=True), callbacks)
 

@@ -150,6 +150,19 @@ def test_an_endpoint_that_cannot_be_waited_for_is_not_blamed(monkeypatch: pytest
     assert (turn.outcome, turn.invalid_reasons) == ("invalid", ("out of open files",))
 
 
+@pytest.mark.parametrize("code", [errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES])
+def test_an_address_that_cannot_be_listened_on_is_no_fault_of_the_endpoint(
+    monkeypatch: pytest.MonkeyPatch, engine: Engine, code: int
+) -> None:
+    def fail(address: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(listening, "_listener", fail)
+    turn = turn_of(engine, "livekit-console", "tcp-listen://127.0.0.1:9")
+    assert (turn.outcome, turn.failure_code, turn.invalid_reasons) == ("invalid", "cannot_listen", ("cannot listen",))
+    assert os.strerror(code) in (turn.outcome_reason or "")
+
+
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.EAGAIN, errno.ENOMEM])
 def test_a_process_for_media_that_cannot_be_started_prevents_the_call(
     monkeypatch: pytest.MonkeyPatch, engine: Engine, code: int

@@ -31,7 +31,7 @@ ESTIMATED = frozenset({"p50", "p95", "p99", "p50_ns", "p95_ns", "p99_ns", "diffe
 
 def mixed_turns(seed: int, turns: int) -> list[Turn]:
     """A run in three phases with turns that differ in all that figures tell apart."""
-    dice, other = random.Random(seed), random.Random(seed + 1_000)
+    dice, other, limits = random.Random(seed), random.Random(seed + 1_000), random.Random(seed + 2_000)
     found: list[Turn] = []
     for place, turn in enumerate(synthetic_run(turns=turns, seed=seed).turns):
         phase = ("up", "steady", None)[min(2, place * 5 // (2 * turns))]
@@ -68,9 +68,18 @@ def mixed_turns(seed: int, turns: int) -> list[Turn]:
             changes |= {"response_id": None}
         if turn.source == "client" and dice.random() < 0.05:
             changes |= {"response_id": None}
-        found.append(msgspec.structs.replace(turn, **changes))
+        found.append(_prevented_or(msgspec.structs.replace(turn, **changes), limits))
     dice.shuffle(found)
     return found
+
+
+def _prevented_or(turn: Turn, dice: random.Random) -> Turn:
+    """Return some turns of callers as the load generator's own limits prevented them, and the others as they are."""
+    if turn.source != "client" or dice.random() >= 0.05:
+        return turn
+    cause = {"failure_kind": "generator", "failure_code": dice.choice(("EMFILE", "EADDRNOTAVAIL"))}
+    reason = {"outcome_reason": f"limit {turn.span_id}", "invalid_reasons": ("out of open files",)}
+    return msgspec.structs.replace(turn, outcome="invalid", outcome_observed="error", **cause, **reason)
 
 
 def stored(
