@@ -15,11 +15,15 @@ from loadtest.conversation.timeline import TRANSCRIPT_KINDS, Timeline
 from loadtest.conversation.wire import WireTraits
 from loadtest.protocols.base import EventKind, VoiceEvent
 
+# A turn that is kept is not recorded yet. Of an endpoint that never sends what is awaited, the others must be shown.
+MOST_OPEN: Final = 16
+
 
 class EarlierTurns:
     """The turns that are over for the caller, or interrupted, and about which something may still come.
 
-    A turn is kept while it awaits a transcript, or the text of its answer. Of all others, the names are kept.
+    A turn is kept while it awaits a transcript, or the text of its answer, and is one of the newest that do. Of all
+    others, the names are kept.
     """
 
     __slots__ = ("_credited", "_last", "_named_by", "_numbers", "_open", "_wire", "transcribed")
@@ -53,6 +57,8 @@ class EarlierTurns:
             self._open[exchange.index] = exchange
         else:
             self._open.pop(exchange.index, None)
+        if len(self._open) > MOST_OPEN:
+            self._open.pop(min(self._open)).awaits_more = False
 
     def take_credited(self) -> list[Exchange]:
         """The turns about which something came late since this was last asked."""

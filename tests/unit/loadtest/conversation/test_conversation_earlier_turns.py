@@ -7,6 +7,7 @@ from typing import Any, Self
 import msgspec
 import pytest
 
+from loadtest.conversation.earlier_turns import MOST_OPEN
 from loadtest.conversation.plan import ReplyPoint
 from loadtest.conversation.record import build_turn
 from loadtest.conversation.state import State
@@ -364,3 +365,13 @@ def test_an_interrupted_reply_leaves_its_id_to_the_next() -> None:
     world.hear(event(EventKind.SPEECH_STOPPED, item_id="u2")).after(100).hear(*once_more()).after(200)
     assert [each.outcome for each in world.exchanges] == ["ok", "ok"]
     assert world.last.timeline.answer is not None
+
+
+def test_the_turns_of_an_endpoint_that_never_transcribes_are_not_kept_for_ever() -> None:
+    turns = MOST_OPEN + 2
+    world = World(make_plan(turns=turns), wire=WireTraits(sends_text=False))
+    for number in range(turns):
+        world.after(500).speech_starts().hear(event(EventKind.SPEECH_STARTED, item_id=f"u{number}"))
+        world.after(500).speech_ends().hear(event(EventKind.SPEECH_STOPPED, item_id=f"u{number}"))
+        world.hear(*reply(100, f"r{number}")).after(140)
+    assert [each.awaits_more for each in world.exchanges] == [False] * 2 + [True] * MOST_OPEN
