@@ -258,7 +258,7 @@ def _with_error(verdict: Verdict, objective: Objective, good_range: Callable[[Ob
         within = None
     sentence = verdict.sentence
     if within:
-        low, high = (percent(good / verdict.decided) for good in (found.least, found.most))
+        low, high = (percent(good / verdict.decided, verdict.target) for good in (found.least, found.most))
         sentence += f", within the measurement's error ({low} to {high})"
     if found.unknown:
         open_ = ", which could turn it" if within is None else ""
