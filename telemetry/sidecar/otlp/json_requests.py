@@ -4,7 +4,7 @@ OTLP/JSON writes trace and span ids as hex, unlike other bytes fields in protobu
 parser, which would read the hex as base64, is therefore not used.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final, Literal
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
@@ -29,33 +29,50 @@ VALUES_MAX: Final = 2_000_000
 def traces_from_json(body: bytes) -> bytes:
     """Turn a trace export into protobuf. Raises OtlpDecodeError if it is invalid."""
     request = ExportTraceServiceRequest()
-    for scope, span in _items(body, request.resource_spans, "spans"):
-        _readable_span(scope.spans.add(), span)
+    for scope, span, fault in _items(body, request.resource_spans, "spans"):
+        _readable_span(scope.spans.add(), span, fault)
     return request.SerializeToString()
 
 
 def metrics_from_json(body: bytes) -> bytes:
     """Turn a metrics export into protobuf. Raises OtlpDecodeError if it is invalid."""
     request = ExportMetricsServiceRequest()
-    for scope, metric in _items(body, request.resource_metrics, "metrics"):
-        add_metric(scope.metrics.add, metric)
+    for scope, metric, fault in _items(body, request.resource_metrics, "metrics"):
+        if fault is not None:
+            raise fault
+        add_metric(scope.metrics.add, values.mapping(metric, "metrics"))
     return request.SerializeToString()
 
 
-def _items(body: bytes, messages: Any, what: Literal["spans", "metrics"]) -> Iterator[tuple[Any, Any]]:
-    """Every span or metric of a body with the message of its scope, which is added to `messages` with its resource."""
+def _items(
+    body: bytes, messages: Any, what: Literal["spans", "metrics"]
+) -> Iterator[tuple[Any, Any, OtlpDecodeError | None]]:
+    """Every span or metric of a body with the message of its scope, which is added to `messages` with its resource, and
+    what is wrong with those."""
     of_resource, of_scope, count = f"resource{what.capitalize()}", f"scope{what.capitalize()}", 0
     for resource in values.objects(_parsed(body).get(of_resource), of_resource):
         added = messages.add()
-        _resource(added.resource, resource)
+        of_both = _fault(_resource, added.resource, resource)
         scopes = getattr(added, f"scope_{what}")
         for scope in values.objects(resource.get(of_scope), of_scope):
             message = scopes.add()
-            _scope(message.scope, scope)
-            for item in values.objects(scope.get(what), what):
+            fault = of_both or _fault(_scope, message.scope, scope)
+            for item in values.items(scope.get(what), what):
                 count += 1
                 _check_count(count, what)
-                yield message, item
+                yield message, item, fault
+
+
+def _fault(
+    write: Callable[[Any, dict[str, Any]], None], message: Any, stated: dict[str, Any]
+) -> OtlpDecodeError | None:
+    """Write a message; why it could not be read, if it could not: then it is empty."""
+    try:
+        write(message, stated)
+    except OtlpDecodeError as error:
+        message.Clear()
+        return error
+    return None
 
 
 def _parsed(body: bytes) -> dict[str, Any]:
@@ -82,12 +99,13 @@ def _scope(message: InstrumentationScope, owner: dict[str, Any]) -> None:
     message.version = values.text(scope.get("version"), "version")
 
 
-def _readable_span(message: Span, span: dict[str, Any]) -> None:
+def _readable_span(message: Span, span: Any, fault: OtlpDecodeError | None) -> None:
     """Write a span; one that cannot be read becomes one that is refused as such, so that its neighbors are taken."""
-    try:
-        _span(message, span)
-    except OtlpDecodeError:
-        name = span.get("name")
+    stated: dict[str, Any] = span if isinstance(span, dict) else {}
+    if stated is span:
+        fault = fault or _fault(_span, message, stated)
+    if fault is not None or stated is not span:
+        name = stated.get("name")
         message.Clear()
         message.trace_id, message.name = UNREADABLE_ID, name if isinstance(name, str) else ""
 

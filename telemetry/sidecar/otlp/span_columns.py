@@ -54,7 +54,10 @@ def fault_masks(spans: RecordBatch) -> dict[str, Mask]:
     events = spans["events"]
     beyond = any_of_list(events, _numbers(events.values.field(0)) >= _UNSIGNED_LIMIT)
     return {
-        "a field of it has another type than OTLP/JSON gives it": lengths(spans["trace_id"]) == len(UNREADABLE_ID),
+        "a field of it, of its resource or its scope has another type than OTLP/JSON gives it": lengths(
+            spans["trace_id"]
+        )
+        == len(UNREADABLE_ID),
         "its trace id is not 32 hex digits, or is all zeros": ~_is_id(spans["trace_id"], 16),
         "its span id is not 16 hex digits, or is all zeros": ~_is_id(spans["span_id"], 8),
         "its parent span id is not 16 hex digits": ~np.isin(lengths(spans["parent_span_id"]), (0, 8)),

@@ -99,8 +99,11 @@ def test_an_invalid_span_is_rejected_with_the_reason(changes: dict[str, object])
             "span 'agent_turn': a time of it cannot be read, or is too large to store",
         ),
         ({"startTimeUnixNano": 0}, "span 'agent_turn': its start time is missing or 0"),
-        ({"attributes": 3}, "span 'agent_turn': a field of it has another type than OTLP/JSON gives it"),
-        ({"name": []}, "span '': a field of it has another type than OTLP/JSON gives it"),
+        (
+            {"attributes": 3},
+            "span 'agent_turn': a field of it, of its resource or its scope has another type than OTLP/JSON gives it",
+        ),
+        ({"name": []}, "span '': a field of it, of its resource or its scope has another type than OTLP/JSON gives it"),
     ],
 )
 def test_a_span_that_cannot_be_read_refuses_none_of_its_neighbors(changes: dict[str, object], sentence: str) -> None:
@@ -116,6 +119,23 @@ def test_a_span_that_cannot_be_read_refuses_none_of_its_neighbors(changes: dict[
     assert [span.span_id for span in decoded.spans] == ["1" * 16, "3" * 16]
     assert (decoded.received, decoded.rejected) == (3, 1)
     assert decoded.reasons[0].startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    "faulty",
+    [
+        {"resource": {"attributes": [{"key": 3}]}, "scopeSpans": [{"spans": [{"name": "n"}]}]},
+        {"resource": 3, "scopeSpans": [{"spans": [{"name": "n"}]}]},
+        {"scopeSpans": [{"scope": {"name": 3}, "spans": [{"name": "n"}]}]},
+        {"scopeSpans": [{"spans": [3]}]},
+        {"scopeSpans": [{"spans": [None]}]},
+    ],
+)
+def test_a_resource_or_a_scope_that_cannot_be_read_refuses_its_own_spans(faulty: dict[str, object]) -> None:
+    request = json.loads(_span())
+    request["resourceSpans"].append(faulty)
+    decoded = decoded_traces(json.dumps(request).encode(), "json")
+    assert (decoded.received, decoded.rejected, len(decoded.spans)) == (2, 1, 1)
 
 
 def test_a_start_of_0_is_not_filed_under_1970_in_protobuf_either() -> None:
