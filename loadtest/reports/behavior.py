@@ -46,7 +46,7 @@ def _barge_in(summary: Summary) -> str:
         (behavior.barge_ins_ended, "ended by itself"),
         (behavior.barge_ins_unclear, "cannot tell"),
     )
-    parts += [f"{formatting.number(count)} {wording}" for count, wording in ends if count]
+    parts += [f"{formatting.number(count)} {label}" for count, label in ends if count]
     if behavior.barge_ins_missed:
         parts.append(f"{formatting.number(behavior.barge_ins_missed)} more came too late for the reply")
     return ", ".join(parts)

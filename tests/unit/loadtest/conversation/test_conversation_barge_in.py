@@ -200,7 +200,7 @@ def test_audio_that_ends_in_a_sound_of_a_reply_whose_text_goes_on_was_stopped(
     assert end_of(world.last)[0] == end
 
 
-def test_nothing_is_told_of_a_wire_that_shows_neither_a_cut_nor_a_text() -> None:
+def test_a_wire_that_shows_neither_a_cut_nor_a_text_leaves_the_end_unclear() -> None:
     world = Caller(plan({}, after(500)), wire=SILENT_WIRE).asked(*reply(800)).interrupted(500).end()
     world.hear(*reply(200, "r2")).after(300)
     assert end_of(world.last) == ("cannot_tell", None, CANNOT_TELL)
