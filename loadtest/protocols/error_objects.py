@@ -82,7 +82,10 @@ def _field_fault(fields: Json, sentence: str | None) -> str | None:
 def _shown(error: object) -> str:
     if error is None or error == {}:
         return ""
-    return f": {excerpt(orjson.dumps(error, default=str))}"
+    try:
+        return f": {excerpt(orjson.dumps(error, default=str))}"
+    except orjson.JSONEncodeError:  # nested deeper, or with a larger number, than JSON is written here
+        return ""
 
 
 def _page_text(page: str) -> str:

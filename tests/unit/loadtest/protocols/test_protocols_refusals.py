@@ -45,6 +45,15 @@ def test_an_error_of_any_form_has_a_sentence(error: object) -> None:
     assert error_message(error)
 
 
+def test_an_error_that_is_nested_too_deep_or_too_large_a_number_has_a_sentence() -> None:
+    deep: list[object] = []
+    for _ in range(2_000):
+        deep = [deep]
+    assert "does not say what is wrong" in error_message({"x": deep})
+    assert "does not say what is wrong" in error_message({"x": 2**80})
+    assert "does not say what is wrong" in answer_message("[" * 500 + "]" * 500)
+
+
 def test_a_status_without_a_body_says_nothing_twice_and_a_header_may_say_it() -> None:
     url = "ws://user:secret@h/p?key=secret"
     assert (
