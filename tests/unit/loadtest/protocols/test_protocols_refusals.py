@@ -6,9 +6,13 @@ from hypothesis import strategies as st
 
 from loadtest.conversation.failures import fault_of
 from loadtest.protocols.error_objects import answer_message, error_message
+from loadtest.protocols.failure import OpeningRefused
 from loadtest.protocols.foreign import protocol_of, sent_instead
+from loadtest.protocols.http_items import HttpAnswer, HttpData, HttpEnd, HttpHead
 from loadtest.protocols.message_limit import message_limit, over_limit, size
 from loadtest.protocols.refusals import closed_connection, redirected_to, refused_request, refused_upgrade
+from loadtest.protocols.smallwebrtc.signaling import Signaling
+from loadtest.protocols.telephony.webhook import WEBHOOKS
 from telemetry.model.personal_data.texts import without_personal_data
 
 _MEMBERS = st.sampled_from(["message", "detail", "error", "loc", "msg", "code", "type", "x"])
@@ -134,3 +138,32 @@ def test_sizes_are_read_as_people_read_them() -> None:
 def test_a_message_is_known_by_what_only_its_protocol_has(message: str | bytes, protocol: str | None) -> None:
     assert protocol_of(message) == protocol
     assert ("--protocol" in sent_instead(message)) is (protocol is not None)
+
+
+def test_a_webhook_that_redirects_says_where_it_leads() -> None:
+    answer = HttpAnswer(307, (("location", "/voice?token=secret"),))
+    with pytest.raises(OpeningRefused) as raised:
+        WEBHOOKS["twilio"].stream(answer, "http://127.0.0.1:7860/")
+    assert "a redirect to http://127.0.0.1:7860/voice; give the address" in str(raised.value)
+    assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "body", "words"),
+    [
+        (404, (), b'{"detail":"Not Found"}', "answered HTTP 404 at http://h/api/offer: Not Found"),
+        (422, (), b'{"detail":[{"loc":["body","sdp"],"msg":"Field required"}]}', "body.sdp: Field required"),
+        (308, (("location", "http://h2/api/offer"),), b"", "redirects to http://h2/api/offer with HTTP 308"),
+    ],
+)
+def test_an_offer_that_is_refused_says_why(
+    status: int, headers: tuple[tuple[str, str], ...], body: bytes, words: str
+) -> None:
+    signaling = Signaling("http://user:secret@h/api/offer?token=secret", (), {})
+    signaling.offer("v=0")
+    signaling.receive(HttpHead("offer", status, headers))
+    signaling.receive(HttpData("offer", body))
+    (event,) = signaling.receive(HttpEnd("offer"))
+    assert event.fatal
+    assert words in (event.message or "")
+    assert "secret" not in (event.message or "")
