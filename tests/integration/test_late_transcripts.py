@@ -61,12 +61,17 @@ class LateEndpoint(HostedEndpoint):
                     quiet_s += len(samples) / self.input_rate_hz
                     if quiet_s >= QUIET_S:
                         loud = False
-                        await self._send(connection, self.reply(number))
+                        await self._reply(connection, number, late)
                         late.add(asyncio.create_task(self._transcribe(connection, number)))
         except ConnectionClosed:
             pass
         for task in late:
             task.cancel()
+
+    async def _reply(self, connection: ServerConnection, number: int, tasks: set[asyncio.Task[None]]) -> None:
+        """Send the reply to a question; what takes its time is one of the `tasks`."""
+        del tasks
+        await self._send(connection, self.reply(number))
 
     async def _transcribe(self, connection: ServerConnection, number: int) -> None:
         await asyncio.sleep(self.late_s)
@@ -138,6 +143,21 @@ class OneIdOpenAI(LateOpenAI):
     one_id = True
 
 
+class DeafOpenAI(LateOpenAI):
+    """Says when it hears speech, and speaks on as if it had not: one piece of its reply after the other."""
+
+    async def _reply(self, connection: ServerConnection, number: int, tasks: set[asyncio.Task[None]]) -> None:
+        tasks.add(asyncio.create_task(self._speak(connection, number)))
+
+    async def _speak(self, connection: ServerConnection, number: int) -> None:
+        *began, piece, done = self.reply(number)
+        await self._send(connection, began)
+        for _ in range(12):
+            await self._send(connection, [piece])
+            await asyncio.sleep(REPLY_MS / 1000)
+        await self._send(connection, [done])
+
+
 class LateGemini(LateEndpoint):
     """Gemini Live: nothing has a name, and a transcript may come at any time."""
 
@@ -169,7 +189,7 @@ class UnmarkedGemini(LateGemini):
 
 
 def turns_of(
-    tmp_path: Path, kind: Callable[[str, float], LateEndpoint], late_s: float, protocol: str
+    tmp_path: Path, kind: Callable[[str, float], LateEndpoint], late_s: float, protocol: str, *more: str
 ) -> tuple[list[Turn], dict[str, Any]]:
     """The turns of one call by `voiceprobe run`, and what it says of them in JSON."""
     _, (clip,) = choose(SwarmSettings(host="ws://127.0.0.1", corpus=CORPUS, length="short", clips=1, seed=1))
@@ -178,7 +198,7 @@ def turns_of(
     file = tmp_path / "summary.json"
     with kind(clip.text, late_s) as endpoint:
         address = f"ws://127.0.0.1:{endpoint.port}/"
-        done = completed("run", address, *load, *spoken, "--out", str(tmp_path / "out"), "--json", str(file))
+        done = completed("run", address, *load, *spoken, *more, "--out", str(tmp_path / "out"), "--json", str(file))
     assert done.stderr == "", done.stderr
     with StoreReader(tmp_path / "out" / "store") as reader:
         turns = reader.turns(source="client")
@@ -269,3 +289,13 @@ spec:
   objectives:
     - target: 0.95
 """
+
+
+def test_an_agent_that_ignores_its_callers_has_no_stop(tmp_path: Path) -> None:
+    """When the endpoint hears speech, the client plays no more of its reply; but the endpoint sends on."""
+    interrupting = ("--barge-in", "1", "--barge-in-after", "400ms")
+    turns, summary = turns_of(tmp_path, DeafOpenAI, 0.1, "openai-realtime", *interrupting)
+    assert [turn.barge_in_end for turn in turns] == [None, *["never_stopped"] * (TURNS - 1)]
+    assert [turn.barge_in_stop_ns for turn in turns] == [None] * TURNS
+    counts, valid = summary["behavior"]["barge_in"], sum(turn.outcome == "ok" for turn in turns[1:])
+    assert (counts["n"], counts["never_stopped"], counts["stopped"], counts["stop_n"]) == (valid, valid, 0, 0)
