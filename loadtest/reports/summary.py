@@ -109,16 +109,20 @@ def summary_object(
         "client_service_delta": _client_service_delta(summary.client_service_delta),
         "model_servers": model_server_objects(run.model_servers),
         "generator": _generator(run, summary, exit_code),
-        "telemetry": {
-            "emitted": summary.loss.emitted,
-            "received": summary.loss.received,
-            "missing": summary.loss.missing,
-            "spooled": _spooled(run.spooled),
-            "unreadable_segments": summary.skipped_segments,
-            "lacks_old_turns": summary.lacks_old_turns,
-        },
+        "telemetry": _telemetry(run, summary),
         "exit_code": int(exit_code),
         "exit_reason": exit_reason,
+    }
+
+
+def _telemetry(run: RunInfo, summary: Summary) -> dict[str, Any]:
+    return {
+        "emitted": summary.loss.emitted,
+        "received": summary.loss.received,
+        "missing": summary.loss.missing,
+        "spooled": _spooled(run.spooled),
+        "unreadable_segments": summary.skipped_segments,
+        "lacks_old_turns": summary.lacks_old_turns,
     }
 
 

@@ -89,8 +89,7 @@ async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], No
         if not serving.done():
             scraper.start()
             rollouts.start()
-            addresses = _addresses(options, listener.getsockname()[1], grpc_port)
-            ready(addresses)
+            ready(addresses := _addresses(options, listener.getsockname()[1], grpc_port))
             log_event(_log, logging.INFO, "ready", "the receivers are listening", **addresses)
             systemd.notify(systemd.READY)
             await stop.wait(serving)

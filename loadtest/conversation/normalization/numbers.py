@@ -55,7 +55,7 @@ _UNIT_WORDS: Final = {
 }
 _UNITS: Final = {word: unit for unit, words in _UNIT_WORDS.items() for word in words.split()}
 _UNIT: Final = re.compile(rf"(?<=\d )(?:{'|'.join(sorted(_UNITS, key=len, reverse=True))})\b")
-# Their "hundred" is no number; it is read before the others are.
+# Their "hundred" stands for no quantity; it is read before the others are.
 _PER_CENT: Final = re.compile(r"\b(?:per cent|pour cent|por cientos?|por cento|per cento)\b")
 _CENTS_UNNAMED: Final = re.compile(r"(?<![\d.])(\d+) (dollar|euro|pound) (\d\d)$")
 _WHOLE_AMOUNT: Final = re.compile(r"(?<=\d)\.00?(?= (?:dollar|euro|pound)\b)")
