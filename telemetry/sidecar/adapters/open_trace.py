@@ -329,6 +329,11 @@ def _is_heard(group: list[Part]) -> bool:
     return False
 
 
+def is_heard(ready: ReadyTurn) -> bool:
+    """Whether the reply was heard, as far as its spans say so."""
+    return _is_heard(ready.own) or any(part.role.role == "speaking" for part in ready.below)
+
+
 def is_same_conversation(one: Part, other: Part) -> bool:
     """Whether two turns are of one service and one conversation, as far as they name it."""
     calls = (_conversation(one), _conversation(other))

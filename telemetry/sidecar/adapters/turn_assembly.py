@@ -26,6 +26,7 @@ from telemetry.sidecar.adapters.open_trace import (
     OpenTrace,
     ReadyTurn,
     WaitTimes,
+    is_heard,
     is_same_conversation,
 )
 from telemetry.sidecar.adapters.own_turns import own_turn
@@ -65,6 +66,7 @@ class _ClosedTurn:
     parts: SpansOfTurn
     turn: Turn | None
     aged_ns: int
+    span_id: str  # by which it is stored
     late: int = 0
 
     @property
@@ -198,16 +200,20 @@ class TurnAssembly:
             under = trace.below(parts)
             parts = [*parts, *under]
             self._open_count -= sum(trace.remove(part.span.span_id) is not None for part in under)
+        if (closed := self._count_late(trace_id, top_id, parts)) is not None:
+            (closed.ready.beside if beside else closed.ready.below).extend(parts)
+
+    def _count_late(self, trace_id: str, top_id: str, parts: list[Part]) -> _ClosedTurn | None:
+        """Count spans of a turn that was given, and note that it is to be made anew; None where it is forgotten."""
         closed = self._closed.get((trace_id, top_id))
         self.late += len(parts)
         for part in parts:
             self._given[trace_id, part.span.span_id] = top_id
-        if closed is None:
-            return
-        (closed.ready.beside if beside else closed.ready.below).extend(parts)
-        closed.late += len(parts)
-        self._closed_spans += len(parts)
-        self._changed[trace_id, top_id] = closed
+        if closed is not None:
+            closed.late += len(parts)
+            self._closed_spans += len(parts)
+            self._changed[trace_id, top_id] = closed
+        return closed
 
     def _made_anew(self) -> list[Turn]:
         """Make the turns anew of which something came late: those that were none before are given now."""
@@ -215,11 +221,17 @@ class TurnAssembly:
         found: list[Turn] = []
         for (trace_id, top_id), closed in changed.items():
             ready, before = closed.ready, closed.turn
-            closed.parts = replace(closed.parts, below=_in_order(ready.below), beside=_in_order(ready.beside))
+            closed.parts = replace(
+                closed.parts,
+                own=tuple(ready.own),
+                user=ready.user,
+                below=_in_order(ready.below),
+                beside=_in_order(ready.beside),
+            )
             closed.turn = self._turn(closed.parts)
             if closed.turn is None:
                 continue
-            closed.turn = msgspec.structs.replace(closed.turn, late_spans=closed.late)
+            closed.turn = msgspec.structs.replace(closed.turn, late_spans=closed.late, span_id=closed.span_id)
             if before is None:
                 found += self._not_stored(closed.turn)
             else:
@@ -235,17 +247,54 @@ class TurnAssembly:
         calls = trace.calls()
         found: list[Turn] = []
         for each in ready:
+            if self._is_late_half(trace_id, each):
+                continue
             parts = self._placed(trace_id, each, calls)
             turn = self._turn(parts)
+            span_id = self._stored_id(trace_id, each) or parts.first.span.span_id
             if turn is not None:
+                turn = msgspec.structs.replace(turn, span_id=span_id)
                 self._turns_of_trace[trace_id] = parts.turn_index + 1
                 found += self._not_stored(turn)
-            self._close(trace_id, _ClosedTurn(each, parts, turn, self._aged_ns))
+            self._close(trace_id, _ClosedTurn(each, parts, turn, self._aged_ns, span_id))
         for top_id, parts_of_top in late:
             self._add_late(trace_id, top_id, parts_of_top, beside=True)
         if not trace.spans:
             del self._traces[trace_id]
         return found
+
+    def _is_late_half(self, trace_id: str, ready: ReadyTurn) -> bool:
+        """Whether this is the reply to a caller's turn that was given without one, or the caller's turn of a reply that
+        was; it is added to that then, which is made anew."""
+        first, framework = ready.outer()[0], ready.outer()[0].role.framework
+        if framework is None or framework.turns != "paired" or (ready.own and ready.user is not None):
+            return False
+        same = [
+            (top_id, closed)
+            for top_id, closed in self._closed_of_trace.get(trace_id, {}).items()
+            if _are_siblings(closed.parts.first, first)
+        ]
+        began_ns = min(part.span.start_unix_ns for part in ready.outer())
+        if ready.own:
+            fitting = [each for each in same if not each[1].ready.own and each[1].parts.start_unix_ns <= began_ns]
+            fitting = fitting if is_heard(ready) else []
+            chosen = max(fitting, key=lambda each: each[1].parts.start_unix_ns, default=None)
+        else:
+            fitting = [each for each in same if each[1].ready.user is None and each[1].parts.start_unix_ns >= began_ns]
+            chosen = min(fitting, key=lambda each: each[1].parts.start_unix_ns, default=None)
+        if chosen is None:
+            return False
+        top_id, closed = chosen
+        closed.ready.own.extend(ready.own)
+        closed.ready.user = closed.ready.user or ready.user
+        self._count_late(trace_id, top_id, ready.everything())
+        closed.ready.below.extend(ready.below)
+        return True
+
+    def _stored_id(self, trace_id: str, ready: ReadyTurn) -> str | None:
+        """The span by which an earlier process stored a turn."""
+        ids = (part.span.span_id for part in ready.outer())
+        return next((span_id for span_id in ids if (trace_id, span_id) in self._stored), None)
 
     def _not_stored(self, turn: Turn) -> list[Turn]:
         """The turn, unless an earlier process stored it: then it is revised where it is another one."""
@@ -295,7 +344,7 @@ class TurnAssembly:
         )
         number = values.count(parts.value("turn_number"))
         index = self._turns_of_trace.get(trace_id, 0) if not number else number - 1
-        stored = self._stored.get((trace_id, parts.first.span.span_id))
+        stored = self._stored.get((trace_id, self._stored_id(trace_id, ready) or ""))
         if stored is not None and not number:
             index = stored.turn_index
         before_ns = self._latency_of_turn.get((parts.first.span.service, parts.call_id, index - 1))
@@ -339,6 +388,14 @@ class TurnAssembly:
 
 def _beginning(turn: Turn) -> tuple[int, str]:
     return turn.started_unix_ns, turn.span_id
+
+
+def _are_siblings(one: Part, other: Part) -> bool:
+    return (one.role.family, one.span.service, one.span.parent_span_id) == (
+        other.role.family,
+        other.span.service,
+        other.span.parent_span_id,
+    )
 
 
 def _in_order(parts: list[Part]) -> tuple[Part, ...]:

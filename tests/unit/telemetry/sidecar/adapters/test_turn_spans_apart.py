@@ -228,3 +228,36 @@ def test_what_is_remembered_of_closed_turns_is_bounded_and_forgotten() -> None:
     assembly.add([late], NOW_UNIX_NS + 10_000)
     assembly.due(NOW_UNIX_NS + GRACE_NS)
     assert [turn.trace_id for turn in assembly.revised()] == [late.trace_id]
+
+
+QUESTION = livekit("user_turn", 2, CALL, attributes={"lk.end_of_turn_delay": 0.2})
+ANSWER = livekit("agent_turn", 3, CALL, attributes={"lk.e2e_latency": 0.7, "lk.interrupted": False})
+SESSION = livekit("agent_session", CALL)
+
+
+@pytest.mark.parametrize("first", [QUESTION, ANSWER])
+def test_the_other_half_of_livekits_turn_that_comes_late_makes_it_whole(first: SpanRow) -> None:
+    """14 s after the session's end, when the first half was a turn of its own already."""
+    second = ANSWER if first is QUESTION else QUESTION
+    assembly = TurnAssembly(grace_ns=10, successor_ns=20)
+    assembly.add([first, SESSION], NOW_UNIX_NS)
+    (turn,) = assembly.due(NOW_UNIX_NS + 10)
+    assert (turn.outcome, turn.span_id) == ("abandoned" if first is QUESTION else "ok", first.span_id)
+    assembly.add([second], NOW_UNIX_NS + 14)
+    assert assembly.due(NOW_UNIX_NS + 60) == []
+    (revised,) = assembly.revised()
+    assert (revised.outcome, revised.span_id, revised.late_spans) == ("ok", first.span_id, 1)
+    assert METRICS["voice_to_voice"].value(revised) == 700_000_000
+    assert METRICS["endpointing"].value(revised) == 200_000_000
+    again = TurnAssembly(stored={(turn.trace_id, turn.span_id): revised})
+    again.add([QUESTION, ANSWER, SESSION], NOW_UNIX_NS)
+    assert (again.flush(), again.revised()) == ([], [])
+
+
+def test_a_reply_that_was_never_heard_joins_no_caller_who_was_given_up() -> None:
+    discarded = livekit("agent_turn", 3, CALL, attributes={"lk.interrupted": True})
+    assembly = TurnAssembly(grace_ns=10, successor_ns=20)
+    assembly.add([QUESTION, SESSION], NOW_UNIX_NS)
+    assert [turn.outcome for turn in assembly.due(NOW_UNIX_NS + 10)] == ["abandoned"]
+    assembly.add([discarded], NOW_UNIX_NS + 14)
+    assert (assembly.due(NOW_UNIX_NS + 60), assembly.revised()) == ([], [])
