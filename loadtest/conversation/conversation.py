@@ -381,7 +381,7 @@ class Conversation:
         is_last = self._turns.following is None or not self._turns.may_begin
         if timeline.partials_perf_ns:
             return is_last or not (self._wire.names_questions and timeline.names_transcripts)
-        return is_last and self._earlier_turns.transcribed and timeline.replies != {}
+        return is_last and self._earlier_turns.transcribed
 
     def _ended(self, exchanges: list[Exchange]) -> list[Action]:
         for exchange in exchanges:
