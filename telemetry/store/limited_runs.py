@@ -27,7 +27,6 @@ class _RunState:
     """What the turns and the declarations of a run say of it."""
 
     total: int = 0
-    invalid: int = 0
     emitted: dict[str, int] = field(default_factory=dict[str, int])  # when the last turn of each process ended
     known: set[str] = field(default_factory=set[str])  # processes that announced their start or emitted turns
     ended: set[str] = field(default_factory=set[str])  # those that announced their end
@@ -53,8 +52,7 @@ def limited_turns(
     unsure = {run_id: each for run_id, each in found.items() if not _is_over(connection, run_id, each)}
     known = processes_of_runs(connection, {run_id: each.turns_of_processes() for run_id, each in unsure.items()})
     for run_id, each in unsure.items():
-        turns = LimitTurns(each.total, each.invalid)
-        if run_limit(connection, run_id, turns, None, now_unix_ns, known=known[run_id]) is not None:
+        if run_limit(connection, run_id, LimitTurns(each.total), None, now_unix_ns, known=known[run_id]) is not None:
             limited.append(run_id)
     return LimitedTurns(len(limited), sum(counted[run_id].valid for run_id in limited))
 
@@ -70,7 +68,6 @@ def _runs(connection: StoreConnection) -> dict[str, _RunState]:
     for row in turns_of_callers(connection):
         run = found[row.run_id]
         run.total += row.turns.total
-        run.invalid += row.turns.invalid
         if row.process_id:
             run.known.add(row.process_id)
             run.emitted[row.process_id] = max(run.emitted.get(row.process_id, 0), row.last_unix_ns)

@@ -13,7 +13,7 @@ from telemetry.store.run_state import LimitEvidence, LimitTurns, generator_limit
 def limit_turns(summary: Summary) -> LimitTurns:
     """What a limit is seen by of the turns of a summary."""
     turns = summary.turns
-    return LimitTurns(turns.total, turns.invalid, kept_turns(turns.by_outcome, turns.endpoint_did_not_read))
+    return LimitTurns(turns.total, kept_turns(turns.by_outcome, turns.endpoint_did_not_read))
 
 
 def run_limit(

@@ -32,11 +32,9 @@ class LostProcess:
 
 @dataclass(frozen=True, slots=True)
 class LimitTurns:
-    """Turns, invalid ones, and those in which the service kept its caller: it did not answer, or did not read what was
-    said."""
+    """Turns, and those in which the service kept its caller: it did not answer, or did not read what was said."""
 
     total: int
-    invalid: int
     kept: int = 0
 
     @property

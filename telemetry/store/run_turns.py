@@ -1,13 +1,16 @@
 """The turns of one run in the columns that a comparison of runs reads, and what the run was asked to do."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from telemetry.comparison.runs import ComparedRun
+from telemetry.model.formatting import count, declared_percent, number
 from telemetry.objectives.objective import Objective
 from telemetry.store import queries
 from telemetry.store.answers import Filter, RunRecord
 from telemetry.store.calls import unreached_run
 from telemetry.store.connection import StoreConnection, rows
+from telemetry.store.generator_limit import SHARE_LIMIT
 from telemetry.store.processes import processes
 from telemetry.store.queries import ASKED, Condition, judged, viewed
 from telemetry.store.rollout_turns import telemetry_lost
@@ -16,6 +19,9 @@ from telemetry.store.run_state import KEPT_OUTCOMES, LimitTurns, is_under_way, k
 from telemetry.store.runs import runs
 from telemetry.store.starts import starts_by_phase, total
 from telemetry.store.turn_columns import TurnColumns, columns_of_turns, rules_of
+
+# In a short run one pause of a busy machine is more than 1 % of the turns already.
+_INVALID_TURNS_LIMIT: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +54,14 @@ def run_turns(connection: StoreConnection, asked: RunTurnsQuestion, now_unix_ns:
     invalid = int(turns.has_outcome("invalid").sum())
     known = processes(connection, asked.run_id)
     by_outcome = {outcome: int(turns.has_outcome(outcome).sum()) for outcome in KEPT_OUTCOMES}
-    counted = LimitTurns(turns.turns, invalid, kept_turns(by_outcome, _did_not_read(connection, where)))
+    counted = LimitTurns(turns.turns, kept_turns(by_outcome, _did_not_read(connection, where)))
     limit = run_limit(connection, asked.run_id, counted, total(starts_by_phase(connection, f)), now_unix_ns)
     return ComparedRun(
         run_id=asked.run_id,
         asked=asked_of(record),
         turns=turns,
         telemetry_lost=telemetry_lost(connection, where, now_unix_ns),
-        generator_limit=None if limit is None else limit.reason,
+        generator_limit=_too_many_invalid(invalid, turns.turns) if limit is None else limit.reason,
         unreached=unreached_run(connection, asked.run_id, answered=int(turns.has_outcome("ok").sum())),
         is_under_way=is_under_way(known, now_unix_ns),
         lacks_old_turns=record.lacks_old_turns,
@@ -91,3 +97,11 @@ def _did_not_read(connection: StoreConnection, where: Condition) -> int:
     statement = f"SELECT {queries.UNREAD} AS unread FROM turns WHERE {where.sql}"  # noqa: S608 - our own identifiers
     (row,) = rows(connection, statement, list(where.values))
     return row["unread"]
+
+
+def _too_many_invalid(invalid: int, total: int) -> str | None:
+    """Why the percentiles of a run, which leave out invalid turns, are not compared; None where few are left out."""
+    if invalid <= _INVALID_TURNS_LIMIT or invalid <= SHARE_LIMIT * total:
+        return None
+    limit = declared_percent(SHARE_LIMIT)
+    return f"{number(invalid)} of {count(total, 'turn')} were not said as recorded, more than {limit}"

@@ -229,7 +229,7 @@ def test_a_generator_limited_run_claims_nothing(root: Path, tmp_path: Path) -> N
     files = {"json_file": tmp_path / "c.json", "html_file": tmp_path / "c.html"}
     code, text = printed(asked(root, "base", folder, **files))
     assert code is ExitCode.UNDECIDED
-    assert "undecided: limited is generator-limited (120 of 360 turns are invalid, more than 1 % and 2 turns" in text
+    assert "undecided: limited is generator-limited (120 of 360 turns were not said as recorded, more than 1 %" in text
     assert "nothing is claimed about the service" in text
     assert " worse" not in text
     assert {each["worse"] for each in json.loads((tmp_path / "c.json").read_text())["comparisons"][0]["figures"]} == {
