@@ -194,6 +194,8 @@ class Conversation:
         if event.kind is EventKind.SPEECH_STARTED:
             actions += self._hearing.stop_all(self._replies(), arrival_perf_ns)
             self._note_asked_stop(arrival_perf_ns)
+        for text, came_perf_ns in self._hearing.names.take_before_audio(event.response_id):
+            actions += self._note(exchange.timeline, text, came_perf_ns)
         actions += self._note(exchange.timeline, event, arrival_perf_ns)
         if exchange.timeline.fatal_perf_ns is not None:
             judgment: Judgment = "error", exchange.timeline.errors[-1]

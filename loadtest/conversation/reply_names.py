@@ -31,6 +31,7 @@ class ReplyNames:
         "_again",
         "_announces",
         "_asked_perf_ns",
+        "_before_audio",
         "_broken_into",
         "_count",
         "_over",
@@ -50,6 +51,7 @@ class ReplyNames:
         self.last_perf_ns = 0  # when its last piece came
         self._asked_perf_ns: int | None = None
         self._broken_into: str | None = None  # the reply that the closing of the caller's interruption has ended
+        self._before_audio: list[tuple[VoiceEvent, int]] = []  # texts since the question, of a reply that may begin
         self._announces = False  # the wire says when a reply begins
         self._over: dict[str, int] = {}  # ids on the wire whose reply is over, and since when
         self._again: dict[str, str] = {}  # names of the replies whose ids were used before, by id
@@ -57,6 +59,7 @@ class ReplyNames:
     def note_question_end(self, moment_perf_ns: int) -> None:
         """The last speech sample of a question was sent."""
         self._asked_perf_ns = moment_perf_ns
+        self._before_audio.clear()
 
     def end(self, response_id: str) -> None:
         """What comes next is no part of this reply."""
@@ -122,10 +125,20 @@ class ReplyNames:
                 self._count += 1
                 self._again[wire_id] = f"{UNNAMED}{self._count}{USED_BEFORE}{wire_id}"
                 del self._over[wire_id]
+            elif event.kind is EventKind.LLM_TEXT and not self._announces and after_question:
+                self._before_audio.append((event, arrival_perf_ns))
         name = self.name_of(wire_id)
         if event.kind is EventKind.RESPONSE_DONE:
             self.note_over(name, arrival_perf_ns)
         return event if name == wire_id else replace(event, response_id=name)
+
+    def take_before_audio(self, name: str | None) -> list[tuple[VoiceEvent, int]]:
+        """The texts of a reply that came, with their arrivals, before its first audio said that it is another one."""
+        if not self._before_audio or name is None or USED_BEFORE not in name:
+            return []
+        found = [(each, at) for each, at in self._before_audio if self.name_of(each.response_id or "") == name]
+        self._before_audio.clear()
+        return [(replace(each, response_id=name), at) for each, at in found]
 
     def _is_over(self, arrival_perf_ns: int) -> bool:
         """Whether the current reply had ended before a piece that arrives now."""

@@ -321,6 +321,16 @@ def test_an_id_that_is_used_again_is_another_answer_and_the_endpoints_fault(anno
     ] * 3
 
 
+def test_the_text_before_the_audio_of_an_unannounced_answer_is_its_first() -> None:
+    call = Call(2).ask().after(100).hear(*once_more(announced=False)).after(140).ask().after(100)
+    came = call.now
+    call.hear(event(EventKind.LLM_TEXT, response_id="resp_1", text="Yes.")).after(200)
+    call.hear(*once_more(announced=False)).after(140)
+    assert call.last.timeline.answer is not None
+    assert call.last.timeline.answer.text_stamps_perf_ns == [came]
+    assert call.last.outcome == "ok"
+
+
 def test_the_id_of_a_greeting_is_used_again() -> None:
     call = Call(1).hear(*once_more()).after(200)
     call.ask().after(100).hear(*once_more()).after(140)
