@@ -145,7 +145,7 @@ def _good(status: ObjectiveStatus | None) -> str:
         return f'<td class="num">{formatting.DASH}</td>'
     if status.verdict.eligible >= status.verdict.minimum_turns:
         return f'<td class="num">{formatting.percent(status.verdict.ratio, status.verdict.target)}</td>'
-    return f'<td class="num few">too few ({formatting.number(status.verdict.eligible)})</td>'
+    return f'<td class="num few">too few ({formatting.number(status.verdict.decided)})</td>'
 
 
 def _range(stats: MetricStats, color: str, reach: float) -> str:

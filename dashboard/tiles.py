@@ -66,12 +66,12 @@ def _good(headline: ObjectiveStatus | None) -> str:
         why = (headline.verdict.reason or "") if headline else "no objective for voice to voice"
         return _tile("Good turns", "not known", why, known=False)
     verdict = headline.verdict
-    good, eligible = formatting.number(verdict.good), formatting.number(verdict.eligible)
-    sub = f"{good} of {eligible} within {formatting.declared_figure(headline.objective.threshold or 0, 'ns')}"
+    good, decided = formatting.number(verdict.good), formatting.number(verdict.decided)
+    sub = f"{good} of {decided} within {formatting.declared_figure(headline.objective.threshold or 0, 'ns')}"
     if not verdict.is_judged:
         return _tile("Good turns", "not judged", (verdict.reason or "").removeprefix("not judged: "), known=False)
-    if headline.state == "unknown" and verdict.eligible < verdict.minimum_turns:
-        return _tile("Good turns", f"too few ({eligible})", sub, known=False)
+    if headline.state == "unknown" and verdict.decided < verdict.minimum_turns:
+        return _tile("Good turns", f"too few ({decided})", sub, known=False)
     if headline.state == "unknown":
         why = (verdict.reason or "").removeprefix("undecided: ")
         return _tile("Good turns", "undecided", f"{sub}; {why}" if why else sub, known=False)

@@ -76,6 +76,10 @@ def _is_never(turn: Turn) -> bool:
     return False
 
 
+def _was_not_kept_talking(turn: Turn) -> bool:
+    return turn.barge_in_end != "never_stopped"
+
+
 def _is_always(turn: Turn) -> bool:
     del turn
     return True
@@ -312,7 +316,7 @@ _ALL: Final[tuple[MetricDefinition, ...]] = (
         ),
         views=("terminal",),
         value=_field("barge_in_stop", "barge_in_stop_ns"),
-        is_undefined=_is_always,
+        is_undefined=_was_not_kept_talking,
         counts_from="speech_start",
     ),
     Metric(

@@ -258,7 +258,8 @@ def _judge_missing(metric: Metric, threshold: float, turn: Turn) -> Judgment:
         return Judgment.NOT_STATED
     if metric.name == CONNECT and turn.outcome == "error":
         return Judgment.BAD
-    return Judgment.BAD if metric.name == HEADLINE else Judgment.NO_VALUE
+    # No answer, or an agent that talked on: that there is no value is itself what is bad.
+    return Judgment.BAD if metric.name in (HEADLINE, "barge_in_stop") else Judgment.NO_VALUE
 
 
 def _judge_cut(metric: Metric, threshold: float, turn: Turn, value: float | None) -> Judgment:

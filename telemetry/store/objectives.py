@@ -77,7 +77,7 @@ FIELDS_OF: Final[dict[str, tuple[str, ...]]] = {
 _ASKED_OF_ALL: Final = (
     *("run_id", "outcome", "turn_kind", "turn_index", "fallback", "route", "cache_hit", "started_unix_ns"),
     *("withheld_metrics", "withheld_reasons"),
-    *("contradicted_metrics", "failure_kind"),
+    *("contradicted_metrics", "failure_kind", "barge_in_end"),
 )
 _ASKED_OF_CUT: Final = (
     *("started_perf_ns", "speech_start_perf_ns", "speech_end_perf_ns", "first_audio_perf_ns", "hangup_perf_ns"),
@@ -315,6 +315,7 @@ def _questions(objective: Objective) -> Iterable[_Question]:
     yield from (("fallback IS NULL", ()), ("route IS NULL", ()), ("turn_index = 0", ()))
     # Whether anything was heard of the answer, and whether the endpoint broke it off.
     yield "failure_kind IS NOT DISTINCT FROM 'interrupted'", ()
+    yield "barge_in_end IS NOT DISTINCT FROM 'never_stopped'", ()
     yield "first_audio_perf_ns IS NULL AND voice_to_voice_ns IS NULL", ()
     yield "llm_first_token_perf_ns IS NULL AND asr_final_perf_ns IS NULL", ()
     yield f"list_contains(withheld_metrics, '{HEADLINE}')", ()

@@ -55,7 +55,7 @@ _UNKNOWN: Final = ""
 SERVICES_MAX: Final = 16
 _DIMENSIONS: Final = ("length_class", "noise_profile", "channel_profile")
 # In what turns of one group are the same, besides their metrics; the rule is asked about each turn that ended early.
-_ALIKE: Final = ("source", "cohort", "outcome", "turn_kind", "route", "fallback", "cache_hit")
+_ALIKE: Final = ("source", "cohort", "outcome", "turn_kind", "route", "fallback", "cache_hit", "barge_in_end")
 # Besides the fields that metrics are computed from: what a turn cannot do without, and what the rule asks of it.
 _READ: Final = (
     *("run_id", "call_id", "turn_index", "started_unix_ns", "started_perf_ns", "withheld_metrics"),

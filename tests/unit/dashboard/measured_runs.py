@@ -24,12 +24,13 @@ def written(
     invalid: int = 0,
     lost: int = 0,
     ends: bool = True,
+    is_lost: bool = False,
     calibrated: str = "",
     at: int = NOW - HOUR,
     **changes: Any,
 ) -> list[Turn]:
     """Write a run of which the first turns are invalid, and the last ones were emitted and never arrived; it says how
-    many it emitted if it `ends`."""
+    many it emitted if it `ends`. The process of one that `is_lost` never announced its end."""
     worker = f"worker-{run_id}"
     found = [
         client_turn(
@@ -51,7 +52,7 @@ def written(
     declared = {"voice.run.process_id": worker, **({"voice.run.calibrated_to_ms": calibrated} if calibrated else {})}
     spans = [
         replace(span, attributes={**span.attributes, **declared})
-        for span in (run_span(run_id, at, phase) for phase in ("start", "end"))
+        for span in (run_span(run_id, at, phase) for phase in (("start",) if is_lost else ("start", "end")))
     ]
     attributes = {"run_id": run_id, "process_id": worker}
     emitted = PointRow(semconv.METRIC_TURNS_EMITTED, at + 60 * SECOND, float(turns + lost), attributes, "voiceprobe")

@@ -32,7 +32,7 @@ def answered(folder: Path) -> ObjectivesPage:
 
 A: Final[dict[str, Any]] = {"run_id": "a", "turns": 40, "calibrated": "0.4"}
 B: Final[dict[str, Any]] = {"run_id": "b", "turns": 10}
-LIMITED: Final[dict[str, Any]] = {"run_id": "b", "turns": 30, "invalid": 10}
+LIMITED: Final[dict[str, Any]] = {"run_id": "b", "turns": 30, "invalid": 10, "is_lost": True}
 OF_SERVICE: Final[dict[str, Any]] = {"run_id": "service:x:2026-11-18", "turns": 30, "source": "service", "ends": False}
 
 
@@ -75,7 +75,7 @@ def test_the_chip_says_what_weakens_the_figures(tmp_path: Path, runs: Sequence[d
 
 def test_the_details_say_each_part_in_full(tmp_path: Path) -> None:
     written(tmp_path, "a", 40, invalid=1, lost=2, calibrated="0.4")
-    written(tmp_path, "b", 30, invalid=10)
+    written(tmp_path, "b", 30, invalid=10, is_lost=True)
     text = re.sub(r"\s+", " ", re.sub("<[^>]+>", " ", turns_details(answered(tmp_path).measured)))
     for part in (
         "runs 2 runs with 70 turns in 28 days",
@@ -132,7 +132,9 @@ def test_run_and_cohort_are_in_sight_with_labels_and_the_rest_behind_filters(two
     found = selectors(app)
     assert list(found)[:5] == ["Run", "Cohort", "Length of the utterance", "Noise", "Route"]
     assert found["Run"].options[0] == "every run of this store"
-    assert [option.split(" ")[0] for option in found["Run"].options[1:]] == ["run-a", "run-b"]
+    assert [option.split(" ")[0] for option in found["Run"].options[1:]] == ["run-b", "run-a"], (
+        "the one that was stored last is first"
+    )
     assert found["Cohort"].options == ["every cohort", "A", "B"]
     assert found["Noise"].options == ["any noise", "babble", "clean"]
     assert "every run of this store (2)" in text_of(app)

@@ -134,6 +134,16 @@ def test_what_only_some_turns_have_to_measure_is_not_owed_by_the_others(metric: 
     assert (verdict.met, verdict.eligible) == (True, 20)
 
 
+def test_an_agent_that_never_stopped_is_bad_and_what_nobody_can_tell_does_not_count() -> None:
+    stop = Objective("stop", "metric", 0.95, "barge_in_stop", 300 * MS)
+    assert judge_turn(stop, changed(barge_in_end="stopped", barge_in_stop_ns=200 * MS)) is Judgment.GOOD
+    assert judge_turn(stop, changed(barge_in_end="never_stopped")) is Judgment.BAD
+    for end in (None, "ended_by_itself", "cannot_tell"):
+        assert judge_turn(stop, changed(barge_in_end=end)) is None
+    verdict = verdict_on(stop, [changed(barge_in_end="never_stopped")] * 30)
+    assert (verdict.met, verdict.bad) == (False, 30), "also if not one of them stopped"
+
+
 @pytest.mark.parametrize(
     ("metric", "fields"),
     [
