@@ -93,7 +93,9 @@ def _run_header(_: Path) -> str | None:
 
 
 def _stage_key(_: Path) -> str | None:
-    settings = stage_settings(CallerOptions(settings={"asr_key": VARIABLE, "asr_model": "a"}), "asr")
+    settings = stage_settings(
+        CallerOptions(settings={"asr_key": VARIABLE, "asr_model": "a"}), "asr", frozenset({"asr"})
+    )
     return settings.key("asr", None)
 
 

@@ -37,7 +37,7 @@ ARRIVING = 2  # so many batches arrive during a question
 def test_no_two_figures_of_a_page_disagree_while_turns_arrive(tmp_path: Path) -> None:
     """Every turn is slow, of one of two cohorts, and shown by every figure: they all count the same turns."""
     store = tmp_path / "store"
-    begun, seen = threading.Event(), list[int]()
+    begun, seen, now_unix_ns = threading.Event(), list[int](), [START_UNIX_NS]
 
     def write() -> None:
         with StoreWriter(store) as writer:
@@ -46,13 +46,14 @@ def test_no_two_figures_of_a_page_disagree_while_turns_arrive(tmp_path: Path) ->
                     client_turn(index, voice_to_voice_ms=900.0, cohort=("a", "b")[index % 2])
                     for index in range(batch * BATCH, (batch + 1) * BATCH)
                 ]
+                now_unix_ns[0] = turns[-1].started_unix_ns
                 writer.append(Batch(turns))
                 begun.set()
 
     thread = threading.Thread(target=write)
     thread.start()
     begun.wait()
-    with StoreReader(store, wall_clock_ns=lambda: START_UNIX_NS) as reader:  # its process is at work
+    with StoreReader(store, wall_clock_ns=lambda: now_unix_ns[0]) as reader:  # its process is at work
         while thread.is_alive() or not seen:
             page = reader.page(PageQuestion(Filter("run-1"), objectives=OBJECTIVES, with_cause=True))
             assert page.run is not None

@@ -16,7 +16,7 @@ from telemetry.store.schema import DERIVED_METRICS, ENDED_COLUMN, ended_unix_ns,
 TURNS = 1_200
 END_UNIX_NS = 1_790_000_000 * 10**9
 # What nobody in the store did, and what only calls over RTP have.
-EMPTY = {"barge_in_stop", "packet_loss", "jitter"}
+EMPTY = {"barge_in_stop", "packet_loss", "jitter", "prompt_cached"}
 
 
 @pytest.fixture(scope="module")
