@@ -11,9 +11,9 @@ from typing import Any, Final
 import msgspec
 
 from loadtest.conversation.evidence import RECEIVE_LAG
+from telemetry.model.semconv import ARRIVAL_NOT_KNOWN
 from telemetry.model.turns import Turn
 
-WHY: Final = "several messages were read together, so that the moment of each is not known"
 # The metrics that hang on a moment of arrival.
 _HANG_ON: Final[Mapping[str, tuple[str, ...]]] = {
     "endpoint_perf_ns": ("endpointing",),
@@ -54,7 +54,7 @@ def without_doubtful_moments(turn: Turn, unsure_ns: Mapping[int, int], limit_ns:
     fresh = [name for name in dict.fromkeys(withheld) if name not in turn.withheld_metrics]
     if fresh:
         changes["withheld_metrics"] = (*turn.withheld_metrics, *fresh)
-        changes["withheld_reasons"] = (*turn.withheld_reasons, *(WHY for _ in fresh))
+        changes["withheld_reasons"] = (*turn.withheld_reasons, *(ARRIVAL_NOT_KNOWN for _ in fresh))
     return msgspec.structs.replace(turn, **changes)
 
 

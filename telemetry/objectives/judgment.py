@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import Final
 
 from telemetry.model.metrics import CONNECT, HEADLINE, METRICS, NOT_OF_AN_ANSWER, Metric, is_withheld
-from telemetry.model.semconv import UNANSWERED, Source
+from telemetry.model.semconv import ARRIVAL_NOT_KNOWN, UNANSWERED, Source
 from telemetry.model.turns import Turn
 from telemetry.objectives.objective import Objective
 
@@ -222,22 +222,30 @@ def _judge_metric(objective: Objective, turn: Turn) -> Judgment | None:
         raise ValueError(f"objective {objective.name} has no metric or no threshold")
     metric = METRICS[objective.metric]
     value = metric.value(turn)
-    is_contradicted = metric.name in turn.contradicted_metrics
-    if is_withheld(turn, metric.name):
+    is_contradicted, is_unsure = metric.name in turn.contradicted_metrics, _is_unsure(turn, metric.name)
+    if is_withheld(turn, metric.name) and not is_unsure:
         return None
-    if value is None and not is_contradicted and _has_nothing_to_measure(metric, turn):
+    if value is None and not (is_contradicted or is_unsure) and _has_nothing_to_measure(metric, turn):
         return None
     if turn.outcome == "invalid":
         return Judgment.GENERATOR
-    if turn.outcome == "cut" and not is_contradicted:
+    if turn.outcome == "cut" and not (is_contradicted or is_unsure):
         return _judge_cut(metric, objective.threshold, turn, value)
     if is_unanswered(turn) and metric.name not in NOT_OF_AN_ANSWER:
         return Judgment.BAD
+    if is_unsure:
+        return Judgment.GENERATOR
     if is_contradicted:
         return Judgment.CONTRADICTED
     if value is not None:
         return _decided(_is_within(metric, objective.threshold, value))
     return _judge_missing(metric, objective.threshold, turn)
+
+
+def _is_unsure(turn: Turn, metric: str) -> bool:
+    """Whether our own reading came too late to know when what the metric measures arrived."""
+    withheld = zip(turn.withheld_metrics, turn.withheld_reasons, strict=False)
+    return any(name == metric and reason == ARRIVAL_NOT_KNOWN for name, reason in withheld)
 
 
 def _is_within(metric: Metric, threshold: float, value: float) -> bool:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from telemetry.model.metrics import HEADLINE, METRICS, is_withheld
-from telemetry.model.semconv import Source
+from telemetry.model.semconv import ARRIVAL_NOT_KNOWN, Source
 from telemetry.model.stated_error import GoodRange, good_range, instrument_part_ns
 from telemetry.model.turns import Turn
 from telemetry.objectives.judgment import (
@@ -325,6 +325,7 @@ def _questions(objective: Objective) -> Iterable[_Question]:
     value = metric.column
     # The name stands between quotes: a bound value would be read anew for every turn.
     yield f"list_contains(withheld_metrics, '{metric.name}')", ()
+    yield "list_contains(withheld_reasons, ?)", (ARRIVAL_NOT_KNOWN,)
     yield f"list_contains(contradicted_metrics, '{metric.name}')", ()
     yield f"{value} IS NULL", ()
     yield f"{value} < ?", (threshold,)

@@ -1,22 +1,23 @@
 """Turns of each objective, counted by the one rule, `telemetry.objectives.judgment.judge_turn`.
 
 Turns that no objective tells apart are found in the columns, and the rule is asked about one of each such group. A turn
-without a value of a stage is counted once any turn of its source and service has one: counters only grow.
+without a value of a stage waits until another turn of its run has one, and is counted then: counters only grow.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
-from telemetry.model.metrics import METRICS
-from telemetry.model.semconv import RAMP, Source
+from telemetry.model.metrics import HEADLINE, METRICS
+from telemetry.model.semconv import ARRIVAL_NOT_KNOWN, RAMP, Source
 from telemetry.model.service_runs import service_day
 from telemetry.model.turns import Turn
 from telemetry.objectives import series
-from telemetry.objectives.judgment import Judgment, has_value, judge_turn, resolve
+from telemetry.objectives.judgment import Judgment, has_value, judge_turn
 from telemetry.objectives.objective import Objective
 from telemetry.sidecar.counts import turn_columns
 from telemetry.sidecar.counts.histograms import Array
@@ -58,26 +59,38 @@ _DIMENSIONS: Final = ("length_class", "noise_profile", "channel_profile")
 _ALIKE: Final = ("source", "cohort", "outcome", "turn_kind", "route", "fallback", "cache_hit", "barge_in_end")
 # Besides the fields that metrics are computed from: what a turn cannot do without, and what the rule asks of it.
 _READ: Final = (
-    *("run_id", "call_id", "turn_index", "started_unix_ns", "started_perf_ns", "withheld_metrics"),
+    *("run_id", "call_id", "turn_index", "started_unix_ns", "started_perf_ns", "withheld_metrics", "withheld_reasons"),
     *("speech_start_perf_ns", "speech_end_perf_ns", "first_audio_perf_ns", "hangup_perf_ns"),
     *("llm_first_token_perf_ns", "asr_final_perf_ns", "failure_kind", "contradicted_metrics"),
 )
 _ENDED_EARLY: Final = ("cut", "interrupted")
-# The rows of counts: turns by what the rule says of them, those without a value apart, and how many have a value.
 _JUDGMENTS: Final = tuple(Judgment)
-_VALUED: Final = len(_JUDGMENTS)
+# What is counted only once a turn of the run has a value of the metric.
+_WAITING: Final = tuple(_JUDGMENTS.index(each) for each in (Judgment.NO_VALUE, Judgment.NOT_STATED))
+# Of so many runs it is known which metrics they have; what waits of an older one is never counted.
+RUNS_MAX: Final = 256
 
 Place = tuple[Source, str, str]  # source, service, cohort
+Reported = tuple[str, Source]  # run, source
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveAddition:
-    """What turns add: by place, the turns of each objective (a row for each judgment, one for values). `services` and
-    `cohorts` are those that gave way to others."""
+    """What turns add: by run, source and place, the turns of each objective, a row for each judgment; by run and
+    source, of which objectives a turn has a value. `services` and `cohorts` are those that gave way to others."""
 
     services: frozenset[str]
     cohorts: frozenset[str]
-    counts: dict[Place, Array]
+    counts: dict[tuple[Reported, Place], Array]
+    valued: dict[Reported, Array]
+
+
+@dataclass(slots=True)
+class _Run:
+    """Of which objectives a run has a value, and its turns without one that wait for that, by place."""
+
+    valued: Array
+    waiting: dict[Place, Array] = field(default_factory=dict[Place, Array])
 
 
 class ObjectiveTurns:
@@ -89,6 +102,7 @@ class ObjectiveTurns:
     def __init__(self, objectives: Sequence[Objective]) -> None:
         self._objectives = tuple(objectives)
         self._metrics = {each.metric: METRICS[each.metric] for each in objectives if each.metric is not None}
+        self._is_headline = np.array([each.metric == HEADLINE for each in objectives], np.bool_)
         self._services = LabelValues(SERVICES_MAX)
         self._cohorts = LabelValues(COHORTS_MAX)
         named = [each for each in _DIMENSIONS if any(getattr(objective, each) for objective in objectives)]
@@ -96,6 +110,7 @@ class ObjectiveTurns:
         self._owed = sorted({field for name in self._metrics for field in FIELDS_OF[name]})
         self._fields = {*self._alike, *_READ, *(each for name in self._metrics for each in FIELDS_OF[name])}
         self._columns = sorted({*self._fields, "phase_kind", *(metric.column for metric in self._metrics.values())})
+        self._runs: OrderedDict[Reported, _Run] = OrderedDict()
         # Those without a cohort begin at 0, so that the first turns are an increase for Prometheus, too.
         self._counts: dict[Place, Array] = {(source, _UNKNOWN, _UNKNOWN): self._of_nothing() for source in _SOURCES}
 
@@ -105,25 +120,49 @@ class ObjectiveTurns:
         steady = compute.fill_null(compute.not_equal(turns.column("phase_kind"), RAMP), fill_value=True)
         asked = turns.filter(steady)
         if not asked.num_rows or not self._objectives:
-            return ObjectiveAddition(frozenset(), frozenset(), {})
+            return ObjectiveAddition(frozenset(), frozenset(), {}, {})
         first, times = self._groups(asked)
         examples = [turn_from_row(row) for row in asked.select(sorted(self._fields)).take(pa.array(first)).to_pylist()]
         services, old_services = self._services.take([_service(turn.run_id) for turn in examples], now_s)
         cohorts, old_cohorts = self._cohorts.take([turn.cohort or _UNKNOWN for turn in examples], now_s)
-        found: dict[Place, Array] = {}
+        found: dict[tuple[Reported, Place], Array] = {}
+        valued: dict[Reported, Array] = {}
         for turn, service, cohort, count in zip(examples, services, cohorts, times.tolist(), strict=True):
-            added = found.setdefault((turn.source, service, cohort), self._of_nothing())
+            reported = turn.run_id, turn.source
+            added = found.setdefault((reported, (turn.source, service, cohort)), self._of_nothing())
             added += count * self._verdicts(turn)
-        return ObjectiveAddition(frozenset(old_services), frozenset(old_cohorts), found)
+            known = valued.setdefault(reported, np.zeros(len(self._objectives), np.bool_))
+            known |= np.array([has_value(objective, turn) for objective in self._objectives])
+        return ObjectiveAddition(frozenset(old_services), frozenset(old_cohorts), found, valued)
 
     def add(self, found: ObjectiveAddition) -> None:
         """Add what was found."""
         for place in list(self._counts):
-            _, service, cohort = place
-            if service in found.services or cohort in found.cohorts:
+            if _has_given_way(place, found):
                 del self._counts[place]
-        for place, counts in found.counts.items():
-            self._counts[place] = self._counts.get(place, self._of_nothing()) + counts
+        for run in self._runs.values():
+            run.waiting = {place: counts for place, counts in run.waiting.items() if not _has_given_way(place, found)}
+        for reported, valued in found.valued.items():
+            run = self._runs.setdefault(reported, _Run(np.zeros(len(self._objectives), np.bool_)))
+            self._runs.move_to_end(reported)
+            run.valued |= valued
+            for place, waiting in run.waiting.items():
+                run.waiting[place] = self._settle(run, place, waiting)
+        for (reported, place), counts in found.counts.items():
+            run = self._runs[reported]
+            waiting = run.waiting.get(place, self._of_nothing())
+            run.waiting[place] = self._settle(run, place, counts + waiting)
+        while len(self._runs) > RUNS_MAX:
+            self._runs.popitem(last=False)
+
+    def _settle(self, run: _Run, place: Place, counts: Array) -> Array:
+        """Count the turns of a run at a place but for those that wait for a value; these are returned."""
+        waits = np.zeros(counts.shape, np.bool_)
+        waits[_WAITING, :] = ~run.valued
+        # An answer whose latency a service does not state is open, whatever the others state.
+        waits[_JUDGMENTS.index(Judgment.NOT_STATED), self._is_headline] = False
+        self._counts[place] = self._counts.get(place, self._of_nothing()) + np.where(waits, 0, counts)
+        return np.where(waits, counts, 0)
 
     def copy(self) -> dict[Place, Array]:
         """The counts, which nothing changes any more."""
@@ -135,7 +174,7 @@ class ObjectiveTurns:
             label_text(series.LABELS[:2], (objective.name, series.stage_of(objective)))
             for objective in self._objectives
         ]
-        shown = {place: self._shown(place, counts) for place in counts}
+        shown = {place: self._shown(of) for place, of in counts.items()}
         for family in (ELIGIBLE, GOOD, BAD, OPEN):
             yield family.head(openmetrics=openmetrics)
             for place, values in shown.items():
@@ -147,21 +186,15 @@ class ObjectiveTurns:
             promise = label_text(series.TARGET_LABELS[2:], (objective.promise,))
             yield TARGET.sample(f"{text},{promise}", objective.target)
 
-    def _shown(self, place: Place, counts: dict[Place, Array]) -> dict[Family, Array]:
-        """The turns of a place by family."""
-        found = {family: np.zeros(len(self._objectives), np.int64) for family in (ELIGIBLE, GOOD, BAD, OPEN)}
-        valued = np.sum([of[_VALUED] for other, of in counts.items() if other[:2] == place[:2]], axis=0)
-        for row, judgment in enumerate(_JUDGMENTS):
-            for number, objective in enumerate(self._objectives):
-                turns = counts[place][row, number]
-                of = resolve(judgment, objective, has_value=bool(valued[number])) if turns else None
-                if of is not None:
-                    found[{Judgment.GOOD: GOOD, Judgment.BAD: BAD}.get(of, OPEN)][number] += turns
-                    found[ELIGIBLE][number] += turns
-        return found
+    def _shown(self, counts: Array) -> dict[Family, Array]:
+        """The turns of a place by family: one without a value of a stage that its run has is bad."""
+        rows = dict(zip(_JUDGMENTS, counts, strict=True))
+        good, bad = rows[Judgment.GOOD], rows[Judgment.BAD] + rows[Judgment.NO_VALUE]
+        eligible = counts.sum(axis=0)
+        return {ELIGIBLE: eligible, GOOD: good, BAD: bad, OPEN: eligible - good - bad}
 
     def _of_nothing(self) -> Array:
-        return np.zeros((len(_JUDGMENTS) + 1, len(self._objectives)), np.int64)
+        return np.zeros((len(_JUDGMENTS), len(self._objectives)), np.int64)
 
     def _verdicts(self, turn: Turn) -> Array:
         found = self._of_nothing()
@@ -169,14 +202,12 @@ class ObjectiveTurns:
             judgment = judge_turn(objective, turn, turn.source)
             if judgment is not None:
                 found[_JUDGMENTS.index(judgment), number] = 1
-            found[_VALUED, number] = has_value(objective, turn)
         return found
 
     def _groups(self, turns: ArrowTable) -> tuple[Array, Array]:
         """The row of the first turn of each group of turns that no objective tells apart, and how many it has."""
         codes = [turn_columns.encoded(turns, column)[1] for column in self._alike]
-        run_ids, of_row = turn_columns.encoded(turns, "run_id")
-        codes.append(np.unique([_service(run_id) for run_id in run_ids], return_inverse=True)[1][of_row])
+        codes.append(turn_columns.encoded(turns, "run_id")[1])
         codes.append(turns.column("turn_index").to_numpy() == 0)
         early = compute.is_in(turns.column("outcome"), pa.array(_ENDED_EARLY)).to_numpy()
         codes.append(np.where(early, np.arange(turns.num_rows) + 1, 0))
@@ -184,6 +215,9 @@ class ObjectiveTurns:
         codes += [compute.is_valid(turns.column(field)).to_numpy() for field in self._owed]
         hidden = turn_columns.withheld(turns)
         contradicted = turn_columns.withheld(turns, "contradicted_metrics")
+        reasons, of_item, rows_of_items = turn_columns.items(turns, "withheld_reasons")
+        unsure = rows_of_items[of_item == reasons.index(ARRIVAL_NOT_KNOWN)] if ARRIVAL_NOT_KNOWN in reasons else []
+        codes.append(np.isin(np.arange(turns.num_rows), unsure).astype(np.int64))
         for name, metric in self._metrics.items():
             if name in contradicted:
                 codes.append(np.isin(np.arange(turns.num_rows), contradicted[name]).astype(np.int64))
@@ -203,6 +237,11 @@ class ObjectiveTurns:
             size *= width
         _, first, times = np.unique(together, return_index=True, return_counts=True)
         return first, times
+
+
+def _has_given_way(place: Place, found: ObjectiveAddition) -> bool:
+    _, service, cohort = place
+    return service in found.services or cohort in found.cohorts
 
 
 def _service(run_id: str) -> str:

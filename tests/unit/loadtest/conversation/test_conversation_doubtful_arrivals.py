@@ -5,10 +5,11 @@ from typing import Final
 
 import pytest
 
-from loadtest.conversation.doubtful_arrivals import WHY, without_doubtful_moments
+from loadtest.conversation.doubtful_arrivals import without_doubtful_moments
 from loadtest.conversation.evidence import MS, Evidence
 from loadtest.conversation.record import build_turn
 from telemetry.model.metrics import METRICS, is_withheld
+from telemetry.model.semconv import ARRIVAL_NOT_KNOWN
 from telemetry.model.turns import Turn
 from tests.invalid_turns import assert_reasons_are_shown
 from tests.unit.loadtest.conversation.test_conversation_record import CALL, OPTIONS, exchange
@@ -67,7 +68,7 @@ def test_a_metric_is_unknown_where_a_moment_that_it_hangs_on_is(after_ms: int, u
     turn = without_doubtful_moments(TURN, {moment: LIMIT + 1}, LIMIT)
     assert (turn.outcome, turn.invalid_reasons) == ("ok", ())
     assert set(turn.withheld_metrics) == unknown
-    assert turn.withheld_reasons == (WHY,) * len(unknown)
+    assert turn.withheld_reasons == (ARRIVAL_NOT_KNOWN,) * len(unknown)
     for name in set(METRICS) - {"wer"}:
         before, after = METRICS[name].value(TURN), METRICS[name].value(turn)
         assert after == (None if is_withheld(turn, name) else before), name

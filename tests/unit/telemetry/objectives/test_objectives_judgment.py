@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from telemetry.model.metrics import METRICS
+from telemetry.model.semconv import ARRIVAL_NOT_KNOWN
 from telemetry.model.turns import Turn
 from telemetry.objectives.judgment import EligibleTurns, Judgment, count_turns, judge_turn
 from telemetry.objectives.objective import Objective
@@ -209,6 +210,18 @@ def test_a_turn_that_is_not_as_recorded_is_open(objective: Objective) -> None:
     # Also a call that our own exhaustion prevented: it has nothing at all.
     bare = changed(outcome="invalid", **{name: None for names in STAGE.values() for name in names})
     assert judge_turn(objective, bare) is Judgment.GENERATOR
+
+
+def test_a_moment_that_we_read_too_late_to_know_is_open_and_one_that_the_wire_hides_does_not_count() -> None:
+    asr = Objective("asr", "metric", 0.95, "asr_final_latency", 400 * MS)
+    late = {"withheld_metrics": ("asr_final_latency",), "withheld_reasons": (ARRIVAL_NOT_KNOWN,)}
+    assert judge_turn(asr, without("asr_final_latency", **late)) is Judgment.GENERATOR
+    assert judge_turn(asr, without("asr_final_latency", outcome="invalid", **late)) is Judgment.GENERATOR
+    assert judge_turn(asr, without("asr_final_latency", outcome="no_reply", **late)) is Judgment.BAD
+    assert judge_turn(FAST, changed(**late)) is Judgment.GOOD, "another metric"
+    hidden = late | {"withheld_reasons": ("this wire has no transcripts",)}
+    assert judge_turn(asr, without("asr_final_latency", **hidden)) is None
+    assert judge_turn(asr, without("asr_final_latency", outcome="invalid", **hidden)) is None
 
 
 def test_what_a_service_does_not_state_is_open_and_what_it_did_not_answer_is_bad() -> None:

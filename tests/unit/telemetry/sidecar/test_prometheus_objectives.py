@@ -17,7 +17,7 @@ from telemetry.objectives.judgment import EligibleTurns, Judgment, count_turns, 
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import default_objectives
 from telemetry.sidecar.counts.label_values import COHORTS_MAX, IDLE_S, OTHER
-from telemetry.sidecar.counts.objectives import SERVICES_MAX
+from telemetry.sidecar.counts.objectives import RUNS_MAX, SERVICES_MAX
 from telemetry.sidecar.prometheus import Exposition
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
@@ -154,11 +154,11 @@ def _check(turns: list[Turn], cut: int) -> None:
     for turn in turns:
         for objective in OBJECTIVES if turn.phase_kind != "ramp" else ():
             service = "" if (day := service_day(turn.run_id)) is None else day.service
-            places.setdefault((objective.name, turn.source, service), []).append((objective, turn))
+            places.setdefault((objective.name, turn.source, service, turn.run_id), []).append((objective, turn))
     good: Counter[tuple[str, ...]] = Counter()
     eligible: Counter[tuple[str, ...]] = Counter()
-    for place, some in places.items():
-        # A stage that no turn of a source and service has is not shown: its absence does not count.
+    for (*place, _), some in places.items():
+        # A stage that no turn of a run has is not shown: its absence does not count.
         has_value = any(
             objective.metric is not None and METRICS[objective.metric].value(turn) is not None
             for objective, turn in some
@@ -188,6 +188,29 @@ def test_so_many_objectives_that_their_codes_do_not_fit_in_an_integer() -> None:
     for objective in many:
         labels = {"objective": objective.name, "source": "client"}
         assert _shown(found, **labels) == count_turns(turns)(objective)
+
+
+def test_a_run_that_shows_no_transcript_is_not_judged_by_one_that_does() -> None:
+    """The turns of a stage wait for the first one of their run that has a value, whenever it comes."""
+    silent = [client_turn(index, run_id="a", asr_final_perf_ns=None) for index in range(5)]
+    heard = [client_turn(index, run_id="b", asr_final_perf_ns=3_100 * MS) for index in range(5, 8)]
+    transcribed = Objective("asr", "metric", 0.95, "asr_final_latency", 10_000 * MS)
+    exposition = Exposition([transcribed])
+    exposition.observe(turns_table([*silent, *heard]))
+    counted = _shown(exposed(exposition), objective="asr")
+    assert (counted.good, counted.bad, counted.eligible) == (3, 0, 3)
+    exposition.observe(turns_table([client_turn(8, run_id="a", asr_final_perf_ns=3_100 * MS)]))
+    counted = _shown(exposed(exposition), objective="asr")
+    assert (counted.good, counted.bad, counted.eligible) == (4, 5, 9), "the run has one: the five lack theirs"
+
+
+def test_what_waits_for_a_value_is_bounded() -> None:
+    exposition = Exposition([Objective("asr", "metric", 0.95, "asr_final_latency", 10_000 * MS)])
+    for index in range(RUNS_MAX + 5):
+        exposition.observe(turns_table([client_turn(index, run_id=f"r{index}", asr_final_perf_ns=None)]))
+    exposition.observe(turns_table([client_turn(9_000, run_id="r0", asr_final_perf_ns=3_100 * MS)]))
+    counted = _shown(exposed(exposition), objective="asr")
+    assert (counted.good, counted.bad) == (1, 0), "what waited of the oldest run is not counted"
 
 
 def test_series_begin_at_0_and_say_what_is_promised() -> None:

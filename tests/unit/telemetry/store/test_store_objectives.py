@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from telemetry.model.metrics import METRICS
+from telemetry.model.semconv import ARRIVAL_NOT_KNOWN
 from telemetry.model.stated_error import good_range
 from telemetry.model.turns import Turn
 from telemetry.objectives.judgment import EligibleTurns
@@ -48,6 +49,13 @@ def mixed_turns(seed: int) -> list[Turn]:
             changes |= {"withheld_metrics": ("voice_to_voice",), "withheld_reasons": ("not on this wire",)}
         elif dice.random() < 0.1:
             changes |= {"first_audio_perf_ns": None, "contradicted_metrics": ("voice_to_voice",)}
+        if dice.random() < 0.05:
+            changes |= {"asr_final_perf_ns": None, "withheld_metrics": ("asr_final_latency",)}
+            changes |= {"withheld_reasons": (ARRIVAL_NOT_KNOWN,)}
+        if dice.random() < 0.05:
+            changes |= {"barge_in_end": "never_stopped", "barge_in_stop_ns": None}
+        if dice.random() < 0.05:
+            changes |= {"outcome": "interrupted", "first_audio_perf_ns": None, "failure_kind": "interrupted"}
         if dice.random() < 0.1:
             changes |= {"cohort": None}
         found.append(msgspec.structs.replace(turn, **changes))
