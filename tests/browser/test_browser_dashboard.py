@@ -253,8 +253,8 @@ def test_a_missing_store_comes_to_life_by_itself_and_follows_the_run(
     with StoreWriter(tmp_path / "store") as writer:
         expect(page.get_by_text("No turns yet")).to_be_visible(timeout=BOUND_MS)
         shot(page, "now-empty")
-        # A machine may be slow to paint: the last turn stays recent for as long as that may take.
-        turns = turns_of(Scene(turns=120, newest_unix_ns=time.time_ns() + 600 * S))
+        # The first half ends now, and stays recent for as long as a slow machine takes to paint.
+        turns = turns_of(Scene(turns=120, newest_unix_ns=time.time_ns() + 60 * S))
         writer.append(Batch(turns=turns[:60]))
         expect(page.locator(".vp-facts")).to_contain_text("60 turns", timeout=BOUND_MS)
         painted(page)

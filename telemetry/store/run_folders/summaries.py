@@ -114,13 +114,16 @@ def read_summary(place: StorePlace) -> RunEntry | None:
         return None
     run, figures, telemetry = found.run, found.metrics.voice_to_voice, found.telemetry
     generator, calibration = found.generator, found.generator.calibration
-    is_limited = found.exit_code == _GENERATOR_LIMITED or generator.limited or generator.processes_lost > 0
+    # What the generator's own open turns leave undecided claims nothing of those objectives alone.
+    is_by_generator = found.exit_code == _GENERATOR_LIMITED
+    is_undecided = is_by_generator and found.verdict is not None and found.verdict.state == "undecided"
+    is_limited = ((is_by_generator or generator.limited) and not is_undecided) or generator.processes_lost > 0
     return RunEntry(
         run_id=run.id,
         store=place.store,
         folder=str(place.folder),
         name=place.folder.name,
-        state=_STATES.get(found.exit_code, "undecided"),
+        state="undecided" if is_undecided else _STATES.get(found.exit_code, "undecided"),
         began_unix_ns=run.started_unix_ns,
         target=run.target,
         protocol=run.protocol,
