@@ -1,5 +1,6 @@
 """The rules by promtool: checked, and run over made-up time series. A minute of those is an interval."""
 
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -62,9 +63,29 @@ HEALTHY = {
 }
 
 
+def _values(text: str) -> list[float | str]:
+    """The values of a series as promtool writes them: `0+10x3` are 0, 10, 20 and 30, `_x2` are two missing ones."""
+    found: list[float | str] = []
+    for token in text.split():
+        parts = re.fullmatch(r"(_|[\d.]+)([+-][\d.]+)?x(\d+)", token)
+        if parts is None:
+            found.append(token if token in ("stale", "_") else float(token))
+        elif parts[1] == "_":
+            found += ["_"] * int(parts[3])
+        else:
+            found += [float(parts[1]) + place * float(parts[2] or 0) for place in range(int(parts[3]) + 1)]
+    return found
+
+
+def _bad(eligible: str, good: str) -> str:
+    pairs = zip(_values(eligible), _values(good), strict=False)
+    return " ".join(str(a) if isinstance(a, str) or isinstance(b, str) else f"{a - b:.10g}" for a, b in pairs)
+
+
 def _turns(eligible: str, good: str, **labels: str) -> list[dict[str, str]]:
     chosen = {**LABELS, **labels}
     return [
+        {"series": _series("voice_objective_bad_turns_total", chosen), "values": _bad(eligible, good)},
         {"series": _series("voice_objective_eligible_turns_total", chosen), "values": eligible},
         {"series": _series("voice_objective_good_turns_total", chosen), "values": good},
     ]

@@ -153,7 +153,10 @@ def test_litellm_relays_a_whole_cascade(litellm_url: str, services: str) -> None
         *["speech"] * 2,
     ]
     assert [entry["text"] for entry in sent if "text" in entry] == ["It is mild in Paris.", "Take a coat."]
-    (heard,), (spoken,) = (calls(wire, litellm_url, **models) for wire in ("asr", "tts"))
+    (heard,), (spoken,) = (
+        calls(wire, litellm_url, **{name: value for name, value in models.items() if name.startswith(wire)})
+        for wire in ("asr", "tts")
+    )
     assert (heard.outcome, heard.transcript_pii) == ("ok", "what is the weather like")
     assert (spoken.outcome, spoken.first_audio_perf_ns is not None) == ("ok", True)
 

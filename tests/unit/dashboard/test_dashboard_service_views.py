@@ -53,7 +53,7 @@ def test_a_service_s_day_ends_with_the_day() -> None:
     assert descriptions.state_of(run, None, noon_unix_ns + 86_400 * S) == "ended"
     # A turn that is dated in the future shows a wrong clock, and not that turns come in.
     assert descriptions.state_of(run, None, noon_unix_ns - S) == "live"
-    for now_unix_ns in (noon_unix_ns - 1200 * S, noon_unix_ns - 11 * S):
+    for now_unix_ns in (noon_unix_ns - 1200 * S, noon_unix_ns - 31 * S):
         assert descriptions.state_of(run, None, now_unix_ns) == "stale"
     assert descriptions.describe_state("stale", noon_unix_ns, noon_unix_ns - 1200 * S, is_service=True) == (
         "last turn is dated 20 min ahead of this clock: set the clocks of the hosts"

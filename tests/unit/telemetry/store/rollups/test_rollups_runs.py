@@ -11,7 +11,6 @@ from telemetry.store.answers import Filter, RunRecord, TelemetryLoss
 from telemetry.store.compaction import Compactor
 from telemetry.store.compaction_plan import MergeLimits
 from telemetry.store.manifest import SEGMENTS_FOLDER
-from telemetry.store.pages import PageQuestion
 from telemetry.store.reader import StoreReader
 from telemetry.store.rollups.making import RollUpMaker
 from telemetry.store.schema import Batch
@@ -74,27 +73,6 @@ def test_runs_from_roll_ups_are_those_of_the_turns(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_page_from_roll_ups_reads_no_segment_that_has_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = build(tmp_path, roll_up=True)
-    read: list[str] = []
-    crc32_of = manifests.crc32_of
-
-    def heard(path: Path) -> int:
-        read.append(path.name)
-        return crc32_of(path)
-
-    monkeypatch.setattr(manifests, "crc32_of", heard)
-    with StoreReader(store, fewest_rolled_up=0) as reader:
-        # Neither single turns are wanted, nor less than whole ticks.
-        page = reader.page(PageQuestion(Filter(run_id="run-1"), dots=0, fewest_buckets=1, most_buckets=1))
-    assert page.summary is not None
-    assert page.summary.turns.total > 0
-    rolled_up = {each.file for each in manifests.load(store).segments if each.rollup is not None}
-    assert rolled_up
-    assert rolled_up.isdisjoint(read)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["missing", "changed", "of-another"])
 def test_what_a_damaged_roll_up_would_say_is_read_from_its_segment(tmp_path: Path, damage: str) -> None:
     store = build(tmp_path / "store", roll_up=True)
@@ -112,7 +90,7 @@ def test_what_a_damaged_roll_up_would_say_is_read_from_its_segment(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_a_damaged_segment_is_named_once_its_turns_are_read_beside_its_roll_up(tmp_path: Path) -> None:
+def test_a_damaged_segment_is_named_although_it_has_a_roll_up(tmp_path: Path) -> None:
     store = build(tmp_path, roll_up=True)
     victims = [each for each in manifests.load(store).of("turns") if each.rollup is not None]
     for victim in victims:
@@ -120,11 +98,10 @@ def test_a_damaged_segment_is_named_once_its_turns_are_read_beside_its_roll_up(t
         content = path.read_bytes()
         path.write_bytes(content[:40] + bytes([content[40] ^ 0xFF]) + content[41:])
     with StoreReader(store, fewest_rolled_up=0) as reader:
-        assert reader.summary().turns.total == len(RUNS) * 19
-        assert reader.faults == ()
-        first = min(each.first_unix_ns or 0 for each in victims)
-        reader.summary(Filter(since_unix_ns=first + 1))
-        assert [any(each.file in fault for each in victims) for fault in reader.faults] == [True]
+        # Values that cannot be are read from the turns themselves.
+        reader.summary()
+        assert reader.faults
+        assert all(any(each.file in fault for each in victims) for fault in reader.faults)
 
 
 @pytest.mark.slow
