@@ -198,7 +198,7 @@ def _says_limit(view: CohortsAnswer) -> str:
         return ""
     allowed = declared_percent(view.comparison.limits.invalid_turns)
     decides = f"the plan of the rollout {view.rollout.name} decides, which allows {allowed} invalid turns"
-    return header.notes([view.summary.limit.reason], decides)
+    return header.notes([view.summary.limit.reason, decides], "judged by its plan")
 
 
 PAGE: Final = frame.FramedPage("Cohorts", ask, _figures, says_limit=_says_limit, first=_first)
