@@ -86,7 +86,7 @@ class ObjectiveAddition:
 
 
 @dataclass(slots=True)
-class _Run:
+class _ReportedRun:
     """Of which objectives a run has a value, and its turns without one that wait for that, by place."""
 
     valued: Array
@@ -110,7 +110,7 @@ class ObjectiveTurns:
         self._owed = sorted({field for name in self._metrics for field in FIELDS_OF[name]})
         self._fields = {*self._alike, *_READ, *(each for name in self._metrics for each in FIELDS_OF[name])}
         self._columns = sorted({*self._fields, "phase_kind", *(metric.column for metric in self._metrics.values())})
-        self._runs: OrderedDict[Reported, _Run] = OrderedDict()
+        self._runs: OrderedDict[Reported, _ReportedRun] = OrderedDict()
         # Those without a cohort begin at 0, so that the first turns are an increase for Prometheus, too.
         self._counts: dict[Place, Array] = {(source, _UNKNOWN, _UNKNOWN): self._of_nothing() for source in _SOURCES}
 
@@ -143,7 +143,7 @@ class ObjectiveTurns:
         for run in self._runs.values():
             run.waiting = {place: counts for place, counts in run.waiting.items() if not _has_given_way(place, found)}
         for reported, valued in found.valued.items():
-            run = self._runs.setdefault(reported, _Run(np.zeros(len(self._objectives), np.bool_)))
+            run = self._runs.setdefault(reported, _ReportedRun(np.zeros(len(self._objectives), np.bool_)))
             self._runs.move_to_end(reported)
             run.valued |= valued
             for place, waiting in run.waiting.items():
@@ -155,7 +155,7 @@ class ObjectiveTurns:
         while len(self._runs) > RUNS_MAX:
             self._runs.popitem(last=False)
 
-    def _settle(self, run: _Run, place: Place, counts: Array) -> Array:
+    def _settle(self, run: _ReportedRun, place: Place, counts: Array) -> Array:
         """Count the turns of a run at a place but for those that wait for a value; these are returned."""
         waits = np.zeros(counts.shape, np.bool_)
         waits[_WAITING, :] = ~run.valued
