@@ -53,13 +53,14 @@ WAITED_FROM: Final[dict[str, str]] = {
 SETTLED: Final = frozenset({*WAITED_FROM, "llm_ttft", "tts_first_chunk_latency", "leading_silence", "wer"})
 
 
-@dataclass(frozen=True, slots=True)
-class EligibleTurns:
-    """Good and eligible turns, and those of the eligible ones that are open, by cause. All others are bad."""
+class CountedByJudgment:
+    """Numbers of turns that add up: good, bad and open ones are the eligible ones."""
 
-    good: int = 0
-    eligible: int = 0
-    open: Mapping[str, int] = field(default_factory=dict[str, int])
+    __slots__ = ()
+
+    good: int
+    eligible: int
+    open: Mapping[str, int]
 
     @property
     def open_turns(self) -> int:
@@ -73,8 +74,17 @@ class EligibleTurns:
 
     @property
     def bad(self) -> int:
-        """The turns that use up the budget."""
+        """The turns that use up the budget: neither good nor open."""
         return self.decided - self.good
+
+
+@dataclass(frozen=True, slots=True)
+class EligibleTurns(CountedByJudgment):
+    """Good and eligible turns, and those of the eligible ones that are open, by cause. All others are bad."""
+
+    good: int = 0
+    eligible: int = 0
+    open: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def __add__(self, other: "EligibleTurns") -> "EligibleTurns":
         causes = dict(sorted((Counter(self.open) + Counter(other.open)).items()))

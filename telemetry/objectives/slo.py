@@ -16,7 +16,7 @@ from telemetry.model.formatting import count as counted_text
 from telemetry.model.formatting import number, percent
 from telemetry.model.stated_error import GoodRange
 from telemetry.model.stats import minimum_for_target
-from telemetry.objectives.judgment import EligibleTurns, Judgment, count_turns, is_good, is_met
+from telemetry.objectives.judgment import CountedByJudgment, EligibleTurns, Judgment, count_turns, is_good, is_met
 from telemetry.objectives.objective import Counted, Objective
 from telemetry.objectives.openslo import parse_objectives
 
@@ -40,7 +40,7 @@ class NotObservable(Exception):  # noqa: N818 - reads as what it is
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(CountedByJudgment):
     """`met` is None where it is not known, with the `reason`; `ratio` and `budget_left` are None then too where there
     is nothing to divide. `eligible` turns are good, bad or open; `ratio` is the share of good ones among those that are
     not open. `budget_left` is the share of the permitted bad turns that is left: 1 with no bad turn, 0 at the target
@@ -66,21 +66,6 @@ class Verdict:
     is_judged: bool = True  # False where the figures are not to be trusted, whatever they are
     display_name: str | None = None  # the objective's name for people
     open: Mapping[str, int] = field(default_factory=dict[str, int])  # turns that nobody can call good or bad, by cause
-
-    @property
-    def open_turns(self) -> int:
-        """The turns that nobody can call good or bad."""
-        return sum(self.open.values())
-
-    @property
-    def decided(self) -> int:
-        """The turns that are good or bad."""
-        return self.eligible - self.open_turns
-
-    @property
-    def bad(self) -> int:
-        """The turns that are neither good nor open."""
-        return self.decided - self.good
 
     @property
     def is_generator_limited(self) -> bool:
