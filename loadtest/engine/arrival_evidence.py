@@ -23,8 +23,7 @@ def note_arrival(
         if _has_several_messages(items):  # which have one stamp, that of the last
             evidence.note_doubt(stamp_perf_ns, health.unread_before_ns(stamp_perf_ns))
     else:
-        bound_ns = transport.lag_bound_ns
-        evidence.note_receive_lag_bound(health.longest_unseen_ns(seen_perf_ns) if bound_ns is None else bound_ns)
+        evidence.note_receive_lag_bound(_lag_bound_ns(transport, health, seen_perf_ns))
         for item in items:  # RTP comes through a process of its own, never stamped by the kernel
             if isinstance(item, (PeerAudio, PeerReport)):
                 evidence.note_rtp(item)
@@ -42,10 +41,15 @@ def note_late_arrival(
     """Note how long before its stamp something came about a turn that was over: only that moment may be wrong."""
     stamp_perf_ns, seen_perf_ns = moments_perf_ns
     if not transport.stamped:
-        bound_ns = transport.lag_bound_ns
-        evidence.note_doubt(stamp_perf_ns, health.longest_unseen_ns(seen_perf_ns) if bound_ns is None else bound_ns)
+        evidence.note_doubt(stamp_perf_ns, _lag_bound_ns(transport, health, seen_perf_ns))
     elif _has_several_messages(items):
         evidence.note_doubt(stamp_perf_ns, health.unread_before_ns(stamp_perf_ns))
+
+
+def _lag_bound_ns(transport: Transport, health: EngineHealth, seen_perf_ns: int) -> int:
+    """How long data without a stamp of the kernel can have waited until the program saw it."""
+    bound_ns = transport.lag_bound_ns
+    return health.longest_unseen_ns(seen_perf_ns) if bound_ns is None else bound_ns
 
 
 def _has_several_messages(items: Sequence[TransportItem]) -> bool:
