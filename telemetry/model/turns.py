@@ -55,6 +55,26 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     speech_start_uncertainty_ns: NonNegative | None = None  # of the start of speech
     speech_end_uncertainty_ns: NonNegative | None = None  # of the end of speech
 
+    # How much earlier or later a timestamp may really have been than it says (telemetry.model.bounds); None: not known.
+    # What arrived can only have come before it was stamped, and what was sent can only have gone after.
+    speech_start_later_ns: NonNegative | None = None  # the frame with the first speech sample went that much later
+    speech_end_later_ns: NonNegative | None = None  # likewise: the frame with the last one
+    endpoint_earlier_ns: NonNegative | None = None  # arrived at most so much earlier, as all that follow
+    asr_first_partial_earlier_ns: NonNegative | None = None  # first interim transcript
+    asr_final_earlier_ns: NonNegative | None = None  # final transcript
+    llm_first_token_earlier_ns: NonNegative | None = None  # first piece of answer text
+    llm_first_sentence_earlier_ns: NonNegative | None = None  # first sentence boundary
+    llm_last_token_earlier_ns: NonNegative | None = None  # last piece of answer text
+    tts_first_chunk_earlier_ns: NonNegative | None = None  # first chunk of reply audio
+    tts_last_chunk_earlier_ns: NonNegative | None = None  # last chunk of reply audio
+    first_audio_earlier_ns: NonNegative | None = None  # first audible sample, by the arrival of its chunk
+    reply_end_earlier_ns: NonNegative | None = None  # last audible sample, likewise
+    connect_earlier_ns: NonNegative | None = None  # connecting took at most so much less without our own delays
+    stamp_error_ns: NonNegative | None = None  # of every stamp of arrival, either way: that of converting clocks
+    # Our own lateness can only have held the service up, whose true latencies are at most so much shorter.
+    held_up_ns: NonNegative | None = None  # of frames between the end of speech and the first audible sample
+    held_up_speaking_ns: NonNegative | None = None  # of frames between the start of speech and the first partial
+
     # Measured as such, not as a difference of two timestamps.
     connect_ns: int | None = None  # TCP, TLS, upgrade and session ready; on the first turn of a call
     prior_request_ns: int | None = None  # HTTP request before it (a voice webhook), answered whole; on that turn, too

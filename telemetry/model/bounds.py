@@ -1,0 +1,163 @@
+"""Between which two values a timestamp or a metric of a turn truly lies. Pure.
+
+A turn carries how much earlier each arrival may really have been, how much later each frame may really have gone, how
+far the annotation of its clip may be off, and how long our own lateness can have held the service up (`Turn`). A metric
+between two moments is shortest where its end came earliest and its beginning latest, and longest the other way round.
+What counts from the end of the caller's speech is shorter still by `held_up_ns`: the service heard the silence after
+the speech that much later, and would have answered that much sooner; never later. Where a turn does not carry what a
+bound depends on (another reporter, an older turn), the bounds are None: not known, which is not the same as exact.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from telemetry.model.metrics import METRICS, Metric, timestamp
+from telemetry.model.turns import Turn
+
+Bounds = tuple[float, float]
+
+_SENT: Final = ("speech_start", "speech_end")
+# When a caller hangs up is our own doing, stamped as it is done.
+_EXACT: Final = "hangup"
+
+
+def timestamp_bounds(turn: Turn, name: str) -> tuple[int, int] | None:
+    """The earliest and the latest moment of a timestamp, in ns of the turn's monotonic clock; None where the timestamp
+    or its bounds are not known. Raises AttributeError for a name not in TIMESTAMPS."""
+    moment = timestamp(turn, name)
+    if moment is None:
+        return None
+    if name == _EXACT:
+        return moment, moment
+    if name in _SENT:
+        later: int | None = getattr(turn, f"{name}_later_ns")
+        annotated: int | None = getattr(turn, f"{name}_uncertainty_ns")
+        return None if later is None or annotated is None else (moment - annotated, moment + annotated + later)
+    earlier: int | None = getattr(turn, f"{name}_earlier_ns")
+    if earlier is None or turn.stamp_error_ns is None:
+        return None
+    return moment - earlier - turn.stamp_error_ns, moment + turn.stamp_error_ns
+
+
+def metric_bounds(turn: Turn, metric: Metric) -> Bounds | None:
+    """The lowest and the highest value that a metric of the turn may truly have, in its unit; None where the metric has
+    no value, or where its bounds are not known. What is counted, and not timed, is exact."""
+    value = metric.value(turn)
+    if value is None:
+        return None
+    bounds = _BOUNDS.get(metric.name)
+    return (value, value) if bounds is None else bounds(turn, value)
+
+
+def measured_bounds(turn: Turn, metric: Metric) -> Bounds | None:
+    """As `metric_bounds`, were the annotation of the clip's speech right: what our own measuring leaves open."""
+    return metric_bounds(
+        msgspec.structs.replace(turn, speech_start_uncertainty_ns=0, speech_end_uncertainty_ns=0), metric
+    )
+
+
+def _from_speech(name: str, since: str, held_up: str) -> Callable[[Turn, float], Bounds | None]:
+    """The bounds of a latency that counts from the caller's speech."""
+
+    def bounds(turn: Turn, value: float) -> Bounds | None:
+        del value
+        begin, end = timestamp_bounds(turn, since), timestamp_bounds(turn, name)
+        held_up_ns: int | None = getattr(turn, held_up)
+        if begin is None or end is None or held_up_ns is None:
+            return None
+        return end[0] - begin[1] - held_up_ns, end[1] - begin[0]
+
+    return bounds
+
+
+def _between_arrivals(later: str, earlier: str) -> Callable[[Turn, float], Bounds | None]:
+    """The bounds of a duration between two things that arrived, whose stamps have the same error."""
+
+    def bounds(turn: Turn, value: float) -> Bounds | None:
+        early: int | None = getattr(turn, f"{earlier}_earlier_ns")
+        late: int | None = getattr(turn, f"{later}_earlier_ns")
+        return None if early is None or late is None else (value - late, value + early)
+
+    return bounds
+
+
+def _rate_between(later: str, earlier: str) -> Callable[[Turn, float], Bounds | None]:
+    """The bounds of a rate: what was counted, by the time between two moments."""
+
+    def bounds(turn: Turn, value: float) -> Bounds | None:
+        begin, end = timestamp_bounds(turn, earlier), timestamp_bounds(turn, later)
+        first, last = timestamp(turn, earlier), timestamp(turn, later)
+        if begin is None or end is None or first is None or last is None:
+            return None
+        counted = value * (last - first)
+        shortest, longest = end[0] - begin[1], end[1] - begin[0]
+        return counted / longest, counted / shortest if shortest > 0 else math.inf
+
+    return bounds
+
+
+def _wall_rate(turn: Turn, value: float) -> Bounds | None:
+    since = "asr_final" if turn.asr_final_perf_ns is not None else "speech_end"
+    return _rate_between("llm_last_token", since)(turn, value)
+
+
+def _within_the_reply(turn: Turn, value: float) -> Bounds | None:
+    """The bounds of what a player does, which is fed what arrives: no chunk came earlier by more than the worst."""
+    doubt_ns = turn.arrival_uncertainty_worst_ns
+    if doubt_ns is None:
+        return None if turn.stamp_error_ns is None else (value, value)
+    return max(0, value - doubt_ns), value + doubt_ns
+
+
+def _leading_silence(turn: Turn, value: float) -> Bounds | None:
+    first, chunk = turn.first_audio_earlier_ns, turn.tts_first_chunk_earlier_ns
+    return None if first is None or chunk is None else (max(0, value - first), value + chunk)
+
+
+def _barge_in_stop(turn: Turn, value: float) -> Bounds | None:
+    later, annotated, heard = turn.speech_start_later_ns, turn.speech_start_uncertainty_ns, turn.stamp_error_ns
+    if later is None or annotated is None or heard is None:
+        return None
+    before = heard + (turn.arrival_uncertainty_worst_ns or 0)
+    return value - annotated - later - before, value + annotated + heard
+
+
+def _talk_over(turn: Turn, value: float) -> Bounds | None:
+    stated = (turn.speech_start_later_ns, turn.speech_end_later_ns, turn.stamp_error_ns)
+    known = [each for each in stated if each is not None]
+    if len(known) < len(stated):
+        return None
+    off = sum(known) + (turn.arrival_uncertainty_worst_ns or 0)
+    off += (turn.speech_start_uncertainty_ns or 0) + (turn.speech_end_uncertainty_ns or 0)
+    return max(0, value - off), value + off
+
+
+def _connect(turn: Turn, value: float) -> Bounds | None:
+    earlier, error = turn.connect_earlier_ns, turn.stamp_error_ns
+    return None if earlier is None or error is None else (value - earlier - error, value + error)
+
+
+_BOUNDS: Final[dict[str, Callable[[Turn, float], Bounds | None]]] = {
+    "voice_to_voice": _from_speech("first_audio", "speech_end", "held_up_ns"),
+    "endpointing": _from_speech("endpoint", "speech_end", "held_up_ns"),
+    "asr_partial_latency": _from_speech("asr_first_partial", "speech_start", "held_up_speaking_ns"),
+    "asr_final_latency": _from_speech("asr_final", "speech_end", "held_up_ns"),
+    "llm_first_token_latency": _from_speech("llm_first_token", "speech_end", "held_up_ns"),
+    "llm_ttft": _between_arrivals("llm_first_token", "asr_final"),
+    "tts_first_chunk_latency": _between_arrivals("tts_first_chunk", "llm_first_token"),
+    "leading_silence": _leading_silence,
+    "time_to_first_sentence": _from_speech("llm_first_sentence", "speech_end", "held_up_ns"),
+    "connect": _connect,
+    "barge_in_stop": _barge_in_stop,
+    "talk_over": _talk_over,
+    "underrun_worst": _within_the_reply,
+    "underrun_total": _within_the_reply,
+    "tokens_per_s": _rate_between("llm_last_token", "llm_first_token"),
+    "tokens_per_s_wall": _wall_rate,
+    "audio_rtfx": _rate_between("tts_last_chunk", "tts_first_chunk"),
+}
+# In the order of METRICS: those whose values may be off. All others are counted, and exact.
+BOUNDED: Final[tuple[Metric, ...]] = tuple(metric for metric in METRICS.values() if metric.name in _BOUNDS)
