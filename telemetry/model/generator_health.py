@@ -11,8 +11,9 @@ from telemetry.model import formatting
 
 GAUGE_PREFIX: Final = "voice.generator."
 NOT_REPORTED: Final = "not reported"
-# A turn is invalid if one of its frames is later: from the first speech sample until the answer is heard.
-FRAME_LATENESS_LIMIT_NS: Final = 10_000_000
+# Beyond what a jitter buffer absorbs. A turn is invalid if one of its frames is later: from the first speech sample
+# until the answer is heard.
+FRAME_LATENESS_LIMIT_NS: Final = 60_000_000
 
 Unit = Literal["ns", "bytes", "frames", "calls", "share of a core"]
 _OTEL_UNITS: Final = {"ns": "ns", "bytes": "By", "frames": "{frame}", "calls": "{call}", "share of a core": "1"}

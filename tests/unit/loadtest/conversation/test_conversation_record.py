@@ -238,7 +238,7 @@ def test_connect_belongs_to_the_first_turn_only() -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"frame_lateness_worst_ns": 10 * MS + 1}, "frame lateness"),
+        ({"frame_lateness_worst_ns": 60 * MS + 1}, "frame lateness"),
         ({"end_lateness_ns": 21 * MS}, "drift"),
         ({"receive_lag_worst_ns": 50 * MS + 1}, "receive lag"),
         ({"receive_lag_bound_ns": 5 * MS + 1}, "receive lag"),

@@ -216,15 +216,15 @@ def test_our_own_lateness_shifts_timestamps_also_if_the_endpoint_does_not_read()
 
 def test_a_frame_that_leaves_this_machine_late_is_our_own_lateness_where_it_can_move_a_figure() -> None:
     caller = Caller()
-    caller.call.sent_late(30 * MS)  # the background before the caller speaks
+    caller.call.sent_late(80 * MS)  # the background before the caller speaks
     while caller.call.conversation.state is not State.WAITING:
         caller.rows(1)
     evidence = caller.call.conversation.exchange.evidence
     assert evidence.reasons(ValidityLimits()) == ()
-    caller.call.sent_late(12 * MS)
-    assert evidence.frame_lateness_worst_ns == 12 * MS
+    caller.call.sent_late(72 * MS)
+    assert evidence.frame_lateness_worst_ns == 72 * MS
     assert evidence.reasons(ValidityLimits()) == ("frame lateness",)
-    assert caller.call.engine.health.take_lateness_worst_ns() == 30 * MS
+    assert caller.call.engine.health.take_lateness_worst_ns() == 80 * MS
 
 
 def test_frames_the_socket_accepts_late_count_as_held_up_and_not_as_late() -> None:
