@@ -110,8 +110,8 @@ class Conversation:
 
     # What was sent.
 
-    def on_speech_start(self, moment_perf_ns: int, lateness_ns: int) -> list[Action]:
-        """The first speech sample of a clip was sent."""
+    def on_speech_start(self, moment_perf_ns: int, later_ns: int) -> list[Action]:
+        """The first speech sample of a clip was sent: at this moment, or up to `later_ns` after it."""
         exchange = self.exchange
         if exchange is None or self.state not in (State.SPEAKING, _BACKCHANNELING):
             return []  # of a backchannel whose turn has ended
@@ -121,7 +121,7 @@ class Conversation:
                 exchange.backchannel.start_perf_ns = moment_perf_ns
             return []
         exchange.timeline.speech_start_perf_ns = moment_perf_ns
-        exchange.evidence.start_lateness_ns = lateness_ns
+        exchange.evidence.start_later_ns = later_ns
         if not self._plan.manual_turns:
             return []
         # Under manual turns the endpoint detects no speech: the caller's client stops the reply.
@@ -130,9 +130,12 @@ class Conversation:
         return self._hearing.stop_all(self._replies(), moment_perf_ns)
 
     def on_speech_end(
-        self, moment_perf_ns: int, audio_position_ns: int, lateness_ns: int, unsent_bytes: int | None
+        self, moment_perf_ns: int, audio_position_ns: int, later_ns: int, unsent_bytes: int | None
     ) -> list[Action]:
-        """The last speech sample of a clip was sent; `audio_position_ns` is its place in the audio of the call."""
+        """The last speech sample of a clip was sent, at this moment or up to `later_ns` after it.
+
+        `audio_position_ns` is its place in the audio of the call.
+        """
         exchange = self.exchange
         if exchange is None or self.state not in (State.SPEAKING, _BACKCHANNELING):
             return []  # of a backchannel whose turn has ended
@@ -145,7 +148,8 @@ class Conversation:
         exchange.timeline.speech_end_perf_ns = moment_perf_ns
         self._hearing.names.note_question_end(moment_perf_ns)
         exchange.timeline.speech_end_audio_ns = audio_position_ns
-        exchange.evidence.end_lateness_ns = lateness_ns
+        exchange.evidence.end_later_ns = later_ns
+        exchange.evidence.pacing.end_speech()
         exchange.evidence.unsent_bytes_at_speech_end = unsent_bytes
         self._hearing.last_sign_perf_ns = moment_perf_ns
         self._set_deadline(exchange, wait_of(exchange, self._plan.limits, self._hearing.quiet_since_perf_ns))

@@ -3,32 +3,24 @@
 from dataclasses import dataclass, field
 from typing import Final
 
+from loadtest.conversation.pacing import Pacing
 from loadtest.protocols.webrtc_items import PeerAudio, PeerReport
 from telemetry.model.generator_health import FRAME_LATENESS_LIMIT_NS
 
 MS: Final = 1_000_000
-# The reason of a turn that is invalid because data was seen late.
-RECEIVE_LAG: Final = "receive lag"
-# Less than any lateness: no frame that counts has gone out yet.
-NO_FRAME_NS: Final = -1
-# The program looks once a millisecond, and what comes in between is read together.
-_NO_DOUBT_NS: Final = 2 * MS
-_MOST_UNSURE: Final = 10_000
+# Of a turn with more stamps in doubt than this, the worst doubt holds for the others.
+MOST_IN_DOUBT: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class ValidityLimits:
-    """Beyond these the instrument, not the endpoint, made the figure.
-
-    Where the kernel stamps what arrives, its moment is right however late the program sees it, and only the caller's
-    own reaction is late. Where user space stamps, the lag is in the figure itself; so it is where several messages are
-    read together and have one stamp (`loadtest.conversation.doubtful_arrivals`).
-    """
+    """Beyond the first two the turn was not said as recorded: a jitter buffer does not absorb it. Beyond the others the
+    endpoint, or the network, did not read. Nothing else of the measuring makes a turn invalid: it widens the bounds of
+    its figures (telemetry.model.bounds)."""
 
     frame_lateness_ns: int = FRAME_LATENESS_LIMIT_NS
     drift_ns: int = 20 * MS
-    receive_lag_ns: int = 5 * MS  # where user space stamps, or several messages have one stamp
-    receive_lag_kernel_ns: int = 50 * MS  # where the kernel stamps
+    blocked_ns: int = 10 * MS  # a full socket did not take a frame for so long
     # Audio that lies unsent when the caller falls silent, in frames. One may be on its way to the wire; a second says
     # that the endpoint did not read, and cannot have heard what it is timed against.
     unsent_frames: float = 1.5
@@ -62,21 +54,23 @@ class Evidence:
     it), and when the socket has taken its last byte. What lies between the first two is our own lateness, and judges
     the turn. What lies between the last two is the endpoint's doing, or the network's: it did not read. Points of the
     turn count from when a frame was offered, so that an endpoint which does not read makes nothing look shorter.
-    The frames that count are those whose lateness can move a figure of the turn: from the first speech sample until
+    The frames that count are those whose lateness can change how the turn goes: from the first speech sample until
     the answer is heard. Later ones are silence under a reply that is already playing.
     """
 
-    frame_lateness_worst_ns: int = NO_FRAME_NS  # offered - due
-    start_lateness_ns: int | None = None  # of the frame with the first speech sample
-    end_lateness_ns: int | None = None  # of the frame with the last one
+    pacing: Pacing = field(default_factory=Pacing)
+    # How much later than its moment the frame with the first speech sample can have gone, and that with the last one.
+    start_later_ns: int | None = None
+    end_later_ns: int | None = None
     unsent_bytes_at_speech_end: int | None = None
     frame_bytes_at_speech_end: int | None = None  # how long the frame with the last speech sample is on the wire
-    held_up_worst_ns: int = 0  # taken - offered
+    blocked_worst_ns: int = 0  # taken - offered
     receive_lag_worst_ns: int | None = None  # measured: None where user space stamps
     receive_lag_bound_ns: int | None = None  # where user space stamps: no chunk can have waited longer than this
     shared_stamp_bound_ns: int | None = None  # where several messages have one stamp: none came longer before it
-    # How long before its stamp the first of several messages that were read together may have come, by stamp.
-    unsure_ns: dict[int, int] = field(default_factory=dict[int, int])
+    # By stamp: how long before it a message can have come.
+    doubts_ns: dict[int, int] = field(default_factory=dict[int, int])
+    stamp_error_ns: int = 0  # of converting the kernel's stamps to the monotonic clock
     loop_lag_worst_ns: int | None = None
     clock_steps: int | None = None  # that the engine's clocks had seen when the caller began to say this turn
     faults: list[str] = field(default_factory=list[str])
@@ -88,32 +82,38 @@ class Evidence:
             self.rtp = RtpFigures()
         self.rtp.note(item)
 
-    def note_frame(self, lateness_ns: int) -> None:
-        """One frame was offered to the socket this late."""
-        if lateness_ns > self.frame_lateness_worst_ns:
-            self.frame_lateness_worst_ns = lateness_ns
-
-    def note_held_up(self, held_up_ns: int) -> None:
+    def note_blocked(self, blocked_ns: int) -> None:
         """The socket took the rest of a frame this long after it was offered."""
-        if held_up_ns > self.held_up_worst_ns:
-            self.held_up_worst_ns = held_up_ns
+        if blocked_ns > self.blocked_worst_ns:
+            self.blocked_worst_ns = blocked_ns
 
     def note_receive_lag(self, lag_ns: int) -> None:
         """The kernel had a chunk this long before the program saw it."""
         if self.receive_lag_worst_ns is None or lag_ns > self.receive_lag_worst_ns:
             self.receive_lag_worst_ns = lag_ns
 
-    def note_receive_lag_bound(self, bound_ns: int) -> None:
+    def note_receive_lag_bound(self, stamp_perf_ns: int, bound_ns: int) -> None:
         """The kernel had a chunk for an unknown time before the program saw it, at most this long."""
         if self.receive_lag_bound_ns is None or bound_ns > self.receive_lag_bound_ns:
             self.receive_lag_bound_ns = bound_ns
+        self._keep_doubt(stamp_perf_ns, bound_ns)
 
     def note_doubt(self, stamp_perf_ns: int, doubt_ns: int) -> None:
         """Several messages were read together and have one stamp; the first may have come so long before it."""
         if self.shared_stamp_bound_ns is None or doubt_ns > self.shared_stamp_bound_ns:
             self.shared_stamp_bound_ns = doubt_ns
-        if doubt_ns > _NO_DOUBT_NS and len(self.unsure_ns) < _MOST_UNSURE:
-            self.unsure_ns[stamp_perf_ns] = doubt_ns
+        self._keep_doubt(stamp_perf_ns, doubt_ns)
+
+    def _keep_doubt(self, stamp_perf_ns: int, doubt_ns: int) -> None:
+        known = self.doubts_ns
+        if stamp_perf_ns in known or len(known) < MOST_IN_DOUBT:
+            known[stamp_perf_ns] = max(doubt_ns, known.get(stamp_perf_ns, 0))
+
+    def doubt_ns(self, stamp_perf_ns: int) -> int:
+        """How much earlier than its stamp something can have arrived at the most."""
+        if stamp_perf_ns in self.doubts_ns:
+            return self.doubts_ns[stamp_perf_ns]
+        return (self.arrival_uncertainty_worst_ns or 0) if len(self.doubts_ns) >= MOST_IN_DOUBT else 0
 
     def note_fault(self, reason: str) -> None:
         """Something happened that no limit is needed for."""
@@ -123,7 +123,7 @@ class Evidence:
     @property
     def sent(self) -> bool:
         """Whether any frame that counts went out."""
-        return self.frame_lateness_worst_ns > NO_FRAME_NS
+        return self.pacing.worst_ns is not None
 
     @property
     def arrival_uncertainty_worst_ns(self) -> int | None:
@@ -131,24 +131,13 @@ class Evidence:
         known = [each for each in (self.receive_lag_bound_ns, self.shared_stamp_bound_ns) if each is not None]
         return max(known, default=None)
 
-    @property
-    def drift_ns(self) -> int | None:
-        """How much the utterance was stretched or squeezed against the schedule; None before its end."""
-        if self.start_lateness_ns is None or self.end_lateness_ns is None:
-            return None
-        return self.end_lateness_ns - self.start_lateness_ns
-
     def reasons(self, limits: ValidityLimits) -> tuple[str, ...]:
         """Why the turn cannot be trusted, one short phrase each; empty for a valid turn."""
         found = list(self.faults)
-        if self.frame_lateness_worst_ns > limits.frame_lateness_ns:
+        if (self.pacing.worst_ns or 0) > limits.frame_lateness_ns:
             found.append("frame lateness")
-        if self.drift_ns is not None and abs(self.drift_ns) > limits.drift_ns:
+        if abs(self.pacing.drift_ns or 0) > limits.drift_ns:
             found.append("drift")
-        if _beyond(self.receive_lag_worst_ns, limits.receive_lag_kernel_ns) or _beyond(
-            self.receive_lag_bound_ns, limits.receive_lag_ns
-        ):
-            found.append(RECEIVE_LAG)
         return tuple(found)
 
     def endpoint_did_not_read(self, limits: ValidityLimits) -> bool | None:
@@ -158,8 +147,4 @@ class Evidence:
             return None
         unsent, frame_bytes = self.unsent_bytes_at_speech_end, self.frame_bytes_at_speech_end
         schedule = unsent is not None and frame_bytes is not None and unsent > limits.unsent_frames * frame_bytes
-        return schedule or self.held_up_worst_ns > limits.frame_lateness_ns
-
-
-def _beyond(value_ns: int | None, limit_ns: int) -> bool:
-    return value_ns is not None and value_ns > limit_ns
+        return schedule or self.blocked_worst_ns > limits.blocked_ns

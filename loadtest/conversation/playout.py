@@ -6,7 +6,7 @@ and scanned for what is audible later.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from loadtest.audio.deferred_span import DeferredSpan, ScanQueue
@@ -80,6 +80,27 @@ class Playback:
         if last is not None and last >= stop_sample - 1:
             return self.stopped_perf_ns
         return max(first_audio, (None if last is None else self.played_at(last)) or first_audio)
+
+    def earlier_ns(self, sample: int | None, doubt_of: Callable[[int], int]) -> int:
+        """How much earlier a sample may have been played, given by how much each chunk may have come before its stamp.
+
+        A chunk that plays on arrival can have begun no sooner than what played before it allows; one that is queued
+        begins as much sooner as that does. Where the player was stopped, no chunk tells: the worst of all holds.
+        """
+        if not self.starts_perf_ns or sample is None:
+            return 0
+        if self.stopped_perf_ns is not None and self.played_at(sample) is None:
+            return max(doubt_of(start_perf_ns) for start_perf_ns in self.starts_perf_ns)
+        earlier_ns, until_perf_ns = 0, None
+        for first, end, start_perf_ns in self._chunks():
+            if first > sample:
+                break
+            if until_perf_ns is None or start_perf_ns > until_perf_ns:
+                free_ns = None if until_perf_ns is None else start_perf_ns - (until_perf_ns - earlier_ns)
+                doubt_ns = doubt_of(start_perf_ns)
+                earlier_ns = doubt_ns if free_ns is None else min(doubt_ns, free_ns)
+            until_perf_ns = start_perf_ns + (end - first) * 1_000_000_000 // self.rate_hz
+        return earlier_ns
 
     def _sample_at(self, moment_perf_ns: int) -> int:
         """The first sample that is not played before a moment."""

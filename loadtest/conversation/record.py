@@ -6,8 +6,8 @@ from itertools import pairwise
 from statistics import median
 from typing import Any, Final, get_args
 
+from loadtest.conversation.arrival_bounds import bounds
 from loadtest.conversation.behavior import behavior
-from loadtest.conversation.doubtful_arrivals import without_doubtful_moments
 from loadtest.conversation.evidence import RtpFigures, ValidityLimits
 from loadtest.conversation.exchange import Exchange, ServiceReports, WireNotes
 from loadtest.conversation.failures import failure_of, fault_of
@@ -51,6 +51,7 @@ class CallInfo:
     pacer: str
     not_observable: Mapping[str, str]
     sends_speech: SpeechSending = "as_spoken"
+    connect_earlier_ns: int | None = None  # how much less connecting can have taken without our own delays
     prior_request_ns: int | None = None  # of the request over HTTP before the connection
     retry_wait_ns: int | None = None  # before the call, because the endpoint had asked for it
     endpoint_headers: Mapping[str, str] = field(default_factory=dict[str, str])  # of what led to the connection
@@ -93,10 +94,10 @@ def build_turn(exchange: Exchange, call: CallInfo, options: RecordOptions) -> Tu
     if exchange.outcome is None or exchange.ended_perf_ns is None:
         raise ValueError("the exchange is still running")
     timeline, evidence, answer = exchange.timeline, exchange.evidence, exchange.timeline.nearest
-    failure = failure_of(exchange)
+    failure, drift_ns = failure_of(exchange), evidence.pacing.drift_ns
     invalid = _invalid_reasons(failure, evidence.reasons(options.limits))
     phase, phase_kind = options.phase_of(exchange.began_perf_ns) or (None, None)
-    turn = Turn(
+    return Turn(
         run_id=call.run_id,
         call_id=call.call_id,
         turn_index=exchange.index,
@@ -115,6 +116,7 @@ def build_turn(exchange: Exchange, call: CallInfo, options: RecordOptions) -> Tu
         speech_end_audio_ns=timeline.speech_end_audio_ns,
         hangup_perf_ns=exchange.hangup_perf_ns,
         connect_ns=call.connect_ns if exchange.index == 0 else None,
+        connect_earlier_ns=call.connect_earlier_ns if exchange.index == 0 and call.connect_ns is not None else None,
         prior_request_ns=call.prior_request_ns if exchange.index == 0 else None,
         scenario=call.scenario,
         phase=phase,
@@ -125,10 +127,10 @@ def build_turn(exchange: Exchange, call: CallInfo, options: RecordOptions) -> Tu
         target=call.target,
         region=call.region,
         onset_preset=call.onset_preset,
-        frame_lateness_worst_ns=evidence.frame_lateness_worst_ns if evidence.sent else None,
-        drift_worst_ns=None if evidence.drift_ns is None else abs(evidence.drift_ns),
+        frame_lateness_worst_ns=evidence.pacing.worst_ns,
+        drift_worst_ns=None if drift_ns is None else abs(drift_ns),
         unsent_bytes_at_speech_end=evidence.unsent_bytes_at_speech_end,
-        send_blocked_worst_ns=evidence.held_up_worst_ns if evidence.sent else None,
+        send_blocked_worst_ns=evidence.blocked_worst_ns if evidence.sent else None,
         endpoint_did_not_read=evidence.endpoint_did_not_read(options.limits),
         loop_lag_worst_ns=evidence.loop_lag_worst_ns,
         receive_lag_worst_ns=evidence.receive_lag_worst_ns,
@@ -137,6 +139,7 @@ def build_turn(exchange: Exchange, call: CallInfo, options: RecordOptions) -> Tu
         receive_stamp=call.receive_stamp,
         pacer=call.pacer,
         retry_wait_ns=call.retry_wait_ns if exchange.index == 0 else None,
+        **bounds(exchange, answer),
         **_rtp(evidence.rtp),
         **_withheld(timeline, call),
         **_headers(exchange, answer, call),
@@ -147,7 +150,6 @@ def build_turn(exchange: Exchange, call: CallInfo, options: RecordOptions) -> Tu
         **_answer(answer, exchange.service, call.not_observable),
         **_served_by(answer, exchange.service, call),
     )
-    return without_doubtful_moments(turn, evidence.unsure_ns, options.limits.receive_lag_ns)
 
 
 def _invalid_reasons(failure: Failure | None, found: tuple[str, ...]) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ def note_arrival(
         if _has_several_messages(items):  # which have one stamp, that of the last
             evidence.note_doubt(stamp_perf_ns, health.unread_before_ns(stamp_perf_ns))
     else:
-        evidence.note_receive_lag_bound(_lag_bound_ns(transport, health, seen_perf_ns))
+        evidence.note_receive_lag_bound(stamp_perf_ns, _lag_bound_ns(transport, health, seen_perf_ns))
         for item in items:  # RTP comes through a process of its own, never stamped by the kernel
             if isinstance(item, (PeerAudio, PeerReport)):
                 evidence.note_rtp(item)
@@ -38,12 +38,18 @@ def note_late_arrival(
     moments_perf_ns: tuple[int, int],
     items: Sequence[TransportItem],
 ) -> None:
-    """Note how long before its stamp something came about a turn that was over: only that moment may be wrong."""
+    """Note how long before its stamp something can have come about a turn that was over."""
     stamp_perf_ns, seen_perf_ns = moments_perf_ns
     if not transport.stamped:
         evidence.note_doubt(stamp_perf_ns, _lag_bound_ns(transport, health, seen_perf_ns))
     elif _has_several_messages(items):
         evidence.note_doubt(stamp_perf_ns, health.unread_before_ns(stamp_perf_ns))
+
+
+def delay_ns(transport: Transport, health: EngineHealth, moments_perf_ns: tuple[int, int]) -> int:
+    """How long data, by its stamp and the moment when it was seen, waited at most until the program saw it."""
+    stamp_perf_ns, seen_perf_ns = moments_perf_ns
+    return seen_perf_ns - stamp_perf_ns if transport.stamped else _lag_bound_ns(transport, health, seen_perf_ns)
 
 
 def _lag_bound_ns(transport: Transport, health: EngineHealth, seen_perf_ns: int) -> int:

@@ -16,7 +16,7 @@ from loadtest.conversation.playout import PlayoutBuffer
 from loadtest.conversation.prepared_clip import PreparedClip
 from loadtest.conversation.state import State
 from loadtest.conversation.wire import WireTraits
-from loadtest.engine.arrival_evidence import note_arrival, note_late_arrival
+from loadtest.engine.arrival_evidence import delay_ns, note_arrival, note_late_arrival
 from loadtest.engine.audio_track import AudioTrack
 from loadtest.engine.clock import Clocks
 from loadtest.engine.health import EngineHealth
@@ -61,6 +61,7 @@ class Call:
         "began_perf_ns",
         "cause",
         "connect_began_perf_ns",
+        "connect_earlier_ns",
         "connect_ns",
         "conversation",
         "ended",
@@ -114,6 +115,7 @@ class Call:
         self.prior_request_ns: int | None = None  # how long the request before the connection took, if there was one
         self.connect_began_perf_ns = 0
         self.connect_ns: int | None = None  # how long it took until the session was ready; None until then
+        self.connect_earlier_ns = 0  # how much less it can have taken without our own delays
         self.endpoint_headers: dict[str, str] = {}  # of the responses that led to the connection: those that are kept
         self.ended = False
         self._frame_ns = protocol.capabilities.frame_ms * 1_000_000
@@ -130,18 +132,20 @@ class Call:
         if transport is None or self.ended or due_perf_ns < self.entry.joined_perf_ns:
             return False
         frame, clip, index = self.track.take()
-        lateness_ns = now_perf_ns - due_perf_ns
         exchange = conversation.exchange
         counts = exchange is not None and (
             conversation.state is State.WAITING or (clip is not None and index >= clip.speech_start_frame)
         )
         taken = transport.send_frame(frame)
+        gone_perf_ns = self.engine.clocks.perf_ns()
         if exchange is not None and counts:
-            exchange.evidence.note_frame(lateness_ns)
+            if clip is not None and index == clip.speech_start_frame:
+                exchange.evidence.pacing.begin(due_perf_ns, self._frame_ns)
+            exchange.evidence.pacing.lateness_ns.append(gone_perf_ns - due_perf_ns)
         if not taken:
             self._hold(transport, exchange if counts else None, now_perf_ns)
         if counts and clip is not None and (index == clip.speech_start_frame or index == clip.speech_end_frame):
-            self._mark(transport, clip, Sent(index, now_perf_ns, lateness_ns))
+            self._mark(transport, clip, Sent(index, now_perf_ns, gone_perf_ns))
         if now_perf_ns >= conversation.deadline_perf_ns:
             transport.readable()  # events that have arrived take precedence over the deadline
             if not self.ended:
@@ -179,7 +183,7 @@ class Call:
         self.wake_perf_ns = conversation.deadline_perf_ns
         exchange = conversation.exchange
         counts = exchange is not None and (conversation.state is State.WAITING or self.track.in_speech)
-        self.entry.count(exchange.evidence if exchange is not None and counts else None)
+        self.entry.count(exchange.evidence.pacing.lateness_ns if exchange is not None and counts else None)
 
     def settle(self) -> None:
         """Record how long the frames waited that the socket has accepted by now."""
@@ -188,13 +192,13 @@ class Call:
         while transport is not None and self.held and self.held[0].until_bytes <= transport.outbox.drained_bytes:
             frame = self.held.popleft()
             if frame.exchange is not None:
-                frame.exchange.evidence.note_held_up(now_perf_ns - frame.offered_perf_ns)
+                frame.exchange.evidence.note_blocked(now_perf_ns - frame.offered_perf_ns)
 
     def _mark(self, transport: Transport, clip: PreparedClip, sent: Sent) -> None:
-        rendered, index, lateness_ns = clip.rendered, sent.index, sent.lateness_ns
+        rendered, index, later_ns = clip.rendered, sent.index, sent.gone_perf_ns - sent.sent_perf_ns
         if index == clip.speech_start_frame:
             moment = clip.moment_perf_ns(rendered.speech_start_sample, index, sent.sent_perf_ns)
-            self.perform(self.conversation.on_speech_start(moment, lateness_ns))
+            self.perform(self.conversation.on_speech_start(moment, later_ns))
         if index == clip.speech_end_frame:
             moment = clip.moment_perf_ns(rendered.speech_end_sample, index, sent.sent_perf_ns)
             sample = self.track.clip_started_frame * clip.frame_samples + rendered.speech_end_sample
@@ -202,9 +206,13 @@ class Call:
             unsent_bytes = transport.unsent_bytes()
             if unsent_bytes is not None:
                 self.engine.health.note_unsent(unsent_bytes)
-            if self.conversation.exchange is not None:
-                self.conversation.exchange.evidence.frame_bytes_at_speech_end = transport.frame_bytes
-            self.perform(self.conversation.on_speech_end(moment, position_ns, lateness_ns, unsent_bytes))
+            exchange = self.conversation.exchange
+            if exchange is not None:
+                exchange.evidence.frame_bytes_at_speech_end = transport.frame_bytes
+            self.perform(self.conversation.on_speech_end(moment, position_ns, later_ns, unsent_bytes))
+            if exchange is not None and self.plan.manual_turns:
+                # The endpoint answers when it is told that the caller has finished.
+                exchange.evidence.pacing.reactions_ns += self.engine.clocks.perf_ns() - sent.gone_perf_ns
 
     # Incoming data.
 
@@ -223,8 +231,10 @@ class Call:
         if self.ended:
             return
         exchange, transport, moments = self.conversation.exchange, self.transport, (stamp_perf_ns, seen_perf_ns)
-        if exchange is not None and transport is not None:
+        if transport is not None and exchange is not None:
             note_arrival(exchange.evidence, transport, self.engine.health, moments, items)
+        elif transport is not None and self.connect_ns is None:
+            self.connect_earlier_ns += delay_ns(transport, self.engine.health, moments)
         decode, hear_more = self.protocol.receive, self.conversation.hear_more
         moved = False
         for item in items:
@@ -238,16 +248,22 @@ class Call:
             for credited in self.conversation.take_credited():
                 note_late_arrival(credited.evidence, transport, self.engine.health, moments, items)
         if not self.ended and (answers := self.protocol.pending()):
-            self._send_all(answers)
+            self._answer(answers, exchange, stamp_perf_ns)
         if moved:
             self._follow()
+
+    def _answer(self, answers: Iterable[Outgoing], exchange: Exchange | None, asked_perf_ns: int) -> None:
+        """Send what the endpoint asked for; before it answers the caller, it waits for as long as that took."""
+        self._send_all(answers)
+        if exchange is not None and self.conversation.state is State.WAITING:
+            exchange.evidence.pacing.reactions_ns += self.engine.clocks.perf_ns() - asked_perf_ns
 
     def sent_late(self, late_ns: int) -> None:
         """Record that a frame was sent late although it was handed over in time."""
         self.engine.health.note_lateness(late_ns)
         exchange = self.conversation.exchange
         if exchange is not None and (self.conversation.state is State.WAITING or self.track.in_speech):
-            exchange.evidence.note_frame(late_ns)
+            exchange.evidence.pacing.note_elsewhere(late_ns)
 
     def queued(self) -> None:
         """Schedule no frames ahead: they must go behind what is waiting."""
@@ -318,6 +334,7 @@ class Call:
             if self.transport is not None:
                 self.receive_stamp = self.transport.stamp_kind  # of all connections that were needed
             self.connect_ns = stamp_perf_ns - self.connect_began_perf_ns
+            self.connect_earlier_ns += self.engine.health.worst_loop_lag_since(self.connect_began_perf_ns)
             self.ready.set()
         elif event.kind is EventKind.ERROR and event.fatal:
             self.lost(event.message or "the endpoint refused the session", stamp_perf_ns, event.failure)
@@ -364,10 +381,12 @@ class Call:
         now_perf_ns = self.engine.clocks.perf_ns()
         for frame in self.held:
             if frame.exchange is exchange:
-                exchange.evidence.note_held_up(now_perf_ns - frame.offered_perf_ns)
+                exchange.evidence.note_blocked(now_perf_ns - frame.offered_perf_ns)
         since = exchange.timeline.speech_start_perf_ns or exchange.began_perf_ns
         exchange.evidence.loop_lag_worst_ns = self.engine.health.worst_loop_lag_since(since)
         self._check_clock(exchange)
+        transport = self.transport
+        exchange.evidence.stamp_error_ns = self.engine.clocks.error_ns if transport is None or transport.stamped else 0
         self.exchanges.put(exchange)
 
     def _check_clock(self, exchange: Exchange) -> None:

@@ -16,8 +16,9 @@ STEP_NS: Final = 1_000_000
 class Clocks:
     """The monotonic clock (`perf_ns()`) and its offset from the wall clock.
 
-    `offset_ns` is wall clock - monotonic clock as last measured. `steps` counts the measurements that found that the
-    wall clock had been set, forward or back, since the previous one.
+    `offset_ns` is wall clock - monotonic clock as last measured, and `error_ns` how far a converted stamp may be off:
+    by how much that measurement may be, and by how much the offset had moved since the one before. `steps` counts the
+    measurements that found that the wall clock had been set, forward or back, since the previous one.
     """
 
     def __init__(
@@ -25,7 +26,8 @@ class Clocks:
     ) -> None:
         self.perf_ns = perf_ns
         self._unix_ns = unix_ns
-        self.offset_ns = self.first_offset_ns = self._measured()[0]
+        self.offset_ns, self.error_ns = self._measured()
+        self.first_offset_ns = self.offset_ns
         self.steps = 0
 
     def measure(self) -> int:
@@ -35,6 +37,8 @@ class Clocks:
             return self.offset_ns
         if abs(offset_ns - self.offset_ns) > STEP_NS + error_ns:
             self.steps += 1
+        # A stamp of any moment between two measurements may be converted with either.
+        self.error_ns = error_ns + abs(offset_ns - self.offset_ns)
         self.offset_ns = offset_ns
         return offset_ns
 

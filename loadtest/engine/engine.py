@@ -136,26 +136,26 @@ class Engine:
         """Send a frame for each caller of a slot. This runs for every frame; the common path calls only `write`."""
         perf_ns, note_lateness, due = self.clocks.perf_ns, self._lateness_ns.append, slot.due_perf_ns
         for call, write, frame, counted in slot.take_row(began_perf_ns):
-            now = perf_ns()
-            lateness = now - due
             if frame is None:
-                if not self._send_special(call, due, now):
+                lateness = perf_ns() - due
+                if not self._send_special(call, due):
                     continue
             else:
                 try:
                     sent = write(frame)
                 except Exception as error:  # noqa: BLE001 - as in `_send_special`
                     sent = self._not_sent(call, error)
-                if counted is not None and lateness > counted.frame_lateness_worst_ns:
-                    counted.frame_lateness_worst_ns = lateness
+                lateness = perf_ns() - due  # a pause of this process while it writes delays the frame, too
+                if counted is not None:
+                    counted.append(lateness)
                 if sent != len(frame) and not call.ended:
-                    call.held_up(frame, sent, counted is not None, now)
+                    call.held_up(frame, sent, counted is not None, due + lateness)
             note_lateness(lateness)
 
-    def _send_special(self, call: Call, due_perf_ns: int, now_perf_ns: int) -> bool:
+    def _send_special(self, call: Call, due_perf_ns: int) -> bool:
         """Send a frame that was not scheduled ahead; return whether there was one."""
         try:
-            return call.send_frame(due_perf_ns, now_perf_ns)
+            return call.send_frame(due_perf_ns, self.clocks.perf_ns())
         except Exception as error:  # noqa: BLE001 - an internal error in one call must not stop the others' audio
             self.internal_error(call, error)
             return False

@@ -16,8 +16,8 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A frame of an utterance that was handed to the socket: its number, when, and how late."""
+    """A frame of an utterance that was handed to the socket: its number, and from when until when."""
 
     index: int
     sent_perf_ns: int
-    lateness_ns: int
+    gone_perf_ns: int

@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
 from typing import Final, Generic, TypeVar
 
-from loadtest.conversation.evidence import Evidence
-
 TICK_NS: Final = 1_000_000
 # Up to so many callers share a slot before callers are spread over all ticks.
 CALLERS_TOGETHER: Final = 25
@@ -71,10 +69,10 @@ class WheelEntry(Generic[T]):
             self.slot.upcoming[self.position] = _NO_FRAMES
         self._scheduled = 0
 
-    def count(self, evidence: Evidence | None) -> None:
-        """Set the evidence that records the lateness of the scheduled frames; None records it nowhere."""
+    def count(self, lateness_ns: list[int] | None) -> None:
+        """Set where the lateness of the scheduled frames is noted; None: nowhere."""
         if self.slot is not None:
-            self.slot.counted[self.position] = evidence
+            self.slot.counted[self.position] = lateness_ns
 
 
 class WheelSlot(Generic[T]):
@@ -96,7 +94,7 @@ class WheelSlot(Generic[T]):
         self.entries: list[WheelEntry[T]] = []
         self.owners: list[T] = []
         self.writes: list[Write] = []
-        self.counted: list[Evidence | None] = []
+        self.counted: list[list[int] | None] = []
         self.upcoming: list[Iterator[bytes]] = []
 
     def add(self, entry: WheelEntry[T], owner: T, now_perf_ns: int) -> None:
@@ -120,8 +118,8 @@ class WheelSlot(Generic[T]):
         self.upcoming = _with_last_at(at, self.upcoming)
         entry.slot, entry.position = None, -1
 
-    def take_row(self, now_perf_ns: int) -> Iterator[tuple[T, Write, bytes | None, Evidence | None]]:
-        """Take the row that is due: for each stream its owner, write function, frame and evidence.
+    def take_row(self, now_perf_ns: int) -> Iterator[tuple[T, Write, bytes | None, list[int] | None]]:
+        """Take the row that is due: for each stream its owner, write function, frame and where its lateness is noted.
 
         A frame of None must be supplied by the owner. Raises ValueError if the row is not due yet.
         """

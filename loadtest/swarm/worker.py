@@ -278,6 +278,7 @@ class Worker:
             onset_preset=settings.onset,
             # A caller who had to wait for us waited, too: no time is left out that the schedule did not.
             connect_ns=None if call.connect_ns is None else call.connect_ns + (late_ns or 0),
+            connect_earlier_ns=call.connect_earlier_ns + (late_ns or 0),
             prior_request_ns=call.prior_request_ns,
             start_late_ns=late_ns,
             receive_stamp=call.receive_stamp,

@@ -133,7 +133,7 @@ def test_lateness_is_our_own_and_then_the_sockets_and_nothing_is_counted_twice(
         socket.offers = [room, room]
         given_bytes += size
         own.append(own_ms)
-        evidence.note_frame(own_ms)
+        evidence.pacing.lateness_ns.append(own_ms)
         if not outbox.push(bytes(size)):
             held.append((due_ms, now_ms, outbox.queued_bytes, given_bytes))
         now_ms += 20
@@ -141,9 +141,9 @@ def test_lateness_is_our_own_and_then_the_sockets_and_nothing_is_counted_twice(
         while held and held[0][2] <= outbox.drained_bytes:
             due_of_it, offered, _, end = held.popleft()
             assert len(socket.taken) >= end
-            evidence.note_held_up(now_ms - offered)
+            evidence.note_blocked(now_ms - offered)
             blocked.append(now_ms - offered)
             assert now_ms - due_of_it == (offered - due_of_it) + blocked[-1]
         assert all(end > len(socket.taken) for _, _, _, end in held), "a frame that was taken waits no longer"
-    assert evidence.frame_lateness_worst_ns == max(own, default=-1), "the socket adds nothing to our own lateness"
-    assert evidence.held_up_worst_ns == max(blocked, default=0), "nor do we to what the socket did not take"
+    assert evidence.pacing.worst_ns == max(own, default=None), "the socket adds nothing to our own lateness"
+    assert evidence.blocked_worst_ns == max(blocked, default=0), "nor do we to what the socket did not take"

@@ -131,7 +131,7 @@ def test_nothing_is_lost_or_repeated_when_the_agent_stalls(
     prefix = "CA" if wire == "twilio" else ""
     frames = [assert_gapless(peer, f"{prefix}{number + 1:032x}", key, step_ms) for number in range(12)]
     assert sum(frames) > (2000 if wire == "twilio" else 400), outcomes
-    held_up = [exchange.evidence.held_up_worst_ns for exchange in callers.exchanges]
+    held_up = [exchange.evidence.blocked_worst_ns for exchange in callers.exchanges]
     assert wire == "twilio" or any(held_up), "six times as much audio does not fit into the buffers"
     print(wire, sum(frames), "frames;", sum(each > 0 for each in held_up), "turns with frames held up;", outcomes)
 

@@ -10,6 +10,7 @@ from corpora.rendering.profiles.profile import Profile
 from corpora.rendering.render import Obtained
 from loadtest.conversation.evidence import Evidence, ValidityLimits
 from loadtest.conversation.exchange import Exchange
+from loadtest.conversation.pacing import Pacing
 from loadtest.conversation.playout import PlayoutBuffer
 from loadtest.conversation.record import CallInfo, RecordOptions, build_turn, fixed_cadence
 from loadtest.conversation.timeline import Reply, Timeline
@@ -18,6 +19,7 @@ from loadtest.protocols.base import EventKind
 from loadtest.protocols.failure import Failure
 from loadtest.protocols.webrtc_items import PeerAudio, PeerReport
 from telemetry.model import semconv
+from telemetry.model.bounds import metric_bounds
 from telemetry.model.metrics import METRICS
 from tests.invalid_turns import assert_reasons_are_shown
 from tests.unit.loadtest.conversation.world import MS, World, audio, event, make_plan, reply, silence, tone
@@ -46,6 +48,15 @@ CALL = CallInfo(
 OPTIONS = RecordOptions(
     ValidityLimits(), keep_transcripts=False, word_errors=word_errors, unix_ns=lambda perf: perf + 7
 )
+
+
+def paced(*lateness_ns: int) -> Pacing:
+    """The pacing of an utterance whose frames of 20 ms went so late."""
+    pacing = Pacing()
+    pacing.begin(T, 20 * MS)
+    pacing.lateness_ns += lateness_ns
+    pacing.end_speech()
+    return pacing
 
 
 def exchange(index: int = 0) -> Exchange:
@@ -84,8 +95,11 @@ def exchange(index: int = 0) -> Exchange:
         usage={"output_text_tokens": 9},
     )
     timeline.note(done, END + 710 * MS)
-    evidence = Evidence(start_lateness_ns=100_000, end_lateness_ns=300_000, unsent_bytes_at_speech_end=0)
-    evidence.note_frame(400_000)
+    evidence = Evidence(start_later_ns=1_000, end_later_ns=3_000, unsent_bytes_at_speech_end=0)
+    evidence.pacing.begin(T, 20 * MS)
+    evidence.pacing.lateness_ns += [100_000] * 60 + [300_000]
+    evidence.pacing.end_speech()
+    evidence.pacing.lateness_ns.append(400_000)
     evidence.note_receive_lag(50_000)
     planned = make_plan().turns[0]
     return Exchange(
@@ -238,10 +252,8 @@ def test_connect_belongs_to_the_first_turn_only() -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"frame_lateness_worst_ns": 60 * MS + 1}, "frame lateness"),
-        ({"end_lateness_ns": 21 * MS}, "drift"),
-        ({"receive_lag_worst_ns": 50 * MS + 1}, "receive lag"),
-        ({"receive_lag_bound_ns": 5 * MS + 1}, "receive lag"),
+        ({"pacing": paced(0, 60 * MS + 1, 0)}, "frame lateness"),
+        ({"pacing": paced(*[0] * 10, *[20 * MS + 1] * 10)}, "drift"),
         ({"faults": ["clock step"]}, "clock step"),
     ],
 )
@@ -256,18 +268,17 @@ def test_a_turn_beyond_a_limit_is_invalid_and_keeps_what_was_seen(change: dict[s
 
 def test_at_the_limits_a_turn_is_valid() -> None:
     edge = exchange()
-    edge.evidence.frame_lateness_worst_ns = 10 * MS
-    edge.evidence.start_lateness_ns, edge.evidence.end_lateness_ns = 0, 20 * MS
-    edge.evidence.receive_lag_worst_ns = 50 * MS
-    edge.evidence.receive_lag_bound_ns = 5 * MS
+    edge.evidence.pacing = paced(*[0] * 9, 60 * MS, *[20 * MS] * 10)
+    edge.evidence.receive_lag_worst_ns = 5_000 * MS
+    edge.evidence.note_receive_lag_bound(END, 500 * MS)
     assert build_turn(edge, CALL, OPTIONS).outcome == "ok"
 
 
 def test_a_reason_without_its_figure_is_noticed() -> None:
     late = exchange()
-    late.evidence.receive_lag_worst_ns = 50 * MS + 1
-    unexplained = msgspec.structs.replace(build_turn(late, CALL, OPTIONS), receive_lag_worst_ns=3 * MS)
-    with pytest.raises(AssertionError, match="receive lag"):
+    late.evidence.pacing.note_elsewhere(60 * MS + 1)
+    unexplained = msgspec.structs.replace(build_turn(late, CALL, OPTIONS), frame_lateness_worst_ns=3 * MS)
+    with pytest.raises(AssertionError, match="frame lateness"):
         assert_reasons_are_shown(unexplained)
 
 
@@ -370,3 +381,38 @@ def test_a_request_within_a_call_that_this_machine_prevented_makes_the_turn_inva
     ended.timeline.failures[sentence] = Failure("tcp", "ECONNRESET")
     turn = build_turn(ended, CALL, OPTIONS)
     assert (turn.outcome, turn.invalid_reasons) == ("error", ())
+
+
+def test_the_record_states_how_far_each_timestamp_may_be_off() -> None:
+    heard = exchange()
+    evidence = heard.evidence
+    evidence.stamp_error_ns = 11
+    evidence.note_doubt(END + 360 * MS, 9 * MS)  # the first token
+    evidence.note_receive_lag_bound(END + 500 * MS, 4 * MS)  # the first chunk
+    turn = build_turn(heard, replace(CALL, connect_earlier_ns=5), OPTIONS)
+    assert (turn.speech_start_later_ns, turn.speech_end_later_ns) == (1_000, 3_000)
+    assert (turn.endpoint_earlier_ns, turn.asr_first_partial_earlier_ns, turn.asr_final_earlier_ns) == (0, 0, 0)
+    assert (turn.llm_first_token_earlier_ns, turn.llm_first_sentence_earlier_ns) == (9 * MS, 0)
+    assert (turn.tts_first_chunk_earlier_ns, turn.tts_last_chunk_earlier_ns) == (4 * MS, 0)
+    assert (turn.first_audio_earlier_ns, turn.reply_end_earlier_ns) == (4 * MS, 4 * MS)
+    assert (turn.stamp_error_ns, turn.connect_earlier_ns) == (11, 5)
+    assert turn.held_up_ns == 100_000, "the one frame after the end of speech was so much later than that with it"
+    assert turn.held_up_speaking_ns == 0
+    bounds = {name: metric_bounds(turn, METRICS[name]) for name in ("voice_to_voice", "endpointing", "connect")}
+    headline = METRICS["voice_to_voice"].value(turn)
+    assert headline is not None
+    sure = msgspec.structs.replace(turn, speech_end_uncertainty_ns=2)
+    assert metric_bounds(sure, METRICS["voice_to_voice"]) == (
+        headline - 4 * MS - 11 - 3_000 - 2 - 100_000,
+        headline + 11 + 2,
+    )
+    assert bounds["connect"] == (12 * MS - 5 - 11, 12 * MS + 11)
+
+
+def test_an_unanswered_turn_states_the_bounds_of_what_it_has() -> None:
+    silent = exchange()
+    silent.timeline.replies.clear()
+    silent.outcome = "no_reply"
+    turn = build_turn(silent, CALL, OPTIONS)
+    assert (turn.first_audio_earlier_ns, turn.tts_first_chunk_earlier_ns) == (None, None)
+    assert (turn.speech_end_later_ns, turn.asr_final_earlier_ns) == (3_000, 0)

@@ -59,9 +59,9 @@ def test_messages_that_were_read_together_have_one_stamp(
     evidence, health = Evidence(), EngineHealth()
     stamp, looked = 100 * MS, 70 * MS
     note_arrival(evidence, transport(**fields), health, (stamp, stamp + 1), items)
-    assert evidence.unsure_ns == {}, "nobody has looked, and so nobody was late"
+    assert not evidence.doubt_ns(stamp), "nobody has looked, and so nobody was late"
     health.note_looked(looked)
     health.note_looked(looked - 1)
     note_arrival(evidence, transport(**fields), health, (stamp, stamp + 1), items)
-    assert evidence.unsure_ns == ({stamp: 30 * MS} if in_doubt else {})
+    assert evidence.doubt_ns(stamp) == (30 * MS if in_doubt else 0)
     assert evidence.receive_lag_bound_ns is None or not in_doubt

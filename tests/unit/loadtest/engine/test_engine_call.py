@@ -109,6 +109,8 @@ class Caller:
         self.call = Call(engine, make_plan(**plan), protocol, self.transport, "rms-10ms")
         self.call.open(1.0)
         self.slot: WheelSlot[Call] = WheelSlot(1000 * FRAME, FRAME)
+        self.now_perf_ns = self.slot.due_perf_ns
+        engine.clocks.perf_ns = lambda: self.now_perf_ns
         self.slot.add(self.call.entry, self.call, self.slot.due_perf_ns)
         self.call.begin(self.slot.due_perf_ns)
 
@@ -117,12 +119,16 @@ class Caller:
         scheduled = []
         for _ in range(count):
             due = self.slot.due_perf_ns
-            for call, write, frame, counted in self.slot.take_row(due + late_ns):
+            self.now_perf_ns = due + late_ns
+            for call, write, frame, counted in self.slot.take_row(self.now_perf_ns):
                 scheduled.append(frame)
                 if frame is None:
-                    call.send_frame(due, due + late_ns)
-                elif (sent := write(frame)) != len(frame):
-                    call.held_up(frame, sent, counted is not None, due + late_ns)
+                    call.send_frame(due, self.now_perf_ns)
+                    continue
+                if counted is not None:
+                    counted.append(late_ns)
+                if (sent := write(frame)) != len(frame):
+                    call.held_up(frame, sent, counted is not None, self.now_perf_ns)
         return scheduled
 
     def speak(self) -> None:
@@ -200,7 +206,7 @@ def test_a_turn_whose_endpoint_does_not_read_is_timed_from_when_its_speech_was_d
     read, stalled = (caller.call.conversation.exchange for caller in _stalled())
     assert stalled.timeline.speech_end_perf_ns == read.timeline.speech_end_perf_ns
     assert stalled.timeline.speech_start_perf_ns == read.timeline.speech_start_perf_ns
-    assert stalled.evidence.end_lateness_ns == 0
+    assert stalled.evidence.end_later_ns == 0
 
 
 def test_our_own_lateness_shifts_timestamps_also_if_the_endpoint_does_not_read() -> None:
@@ -211,35 +217,35 @@ def test_our_own_lateness_shifts_timestamps_also_if_the_endpoint_does_not_read()
             each.rows(1, late_ns)
     read, unread = (each.call.conversation.exchange for each in (caller, stalled))
     assert unread.timeline.speech_end_perf_ns - read.timeline.speech_end_perf_ns == 7 * MS
-    assert (unread.evidence.frame_lateness_worst_ns, unread.evidence.drift_ns) == (7 * MS, 0)
+    assert (unread.evidence.pacing.worst_ns, unread.evidence.pacing.drift_ns) == (7 * MS, 0)
 
 
 def test_a_frame_that_leaves_this_machine_late_is_our_own_lateness_where_it_can_move_a_figure() -> None:
     caller = Caller()
-    caller.call.sent_late(80 * MS)  # the background before the caller speaks
+    caller.call.sent_late(30 * MS)  # the background before the caller speaks
     while caller.call.conversation.state is not State.WAITING:
         caller.rows(1)
     evidence = caller.call.conversation.exchange.evidence
     assert evidence.reasons(ValidityLimits()) == ()
-    caller.call.sent_late(72 * MS)
-    assert evidence.frame_lateness_worst_ns == 72 * MS
+    caller.call.sent_late(61 * MS)
+    assert evidence.pacing.worst_ns == 61 * MS
     assert evidence.reasons(ValidityLimits()) == ("frame lateness",)
-    assert caller.call.engine.health.take_lateness_worst_ns() == 80 * MS
+    assert caller.call.engine.health.take_lateness_worst_ns() == 61 * MS
 
 
 def test_frames_the_socket_accepts_late_count_as_held_up_and_not_as_late() -> None:
     _, stalled = _stalled()
     stalled.rows(300)
     evidence = stalled.call.conversation.exchange.evidence
-    assert evidence.held_up_worst_ns == 0, "not known yet"
+    assert evidence.blocked_worst_ns == 0, "not known yet"
     assert len(stalled.call.held) > 300
     oldest = stalled.call.held[0].offered_perf_ns
     stalled.wire.drain()
     stalled.call.engine.clocks.perf_ns = lambda: oldest + 6_000 * MS
     stalled.call.settle()
     assert not stalled.call.held
-    assert evidence.held_up_worst_ns == 6_000 * MS
-    assert evidence.frame_lateness_worst_ns == 0
+    assert evidence.blocked_worst_ns == 6_000 * MS
+    assert evidence.pacing.worst_ns == 0
     assert evidence.reasons(ValidityLimits()) == ()
     assert evidence.endpoint_did_not_read(ValidityLimits())
 
@@ -253,7 +259,7 @@ def test_a_turn_that_ends_while_its_frames_wait_records_how_long_they_waited() -
     exchange = stalled.call.exchanges.get_nowait()
     assert exchange.outcome == "no_reply"
     assert exchange.ended_perf_ns - exchange.timeline.speech_end_perf_ns < 10_100 * MS, "as if it had been read"
-    assert exchange.evidence.held_up_worst_ns == exchange.ended_perf_ns + FRAME - oldest
+    assert exchange.evidence.blocked_worst_ns == exchange.ended_perf_ns + FRAME - oldest
 
 
 def test_an_endpoint_that_never_reads_ends_the_call_after_a_bounded_time() -> None:

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.conversation.evidence import Evidence
 from loadtest.engine.timing_wheel import CALLERS_TOGETHER, TICK_NS, TimingWheel, WheelEntry, WheelSlot
 
 MS = 1_000_000
@@ -170,7 +169,7 @@ def test_streams_that_leave_or_join_while_a_row_is_sent_do_not_change_that_row()
     for name in ("a", "b", "c"):
         slot.add(entries[name], name, 0)
         entries[name].schedule([f"{name}1".encode(), f"{name}2".encode()])
-        entries[name].count(Evidence())
+        entries[name].count([])
     row: list[tuple[str, bytes | None]] = []
     for owner, _, frame, counted in slot.take_row(0):
         assert counted is not None
@@ -242,17 +241,17 @@ def test_taken_frames_are_reported_once() -> None:
     assert (entry.taken(), entry.ahead) == (0, 0), "clearing also forgets which frames were taken"
 
 
-def test_evidence_applies_to_the_rows_that_follow() -> None:
+def test_where_lateness_is_noted_applies_to_the_rows_that_follow() -> None:
     slot: WheelSlot[str] = WheelSlot(0, FRAME)
     one: WheelEntry[str] = WheelEntry(_accept_all)
     other: WheelEntry[str] = WheelEntry(_accept_all)
     slot.add(one, "one", 0)
     slot.add(other, "other", 0)
-    evidence = Evidence()
-    other.count(evidence)
-    assert [counted for *_, counted in slot.take_row(slot.due_perf_ns)] == [None, evidence]
+    lateness_ns: list[int] = []
+    other.count(lateness_ns)
+    assert [counted for *_, counted in slot.take_row(slot.due_perf_ns)] == [None, lateness_ns]
     slot.remove(one)
-    assert [counted for *_, counted in slot.take_row(slot.due_perf_ns)] == [evidence]
+    assert [counted for *_, counted in slot.take_row(slot.due_perf_ns)] == [lateness_ns]
     other.count(None)
     assert [counted for *_, counted in slot.take_row(slot.due_perf_ns)] == [None]
 
@@ -260,6 +259,6 @@ def test_evidence_applies_to_the_rows_that_follow() -> None:
 def test_without_a_slot_nothing_is_scheduled() -> None:
     entry: WheelEntry[str] = WheelEntry(_accept_all)
     entry.schedule([b"a"])
-    entry.count(Evidence())
+    entry.count([])
     entry.clear()
     assert (entry.ahead, entry.taken()) == (0, 0)

@@ -1,0 +1,56 @@
+"""How much earlier what a turn heard may have arrived than it was stamped. Pure.
+
+The kernel stamps what arrives, but has one stamp for all that is read at once: what is not the last of it came up to so
+long before, back to the moment when the program last looked. Where user space stamps, data may have waited until then.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from loadtest.conversation.exchange import Exchange
+from loadtest.conversation.timeline import Reply, Timeline
+
+# How much earlier what has a stamp may have arrived, in ns.
+DoubtOf = Callable[[int], int]
+
+
+def bounds(exchange: Exchange, answer: Reply | None) -> dict[str, Any]:
+    """The fields of a `Turn` that say how far its timestamps may be off, of a finished exchange."""
+    timeline, evidence = exchange.timeline, exchange.evidence
+    doubt_of = evidence.doubt_ns
+    partial = timeline.partials_perf_ns[0] if timeline.partials_perf_ns else None
+    until = timeline.first_audio_perf_ns or exchange.ended_perf_ns or 0
+    fields: dict[str, Any] = {
+        "speech_start_later_ns": evidence.start_later_ns,
+        "speech_end_later_ns": evidence.end_later_ns,
+        "stamp_error_ns": evidence.stamp_error_ns,
+        "held_up_ns": None if timeline.speech_end_perf_ns is None else evidence.pacing.held_up_ns(until),
+        **_earlier(_arrivals(timeline, answer), doubt_of),
+    }
+    if partial is not None:
+        fields["held_up_speaking_ns"] = evidence.pacing.held_up_speaking_ns(partial)
+    playback = None if answer is None else answer.playback
+    if playback is not None and playback.first_audio_perf_ns is not None:
+        fields["first_audio_earlier_ns"] = playback.earlier_ns(playback.span.first_sample, doubt_of)
+        fields["reply_end_earlier_ns"] = playback.earlier_ns(playback.span.last_sample, doubt_of)
+    return fields
+
+
+def _arrivals(timeline: Timeline, answer: Reply | None) -> Iterable[tuple[str, int | None]]:
+    """The timestamps of a turn that are stamps of something that arrived."""
+    yield "endpoint", timeline.endpoints_perf_ns[-1] if timeline.endpoints_perf_ns else None
+    yield "asr_first_partial", timeline.partials_perf_ns[0] if timeline.partials_perf_ns else None
+    yield "asr_final", max((moment for _, _, moment in timeline.finals), default=None)
+    if answer is None:
+        return
+    stamps = answer.text_stamps_perf_ns
+    yield "llm_first_token", stamps[0] if stamps else None
+    yield "llm_last_token", stamps[-1] if stamps else None
+    yield "llm_first_sentence", answer.sentence_known_perf_ns
+    if answer.playback is not None:
+        yield "tts_first_chunk", answer.playback.first_arrival_perf_ns
+        yield "tts_last_chunk", answer.playback.last_arrival_perf_ns
+
+
+def _earlier(arrivals: Iterable[tuple[str, int | None]], doubt_of: DoubtOf) -> dict[str, int]:
+    return {f"{name}_earlier_ns": doubt_of(stamp) for name, stamp in arrivals if stamp is not None}

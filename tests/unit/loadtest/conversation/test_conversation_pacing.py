@@ -1,0 +1,103 @@
+"""What the lateness of frames can have changed: drift, and how long it held the service up."""
+
+import pytest
+
+from loadtest.conversation.pacing import Pacing
+
+MS = 1_000_000
+FRAME = 20 * MS
+NEVER = 10**15
+
+
+def spoken(*lateness_ms: float, then_ms: tuple[float, ...] = ()) -> Pacing:
+    """Frames that went so late while the caller spoke, from 0 on, and after that."""
+    pacing = Pacing()
+    pacing.begin(0, FRAME)
+    pacing.lateness_ns += [round(each * MS) for each in lateness_ms]
+    pacing.end_speech()
+    pacing.lateness_ns += [round(each * MS) for each in then_ms]
+    return pacing
+
+
+@pytest.mark.parametrize(
+    ("lateness_ms", "drift_ms"),
+    [
+        ([0.1] * 100, 0),
+        ([0.1] * 50 + [80, 60, 40, 20] + [0.1] * 46, 0),  # a stall after which the schedule is kept
+        ([80, 60, 40, 20] + [0.1] * 96, 0),  # also at the beginning
+        ([0.1] * 96 + [80, 60, 40, 20], 0),  # and at the end, as long as one frame of the last 200 ms was on time
+        ([0.1] * 50 + [30] * 50, 29.9),
+        ([30] * 50 + [0.1] * 50, -29.9),
+        ([5], 0),
+        ([5, 7], 0),  # less than 200 ms of speech: the first are the last
+    ],
+)
+def test_drift_is_the_change_of_the_smallest_lateness(lateness_ms: list[float], drift_ms: float) -> None:
+    assert spoken(*lateness_ms).drift_ns == pytest.approx(drift_ms * MS, abs=1)
+
+
+def test_without_an_utterance_there_is_no_drift_and_no_lateness() -> None:
+    assert (Pacing().drift_ns, Pacing().worst_ns) == (None, None)
+    begun = Pacing()
+    begun.begin(0, FRAME)
+    begun.lateness_ns.append(3)
+    assert (begun.drift_ns, begun.worst_ns) == (None, 3)
+    silent = Pacing()
+    silent.lateness_ns += [4, 5]  # a silent turn waits without having spoken
+    assert (silent.drift_ns, silent.worst_ns, silent.held_up_ns(NEVER)) == (None, 5, 0)
+
+
+@pytest.mark.parametrize(
+    ("until_ms", "held_up_ms"),
+    [
+        (1_000, 100),
+        (81, 21),  # the frame that was due at 60 had not gone by then
+        (61, 1),
+        (60, 0),  # due at this moment, and not before it
+        (41, 0),
+        (-5, 0),  # the service spoke over the caller
+    ],
+)
+def test_lateness_holds_up_only_what_came_after_it(until_ms: int, held_up_ms: int) -> None:
+    # Frames are due at 0 and 20 (speech), then 40, 60, 80 and 100 ms.
+    pacing = spoken(0, 0, then_ms=(0, 40, 100, 60))
+    assert pacing.held_up_ns(until_ms * MS) == held_up_ms * MS
+
+
+def test_lateness_that_was_there_at_the_end_of_speech_holds_nothing_up() -> None:
+    assert spoken(0, 50, then_ms=(30, 10, 0)).held_up_ns(NEVER) == 0
+    assert spoken(0, 50, then_ms=(70, 10, 0)).held_up_ns(NEVER) == 20 * MS
+
+
+def test_speech_that_went_late_holds_up_what_is_heard_of_it() -> None:
+    pacing = spoken(2, 12, 0)
+    assert pacing.held_up_speaking_ns(NEVER) == 10 * MS
+    assert pacing.held_up_speaking_ns(20 * MS) == 0
+    assert pacing.held_up_ns(NEVER) == 0
+
+
+def test_another_process_says_how_late_it_sent() -> None:
+    pacing = spoken(0)
+    pacing.note_elsewhere(7 * MS)
+    assert (pacing.worst_ns, pacing.held_up_ns(NEVER)) == (7 * MS, 7 * MS)
+    before = Pacing()
+    before.note_elsewhere(7 * MS)
+    before.begin(0, FRAME)
+    before.lateness_ns.append(0)
+    before.end_speech()
+    assert (before.worst_ns, before.held_up_ns(NEVER)) == (7 * MS, 0)
+
+
+def test_messages_that_the_service_waits_for_add_up() -> None:
+    pacing = spoken(0, then_ms=(3,))
+    pacing.reactions_ns += 4 * MS
+    pacing.reactions_ns += 5 * MS
+    assert pacing.held_up_ns(NEVER) == 12 * MS
+
+
+def test_a_backchannel_does_not_begin_the_turn_anew() -> None:
+    pacing = spoken(0, 30, then_ms=(31,))
+    pacing.begin(900 * MS, FRAME)
+    pacing.lateness_ns.append(0)
+    assert pacing.first_due_perf_ns == 0
+    assert pacing.held_up_ns(NEVER) == 1 * MS
