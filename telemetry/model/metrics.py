@@ -12,6 +12,7 @@ from telemetry.model import formatting
 from telemetry.model.turns import Turn
 
 Unit = Literal["ns", "ratio", "count", "per_s"]
+Side = Literal["lower", "upper"]
 # Where people see a metric besides the places that show all of them.
 View = Literal[
     "terminal",  # a row of the terminal's table of stages, where anything was measured
@@ -64,7 +65,15 @@ class MetricDefinition:
     @property
     def column(self) -> str:
         """The store's column: the unit is in the name."""
-        return f"{self.name}_{self.unit}" if self.unit in ("ns", "per_s") else self.name
+        return f"{self.name}{self._unit_suffix}"
+
+    def bound_column(self, side: Side) -> str:
+        """The store's column of the lower or the upper bound of its value on a turn (telemetry.model.bounds)."""
+        return f"{self.name}_{side}{self._unit_suffix}"
+
+    @property
+    def _unit_suffix(self) -> str:
+        return f"_{self.unit}" if self.unit in ("ns", "per_s") else ""
 
     def format(self, value: float | None, *, unit: bool = True) -> str:
         """A figure of this metric for people; a dash for None."""

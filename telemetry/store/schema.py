@@ -1,11 +1,12 @@
 """The columns of the store, derived from the turn and the metrics, and the way of a row in and out.
 
 `turns` has a column per field of `Turn`, one per metric (computed at ingest by its one definition; a metric that is a
-field of the turn shares the field's column) and `ended_unix_ns`. `spans` are whole, as they were received; each of
-their columns is one of the OpenTelemetry Collector's ClickHouse table `otel_traces`. `points` are the points of OTLP's
-metrics, of every kind.
+field of the turn shares the field's column), two for the bounds of each metric that is not exact, and `ended_unix_ns`.
+`spans` are whole, as they were received; each of their columns is one of the OpenTelemetry Collector's ClickHouse table
+`otel_traces`. `points` are the points of OTLP's metrics, of every kind.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -15,8 +16,9 @@ import orjson
 import pyarrow as pa
 
 from telemetry.model import semconv
+from telemetry.model.bounds import BOUNDED, metric_bounds
 from telemetry.model.foreign_text import one_line, several_lines
-from telemetry.model.metrics import METRICS, TIMESTAMPS, Metric, is_withheld, timestamp
+from telemetry.model.metrics import METRICS, TIMESTAMPS, Metric, Side, is_withheld, timestamp
 from telemetry.model.spans import SpanEvent, SpanLink, SpanRow
 from telemetry.model.turn_spans import turn_attributes
 from telemetry.model.turns import Turn
@@ -75,9 +77,14 @@ def _turn_fields() -> dict[str, ArrowType]:
     return {each.name: _arrow_type(each.type) for each in inspected.fields}
 
 
+def _metric_type(metric: Metric) -> ArrowType:
+    return pa.int64() if metric.unit in ("ns", "count") else pa.float64()
+
+
 TURN_FIELDS: Final[dict[str, ArrowType]] = _turn_fields()
 # Metrics which are not a field of the turn already.
 DERIVED_METRICS: Final[tuple[Metric, ...]] = tuple(m for m in METRICS.values() if m.column not in TURN_FIELDS)
+SIDES: Final[tuple[Side, Side]] = ("lower", "upper")
 ENDED_COLUMN: Final = "ended_unix_ns"
 
 EVENTS_TYPE: Final[ArrowType] = pa.list_(
@@ -98,10 +105,8 @@ SCHEMAS: Final[dict[Table, Any]] = {
     "turns": pa.schema(
         [
             *(pa.field(name, kind) for name, kind in TURN_FIELDS.items()),
-            *(
-                pa.field(metric.column, pa.int64() if metric.unit in ("ns", "count") else pa.float64())
-                for metric in DERIVED_METRICS
-            ),
+            *(pa.field(metric.column, _metric_type(metric)) for metric in DERIVED_METRICS),
+            *(pa.field(metric.bound_column(side), _metric_type(metric)) for metric in BOUNDED for side in SIDES),
             pa.field(ENDED_COLUMN, pa.int64()),
         ]
     ),
@@ -171,6 +176,18 @@ def _metric_value(metric: Metric, turn: Turn) -> int | float | None:
     return None if is_withheld(turn, metric.name) else metric.value(turn)
 
 
+def _stored_bounds(metric: Metric, turn: Turn) -> tuple[int | float | None, int | float | None]:
+    """The bounds of a metric on a turn as they are stored: of what is stored as an integer, the integers around them.
+    A bound that is infinite, or too far away to be stored, is None, as those of a value that may be anywhere."""
+    bounds = None if is_withheld(turn, metric.name) else metric_bounds(turn, metric)
+    if bounds is None:
+        return None, None
+    lower, upper = bounds
+    if metric.unit != "ns":
+        return lower if math.isfinite(lower) else None, upper if math.isfinite(upper) else None
+    return _storable(math.floor(lower)), _storable(math.ceil(upper))
+
+
 def _storable(value: int | float | None) -> int | float | None:
     # Timestamps which lie further apart than the integers of the store can say are not a measurement.
     return None if isinstance(value, int) and abs(value) >= _INT64_LIMIT else value
@@ -183,11 +200,14 @@ def turns_table(turns: Sequence[Turn]) -> ArrowTable:
 
 
 def derived_columns(turns: Sequence[Turn]) -> list[Any]:
-    """The columns behind those of the turn's fields: the derived metrics, and the turn's end."""
+    """The columns behind those of the turn's fields: the derived metrics, all bounds of metrics, and the turn's end."""
     columns: list[pa.Array] = []
     for metric in DERIVED_METRICS:
         values = [_storable(_metric_value(metric, turn)) for turn in turns]
-        columns.append(pa.array(values, SCHEMAS["turns"].field(metric.column).type))
+        columns.append(pa.array(values, _metric_type(metric)))
+    for metric in BOUNDED:
+        bounds = [_stored_bounds(metric, turn) for turn in turns]
+        columns += [pa.array([each[place] for each in bounds], _metric_type(metric)) for place in range(len(SIDES))]
     columns.append(pa.array([_storable(ended_unix_ns(turn)) for turn in turns], pa.int64()))
     return columns
 

@@ -1,4 +1,4 @@
-"""Adds to the fields of turns the columns that follow from them: the metrics and the turn's end.
+"""Adds to the fields of turns the columns that follow from them: the metrics, their bounds and the turn's end.
 
 Each metric has one definition, a function of a turn. It is given a turn that has only the fields that metrics read.
 """
@@ -11,11 +11,24 @@ from telemetry.model.metrics import TIMESTAMPS
 from telemetry.model.turns import Turn
 from telemetry.store.schema import SCHEMAS, ArrowTable, derived_columns
 
-# Every field that a metric or the turn's end is computed from.
+# Every field that a metric, its bounds or the turn's end are computed from.
 READ_BY_METRICS: Final = (
     "started_unix_ns",
     "started_perf_ns",
     *(f"{name}_perf_ns" for name in TIMESTAMPS),
+    "speech_start_uncertainty_ns",
+    "speech_end_uncertainty_ns",
+    *(name for name in Turn.__struct_fields__ if name.endswith(("_earlier_ns", "_later_ns"))),
+    "stamp_error_ns",
+    "arrival_uncertainty_worst_ns",
+    "held_up_ns",
+    "held_up_speaking_ns",
+    "connect_ns",
+    "leading_silence_ns",
+    "barge_in_stop_ns",
+    "talk_over_ns",
+    "underrun_worst_ns",
+    "underrun_total_ns",
     "reply_audio_ns",
     "llm_tokens",
     "llm_input_tokens",

@@ -32,7 +32,7 @@ from loadtest.bench.store.templates import (
 )
 from telemetry.model.errors import StoreError
 from telemetry.model.metrics import TIMESTAMPS
-from telemetry.store.schema import DERIVED_METRICS, ENDED_COLUMN, SCHEMAS, ArrowTable, spans_table
+from telemetry.store.schema import DERIVED_METRICS, ENDED_COLUMN, SCHEMAS, SIDES, ArrowTable, spans_table
 from telemetry.store.writer import StoreWriter
 
 # pyarrow ships no types of its own.
@@ -51,7 +51,12 @@ _JITTER_NS: Final = 40 * MS
 _CHUNK_CALLS: Final = 25_000
 # What the endpoint does, and what follows from it; all of it shifts together.
 _ENDPOINT_MOMENTS: Final = frozenset(TIMESTAMPS) - {"speech_start", "speech_end", "hangup"}
-_FROM_SPEECH: Final = tuple(metric.column for metric in DERIVED_METRICS if metric.counts_from is not None)
+_FROM_SPEECH: Final = tuple(
+    name
+    for metric in DERIVED_METRICS
+    if metric.counts_from is not None
+    for name in (metric.column, *(metric.bound_column(side) for side in SIDES))
+)
 
 
 @dataclass(frozen=True, slots=True)

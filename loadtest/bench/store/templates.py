@@ -42,6 +42,8 @@ _OUTCOMES: Final[tuple[tuple[semconv.Outcome, semconv.FailureKind | None, str | 
     ("error", "http_status", "503", 0.005),
     ("invalid", None, None, 0.006),
 )
+# How much earlier what arrived may have come than it was stamped.
+_EARLIER: Final = tuple(name for name in Turn.__struct_fields__ if name.endswith("_earlier_ns"))
 
 Integers = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -187,6 +189,12 @@ def _evidence(rng: random.Random, call: int) -> dict[str, object]:
         "onset_preset": "rms-10ms",
         "speech_start_uncertainty_ns": 15 * MS,
         "speech_end_uncertainty_ns": 20 * MS,
+        "speech_start_later_ns": 60_000,
+        "speech_end_later_ns": 60_000,
+        **dict.fromkeys(_EARLIER, 150_000),
+        "stamp_error_ns": 2_000,
+        "held_up_ns": round(rng.expovariate(2) * MS),
+        "held_up_speaking_ns": round(rng.expovariate(2) * MS),
         "frame_lateness_worst_ns": round(rng.expovariate(2) * MS),
         "drift_worst_ns": round(rng.expovariate(2) * MS),
         "loop_lag_worst_ns": round(rng.expovariate(1) * MS),

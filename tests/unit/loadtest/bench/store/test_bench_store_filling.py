@@ -8,10 +8,11 @@ import duckdb
 import pytest
 
 from loadtest.bench.store.filling import LARGE_RUN_NS, Filled, fill, planned_runs
+from telemetry.model.bounds import BOUNDED, metric_bounds
 from telemetry.model.metrics import METRICS
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
-from telemetry.store.schema import DERIVED_METRICS, ENDED_COLUMN, ended_unix_ns, turn_from_row
+from telemetry.store.schema import DERIVED_METRICS, ENDED_COLUMN, SIDES, ended_unix_ns, turn_from_row
 
 TURNS = 1_200
 END_UNIX_NS = 1_790_000_000 * 10**9
@@ -58,6 +59,11 @@ def test_every_derived_column_is_what_the_definitions_say(filled: tuple[Path, Fi
         assert row[ENDED_COLUMN] == ended_unix_ns(turn)
         for metric in DERIVED_METRICS:
             assert row[metric.column] == pytest.approx(metric.value(turn)), metric.name
+        is_heard = turn.source == "client" and turn.first_audio_perf_ns is not None
+        assert (row["voice_to_voice_lower_ns"] is not None) == is_heard
+        for metric in BOUNDED:
+            bounds = metric_bounds(turn, metric) or (None, None)
+            assert tuple(row[metric.bound_column(side)] for side in SIDES) == pytest.approx(bounds), metric.name
 
 
 def test_latencies_have_many_values(filled: tuple[Path, Filled, list[int]]) -> None:
