@@ -18,6 +18,7 @@ from typing import Any, Final, Literal
 from rich.console import Console
 
 from corpora.output_paths import unwritable
+from loadtest.calibration.annotation_errors import AnnotationError, annotation_errors
 from loadtest.calibration.calibration import (
     CalibrationStep,
     FaultCell,
@@ -45,9 +46,9 @@ from loadtest.swarm.cores import most_processes, usable_cores
 from loadtest.swarm.priority import ask_for_priority
 from loadtest.swarm.worker import new_run_id
 from loadtest.targets.ground_truth.plan import BEHAVIORS
-from loadtest.targets.ground_truth.speech import AnnotationError, annotation_errors, write_calibration_corpus
+from loadtest.targets.ground_truth.speech import write_calibration_corpus
 from telemetry.model.durations import Duration
-from telemetry.model.formatting import count, fine_milliseconds
+from telemetry.model.formatting import count, fine_milliseconds, number
 from telemetry.model.turns import Turn
 from telemetry.store.answers import Filter, GeneratorPoint
 from telemetry.store.reader import StoreReader
@@ -263,7 +264,10 @@ def _try(
 
 def sentence_of(step: CalibrationStep) -> str:
     """A step in a line, while the calibration goes on."""
-    return f"{step.verdict}, {count(step.turns, 'turn')}, voice-to-voice error {fine_milliseconds(step.error_ns)}"
+    intervals = step.intervals
+    right = f", {number(intervals.within)} of {count(intervals.n, 'interval')} right" if intervals.n else ""
+    error = f"voice-to-voice error {fine_milliseconds(step.error_ns)}"
+    return f"{step.verdict}, {count(step.turns, 'turn')}, {number(step.invalid)} invalid{right}, {error}"
 
 
 def _say(console: Console, text: str) -> None:

@@ -13,6 +13,7 @@ from loadtest.calibration.calibration import (
     CalibrationStep,
     ErrorStats,
     FaultCell,
+    StatedIntervals,
     best_attempts,
     by_delay,
     ceiling_of,
@@ -111,6 +112,7 @@ def _step(step: CalibrationStep) -> dict[str, Any]:
         "goals_missed": list(step.goals_missed),
         "turns": step.turns,
         "invalid": step.invalid,
+        "not_as_recorded": step.not_as_recorded,
         "invalid_by_reason": dict(step.invalid_by_reason),
         "lost": step.lost,
         "unanswered": step.unanswered,
@@ -119,6 +121,7 @@ def _step(step: CalibrationStep) -> dict[str, Any]:
         "unknown_truth": step.unknown_truth,
         "voice_to_voice_bound_s": _seconds(step.error_ns),
         "errors": {name: _errors(stats) for name, stats in step.errors.items()},
+        "intervals": _intervals(step.intervals),
         "event_stamps": _errors(step.stamps),
         "pacing": _errors(step.pacing),
         "endpoint_lag": _errors(step.endpoint_lag),
@@ -126,6 +129,17 @@ def _step(step: CalibrationStep) -> dict[str, Any]:
         "endpoint_cpu": step.usage.endpoint_cpu,
         "cpu_per_frame_s": _seconds(step.usage.cpu_per_frame_ns),
         "by_delay": [{"planned_s": _seconds(delay), **_errors(stats)} for delay, stats in by_delay(step).items()],
+    }
+
+
+def _intervals(intervals: StatedIntervals) -> dict[str, Any]:
+    return {
+        "n": intervals.n,
+        "within": intervals.within,
+        "share_within": intervals.share_within,
+        "outside_worst_s": _seconds(intervals.outside_worst_ns),
+        "not_stated": intervals.not_stated,
+        "width": {name: value for name, value in _errors(intervals.width).items() if name != "p50_s"},
     }
 
 

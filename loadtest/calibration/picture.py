@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from loadtest.calibration.calibration import MS, VOICE_TO_VOICE_LIMIT_NS, CalibrationStep, ErrorStats, best_attempts
+from loadtest.calibration.calibration import MS, VOICE_TO_VOICE_GOAL_NS, CalibrationStep, ErrorStats, best_attempts
 from loadtest.calibration.json_object import Calibration
 from loadtest.calibration.process_counts import ranges_sentence
 from loadtest.calibration.view import ceiling_sentence
@@ -35,7 +35,7 @@ def draw(calibration: Calibration, file: Path) -> None:
             "voice-to-voice error, ms",
             steps,
             [step.errors["instrument"] for step in steps],
-            VOICE_TO_VOICE_LIMIT_NS / MS,
+            VOICE_TO_VOICE_GOAL_NS / MS,
         )
         _by_load(axes[1][0], "frame lateness seen by the endpoint, ms", steps, [step.pacing for step in steps], 1.0)
         _cost(axes[1][1], steps)
@@ -84,7 +84,7 @@ def _scatter(axis: Any, step: CalibrationStep | None) -> None:
 
 
 def _by_load(
-    axis: Any, what: str, steps: Sequence[CalibrationStep], stats: Sequence[ErrorStats], limit_ms: float
+    axis: Any, what: str, steps: Sequence[CalibrationStep], stats: Sequence[ErrorStats], goal_ms: float
 ) -> None:
     axis.set_title(what, fontsize=10)
     callers = [step.callers for step in steps]
@@ -96,7 +96,7 @@ def _by_load(
         ]
         axis.plot([x for x, _ in points], [y for _, y in points], marker="o", color=color, label=name[:3])
     axis.axhline(
-        limit_ms, color="#333333", linewidth=0.8, linestyle=":", label=f"limit {declared_milliseconds(limit_ms * MS)}"
+        goal_ms, color="#333333", linewidth=0.8, linestyle=":", label=f"goal {declared_milliseconds(goal_ms * MS)}"
     )
     axis.set_yscale("log")
     _scales(axis, steps)

@@ -23,6 +23,7 @@ from loadtest.calibration.process_counts import ranges_sentence
 from loadtest.reports.calibration_citing import rounded_up_ms
 from telemetry.model import formatting
 from telemetry.model.stats import percentile
+from telemetry.model.validity import invalid_text
 
 _STYLES = {"trustworthy": "green", "not trustworthy": "red", "endpoint-limited": "yellow", "too few turns": "dim"}
 
@@ -54,6 +55,8 @@ def calibration_view(calibration: Calibration) -> RenderableType:
         Text(f"rule: {RULE}", style="dim"),
         _heading("Load by load (errors are measured - true, in ms)"),
         _loads(calibration.steps),
+        Text(""),
+        _intervals(calibration.steps),
         Text(""),
         _costs(calibration.steps),
         *_failures(calibration.steps),
@@ -121,6 +124,22 @@ def _loads(steps: Sequence[CalibrationStep]) -> Table:
     return table
 
 
+def _intervals(steps: Sequence[CalibrationStep]) -> Table:
+    """How many of the intervals that turns state for their voice-to-voice contain the truth, and how wide they are."""
+    table = _table("callers", "intervals", "with the truth", "width median", "p99", "max")
+    for step in steps:
+        intervals = step.intervals
+        table.add_row(
+            _named(step),
+            formatting.number(intervals.n),
+            formatting.share(intervals.within, intervals.n) if intervals.n else formatting.DASH,
+            _error(intervals.width.median_ns),
+            _p99(intervals.width),
+            _error(intervals.width.max_ns),
+        )
+    return table
+
+
 def _costs(steps: Sequence[CalibrationStep]) -> Table:
     table = _table("callers", "stamps p99", "pacing p50", "p99", "CPU µs/frame", "generator", "endpoint")
     for step in steps:
@@ -144,6 +163,9 @@ def _named(step: CalibrationStep) -> str:
 def _failures(steps: Iterable[CalibrationStep]) -> list[RenderableType]:
     lines: list[RenderableType] = []
     for step in steps:
+        if step.invalid:
+            why = invalid_text(step.not_as_recorded, step.invalid - step.not_as_recorded, step.invalid_by_reason)
+            lines.append(Text(f"{step.callers} callers, invalid turns: {why}", style="dim", overflow="fold"))
         if step.verdict == "too few turns":
             text = f"{step.callers} callers: {formatting.turns(step.turns)}, and {ENOUGH_TURNS} are needed to judge"
         elif step.failed:

@@ -6,6 +6,7 @@ from typing import Final
 from loadtest.conversation.pacing import Pacing
 from loadtest.protocols.webrtc_items import PeerAudio, PeerReport
 from telemetry.model.generator_health import FRAME_LATENESS_LIMIT_NS
+from telemetry.model.validity import DRIFT, FRAME_LATENESS
 
 MS: Final = 1_000_000
 # Of a turn with more stamps in doubt than this, the worst doubt holds for the others.
@@ -135,9 +136,9 @@ class Evidence:
         """Why the turn cannot be trusted, one short phrase each; empty for a valid turn."""
         found = list(self.faults)
         if (self.pacing.worst_ns or 0) > limits.frame_lateness_ns:
-            found.append("frame lateness")
+            found.append(FRAME_LATENESS)
         if abs(self.pacing.drift_ns or 0) > limits.drift_ns:
-            found.append("drift")
+            found.append(DRIFT)
         return tuple(found)
 
     def endpoint_did_not_read(self, limits: ValidityLimits) -> bool | None:

@@ -4,13 +4,11 @@ Every utterance has the same number of speech frames, wherever speech begins in 
 one, so the endpoint identifies the last frame by counting.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from corpora.manifest.manifest import read_manifest
 from corpora.sources.authoring import Draft, write_corpus
 from loadtest.audio.pcm import Pcm16
 
@@ -69,21 +67,3 @@ def _draft(number: int) -> Draft:
         pcm=pcm,
         rate_hz=RATE_HZ,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class AnnotationError:
-    """How much later than the true bounds a clip's annotation puts the beginning and end of speech."""
-
-    start_ns: int
-    end_ns: int
-
-
-def annotation_errors(folder: Path) -> dict[str, AnnotationError]:
-    """Return the annotation error of each utterance in a calibration corpus, by id. Raises ManifestError."""
-    found: dict[str, AnnotationError] = {}
-    for number, utterance in enumerate(read_manifest(folder).utterances):
-        _, first, last = utterance_pcm(number)
-        later = (utterance.speech_start_sample - first, utterance.speech_end_sample - last)
-        found[utterance.id] = AnnotationError(*(samples * 1_000_000_000 // RATE_HZ for samples in later))
-    return found

@@ -48,6 +48,7 @@ class GroundTruthTurn:
     audio_is_certain: bool = True
     begun_perf_ns: int | None = None  # the player begins with the first chunk
     first_audio_perf_ns: int | None = None
+    first_audio_within_ns: int = 0  # it was sent at most so much later
     reply_end_perf_ns: int | None = None
 
     def note_sent(self, mark: str, before_perf_ns: int, after_perf_ns: int | None, due_perf_ns: int) -> None:
@@ -71,6 +72,7 @@ class GroundTruthTurn:
         self.player.until_perf_ns = start + samples * SECOND_NS // RATE_HZ
         if first <= leading_samples < self.sent_samples:
             self.first_audio_perf_ns = start + (leading_samples - first) * SECOND_NS // RATE_HZ
+            self.first_audio_within_ns = 0 if after_perf_ns is None else after_perf_ns - sent_perf_ns
             if not self.audio_is_certain:
                 self.unsure.append("first_audio")
         self.reply_end_perf_ns = start + (samples - 1) * SECOND_NS // RATE_HZ
@@ -102,6 +104,7 @@ class GroundTruthTurn:
             "sent": self.sent,
             "unsure": self.unsure if self.audio_is_certain else [*self.unsure, "reply_end"],
             "first_audio_perf_ns": first,
+            "first_audio_within_ns": self.first_audio_within_ns,
             "reply_end_perf_ns": self.reply_end_perf_ns,
             "leading_silence_ns": None if first is None or begun is None else first - begun,
             "underrun_total_ns": sum(self.underruns_ns),

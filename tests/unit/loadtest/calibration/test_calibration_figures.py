@@ -1,15 +1,18 @@
 """Errors are measured - true, steps are judged by the rule, and the ceiling is the largest load that may be trusted."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
+from loadtest.calibration.annotation_errors import AnnotationError
 from loadtest.calibration.calibration import (
     EVENTS,
     STAGES,
+    CalibrationStep,
     ProcessorUsage,
     best_attempts,
     by_delay,
@@ -23,7 +26,7 @@ from loadtest.calibration.calibration import (
 from loadtest.calibration.json_object import calibration_object
 from loadtest.calibration.picture import draw
 from loadtest.calibration.view import calibration_view, ceiling_sentence
-from loadtest.targets.ground_truth.speech import AnnotationError
+from telemetry.model.turns import Turn
 from tests.unit.loadtest.calibration.calibration_material import MS, calibration, step, truth, turn
 
 NO_USAGE = ProcessorUsage(None, None, None)
@@ -117,8 +120,53 @@ def test_fewer_than_a_hundred_turns_are_judged_by_nobody() -> None:
 
 def test_an_error_beyond_the_limit_is_named() -> None:
     bad = step(2, error_ns=1_200_000)
-    assert bad.verdict == "not trustworthy"
-    assert bad.failed == ("voice-to-voice error 1.200 ms",)
+    assert (bad.verdict, bad.fell_behind) == ("not trustworthy", True)
+    # 1.2 ms beside the truth, and stated to be off by half a millisecond at the most.
+    assert bad.failed == (
+        "the true voice-to-voice of 120 of 120 turns is outside its stated interval (by up to 0.700 ms)",
+    )
+
+
+def measured(turns: Sequence[Turn], **rows: Any) -> CalibrationStep:
+    truths = {each["response_id"]: each for each in (truth(number, **rows) for number in range(1, len(turns) + 1))}
+    return measure_step(1, 1, turns, truths, NO_USAGE)
+
+
+def test_a_large_error_within_its_stated_interval_is_a_goal_missed_and_no_failure() -> None:
+    """A generator that was held up for 30 ms between question and answer says so, and is right."""
+    wide = measured([turn(number, error_ns=30 * MS, held_up_ns=30 * MS) for number in range(1, 121)])
+    assert (wide.verdict, wide.failed) == ("trustworthy", ())
+    assert wide.goals_missed[0] == "voice-to-voice 30.000 ms off at p99 (goal: 1 ms)"
+    assert (wide.intervals.within, wide.intervals.width.median_ns) == (120, 30 * MS + 400_000)
+
+
+@pytest.mark.parametrize(("turns", "outside", "verdict"), [(999, 1, 0), (1_000, 1, 1), (1_000, 2, 0), (2_000, 2, 1)])
+def test_one_interval_in_a_thousand_may_be_wrong_and_of_fewer_none(turns: int, outside: int, verdict: int) -> None:
+    heard = [turn(number, error_ns=2 * MS if number <= outside else 0) for number in range(1, turns + 1)]
+    found = measured(heard)
+    assert found.verdict == ("trustworthy" if verdict else "not trustworthy")
+    assert (found.intervals.n, found.intervals.outside) == (turns, outside)
+    assert found.intervals.share_within == pytest.approx(1 - outside / turns)
+
+
+@pytest.mark.parametrize(
+    ("early_ns", "within_ns", "is_right"), [(0, 0, True), (50_000, 0, False), (50_000, 50_000, True)]
+)
+def test_the_endpoint_knows_its_own_sends_as_an_interval(early_ns: int, within_ns: int, is_right: bool) -> None:
+    """A caller that states [t + 50 µs, t + 50 µs] is right if the endpoint sent until then, and else wrong."""
+    exact = {"speech_end_later_ns": 0, "first_audio_earlier_ns": 0, "held_up_ns": 0}
+    heard = [turn(number, error_ns=early_ns, **exact) for number in range(1, 121)]
+    found = measured(heard, first_audio_within_ns=within_ns)
+    assert (found.verdict == "trustworthy") is is_right
+    assert found.intervals.within == (120 if is_right else 0)
+
+
+def test_a_turn_that_states_no_interval_is_not_taken_as_exact() -> None:
+    heard = [turn(number, **({"held_up_ns": None} if number <= 2 else {})) for number in range(1, 121)]
+    found = measured(heard)
+    assert (found.verdict, found.failed) == ("not trustworthy", ("2 of 120 turns state no interval",))
+    assert (found.intervals.n, found.intervals.not_stated) == (118, 2)
+    assert measured([]).intervals.share_within is None
 
 
 def test_more_than_one_percent_invalid_turns_is_named_with_its_reasons() -> None:
@@ -126,8 +174,24 @@ def test_more_than_one_percent_invalid_turns_is_named_with_its_reasons() -> None
     truths = {each["response_id"]: each for each in (truth(number) for number in range(1, 121))}
     bad = measure_step(1, 1, turns, truths, NO_USAGE)
     assert bad.failed == ("3 of 120 turns invalid (frame lateness)",)
+    assert (bad.invalid, bad.not_as_recorded, bad.intervals.n) == (3, 3, 117)
     two = [*turns[:2], *(turn(number) for number in range(3, 121))]
     assert measure_step(1, 1, two, truths, NO_USAGE).verdict == "trustworthy"
+
+
+def test_turns_not_said_as_recorded_are_counted_apart_from_faults() -> None:
+    reasons = (("frame lateness", "drift"), ("clock step",), ("clock step", "drift"))
+    spoiled = [turn(number, outcome="invalid", invalid_reasons=why) for number, why in enumerate(reasons, start=1)]
+    found = measured([*spoiled, *(turn(number) for number in range(4, 121))])
+    assert (found.invalid, found.not_as_recorded) == (3, 2)
+    text = Console(width=160, record=True, force_terminal=False)
+    with text.capture() as captured:
+        text.print(calibration_view(calibration(found)))
+    assert "2 not said as recorded (frame lateness 1, drift 2), 1 by a fault of the generator (clock step 2)" in (
+        captured.get()
+    )
+    step_object = calibration_object(calibration(found))["steps"][0]
+    assert (step_object["invalid"], step_object["not_as_recorded"]) == (3, 2)
 
 
 def test_turns_that_the_store_has_not_got_are_lost() -> None:
@@ -201,6 +265,8 @@ def test_the_view_names_the_ceiling_the_rule_and_every_stage(width: int) -> None
         "trustworthy up to 100 callers",
         "up to 2 callers: one process; up to 100 callers: 12 processes",
         "12 × 40 %",
+        "intervals  with the truth  width median",
+        "100 %",
         "±0.04 ms",
         "too few turns",
         "llm first token",
@@ -225,7 +291,17 @@ def test_the_object_is_json_in_seconds() -> None:
     assert first["errors"]["voice_to_voice"]["p99_s"] == 4e-05
     assert first["cpu_per_frame_s"] == 1.2e-05
     assert first["by_delay"][0]["planned_s"] == 0.2
-    assert value["steps"][1]["failed"] == ["voice-to-voice error 2.000 ms"]
+    assert first["intervals"] == {
+        "n": 120,
+        "within": 120,
+        "share_within": 1.0,
+        "outside_worst_s": 0.0,
+        "not_stated": 0,
+        "width": {"n": 120, "median_s": 0.0005, "p95_s": 0.0005, "p99_s": 0.0005, "max_s": 0.0005},
+    }
+    (failed,) = value["steps"][1]["failed"]
+    assert failed.startswith("the true voice-to-voice of 120 of 120 turns is outside its stated interval")
+    assert value["steps"][1]["intervals"]["outside_worst_s"] == 0.0015
     assert value["date"] == "2026-11-21"
     assert [cell["behavior"] for cell in value["faults"]] == ["burst", "stall"]
 

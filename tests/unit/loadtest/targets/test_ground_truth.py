@@ -16,6 +16,7 @@ from corpora.manifest.library import open_corpus
 from corpora.rendering.render import Profile, render
 from corpora.sources import authoring
 from loadtest.calibration import calibration
+from loadtest.calibration.annotation_errors import annotation_errors
 from loadtest.conversation.prepared_clip import PreparedClip, prepare_positions
 from loadtest.errors import UsageError
 from loadtest.protocols.base import CallerOptions, EventKind, OpenRequest, VoiceEvent
@@ -32,7 +33,6 @@ from loadtest.targets.ground_truth.speech import (
     LEAD_FRAMES,
     RATE_HZ,
     SPEECH_FRAMES,
-    annotation_errors,
     burst,
     utterance_pcm,
     write_calibration_corpus,
