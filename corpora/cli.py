@@ -48,7 +48,7 @@ _EXAMPLES = """Examples:
 
   voiceprobe corpus list
 
-  voiceprobe corpus install pocketsphinx-testdata
+  voiceprobe corpus install recorded-en
 
   voiceprobe corpus import ./recordings --into ./my-corpus --license CC-BY-4.0 --consent "signed forms, 2026"
 
@@ -106,7 +106,8 @@ def install(
     force: Annotated[bool, typer.Option("--force", help="replace the installed corpus")] = False,
 ) -> None:
     """Download recorded human speech and make a corpus from it."""
-    folder = install_corpus(name, files or (), force)
+    with progress_bar(f"installing {name}") as progress:
+        folder = install_corpus(name, files or (), force, progress)
     manifest = read_manifest(folder)
     doubtful = sum(bool(review_reasons(utterance)) for utterance in manifest.utterances)
     sys.stdout.write(f"{name}: {len(manifest.utterances)} utterances in {folder}\n")

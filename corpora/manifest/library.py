@@ -19,7 +19,7 @@ from corpora.manifest.manifest import MANIFEST_NAME, CorpusKind, LengthClass, Ma
 
 BUNDLED: Final = "voiceprobe-en"
 _BUNDLED_ROOT = Path(__file__).parents[1] / "data"
-_PREFERRED_RECORDED = ("pocketsphinx-testdata", "asterisk-core-sounds-en")
+_PREFERRED_RECORDED = ("recorded-en", "pocketsphinx-testdata", "asterisk-core-sounds-en")
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,8 +8,9 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
+from typing import Final
 
 from corpora.annotation.bounds import find_speech_bounds
 from corpora.manifest.errors import CorpusError
@@ -17,17 +18,21 @@ from corpora.manifest.library import installed_root
 from corpora.manifest.manifest import MANIFEST_NAME
 from corpora.sources.archives import read_members
 from corpora.sources.authoring import Draft, write_corpus
-from corpora.sources.recorded import RECIPES, Recipe
+from corpora.sources.recorded import RECIPES, Members, Recipe
 
-_DOWNLOAD_TIMEOUT_S = 120
-_MIN_SPEECH_S = 0.2
+_DOWNLOAD_TIMEOUT_S: Final = 120
+_MIN_SPEECH_S: Final = 0.2
+
+Progress = Callable[[int, int], None]  # done, total
 
 
-def install(name: str, files: Sequence[Path] = (), force: bool = False) -> Path:
+def install(
+    name: str, files: Sequence[Path] = (), force: bool = False, progress: Progress = lambda _done, _total: None
+) -> Path:
     """Install a known corpus of recorded speech; returns its folder.
 
     `files` are local packages; without them, the packages are downloaded with apt-get. An installed corpus is kept
-    unless `force` is set. Raises CorpusError if the corpus cannot be installed.
+    unless `force` is set. `progress` is called for each clip. Raises CorpusError if the corpus cannot be installed.
     """
     recipe = RECIPES.get(name)
     if recipe is None:
@@ -41,9 +46,16 @@ def install(name: str, files: Sequence[Path] = (), force: bool = False) -> Path:
     else:
         with tempfile.TemporaryDirectory(prefix="voiceprobe-packages-") as scratch:
             members = _members(recipe, _download(recipe, Path(scratch)))
-    drafts = [draft for draft in recipe.drafts(members) if _has_enough_speech(draft)]
-    write_corpus(folder, name, "recorded human", drafts)
+    write_corpus(folder, name, "recorded human", _drafts(recipe, members, progress))
     return folder
+
+
+def _drafts(recipe: Recipe, members: Members, progress: Progress) -> Generator[Draft]:
+    drafts = recipe.drafts(members)
+    for done, draft in enumerate(drafts, 1):
+        if _has_enough_speech(draft):
+            yield draft
+        progress(done, len(drafts))
 
 
 def _members(recipe: Recipe, files: Sequence[Path]) -> dict[str, bytes]:
@@ -63,38 +75,56 @@ def _has_enough_speech(draft: Draft) -> bool:
 
 
 def _download(recipe: Recipe, scratch: Path) -> list[Path]:
-    packages = " and ".join(recipe.packages)
-    options = " ".join(f"--from {package}.deb" for package in recipe.packages)
+    elsewhere = (
+        f"download {'it' if len(recipe.packages) == 1 else 'them'} elsewhere and run `voiceprobe corpus install "
+        f"{recipe.name} {' '.join(f'--from {package}.deb' for package in recipe.packages)}`."
+    )
     if shutil.which("apt-get") is None:
         raise CorpusError(
-            f"{recipe.name} comes from the Debian packages {packages}, but apt-get is not installed; "
-            f"download them elsewhere and run `voiceprobe corpus install {recipe.name} {options}`."
+            f"{recipe.name} comes from {_named(recipe.packages)}, but apt-get is not installed; {elsewhere}"
         )
-    if not _apt(["download", *recipe.packages], scratch) and os.geteuid() == 0:
+    reason = _apt(["download", *recipe.packages], scratch)
+    if reason is not None and os.geteuid() == 0:
         # A new machine has no package lists yet, and only root can update them.
         _apt(["update"], scratch)
-        _apt(["download", *recipe.packages], scratch)
-    files = sorted(scratch.glob("*.deb"))
-    if len(files) != len(recipe.packages):
+        reason = _apt(["download", *recipe.packages], scratch)
+    files = {package: sorted(scratch.glob(f"{package}_*.deb")) for package in recipe.packages}
+    missing = [package for package, found in files.items() if len(found) != 1]
+    if missing:
         raise CorpusError(
-            f"The Debian packages {packages} could not be downloaded; go online (and run apt-get update), "
-            f"or download them elsewhere and run `voiceprobe corpus install {recipe.name} {options}`."
+            f"{recipe.name}: {_named(missing)} could not be downloaded ({reason or 'apt-get wrote no file'}); "
+            f"go online (and run apt-get update), or {elsewhere}"
         )
-    return files
+    return [found[0] for found in files.values()]
 
 
-def _apt(arguments: Sequence[str], scratch: Path) -> bool:
-    """Run apt-get in the scratch folder; returns whether it succeeded."""
+def _named(packages: Sequence[str]) -> str:
+    *others, last = packages
+    return f"the Debian packages {', '.join(others)} and {last}" if others else f"the Debian package {last}"
+
+
+def _apt(arguments: Sequence[str], scratch: Path) -> str | None:
+    """Run apt-get in the scratch folder; returns None if it succeeded, otherwise the reason."""
     command = ["apt-get", "--quiet", "--option", "Acquire::Retries=1", *arguments]
     try:
         completed = subprocess.run(
             command,
             cwd=scratch,
+            env={**os.environ, "LC_ALL": "C"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
+            text=True,
+            errors="replace",
             timeout=_DOWNLOAD_TIMEOUT_S,
             check=False,
         )
-    except (subprocess.TimeoutExpired, OSError):
-        return False
-    return completed.returncode == 0
+    except subprocess.TimeoutExpired:
+        return f"apt-get did not finish within {_DOWNLOAD_TIMEOUT_S} s"
+    except OSError as error:
+        return f"apt-get cannot be run: {error.strerror}"
+    if completed.returncode == 0:
+        return None
+    errors = [
+        " ".join(line.removeprefix("E:").split()) for line in completed.stderr.splitlines() if line.startswith("E:")
+    ]
+    return f"apt-get: {errors[0]}" if errors else f"apt-get exited with code {completed.returncode}"

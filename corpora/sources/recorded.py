@@ -8,7 +8,7 @@ import io
 import re
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -25,6 +25,10 @@ _TRANSCRIPT_LINE = re.compile(r"^\s*<s>\s*(?P<text>.*?)\s*</s>\s*\((?P<id>[^()]+
 _PROMPT_LINE = re.compile(r"^(?P<id>[A-Za-z0-9][A-Za-z0-9/_-]*):\s*(?P<text>.*?)\s*$")
 _LONGEST_PROMPT_S = 12  # longer prompts are menus, which no caller would say
 _MAX_TRANSCRIPT_BYTES = 1024 * 1024
+_PROMPT_TEXTS: Final = ("core-sounds-en.txt.gz", "core-sounds-en.txt")
+
+_POCKETSPHINX_PACKAGES: Final = ("pocketsphinx-testdata",)
+_ASTERISK_PACKAGES: Final = ("asterisk-core-sounds-en", "asterisk-core-sounds-en-g722")
 
 Members = Mapping[str, bytes]
 
@@ -57,10 +61,13 @@ class _Origin:
 
 
 _LIBRIVOX: Final = _Origin("reading", "librivox-austen", "public-domain reading for LibriVox")
+# The package names no speaker. By the cosine of speaker embeddings (GE2E), one man speaks both commands (0.81, as
+# between two sentences of the reader: 0.84); he, the reader and the speaker of the cards are three (0.50 to 0.64).
+_COMMANDS: Final = _Origin("commands", "cmu-commands")
 
 
 def pocketsphinx_drafts(members: Members) -> list[Draft]:
-    """Twelve utterances by several speakers: five read sentences, five card phrases and two commands.
+    """Twelve utterances by three speakers: five read sentences, five card phrases and two commands.
 
     `numbers` is left out because it has no transcript, `tidigits` because it has another license. Raises CorpusError
     if the package lacks an expected file.
@@ -74,7 +81,7 @@ def pocketsphinx_drafts(members: Members) -> list[Draft]:
     for stem, text in (("goforward", "go forward ten meters"), ("something", "go somewhere and do something")):
         content = _member(by_tail, f"{stem}.raw")
         pcm = np.frombuffer(content[: len(content) // 2 * 2], dtype="<i2").astype(np.int16)
-        drafts.append(_pocketsphinx_draft(stem, text, _Origin("commands", f"cmu-{stem}"), pcm, f"{stem}.raw"))
+        drafts.append(_pocketsphinx_draft(stem, text, _COMMANDS, pcm, f"{stem}.raw"))
     return drafts
 
 
@@ -115,7 +122,7 @@ def _pocketsphinx_draft(name: str, text: str, origin: _Origin, pcm: NDArray[np.i
 
 
 def _asterisk_wanted(name: str) -> bool:
-    return name.endswith((".g722", "core-sounds-en.txt.gz", "core-sounds-en.txt"))
+    return name.endswith((".g722", *_PROMPT_TEXTS))
 
 
 def asterisk_drafts(members: Members) -> list[Draft]:
@@ -152,6 +159,64 @@ def asterisk_drafts(members: Members) -> list[Draft]:
     ]
 
 
+# The telephone prompts in `recorded-en`, by domain: words and whole sentences of all lengths from every part of the
+# system, whose texts are what is said.
+RECORDED_EN_PROMPTS: Final = {
+    "agents": ("agent-alreadyon", "agent-loggedoff", "agent-loginok", "agent-newlocation", "auth-incorrect"),
+    "calls": (
+        *("all-circuits-busy-now", "call-waiting", "cannot-complete-as-dialed", "check-number-dial-again"),
+        *("do-not-disturb", "entr-num-rmv-blklist", "followme/sorry", "followme/status", "number-not-answering"),
+        *("please-try-call-later", "ss-noservice", "tt-allbusy"),
+    ),
+    "conference": (
+        *("conf-full", "conf-invalid", "conf-locked", "conf-onlyperson", "conf-waitforleader", "confbridge-pin"),
+        *("confbridge-removed", "confbridge-unmuted"),
+    ),
+    "dates": ("digits/day-1", "digits/mon-11", "digits/tomorrow", "digits/yesterday"),
+    "directory": ("dir-nomatch", "dir-nomore", "dir-welcome", "privacy-prompt"),
+    "numbers": ("digits/17", "digits/90", "digits/h-20", "telephone-number"),
+    "queue": ("one-moment-please", "queue-thankyou", "queue-thereare", "queue-youarenext"),
+    "small-talk": (
+        *("auth-thankyou", "demo-nomatch", "demo-thanks", "goodbye", "hello-world", "sorry-youre-having-problems"),
+        *("something-terribly-wrong", "tt-monkeysintro", "tt-weasels"),
+    ),
+    "voicemail": (
+        *("vm-changeto", "vm-deleted", "vm-instructions", "vm-invalid-password", "vm-mailboxfull", "vm-mismatch"),
+        *("vm-msgsaved", "vm-nobodyavail", "vm-nomore", "vm-nonumber", "vm-opts", "vm-record-prepend", "vm-review"),
+        *("vm-savefolder", "vm-tooshort"),
+    ),
+}
+_DOMAIN_BY_PROMPT: Final = {prompt: domain for domain, prompts in RECORDED_EN_PROMPTS.items() for prompt in prompts}
+
+
+def _recorded_en_wanted(name: str) -> bool:
+    if name.endswith(".g722"):
+        return _prompt_id(name) in _DOMAIN_BY_PROMPT
+    return _pocketsphinx_wanted(name) or _asterisk_wanted(name)
+
+
+def recorded_en_drafts(members: Members) -> list[Draft]:
+    """The corpus of the demo: all clips of pocketsphinx, and chosen telephone prompts, each with its own domain.
+
+    Raises CorpusError if a package or an expected file is missing.
+    """
+    for packages, wanted in ((_POCKETSPHINX_PACKAGES, _pocketsphinx_wanted), (_ASTERISK_PACKAGES, _asterisk_wanted)):
+        if not any(map(wanted, members)):
+            raise CorpusError(
+                f"The packages contain no file of {' and '.join(packages)}; give --from for each package."
+            )
+    utterances = pocketsphinx_drafts(members)
+    prompts = {draft.id: draft for draft in asterisk_drafts(members)}
+    chosen = {prompt.replace("/", "."): domain for prompt, domain in _DOMAIN_BY_PROMPT.items()}
+    missing = sorted(chosen.keys() - prompts.keys())
+    if missing:
+        raise CorpusError(
+            f"The packages do not contain {len(missing)} of {len(chosen)} prompts (the first is {missing[0]}); use "
+            f"another version of {' and '.join(_ASTERISK_PACKAGES)}."
+        )
+    return [*utterances, *(replace(prompts[name], domain=chosen[name]) for name in sorted(chosen))]
+
+
 def _prompt_id(name: str) -> str:
     return name.split("/sounds/", 1)[-1].split("/", 1)[-1].removesuffix(".g722")
 
@@ -159,7 +224,7 @@ def _prompt_id(name: str) -> str:
 def _prompt_texts(members: Members) -> dict[str, str]:
     texts: dict[str, str] = {}
     for name, content in members.items():
-        if name.endswith((".txt", ".txt.gz")):
+        if name.endswith(_PROMPT_TEXTS):
             for line in _gunzipped(content, name).decode("utf-8", "replace").splitlines():
                 match = _PROMPT_LINE.match(line)
                 # Texts in brackets describe tones, silence and other sounds that are not speech.
@@ -188,15 +253,23 @@ RECIPES = {
     recipe.name: recipe
     for recipe in (
         Recipe(
+            "recorded-en",
+            (*_POCKETSPHINX_PACKAGES, *_ASTERISK_PACKAGES),
+            _recorded_en_wanted,
+            recorded_en_drafts,
+            f"{12 + len(_DOMAIN_BY_PROMPT)} utterances by four speakers in twelve domains, BSD-2-Clause and "
+            "CC-BY-SA-3.0",
+        ),
+        Recipe(
             "pocketsphinx-testdata",
-            ("pocketsphinx-testdata",),
+            _POCKETSPHINX_PACKAGES,
             _pocketsphinx_wanted,
             pocketsphinx_drafts,
-            "12 utterances by several speakers, BSD-2-Clause",
+            "12 utterances by three speakers, BSD-2-Clause",
         ),
         Recipe(
             "asterisk-core-sounds-en",
-            ("asterisk-core-sounds-en", "asterisk-core-sounds-en-g722"),
+            _ASTERISK_PACKAGES,
             _asterisk_wanted,
             asterisk_drafts,
             "some 500 telephone prompts by one speaker, CC-BY-SA-3.0",

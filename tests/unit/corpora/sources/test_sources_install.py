@@ -13,10 +13,14 @@ import pytest
 from corpora.manifest.errors import CorpusError
 from corpora.manifest.library import open_corpus
 from corpora.sources.install import install
+from corpora.sources.recorded import RECORDED_EN_PROMPTS
 from tests.corpus_faults import find_faults
 
 Encode = Callable[..., bytes]
 ROOT = "./usr/share/pocketsphinx/test/data"
+SOUNDS = "./usr/share/asterisk/sounds/en_US_f_Allison"
+TEXTS = "./usr/share/doc/asterisk-core-sounds-en/core-sounds-en.txt.gz"
+DEB = "pocketsphinx-testdata_1_all.deb"
 
 
 def tar_gz(entries: dict[str, bytes]) -> bytes:
@@ -123,24 +127,27 @@ def test_an_id_that_leads_elsewhere_stays_in_the_folder(
     assert not list(tmp_path.rglob("*evil*"))
 
 
-def test_asterisk_prompts(home: Path, tmp_path: Path) -> None:
-    sounds = "./usr/share/asterisk/sounds/en_US_f_Allison"
+@pytest.fixture
+def prompt() -> bytes:
+    """Random octets between octets of the idle code: noise between near silence."""
     rng = np.random.default_rng(1)
-    # Random octets between octets of the idle code: noise between near silence.
-    prompt = b"\xfa" * 2_400 + rng.integers(0, 256, 4_800, dtype=np.uint8).tobytes() + b"\xfa" * 2_400
+    return b"\xfa" * 2_400 + rng.integers(0, 256, 4_800, dtype=np.uint8).tobytes() + b"\xfa" * 2_400
+
+
+def test_asterisk_prompts(home: Path, tmp_path: Path, prompt: bytes) -> None:
     texts = (
         b"; comment\n\nagent-pass: Please enter.\ndigits/1: one\nbeep: [this is a tone]\nsilent: Hush.\nmenu: Long.\n"
     )
     package = saved(
         tmp_path,
         {
-            f"{sounds}/agent-pass.g722": prompt,
-            f"{sounds}/digits/1.g722": prompt,
-            f"{sounds}/beep.g722": prompt,
-            f"{sounds}/silent.g722": b"\xfa" * 4_000,
-            f"{sounds}/without_text.g722": prompt,
-            f"{sounds}/menu.g722": prompt * 11,
-            "./usr/share/doc/asterisk-core-sounds-en/core-sounds-en.txt.gz": gzip.compress(texts),
+            f"{SOUNDS}/agent-pass.g722": prompt,
+            f"{SOUNDS}/digits/1.g722": prompt,
+            f"{SOUNDS}/beep.g722": prompt,
+            f"{SOUNDS}/silent.g722": b"\xfa" * 4_000,
+            f"{SOUNDS}/without_text.g722": prompt,
+            f"{SOUNDS}/menu.g722": prompt * 11,
+            TEXTS: gzip.compress(texts),
         },
     )
     folder = install("asterisk-core-sounds-en", [package])
@@ -159,10 +166,64 @@ def test_prompts_without_texts(home: Path, tmp_path: Path) -> None:
         install("asterisk-core-sounds-en", [package])
 
 
+@pytest.fixture
+def prompts(prompt: bytes) -> dict[str, bytes]:
+    """The two packages of prompts, with all that `recorded-en` chooses from them and one that it does not."""
+    names = [*(name for chosen in RECORDED_EN_PROMPTS.values() for name in chosen), "vm-onefor"]
+    lines = "".join(f"{name}: It is {name.replace('/', ' ')}.\n" for name in names)
+    return {f"{SOUNDS}/{name}.g722": prompt for name in names} | {TEXTS: gzip.compress(lines.encode())}
+
+
+def test_recorded_en_joins_both_sources_and_names_them_for_each_clip(
+    home: Path, tmp_path: Path, sphinx: dict[str, bytes], prompts: dict[str, bytes]
+) -> None:
+    (tmp_path / "other").mkdir()
+    steps: list[tuple[int, int]] = []
+    packages = [saved(tmp_path, sphinx), saved(tmp_path / "other", prompts)]
+    folder = install("recorded-en", packages, progress=lambda done, total: steps.append((done, total)))
+    corpus = open_corpus()
+    assert (corpus.name, corpus.kind) == ("recorded-en", "recorded human"), "the first choice of all commands"
+    by_id = {utterance.id: utterance for utterance in corpus.utterances}
+    assert len(by_id) == 5 + 65
+    assert steps == [(done, 70) for done in range(1, 71)]
+    assert "vm-onefor" not in by_id
+    assert (by_id["digits.17"].text, by_id["digits.17"].domain) == ("It is digits 17.", "numbers")
+    assert (by_id["vm-deleted"].license, by_id["vm-deleted"].domain) == ("CC-BY-SA-3.0", "voicemail")
+    assert by_id["vm-deleted"].source == "asterisk-core-sounds-en, vm-deleted.g722"
+    assert (by_id["cards-001"].license, by_id["cards-001"].domain) == ("BSD-2-Clause", "games")
+    assert by_id["goforward"].speaker == by_id["something"].speaker
+    assert len({utterance.speaker for utterance in corpus.utterances}) == 4
+    assert len(corpus.utterances[0].source) > 0
+    assert find_faults(folder) == ()
+    before = (folder / "manifest.jsonl").read_bytes()
+    install("recorded-en", packages[::-1], force=True)
+    assert (folder / "manifest.jsonl").read_bytes() == before, "the order of the packages has no effect"
+
+
+@pytest.mark.parametrize(
+    ("left_out", "expected"),
+    [
+        ("/pocketsphinx/", "contain no file of pocketsphinx-testdata; give --from for each package"),
+        (".g722", "no prompt with a transcript; give both the package of G.722 sounds and that of texts"),
+        (".txt.gz", "no prompt with a transcript"),
+        ("vm-deleted", "do not contain 1 of 65 prompts .the first is vm-deleted.; use another version"),
+        ("goforward", "does not contain goforward.raw"),
+    ],
+)
+def test_recorded_en_from_half_of_its_packages_is_an_error_and_installs_nothing(
+    home: Path, tmp_path: Path, sphinx: dict[str, bytes], prompts: dict[str, bytes], left_out: str, expected: str
+) -> None:
+    entries = {name: content for name, content in (sphinx | prompts).items() if left_out not in name}
+    with pytest.raises(CorpusError, match=expected):
+        install("recorded-en", [saved(tmp_path, entries)])
+    assert not (home / "corpora" / "recorded-en").exists()
+
+
 def test_an_unknown_corpus_lists_the_known_ones(home: Path) -> None:
     with pytest.raises(CorpusError) as caught:
         install("librispeech")
-    assert "'librispeech' is unknown; use one of pocketsphinx-testdata" in str(caught.value)
+    assert "'librispeech' is unknown; use one of recorded-en" in str(caught.value)
+    assert "; pocketsphinx-testdata (" in str(caught.value)
 
 
 def apt(tools: Path, script: str) -> None:
@@ -177,7 +238,7 @@ def test_the_package_is_downloaded_by_apt(
     package = saved(tmp_path, sphinx)
     apt(
         tmp_path / "tools",
-        f'case "$*" in *"download pocketsphinx-testdata") exec /bin/cp {package} ./p_1_all.deb;; esac; exit 100',
+        f'case "$*" in *"download pocketsphinx-testdata") exec /bin/cp {package} ./{DEB};; esac; exit 100',
     )
     monkeypatch.setenv("PATH", str(tmp_path / "tools"))
     install("pocketsphinx-testdata")
@@ -190,11 +251,11 @@ def test_a_new_machine_updates_its_package_lists_first_as_root(
     package, mark = saved(tmp_path, sphinx), tmp_path / "updated"
     apt(
         tmp_path / "tools",
-        f'case "$*" in *update) : > {mark};; *) [ -e {mark} ] && exec /bin/cp {package} ./p_1_all.deb; exit 100;; esac',
+        f'case "$*" in *update) : > {mark};; *) [ -e {mark} ] && exec /bin/cp {package} ./{DEB}; exit 100;; esac',
     )
     monkeypatch.setenv("PATH", str(tmp_path / "tools"))
     monkeypatch.setattr(os, "geteuid", lambda: 1_000)
-    with pytest.raises(CorpusError, match="could not be downloaded; go online"):
+    with pytest.raises(CorpusError, match=r"could not be downloaded \(apt-get exited with code 100\); go online"):
         install("pocketsphinx-testdata")
     assert not mark.exists()
     monkeypatch.setattr(os, "geteuid", lambda: 0)
@@ -202,9 +263,40 @@ def test_a_new_machine_updates_its_package_lists_first_as_root(
     assert len(open_corpus().utterances) == 5
 
 
+@pytest.mark.parametrize(
+    ("script", "missing", "reason"),
+    [
+        (
+            "echo 'E: Unable to locate package asterisk-core-sounds-en-g722' >&2; exit 100",
+            "pocketsphinx-testdata, asterisk-core-sounds-en and asterisk-core-sounds-en-g722",
+            "apt-get: Unable to locate package asterisk-core-sounds-en-g722",
+        ),
+        (
+            "for name in pocketsphinx-testdata asterisk-core-sounds-en; do : > ${name}_1_all.deb; done; "
+            "printf 'W: old lists\nE: Failed to fetch g722   Temporary failure\nE: More\n' >&2; exit 100",
+            "asterisk-core-sounds-en-g722",
+            "apt-get: Failed to fetch g722 Temporary failure",
+        ),
+        ("exit 0", "asterisk-core-sounds-en-g722", "apt-get wrote no file"),
+    ],
+)
+def test_a_download_that_fails_names_the_missing_packages_and_the_reason(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, missing: str, reason: str
+) -> None:
+    apt(tmp_path / "tools", script)
+    monkeypatch.setenv("PATH", str(tmp_path / "tools"))
+    monkeypatch.setattr(os, "geteuid", lambda: 1_000)
+    with pytest.raises(CorpusError) as caught:
+        install("recorded-en")
+    sentence = str(caught.value)
+    assert f"{missing} could not be downloaded ({reason}); go online (and run apt-get update), or " in sentence
+    assert sentence.count("\n") == 0
+    assert not home.exists()
+
+
 def test_without_apt_the_error_says_what_to_do(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(CorpusError) as caught:
         install("pocketsphinx-testdata")
-    assert "apt-get is not installed; download them elsewhere and run" in str(caught.value)
+    assert "apt-get is not installed; download it elsewhere and run" in str(caught.value)
     assert "--from pocketsphinx-testdata.deb" in str(caught.value)
