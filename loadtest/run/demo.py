@@ -12,7 +12,7 @@ from typing import Final
 
 from rich.console import Console
 
-from corpora.manifest.library import available
+from corpora.manifest.library import BUNDLED, available
 from loadtest.exit_codes import ExitCode
 from loadtest.run import processes
 from loadtest.run.interruption import Interruption
@@ -23,8 +23,8 @@ from loadtest.run.sidecars import Sidecar, launch_sidecar, wait_for_sidecar
 from loadtest.scenario.settings import SwarmSettings
 from telemetry.model.durations import Duration
 
-RECORDED: Final = "pocketsphinx-testdata"
-INSTALL_TIMEOUT_S: Final = 60.0
+RECORDED: Final = ("recorded-en", "pocketsphinx-testdata")  # the second where the first cannot be had
+INSTALL_TIMEOUT_S: Final = 120.0
 READY_S: Final = 60.0
 ASSISTANT_PORT: Final = 8765
 DASHBOARD_PORT: Final = 8501
@@ -181,29 +181,45 @@ def _address(parts: Parts) -> str:
         return str(processes.wait_until_ready(parts.dashboard, READY_S)["url"])
 
 
-def _speech(console: Console) -> str | None:
-    """Recorded human speech where it can be had, else None for the best that there is; says so."""
-    if any(info.name == RECORDED and info.fault is None for info in available()):
-        return RECORDED
-    console.print(f"fetching recorded human speech ({RECORDED}) …")
+def _speech(console: Console) -> str:
+    """Choose the corpus: recorded human speech if it is installed or can be, otherwise generated speech; says so."""
+    faults = {info.name: info.fault for info in available()}
+    reason = ""
+    for name in RECORDED:
+        if name in faults and faults[name] is None:
+            fault = None
+        else:
+            console.print(f"fetching recorded human speech ({name}) …")
+            with console.status("downloading and preparing the clips"):  # only on a terminal
+                fault = _install(name, again=name in faults)
+        if fault is None:
+            if reason:
+                console.print(f"the corpus is {name}, because {RECORDED[0]} cannot be had: {reason}", soft_wrap=True)
+            return name
+        reason = reason or fault
+    console.print(
+        f"the speech is generated ({BUNDLED}), because recorded human speech cannot be had: {reason}", soft_wrap=True
+    )
+    return BUNDLED
+
+
+def _install(name: str, *, again: bool) -> str | None:
+    """Install a corpus, over a broken one if `again`; returns None if that succeeded, otherwise the reason."""
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "corpora", "install", RECORDED],
+            [sys.executable, "-m", "corpora", "install", name, *(["--force"] if again else [])],
             env=processes.environment(),
             capture_output=True,
             text=True,
             timeout=INSTALL_TIMEOUT_S,
             check=False,
         )
-        fault = done.stderr.strip().splitlines()[-1:] if done.returncode else []
-        if not done.returncode:
-            return RECORDED
     except subprocess.TimeoutExpired:
-        fault = [f"it took longer than {INSTALL_TIMEOUT_S:g} s"]
-    console.print(
-        f"recorded human speech cannot be had here ({' '.join(fault)}): generated speech is used", soft_wrap=True
-    )
-    return None
+        return f"it took longer than {INSTALL_TIMEOUT_S:g} s"
+    if done.returncode == 0:
+        return None
+    lines = done.stderr.strip().splitlines()
+    return lines[-1].rstrip(".") if lines else f"installing it ended with code {done.returncode}"
 
 
 def stay(dashboard: str, console: Console) -> None:
