@@ -62,16 +62,16 @@ class SocketWatch:
         self._written = 0  # sockets written since the last tick
         self._busy = False
         self._unread: list[int] = []  # sockets that epoll has reported, the last one first
-        self._leaves_unread = False  # there may be data that came before the last look
         self._partly_read = False  # there is more of a socket's data than there was time for
-        self._served = False  # since the last tick
-        self._due_perf_ns = 0  # when the tick that comes next is due
         self._arrivals = 0
         self._assess_at_perf_ns = 0
         self._epoll = _open_epoll()
         self._own: Any = None if self._epoll is None else loop.io(self._epoll.fileno(), _READ)
+        self._any_unread: Any = None  # asking epoll itself would change the order in which it reports sockets
         if self._own is not None:
             self._own.start(self._serve)
+            self._any_unread = monkey.get_original("select", "poll")()
+            self._any_unread.register(self._epoll.fileno(), _EPOLLIN)
 
     def add(self, fd: int, reader: ReadableSocket, *, stamped: bool) -> None:
         """Watch a socket; `stamped` means that the kernel timestamps arriving data, however late it is read."""
@@ -98,13 +98,11 @@ class SocketWatch:
 
         `began_perf_ns` is when the tick began, before its frames were sent.
         """
-        if self._own is not None and not self._busy:
-            self._leaves_unread = self._leaves_unread and self._served  # epoll reports again what is left
-            if not self._leaves_unread:
-                self._note_looked(self._due_perf_ns)  # the hub waited for this tick, and for data
-        self._served = False
         now = self._perf_ns()
-        self._due_perf_ns = next_perf_ns
+        # The hub serves a tick before what came in a pause that made it late: only the system knows what is unread.
+        if self._any_unread is not None and not self._busy and not self._any_unread.poll(0):
+            self._unread.clear()  # closed meanwhile, or read
+            self._note_looked(now)
         self._until_perf_ns = max(next_perf_ns, now + int((now - began_perf_ns) * READING_SHARE))
         self._written = 0
         if now >= self._assess_at_perf_ns:
@@ -142,7 +140,7 @@ class SocketWatch:
         assert self._epoll is not None  # noqa: S101 - only called if there is an epoll
         found, looked_perf_ns, has_time = _MOST_AT_ONCE, 0, True
         readers, perf_ns, until_perf_ns = self._readers, self._perf_ns, self._until_perf_ns
-        self._served, self._partly_read = True, False
+        self._partly_read = False
         while has_time and (self._unread or found == _MOST_AT_ONCE):
             if not self._unread:
                 looked_perf_ns = perf_ns()
@@ -155,8 +153,7 @@ class SocketWatch:
             self._arrivals += 1
             has_time = perf_ns() < until_perf_ns
         # What is left comes first next time: epoll would begin with the same sockets again.
-        self._leaves_unread = bool(self._unread) or found == _MOST_AT_ONCE or self._partly_read
-        if not self._leaves_unread:
+        if not (self._unread or found == _MOST_AT_ONCE or self._partly_read):
             self._note_looked(looked_perf_ns)
 
     def _read(self, reader: ReadableSocket) -> None:
