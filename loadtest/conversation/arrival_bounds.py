@@ -21,8 +21,8 @@ def bounds(exchange: Exchange, answer: Reply | None) -> dict[str, Any]:
     partial = timeline.partials_perf_ns[0] if timeline.partials_perf_ns else None
     until = timeline.first_audio_perf_ns or exchange.ended_perf_ns or 0
     fields: dict[str, Any] = {
-        "speech_start_later_ns": evidence.start_later_ns,
-        "speech_end_later_ns": evidence.end_later_ns,
+        "speech_start_later_ns": _later(evidence.start_later_ns, evidence.pacing.elsewhere_ns),
+        "speech_end_later_ns": _later(evidence.end_later_ns, evidence.pacing.worst_elsewhere_ns),
         "stamp_error_ns": evidence.stamp_error_ns,
         "held_up_ns": None if timeline.speech_end_perf_ns is None else evidence.pacing.held_up_ns(until),
         **_earlier(_arrivals(timeline, answer), doubt_of),
@@ -34,6 +34,11 @@ def bounds(exchange: Exchange, answer: Reply | None) -> dict[str, Any]:
         fields["first_audio_earlier_ns"] = playback.earlier_ns(playback.span.first_sample, doubt_of)
         fields["reply_end_earlier_ns"] = playback.earlier_ns(playback.span.last_sample, doubt_of)
     return fields
+
+
+def _later(later_ns: int | None, elsewhere_ns: int) -> int | None:
+    """How much later a frame may have gone, also where another process sends it, which says only how late it was."""
+    return None if later_ns is None else later_ns + elsewhere_ns
 
 
 def _arrivals(timeline: Timeline, answer: Reply | None) -> Iterable[tuple[str, int | None]]:

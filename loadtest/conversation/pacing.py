@@ -48,22 +48,32 @@ class Pacing:
             self.elsewhere_after_ns = max(self.elsewhere_after_ns, lateness_ns)
 
     @property
+    def worst_elsewhere_ns(self) -> int:
+        """The worst lateness that another process reports."""
+        return max(self.elsewhere_ns, self.elsewhere_after_ns)
+
+    @property
     def worst_ns(self) -> int | None:
         """The worst lateness; None where no frame went."""
-        if not self.lateness_ns and not self.elsewhere_ns and not self.elsewhere_after_ns:
+        if not self.lateness_ns and not self.worst_elsewhere_ns:
             return None
-        return max(self.elsewhere_ns, self.elsewhere_after_ns, max(self.lateness_ns, default=0))
+        return max(self.worst_elsewhere_ns, max(self.lateness_ns, default=0))
 
     @property
     def drift_ns(self) -> int | None:
         """How much the utterance was stretched (positive) or squeezed; None before its end.
 
-        A stall after which the schedule is kept is none: the smallest lateness around it stays the same.
+        A stall after which the schedule is kept is no drift: the smallest lateness around it stays the same.
         """
         if not self.spoken or not self.frame_ns:
             return None
         frames = max(1, min(self.spoken, DRIFT_SPAN_NS // self.frame_ns))
         return min(self.lateness_ns[self.spoken - frames : self.spoken]) - min(self.lateness_ns[:frames])
+
+    @property
+    def drift_worst_ns(self) -> int | None:
+        """The size of the drift; None before the utterance's end."""
+        return None if self.drift_ns is None else abs(self.drift_ns)
 
     def held_up_ns(self, until_perf_ns: int) -> int:
         """How long our own lateness after the end of speech can have held up what came by a moment, beyond the lateness
@@ -74,7 +84,7 @@ class Pacing:
     def held_up_speaking_ns(self, until_perf_ns: int) -> int:
         """Likewise, from the frame with the first speech sample on."""
         own_ns = self._beyond(0, until_perf_ns) if self.lateness_ns else 0
-        return max(own_ns, self.elsewhere_ns, self.elsewhere_after_ns) + self.reactions_ns
+        return max(own_ns, self.worst_elsewhere_ns) + self.reactions_ns
 
     def _beyond(self, base: int, until_perf_ns: int) -> int:
         """By how much frames after one of them were later than it. One that was due by the moment and had not gone by

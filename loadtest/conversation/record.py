@@ -90,13 +90,12 @@ def fixed_cadence(stamps_perf_ns: list[int]) -> bool:
 
 
 def build_turn(exchange: Exchange, call: CallInfo, options: RecordOptions) -> Turn:
-    """The record of one finished exchange. Raises ValueError for one that is still running."""
+    """The record of a finished exchange. Raises ValueError for one that is still running."""
     if exchange.outcome is None or exchange.ended_perf_ns is None:
         raise ValueError("the exchange is still running")
     timeline, evidence, answer = exchange.timeline, exchange.evidence, exchange.timeline.nearest
-    failure, drift_ns = failure_of(exchange), evidence.pacing.drift_ns
+    failure = failure_of(exchange)
     invalid = _invalid_reasons(failure, evidence.reasons(options.limits))
-    phase, phase_kind = options.phase_of(exchange.began_perf_ns) or (None, None)
     return Turn(
         run_id=call.run_id,
         call_id=call.call_id,
@@ -119,8 +118,6 @@ def build_turn(exchange: Exchange, call: CallInfo, options: RecordOptions) -> Tu
         connect_earlier_ns=call.connect_earlier_ns if exchange.index == 0 and call.connect_ns is not None else None,
         prior_request_ns=call.prior_request_ns if exchange.index == 0 else None,
         scenario=call.scenario,
-        phase=phase,
-        phase_kind=phase_kind,
         noise_profile=call.noise_profile,
         channel_profile=call.channel_profile,
         protocol=call.protocol,
@@ -128,7 +125,7 @@ def build_turn(exchange: Exchange, call: CallInfo, options: RecordOptions) -> Tu
         region=call.region,
         onset_preset=call.onset_preset,
         frame_lateness_worst_ns=evidence.pacing.worst_ns,
-        drift_worst_ns=None if drift_ns is None else abs(drift_ns),
+        drift_worst_ns=evidence.pacing.drift_worst_ns,
         unsent_bytes_at_speech_end=evidence.unsent_bytes_at_speech_end,
         send_blocked_worst_ns=evidence.blocked_worst_ns if evidence.sent else None,
         endpoint_did_not_read=evidence.endpoint_did_not_read(options.limits),
@@ -140,6 +137,7 @@ def build_turn(exchange: Exchange, call: CallInfo, options: RecordOptions) -> Tu
         pacer=call.pacer,
         retry_wait_ns=call.retry_wait_ns if exchange.index == 0 else None,
         **bounds(exchange, answer),
+        **_phase(options.phase_of(exchange.began_perf_ns)),
         **_rtp(evidence.rtp),
         **_withheld(timeline, call),
         **_headers(exchange, answer, call),
@@ -156,6 +154,11 @@ def _invalid_reasons(failure: Failure | None, found: tuple[str, ...]) -> tuple[s
     """The reasons why a turn is invalid: what failed, if that is the load generator's own, before what was measured."""
     fault = fault_of(failure)
     return found if fault is None or fault in found else (fault, *found)
+
+
+def _phase(found: tuple[str, semconv.PhaseKind] | None) -> dict[str, Any]:
+    """The phase of the run in which the turn began."""
+    return {} if found is None else {"phase": found[0], "phase_kind": found[1]}
 
 
 def _failed_by(failure: Failure | None) -> dict[str, Any]:

@@ -20,7 +20,7 @@ def note_arrival(
     stamp_perf_ns, seen_perf_ns = moments_perf_ns
     if transport.stamped:
         evidence.note_receive_lag(seen_perf_ns - stamp_perf_ns)
-        if _has_several_messages(items):  # which have one stamp, that of the last
+        if transport.has_rest or _has_several_messages(items):  # which have one stamp, that of the last
             evidence.note_doubt(stamp_perf_ns, health.unread_before_ns(stamp_perf_ns))
     else:
         evidence.note_receive_lag_bound(stamp_perf_ns, _lag_bound_ns(transport, health, seen_perf_ns))
@@ -42,7 +42,7 @@ def note_late_arrival(
     stamp_perf_ns, seen_perf_ns = moments_perf_ns
     if not transport.stamped:
         evidence.note_doubt(stamp_perf_ns, _lag_bound_ns(transport, health, seen_perf_ns))
-    elif _has_several_messages(items):
+    elif transport.has_rest or _has_several_messages(items):
         evidence.note_doubt(stamp_perf_ns, health.unread_before_ns(stamp_perf_ns))
 
 

@@ -195,7 +195,8 @@ class Call:
                 frame.exchange.evidence.note_blocked(now_perf_ns - frame.offered_perf_ns)
 
     def _mark(self, transport: Transport, clip: PreparedClip, sent: Sent) -> None:
-        rendered, index, later_ns = clip.rendered, sent.index, sent.gone_perf_ns - sent.sent_perf_ns
+        rendered, index = clip.rendered, sent.index
+        later_ns = sent.gone_perf_ns - sent.sent_perf_ns + transport.hand_over_ns
         if index == clip.speech_start_frame:
             moment = clip.moment_perf_ns(rendered.speech_start_sample, index, sent.sent_perf_ns)
             self.perform(self.conversation.on_speech_start(moment, later_ns))

@@ -72,6 +72,8 @@ class ScriptedCaller(Caller):
         self.transport.server.send_response(self.transport.server.accept(request))  # type: ignore[arg-type]
         frame_ns = protocol.capabilities.frame_ms * MS
         self.slot: WheelSlot[Call] = WheelSlot(1000 * FRAME, frame_ns)
+        self.now_perf_ns = self.slot.due_perf_ns
+        engine.clocks.perf_ns = lambda: self.now_perf_ns
         self.slot.add(self.call.entry, self.call, self.slot.due_perf_ns)
         self.receive(b"".join(self.transport.server.data_to_send()))
         self.receive(self.transport.framed(script.greets()))

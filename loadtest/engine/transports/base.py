@@ -122,6 +122,16 @@ class Transport(Protocol):
         ...
 
     @property
+    def has_rest(self) -> bool:
+        """Whether more than what is being passed on has been read, so that its stamp may be that of what came later."""
+        ...
+
+    @property
+    def hand_over_ns(self) -> int:
+        """How long after it was handed over a frame may leave this machine without being reported as late."""
+        ...
+
+    @property
     def frame_bytes(self) -> int:
         """The size of the frame that `send_frame` sent last, as it goes on the wire."""
         ...

@@ -42,6 +42,9 @@ def _nothing_sent(data: object) -> int:
 class HttpTransport:
     """The requests of one call. Implements `loadtest.engine.transports.base.Transport` and `PoolCallbacks`."""
 
+    has_rest = False  # what a part of a response holds is in doubt anyway
+    hand_over_ns = 0
+
     def __init__(self, parts: TransportParts, protocol: CallerProtocol | KeepsAudio) -> None:
         """Raises TypeError for a protocol without `keep_audio`."""
         if not hasattr(protocol, "keep_audio"):

@@ -205,6 +205,11 @@ class ServiceConnection:
         if waiting:
             owner.settle()
 
+    @property
+    def has_rest(self) -> bool:
+        """Whether a part of another message was read with what is being passed on."""
+        return self._framing.has_rest
+
     def receive(self, stamp_perf_ns: int, seen_perf_ns: int, data: bytes) -> None:
         """Pass on what received data completes."""
         if self._owner is not None:

@@ -20,6 +20,8 @@ from loadtest.protocols.transports.items import Item, Opened
 class ServicesTransport:
     """The services of one call. Implements `loadtest.engine.transports.base.Transport` and `ServiceCallbacks`."""
 
+    hand_over_ns = 0
+
     def __init__(
         self,
         parts: TransportParts,
@@ -37,6 +39,7 @@ class ServicesTransport:
         self._stamped: bool | None = None  # whether all connections are, once there is one
         self._has_begun = False
         self.lag_bound_ns: int | None = None
+        self.has_rest = False
         self.frame_bytes = 0
         self._backlog = SentBytes()  # of calls without a service that takes audio
 
@@ -178,6 +181,7 @@ class ServicesTransport:
         named: list[Any] = [
             ServiceMessage.of(service.name, item) if isinstance(item, bytes) else item for item in items
         ]
+        self.has_rest = service.has_rest
         self._callbacks.receive(stamp_perf_ns, seen_perf_ns, named)
 
     def lost(self, service: ServiceConnection, reason: str, failure: Failure) -> None:

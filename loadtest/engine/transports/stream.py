@@ -43,6 +43,8 @@ class StreamTransport:
     With `heads`, the prepared frames are what all callers share, and each is sent with its call's own beginning.
     """
 
+    hand_over_ns = 0
+
     def __init__(
         self,
         parts: TransportParts,
@@ -78,6 +80,11 @@ class StreamTransport:
     def stamped(self) -> bool:
         """Whether the kernel stamps what arrives."""
         return self.connection is not None and self.connection.stamped
+
+    @property
+    def has_rest(self) -> bool:
+        """Whether a part of another message was read with what is being passed on."""
+        return self._framing.has_rest
 
     @property
     def stamp_kind(self) -> str:

@@ -9,7 +9,7 @@ from loadtest.engine.outbox import Outbox
 from loadtest.engine.transports.base import TransportCallbacks, TransportItem, TransportParts
 from loadtest.engine.transports.http import HttpTransport
 from loadtest.engine.webrtc.media_process import MediaProcess
-from loadtest.engine.webrtc.messages import LinkKind
+from loadtest.engine.webrtc.messages import REPORTED_LATE_NS, LinkKind
 from loadtest.protocols.base import Message, Outgoing
 from loadtest.protocols.failure import Failure
 from loadtest.protocols.http_items import HttpCancel, HttpRequest
@@ -45,6 +45,8 @@ class WebRtcTransport:
 
     stamped = False
     stamp_kind = "user"
+    has_rest = False
+    hand_over_ns = REPORTED_LATE_NS
 
     def __init__(self, parts: TransportParts, process: MediaProcess) -> None:
         process.start()

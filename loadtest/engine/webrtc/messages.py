@@ -72,6 +72,8 @@ class Command(msgspec.Struct, frozen=True, gc=False):
 _LENGTH: Final = struct.Struct("<I")
 _COMMAND: Final = struct.Struct("<IBI")
 _ARRIVED: Final = struct.Struct("<IBIqq")
+# A frame that leaves this machine later than this after it was handed over is reported (`LinkKind.SENT_LATE`).
+REPORTED_LATE_NS: Final = 2_000_000
 HANDED_OVER: Final = struct.Struct("<q")
 PACKET: Final = struct.Struct("<Iq")
 # A message beyond it cannot be one: an SDP and a text of a data channel are smaller.

@@ -19,7 +19,7 @@ from av import Packet
 
 from loadtest.engine.local_limits import LocalLimits
 from loadtest.engine.webrtc.arrivals import CURRENT_PEER, PacketOrder, PeerStamps
-from loadtest.engine.webrtc.messages import HANDED_OVER, PACKET, LinkKind, Lost
+from loadtest.engine.webrtc.messages import HANDED_OVER, PACKET, REPORTED_LATE_NS, LinkKind, Lost
 from loadtest.engine.webrtc.opus import RATE_HZ, OpusDecoder, OpusEncoder
 from loadtest.protocols.failure import Failure
 from loadtest.protocols.webrtc_items import KeepAlive, MakeOffer
@@ -28,8 +28,6 @@ from loadtest.protocols.webrtc_items import KeepAlive, MakeOffer
 _JITTER_BUFFER: Final = "_RTCRtpReceiver__jitter_buffer"
 CHANNEL_LABEL: Final = "rtvi"
 MAX_MESSAGE_BYTES: Final = 2**20
-# A frame that was sent later than this after it was handed over is reported.
-_LATE_NS: Final = 2_000_000
 _QUIET_NS: Final = 100_000_000
 _LOOK_S: Final = 0.05
 _REPORT_EVERY_NS: Final = 1_000_000_000
@@ -64,7 +62,7 @@ class CallerTrack(MediaStreamTrack):
         if self._sent is not None and not self._packets:
             late_ns = time.perf_counter_ns() - self._sent
             self._sent = None
-            if late_ns > _LATE_NS:
+            if late_ns > REPORTED_LATE_NS:
                 self._late(late_ns)
         while not self._packets:
             self._sent, pcm = await self._frames.get()

@@ -34,6 +34,11 @@ class EventLines:
         """Whether messages may be sent: at once, there is no handshake."""
         return not self._over
 
+    @property
+    def has_rest(self) -> bool:
+        """Whether a part of a message has been received whose other parts are still to come."""
+        return bool(self._buffer)
+
     def start(self) -> bytes:
         """Return nothing: there is no handshake."""
         return b""

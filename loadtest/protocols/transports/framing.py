@@ -21,6 +21,11 @@ class Framing(Protocol):
         """Whether messages may be sent: after the opening handshake, or at once where there is none."""
         ...
 
+    @property
+    def has_rest(self) -> bool:
+        """Whether a part of a message has been received whose other parts are still to come."""
+        ...
+
     def start(self) -> bytes:
         """Return the bytes that begin the opening handshake; empty where there is none."""
         ...

@@ -29,6 +29,11 @@ class LengthPrefixed:
         """Whether messages may be sent."""
         return self._open
 
+    @property
+    def has_rest(self) -> bool:
+        """Whether a part of a message has been received whose other parts are still to come."""
+        return bool(self._buffer)
+
     def start(self) -> bytes:
         """Return nothing: there is no handshake."""
         return b""

@@ -97,6 +97,11 @@ class WebSocketClient:
         """Whether messages may be sent."""
         return self._state is ConnectionState.OPEN
 
+    @property
+    def has_rest(self) -> bool:
+        """Whether a part of a message has been received whose other parts are still to come."""
+        return bool(self._buffer)
+
     def start(self) -> bytes:
         """Return the upgrade request. No extension is offered: compression costs more than a LAN or loopback saves."""
         upgrade = self._wire.connect()

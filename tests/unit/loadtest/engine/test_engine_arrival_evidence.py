@@ -13,7 +13,7 @@ from loadtest.protocols.webrtc_items import PeerAudio, PeerReport
 
 
 def transport(**fields: Any) -> Any:
-    known = {"stamped": False, "lag_bound_ns": None, "take_clock_fault": lambda: False}
+    known = {"stamped": False, "has_rest": False, "lag_bound_ns": None, "take_clock_fault": lambda: False}
     return SimpleNamespace(**known | fields)
 
 
@@ -49,6 +49,7 @@ def test_a_set_clock_and_rtp_are_noted() -> None:
     [
         ({"stamped": True}, ["one"], False),
         ({"stamped": True}, ["one", "two"], True),
+        ({"stamped": True, "has_rest": True}, ["one"], True),  # a part of a later one came with it
         ({"stamped": True}, [HttpData("r", b"data: any number of events")], True),
         ({}, ["one", "two"], False),  # judged by the bound
     ],
