@@ -13,6 +13,7 @@ from websockets.server import ServerProtocol
 from loadtest.conversation.record import build_turn
 from loadtest.conversation.state import State
 from loadtest.engine.call import Call
+from loadtest.engine.clock import Clocks
 from loadtest.engine.timing_wheel import WheelSlot
 from loadtest.engine.transports.stream import StreamTransport
 from loadtest.protocols.address import parse_address
@@ -73,7 +74,7 @@ class ScriptedCaller(Caller):
         frame_ns = protocol.capabilities.frame_ms * MS
         self.slot: WheelSlot[Call] = WheelSlot(1000 * FRAME, frame_ns)
         self.now_perf_ns = self.slot.due_perf_ns
-        engine.clocks.perf_ns = lambda: self.now_perf_ns
+        engine.clocks = Clocks(lambda: self.now_perf_ns, lambda: self.now_perf_ns)
         self.slot.add(self.call.entry, self.call, self.slot.due_perf_ns)
         self.receive(b"".join(self.transport.server.data_to_send()))
         self.receive(self.transport.framed(script.greets()))

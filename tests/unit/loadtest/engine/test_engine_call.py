@@ -110,7 +110,7 @@ class Caller:
         self.call.open(1.0)
         self.slot: WheelSlot[Call] = WheelSlot(1000 * FRAME, FRAME)
         self.now_perf_ns = self.slot.due_perf_ns
-        engine.clocks.perf_ns = lambda: self.now_perf_ns
+        engine.clocks = Clocks(lambda: self.now_perf_ns, lambda: self.now_perf_ns)
         self.slot.add(self.call.entry, self.call, self.slot.due_perf_ns)
         self.call.begin(self.slot.due_perf_ns)
 
