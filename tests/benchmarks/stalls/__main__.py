@@ -41,7 +41,7 @@ def _row(name: str, result: Comparison) -> tuple[str, ...]:
         _ms(result.quiet_width_ns),
         _percent(result.narrow),
         str(result.left_out.total()),
-        str(result.invalid.total()),
+        str(result.invalid_turns),
         str(result.not_said),
         str(len(result.invalid_without_stall)),
     )
@@ -72,7 +72,8 @@ def _object(result: Comparison) -> dict[str, Any]:
         "no_wider_than_stall_and_2_ms": result.narrow,
         "left_out": dict(result.left_out),
         "left_out_share": result.left_out_share,
-        "invalid": dict(result.invalid),
+        "invalid": result.invalid_turns,
+        "invalid_by_reason": dict(result.invalid),
         "not_said_as_recorded": result.not_said,
         "invalid_without_stall": [f"{turn.call_id} {turn.turn_index}" for turn in result.invalid_without_stall],
         "misses": [_one(one) for one in result.misses[:20]],

@@ -106,7 +106,8 @@ class Comparison:
     turns: int = 0
     compared: list[Compared] = field(default_factory=list[Compared])
     left_out: Counter[str] = field(default_factory=Counter[str])
-    invalid: Counter[str] = field(default_factory=Counter[str])  # by reason
+    invalid_turns: int = 0
+    invalid: Counter[str] = field(default_factory=Counter[str])  # reasons, of which a turn may have several
     not_said: int = 0  # turns that were not said as recorded
     invalid_without_stall: list[Turn] = field(default_factory=list[Turn])
 
@@ -115,6 +116,7 @@ class Comparison:
         self.turns += other.turns
         self.compared += other.compared
         self.left_out.update(other.left_out)
+        self.invalid_turns += other.invalid_turns
         self.invalid.update(other.invalid)
         self.not_said += other.not_said
         self.invalid_without_stall += other.invalid_without_stall
@@ -201,13 +203,13 @@ def _compared(turn: Turn, truth: Truth | None, stalls: Sequence[Stall]) -> Compa
 def _note_validity(result: Comparison, turn: Turn, stalls: Sequence[Stall]) -> None:
     if turn.outcome != "invalid":
         return
+    result.invalid_turns += 1
     result.invalid.update(turn.invalid_reasons)
     result.not_said += any(reason in NOT_SAID for reason in turn.invalid_reasons)
-    begin = turn.speech_start_perf_ns or turn.started_perf_ns
     ends = (turn.first_audio_perf_ns, turn.speech_end_perf_ns, turn.started_perf_ns)
     end = max(one for one in ends if one is not None)
     long = [stall for stall in stalls if stall.length_ns > INVALID_BY_NS]
-    if not overlapping_ns(long, begin, end):
+    if not overlapping_ns(long, turn.started_perf_ns, end):
         result.invalid_without_stall.append(turn)
 
 

@@ -244,8 +244,8 @@ class Caller:
             "last_frame_ns": list(turn.came),
             "closed_ns": list(closed),
             "delay_ns": round(delay_s * 1e9),
-            # How much longer the silence that closes the turn took to come than it lasts.
-            "held_up_ns": max(0, closed[1] - turn.came[1] - turn.frames_after * FRAME_NS),
+            # How much longer the silence that closes the turn took to come than it lasts, at the least.
+            "held_up_ns": max(0, closed[0] - turn.came[1] - turn.frames_after * FRAME_NS),
         }
         loop = asyncio.get_running_loop()
         response = {"id": turn.response_id, "object": "realtime.response", "status": "in_progress", "metadata": {}}
