@@ -51,6 +51,11 @@ class Playback:
         moment = self.starts_perf_ns[chunk] + (sample - self.first_samples[chunk]) * 1_000_000_000 // self.rate_hz
         return None if self.stopped_perf_ns is not None and moment >= self.stopped_perf_ns else moment
 
+    def chunk_start_perf_ns(self, sample: int | None) -> int:
+        """When the chunk that holds a sample begins to play; 0 where none does."""
+        chunk = -1 if sample is None else bisect_right(self.first_samples, sample) - 1
+        return 0 if chunk < 0 else self.starts_perf_ns[chunk]
+
     @property
     def first_audio_perf_ns(self) -> int | None:
         """When the first audible sample is played, None while nothing audible has arrived."""

@@ -82,7 +82,7 @@ def turns(draw: st.DrawFn) -> Heard:
         first_audio_perf_ns=stamp,
         first_audio_earlier_ns=evidence.doubt_ns(stamp),
         stamp_error_ns=evidence.stamp_error_ns,
-        held_up_ns=pacing.held_up_ns(stamp),
+        held_up_ns=pacing.held_up_ns(stamp - evidence.doubt_ns(stamp)),
     )
     return Heard(sent[last], answered, silent * FRAME + thinks_ns, turn)
 

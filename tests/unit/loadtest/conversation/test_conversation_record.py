@@ -409,6 +409,20 @@ def test_the_record_states_how_far_each_timestamp_may_be_off() -> None:
     assert bounds["connect"] == (12 * MS - 5 - 11, 12 * MS + 11)
 
 
+def test_a_pause_in_which_the_answer_came_counts_once() -> None:
+    heard = exchange()
+    # From 405 to 500 ms after the end of speech nothing ran; the last frame with speech was due after 200 ms. The first
+    # chunk, with 50 ms of silence, came at the end of that or, if more came with it, at any moment of it.
+    heard.evidence.pacing.lateness_ns = [0] * 61 + [0] * 10 + [80 * MS, 60 * MS, 40 * MS, 20 * MS, 0]
+    heard.evidence.note_doubt(END + 500 * MS, 95 * MS)
+    turn = build_turn(heard, CALL, OPTIONS)
+    assert turn.held_up_ns == 0, "no frame that was due before 405 ms was late"
+    heard.evidence.doubts_ns[END + 500 * MS] = 45 * MS
+    assert build_turn(heard, CALL, OPTIONS).held_up_ns == 35 * MS, "the frame due at 420 had not gone by 455"
+    heard.evidence.doubts_ns.clear()
+    assert build_turn(heard, CALL, OPTIONS).held_up_ns == 80 * MS
+
+
 def test_an_unanswered_turn_states_the_bounds_of_what_it_has() -> None:
     silent = exchange()
     silent.timeline.replies.clear()
