@@ -7,8 +7,7 @@ from typing import Final, Literal
 from dashboard.markup import escape
 from telemetry.model import formatting
 from telemetry.model.metrics import METRICS
-from telemetry.model.stated_error import GoodRange
-from telemetry.objectives.slo import EligibleTurns, Objective, Verdict, exact, judge, not_judged
+from telemetry.objectives.slo import EligibleTurns, Objective, Verdict, judge, not_judged
 
 State = Literal["met", "missed", "unknown"]
 
@@ -35,14 +34,7 @@ class ObjectiveStatus:
     @property
     def chip(self) -> str:
         """The state as a small label; the whole verdict is its tooltip."""
-        text = f"{self._word()}, within error" if self.verdict.within_error else self._word()
-        return chip(self.state, text, self.verdict.sentence)
-
-    @property
-    def cell(self) -> str:
-        """The same for a narrow column of a table: what is beside the word stands below it."""
-        below = '<span class="vp-below">within error</span>' if self.verdict.within_error else ""
-        return f"{chip(self.state, self._word(), self.verdict.sentence)}{below}"
+        return chip(self.state, self._word(), self.verdict.sentence)
 
     @property
     def promise(self) -> str:
@@ -69,12 +61,11 @@ class ObjectiveStatus:
 def statuses(
     objectives: Sequence[Objective],
     count: Callable[[Objective], EligibleTurns],
-    good_range: Callable[[Objective], GoodRange | None] = exact,
     *,
     unjudged: str | None = None,
 ) -> tuple[ObjectiveStatus, ...]:
     """Judge the objectives, each beside its verdict. `unjudged` says why no verdict may be given, if none may."""
-    verdicts = judge(objectives, count, good_range)
+    verdicts = judge(objectives, count)
     if unjudged is not None:
         verdicts = not_judged(objectives, verdicts, unjudged)
     return statuses_of(objectives, verdicts)

@@ -158,7 +158,7 @@ class Source:
         if objective is None:
             return None
         of_cohort = counts.of_cohort(cohort)
-        return statuses([objective], of_cohort.count, of_cohort.good_range, unjudged=unjudged)[0]
+        return statuses([objective], of_cohort.count, unjudged=unjudged)[0]
 
     def ask(self, question: Hashable, ask: Callable[[ReadStore], _Answer]) -> _Answer:
         """A page's answer, kept for as long as the store stays the same. `question` names the page and all that was

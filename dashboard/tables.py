@@ -70,7 +70,7 @@ def _other(status: ObjectiveStatus) -> str:
 
 
 def _verdict(status: ObjectiveStatus) -> str:
-    return f'<td class="vp-promise">{escape(status.promise)}</td><td>{status.cell}</td>'
+    return f'<td class="vp-promise">{escape(status.promise)}</td><td>{status.chip}</td>'
 
 
 def _stage(summary: Summary, metric_name: str, status: ObjectiveStatus | None) -> str:
@@ -79,7 +79,7 @@ def _stage(summary: Summary, metric_name: str, status: ObjectiveStatus | None) -
     metric = DEFINITIONS[stats.name]
     name = f'<td{headline} title="{escape(metric.definition)}">{escape(metric.label)}</td>'
     verdict = (
-        f'<td class="vp-promise">{escape(status.promise)}</td><td>{status.cell}</td>'
+        f'<td class="vp-promise">{escape(status.promise)}</td><td>{status.chip}</td>'
         if status
         else "<td></td><td></td>"
     )

@@ -14,7 +14,6 @@ from loadtest.run.judged_run import RunResult
 from loadtest.run.request import CheckedRun
 from loadtest.run.sidecars import Sidecar
 from loadtest.swarm.worker import new_run_id
-from telemetry.model.stated_error import pooled
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import EligibleTurns, Verdict, judge
 from telemetry.store.answers import Filter
@@ -115,7 +114,7 @@ def _verdicts(bench: Bench, results: list[RunResult]) -> list[Verdict]:
         def count(objective: Objective) -> EligibleTurns:
             return sum((one.count(objective) for one in counts), EligibleTurns())
 
-        return judge(objectives, count, lambda objective: pooled(one.good_range(objective) for one in counts))
+        return judge(objectives, count)
 
 
 def _step(

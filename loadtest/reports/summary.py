@@ -19,7 +19,7 @@ from loadtest.reports.run_outcome import run_outcome_for
 from loadtest.reports.wer_by_condition import wer_by_condition_objects
 from telemetry.model.generator_health import SUMMARY_FIGURES
 from telemetry.model.metrics import DEFINITIONS, METRIC_NAMES, shown_in
-from telemetry.model.stated_error import GoodRange, Interval, StatedError
+from telemetry.model.stated_error import Interval, StatedError
 from telemetry.objectives.run_verdict import RunVerdict
 from telemetry.objectives.slo import Verdict
 from telemetry.store.answers import (
@@ -239,16 +239,7 @@ def _objective(verdict: Verdict) -> dict[str, Any]:
         "target": verdict.target,
         "budget_left": verdict.budget_left,
         "reason": verdict.reason,
-        "within_measurement_error": verdict.within_error,
-        "good_range": _good_range(verdict.good_range),
     }
-
-
-def _good_range(found: GoodRange | None) -> dict[str, int] | None:
-    """How many turns would be good within the measurement's error; null where there is no such error."""
-    if found is None:
-        return None
-    return {"least": found.least, "most": found.most, "turns_unknown": found.unknown}
 
 
 def _cache(cache: CacheStats) -> dict[str, Any]:

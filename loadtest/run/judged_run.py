@@ -111,7 +111,7 @@ def judged_run(
         info, summary = _of_unreachable(beside.unreachable, info, summary)
     evidence = reader.run_verdict(where, objectives)
     objectives = observed(objectives, evidence.counts.is_withheld)
-    counted = judge(objectives, evidence.counts.count, evidence.counts.good_range, lost=summary.loss.missing)
+    counted = judge(objectives, evidence.counts.count, lost=summary.loss.missing)
     run_outcome = run_outcome_for(run=info, summary=summary, verdicts=counted)
     # What the store shows limits a run also where somebody interrupted it: its figures are no better for that.
     judged = judged_turns(

@@ -1,10 +1,12 @@
 """One turn judged by one objective: good, bad, or open with its cause; and how many turns are which. Pure.
 
-The rules are those of docs/explanation/validity.md. A turn is *open* where nobody can know whether it was good: it was
-not said as recorded or our own machine prevented it, our caller or the end of the run ended it before the threshold had
-passed, a value contradicts its own evidence, a service answered and does not state how long it took, or its telemetry
-was lost. An open turn never helps a claim: an objective is met only if it is met with every open turn counted bad, and
-missed only if it is missed with every open turn counted good.
+The rules are those of docs/explanation/validity.md. A value is judged by the interval in which it truly lies
+(telemetry.model.bounds): it is good where its worst end meets the threshold, bad where its best end misses it. A turn
+is *open* where nobody can know whether it was good: the threshold lies within the interval, it was not said as recorded
+or our own machine prevented it, our caller or the end of the run ended it before the threshold had passed, a value
+contradicts its own evidence, a service answered and does not state how long it took, or its telemetry was lost. An open
+turn never helps a claim: an objective is met only if it is met with every open turn counted bad, and missed only if it
+is missed with every open turn counted good.
 """
 
 from collections import Counter
@@ -14,20 +16,24 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Final
 
+from telemetry.model.bounds import Bounds, measured_bounds, metric_bounds, timestamp_bounds
 from telemetry.model.metrics import CONNECT, HEADLINE, METRICS, NOT_OF_AN_ANSWER, Metric, is_withheld
-from telemetry.model.semconv import ARRIVAL_NOT_KNOWN, UNANSWERED, Source
+from telemetry.model.semconv import UNANSWERED, Source
 from telemetry.model.turns import Turn
 from telemetry.objectives.objective import Objective
 
 
 class Judgment(StrEnum):
     """What an objective says of one turn. NO_VALUE: the client has no value of a stage; it is bad where other turns of
-    the run have one, since the client hears that stage on this wire. All others but GOOD and BAD are open."""
+    the run have one, since the client hears that stage on this wire. All others but GOOD and BAD are open. Where the
+    threshold lies within the interval of a value, it is GENERATOR if our own measuring is too wide for an answer, and
+    SPEECH if only the annotation of the caller's recorded clip is."""
 
     GOOD = "good"
     BAD = "bad"
     NO_VALUE = "no value"
     GENERATOR = "generator"
+    SPEECH = "speech bounds uncertain"
     CUT = "cut by the end of the run"
     INTERRUPTED = "interrupted by the caller"
     CONTRADICTED = "contradicts its own evidence"
@@ -48,6 +54,8 @@ WAITED_FROM: Final[dict[str, str]] = {
     "time_to_first_sentence": "speech_end",
     "connect": "started",
 }
+# By how much our own lateness can have held up what a caller waits for from there on, as a field of the turn.
+HELD_UP: Final[dict[str, str]] = {"speech_start": "held_up_speaking_ns", "speech_end": "held_up_ns"}
 # What stays as it is once it is known, however the turn goes on. Other figures of a turn that was cut may have become
 # worse: they count only where they are bad already.
 SETTLED: Final = frozenset({*WAITED_FROM, "llm_ttft", "tts_first_chunk_latency", "leading_silence", "wer"})
@@ -232,34 +240,39 @@ def _judge_metric(objective: Objective, turn: Turn) -> Judgment | None:
         raise ValueError(f"objective {objective.name} has no metric or no threshold")
     metric = METRICS[objective.metric]
     value = metric.value(turn)
-    is_contradicted, is_unsure = metric.name in turn.contradicted_metrics, _is_unsure(turn, metric.name)
-    if is_withheld(turn, metric.name) and not is_unsure:
+    is_contradicted = metric.name in turn.contradicted_metrics
+    if is_withheld(turn, metric.name):
         return None
-    if value is None and not (is_contradicted or is_unsure) and _has_nothing_to_measure(metric, turn):
+    if value is None and not is_contradicted and _has_nothing_to_measure(metric, turn):
         return None
     if turn.outcome == "invalid":
         return Judgment.GENERATOR
-    if turn.outcome == "cut" and not (is_contradicted or is_unsure):
+    if turn.outcome == "cut" and not is_contradicted:
         return _judge_cut(metric, objective.threshold, turn, value)
     if is_unanswered(turn) and metric.name not in NOT_OF_AN_ANSWER:
         return Judgment.BAD
-    if is_unsure:
-        return Judgment.GENERATOR
     if is_contradicted:
         return Judgment.CONTRADICTED
     if value is not None:
-        return _decided(_is_within(metric, objective.threshold, value))
+        return _judge_value(metric, objective.threshold, turn, value)
     return _judge_missing(metric, objective.threshold, turn)
 
 
-def _is_unsure(turn: Turn, metric: str) -> bool:
-    """Whether our own reading came too late to know when what the metric measures arrived."""
-    withheld = zip(turn.withheld_metrics, turn.withheld_reasons, strict=False)
-    return any(name == metric and reason == ARRIVAL_NOT_KNOWN for name, reason in withheld)
+def _judge_value(metric: Metric, threshold: float, turn: Turn, value: float) -> Judgment:
+    """Judge a value by its interval; where that is not known, the value stands for itself."""
+    meets = _meets(metric, threshold, metric_bounds(turn, metric) or (value, value))
+    if meets is not None:
+        return _decided(meets)
+    measured = measured_bounds(turn, metric)
+    is_ours = measured is None or _meets(metric, threshold, measured) is None
+    return Judgment.GENERATOR if is_ours else Judgment.SPEECH
 
 
-def _is_within(metric: Metric, threshold: float, value: float) -> bool:
-    return value >= threshold if metric.higher_is_better else value <= threshold
+def _meets(metric: Metric, threshold: float, bounds: Bounds) -> bool | None:
+    """Whether a value that lies between two bounds meets the threshold; None where only one of them does."""
+    worst, best = bounds if metric.higher_is_better else (-bounds[1], -bounds[0])
+    wanted = threshold if metric.higher_is_better else -threshold
+    return True if worst >= wanted else False if best < wanted else None
 
 
 def _has_nothing_to_measure(metric: Metric, turn: Turn) -> bool:
@@ -288,14 +301,21 @@ def _judge_cut(metric: Metric, threshold: float, turn: Turn, value: float | None
             return Judgment.CUT
         # After a first sound nothing but this stage is missing, which this endpoint may never show.
         return Judgment.BAD if turn.first_audio_perf_ns is None else Judgment.NO_VALUE
-    good = _is_within(metric, threshold, value)
-    return Judgment.CUT if good and metric.name not in SETTLED else _decided(good)
+    judged = _judge_value(metric, threshold, turn, value)
+    return Judgment.CUT if judged is Judgment.GOOD and metric.name not in SETTLED else judged
 
 
 def _waited_beyond(metric: Metric, threshold: float, turn: Turn) -> bool:
-    """Whether the caller had waited longer than the threshold for what had not come when the turn was ended."""
-    since = getattr(turn, f"{WAITED_FROM[metric.name]}_perf_ns") if metric.name in WAITED_FROM else None
-    return since is not None and turn.hangup_perf_ns is not None and turn.hangup_perf_ns - since > threshold
+    """Whether the caller had certainly waited longer than the threshold for what had not come when the turn was ended:
+    counted from the latest moment at which the wait can have begun, and without what our own lateness held up."""
+    name = WAITED_FROM.get(metric.name)
+    since = None if name is None else getattr(turn, f"{name}_perf_ns")
+    if name is None or since is None or turn.hangup_perf_ns is None:
+        return False
+    if name in HELD_UP:
+        bounds = timestamp_bounds(turn, name)
+        since = (since if bounds is None else bounds[1]) + (getattr(turn, HELD_UP[name]) or 0)
+    return turn.hangup_perf_ns - since > threshold
 
 
 def matches(objective: Objective, turn: Turn) -> bool:

@@ -149,8 +149,6 @@ def _missed_sentence(missed: Objective, verdicts: Sequence[Verdict], cause: Miss
     ends: list[str] = []
     if cause is not None and cause.cohorts:
         ends.append(_within(cause))
-    if verdict.within_error:
-        ends.append("this is within the measurement's error")
     more = sum(each.met is False for each in verdicts) - 1
     if more:
         ends.append(f"{formatting.count(more, 'other objective is', 'other objectives are')} missed too")
@@ -234,11 +232,4 @@ def _met_sentence(verdicts: Sequence[Verdict]) -> str:
     if opened:
         which = "the turn" if opened == 1 else f"all {formatting.number(opened)} turns"
         sentence += f", even if {which} that could not be judged had been bad"
-    if any(verdict.within_error for verdict in verdicts):
-        near = sum(bool(verdict.within_error) for verdict in verdicts)
-        sentence += (
-            f"; {near} of them within the measurement's error"
-            if len(verdicts) > 1
-            else ("; this is within the measurement's error")
-        )
     return sentence

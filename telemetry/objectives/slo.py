@@ -6,7 +6,6 @@ missed with every open turn counted good, else undecided. Only turns that are no
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -14,7 +13,6 @@ from pathlib import Path
 from telemetry.model.errors import ConfigError
 from telemetry.model.formatting import count as counted_text
 from telemetry.model.formatting import number, percent
-from telemetry.model.stated_error import GoodRange
 from telemetry.model.stats import minimum_for_target
 from telemetry.objectives.judgment import CountedByJudgment, EligibleTurns, Judgment, count_turns, is_good, is_met
 from telemetry.objectives.objective import Counted, Objective
@@ -27,7 +25,6 @@ __all__ = [
     "Verdict",
     "count_turns",
     "default_objectives",
-    "exact",
     "is_good",
     "judge",
     "load_objectives",
@@ -57,12 +54,7 @@ class Verdict(CountedByJudgment):
     minimum_turns: int
     reason: str | None
     counts: Counted = "turns"
-    # Whether the measurement's error leaves the verdict open: with every clip annotated as wrongly as it states that it
-    # may be, it could be the other one. None where there is no verdict, where turns of unknown uncertainty could turn
-    # it, and where the objective is about nothing that counts from the caller's speech.
-    within_error: bool | None = None
     is_observable: bool = True  # False where this wire cannot show what the objective is about
-    good_range: GoodRange | None = None
     is_judged: bool = True  # False where the figures are not to be trusted, whatever they are
     display_name: str | None = None  # the objective's name for people
     open: Mapping[str, int] = field(default_factory=dict[str, int])  # turns that nobody can call good or bad, by cause
@@ -120,23 +112,15 @@ def objectives_text(path: Path | None) -> str:
         raise ConfigError(str(path), [f"cannot be read: {error.strerror or error}"]) from error
 
 
-def exact(objective: Objective) -> GoodRange | None:
-    """The range of figures whose error nobody asks about."""
-    del objective
-    return None
-
-
 def judge(
     objectives: Sequence[Objective],
     count: Callable[[Objective], EligibleTurns],
-    good_range: Callable[[Objective], GoodRange | None] = exact,
     *,
     lost: int = 0,
 ) -> list[Verdict]:
-    """A verdict on each objective. `count` gives its turns, or raises NotObservable; `good_range` gives how many would
-    be good within the measurement's error, None for an objective that does not depend on it. `lost` turns are known to
-    be missing from the telemetry: each is one more open turn."""
-    return [_with_error(_verdict(objective, count, lost), objective, good_range) for objective in objectives]
+    """A verdict on each objective. `count` gives its turns, or raises NotObservable. `lost` turns are known to be
+    missing from the telemetry: each is one more open turn."""
+    return [_verdict(objective, count, lost) for objective in objectives]
 
 
 def not_judged(objectives: Sequence[Objective], verdicts: Sequence[Verdict], why: str) -> list[Verdict]:
@@ -148,7 +132,6 @@ def not_judged(objectives: Sequence[Objective], verdicts: Sequence[Verdict], why
             met=None,
             budget_left=None,
             reason=f"not judged: {why}",
-            within_error=None,
             is_judged=False,
         )
         for objective, verdict in zip(objectives, verdicts, strict=True)
@@ -225,27 +208,3 @@ def _even_if(objective: Objective, counts: EligibleTurns, met: bool) -> str:
     unmeasured = f"unmeasured {objective.counts[:-1]}"
     which = f"the {unmeasured}" if counts.open_turns == 1 else f"all {number(counts.open_turns)} {unmeasured}s"
     return f", even if {which} had been {'bad' if met else 'good'}"
-
-
-def _with_error(verdict: Verdict, objective: Objective, good_range: Callable[[Objective], GoodRange | None]) -> Verdict:
-    """The verdict with what the measurement's error makes of it, in the sentence too."""
-    found = None if verdict.met is None else good_range(objective)
-    if found is None:
-        return verdict
-    target = Fraction(str(verdict.target)) * verdict.eligible
-    opened = 0 if verdict.met else verdict.open_turns  # a miss is claimed with every open turn counted good
-
-    def turns_it(good: int) -> bool:
-        return (good + opened >= target) != verdict.met
-
-    within: bool | None = turns_it(found.least) or turns_it(found.most)
-    if not within and (turns_it(found.least - found.unknown_good) or turns_it(found.most + found.unknown_bad)):
-        within = None
-    sentence = verdict.sentence
-    if within:
-        low, high = (percent(good / verdict.decided, verdict.target) for good in (found.least, found.most))
-        sentence += f", within the measurement's error ({low} to {high})"
-    if found.unknown:
-        open_ = ", which could turn it" if within is None else ""
-        sentence += f"; ± not known for {found.unknown} of {verdict.decided} turns{open_}"
-    return replace(verdict, sentence=sentence, within_error=within, good_range=found)

@@ -40,7 +40,7 @@ def judged_turns(
 ) -> JudgedTurns:
     """Judge the turns of `summary` by their counts. `limit` is why the load generator was the limit where the caller
     alone knows it; what `summary` knows comes first."""
-    found = judge(objectives, counts.count, counts.good_range, lost=summary.loss.missing)
+    found = judge(objectives, counts.count, lost=summary.loss.missing)
     limit = limit_for(summary, found) or limit
     unjudged = UNREACHED if summary.unreached is not None else None if limit is None else GENERATOR_LIMITED
     if unjudged is not None:

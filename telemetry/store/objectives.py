@@ -1,32 +1,31 @@
 """Turns of objectives, counted in the store by the one rule, `telemetry.objectives.judgment.judge_turn`.
 
-A rule depends on few things of a turn: its outcome and kind, its dimensions, whether the metric is withheld, unknown,
-within or beyond the threshold, its fallback, route and cache, and of a turn that was cut whether anything was heard
-and whether the caller had waited beyond the threshold. So one statement groups the turns that no objective can tell
-apart, and each objective's rule is asked about one turn of each group. All objectives, and each of them per cohort,
-come from that one pass over the turns.
+A rule depends on few things of a turn: its outcome and kind, its dimensions, whether the metric is withheld or unknown,
+on which side of the threshold its value and both its bounds are, its fallback, route and cache, and of a turn that was
+cut whether anything was heard and whether the caller had waited beyond the threshold. So one statement groups the turns
+that no objective can tell apart, and each objective's rule is asked about one turn of each group. All objectives, and
+each of them per cohort, come from that one pass over the turns.
 """
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
 
-import math
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from telemetry.model.metrics import HEADLINE, METRICS, is_withheld
-from telemetry.model.semconv import ARRIVAL_NOT_KNOWN, Source
-from telemetry.model.stated_error import GoodRange, good_range, instrument_part_ns
+from telemetry.model.bounds import BOUNDED
+from telemetry.model.metrics import HEADLINE, METRICS, Metric, is_withheld
+from telemetry.model.semconv import Source
 from telemetry.model.turns import Turn
 from telemetry.objectives.judgment import (
     DECIDED,
+    HELD_UP,
     WAITED_FROM,
     EligibleTurns,
     Judgment,
     JudgmentTally,
     has_value,
-    is_good,
     judge_turn,
     matches,
     resolve,
@@ -34,9 +33,8 @@ from telemetry.objectives.judgment import (
 from telemetry.objectives.slo import NotObservable, Objective
 from telemetry.store.answers import Filter
 from telemetry.store.connection import StoreConnection, rows
-from telemetry.store.error_queries import uncertainty_column
 from telemetry.store.queries import Condition, judged, source_of, viewed
-from telemetry.store.schema import turn_from_row
+from telemetry.store.schema import SIDES, TURN_FIELDS, turn_from_row
 
 _DIMENSIONS: Final = ("cohort", "length_class", "noise_profile", "channel_profile", "route")
 # One column holds so many yes-or-no answers about a turn.
@@ -73,6 +71,14 @@ FIELDS_OF: Final[dict[str, tuple[str, ...]]] = {
     "audio_rtfx": ("reply_audio_ns", "tts_first_chunk_perf_ns", "tts_last_chunk_perf_ns"),
     "wer": ("wer_errors", "wer_reference_words"),
 }
+# From which timestamps and durations, besides these, the bounds of a metric are computed.
+_BOUNDED_BY: Final[dict[str, tuple[str, ...]]] = {
+    "leading_silence": ("first_audio", "tts_first_chunk"),
+    "connect": ("connect",),
+    "barge_in_stop": ("speech_start",),
+    "talk_over": ("speech_start", "speech_end"),
+}
+_BOUNDED_BY_ALL: Final = ("stamp_error_ns", "held_up_ns", "held_up_speaking_ns", "arrival_uncertainty_worst_ns")
 # What every rule asks of a turn, and what of one that ended early.
 _ASKED_OF_ALL: Final = (
     *("run_id", "outcome", "turn_kind", "turn_index", "fallback", "route", "cache_hit", "started_unix_ns"),
@@ -89,12 +95,10 @@ _Question = tuple[str, tuple[Any, ...]]  # about a turn, with its values
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveCount:
-    """The turns of one objective. `withheld` says why none counts where the wire withholds the metric; `range` is how
-    many would be good within the measurement's error, None where that has nothing to do with it."""
+    """The turns of one objective. `withheld` says why none counts where the wire withholds the metric."""
 
     turns: EligibleTurns = field(default_factory=EligibleTurns)
     withheld: str | None = None
-    range: GoodRange | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +120,6 @@ class ObjectiveCounts:
         """Whether none counts because the wire withholds the metric."""
         return self.whole[objective.name].withheld is not None
 
-    def good_range(self, objective: Objective) -> GoodRange | None:
-        """How many turns would be good within the measurement's error."""
-        return self.whole[objective.name].range
-
     def of_cohort(self, cohort: str) -> "ObjectiveCounts":
         """The same over the turns of one cohort."""
         return ObjectiveCounts(self.cohorts.get(cohort, {name: ObjectiveCount() for name in self.whole}))
@@ -133,13 +133,11 @@ class _Alike:
     count: int
 
 
-def count_objectives(
-    connection: StoreConnection, f: Filter, objectives: Sequence[Objective], instrument_ns: float | None
-) -> ObjectiveCounts:
+def count_objectives(connection: StoreConnection, f: Filter, objectives: Sequence[Objective]) -> ObjectiveCounts:
     """All objectives over the filter's turns and over each of their cohorts. Objectives have names of their own."""
     if not objectives:
         return ObjectiveCounts({})
-    groups = _groups(connection, f, objectives, instrument_ns)
+    groups = _groups(connection, f, objectives)
     by_cohort: defaultdict[str, list[_Alike]] = defaultdict(list)
     for group in groups:
         if group.one.cohort is not None:
@@ -151,15 +149,13 @@ def count_objectives(
     }
 
     def judged_groups(some: Sequence[_Alike]) -> dict[str, ObjectiveCount]:
-        return {each.name: _one(each, some, valued[each.name], instrument_ns) for each in objectives}
+        return {each.name: _one(each, some, valued[each.name]) for each in objectives}
 
     cohorts = {cohort: judged_groups(found) for cohort, found in sorted(by_cohort.items())}
     return ObjectiveCounts(judged_groups(groups), cohorts)
 
 
-def _one(
-    objective: Objective, groups: Sequence[_Alike], valued: Container[str], instrument_ns: float | None
-) -> ObjectiveCount:
+def _one(objective: Objective, groups: Sequence[_Alike], valued: Container[str]) -> ObjectiveCount:
     by_run: dict[str, JudgmentTally] = {}
     withheld: list[Turn] = []
     for group in groups:
@@ -169,12 +165,8 @@ def _one(
         if objective.metric is not None and is_withheld(group.one, objective.metric) and matches(objective, group.one):
             withheld.append(group.one)
     turns = sum((tally.counts(objective) for tally in by_run.values()), EligibleTurns())
-    found = None
-    if objective.metric is not None and METRICS[objective.metric].counts_from is not None:
-        alike = ((group.one, group.count) for group in groups if matches(objective, group.one))
-        found = good_range(alike, objective.metric, lambda turn: is_good(objective, turn, turn.source), instrument_ns)
     why = _why(objective.metric or "", withheld) if withheld and not turns.eligible else None
-    return ObjectiveCount(turns, why, found)
+    return ObjectiveCount(turns, why)
 
 
 def _why(metric: str, withheld: Sequence[Turn]) -> str:
@@ -256,10 +248,8 @@ def _by_part(objective: Objective, alike: Sequence[tuple[int, int, Turn]], sourc
     return counts
 
 
-def _groups(
-    connection: StoreConnection, f: Filter, objectives: Sequence[Objective], instrument_ns: float | None
-) -> list[_Alike]:
-    keys, values = _keys(objectives, lambda objective: _range_questions(objective, instrument_ns))
+def _groups(connection: StoreConnection, f: Filter, objectives: Sequence[Objective]) -> list[_Alike]:
+    keys, values = _keys(objectives)
     where = judged(f) & viewed(f)
     found = rows(
         connection,
@@ -276,15 +266,15 @@ def _turn(row: dict[str, Any], source: Source) -> Turn:
     return turn_from_row({"call_id": "", "source": source, **row["one"]})
 
 
-def _keys(
-    objectives: Sequence[Objective], further: Callable[[Objective], Iterable[_Question]] = lambda _: ()
-) -> tuple[list[str], list[Any]]:
-    """What tells turns apart that an objective may judge differently, or of which a further question has another
-    answer, with the values in it."""
+def _keys(objectives: Sequence[Objective]) -> tuple[list[str], list[Any]]:
+    """What tells turns apart that an objective may judge differently, with the values in it."""
     asked: dict[_Question, None] = {}
     for objective in objectives:
-        asked.update(dict.fromkeys((*_questions(objective), *further(objective))))
+        asked.update(dict.fromkeys(_questions(objective)))
     words, values = _words(list(asked))
+    for sql, threshold in dict.fromkeys(each for objective in objectives for each in _identities(objective)):
+        words.append(sql)
+        values.extend(threshold)
     named = [each for each in _DIMENSIONS[1:] if any(getattr(o, each) is not None for o in objectives)]
     return ["run_id", "cohort", "outcome", "turn_kind", "cache_hit", *named, *words], values
 
@@ -296,17 +286,25 @@ def _packed(objectives: Sequence[Objective]) -> str:
 
 def columns_of_rules(objectives: Sequence[Objective]) -> list[str]:
     """The columns of a turn that the rules of objectives read, also to tell turns apart by."""
-    metrics = [METRICS[objective.metric].column for objective in objectives if objective.metric is not None]
-    return [*_kept(objectives), *metrics]
+    metrics = [METRICS[objective.metric] for objective in objectives if objective.metric is not None]
+    bounds = [metric.bound_column(side) for metric in metrics if metric in BOUNDED for side in SIDES]
+    return [*_kept(objectives), *(metric.column for metric in metrics), *bounds, "span_id"]
 
 
 def _kept(objectives: Sequence[Objective]) -> list[str]:
     kept = dict.fromkeys((*_ASKED_OF_ALL, *_ASKED_OF_CUT, *_DIMENSIONS))
     for metric in (METRICS[objective.metric] for objective in objectives if objective.metric is not None):
-        kept.update(dict.fromkeys(FIELDS_OF[metric.name]))
-        if metric.counts_from is not None:
-            kept[uncertainty_column(metric)] = None
+        kept.update(dict.fromkeys((*FIELDS_OF[metric.name], *bound_fields(metric))))
     return list(kept)
+
+
+def bound_fields(metric: Metric) -> tuple[str, ...]:
+    """The fields of a turn from which the bounds of a metric are computed, besides those of its value."""
+    if metric not in BOUNDED:
+        return ()
+    moments = [each.removesuffix("_perf_ns") for each in FIELDS_OF[metric.name]] + [*_BOUNDED_BY.get(metric.name, ())]
+    named = [f"{moment}_{kind}_ns" for moment in moments for kind in ("earlier", "later", "uncertainty")]
+    return (*(each for each in named if each in TURN_FIELDS), *_BOUNDED_BY_ALL)
 
 
 def _questions(objective: Objective) -> Iterable[_Question]:
@@ -325,7 +323,6 @@ def _questions(objective: Objective) -> Iterable[_Question]:
     value = metric.column
     # The name stands between quotes: a bound value would be read anew for every turn.
     yield f"list_contains(withheld_metrics, '{metric.name}')", ()
-    yield "list_contains(withheld_reasons, ?)", (ARRIVAL_NOT_KNOWN,)
     yield f"list_contains(contradicted_metrics, '{metric.name}')", ()
     yield f"{value} IS NULL", ()
     yield f"{value} < ?", (threshold,)
@@ -337,20 +334,41 @@ def _questions(objective: Objective) -> Iterable[_Question]:
         yield f"{ended_early} AND {name} IS NULL", ()
     since = WAITED_FROM.get(metric.name)
     if since is not None:
-        yield f"{ended_early} AND hangup_perf_ns - {since}_perf_ns > ?", (threshold,)
+        # As HUGEINT, here and below, so that no value that a sender makes up leaves the integers.
+        waited = f"hangup_perf_ns::HUGEINT - {since}_perf_ns"
+        if since in HELD_UP:
+            waited += (
+                f" - coalesce({since}_uncertainty_ns::HUGEINT + {since}_later_ns, 0) - coalesce({HELD_UP[since]}, 0)"
+            )
+        yield f"{ended_early} AND {waited} > ?", (threshold,)
+    if metric in BOUNDED:
+        yield from _bound_questions(metric, threshold)
 
 
-def _range_questions(objective: Objective, instrument_ns: float | None) -> Iterable[_Question]:
-    """Those whose answers decide whether a turn would be good at each end of its measurement's error."""
-    if objective.metric is None or METRICS[objective.metric].counts_from is None:
+def _bound_questions(metric: Metric, threshold: float | None) -> Iterable[_Question]:
+    """Where the threshold lies between the bounds of a value; also were the annotation of the clip right, by which the
+    causes of open turns are told apart."""
+    bounds = {side: metric.bound_column(side) for side in SIDES}
+    asked = list(bounds.values())
+    if metric.counts_from is not None:
+        stated = f"{metric.counts_from}_uncertainty_ns"
+        asked += [f"({bounds['lower']}::HUGEINT + {stated})", f"({bounds['upper']}::HUGEINT - {stated})"]
+    for column in asked:
+        yield f"{column} IS NULL", ()
+        yield f"{column} < ?", (threshold,)
+        yield f"{column} = ?", (threshold,)
+
+
+def _identities(objective: Objective) -> Iterable[_Question]:
+    """A turn by itself where the threshold lies between the bounds of a value of which the annotation's part is not its
+    own width: the cause is asked of each such turn."""
+    metric = METRICS.get(objective.metric or "")
+    if metric is None or metric.counts_from is not None:
         return
-    metric, threshold = METRICS[objective.metric], objective.threshold
-    value, stated = metric.column, uncertainty_column(metric)
-    part_ns = math.ceil(instrument_part_ns(metric, instrument_ns) or 0.0)
-    yield f"{stated} IS NULL", ()
-    # As DOUBLE, so that no value that a sender makes up leaves the integers.
-    yield f"{value}::DOUBLE - coalesce({stated}, 0) - ? <= ?", (part_ns, threshold)
-    yield f"{value}::DOUBLE + coalesce({stated}, 0) + ? <= ?", (part_ns, threshold)
+    if any(each.endswith(("start_uncertainty_ns", "end_uncertainty_ns")) for each in bound_fields(metric)):
+        lower, upper = (metric.bound_column(side) for side in SIDES)
+        straddles = f"{lower} <= ? AND coalesce({upper} >= ?, true)"
+        yield f"CASE WHEN {straddles} THEN span_id END", (objective.threshold, objective.threshold)
 
 
 def _words(questions: Sequence[_Question]) -> tuple[list[str], list[Any]]:

@@ -122,7 +122,7 @@ def _cause(
     connection: StoreConnection, f: Filter, asked: PageQuestion, counts: ObjectiveCounts
 ) -> tuple[MissCause | None, Objective | None]:
     """What is shown of why the leading objective is missed, and the objective whose bad turns are to be explained."""
-    verdicts = judge(asked.objectives, counts.count, counts.good_range)
+    verdicts = judge(asked.objectives, counts.count)
     missed = leading_miss(asked.objectives, verdicts)
     headline = next((objective for objective in asked.objectives if objective.metric == HEADLINE), None)
     return run_verdict_evidence(connection, f, asked.objectives, counts).cause, missed or headline

@@ -14,7 +14,6 @@ from telemetry.model import semconv
 from telemetry.model.errors import StoreError
 from telemetry.model.metrics import ITL, METRIC_NAMES
 from telemetry.model.spans import SpanRow
-from telemetry.model.stated_error import GoodRange
 from telemetry.model.turns import Turn
 from telemetry.objectives.judgment import EligibleTurns
 from telemetry.objectives.slo import Objective
@@ -248,10 +247,6 @@ class StoreReader:
         """Good and eligible turns of one objective after another. The function raises NotObservable when the wire
         withholds the metric on all of them."""
         return lambda objective: self.objective_counts(f, [objective]).count(objective)
-
-    def good_range(self, f: Filter = ANY) -> Callable[[Objective], GoodRange | None]:
-        """How many turns would be good within the measurement's error, of one objective after another."""
-        return lambda objective: self.objective_counts(f, [objective]).good_range(objective)
 
     def metric_values(self, f: Filter, metric: str) -> list[float]:
         """The raw values of a metric over the valid client turns in the order of the turns, in the metric's unit."""

@@ -57,7 +57,7 @@ def run_verdict_evidence(
     connection: StoreConnection, f: Filter, objectives: Sequence[Objective], counts: ObjectiveCounts
 ) -> RunVerdictEvidence:
     """The evidence of the filter's turns. `counts` are of the same snapshot."""
-    missed = leading_miss(objectives, judge(objectives, counts.count, counts.good_range))
+    missed = leading_miss(objectives, judge(objectives, counts.count))
     if missed is None:
         return RunVerdictEvidence(counts)
     cause = asked_of_turns(

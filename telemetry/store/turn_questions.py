@@ -19,7 +19,6 @@ from telemetry.store.cache_pages import CacheAnswer, cache_answer
 from telemetry.store.calls import unreached
 from telemetry.store.cohort_lines import CohortLines, cohort_lines
 from telemetry.store.connection import StoreConnection, rows
-from telemetry.store.instrument_error import instrument_error_ns
 from telemetry.store.instrument_pages import InstrumentAnswer, instrument_answer
 from telemetry.store.joined import join_services, stage_budget
 from telemetry.store.latency_bands import TickHistogram
@@ -133,8 +132,7 @@ class TurnQuestions:
 
     def objective_counts(self, objectives: Sequence[Objective]) -> ObjectiveCounts:
         """The turns of every objective, also by cohort, judged one by one."""
-        instrument_ns = instrument_error_ns(self._connection, self._filter)
-        return count_objectives(self._connection, self._filter, objectives, instrument_ns)
+        return count_objectives(self._connection, self._filter, objectives)
 
     def cache(self) -> CacheAnswer:
         """Caches, routes and fallbacks: over time, how long each made callers wait, and what caches save."""

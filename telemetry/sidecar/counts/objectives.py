@@ -12,8 +12,9 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from telemetry.model.metrics import HEADLINE, METRICS
-from telemetry.model.semconv import ARRIVAL_NOT_KNOWN, RAMP, Source
+from telemetry.model.bounds import BOUNDED
+from telemetry.model.metrics import HEADLINE, METRICS, Metric
+from telemetry.model.semconv import RAMP, Source
 from telemetry.model.service_runs import service_day
 from telemetry.model.turns import Turn
 from telemetry.objectives import series
@@ -24,8 +25,8 @@ from telemetry.sidecar.counts.histograms import Array
 from telemetry.sidecar.counts.label_values import COHORTS_MAX, LabelValues
 from telemetry.sidecar.counts.text import Family, label_text
 from telemetry.sidecar.counts.turn_columns import compute
-from telemetry.store.objectives import FIELDS_OF
-from telemetry.store.schema import INTEGER_LIMIT, ArrowTable, turn_from_row
+from telemetry.store.objectives import FIELDS_OF, bound_fields
+from telemetry.store.schema import INTEGER_LIMIT, SIDES, ArrowTable, turn_from_row
 
 ELIGIBLE: Final = Family(
     series.ELIGIBLE,
@@ -55,7 +56,8 @@ _SOURCES: Final[tuple[Source, ...]] = ("client", "service")
 _UNKNOWN: Final = ""
 SERVICES_MAX: Final = 16
 _DIMENSIONS: Final = ("length_class", "noise_profile", "channel_profile")
-# In what turns of one group are the same, besides their metrics; the rule is asked about each turn that ended early.
+# In what turns of one group are the same, besides their metrics; the rule is asked about each turn that ended early, or
+# has a threshold between the bounds of its value.
 _ALIKE: Final = ("source", "cohort", "outcome", "turn_kind", "route", "fallback", "cache_hit", "barge_in_end")
 # Besides the fields that metrics are computed from: what a turn cannot do without, and what the rule asks of it.
 _READ: Final = (
@@ -109,7 +111,9 @@ class ObjectiveTurns:
         self._alike = (*_ALIKE, *named)
         self._owed = sorted({field for name in self._metrics for field in FIELDS_OF[name]})
         self._fields = {*self._alike, *_READ, *(each for name in self._metrics for each in FIELDS_OF[name])}
-        self._columns = sorted({*self._fields, "phase_kind", *(metric.column for metric in self._metrics.values())})
+        self._fields |= {each for metric in self._metrics.values() for each in bound_fields(metric)}
+        bounds = {m.bound_column(side) for m in self._metrics.values() if m in BOUNDED for side in SIDES}
+        self._columns = sorted({*self._fields, "phase_kind", *(m.column for m in self._metrics.values()), *bounds})
         self._runs: OrderedDict[Reported, _ReportedRun] = OrderedDict()
         # Those without a cohort begin at 0, so that the first turns are an increase for Prometheus, too.
         self._counts: dict[Place, Array] = {(source, _UNKNOWN, _UNKNOWN): self._of_nothing() for source in _SOURCES}
@@ -209,15 +213,11 @@ class ObjectiveTurns:
         codes = [turn_columns.encoded(turns, column)[1] for column in self._alike]
         codes.append(turn_columns.encoded(turns, "run_id")[1])
         codes.append(turns.column("turn_index").to_numpy() == 0)
-        early = compute.is_in(turns.column("outcome"), pa.array(_ENDED_EARLY)).to_numpy()
-        codes.append(np.where(early, np.arange(turns.num_rows) + 1, 0))
+        alone = compute.is_in(turns.column("outcome"), pa.array(_ENDED_EARLY)).to_numpy().copy()
         # Whether a missing value is a stage that never came.
         codes += [compute.is_valid(turns.column(field)).to_numpy() for field in self._owed]
         hidden = turn_columns.withheld(turns)
         contradicted = turn_columns.withheld(turns, "contradicted_metrics")
-        reasons, of_item, rows_of_items = turn_columns.items(turns, "withheld_reasons")
-        unsure = rows_of_items[of_item == reasons.index(ARRIVAL_NOT_KNOWN)] if ARRIVAL_NOT_KNOWN in reasons else []
-        codes.append(np.isin(np.arange(turns.num_rows), unsure).astype(np.int64))
         for name, metric in self._metrics.items():
             if name in contradicted:
                 codes.append(np.isin(np.arange(turns.num_rows), contradicted[name]).astype(np.int64))
@@ -228,6 +228,9 @@ class ObjectiveTurns:
             code[rows] = 1 + sum(np.searchsorted(thresholds, values, side=side) for side in ("left", "right"))
             code[hidden.get(name, rows[:0])] = -1
             codes.append(code + 1)
+            if metric in BOUNDED:
+                alone |= _straddles(turns, metric, thresholds)
+        codes.append(np.where(alone, np.arange(turns.num_rows) + 1, 0))
         together, size = np.zeros(turns.num_rows, np.int64), 1
         for code in codes:
             width = int(code.max()) + 1
@@ -237,6 +240,18 @@ class ObjectiveTurns:
             size *= width
         _, first, times = np.unique(together, return_index=True, return_counts=True)
         return first, times
+
+
+def _straddles(turns: ArrowTable, metric: Metric, thresholds: Array) -> Array:
+    """Whether a threshold lies between the bounds of each turn's value, one of which may be infinite."""
+    lower, upper = (turns.column(metric.bound_column(side)).combine_chunks() for side in SIDES)
+    known = compute.or_(lower.is_valid(), upper.is_valid()).to_numpy(zero_copy_only=False)
+    ends = [
+        np.where(column.is_valid().to_numpy(zero_copy_only=False), compute.fill_null(column, 0).to_numpy(), infinite)
+        for column, infinite in ((lower, -np.inf), (upper, np.inf))
+    ]
+    sides = [sum(np.searchsorted(thresholds, end, side=side) for side in ("left", "right")) for end in ends]
+    return known & (sides[0] != sides[1])
 
 
 def _has_given_way(place: Place, found: ObjectiveAddition) -> bool:

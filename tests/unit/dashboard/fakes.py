@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from telemetry.model.metrics import METRIC_NAMES, METRICS
-from telemetry.model.stated_error import GoodRange
 from telemetry.model.turns import Turn
 from telemetry.objectives.judgment import EligibleTurns
 from telemetry.store.answers import (
@@ -76,7 +75,6 @@ class FakeReader:
         self.faults: Sequence[str] = ()
         self.good = (190, 200)
         self.good_of: dict[str, tuple[int, int]] = {}
-        self.range: GoodRange | None = None
         self.many: Sequence[Turn] = ()
 
     def cache_page(self, asked: ViewQuestion) -> CachePage:
@@ -97,11 +95,7 @@ class FakeReader:
 
         def counted(name: str) -> dict[str, ObjectiveCount]:
             return {
-                each.name: ObjectiveCount(
-                    EligibleTurns(*self.good_of.get(name, self.good)),
-                    None,
-                    self.range if each.metric == "voice_to_voice" else None,
-                )
+                each.name: ObjectiveCount(EligibleTurns(*self.good_of.get(name, self.good)))
                 for each in asked.objectives
             }
 

@@ -17,7 +17,7 @@ from dashboard.trust import trust
 from telemetry.explanation.dimensions import ExplainedDimension, ExplainingValue
 from telemetry.model.formatting import milliseconds
 from telemetry.model.metrics import METRICS
-from telemetry.model.stated_error import GoodRange, StatedError
+from telemetry.model.stated_error import StatedError
 from telemetry.model.turns import Turn
 from telemetry.model.waterfall import waterfall
 from telemetry.objectives.judgment import EligibleTurns
@@ -53,17 +53,6 @@ def test_an_objective_is_met_missed_or_too_few() -> None:
     assert few.state == "unknown"
     assert "too few (3)" in few.chip
     assert few.promise == "95 % ≤ 800 ms"
-
-
-def test_a_verdict_that_the_error_could_turn_says_so() -> None:
-    def close(_objective: Objective) -> GoodRange:
-        return GoodRange(least=180, most=199, unknown_good=0, unknown_bad=0)
-
-    (status, *_) = statuses(default_objectives(), lambda _objective: EligibleTurns(195, 200), close)
-    assert text_of(status.chip).strip() == "✓ met, within error"
-    assert text_of(status.cell).split() == ["✓", "met", "within", "error"]
-    assert len(text_of(status.cell.partition("</span>")[0])) < len("✓ met, within"), "a column has room for the word"
-    assert "within the measurement&#x27;s error (90 % to 99.5 %)" in status.chip
 
 
 def test_a_figure_of_the_stage_table_says_within_what_it_lies() -> None:

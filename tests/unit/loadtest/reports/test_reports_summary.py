@@ -15,7 +15,7 @@ from loadtest.reports.calibration_citing import Citation
 from loadtest.reports.run_info import SpoolInfo
 from loadtest.reports.summary import metric_object, schema, summary_object
 from telemetry.model.metrics import METRIC_NAMES, METRICS
-from telemetry.model.stated_error import GoodRange, StatedError
+from telemetry.model.stated_error import StatedError
 from telemetry.store.answers import SpeechBoundErrors, TelemetryLoss
 from telemetry.store.beside import ContradictedValue, Contradictions
 from tests.unit.loadtest.reports import reports_material as material
@@ -120,15 +120,14 @@ def test_every_estimate_of_a_summary_is_marked(validator) -> None:
         assert made["generator"]["approximate"] == (["pacing_p99_s"] if is_estimate else [])
 
 
-def test_figures_and_verdicts_state_their_error(validator) -> None:
+def test_figures_state_their_error(validator) -> None:
     error = StatedError((5.9e8, 6.3e8), (7.8e8, 8.2e8), None, (1.2e9, 1.4e9), 3, 4e5)
     answer = material.summary(speech_bounds=SpeechBoundErrors(180, 3, 1e7, 40_000_000, 2e7, 80_000_000))
     heard = replace(answer.metrics["voice_to_voice"], error=error)
-    verdict = replace(material.verdict(True), within_error=True, good_range=GoodRange(160, 180, 2, 1))
     made = summary_object(
         run=material.run_info(),
         summary=replace(answer, metrics={**answer.metrics, "voice_to_voice": heard}),
-        verdicts=[verdict],
+        verdicts=[material.verdict(True)],
         exit_code=ExitCode.OK,
         verdict=material.VERDICT,
     )
@@ -142,9 +141,6 @@ def test_figures_and_verdicts_state_their_error(validator) -> None:
         "turns_unknown": 3,
     }
     assert made["metrics"]["connect"]["error"] is None
-    (objective,) = made["objectives"]
-    assert objective["within_measurement_error"] is True
-    assert objective["good_range"] == {"least": 160, "most": 180, "turns_unknown": 3}
     assert made["speech_bounds"]["end_worst_s"] == 0.08
     assert (made["speech_bounds"]["turns"], made["speech_bounds"]["turns_unknown"]) == (180, 3)
 

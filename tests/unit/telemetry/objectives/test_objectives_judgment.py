@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from itertools import product
 
 import msgspec
 import pytest
@@ -9,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from telemetry.model.metrics import METRICS
-from telemetry.model.semconv import ARRIVAL_NOT_KNOWN
 from telemetry.model.turns import Turn
 from telemetry.objectives.judgment import EligibleTurns, Judgment, count_turns, judge_turn
 from telemetry.objectives.objective import Objective
@@ -212,14 +212,10 @@ def test_a_turn_that_is_not_as_recorded_is_open(objective: Objective) -> None:
     assert judge_turn(objective, bare) is Judgment.GENERATOR
 
 
-def test_a_moment_that_we_read_too_late_to_know_is_open_and_one_that_the_wire_hides_does_not_count() -> None:
+def test_what_the_wire_hides_does_not_count() -> None:
     asr = Objective("asr", "metric", 0.95, "asr_final_latency", 400 * MS)
-    late = {"withheld_metrics": ("asr_final_latency",), "withheld_reasons": (ARRIVAL_NOT_KNOWN,)}
-    assert judge_turn(asr, without("asr_final_latency", **late)) is Judgment.GENERATOR
-    assert judge_turn(asr, without("asr_final_latency", outcome="invalid", **late)) is Judgment.GENERATOR
-    assert judge_turn(asr, without("asr_final_latency", outcome="no_reply", **late)) is Judgment.BAD
-    assert judge_turn(FAST, changed(**late)) is Judgment.GOOD, "another metric"
-    hidden = late | {"withheld_reasons": ("this wire has no transcripts",)}
+    hidden = {"withheld_metrics": ("asr_final_latency",), "withheld_reasons": ("this wire has no transcripts",)}
+    assert judge_turn(FAST, changed(**hidden)) is Judgment.GOOD, "another metric"
     assert judge_turn(asr, without("asr_final_latency", **hidden)) is None
     assert judge_turn(asr, without("asr_final_latency", outcome="invalid", **hidden)) is None
 
@@ -340,3 +336,153 @@ def test_a_metric_whose_stage_was_never_seen_is_open_where_its_value_contradicts
         WHOLE, source="service", endpoint_perf_ns=None, contradicted_metrics=("endpointing",)
     )
     assert count_turns([turn] * 3, "service")(objective).open_turns == 3
+
+
+# A turn whose stamps are exact, and how much each of them may be off.
+EXACT = {
+    **{f"{name}_later_ns": 0 for name in ("speech_start", "speech_end")},
+    **{f"{name}_uncertainty_ns": 0 for name in ("speech_start", "speech_end")},
+    **{f"{name}_earlier_ns": 0 for name in ("asr_first_partial", "asr_final", "llm_first_token", "first_audio")},
+    **dict.fromkeys(("stamp_error_ns", "held_up_ns", "held_up_speaking_ns"), 0),
+}
+
+
+def heard_after(latency_ms: float, **fields: object) -> Turn:
+    return changed(first_audio_perf_ns=3_000 * MS + round(latency_ms * MS), **{**EXACT, **fields})
+
+
+@pytest.mark.parametrize(
+    ("latency_ms", "fields", "expected"),
+    [
+        (800, {}, Judgment.GOOD),
+        (800.000001, {}, Judgment.BAD),
+        # We may have stamped the answer late, sent the speech late, or held the service up: it may have been good.
+        (810, {"first_audio_earlier_ns": 10 * MS}, Judgment.GENERATOR),
+        (810, {"first_audio_earlier_ns": 10 * MS - 1}, Judgment.BAD),
+        (810, {"speech_end_later_ns": 10 * MS}, Judgment.GENERATOR),
+        (1_000, {"held_up_ns": 200 * MS}, Judgment.GENERATOR),
+        (1_000, {"held_up_ns": 199 * MS}, Judgment.BAD),
+        (800, {"held_up_ns": 500 * MS}, Judgment.GOOD),  # our lateness never hides a slow service
+        (799.9, {"stamp_error_ns": MS // 5}, Judgment.GENERATOR),
+        (799.8, {"stamp_error_ns": MS // 5}, Judgment.GOOD),
+        # Only the annotation of the clip leaves it open.
+        (780, {"speech_end_uncertainty_ns": 71 * MS}, Judgment.SPEECH),
+        (780, {"speech_end_uncertainty_ns": 20 * MS}, Judgment.GOOD),
+        (872, {"speech_end_uncertainty_ns": 71 * MS}, Judgment.BAD),
+        (780, {"speech_start_uncertainty_ns": 71 * MS}, Judgment.GOOD),
+        # Both do, or only both together.
+        (810, {"speech_end_uncertainty_ns": 71 * MS, "held_up_ns": 20 * MS}, Judgment.GENERATOR),
+        (880, {"speech_end_uncertainty_ns": 71 * MS, "held_up_ns": 20 * MS}, Judgment.SPEECH),
+        # How far the annotation or the stamps may be off is not known: the value stands for itself.
+        (801, {"speech_end_uncertainty_ns": None, "held_up_ns": 200 * MS}, Judgment.BAD),
+        (801, {"stamp_error_ns": None, "held_up_ns": 200 * MS}, Judgment.BAD),
+        (799, {"held_up_ns": None, "speech_end_uncertainty_ns": 71 * MS}, Judgment.GOOD),
+    ],
+)
+def test_a_value_is_judged_by_the_interval_in_which_it_lies(
+    latency_ms: float, fields: dict[str, object], expected: Judgment
+) -> None:
+    assert judge_turn(FAST, heard_after(latency_ms, **fields)) is expected
+
+
+def test_a_rate_is_good_by_its_lower_bound() -> None:
+    """12 tokens, the first of them 450 ms before the last: 24.4 a second."""
+    at_least = [Objective("rate", "metric", 0.95, "tokens_per_s", wanted) for wanted in (20.0, 24.0, 25.0, 30.0)]
+    off = changed(**EXACT, llm_last_token_earlier_ns=30 * MS)  # in 420 ms: 26.2
+    assert [judge_turn(each, off) for each in at_least] == [
+        Judgment.GOOD,
+        Judgment.GOOD,
+        Judgment.GENERATOR,
+        Judgment.BAD,
+    ]
+
+
+def test_a_caller_who_was_cut_waited_at_least_from_the_latest_end_of_speech() -> None:
+    before = changed(INTERRUPTED, outcome="cut", hangup_perf_ns=3_850 * MS, **EXACT)
+    assert judge_turn(FAST, before) is Judgment.BAD
+    for fields in ({"speech_end_uncertainty_ns": 50 * MS}, {"speech_end_later_ns": 50 * MS}, {"held_up_ns": 50 * MS}):
+        assert judge_turn(FAST, changed(before, **fields)) is Judgment.CUT
+        of_a_caller = changed(before, outcome="interrupted", **fields)
+        assert judge_turn(FAST, of_a_caller) is Judgment.INTERRUPTED
+        assert judge_turn(FAST, changed(before, hangup_perf_ns=3_851 * MS, **fields)) is Judgment.BAD
+
+
+def test_a_figure_of_a_cut_turn_that_may_have_become_worse_is_open_unless_it_is_bad_already() -> None:
+    starved = Objective("starved", "metric", 0.95, "underrun_worst", 100 * MS)
+    cut = changed(outcome="cut", **EXACT)
+    assert judge_turn(starved, changed(cut, underrun_worst_ns=90 * MS)) is Judgment.CUT
+    assert judge_turn(starved, changed(cut, underrun_worst_ns=120 * MS)) is Judgment.BAD
+    doubtful = changed(cut, underrun_worst_ns=120 * MS, arrival_uncertainty_worst_ns=20 * MS)
+    assert judge_turn(starved, doubtful) is Judgment.GENERATOR
+
+
+# By metric, how one true value of it follows from what is stamped and from by how much each stamp is off: the
+# definition of the metric, and nothing of the code that bounds it.
+OFF: dict[str, tuple[str, str, str]] = {
+    "voice_to_voice": ("first_audio", "speech_end", "held_up_ns"),
+    "asr_final_latency": ("asr_final", "speech_end", "held_up_ns"),
+    "llm_first_token_latency": ("llm_first_token", "speech_end", "held_up_ns"),
+    "asr_partial_latency": ("asr_first_partial", "speech_start", "held_up_speaking_ns"),
+}
+off_ns = st.sampled_from((0, 1, 3, 20)).map(lambda ms: ms * MS)
+
+
+@st.composite
+def measured_turns(draw: st.DrawFn, metric: str) -> Turn:
+    """A turn whose latency is near 800 ms, and whose stamps may each be off."""
+    name, since, held_up = OFF[metric]
+    fields = {each: draw(off_ns) for each in (f"{name}_earlier_ns", f"{since}_later_ns", "stamp_error_ns", held_up)}
+    fields[f"{since}_uncertainty_ns"] = draw(off_ns)
+    began: int = getattr(WHOLE, f"{since}_perf_ns")
+    return changed(**{**EXACT, **fields, f"{name}_perf_ns": began + draw(st.integers(700, 900)) * MS})
+
+
+def true_values(turn: Turn, metric: str, *, is_annotation_right: bool) -> list[int]:
+    """The true values at every corner of what may be off."""
+    name, since, held_up = OFF[metric]
+    stamped: int = getattr(turn, f"{name}_perf_ns") - getattr(turn, f"{since}_perf_ns")
+    annotated = 0 if is_annotation_right else getattr(turn, f"{since}_uncertainty_ns")
+    stamp = turn.stamp_error_ns
+    corners = product(
+        (0, getattr(turn, f"{name}_earlier_ns")), (-stamp, stamp), (0, getattr(turn, f"{since}_later_ns")),
+        (-annotated, annotated), (0, getattr(turn, held_up)),
+    )  # fmt: skip
+    return [stamped - came - error - went - note - held for came, error, went, note, held in corners]
+
+
+@given(st.data(), st.sampled_from(sorted(OFF)))
+def test_good_is_good_by_every_true_value_and_bad_by_every_one(data: st.DataObject, metric: str) -> None:
+    turn = data.draw(measured_turns(metric))
+    judgment = judge_turn(Objective("any", "metric", 0.95, metric, 800.0 * MS), turn)
+    found = {value <= 800 * MS for value in true_values(turn, metric, is_annotation_right=False)}
+    if len(found) == 1:
+        assert judgment is (Judgment.GOOD if found == {True} else Judgment.BAD)
+        return
+    ours = {value <= 800 * MS for value in true_values(turn, metric, is_annotation_right=True)}
+    assert judgment is (Judgment.SPEECH if len(ours) == 1 else Judgment.GENERATOR)
+
+
+WIDTHS = ("first_audio_earlier_ns", "speech_end_later_ns", "stamp_error_ns", "held_up_ns", "speech_end_uncertainty_ns")
+
+
+@given(
+    st.lists(measured_turns("voice_to_voice"), min_size=1, max_size=30),
+    st.integers(0, 40),
+    st.integers(0, 40),
+    st.lists(st.one_of(st.just("invalid"), st.fixed_dictionaries(dict.fromkeys(WIDTHS, off_ns))), max_size=30),
+)
+def test_opening_turns_never_turns_a_claim_around_and_narrowing_never_takes_one_back(
+    near: list[Turn], fast: int, slow: int, opened: list[str | dict[str, int]]
+) -> None:
+    turns = [*near, *([heard_after(400)] * fast), *([heard_after(1_500)] * slow)]
+    wider = list(turns)
+    for place, change in enumerate(opened[: len(turns)]):
+        turn = wider[place]
+        added = {} if change == "invalid" else {each: getattr(turn, each) + more for each, more in change.items()}
+        wider[place] = changed(turn, **added, **({"outcome": "invalid"} if change == "invalid" else {}))
+    narrow_verdict, wide_verdict = verdict_on(FAST, turns), verdict_on(FAST, wider)
+    if wide_verdict.met is not None:
+        # What the wide intervals claim, the narrow ones within them claim as well.
+        assert narrow_verdict.met is wide_verdict.met
+    for verdict in (narrow_verdict, wide_verdict):
+        assert verdict.good + verdict.bad + verdict.open_turns == verdict.eligible == len(turns)

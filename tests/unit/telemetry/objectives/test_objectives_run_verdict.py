@@ -149,10 +149,6 @@ def test_met_objectives_come_with_their_turns() -> None:
     )
     one = verdicts((HEARD, 990, 1000))
     assert run_verdict(*one).sentence == "Meeting the objective over 1,000 turns"
-    near = [replace(one[1][0], within_error=True)]
-    assert run_verdict(one[0], near).sentence.endswith("; this is within the measurement's error")
-    missed = [replace(each, within_error=each.met is False) for each in MISSED[1]]
-    assert run_verdict(MISSED[0], missed).sentence.endswith("; this is within the measurement's error")
 
 
 @pytest.mark.parametrize(("missing", "met"), [(0, True), (10, True), (11, None)])

@@ -75,7 +75,7 @@ def test_the_sentence_says_it_all() -> None:
 @pytest.mark.parametrize("counted", [(0, 0), (97, 100), (9, 100)])
 def test_what_is_not_judged_is_neither_met_nor_missed(counted: tuple[int, int]) -> None:
     (verdict,) = not_judged([FAST], judge([FAST], lambda _: EligibleTurns(*counted)), "for a reason")
-    assert (verdict.met, verdict.budget_left, verdict.within_error, verdict.is_judged) == (None, None, None, False)
+    assert (verdict.met, verdict.budget_left, verdict.is_judged) == (None, None, False)
     assert (verdict.good, verdict.eligible) == counted
     assert verdict.sentence == "95 % of turns: voice to voice at most 800 ms: not judged: for a reason"
 

@@ -77,9 +77,9 @@ def test_every_question_of_a_reader_can_be_asked_from_elsewhere() -> None:
         found = inspect.getmembers(of, inspect.isfunction)
         return {name: list(inspect.signature(f).parameters) for name, f in found if not name.startswith("_")}
 
-    # `count` and `good_range` give functions, `metric_values` every value of a run, and `runs_and_sources` names files:
+    # `count` gives a function, `metric_values` every value of a run, and `runs_and_sources` names files:
     # nothing for a network. Nor is `patiently` about threads of this process.
-    kept_here = ("count", "good_range", "metric_values", "runs_and_sources", "patiently")
+    kept_here = ("count", "metric_values", "runs_and_sources", "patiently")
     here = {k: v for k, v in questions(StoreReader).items() if k not in kept_here}
     # `ask` takes any question by its name.
     assert {k: v for k, v in questions(RemoteStore).items() if k != "ask"} == here

@@ -127,5 +127,5 @@ def test_the_entry_of_a_run_that_goes_on_has_its_figures_and_no_verdict(tmp_path
     with StoreReader(store) as reader:
         found = reader.run_verdict(Filter(run_id="r-slow"), OBJECTIVES)
     assert found.cause is not None
-    judged = judge(OBJECTIVES, found.counts.count, found.counts.good_range)
+    judged = judge(OBJECTIVES, found.counts.count)
     assert (entry.state, entry.sentence) == ("missed", run_verdict(OBJECTIVES, judged, cause=found.cause).sentence)

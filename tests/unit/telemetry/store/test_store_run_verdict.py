@@ -41,7 +41,7 @@ def asked(store: Path, f: Filter) -> RunVerdict:
     with StoreReader(store) as reader:
         found = reader.run_verdict(f, objectives)
         assert found.counts == reader.objective_counts(f, objectives)
-    verdicts = judge(objectives, found.counts.count, found.counts.good_range)
+    verdicts = judge(objectives, found.counts.count)
     return run_verdict(objectives, verdicts, cause=found.cause)
 
 

@@ -1,7 +1,6 @@
 """What is stated of a figure's error holds whatever the clips' true errors are, as long as each is as its clip says."""
 
 import random
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -11,10 +10,7 @@ import pytest
 from telemetry.model import semconv
 from telemetry.model.metrics import METRICS
 from telemetry.model.spans import SpanRow
-from telemetry.model.stated_error import good_range
 from telemetry.model.turns import Turn
-from telemetry.objectives.objective import Objective
-from telemetry.objectives.slo import count_turns, is_good, judge
 from telemetry.store import writer as writing
 from telemetry.store.answers import Filter, SpeechBoundErrors
 from telemetry.store.reader import StoreReader
@@ -22,7 +18,6 @@ from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import MS, client_turn, synthetic_run
 
-FAST = Objective("fast", "metric", 0.95, "voice_to_voice", 800 * MS)
 UNCERTAIN = [metric for metric in METRICS.values() if metric.counts_from is not None]
 
 
@@ -173,87 +168,3 @@ def test_segments_from_before_uncertainties_are_read_as_unknown(
         assert error is not None
         assert (error.p50, error.turns_unknown) == (None, 20)
         assert summary.speech_bounds == SpeechBoundErrors(20, 20)
-        (verdict,) = judge([FAST], reader.count(), reader.good_range())
-        assert (verdict.met, verdict.within_error) == (True, None)
-        assert verdict.sentence.endswith("met; ± not known for 20 of 20 turns, which could turn it")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("seed", "unknown", "calibrated_to_ms"), [(1, 0.0, None), (2, 0.2, "7.5")])
-def test_good_turns_are_ranged_as_the_rule_ranges_them(
-    tmp_path: Path, seed: int, unknown: float, calibrated_to_ms: str | None
-) -> None:
-    turns = uncertain(synthetic_run(turns=150, seed=seed).turns, seed, unknown)
-    turns[4] = msgspec.structs.replace(
-        turns[4], withheld_metrics=("voice_to_voice",), withheld_reasons=("not on this wire",)
-    )
-    instrument_ns = None if calibrated_to_ms is None else float(calibrated_to_ms) * 1e6
-    thresholds = (120.0 * MS, 300.0 * MS, 520.0 * MS, 800.0 * MS)
-    with reader_of(tmp_path, *turns, calibrated_to_ms=calibrated_to_ms) as reader:
-        run = Filter(run_id=turns[0].run_id)
-        for metric in UNCERTAIN:
-            for threshold in thresholds:
-                objective = Objective("one", "metric", 0.9, metric.name, threshold)
-                found = reader.good_range(run)(objective)
-                expected = good_range(
-                    ((turn, 1) for turn in turns), metric.name, partial(is_good, objective), instrument_ns
-                )
-                assert found == expected, (metric.name, threshold)
-                good = reader.count(run)(objective).good
-                assert found is not None
-                assert found.least <= good <= found.most
-        assert reader.good_range(run)(Objective("one", "outcome", 0.9, outcomes=("ok",))) is None
-        assert reader.good_range(run)(Objective("one", "metric", 0.9, "connect", 1.0)) is None
-
-
-def test_the_true_number_of_good_turns_lies_within_the_range(tmp_path: Path) -> None:
-    run = [turn for turn in synthetic_run(turns=150).turns if turn.source == "client"]
-    turns = uncertain(run, 5)
-    for threshold in (300.0 * MS, 520.0 * MS, 700.0 * MS):
-        objective = Objective("fast", "metric", 0.9, "voice_to_voice", threshold)
-        found = good_range(((turn, 1) for turn in turns), "voice_to_voice", partial(is_good, objective), None)
-        assert found.least < found.most
-        for again in range(20):
-            dice = random.Random(again)
-            good = count_turns(as_it_was(turn, dice) for turn in turns)(objective).good
-            assert found.least <= good <= found.most
-
-
-@pytest.mark.parametrize(
-    ("slow_ms", "stated_ms", "met", "within", "output"),
-    [
-        (790, 5, True, False, "100 % of 40 turns, met"),
-        (790, 15, True, True, "met, within the measurement's error (50 % to 100 %)"),
-        (810, 15, False, True, "missed, within the measurement's error (50 % to 100 %)"),
-        (830, 15, False, False, "50 % of 40 turns, missed"),
-    ],
-)
-def test_a_threshold_within_the_error_leaves_the_verdict_open(
-    tmp_path: Path, slow_ms: int, stated_ms: int, met: bool, within: bool, output: str
-) -> None:
-    turns = [
-        client_turn(i, voice_to_voice_ms=slow_ms if i % 2 else 400, speech_end_uncertainty_ns=stated_ms * MS)
-        for i in range(40)
-    ]
-    with reader_of(tmp_path, *turns) as reader:
-        (verdict,) = judge([FAST], reader.count(), reader.good_range())
-    assert (verdict.met, verdict.within_error) == (met, within)
-    assert verdict.sentence.endswith(output)
-    found = verdict.good_range
-    assert found is not None
-    assert found.unknown == 0
-
-
-def test_the_instruments_error_can_turn_a_verdict_too(tmp_path: Path) -> None:
-    turns = [client_turn(i, voice_to_voice_ms=799.8, speech_end_uncertainty_ns=0) for i in range(20)]
-    with reader_of(tmp_path, *turns, calibrated_to_ms="0.1") as reader:
-        run = Filter(run_id="run-1")
-        assert judge([FAST], reader.count(run), reader.good_range(run))[0].within_error is False
-    with reader_of(tmp_path / "wider", *turns, calibrated_to_ms="0.3") as reader:
-        assert judge([FAST], reader.count(run), reader.good_range(run))[0].within_error is True
-
-
-def test_no_verdict_has_no_error(tmp_path: Path) -> None:
-    with reader_of(tmp_path, *(client_turn(i) for i in range(5))) as reader:
-        (verdict,) = judge([FAST], reader.count(), reader.good_range())
-    assert (verdict.met, verdict.within_error, verdict.good_range) == (None, None, None)
