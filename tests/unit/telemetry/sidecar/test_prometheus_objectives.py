@@ -25,6 +25,8 @@ from telemetry.store.schema import turns_table
 from tests.exposed import Exposed, exposed
 from tests.fixtures_turns import MS, START_UNIX_NS, Run, client_turn, fill_store, synthetic_run
 from tests.strategies_turns import turns as any_turns
+from tests.turns_near_thresholds import OBJECTIVES as NEAR
+from tests.turns_near_thresholds import turns_near_thresholds
 
 ELIGIBLE = "voice_objective_eligible_turns_total"
 GOOD = "voice_objective_good_turns_total"
@@ -86,6 +88,15 @@ def test_counts_are_those_of_the_store(tmp_path: Path) -> None:
             labels["cohort"] = cohort
             assert _shown(found, **labels) == counts.of_cohort(cohort).count(objective), objective.name
     assert sum(decided.values()) >= len(OBJECTIVES) - 2, "good and bad turns of nearly every objective"
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_turns_whose_bounds_lie_on_different_sides_are_told_apart(seed: int) -> None:
+    turns = turns_near_thresholds(seed)
+    expected = count_turns(turns)
+    for objective in NEAR:  # one at a time: together they tell nearly every turn apart
+        found = _observed(turns, [objective], cut=150)
+        assert _shown(found, objective=objective.name, source="client") == expected(objective), objective.name
 
 
 def test_counts_of_a_service_are_those_of_its_view(tmp_path: Path) -> None:
