@@ -1,5 +1,6 @@
 """How a run is doing while it lasts: redrawn in place on a terminal, and as lines elsewhere. Pure."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -114,18 +115,19 @@ def errors_so_far(summary: Summary | None) -> str:
 
 
 def turns_needed(verdicts: Sequence[Verdict]) -> str:
-    """How many more turns (or calls) the most demanding objective needs that has too few; nothing where none has."""
-    lacking = [
-        (verdict.minimum_turns - verdict.decided, verdict)
-        for verdict in verdicts
-        if verdict.is_observable and verdict.decided < verdict.minimum_turns
-    ]
+    """How many more turns (or calls) the objective needs that needs most, and about how long they take; of one that
+    more turns cannot decide, why. Nothing where every objective has its verdict."""
+    lacking = [verdict for verdict in verdicts if verdict.is_observable and verdict.met is None]
     if not lacking:
         return ""
-    more, verdict = max(lacking, key=lambda each: each[0])
-    thing = verdict.counts[:-1] if more == 1 else verdict.counts
-    target = formatting.declared_percent(verdict.target)
-    return f"about {formatting.number(more)} more {thing} needed for the {target} objective"
+    worst = max(lacking, key=lambda each: math.inf if each.more_turns is None else each.more_s or each.more_turns)
+    target = formatting.declared_percent(worst.target)
+    if worst.more_turns is None:
+        causes = formatting.causes(worst.open)
+        return f"more {worst.counts} cannot decide the {target} objective while as many are open ({causes})"
+    more = formatting.count(worst.more_turns, f"more {worst.counts[:-1]}")
+    time = "" if worst.more_s is None else f", {formatting.about(worst.more_s)} at this rate"
+    return f"about {more} needed for the {target} objective{time}"
 
 
 def stages_so_far(info: LiveInfo) -> list[StageSoFar]:

@@ -239,6 +239,8 @@ def _objective(verdict: Verdict) -> dict[str, Any]:
         "target": verdict.target,
         "budget_left": verdict.budget_left,
         "reason": verdict.reason,
+        "more_turns": verdict.more_turns,
+        "more_s": verdict.more_s,
     }
 
 

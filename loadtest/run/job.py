@@ -336,7 +336,8 @@ def _live_info(started: _StartedRun, reader: StoreReader, elapsed_s: float, prep
         asked = PageQuestion(where, objectives=tuple(objectives), slowest=0, with_timeline=False)
         seen = reader.page(asked)
         summary = seen.summary
-        verdicts = judge(objectives, seen.counts.count) if summary is not None else []
+        measured_s = max(0.0, elapsed_s - preparation_s)
+        verdicts = judge(objectives, seen.counts.count, measured_s=measured_s) if summary is not None else []
         in_flight = seen.calls_in_flight
         if preparation_s >= elapsed_s:
             notes = ("the callers are preparing their speech", *notes)

@@ -104,7 +104,8 @@ def judged_run(
     command has ended (`beside`), the run is over and every process that did not end was lost. `asked` is what the run
     was asked to do, for one whose processes never said so. Raises StoreError.
     """
-    info = _info(_StoredRun.read(reader, run_id), asked or {}, beside, None if beside.is_over else now_unix_ns)
+    stored = _StoredRun.read(reader, run_id)
+    info = _info(stored, asked or {}, beside, None if beside.is_over else now_unix_ns)
     where = Filter(run_id=run_id)
     summary = reader.summary(where)
     if beside.unreachable is not None:
@@ -120,8 +121,18 @@ def judged_run(
         summary,
         evidence.cause,
         limit=load_not_as_asked(info, summary, counted),
+        measured_s=_measured_s(summary, stored.record),
     )
     return RunResult(info, summary, list(judged.verdicts), run_outcome, judged.verdict, tuple(objectives))
+
+
+def _measured_s(summary: Summary, record: RunRecord | None) -> float | None:
+    """How long the turns that are counted took to come: from the first of them, after a ramp, to the run's end."""
+    if record is None:
+        return None
+    steady = [phase.first_unix_ns for phase in summary.phases if not phase.is_ramp]
+    began_unix_ns = min(steady) if steady else record.first_unix_ns
+    return max(0, record.reached_unix_ns - began_unix_ns) / 1e9 or None
 
 
 def _of_unreachable(target: UnreachableTarget, info: RunInfo, summary: Summary) -> tuple[RunInfo, Summary]:

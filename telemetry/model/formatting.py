@@ -16,6 +16,7 @@ Durations come as nanoseconds, shares as ratios. Nothing here depends on a metri
 """
 
 import math
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Final
 
@@ -85,6 +86,12 @@ def clock(elapsed_s: float) -> str:
     """How long something has been going on, as `m:ss`."""
     whole = max(0, int(elapsed_s))
     return f"{whole // 60}:{whole % 60:02d}"
+
+
+def about(length_s: float) -> str:
+    """A length of time that is only estimated, never understated: `about 40 s`, `about 4 min`, `about 3 h`."""
+    unit, unit_s = ("s", 1) if length_s <= 120 else ("min", 60) if length_s <= 7200 else ("h", 3600)
+    return f"about {number(max(1, math.ceil(length_s / unit_s)))} {unit}"
 
 
 def percent(ratio: float | None, against: float | None = None) -> str:
@@ -167,6 +174,11 @@ def number(value: float | None) -> str:
 def count(how_many: int, singular: str, plural: str | None = None) -> str:
     """A number of things: `1 turn`, `1,204 turns`."""
     return f"{number(how_many)} {singular if how_many == 1 else plural or singular + 's'}"
+
+
+def causes(by_cause: Mapping[str, int]) -> str:
+    """How many there are of each cause: `3 generator, 1 telemetry lost`."""
+    return ", ".join(f"{number(n)} {cause}" for cause, n in by_cause.items())
 
 
 def turns(how_many: int) -> str:

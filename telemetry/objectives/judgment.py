@@ -9,6 +9,7 @@ turn never helps a claim: an objective is met only if it is met with every open 
 is missed with every open turn counted good.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -131,6 +132,30 @@ def is_met(counts: EligibleTurns, target: float) -> bool | None:
     if counts.good >= wanted:
         return True
     return False if counts.good + counts.open_turns < wanted else None
+
+
+def turns_to_verdict(counts: EligibleTurns, target: float, minimum: int) -> int | None:
+    """How many more turns bring a verdict if they are good, bad and open as those so far; None where no number does.
+
+    What the end of a run cuts does not grow with its length, so those turns stay as many as they are.
+    """
+    cut = counts.open.get(Judgment.CUT.value, 0)
+    others = counts.eligible - cut
+    if not counts.decided:
+        return None if others else minimum
+    wanted, good = Fraction(str(target)), Fraction(counts.good, others)
+    not_bad = Fraction(others - counts.bad, others)
+    to_meet = wanted * counts.eligible - counts.good
+    to_miss = counts.good + counts.open_turns - wanted * counts.eligible
+    claims: list[int] = []
+    if to_meet <= 0 or good > wanted:
+        claims.append(0 if to_meet <= 0 else math.ceil(to_meet / (good - wanted)))
+    if to_miss < 0 or not_bad < wanted:
+        claims.append(0 if to_miss < 0 else math.floor(to_miss / (wanted - not_bad)) + 1)
+    if not claims:
+        return None
+    enough = math.ceil(Fraction((minimum - counts.decided) * others, counts.decided))
+    return max(0, enough, min(claims))
 
 
 def resolve(judgment: Judgment | None, objective: Objective, *, has_value: bool) -> Judgment | None:

@@ -17,7 +17,7 @@ from telemetry.model import formatting
 from telemetry.model.foreign_text import one_line
 from telemetry.model.metrics import HEADLINE
 from telemetry.objectives.objective import Objective
-from telemetry.objectives.slo import Verdict
+from telemetry.objectives.slo import Verdict, bad_word, needed_text
 
 State = Literal["met", "missed", "undecided", "not_judged"]
 Statistic = Literal["p50", "p95", "p99"]
@@ -108,7 +108,7 @@ def run_verdict(
     undecided = [verdict for verdict in verdicts if verdict.met is None]
     if undecided:
         return RunVerdict("undecided", f"Undecided: {_lacking(objectives, verdicts)}")
-    return RunVerdict("met", _met_sentence(verdicts))
+    return RunVerdict("met", _met_sentence(objectives, verdicts))
 
 
 def leading_miss(objectives: Sequence[Objective], verdicts: Sequence[Verdict]) -> Objective | None:
@@ -213,7 +213,7 @@ def _lacking(objectives: Sequence[Objective], verdicts: Sequence[Verdict]) -> st
         target = formatting.declared_percent(worst.target)
         return (
             f"{formatting.number(worst.decided)} of the {formatting.count(worst.minimum_turns, worst.counts[:-1])}"
-            f" that the {target} objective needs"
+            f" that the {target} objective needs{_needed(objectives, worst)}"
         )
     if known:
         return (known[0].reason or "").removeprefix("undecided: ")
@@ -224,12 +224,22 @@ def _lacking(objectives: Sequence[Objective], verdicts: Sequence[Verdict]) -> st
     return f"this wire does not show {names}{rest}"
 
 
-def _met_sentence(verdicts: Sequence[Verdict]) -> str:
+def _needed(objectives: Sequence[Objective], verdict: Verdict) -> str:
+    """How many more turns an objective with too few needs, or what keeps it undecided whatever their number."""
+    objective = next(each for each in objectives if each.name == verdict.name)
+    needed = needed_text(objective, verdict.more_turns, verdict.more_s)
+    return f"; {needed}" + (f" ({formatting.causes(verdict.open)})" if verdict.more_turns is None else "")
+
+
+def _met_sentence(objectives: Sequence[Objective], verdicts: Sequence[Verdict]) -> str:
     most = max(verdict.decided for verdict in verdicts)
     what = "the objective" if len(verdicts) == 1 else f"all {len(verdicts)} objectives"
     sentence = f"Meeting {what} over {formatting.turns(most)}"
     opened = max(verdict.open_turns for verdict in verdicts)
     if opened:
-        which = "the turn" if opened == 1 else f"all {formatting.number(opened)} turns"
-        sentence += f", even if {which} that could not be judged had been bad"
+        which = "the unmeasured turn" if opened == 1 else f"all {formatting.number(opened)} unmeasured turns"
+        words = {
+            bad_word(objective) for objective, verdict in zip(objectives, verdicts, strict=True) if verdict.open_turns
+        }
+        sentence += f", even if {which} had been {words.pop() if len(words) == 1 else 'bad'}"
     return sentence

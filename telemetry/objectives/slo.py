@@ -6,15 +6,26 @@ missed with every open turn counted good, else undecided. Only turns that are no
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Final
 
 from telemetry.model.errors import ConfigError
+from telemetry.model.formatting import about, causes, number, percent
 from telemetry.model.formatting import count as counted_text
-from telemetry.model.formatting import number, percent
 from telemetry.model.stats import minimum_for_target
-from telemetry.objectives.judgment import CountedByJudgment, EligibleTurns, Judgment, count_turns, is_good, is_met
+from telemetry.objectives.judgment import (
+    SETTLED,
+    CountedByJudgment,
+    EligibleTurns,
+    Judgment,
+    count_turns,
+    is_good,
+    is_met,
+    turns_to_verdict,
+)
 from telemetry.objectives.objective import Counted, Objective
 from telemetry.objectives.openslo import parse_objectives
 
@@ -30,6 +41,10 @@ __all__ = [
     "load_objectives",
     "not_judged",
 ]
+
+
+# What somebody waits for.
+WAITS: Final = SETTLED - {"wer"} | {"barge_in_stop"}
 
 
 class NotObservable(Exception):  # noqa: N818 - reads as what it is
@@ -58,18 +73,23 @@ class Verdict(CountedByJudgment):
     is_judged: bool = True  # False where the figures are not to be trusted, whatever they are
     display_name: str | None = None  # the objective's name for people
     open: Mapping[str, int] = field(default_factory=dict[str, int])  # turns that nobody can call good or bad, by cause
+    # How many more turns bring a verdict at the present shares of good, bad and open ones, and about how long they
+    # take; None where there is one, where no number does, and where the rate of turns is not known.
+    more_turns: int | None = None
+    more_s: float | None = None
 
     @property
     def is_generator_limited(self) -> bool:
-        """Whether it is undecided and the generator's own open turns are what stands between: without them there
-        would be a verdict, or, had they been measured, turns enough for one."""
+        """Whether it is undecided and the generator's own open turns are what stands between: had they been measured,
+        as many of them good as of the others, there would be a verdict, and turns enough for one."""
         of_generator = self.open.get(Judgment.GENERATOR.value, 0)
         if self.met is not None or not of_generator or not self.is_judged:
             return False
-        if self.decided < self.minimum_turns:
-            return self.decided + of_generator >= self.minimum_turns
-        rest = EligibleTurns(self.good, self.eligible - of_generator, {"others": self.open_turns - of_generator})
-        return is_met(rest, self.target) is not None
+        if self.decided + of_generator < self.minimum_turns:
+            return False
+        good = self.good + of_generator * (Fraction(self.good, self.decided) if self.decided else 1)
+        others, wanted = self.open_turns - of_generator, Fraction(str(self.target)) * self.eligible
+        return good >= wanted or good + others < wanted
 
     @property
     def title(self) -> str:
@@ -117,10 +137,12 @@ def judge(
     count: Callable[[Objective], EligibleTurns],
     *,
     lost: int = 0,
+    measured_s: float | None = None,
 ) -> list[Verdict]:
     """A verdict on each objective. `count` gives its turns, or raises NotObservable. `lost` turns are known to be
-    missing from the telemetry: each is one more open turn."""
-    return [_verdict(objective, count, lost) for objective in objectives]
+    missing from the telemetry: each is one more open turn. `measured_s` is how long the turns took to come, if that is
+    known: by it, an objective without a verdict says how long it needs."""
+    return [_verdict(objective, count, lost, measured_s) for objective in objectives]
 
 
 def not_judged(objectives: Sequence[Objective], verdicts: Sequence[Verdict], why: str) -> list[Verdict]:
@@ -132,13 +154,17 @@ def not_judged(objectives: Sequence[Objective], verdicts: Sequence[Verdict], why
             met=None,
             budget_left=None,
             reason=f"not judged: {why}",
+            more_turns=None,
+            more_s=None,
             is_judged=False,
         )
         for objective, verdict in zip(objectives, verdicts, strict=True)
     ]
 
 
-def _verdict(objective: Objective, count: Callable[[Objective], EligibleTurns], lost: int) -> Verdict:
+def _verdict(
+    objective: Objective, count: Callable[[Objective], EligibleTurns], lost: int, measured_s: float | None
+) -> Verdict:
     counts, reason, is_observable = EligibleTurns(), None, True
     try:
         counts = count(objective)
@@ -149,12 +175,13 @@ def _verdict(objective: Objective, count: Callable[[Objective], EligibleTurns], 
     if not 0 <= counts.good <= counts.decided <= counts.eligible:
         raise ValueError(f"objective {objective.name} was counted as {counts}")
     minimum = minimum_for_target(objective.target)
-    met = None
-    if reason is None and counts.decided < minimum:
-        reason = _too_few(objective, counts, minimum)
-    elif reason is None:
+    met = more = more_s = None
+    if reason is None and counts.decided >= minimum:
         met = is_met(counts, objective.target)
-        reason = f"undecided: {_between(objective, counts)}" if met is None else None
+    if reason is None and met is None:
+        more = turns_to_verdict(counts, objective.target, minimum)
+        more_s = more * measured_s / counts.eligible if more and measured_s and counts.eligible else None
+        reason = _undecided(objective, counts, minimum, needed_text(objective, more, more_s))
     ratio = counts.good / counts.decided if counts.decided else None
     if met is None or ratio is None:
         ending = reason or ""
@@ -178,28 +205,38 @@ def _verdict(objective: Objective, count: Callable[[Objective], EligibleTurns], 
         is_observable=is_observable,
         display_name=objective.display_name,
         open=counts.open,
+        more_turns=more,
+        more_s=more_s,
     )
 
 
-def _too_few(objective: Objective, counts: EligibleTurns, minimum: int) -> str:
-    counted = objective.counts[:-1] if counts.decided == 1 else objective.counts
-    reason = f"undecided: {counts.decided} {counted}, needs {minimum}"
-    if counts.bad:
-        reason += f"; {counts.good} good so far"
-    return reason + (f"; {open_text(objective, counts)}" if counts.open_turns else "")
+def _undecided(objective: Objective, counts: EligibleTurns, minimum: int, needed: str) -> str:
+    """Why there is no verdict, and how many more turns it needs."""
+    opened = f"{open_text(objective, counts)}: {_between(objective, counts)}" if counts.open_turns else ""
+    if counts.decided >= minimum:
+        return f"undecided: {opened}; {needed}"
+    parts = [f"undecided: {number(counts.decided)} of {counted_text(minimum, objective.counts[:-1])}", needed]
+    parts += [f"{number(counts.good)} good so far"] if counts.bad else []
+    return "; ".join([*parts, *([opened] if opened else [])])
+
+
+def needed_text(objective: Objective, more: int | None, more_s: float | None) -> str:
+    """How many more turns a verdict needs, and how long they take: `8 more needed, about 40 s at this rate`."""
+    if more is None:
+        return f"more {objective.counts} cannot decide it while as many are open"
+    return f"{number(more)} more needed" + ("" if more_s is None else f", {about(more_s)} at this rate")
 
 
 def _between(objective: Objective, counts: EligibleTurns) -> str:
     good = (counts.good / counts.eligible, (counts.good + counts.open_turns) / counts.eligible)
     worst, best = (percent(each, objective.target) for each in good)
-    return f"{open_text(objective, counts)}: {worst} to {best} of {counts.eligible} {objective.counts} are good"
+    return f"{worst} to {best} of {counts.eligible} {objective.counts} are good"
 
 
 def open_text(objective: Objective, counts: EligibleTurns) -> str:
     """The open turns by their causes: `4 turns are open (3 generator, 1 telemetry lost)`."""
-    causes = ", ".join(f"{number(n)} {cause}" for cause, n in counts.open.items())
     verb = "is" if counts.open_turns == 1 else "are"
-    return f"{counted_text(counts.open_turns, objective.counts[:-1])} {verb} open ({causes})"
+    return f"{counted_text(counts.open_turns, objective.counts[:-1])} {verb} open ({causes(counts.open)})"
 
 
 def _even_if(objective: Objective, counts: EligibleTurns, met: bool) -> str:
@@ -207,4 +244,9 @@ def _even_if(objective: Objective, counts: EligibleTurns, met: bool) -> str:
         return ""
     unmeasured = f"unmeasured {objective.counts[:-1]}"
     which = f"the {unmeasured}" if counts.open_turns == 1 else f"all {number(counts.open_turns)} {unmeasured}s"
-    return f", even if {which} had been {'bad' if met else 'good'}"
+    return f", even if {which} had been {bad_word(objective) if met else 'good'}"
+
+
+def bad_word(objective: Objective) -> str:
+    """A bad turn of an objective in one word: a person calls it slow where the objective is about waiting."""
+    return "slow" if objective.metric in WAITS else "bad"

@@ -37,10 +37,11 @@ def judged_turns(
     cause: MissCause | None = None,
     *,
     limit: str | None = None,
+    measured_s: float | None = None,
 ) -> JudgedTurns:
     """Judge the turns of `summary` by their counts. `limit` is why the load generator was the limit where the caller
-    alone knows it; what `summary` knows comes first."""
-    found = judge(objectives, counts.count, lost=summary.loss.missing)
+    alone knows it; what `summary` knows comes first. `measured_s` is how long the turns took to come, if known."""
+    found = judge(objectives, counts.count, lost=summary.loss.missing, measured_s=measured_s)
     limit = limit_for(summary, found) or limit
     unjudged = UNREACHED if summary.unreached is not None else None if limit is None else GENERATOR_LIMITED
     if unjudged is not None:

@@ -74,7 +74,7 @@ def test_met_objectives_pass_and_a_missed_one_fails_with_its_sentence_and_tail()
 def test_what_is_not_known_is_skipped_and_a_limited_generator_is_an_error() -> None:
     few = cases(made(4, 4))
     assert [ended for ended, _ in few.values()] == ["skipped"] * 3
-    assert "undecided: 4 turns, needs 20" in few["The caller hears an answer in time"][1]
+    assert "undecided: 4 of 20 turns; 16 more needed" in few["The caller hears an answer in time"][1]
     limited = cases(made(**LIMITED))
     assert [ended for ended, _ in limited.values()] == ["error", "skipped", "skipped"]
     assert "1 of 2 generator processes was lost" in limited[RUN_CASE][1]

@@ -101,7 +101,7 @@ def test_nothing_is_claimed_of_a_limited_run_or_too_few_turns_or_what_lost_turns
     assert judge(objectives, lambda _: EligibleTurns(176, 181), lost=1)[0].met, "176 of 182 would still be enough"
     for verdicts, claim, reason in (
         (limited, "not judged", "the generator was the limit"),
-        (few, "undecided", "4 turns, needs 20"),
+        (few, "undecided", "4 of 20 turns; 16 more needed"),
         (lost, "undecided", "30 turns are open (30 telemetry lost)"),
     ):
         (judged,) = judged_objectives(objectives, verdicts, whole)

@@ -135,7 +135,7 @@ def test_an_objective_that_holds_whatever_the_spoiled_turns_were_is_met(tmp_path
     code, output, found = _report(_with_invalid(tmp_path / "s", 7), tmp_path)
     fast = next(each for each in found["objectives"] if each["name"] == "voice-to-voice")
     assert (fast["met"], fast["good"], fast["bad"], fast["open"]) == (True, 150, 0, {"generator": 7})
-    assert "even if all 7 unmeasured turns had been bad" in fast["sentence"]
+    assert "even if all 7 unmeasured turns had been slow" in fast["sentence"]
     # 99 % of 157 turns cannot be shown with 7 of them open: that is what the generator prevented.
     assert code is ExitCode.GENERATOR_LIMITED
     assert "because of 7 turns that the load generator did not say as recorded" in " ".join(output.split())

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from telemetry.model.metrics import METRICS
 from telemetry.model.turns import Turn
-from telemetry.objectives.judgment import EligibleTurns, Judgment, count_turns, judge_turn
+from telemetry.objectives.judgment import EligibleTurns, Judgment, count_turns, judge_turn, turns_to_verdict
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import Verdict, default_objectives, judge
 
@@ -241,14 +241,19 @@ def counts(good: int, bad: int, causes: dict[str, int]) -> Callable[[Objective],
 
 def test_open_turns_stand_in_the_sentence() -> None:
     met = judge([FAST], counts(98, 0, {"generator": 4}))[0]
-    assert met.sentence.endswith("100 % of 98 turns, met, even if all 4 unmeasured turns had been bad")
+    assert met.sentence.endswith("100 % of 98 turns, met, even if all 4 unmeasured turns had been slow")
     missed = judge([FAST], counts(60, 40, {"generator": 1}))[0]
     assert missed.sentence.endswith("60 % of 100 turns, missed, even if the unmeasured turn had been good")
     between = judge([FAST], counts(90, 3, {"generator": 6, "telemetry lost": 1}))[0]
     assert between.met is None
     assert between.reason == (
-        "undecided: 7 turns are open (6 generator, 1 telemetry lost): 90 % to 97 % of 100 turns are good"
+        "undecided: 7 turns are open (6 generator, 1 telemetry lost): 90 % to 97 % of 100 turns are good;"
+        " more turns cannot decide it while as many are open"
     )
+    answered = judge([ANSWERED], counts(200, 0, {"generator": 1}))[0]
+    assert answered.sentence.endswith("met, even if the unmeasured turn had been bad")
+    calls = Objective("connect", "metric", 0.95, "connect", 1e9)
+    assert judge([calls], counts(98, 0, {"generator": 4}))[0].sentence.endswith("all 4 unmeasured calls had been slow")
 
 
 @pytest.mark.parametrize(
@@ -261,6 +266,9 @@ def test_open_turns_stand_in_the_sentence() -> None:
         (5, 0, {"generator": 30}, True),  # too few turns, because the generator prevented the others
         (5, 0, {"generator": 3}, False),  # too few turns, whatever these had shown
         (0, 0, {"generator": 40}, True),
+        (15, 0, {"generator": 5, "cut by the end of the run": 30}, False),  # these stand between, whatever it had shown
+        (90, 3, {"generator": 1, "speech bounds uncertain": 6}, False),
+        (90, 3, {"speech bounds uncertain": 7}, False),
     ],
 )
 def test_the_generator_is_the_limit_only_where_its_open_turns_stand_between(
@@ -486,3 +494,62 @@ def test_opening_turns_never_turns_a_claim_around_and_narrowing_never_takes_one_
         assert narrow_verdict.met is wide_verdict.met
     for verdict in (narrow_verdict, wide_verdict):
         assert verdict.good + verdict.bad + verdict.open_turns == verdict.eligible == len(turns)
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "causes", "measured_s", "needed"),
+    [
+        (12, 0, {}, 60.0, "12 of 20 turns; 8 more needed, about 40 s at this rate"),
+        (12, 0, {}, None, "12 of 20 turns; 8 more needed"),
+        (2, 0, {}, 100.0, "2 of 20 turns; 18 more needed, about 15 min at this rate"),
+        (2, 0, {}, 36_000.0, "2 of 20 turns; 18 more needed, about 90 h at this rate"),
+        (0, 0, {}, 60.0, "0 of 20 turns; 20 more needed"),
+        (
+            10,
+            0,
+            {"generator": 2},
+            None,
+            "10 of 20 turns; more turns cannot decide it while as many are open;"
+            " 2 turns are open (2 generator): 83.3 % to 100 % of 12 turns are good",
+        ),
+        # The end of a run cuts two turns, however long it is: 2 of 40 are no obstacle any more.
+        (
+            30,
+            0,
+            {"cut by the end of the run": 2},
+            64.0,
+            "2 turns are open (2 cut by the end of the run): 93.8 % to 100 % of 32 turns are good;"
+            " 8 more needed, about 16 s at this rate",
+        ),
+    ],
+)
+def test_what_is_undecided_says_how_many_more_turns_it_needs(
+    good: int, bad: int, causes: dict[str, int], measured_s: float | None, needed: str
+) -> None:
+    (verdict,) = judge([FAST], counts(good, bad, causes), measured_s=measured_s)
+    assert verdict.reason == f"undecided: {needed}"
+
+
+CUT = "cut by the end of the run"
+
+
+@given(st.integers(0, 60), st.integers(0, 8), st.integers(0, 4), st.integers(0, 3), st.sampled_from((0.8, 0.9, 0.95)))
+def test_the_turns_needed_are_the_fewest_that_decide(good: int, bad: int, opened: int, cut: int, target: float) -> None:
+    """Against a walk through all numbers of further turns, each share of them as it is so far."""
+    found = turns_to_verdict(
+        EligibleTurns(good, good + bad + opened + cut, {"generator": opened, CUT: cut}), target, 20
+    )
+    so_far = good + bad + opened
+    if not good + bad:
+        assert found == (20 if not opened else None)
+        return
+
+    def is_decided(more: int) -> bool:
+        factor = 1 + Fraction(more, so_far)
+        if (good + bad) * factor < 20:
+            return False
+        wanted = Fraction(str(target)) * (so_far * factor + cut)
+        return good * factor >= wanted or (good + opened) * factor + cut < wanted
+
+    walked = next((more for more in range(2_000) if is_decided(more)), None)
+    assert found == walked or (walked is None and found is not None and found >= 2_000 and is_decided(found))

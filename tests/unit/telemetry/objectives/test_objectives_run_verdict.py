@@ -97,9 +97,12 @@ def test_voice_to_voice_comes_before_what_is_missed_more() -> None:
 
 def test_too_few_turns_are_undecided() -> None:
     found = run_verdict(*verdicts((WELL, 9, 9), (HEARD, 9, 9)))
-    assert (found.state, found.sentence) == ("undecided", "Undecided: 9 of the 100 turns that the 99 % objective needs")
+    assert (found.state, found.sentence) == (
+        "undecided",
+        "Undecided: 9 of the 100 turns that the 99 % objective needs; 91 more needed",
+    )
     none = run_verdict(*verdicts((HEARD, 0, 0)))
-    assert none.sentence == "Undecided: 0 of the 20 turns that the 95 % objective needs"
+    assert none.sentence == "Undecided: 0 of the 20 turns that the 95 % objective needs; 20 more needed"
     # What is missed already is missed, whatever else is open.
     assert run_verdict(*verdicts((WELL, 9, 9), (HEARD, 0, 30))).state == "missed"
 
@@ -141,11 +144,12 @@ def test_met_objectives_come_with_their_turns() -> None:
     opened = judge([HEARD], lambda _: EligibleTurns(990, 1000), lost=60)
     assert [verdict.met for verdict in opened] == [None]
     assert run_verdict([HEARD], opened).sentence == (
-        "Undecided: 60 turns are open (60 telemetry lost): 93.4 % to 99.1 % of 1060 turns are good"
+        "Undecided: 60 turns are open (60 telemetry lost): 93.4 % to 99.1 % of 1060 turns are good;"
+        " more turns cannot decide it while as many are open"
     )
     few = judge([HEARD], lambda _: EligibleTurns(990, 1000), lost=4)
     assert run_verdict([HEARD], few).sentence == (
-        "Meeting the objective over 1,000 turns, even if all 4 turns that could not be judged had been bad"
+        "Meeting the objective over 1,000 turns, even if all 4 unmeasured turns had been slow"
     )
     one = verdicts((HEARD, 990, 1000))
     assert run_verdict(*one).sentence == "Meeting the objective over 1,000 turns"

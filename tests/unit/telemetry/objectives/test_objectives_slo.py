@@ -41,11 +41,11 @@ def changed(**fields: object) -> Turn:
 @pytest.mark.parametrize(
     ("good", "eligible", "met", "reason"),
     [
-        (0, 0, None, "undecided: 0 turns, needs 20"),
-        (19, 19, None, "undecided: 19 turns, needs 20"),
-        (18, 19, None, "undecided: 19 turns, needs 20; 18 good so far"),
-        (0, 19, None, "undecided: 19 turns, needs 20; 0 good so far"),  # a thousand good ones may follow
-        (0, 1, None, "undecided: 1 turn, needs 20; 0 good so far"),
+        (0, 0, None, "undecided: 0 of 20 turns; 20 more needed"),
+        (19, 19, None, "undecided: 19 of 20 turns; 1 more needed"),
+        (18, 19, None, "undecided: 19 of 20 turns; 1 more needed; 18 good so far"),
+        (0, 19, None, "undecided: 19 of 20 turns; 1 more needed; 0 good so far"),  # a thousand good ones may follow
+        (0, 1, None, "undecided: 1 of 20 turns; 19 more needed; 0 good so far"),
         (20, 20, True, None),
         (19, 20, True, None),
         (18, 20, False, None),
@@ -65,10 +65,10 @@ def test_the_sentence_says_it_all() -> None:
     (verdict,) = judge([FAST], lambda _: EligibleTurns(97, 100))
     assert verdict.sentence == "95 % of turns: voice to voice at most 800 ms: 97 % of 100 turns, met"
     (verdict,) = judge([FAST], lambda _: EligibleTurns(12, 12))
-    assert verdict.sentence == "95 % of turns: voice to voice at most 800 ms: undecided: 12 turns, needs 20"
+    assert verdict.sentence == "95 % of turns: voice to voice at most 800 ms: undecided: 12 of 20 turns; 8 more needed"
     (verdict,) = judge([FAST], lambda _: EligibleTurns(9, 12))
     assert verdict.sentence == (
-        "95 % of turns: voice to voice at most 800 ms: undecided: 12 turns, needs 20; 9 good so far"
+        "95 % of turns: voice to voice at most 800 ms: undecided: 12 of 20 turns; 8 more needed; 9 good so far"
     )
 
 
@@ -223,7 +223,7 @@ def test_an_objective_for_connect_counts_calls() -> None:
     (verdict,) = judge([CONNECT], lambda _: EligibleTurns(19, 20))
     assert verdict.sentence == "95 % of calls: connect at most 1,000 ms: 95 % of 20 calls, met"
     (verdict,) = judge([CONNECT], lambda _: EligibleTurns(5, 5))
-    assert (verdict.reason, verdict.counts) == ("undecided: 5 calls, needs 20", "calls")
+    assert (verdict.reason, verdict.counts) == ("undecided: 5 of 20 calls; 15 more needed", "calls")
 
 
 def test_connecting_has_a_default_objective() -> None:

@@ -91,7 +91,9 @@ def test_a_run_without_turns_and_one_that_is_met_have_no_cause(tmp_path: Path) -
     store = fill_store(tmp_path / "store", Run([exchange(index)[0] for index in range(120)]))
     met = asked(store, Filter("run-1"))
     assert (met.state, met.cause) == ("met", None)
-    assert asked(store, Filter("gone")).sentence == "Undecided: 0 of the 100 turns that the 99 % objective needs"
+    assert asked(store, Filter("gone")).sentence == (
+        "Undecided: 0 of the 100 turns that the 99 % objective needs; 100 more needed"
+    )
 
 
 def test_of_many_turns_a_sample_over_their_time_shows_the_cause(
