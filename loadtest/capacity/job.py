@@ -116,6 +116,8 @@ def _climb(
             steps[-1] = replace(step, status="unreachable", reason=gone)
             shown.done(steps)
             return "unreachable", gone
+        if step.status == "undecided":
+            return None, f"{callers} callers could not be judged: open turns leave an objective undecided"
         if step.met is None:
             return None, f"too few turns at {callers} callers: give --step-time more"
     return None, None

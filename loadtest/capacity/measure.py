@@ -7,7 +7,7 @@ from typing import Final
 
 from rich.console import Console
 
-from loadtest.capacity.report import LoadStep, StepStatus, stand
+from loadtest.capacity.report import LoadStep, StepStatus, stand, undecided_reason
 from loadtest.exit_codes import ExitCode
 from loadtest.run.job import run
 from loadtest.run.judged_run import RunResult
@@ -114,7 +114,11 @@ def _verdicts(bench: Bench, results: list[RunResult]) -> list[Verdict]:
         def count(objective: Objective) -> EligibleTurns:
             return sum((one.count(objective) for one in counts), EligibleTurns())
 
-        return judge(objectives, count)
+        return judge(objectives, count, lost=sum(result.summary.loss.missing for result in results))
+
+
+def _reason(status: StepStatus, verdicts: list[Verdict]) -> str | None:
+    return undecided_reason(verdicts) if status == "generator-limited" else None
 
 
 def _step(
@@ -138,5 +142,5 @@ def _step(
         status=status,
         sure=sure,
         measured_s=sum(result.info.elapsed_s or 0.0 for result in results),
-        reason=None if ended is None else ended[1],
+        reason=_reason(status, verdicts) if ended is None else ended[1],
     )

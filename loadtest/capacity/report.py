@@ -15,7 +15,7 @@ from telemetry.model.intervals import quantile_interval, wilson_interval
 from telemetry.model.stats import shown_percentile
 from telemetry.objectives.slo import Verdict
 
-StepStatus = Literal["met", "missed", "generator-limited", "refused", "unreachable", "too few"]
+StepStatus = Literal["met", "missed", "generator-limited", "refused", "unreachable", "too few", "undecided"]
 Stopped = Literal["generator", "interrupted", "unreachable"]
 SCHEMA_VERSION: Final = 2
 BAR_WIDTH: Final = 10
@@ -75,14 +75,18 @@ def stand(verdicts: Sequence[Verdict]) -> tuple[StepStatus, bool]:
     """The status by the objectives, and whether it is sure.
 
     An objective that this wire cannot show is left out, and so is one that counts calls while there are too few of
-    them: a step lasts as long as its turns need. One with too few turns leaves the step "too few" unless another is
-    missed: a miss stands whatever else is undecided. A miss is sure when the whole interval of one objective lies
-    below its target; a pass when each interval lies above its target, or not one turn was bad.
+    them: a step lasts as long as its turns need. One with too few turns leaves the step "too few", and one that open
+    turns could turn "undecided" (the generator's own: "generator-limited"), unless another is missed: a miss stands
+    whatever else is undecided. A miss is sure when the whole interval of one objective lies below its target; a pass
+    when each interval lies above its target, or not one turn was bad.
     """
     shown = [verdict for verdict in verdicts if not _is_left_out(verdict)]
-    is_undecided = any(verdict.met is None for verdict in shown) and all(v.met is not False for v in shown)
-    if not shown or is_undecided:
-        return "too few", False
+    undecided = [verdict for verdict in shown if verdict.met is None]
+    if not shown or (undecided and all(verdict.met is not False for verdict in shown)):
+        if any(verdict.is_generator_limited for verdict in undecided):
+            return "generator-limited", False
+        lacks_turns = not shown or any(verdict.decided < verdict.minimum_turns for verdict in undecided)
+        return ("too few" if lacks_turns else "undecided"), False
     shown = [verdict for verdict in shown if verdict.met is not None]
     intervals = [(verdict, wilson_interval(verdict.good, verdict.decided)) for verdict in shown]
     if any(interval is not None and interval[1] < verdict.target for verdict, interval in intervals):
@@ -92,6 +96,13 @@ def stand(verdicts: Sequence[Verdict]) -> tuple[StepStatus, bool]:
         for verdict, interval in intervals
     )
     return ("met" if all(verdict.met for verdict in shown) else "missed"), above
+
+
+def undecided_reason(verdicts: Sequence[Verdict]) -> str | None:
+    """Why the first undecided objective that counts turns is, the generator's own open turns before all else."""
+    undecided = [verdict for verdict in verdicts if verdict.met is None and not _is_left_out(verdict)]
+    undecided.sort(key=lambda verdict: not verdict.is_generator_limited)
+    return undecided[0].reason if undecided else None
 
 
 def _is_left_out(verdict: Verdict) -> bool:
@@ -233,6 +244,8 @@ def _details(step: LoadStep) -> str:
     """What there is to say of a step beyond its status: one phrase, or nothing."""
     missed = [verdict.name for verdict in step.verdicts if verdict.met is False]
     words = f"missed {', '.join(missed)}" if step.status == "missed" and missed else ""
+    if step.status == "undecided":
+        words = undecided_reason(step.verdicts) or ""
     if step.reason is not None:
         return f"{words} ({step.reason})" if words else step.reason
     if not step.sure and step.met is not None:

@@ -6,9 +6,19 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from loadtest.capacity.report import Capacity, LoadStep, StepStatus, capacity_object, capacity_view, stand
+from loadtest.capacity.report import (
+    Capacity,
+    LoadStep,
+    StepStatus,
+    capacity_object,
+    capacity_view,
+    stand,
+    undecided_reason,
+)
 from loadtest.exit_codes import ExitCode
-from telemetry.objectives.slo import Verdict
+from telemetry.objectives.judgment import EligibleTurns
+from telemetry.objectives.objective import Objective
+from telemetry.objectives.slo import Verdict, judge
 
 MS = 1_000_000.0
 
@@ -167,5 +177,33 @@ def test_a_step_does_not_wait_for_an_objective_of_calls() -> None:
     assert stand([verdict(100, 100), few]) == ("met", True)
     assert stand([verdict(80, 100), few]) == ("missed", True)
     assert stand([few]) == ("too few", False)
+
+
+def judged(good: int, bad: int, causes: dict[str, int]) -> Verdict:
+    objective = Objective("fast", "metric", 0.95, "voice_to_voice", 8e8)
+    counted = EligibleTurns(good, good + bad + sum(causes.values()), causes)
+    return judge([objective], lambda _: counted)[0]
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "causes", "expected"),
+    [
+        (98, 0, {"generator": 4}, "met"),
+        (60, 40, {"generator": 4}, "missed"),
+        (90, 3, {"generator": 7}, "generator-limited"),
+        (90, 3, {"speech bounds uncertain": 7}, "undecided"),
+        (90, 3, {"telemetry lost": 7}, "undecided"),
+        (9, 0, {"telemetry lost": 7}, "too few"),
+    ],
+)
+def test_a_step_is_judged_by_the_worst_and_the_best_case(
+    good: int, bad: int, causes: dict[str, int], expected: str
+) -> None:
+    found = judged(good, bad, causes)
+    assert stand([found])[0] == expected
+    few = judged(9, 0, {})
+    assert undecided_reason([few, found]) == (found if expected == "generator-limited" else few).reason
+    # A miss stands whatever else is undecided.
+    assert stand([found, judged(0, 40, {})])[0] == "missed"
     shown = dataclasses.replace(verdict(60, 100), counts="calls")
     assert stand([verdict(100, 100), shown]) == ("missed", True)
