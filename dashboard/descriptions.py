@@ -21,6 +21,7 @@ from telemetry.model.generator_health import NOT_REPORTED, SUMMARY_FIGURES
 from telemetry.model.metrics import DEFINITIONS, MIN_COUNT_FOR
 from telemetry.model.semconv import Source
 from telemetry.model.service_runs import ServiceDay
+from telemetry.model.validity import invalid_text
 from telemetry.store.answers import (
     Generator,
     MetricStats,
@@ -166,12 +167,11 @@ def describe_silence(heard_unix_ns: int | None, now_unix_ns: int) -> str:
 
 
 def describe_invalid(turns: TurnCounts) -> str:
-    """How many turns the instrument disowns, with the commonest reason."""
+    """How many turns are invalid, those that were not said as recorded apart from those that a fault spoiled."""
     if not turns.invalid:
         return "none invalid"
-    reason = max(turns.invalid_by_reason.items(), key=lambda item: item[1])[0] if turns.invalid_by_reason else None
-    mostly = f", mostly {reason}" if reason else ""
-    return f"{number(turns.invalid)} invalid ({share(turns.invalid, turns.total)}{mostly})"
+    why = invalid_text(turns.not_as_recorded, turns.faults, turns.invalid_by_reason)
+    return f"{number(turns.invalid)} invalid ({share(turns.invalid, turns.total)}): {why}"
 
 
 def describe_unread(turns: TurnCounts) -> str:

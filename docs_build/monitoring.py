@@ -182,8 +182,12 @@ def _count_panels() -> Sequence[_Panel]:
         _Panel("Turns by model", "A second.", {"{{model}}": _turns("voice_turns", "model")}, "reqps"),
         _Panel(
             "Invalid turns by reason",
-            "A second: the generator's fault, and no part of the figures.",
-            {"{{reason}}": "sum by (reason) (rate(voice_turns_invalid_total[$__rate_interval]))"},
+            "A second: not said as recorded (late frames, drift), or spoiled by a fault of the generator; no part of "
+            "the figures. A turn may have several reasons.",
+            {
+                "{{reason}}": "sum by (reason) (rate(voice_turns_invalid_total[$__rate_interval]))",
+                "turns not said as recorded": "sum(rate(voice_turns_not_as_recorded_total[$__rate_interval]))",
+            },
             "reqps",
         ),
     )

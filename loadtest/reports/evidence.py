@@ -9,6 +9,7 @@ from loadtest.reports.run_outcome import generator_loss
 from loadtest.reports.stated_error import bounds_sentence
 from telemetry.model import formatting
 from telemetry.model.generator_health import NOT_REPORTED, SUMMARY_FIGURES
+from telemetry.model.validity import invalid_text
 from telemetry.store.answers import Generator, Summary
 
 
@@ -65,8 +66,8 @@ def _invalid(summary: Summary) -> str:
     if not turns.total:
         return "no turn was measured"
     text = f"{formatting.number(turns.invalid)} of {formatting.turns(turns.total)}"
-    if turns.invalid_by_reason:
-        text += f" ({figures.counts(turns.invalid_by_reason)})"
+    if turns.invalid:
+        text += f": {invalid_text(turns.not_as_recorded, turns.faults, turns.invalid_by_reason)}"
     return text
 
 

@@ -215,6 +215,8 @@ def _turns(turns: TurnCounts) -> dict[str, Any]:
         "total": turns.total,
         "ok": turns.ok,
         "invalid": turns.invalid,
+        "not_as_recorded": turns.not_as_recorded,
+        "generator_faults": turns.faults,
         "eligible": turns.eligible,
         "by_outcome": dict(turns.by_outcome),
         "invalid_by_reason": dict(turns.invalid_by_reason),

@@ -60,7 +60,12 @@ _VALUES: Final[dict[Family, tuple[str, ...]]] = {
     _FALLBACKS: (*semconv.FALLBACKS, OTHER),
 }
 _INVALID: Final = Family(
-    "voice_turns_invalid", "counter", "Turns on which the instrument was not to be trusted, by reason.", ("reason",)
+    "voice_turns_invalid", "counter", "Invalid turns, by reason; a turn may have several.", ("reason",)
+)
+_NOT_AS_RECORDED: Final = Family(
+    "voice_turns_not_as_recorded",
+    "counter",
+    "Invalid turns that were not said as recorded (late frames, drift); the others are faults of the load generator.",
 )
 _CONTRADICTED: Final = Family(
     "voice_contradicted_values",
@@ -127,6 +132,7 @@ class _Addition:
     histograms: dict[str, tuple[Observed, Array]]  # each with the trace ids of its exemplars
     objectives: of_objectives.ObjectiveAddition
     contradicted: Counter[tuple[str, str]]  # values by source and cause
+    not_as_recorded: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +147,7 @@ class _Snapshot:
     contradicted: Counter[tuple[str, str]]
     missing: int
     implausible: int
+    not_as_recorded: int
 
 
 class Exposition:
@@ -172,6 +179,7 @@ class Exposition:
         self._labels: dict[int, Combination] = {}
         self._by_value = {family: np.zeros((PLACES, len(values)), np.int64) for family, values in _VALUES.items()}
         self._invalid = Counter[str]()
+        self._not_as_recorded = 0
         self._contradicted = Counter({(source, cause): 0 for source in _SOURCES for cause in semconv.CONTRADICTIONS})
         self._histograms = {name: Counts.of_nothing(PLACES, len(each)) for name, each in self._buckets.items()}
         self._missing = 0
@@ -189,6 +197,7 @@ class Exposition:
             _BELOW_ZERO,
             *_VALUES,
             _INVALID,
+            _NOT_AS_RECORDED,
             _CONTRADICTED,
             *of_objectives.FAMILIES,
             *receiver,
@@ -249,6 +258,7 @@ class Exposition:
             histograms=self._observed(valid, valid_rows, places.size),
             objectives=self._objectives.found(turns, now_s),
             contradicted=_contradicted(turns),
+            not_as_recorded=turn_columns.not_as_recorded(invalid),
         )
 
     def _observed(self, valid: ArrowTable, rows: Array, row_count: int) -> dict[str, tuple[Observed, Array]]:
@@ -296,6 +306,7 @@ class Exposition:
         for reason in given_up:
             self._invalid.pop(reason, None)
         self._invalid += reasons
+        self._not_as_recorded += found.not_as_recorded
         self._contradicted.update(found.contradicted)
         self._missing, self._implausible = self._numbers.missing, self._numbers.implausible
 
@@ -312,6 +323,7 @@ class Exposition:
             contradicted=self._contradicted.copy(),
             missing=self._missing,
             implausible=self._implausible,
+            not_as_recorded=self._not_as_recorded,
         )
 
     def _parts(self, found: _Snapshot, state: IngestState | None, *, openmetrics: bool) -> Iterator[str]:
@@ -332,6 +344,7 @@ class Exposition:
         yield _INVALID.head(openmetrics=openmetrics)
         for reason, count in found.invalid.items():
             yield _INVALID.sample(label_text(_INVALID.labels, (reason,)), count)
+        yield _NOT_AS_RECORDED.head(openmetrics=openmetrics) + _NOT_AS_RECORDED.sample("", found.not_as_recorded)
         yield _CONTRADICTED.head(openmetrics=openmetrics)
         for labels_of_value, count in found.contradicted.items():
             yield _CONTRADICTED.sample(label_text(_CONTRADICTED.labels, labels_of_value), count)

@@ -150,11 +150,17 @@ class TurnCounts:
     invalid_by_reason: dict[str, int] = field(default_factory=dict)
     endpoint_did_not_read: int = 0
     cut_by: dict[str, int] = field(default_factory=dict)
+    not_as_recorded: int = 0  # of the invalid ones: not said as recorded (telemetry.model.validity)
 
     @property
     def valid(self) -> int:
         """Turns that were said as recorded, those that were cut before their end among them."""
         return self.total - self.invalid
+
+    @property
+    def faults(self) -> int:
+        """Turns that a fault of the load generator alone made invalid."""
+        return self.invalid - self.not_as_recorded
 
     @property
     def eligible(self) -> int:

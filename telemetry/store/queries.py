@@ -12,6 +12,7 @@ from typing import Any, Final
 from telemetry.model.metrics import CONNECT, ITL, METRICS, NOT_OF_AN_ANSWER, Metric, shown_in
 from telemetry.model.semconv import RAMP, UNANSWERED, Source
 from telemetry.model.service_runs import SERVICE_RUN_PREFIX, service_day
+from telemetry.model.validity import NOT_AS_RECORDED
 from telemetry.store.answers import Filter
 
 # Which turns count among those of any run: what its callers heard, in a view by service and day what that reported.
@@ -352,6 +353,21 @@ def invalid_reasons(f: Filter) -> tuple[str, list[Any]]:
         """,
         list(where.values),
     )
+
+
+_NOT_AS_RECORDED: Final = Condition(f"outcome = 'invalid' AND list_has_any(invalid_reasons, {list(NOT_AS_RECORDED)})")
+
+
+def not_as_recorded(f: Filter) -> tuple[str, list[Any]]:
+    """How many turns were not said as recorded: one row for all and one per cohort, where there are any."""
+    where = grouped(f) & _NOT_AS_RECORDED
+    return f"SELECT {_OF_BOTH}, count(*) AS not_as_recorded FROM turns WHERE {where.sql} {_BY_COHORT}", [*where.values]
+
+
+def phase_not_as_recorded(f: Filter) -> tuple[str, list[Any]]:
+    """As `not_as_recorded`, by phase."""
+    where = _of_phases(f) & _NOT_AS_RECORDED
+    return f"SELECT phase, count(*) AS not_as_recorded FROM turns WHERE {where.sql} GROUP BY phase", [*where.values]
 
 
 def cut_reasons(f: Filter) -> tuple[str, list[Any]]:

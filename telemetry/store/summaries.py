@@ -130,6 +130,8 @@ def assemble(
 ) -> Summary:
     """The summary from its rows; what processes reported of themselves is read here."""
     instrument_ns = instrument_error_ns(connection, f)
+    totals = _merged(found.totals, rows(connection, *queries.not_as_recorded(f)))
+    phases = _merged(found.phases, rows(connection, *queries.phase_not_as_recorded(f)))
 
     def part(total: Row) -> CohortSummary:
         everyone, cohort = bool(total["is_total"]), total["cohort"]
@@ -151,7 +153,7 @@ def assemble(
         )
 
     starts = starts_by_phase(connection, f)
-    whole = next(row for row in found.totals if row["is_total"])
+    whole = next(row for row in totals if row["is_total"])
     overall = part(whole)
     return Summary(
         filter=f,
@@ -160,7 +162,7 @@ def assemble(
         cache=overall.cache,
         fallback=overall.fallback,
         routes=_routes(whole, found.names),
-        cohorts=tuple(part(each) for each in found.totals if not each["is_total"] and each["cohort"] is not None),
+        cohorts=tuple(part(each) for each in totals if not each["is_total"] and each["cohort"] is not None),
         client_service_delta=found.client_service_delta,
         loss=telemetry_loss(connection, f, now_unix_ns, found.received),
         generator=generator(connection, f, found.evidence),
@@ -171,7 +173,7 @@ def assemble(
         contradictions=contradictions(connection, f),
         skipped_segments=skipped_segments,
         lacks_old_turns=bool(connection.cut_runs) if f.run_id is None else f.run_id in connection.cut_runs,
-        phases=_phases(found, starts, instrument_ns),
+        phases=_phases(replace(found, phases=phases), starts, instrument_ns),
         speech_bounds=found.speech_bounds,
         failures=found.failures,
         remarks=found.remarks,
@@ -248,6 +250,7 @@ def _counts(
         invalid_by_reason=dict(reasons.most_common()),
         endpoint_did_not_read=total["unread"],
         cut_by=dict(cut_by.most_common()),
+        not_as_recorded=total.get("not_as_recorded", 0),
     )
 
 

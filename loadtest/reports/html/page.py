@@ -90,6 +90,8 @@ def trust(report: RunReport) -> str:
     """How well the run was measured, in a few words."""
     turns, loss, cited = report.summary.turns, report.summary.loss, report.run.calibration
     parts = [f"{formatting.number(turns.invalid)} of {formatting.turns(turns.total)} invalid"]
+    if turns.invalid:
+        parts[0] += f" ({formatting.number(turns.not_as_recorded)} not said as recorded)"
     if loss.emitted is None:
         parts.append("telemetry loss not known")
     else:

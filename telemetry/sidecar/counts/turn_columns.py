@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from telemetry.model.metrics import METRICS, Metric
+from telemetry.model.validity import NOT_AS_RECORDED
 from telemetry.sidecar.counts.histograms import TRACE_ID_CHARS, Array
 from telemetry.sidecar.counts.label_values import Combination, LabelValues, Vocabulary
 from telemetry.store.schema import ArrowTable
@@ -103,6 +104,13 @@ def values(table: ArrowTable, metric: Metric, hidden: Array | None) -> tuple[Arr
 def is_invalid(table: ArrowTable) -> Array:
     """Whether the instrument was not to be trusted, of each turn."""
     return compute.equal(table.column("outcome"), "invalid").to_numpy()
+
+
+def not_as_recorded(invalid: ArrowTable) -> int:
+    """How many of the invalid turns were not said as recorded."""
+    texts, of_item, rows = items(invalid, "invalid_reasons")
+    places = [place for place, reason in enumerate(texts) if reason in NOT_AS_RECORDED]
+    return int(np.unique(rows[np.isin(of_item, places)]).size)
 
 
 def trace_ids(table: ArrowTable, rows: Array) -> dict[int, bytes]:

@@ -81,12 +81,13 @@ def test_the_time_of_day_is_that_of_the_zone() -> None:
     assert descriptions.time_of_day(3_661 * S, timezone(timedelta(hours=2))) == "03:01:01"
 
 
-def test_invalid_turns_are_given_with_their_share_and_commonest_reason() -> None:
+def test_invalid_turns_are_given_with_their_share_and_those_not_as_recorded_apart() -> None:
     assert descriptions.describe_invalid(TurnCounts(10, 10, 0, {})) == "none invalid"
-    counts = TurnCounts(200, 190, 3, {}, {"drift": 1, "frame lateness": 2})
-    assert descriptions.describe_invalid(counts) == "3 invalid (1.5 %, mostly frame lateness)"
-    assert descriptions.describe_invalid(TurnCounts(50, 48, 2, {})) == "2 invalid (4 %)", "two turns limit no run"
-    assert descriptions.describe_invalid(TurnCounts(200, 190, 2, {})) == "2 invalid (1 %)"
+    reasons = {"frame lateness": 2, "drift": 1, "clock step": 1}
+    counts = TurnCounts(200, 190, 3, {}, reasons, not_as_recorded=2)
+    text = "2 not said as recorded (frame lateness 2, drift 1), 1 by a fault of the generator (clock step 1)"
+    assert descriptions.describe_invalid(counts) == f"3 invalid (1.5 %): {text}"
+    assert descriptions.describe_invalid(TurnCounts(50, 48, 2, {})) == "2 invalid (4 %): 2 by faults of the generator"
 
 
 def test_an_endpoint_that_did_not_read_is_named_and_one_that_read_is_not() -> None:

@@ -65,7 +65,8 @@ def summary(turns: TurnCounts | None = None, **changes: Any) -> Summary:
         ok=178,
         invalid=1,
         by_outcome={"ok": 178, "no_reply": 2, "abandoned": 1, "invalid": 1},
-        invalid_by_reason={"frame_lateness": 1},
+        invalid_by_reason={"frame lateness": 1},
+        not_as_recorded=1,
     )
     cohorts = tuple(cohort(name, p50) for name, p50 in (("control", 612.0), ("streaming", 487.0)))
     whole = Summary(

@@ -287,7 +287,7 @@ def test_a_slow_turn_names_the_stage_that_took_most_of_it() -> None:
 
 
 def test_trust_says_what_is_invalid_lost_and_calibrated() -> None:
-    assert trust(made()) == "1 of 182 turns invalid · telemetry complete · not calibrated"
+    assert trust(made()) == "1 of 182 turns invalid (1 not said as recorded) · telemetry complete · not calibrated"
     lost = material.summary(loss=replace(material.summary().loss, missing=3))
     assert "3 turns lost" in trust(made(summary=lost))
 

@@ -211,7 +211,7 @@ def test_cohorts_stand_side_by_side_and_one_alone_is_not_compared() -> None:
 
 def test_the_evidence_of_the_measurement() -> None:
     output = words(final())
-    assert "invalid 1 of 182 turns (frame_lateness 1)" in output
+    assert "invalid 1 of 182 turns: 1 not said as recorded (frame lateness 1)" in output
     assert "pacing p99 0.5 ms, pacing ≤ 2.0 ms, loop lag ≤ 3.0 ms (pacer: timerfd)" in output
     assert "stamped by: kernel, receive lag ≤ 1.0 ms" in output
     assert "sockets socket backlog ≤ 2,600 bytes" in output

@@ -16,7 +16,7 @@ from telemetry.model.validity import invalid_text, is_not_as_recorded
         (("clock step", "drift"), True),
     ],
 )
-def test_late_frames_and_drift_are_what_was_not_said_as_recorded(reasons: tuple[str, ...], expected: bool) -> None:
+def test_a_turn_with_late_frames_or_drift_was_not_as_recorded(reasons: tuple[str, ...], expected: bool) -> None:
     assert is_not_as_recorded(reasons) is expected
 
 

@@ -121,6 +121,22 @@ def test_counts_are_those_of_a_loop_over_any_turns(turns: list[Turn], cohorts: l
             assert below == pytest.approx(sum(max(0.0, -value) for value in measured))
 
 
+def test_turns_that_were_not_as_recorded_are_counted_once_beside_their_reasons() -> None:
+    reasons = (("frame lateness", "drift"), ("clock step", "drift"), ("clock step",), ())
+    turns = [client_turn(n, outcome="invalid", invalid_reasons=why) for n, why in enumerate(reasons)]
+    # Of a valid turn nothing counts, whatever it names; a service's turn is no turn of ours.
+    turns += [client_turn(9, invalid_reasons=("drift",))]
+    turns += [msgspec.structs.replace(turns[0], source="service", turn_index=10)]
+    exposition = Exposition()
+    exposition.observe(turns_table(turns[:2]))
+    exposition.observe(turns_table(turns[2:]))
+    found = exposed(exposition)
+    assert found.total("voice_turns_not_as_recorded_total") == 2
+    assert found.total("voice_turns_total", outcome="invalid") == 4
+    assert found.total("voice_turns_invalid_total", reason="drift") == 2
+    assert found.total("voice_turns_invalid_total", reason="clock step") == 2
+
+
 def test_a_negative_latency_does_not_make_a_sum_fall() -> None:
     exposition = Exposition()
     sums: list[float] = []

@@ -37,13 +37,39 @@ def test_a_percentile_of_too_few_turns_is_not_a_figure(tmp_path: Path) -> None:
             assert known == (n, True, p95, p99)
 
 
+def test_turns_that_were_not_as_recorded_are_counted_apart_from_faults_everywhere(tmp_path: Path) -> None:
+    def invalid(number: int, *reasons: str, cohort: str = "A", phase: str = "hold 1") -> Turn:
+        turn = client_turn(number, outcome="invalid", invalid_reasons=reasons)
+        return msgspec.structs.replace(turn, cohort=cohort, phase=phase, phase_kind="hold")
+
+    turns = (
+        invalid(0, "frame lateness", "drift"),
+        invalid(1, "clock step", "drift"),
+        invalid(2, "clock step"),
+        invalid(3, "drift", cohort="B", phase="hold 2"),
+        invalid(4, cohort="B", phase="hold 2"),
+        # Its reasons are kept where its outcome is another: it is not invalid.
+        msgspec.structs.replace(client_turn(5), cohort="A", invalid_reasons=("drift",)),
+    )
+    with _reader(tmp_path, *turns) as reader:
+        summary = reader.summary(Filter("run-1"))
+        assert (summary.turns.invalid, summary.turns.not_as_recorded, summary.turns.faults) == (5, 3, 2)
+        by_cohort = {each.cohort: (each.turns.not_as_recorded, each.turns.faults) for each in summary.cohorts}
+        assert by_cohort == {"A": (2, 1), "B": (1, 1)}
+        by_phase = {each.phase: (each.turns.not_as_recorded, each.turns.faults) for each in summary.phases}
+        assert by_phase == {"hold 1": (2, 1), "hold 2": (1, 1)}
+        narrowed = reader.summary(Filter("run-1", phase="hold 2")).turns
+        assert (narrowed.not_as_recorded, narrowed.faults) == (1, 1)
+
+
 def test_invalid_turns_are_counted_and_left_out(tmp_path: Path) -> None:
-    invalid = client_turn(1, voice_to_voice_ms=9_000, outcome="invalid", invalid_reasons=("drift", "frame_lateness"))
+    invalid = client_turn(1, voice_to_voice_ms=9_000, outcome="invalid", invalid_reasons=("drift", "frame lateness"))
     with _reader(tmp_path, client_turn(0), invalid, client_turn(2, voice_to_voice_ms=None)) as reader:
         summary = reader.summary()
         assert (summary.turns.total, summary.turns.ok, summary.turns.invalid, summary.turns.eligible) == (3, 1, 1, 2)
         assert summary.turns.by_outcome == {"ok": 1, "no_reply": 1, "invalid": 1}
-        assert summary.turns.invalid_by_reason == {"drift": 1, "frame_lateness": 1}
+        assert summary.turns.invalid_by_reason == {"drift": 1, "frame lateness": 1}
+        assert (summary.turns.not_as_recorded, summary.turns.faults) == (1, 0)
         assert summary.metrics["voice_to_voice"].max == 500 * MS
         assert [turn.sequence for turn in reader.slowest()] == [0]
 
