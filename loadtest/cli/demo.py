@@ -10,11 +10,11 @@ from loadtest.run.request import called_as_its_folder, out_folder
 from loadtest.scenario.settings import SwarmSettings
 from telemetry.model.durations import METAVAR, Duration
 
-USERS: Final = 8
+USERS: Final = 12
 RUN_TIME: Final = "60s"
 ROLLOUT_USERS: Final = 64
 ROLLOUT_RUN_TIME: Final = "15m"
-EXAMPLE: Final = "Example: voiceprobe demo --users 8 --run-time 60s --exit --json summary.json"
+EXAMPLE: Final = "Example: voiceprobe demo --users 12 --run-time 60s --exit --json summary.json"
 
 
 _Users = Annotated[

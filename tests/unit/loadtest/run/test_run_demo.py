@@ -13,9 +13,11 @@ from rich.console import Console
 
 from loadtest.exit_codes import ExitCode
 from loadtest.run import processes
-from loadtest.run.demo import DemoRequest, demo
+from loadtest.run.demo import OBJECTIVES, DemoRequest, demo
 from loadtest.run.processes import ProcessFailedError
 from loadtest.scenario.settings import SwarmSettings
+from telemetry.objectives.judgment import EligibleTurns
+from telemetry.objectives.slo import judge, load_objectives
 
 ADDRESS = "http://127.0.0.1:1"
 
@@ -151,3 +153,10 @@ def test_a_part_that_fails_for_another_reason_says_its_own(
     monkeypatch.setattr("loadtest.run.processes.wait_until_ready", ended)
     with pytest.raises(ProcessFailedError, match=r"^the sidecar ended with code 1: cannot listen to anybody"):
         carry_out(tmp_path / "out", exit_after=True)
+
+
+def test_five_turns_of_a_minute_can_be_open_and_each_objective_is_still_met() -> None:
+    objectives = load_objectives(OBJECTIVES)
+    counts = EligibleTurns(95, 100, {"generator": 5})
+    assert len(objectives) == 6
+    assert [verdict.met for verdict in judge(objectives, lambda _objective: counts)] == [True] * 6
