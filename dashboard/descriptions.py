@@ -18,6 +18,7 @@ from telemetry.model.formatting import (
     signed_milliseconds,
 )
 from telemetry.model.generator_health import NOT_REPORTED, SUMMARY_FIGURES
+from telemetry.model.measured_within import Statistic
 from telemetry.model.metrics import DEFINITIONS, MIN_COUNT_FOR
 from telemetry.model.semconv import Source
 from telemetry.model.service_runs import ServiceDay
@@ -57,20 +58,15 @@ def percentile(stats: MetricStats, name: str, *, with_unit: bool = False) -> str
     return f"too few ({stats.n})" if stats.n < MIN_COUNT_FOR[name] else DASH
 
 
-def describe_error(stats: MetricStats, name: str) -> str:
-    """Between what a percentile lies, for the annotation of the clips and the instrument's own error."""
-    if stats.error is None:
-        return ""
-    between: tuple[float, float] | None = getattr(stats.error, name)
-    unknown = stats.error.turns_unknown
-    open_turns = f"± not known for {number(unknown)} of {count(stats.n, 'turn')}" if unknown else ""
-    if between is None:
-        return open_turns
-    low, high = between
-    interval = estimate_if(stats.approximate, f"{milliseconds(low, unit=False)} to {milliseconds(high)}")
-    known = f"within {interval} by the error of the clips' speech bounds"
-    known += " and of the instrument" if stats.error.instrument_ns is not None else ""
-    return f"{known}; {open_turns}" if open_turns else known
+def describe_bounds(stats: MetricStats, name: Statistic) -> str:
+    """Between what a percentile truly lies, where that differs from it, and of how many turns it is not known."""
+    return "; ".join(part for part in (stats.within(name), describe_unknown_bounds(stats)) if part)
+
+
+def describe_unknown_bounds(stats: MetricStats) -> str:
+    """Of how many turns it is not known how well they were measured; empty where it is known of all."""
+    unknown = 0 if stats.measured_within is None else stats.measured_within.turns_unknown
+    return f"measurement bounds not known for {number(unknown)} of {count(stats.n, 'turn')}" if unknown else ""
 
 
 def describe_speech_bounds(bounds: SpeechBoundErrors) -> str:
@@ -81,7 +77,7 @@ def describe_speech_bounds(bounds: SpeechBoundErrors) -> str:
     if bounds.end_median_ns is None:
         return unknown
     median = estimate_if(bounds.approximate, f"± {milliseconds(bounds.end_median_ns)}")
-    known = f"end {median} · worst ± {milliseconds(bounds.end_worst_ns)}"
+    known = f"end {median} · worst ± {milliseconds(bounds.end_worst_ns)}" if bounds.end_worst_ns else "end exact"
     return f"{known} · {unknown}" if bounds.turns_unknown else known
 
 

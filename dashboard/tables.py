@@ -1,6 +1,6 @@
 """The tables of the Now page, as HTML: stages against objectives, cohorts side by side, the slowest turns."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from dashboard import descriptions
@@ -9,6 +9,7 @@ from dashboard.filters import Choice
 from dashboard.markup import css_percent, escape, scrolled, short
 from dashboard.objective_status import ObjectiveStatus, State, chip
 from telemetry.model import formatting
+from telemetry.model.measured_within import Statistic
 from telemetry.model.metrics import DEFINITIONS, HEADLINE, METRICS, shown_in
 from telemetry.model.semconv import failure_label
 from telemetry.model.turns import Turn
@@ -16,7 +17,7 @@ from telemetry.store.answers import CohortSummary, FailureCount, MetricStats, Su
 from telemetry.store.queries import source_of
 
 STAGES: Final = shown_in("page")
-PERCENTILES: Final = ("p50", "p95", "p99")
+PERCENTILES: Final[tuple[Statistic, ...]] = ("p50", "p95", "p99")
 ANSWERED: Final = "percentiles are of the answered turns only"
 
 
@@ -40,8 +41,21 @@ def stages(summary: Summary, statuses: Sequence[ObjectiveStatus]) -> str:
     return (
         '<div class="vp"><div class="vp-head"><h2>Stages against objectives '
         f'<span class="hint">ms, {how}, over {valid}{answered}</span></h2>{_tally(statuses)}</div>'
-        f"{scrolled('Stages against objectives', table, ends_in_verdict=True)}</div>"
+        f"{scrolled('Stages against objectives', table, ends_in_verdict=True)}"
+        f"{_bounds((DEFINITIONS[name].label, summary.metrics[name]) for name in shown)}"
+        f"{_unknown_bounds(summary.metrics[HEADLINE])}</div>"
     )
+
+
+def _bounds(named: Iterable[tuple[str, MetricStats]]) -> str:
+    """A line for each name whose figures have measurement bounds that differ from them."""
+    told = [f"{name}: {stats.told_bounds}" for name, stats in named if stats.told_bounds is not None]
+    return "".join(f'<div class="hint">{escape(line)}</div>' for line in told)
+
+
+def _unknown_bounds(stats: MetricStats) -> str:
+    found = descriptions.describe_unknown_bounds(stats)
+    return f'<div class="hint">{escape(found)}</div>' if found else ""
 
 
 def _missed_first(status: ObjectiveStatus | None) -> int:
@@ -96,11 +110,10 @@ def _of_whom(stats: MetricStats) -> str:
     return f' title="{ANSWERED}"' if stats.unanswered else ""
 
 
-def _percentile(stats: MetricStats, name: str) -> str:
+def _percentile(stats: MetricStats, name: Statistic) -> str:
     few = "" if getattr(stats, name) is not None else " few"
-    title = (
-        f' title="{escape(descriptions.describe_error(stats, name))}"' if stats.error is not None and not few else ""
-    )
+    bounds = "" if few else descriptions.describe_bounds(stats, name)
+    title = f' title="{escape(bounds)}"' if bounds else ""
     return f'<td class="num{few}"{title}>{escape(descriptions.percentile(stats, name))}</td>'
 
 
@@ -117,7 +130,8 @@ endpoint say it</span></div>'
         '<th class="num">p50</th><th class="num">p95</th><th class="num">p99</th><th class="num">good</th>'
         f'<th class="num">cache</th><th class="num">fallback</th></tr></thead><tbody>{rows}</tbody></table>'
     )
-    return f'<div class="vp">{head}{scrolled("Cohorts", table)}</div>'
+    bounds = _bounds((each.cohort, each.metrics[HEADLINE]) for each in found)
+    return f'<div class="vp">{head}{scrolled("Cohorts", table)}{bounds}</div>'
 
 
 def _reach(cohort: CohortSummary) -> float | None:

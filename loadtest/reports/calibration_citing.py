@@ -20,8 +20,8 @@ Stored = Mapping[str, Any]  # a calibration as it is stored: the object of `cali
 class Citation:
     """What is known of the instrument's own error at a run's load. `error_ms` and `callers` only where it holds.
 
-    It is one part of the error of a run's figures; the other is how far the annotation of its clips may be off
-    (telemetry.model.stated_error brings them together).
+    It is evidence that the instrument keeps its word, and widens no figure: each turn states its own bounds
+    (telemetry.model.bounds).
     """
 
     state: State

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 
 from loadtest.reports import figures
+from loadtest.reports.measured_within import bounds_sentence
 from loadtest.reports.phases import starts_sentence
 from loadtest.reports.run_info import RunInfo
 from loadtest.reports.run_outcome import generator_loss
-from loadtest.reports.stated_error import bounds_sentence
 from telemetry.model import formatting
 from telemetry.model.generator_health import NOT_REPORTED, SUMMARY_FIGURES
 from telemetry.model.validity import invalid_text

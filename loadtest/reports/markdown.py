@@ -8,6 +8,7 @@ from loadtest.reports import figures
 from loadtest.reports.evidence import evidence_rows
 from loadtest.reports.failures import REMARKS
 from loadtest.reports.judged_objectives import Claim, missed_first
+from loadtest.reports.measured_within import bounds_lines
 from loadtest.reports.run_report import RunReport
 from loadtest.reports.run_rows import happened_rows, run_rows
 from telemetry.model import formatting
@@ -18,6 +19,7 @@ from telemetry.store.answers import Summary
 
 _SIGNS: Final[dict[Claim, str]] = {"met": "✅", "missed": "❌", "undecided": "❔", "not judged": "⚪"}
 _STATISTICS: Final = ("p50", "p95", "p99", "max")
+_STAGES: Final = shown_in("terminal", "terminal-always")
 _LONGEST_CHARS: Final = 1000
 # What changes how GitHub's Markdown shows the text around it; the colon and the dot of an address would make a link.
 _SPECIAL: Final = re.compile(r"[\\`*_\[\]<>|#~&$]|:(?=//)|(?<=www)\.", re.IGNORECASE)
@@ -38,6 +40,8 @@ def as_markdown(report: RunReport) -> str:
         ]
         lines += ["", *table(("verdict", "objective", "why"), rows)]
     lines += ["", *table(("stage", *_STATISTICS, "n"), _stages(report.summary), right=True)]
+    if bounds := bounds_lines(report.summary, _STAGES):
+        lines += ["", *(f"- {cell(line)}" for line in bounds)]
     if report.summary.failures:
         rows = [
             (formatting.number(each.turns), cell(failure_label(each.kind, each.code)), cell(each.example or ""))
@@ -59,7 +63,7 @@ def _why(sentence: str, tail: str | None) -> str:
 
 def _stages(summary: Summary) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
-    for name in shown_in("terminal", "terminal-always"):
+    for name in _STAGES:
         stats = summary.metrics.get(name)
         if stats is None or not stats.n:
             continue

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from loadtest.reports import figures
+from loadtest.reports.measured_within import bounds_of
 from telemetry.model import formatting
 from telemetry.model.foreign_text import one_line
 from telemetry.model.metrics import DEFINITIONS, HEADLINE, METRICS
@@ -74,6 +75,7 @@ def live_view(info: LiveInfo) -> RenderableType:
     parts: list[RenderableType] = [_time(info), grid]
     if rows := stages_so_far(info):
         parts.append(_stages(rows))
+        parts += [Text(line, style="dim", overflow="fold") for line in _bounds(info.summary)]
     parts += [Text(note, style="yellow", overflow="fold") for note in _notes(info)]
     return Group(*parts)
 
@@ -87,9 +89,15 @@ def live_lines(info: LiveInfo) -> list[str]:
     stages = [_stage_line(row) for row in stages_so_far(info)]
     if stages:
         lines.append(f"        p50/p95/p99: {'; '.join(stages)}")
+        lines += [f"        {line}" for line in _bounds(info.summary)]
     if errors := errors_so_far(info.summary):
         lines.append(f"        errors: {errors}")
     return [*lines, *(f"        {note}" for note in _notes(info))]
+
+
+def _bounds(summary: Summary | None) -> list[str]:
+    """The measurement bounds of voice-to-voice so far, where they differ from the figures."""
+    return [] if summary is None else bounds_of([(figures.label(HEADLINE), summary.metrics.get(HEADLINE))])
 
 
 def what_is_left(info: LiveInfo) -> str:

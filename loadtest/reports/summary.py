@@ -17,9 +17,10 @@ from loadtest.reports.model_servers import model_server_objects
 from loadtest.reports.run_info import RunInfo, SpoolInfo
 from loadtest.reports.run_outcome import run_outcome_for
 from loadtest.reports.wer_by_condition import wer_by_condition_objects
+from telemetry.model.bounds import Bounds
 from telemetry.model.generator_health import SUMMARY_FIGURES
+from telemetry.model.measured_within import STATISTICS, MeasuredWithin
 from telemetry.model.metrics import DEFINITIONS, METRIC_NAMES, shown_in
-from telemetry.model.stated_error import Interval, StatedError
 from telemetry.objectives.run_verdict import RunVerdict
 from telemetry.objectives.slo import Verdict
 from telemetry.store.answers import (
@@ -40,7 +41,6 @@ from telemetry.store.client_service_delta import ClientServiceDelta
 SCHEMA_VERSION: Final = 2
 # What a cohort is shown by; the whole set per cohort is a question to the store.
 COHORT_METRICS: Final = shown_in("cohorts")
-_STATISTICS: Final = ("p50", "p95", "p99", "max")
 
 
 def schema() -> dict[str, Any]:
@@ -144,7 +144,7 @@ def unit_and_definition(name: str) -> tuple[str, str]:
 def metric_object(name: str, stats: MetricStats | None) -> dict[str, Any]:
     """One metric: the four statistics as `*_s` where it is a duration, else in its own unit, the other four null."""
     unit, definition = unit_and_definition(name)
-    values: dict[str, float | None] = {key: None if stats is None else getattr(stats, key) for key in _STATISTICS}
+    values: dict[str, float | None] = {key: None if stats is None else getattr(stats, key) for key in STATISTICS}
     is_duration = unit == "s"
     return {
         "unit": unit,
@@ -156,19 +156,19 @@ def metric_object(name: str, stats: MetricStats | None) -> dict[str, Any]:
         **{key: None if is_duration else value for key, value in values.items()},
         "approximate": stats is not None and stats.approximate,
         "withheld": None if stats is None else stats.withheld,
-        "error": None if stats is None else _error(stats.error),
+        "measured_within": None if stats is None else _measured_within(stats.measured_within, is_duration=is_duration),
     }
 
 
-def _error(error: StatedError | None) -> dict[str, Any] | None:
-    """Between what the statistics of a metric lie; null for one that counts from neither bound of the speech."""
-    if error is None:
+def _measured_within(found: MeasuredWithin | None, *, is_duration: bool) -> dict[str, Any] | None:
+    """The measurement bounds of the four statistics, each under the key of its statistic."""
+    if found is None:
         return None
-    intervals: dict[str, Interval | None] = {key: getattr(error, key) for key in _STATISTICS}
+    bounds: dict[str, Bounds | None] = {key: getattr(found, key) for key in STATISTICS}
     return {
-        **{f"{key}_s": None if each is None else [bound / 1e9 for bound in each] for key, each in intervals.items()},
-        "instrument_s": _seconds(error.instrument_ns),
-        "turns_unknown": error.turns_unknown,
+        **{f"{key}_s": [each / 1e9 for each in at] if is_duration and at else None for key, at in bounds.items()},
+        **{key: None if is_duration or at is None else list(at) for key, at in bounds.items()},
+        "turns_unknown": found.turns_unknown,
     }
 
 

@@ -3,12 +3,12 @@
 from typing import Final
 
 from loadtest.reports import figures
+from telemetry.model.measured_within import STATISTICS, Statistic
 from telemetry.model.metrics import METRICS
 from telemetry.objectives.objective import Objective
 from telemetry.store.answers import MetricStats, Summary
 
-_STATISTICS: Final = ("p50", "p95", "p99", "max")
-_PART: Final = {"p50": "at least half", "p95": "the slowest 5 %", "p99": "the slowest 1 %"}
+_PART: Final[dict[Statistic, str]] = {"p50": "at least half", "p95": "the slowest 5 %", "p99": "the slowest 1 %"}
 
 
 def tail_sentence(objective: Objective, summary: Summary) -> str | None:
@@ -21,19 +21,23 @@ def tail_sentence(objective: Objective, summary: Summary) -> str | None:
     stats = _stats_of(objective, summary)
     if stats is None or objective.threshold is None or METRICS[stats.name].higher_is_better:
         return None
-    known = [(which, value) for which in _STATISTICS if (value := getattr(stats, which)) is not None]
+    known: list[tuple[Statistic, float]] = [
+        (which, value) for which in STATISTICS if (value := getattr(stats, which)) is not None
+    ]
     beyond = next((index for index, (_, value) in enumerate(known) if value > objective.threshold), None)
     if beyond is None:
         return None
     which = known[beyond][0]
-    shown = figures.statistic(stats, which)
+    shown, measured = figures.statistic(stats, which), stats.within(which)
     if which == "max":
-        sentence = f"the slowest {objective.counts[:-1]} took {shown}"
+        sentence = f"the slowest {objective.counts[:-1]} took {shown}" + (f" ({measured})" if measured else "")
     else:
-        sentence = f"{which} is bad: {shown} ({_PART[which]} of the {_counted(objective, stats)})"
+        part = f"{_PART[which]} of the {_counted(objective, stats)}"
+        sentence = f"{which} is bad: {shown} ({f'{measured}; {part}' if measured else part})"
     if beyond:
-        within = known[beyond - 1][0]
-        sentence += f"; {within} is within: {figures.statistic(stats, within)}"
+        before = known[beyond - 1][0]
+        measured = stats.within(before)
+        sentence += f"; {before} is within: {figures.statistic(stats, before)}" + (f" ({measured})" if measured else "")
     return sentence
 
 

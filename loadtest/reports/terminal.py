@@ -14,11 +14,11 @@ from loadtest.reports import figures, model_servers
 from loadtest.reports.evidence import evidence_rows
 from loadtest.reports.failures import REMARKS, failure_table, remark_table
 from loadtest.reports.judged_objectives import Claim, JudgedObjective, judged_objectives, missed_first
+from loadtest.reports.measured_within import bounds_lines, bounds_of
 from loadtest.reports.phases import has_phases, phase_table
 from loadtest.reports.run_info import RunInfo
 from loadtest.reports.run_outcome import RunOutcome
 from loadtest.reports.run_rows import happened_rows, place_rows, run_rows
-from loadtest.reports.stated_error import error_line
 from loadtest.reports.summary import fallback_rate
 from loadtest.reports.wer_by_condition import wer_table
 from telemetry.model import formatting
@@ -68,16 +68,23 @@ def final_view(
     if summary.remarks:
         parts += [_heading(REMARKS), remark_table(summary)]
     if len(summary.cohorts) > 1:
-        parts += [_heading("Cohorts"), _cohorts(summary)]
+        heard = [(each.cohort, each.metrics.get(HEADLINE)) for each in summary.cohorts]
+        parts += [_heading("Cohorts"), _cohorts(summary), *_dim(bounds_of(heard))]
     if len(summary.wer_by_condition) > 1:
         parts += [_heading("What the endpoint understood"), wer_table(summary.wer_by_condition)]
     if has_phases(summary):
-        parts += [_heading("Phases"), phase_table(summary)]
+        phases = [(each.phase, each.metrics.get(HEADLINE)) for each in summary.phases]
+        parts += [_heading("Phases"), phase_table(summary), *_dim(bounds_of(phases))]
     if run.model_servers:
         parts += [_heading(model_servers.TITLE), model_servers.model_server_table(run.model_servers)]
     parts += [_heading("How well this was measured"), _pairs(evidence_rows(run, summary))]
     parts += [_heading("Run"), _pairs([*run_rows(run, summary), *place_rows(run)])]
     return Group(*parts)
+
+
+def _dim(lines: Iterable[str]) -> list[RenderableType]:
+    # Text, not markup: cohorts and phases have names that others gave.
+    return [Text(line, style="dim", overflow="fold") for line in lines]
 
 
 def _reported(summary: Summary) -> str:
@@ -139,9 +146,7 @@ def _cells(stats: MetricStats) -> list[str]:
 def _withheld(summary: Summary) -> list[RenderableType]:
     stats = [summary.metrics[name] for name in _STAGES if name in summary.metrics]
     rows = [(figures.label(each.name), each.withheld) for each in stats if each.n == 0 and each.withheld]
-    lines: list[RenderableType] = []
-    if (stated := error_line(summary.metrics[HEADLINE])) is not None:
-        lines.append(Text(stated, style="dim", overflow="fold"))
+    lines: list[RenderableType] = _dim(bounds_lines(summary, _STAGES))
     lines += [Text(f"not observable: {name}: {reason}", style="dim", overflow="fold") for name, reason in rows]
     lines += _unanswered(summary, stats)
     if any(0 < each.n < 100 for each in stats):

@@ -99,8 +99,7 @@ class Metric(MetricDefinition):
     """A metric with at most one value per turn: `value(turn)` is None where it was not measured."""
 
     value: Callable[[Turn], int | float | None]
-    # The bound of the caller's speech whose annotation error is this metric's own (telemetry.model.stated_error). None
-    # for talk_over too: it also counts backchannels, and a turn does not carry how well their clips are annotated.
+    # The bound of the caller's speech that it is measured from. None for talk_over, which depends on both.
     counts_from: Literal["speech_start", "speech_end"] | None = None
     # Whether a turn without a value has nothing to measure, as opposed to a stage that never came.
     is_undefined: Callable[[Turn], bool] = _is_never

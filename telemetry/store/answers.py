@@ -9,13 +9,27 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from telemetry.model.generator_health import HEALTH_FIGURES, HealthFigure
+from telemetry.model.measured_within import STATISTICS, MeasuredWithin, Statistic, measured_within
+from telemetry.model.metrics import DEFINITIONS
 from telemetry.model.semconv import RAMP
 from telemetry.model.service_runs import ServiceDay, service_day
-from telemetry.model.stated_error import StatedError, calibrated_bound_ms
 from telemetry.store.beside import NO_CONTRADICTIONS, NOTHING_BESIDE, Beside, Contradictions
 from telemetry.store.causes import FailureCount, RemarkCount, Retries
 from telemetry.store.client_service_delta import ClientServiceDelta
 from telemetry.store.generator_limit import GeneratorLimit
+
+# 1,000 s or more bound nothing.
+_MOST_BOUND_MS: Final = 1e6
+
+
+def calibrated_bound_ms(declared: object) -> float | None:
+    """The bound of the instrument's error that a run declares, which may have come over the network; None of anything
+    that is no bound."""
+    try:
+        bound_ms = float(str(declared))
+    except ValueError:
+        return None
+    return bound_ms if 0.0 < bound_ms < _MOST_BOUND_MS else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +124,21 @@ class MetricStats:
     withheld: str | None = None  # the reason, where the wire cannot show it
     eligible: int | None = None
     unanswered: int = 0
-    error: StatedError | None = None  # None where the metric counts from neither bound of the caller's speech
+    measured_within: MeasuredWithin | None = None  # None where roll-ups answer, and of the gaps between pieces of text
     approximate: bool = False  # whether the percentiles are estimates
+
+    def within(self, which: Statistic) -> str | None:
+        """The measurement bounds of a statistic, `measured within 806–818`; None where they go without saying or are
+        not known."""
+        bounds = None if self.measured_within is None else getattr(self.measured_within, which)
+        return measured_within(DEFINITIONS[self.name], getattr(self, which), bounds)
+
+    @property
+    def told_bounds(self) -> str | None:
+        """The statistics whose measurement bounds differ from them: `p95 818 ms (measured within 806–818)`."""
+        told = [(each, within) for each in STATISTICS if (within := self.within(each)) is not None]
+        metric = DEFINITIONS[self.name]
+        return ", ".join(f"{each} {metric.format(getattr(self, each))} ({within})" for each, within in told) or None
 
 
 @dataclass(frozen=True, slots=True)

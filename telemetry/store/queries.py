@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from telemetry.model.metrics import CONNECT, ITL, METRICS, NOT_OF_AN_ANSWER, Metric, shown_in
+from telemetry.model.bounds import BOUNDED
+from telemetry.model.metrics import CONNECT, HEADLINE, ITL, METRICS, NOT_OF_AN_ANSWER, Metric, Side, shown_in
 from telemetry.model.semconv import RAMP, UNANSWERED, Source
 from telemetry.model.service_runs import SERVICE_RUN_PREFIX, service_day
 from telemetry.model.validity import NOT_AS_RECORDED
@@ -152,6 +153,24 @@ def _metric_columns(metrics: Iterable[Metric]) -> str:
     )
 
 
+def _bounded_columns(metrics: Iterable[Metric]) -> str:
+    """As `_metric_columns`, of metrics that may be off also the maximum and the quantiles of the lower bounds of their
+    values and those of the upper bounds, and how many values are without bounds: these may lie anywhere, and count as
+    infinite on either side."""
+    metrics = list(metrics)
+    columns = [_metric_columns(metrics)]
+    for metric in (each for each in metrics if each in BOUNDED):
+        columns.append(f"count({metric.column}) - count({metric.bound_column('lower')}) AS unknown_{metric.name}")
+        anywhere: tuple[tuple[Side, str], ...] = (("lower", "-infinity"), ("upper", "infinity"))
+        for side, infinity in anywhere:
+            bound = f"coalesce({metric.bound_column(side)}, '{infinity}'::DOUBLE)"
+            at = f"CASE WHEN {metric.column} IS NOT NULL THEN {bound} END"
+            columns.append(
+                f"max({at}) AS max_{side}_{metric.name}, quantile_cont({at}, {FRACTIONS}) AS q_{side}_{metric.name}"
+            )
+    return ", ".join(columns)
+
+
 def _lacking_columns(metrics: Iterable[Metric]) -> str:
     """Of turns that no answer came to: those without a value of a metric; of `connect` calls that could not be
     connected."""
@@ -169,7 +188,7 @@ def _of_turns(metrics: Iterable[Metric]) -> list[Metric]:
     return [metric for metric in metrics if metric.name != CONNECT]
 
 
-_CONNECTING: Final = f"{_metric_columns([METRICS[CONNECT]])}, {_lacking_columns([METRICS[CONNECT]])}"
+_CONNECTING: Final = f"{_bounded_columns([METRICS[CONNECT]])}, {_lacking_columns([METRICS[CONNECT]])}"
 _OF_BOTH: Final = "grouping(cohort) = 1 AS is_total, cohort"
 _BY_COHORT: Final = "GROUP BY GROUPING SETS ((), (cohort))"
 _LACKING: Final = f"outcome = 'error' OR {IS_UNANSWERED}"
@@ -193,13 +212,19 @@ def totals(f: Filter) -> tuple[str, list[Any]]:
     )
 
 
-def metric_totals(f: Filter, metrics: Iterable[Metric] = METRICS.values()) -> tuple[str, list[Any]]:
-    """As `totals`, the count, maximum and quantiles of metrics over the valid turns."""
+def metric_totals(f: Filter) -> tuple[str, list[Any]]:
+    """As `totals`, the count, maximum and quantiles of metrics over the valid turns, with those of their bounds."""
+    return _totals_of(f, _bounded_columns(_of_turns(METRICS.values())))
+
+
+def headline_totals(f: Filter) -> tuple[str, list[Any]]:
+    """As `metric_totals`, for the headline alone and without bounds."""
+    return _totals_of(f, _metric_columns([METRICS[HEADLINE]]))
+
+
+def _totals_of(f: Filter, columns: str) -> tuple[str, list[Any]]:
     where = grouped(f) & Condition(_VALID)
-    return (
-        f"SELECT {_OF_BOTH}, {_metric_columns(_of_turns(metrics))} FROM turns WHERE {where.sql} {_BY_COHORT}",
-        list(where.values),
-    )
+    return f"SELECT {_OF_BOTH}, {columns} FROM turns WHERE {where.sql} {_BY_COHORT}", list(where.values)
 
 
 def connect_totals(f: Filter) -> tuple[str, list[Any]]:
@@ -296,9 +321,9 @@ def phases(f: Filter) -> tuple[str, list[Any]]:
 
 
 def phase_metrics(f: Filter) -> tuple[str, list[Any]]:
-    """As `phases`, count, maximum and quantiles of PHASE_METRICS over the valid turns."""
+    """As `phases`, what `metric_totals` has of PHASE_METRICS."""
     where = _of_phases(f) & Condition(_VALID)
-    metrics = _metric_columns(_of_turns(METRICS[name] for name in PHASE_METRICS))
+    metrics = _bounded_columns(_of_turns(METRICS[name] for name in PHASE_METRICS))
     return f"SELECT phase, {metrics} FROM turns WHERE {where.sql} GROUP BY phase", list(where.values)
 
 
@@ -391,6 +416,21 @@ def withheld_reasons(f: Filter) -> tuple[str, list[Any]]:
         FROM (SELECT cohort, unnest(withheld_metrics) AS metric, unnest(withheld_reasons) AS reason
               FROM turns WHERE {where.sql})
         WHERE metric IS NOT NULL GROUP BY ALL ORDER BY n DESC, metric, reason
+        """,
+        list(where.values),
+    )
+
+
+def speech_bounds(f: Filter) -> tuple[str, list[Any]]:
+    """One row on how well it is known where the callers' speech began and ended."""
+    where = judged(f) & valid(f) & Condition("speech_end_perf_ns IS NOT NULL")
+    start, end = "speech_start_uncertainty_ns", "speech_end_uncertainty_ns"
+    return (
+        f"""
+        SELECT count(*) AS turns, count(*) FILTER (WHERE {start} IS NULL OR {end} IS NULL) AS turns_unknown,
+               quantile_cont({start}, 0.5) AS start_median_ns, max({start}) AS start_worst_ns,
+               quantile_cont({end}, 0.5) AS end_median_ns, max({end}) AS end_worst_ns
+        FROM turns WHERE {where.sql}
         """,
         list(where.values),
     )

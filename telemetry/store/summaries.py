@@ -7,10 +7,11 @@ from itertools import chain
 from typing import Any
 
 from telemetry.model import semconv
+from telemetry.model.bounds import BOUNDED
+from telemetry.model.measured_within import MeasuredWithin, finite
 from telemetry.model.metrics import CONNECT, HEADLINE, ITL, METRICS, NOT_OF_AN_ANSWER, Metric
-from telemetry.model.stated_error import Interval, StatedError, instrument_part_ns, interval
 from telemetry.model.stats import enough
-from telemetry.store import error_queries, queries
+from telemetry.store import queries
 from telemetry.store.answers import (
     Behavior,
     CacheStats,
@@ -30,10 +31,10 @@ from telemetry.store.client_service_delta import ClientServiceDelta
 from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.failures import failures, remarks, retries
 from telemetry.store.generator import evidence, generator
-from telemetry.store.instrument_error import instrument_error_ns
 from telemetry.store.joined import client_service_delta, join_services
 from telemetry.store.noticed import beside, contradictions
 from telemetry.store.run_totals import RunTotals
+from telemetry.store.schema import SIDES
 from telemetry.store.starts import StartsOfPhase, starts_by_phase, total
 from telemetry.store.telemetry_loss import received, telemetry_loss
 from telemetry.store.wer_by_condition import wer_by_condition
@@ -43,8 +44,8 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryRows:
-    """What a summary is put together from: rows of the shapes of the statements in `queries` and `error_queries` (those
-    of totals and phases with their metrics and lacking values), and the parts that nothing else goes into."""
+    """What a summary is put together from: rows of the shapes of the statements in `queries` (those of totals and
+    phases with their metrics and lacking values), and the parts that nothing else goes into."""
 
     totals: list[Row]
     gaps: list[Row]
@@ -52,10 +53,8 @@ class SummaryRows:
     invalid_reasons: list[Row]
     cut_reasons: list[Row]
     withheld_reasons: list[Row]
-    errors: list[Row]
     phases: list[Row]
     phase_outcomes: list[Row]
-    phase_errors: list[Row]
     client_service_delta: ClientServiceDelta
     received: list[Row]
     evidence: Row
@@ -75,14 +74,14 @@ def summarize(connection: StoreConnection, f: Filter, now_unix_ns: int, skipped_
 
 def run_totals(connection: StoreConnection, f: Filter) -> RunTotals:
     """What the list of runs shows of a filter's turns, as `summarize` has it, without all else."""
-    headline = rows(connection, *queries.metric_totals(f, [METRICS[HEADLINE]]))
+    headline = rows(connection, *queries.headline_totals(f))
     return totals_of_rows(_merged(rows(connection, *queries.totals(f)), headline))
 
 
 def totals_of_rows(counted: list[Row]) -> RunTotals:
     """The same from rows of totals with those of the headline."""
     whole = next(row for row in counted if row["is_total"])
-    latency = _metric_stats(METRICS[HEADLINE], whole, None, None, None)
+    latency = _metric_stats(METRICS[HEADLINE], whole, None)
     cohorts = sorted(row["cohort"] for row in counted if not row["is_total"] and row["cohort"] is not None)
     invalid = whole["total"] - whole["valid"]
     return RunTotals(whole["total"], invalid, latency.p50, latency.p95, latency.p99, tuple(cohorts))
@@ -108,17 +107,15 @@ def _read(connection: StoreConnection, f: Filter) -> SummaryRows:
         invalid_reasons=rows(connection, *queries.invalid_reasons(f)),
         cut_reasons=rows(connection, *queries.cut_reasons(f)),
         withheld_reasons=rows(connection, *queries.withheld_reasons(f)),
-        errors=rows(connection, *error_queries.errors(f)),
         phases=phases,
         phase_outcomes=rows(connection, *queries.phase_outcomes(f)) if phases else [],
-        phase_errors=rows(connection, *error_queries.phase_errors(f)),
         client_service_delta=client_service_delta(connection, f),
         received=received(connection, f),
         evidence=evidence(connection, f),
         wer_by_condition=wer_by_condition(connection, f),
         behavior=Behavior(**rows(connection, *queries.behavior(f))[0]),
         beside=beside(connection, f),
-        speech_bounds=SpeechBoundErrors(**rows(connection, *error_queries.speech_bounds(f))[0]),
+        speech_bounds=SpeechBoundErrors(**rows(connection, *queries.speech_bounds(f))[0]),
         failures=failures(connection, f),
         remarks=remarks(connection, f),
         retries=retries(connection, f),
@@ -129,7 +126,6 @@ def assemble(
     connection: StoreConnection, f: Filter, now_unix_ns: int, skipped_segments: int, found: SummaryRows
 ) -> Summary:
     """The summary from its rows; what processes reported of themselves is read here."""
-    instrument_ns = instrument_error_ns(connection, f)
     totals = _merged(found.totals, rows(connection, *queries.not_as_recorded(f)))
     phases = _merged(found.phases, rows(connection, *queries.phase_not_as_recorded(f)))
 
@@ -142,12 +138,11 @@ def assemble(
         def one(candidates: list[Row]) -> Row | None:
             return next((c for c in mine(candidates) if bool(c["is_total"]) == everyone), None)
 
-        gap, error = one(found.gaps), one(found.errors)
         named = mine(found.names)
         return CohortSummary(
             cohort=cohort or "",
             turns=_counts(total, named, mine(found.invalid_reasons), mine(found.cut_reasons)),
-            metrics=_metrics(total, gap, mine(found.withheld_reasons), error, instrument_ns),
+            metrics=_metrics(total, one(found.gaps), mine(found.withheld_reasons)),
             cache=_cache(total, named),
             fallback=_fallback(total, named),
         )
@@ -173,7 +168,7 @@ def assemble(
         contradictions=contradictions(connection, f),
         skipped_segments=skipped_segments,
         lacks_old_turns=bool(connection.cut_runs) if f.run_id is None else f.run_id in connection.cut_runs,
-        phases=_phases(replace(found, phases=phases), starts, instrument_ns),
+        phases=_phases(replace(found, phases=phases), starts),
         speech_bounds=found.speech_bounds,
         failures=found.failures,
         remarks=found.remarks,
@@ -195,11 +190,8 @@ def _merged(counted: list[Row], *more: list[Row]) -> list[Row]:
     return [row | known.get(key(row), {}) for row in counted]
 
 
-def _phases(
-    rows_of_phases: SummaryRows, starts: dict[str, StartsOfPhase], instrument_ns: float | None
-) -> tuple[PhaseSummary, ...]:
+def _phases(rows_of_phases: SummaryRows, starts: dict[str, StartsOfPhase]) -> tuple[PhaseSummary, ...]:
     outcomes = rows_of_phases.phase_outcomes
-    errors = {row["phase"]: row for row in rows_of_phases.phase_errors}
 
     def of(phase: str, *, reasons: bool) -> list[Row]:
         return [row for row in outcomes if row["phase"] == phase and (row["reason"] is not None) is reasons]
@@ -210,10 +202,7 @@ def _phases(
             kind=row["kind"],
             first_unix_ns=row["first_unix_ns"],
             turns=_counts(row, of(row["phase"], reasons=False), of(row["phase"], reasons=True)),
-            metrics={
-                name: _metric_stats(METRICS[name], row, None, errors.get(row["phase"]), instrument_ns)
-                for name in queries.PHASE_METRICS
-            },
+            metrics={name: _metric_stats(METRICS[name], row, None) for name in queries.PHASE_METRICS},
             starts=None if row["phase"] not in starts else starts[row["phase"]].answer,
         )
         for row in rows_of_phases.phases
@@ -254,19 +243,11 @@ def _counts(
     )
 
 
-def _metrics(
-    total: Row,
-    gap: Row | None,
-    withheld: list[Row],
-    error: Row | None,
-    instrument_ns: float | None,
-) -> dict[str, MetricStats]:
+def _metrics(total: Row, gap: Row | None, withheld: list[Row]) -> dict[str, MetricStats]:
     reasons: dict[str, str] = {}
     for row in withheld:
         reasons.setdefault(row["metric"], row["reason"] or "not observable")
-    stats = {
-        name: _metric_stats(metric, total, reasons.get(name), error, instrument_ns) for name, metric in METRICS.items()
-    }
+    stats = {name: _metric_stats(metric, total, reasons.get(name)) for name, metric in METRICS.items()}
     gaps = _Observed(0, None, None)
     if gap is not None:
         gaps = _Observed(gap["n"], gap["q"], gap["max"], _is_approximate(gap))
@@ -274,13 +255,7 @@ def _metrics(
     return stats
 
 
-def _metric_stats(
-    metric: Metric,
-    row: Row,
-    why: str | None,
-    error: Row | None,
-    instrument_ns: float | None,
-) -> MetricStats:
+def _metric_stats(metric: Metric, row: Row, why: str | None) -> MetricStats:
     """A metric's statistics from a row of `queries.totals` or `queries.phases` and the others of the same turns."""
     name = metric.name
     observed = _Observed(row.get(f"n_{name}", 0), row.get(f"q_{name}"), row.get(f"max_{name}"), _is_approximate(row))
@@ -290,26 +265,23 @@ def _metric_stats(
         stats = replace(stats, eligible=stats.n + unanswered, unanswered=unanswered)
     elif name not in NOT_OF_AN_ANSWER:
         stats = replace(stats, eligible=row["valid"], unanswered=unanswered)
-    return stats if metric.counts_from is None else replace(stats, error=_error(metric, stats, error, instrument_ns))
+    return replace(stats, measured_within=_measured_within(metric, stats, row))
 
 
-def _error(metric: Metric, stats: MetricStats, row: Row | None, instrument_ns: float | None) -> StatedError:
-    name, part_ns = metric.name, instrument_part_ns(metric, instrument_ns)
-    if row is None or not stats.n:
-        return StatedError(None, None, None, None, 0, part_ns)
-    low, high = row[f"q_low_{name}"], row[f"q_high_{name}"]
-
-    def of(statistic: float | None, below: float | None, above: float | None) -> Interval | None:
-        return None if statistic is None else interval(below, above, part_ns)
-
-    return StatedError(
-        p50=of(stats.p50, low[0], high[0]),
-        p95=of(stats.p95, low[1], high[1]),
-        p99=of(stats.p99, low[2], high[2]),
-        max=of(stats.max, row[f"max_low_{name}"], row[f"max_high_{name}"]),
-        turns_unknown=row[f"unknown_{name}"],
-        instrument_ns=part_ns,
+def _measured_within(metric: Metric, stats: MetricStats, row: Row) -> MeasuredWithin | None:
+    name = metric.name
+    if stats.approximate:
+        return None
+    if metric not in BOUNDED or not stats.n:
+        return MeasuredWithin.exactly(stats.p50, stats.p95, stats.p99, stats.max)
+    if f"q_lower_{name}" not in row:
+        return None
+    lower, upper = ([*row[f"q_{side}_{name}"], row[f"max_{side}_{name}"]] for side in SIDES)
+    figures = (stats.p50, stats.p95, stats.p99, stats.max)
+    between = (
+        None if figure is None else finite(low, high) for figure, low, high in zip(figures, lower, upper, strict=True)
     )
+    return MeasuredWithin(*between, turns_unknown=row[f"unknown_{name}"])
 
 
 @dataclass(frozen=True, slots=True)

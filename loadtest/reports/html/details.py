@@ -1,5 +1,6 @@
 """The parts of the report's page below its pictures: single turns, failures, cohorts, evidence, the run. Pure."""
 
+from collections.abc import Iterable
 from typing import Final
 
 from loadtest.reports import figures
@@ -8,10 +9,10 @@ from loadtest.reports.failures import REMARKS
 from loadtest.reports.html import waterfalls
 from loadtest.reports.html.elements import folded, legend, pairs, prose, section, table
 from loadtest.reports.html.svg import NARROW, WIDE
+from loadtest.reports.measured_within import bounds_lines, bounds_of
 from loadtest.reports.phases import has_phases, starts_line
 from loadtest.reports.run_report import RunReport, SlowTurn
 from loadtest.reports.run_rows import happened_rows, run_rows
-from loadtest.reports.stated_error import error_line
 from loadtest.reports.summary import fallback_rate
 from telemetry.model import formatting
 from telemetry.model.metrics import HEADLINE, shown_in
@@ -50,13 +51,15 @@ def stage_table(report: RunReport) -> str:
         rows.append((figures.stage_label(name, report.summary), *_values(stats), figures.answered(stats)))
         if not stats.n and stats.withheld:
             notes.append(f"not observable: {figures.label(name)}: {stats.withheld}")
-    stated = error_line(report.summary.metrics[HEADLINE])
-    notes = [*([stated] if stated is not None else []), *notes]
+    notes = [*bounds_lines(report.summary, shown_in("terminal", "terminal-always")), *notes]
     if any(stats.unanswered and stats.n for stats in report.summary.metrics.values()):
         notes.append(figures.ANSWERED_NOTE)
     notes.append("too few: a p95 needs 20 values, a p99 needs 100")
-    shown = "".join(f'<p class="hint">{prose(note)}</p>' for note in notes)
-    return table("Stages", ("stage", *_STATISTICS, "n"), rows) + shown
+    return table("Stages", ("stage", *_STATISTICS, "n"), rows) + _hints(notes)
+
+
+def _hints(notes: Iterable[str]) -> str:
+    return "".join(f'<p class="hint">{prose(note)}</p>' for note in notes)
 
 
 def _values(stats: MetricStats) -> list[str]:
@@ -116,7 +119,8 @@ def _cohorts(summary: Summary) -> str:
         shares = (formatting.percent(cohort.cache.hit_rate), formatting.percent(fallback_rate(cohort.fallback)))
         rows.append((cohort.cohort, formatting.number(cohort.turns.total), *values, *shares))
     heading = ("cohort", "turns", "p50", "p95", "p99", "cache hits", "fallback")
-    return section("Cohorts", [table("Voice to voice by cohort", heading, rows)])
+    bounds = bounds_of((each.cohort, each.metrics.get(HEADLINE)) for each in summary.cohorts)
+    return section("Cohorts", [table("Voice to voice by cohort", heading, rows), _hints(bounds)])
 
 
 def _understood(summary: Summary) -> str:
@@ -148,4 +152,5 @@ def _phases(summary: Summary) -> str:
         cells = (name, formatting.number(turns.total), formatting.number(turns.invalid), *values)
         rows.append((*cells, starts_line(phase.starts)) if summary.starts is not None else cells)
     heading = ("phase", "turns", "invalid", "p50", "p95", "p99", *(("starts",) if summary.starts is not None else ()))
-    return section("Phases", [table("Voice to voice by phase", heading, rows)])
+    bounds = bounds_of((each.phase, each.metrics.get(HEADLINE)) for each in summary.phases)
+    return section("Phases", [table("Voice to voice by phase", heading, rows), _hints(bounds)])

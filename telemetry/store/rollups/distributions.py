@@ -1,7 +1,7 @@
-"""The histograms of staged turns: of metrics, of what the speech bounds leave open of them, of gaps and evidence."""
+"""The histograms of staged turns: of metrics, of gaps and evidence."""
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -19,14 +19,12 @@ SHORT_TICK_NS: Final = 5_000_000_000
 LONG_TICK_NS: Final = 60_000_000_000
 _TURNS_OF_SHORT_TICKS: Final = 200
 TICK_SCALE: Final = RATIOS
-# A number beyond this is no measurement; differences of it with an uncertainty still fit 64 bits.
-_BOUND: Final = 4_000_000_000_000_000_000
 
 Found = Iterator[tuple[Key, RollupCell]]
 
 
 def histograms(staged: Staged) -> Found:
-    """Cells of the parts `metric` (labels kind, metric, withheld, side), `waited`, `gap`, `bound`, `evidence` and
+    """Cells of the parts `metric` (labels kind, metric, withheld), `waited`, `gap`, `bound`, `evidence` and
     `tick`."""
     for metric in METRICS.values():
         yield from _of_metric(staged, metric)
@@ -42,32 +40,16 @@ def histograms(staged: Staged) -> Found:
 
 
 def _of_metric(staged: Staged, metric: Metric) -> Found:
-    """Of a metric that counts from a bound of the speech also its values as much earlier (`low`) and later (`high`) as
-    the bound may be off, and apart (`unknown`) those for which that is not known."""
     rows = np.flatnonzero(staged.is_valid & staged.known(metric.column))
     if not rows.size:
         return
-    values, withheld = staged.values(metric.column)[rows], staged.withheld(metric.name)[rows]
-    sides: dict[str, tuple[Any, Any]] = {"known": (slice(None), values)}
-    if metric.counts_from is not None:
-        stated = f"{metric.counts_from}_uncertainty_ns"
-        is_stated = staged.known(stated)[rows]
-        by = staged.values(stated)[rows][is_stated]
-        around = np.clip(values[is_stated], -_BOUND, _BOUND)
-        sides = {
-            "known": (is_stated, values[is_stated]),
-            "unknown": (~is_stated, values[~is_stated]),
-            "low": (is_stated, around - by),
-            "high": (is_stated, around + by),
-        }
-    scale = scale_of(metric.unit)
-    for side, (which, shifted) in sides.items():
-        some = rows[which]
-        group = (staged.group[some] * len(staged.kinds) + staged.kind[some]) * 2 + withheld[which]
-        for number, histogram in counted_by_group(group, shifted, scale):
-            grp, kind = divmod(number // 2, len(staged.kinds))
-            labels = (staged.kinds[kind], metric.name, "withheld" if number % 2 else "", side)
-            yield _cell(staged, "metric", grp, labels, histogram)
+    withheld = staged.withheld(metric.name)[rows]
+    group = (staged.group[rows] * len(staged.kinds) + staged.kind[rows]) * 2 + withheld
+    for number, histogram in counted_by_group(group, staged.values(metric.column)[rows], scale_of(metric.unit)):
+        grp, kind = divmod(number // 2, len(staged.kinds))
+        yield _cell(
+            staged, "metric", grp, (staged.kinds[kind], metric.name, "withheld" if number % 2 else ""), histogram
+        )
 
 
 def _of_cut(staged: Staged, metric: Metric, since: str) -> Found:

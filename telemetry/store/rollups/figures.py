@@ -1,6 +1,5 @@
 """Rows of the same shape as those of the summary's statements (telemetry.store.queries), from a roll-up."""
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -39,8 +38,8 @@ class _Counted:
     turns: Counter[tuple[str | None, ...]] = field(default_factory=Counter[tuple[str | None, ...]])
     first: int | None = None
     last: int | None = None
-    histograms: defaultdict[tuple[str, str], list[Histogram]] = field(
-        default_factory=lambda: defaultdict[tuple[str, str], list[Histogram]](list)
+    histograms: defaultdict[str, list[Histogram]] = field(
+        default_factory=lambda: defaultdict[str, list[Histogram]](list)
     )
     values: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])  # by metric and kind
     gaps: list[Histogram] = field(default_factory=list[Histogram])
@@ -101,14 +100,6 @@ class RolledFigures:
             found.append(row | {"n": gaps.n, "max": gaps.high, "q": quantiles})
         return found
 
-    def errors(self) -> list[Row]:
-        """As `error_queries.errors`."""
-        metrics = [metric for metric in METRICS.values() if metric.counts_from is not None]
-        return [
-            {"is_total": scope == WHOLE, "cohort": scope.name} | self._errors(scope, metrics)
-            for scope in self._scopes()
-        ]
-
     def names(self) -> list[Row]:
         """As `queries.names`."""
         columns = ("outcome", "fallback", "route", "cache_tier")
@@ -147,12 +138,6 @@ class RolledFigures:
             first["is_approximate"] = True
             found.append(first | self._totals(scope) | self._metrics(scope, metrics))
         return sorted(found, key=lambda row: (row["first_unix_ns"], row["phase"]))
-
-    def phase_errors(self) -> list[Row]:
-        """As `error_queries.phase_errors`."""
-        metrics = [METRICS[name] for name in PHASE_METRICS if METRICS[name].counts_from is not None]
-        scopes = [each for each in self._counted if each.what == "phase"]
-        return [{"phase": scope.name} | self._errors(scope, metrics) for scope in scopes]
 
     def phase_outcomes(self) -> list[Row]:
         """As `queries.phase_outcomes`."""
@@ -215,13 +200,12 @@ class RolledFigures:
         return found
 
     def _take_values(self, found: defaultdict[Scope, _Counted], key: Key, cell: RollupCell) -> None:
-        kind, name, _, side = (label or "" for label in key.labels)
+        kind, name, _ = (label or "" for label in key.labels)
         if cell.histogram is None:
             return
         for scope in self._scopes_of(key):
-            found[scope].histograms[name, side].append(cell.histogram)
-            if side in ("known", "unknown"):
-                found[scope].values[name, kind] += cell.n
+            found[scope].histograms[name].append(cell.histogram)
+            found[scope].values[name, kind] += cell.n
 
     def _totals(self, scope: Scope) -> Row:
         counted = self._counted[scope]
@@ -252,7 +236,7 @@ class RolledFigures:
         for metric in metrics:
             name = metric.name
             counted = (self._connects if name == CONNECT else self._counted)[scope]
-            values = Histogram.added(counted.histograms[name, "known"] + counted.histograms[name, "unknown"])
+            values = Histogram.added(counted.histograms[name])
             row[f"n_{name}"], row[f"max_{name}"] = values.n, values.high
             row[f"q_{name}"] = values.quantiles(scale_of(metric.unit), FRACTIONS)
             row[f"u_{name}"] = self._lacking(counted, name)
@@ -262,20 +246,6 @@ class RolledFigures:
         kinds = ("first", f"{SILENT}first") if name == CONNECT else () if name in NOT_OF_AN_ANSWER else _WITHOUT_ANSWER
         turns = sum(n for labels, n in counted.turns.items() if labels[0] in kinds)
         return turns - sum(counted.values[name, kind] for kind in kinds)
-
-    def _errors(self, scope: Scope, metrics: Iterable[Metric]) -> Row:
-        histograms = self._counted[scope].histograms
-        row: Row = {}
-        for metric in metrics:
-            name, scale = metric.name, scale_of(metric.unit)
-            unknown = sum(each.n for each in histograms[name, "unknown"])
-            low, high = (Histogram.added(histograms[name, side]) for side in ("low", "high"))
-            row[f"unknown_{name}"] = unknown
-            row[f"q_low_{name}"] = low.quantiles(scale, FRACTIONS, below=unknown)
-            row[f"q_high_{name}"] = high.quantiles(scale, FRACTIONS, above=unknown)
-            row[f"max_low_{name}"] = low.high if low.high is not None or not unknown else -math.inf
-            row[f"max_high_{name}"] = math.inf if unknown else high.high
-        return row
 
 
 def _is_asked(key: Key) -> bool:

@@ -33,7 +33,7 @@ from telemetry.store.schema import SCHEMAS, ArrowTable
 pc: Any = pyarrow.compute  # pyarrow ships no types of its own
 
 # Grows when a roll-up's content changes its meaning: one of another version is made anew.
-VERSION: Final = 9
+VERSION: Final = 10
 _VERSION_KEY: Final = b"voiceprobe.rollup"
 _SEGMENT_KEY: Final = b"segment_crc32"
 _FAMILIES_KEY: Final = b"families"

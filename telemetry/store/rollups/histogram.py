@@ -54,33 +54,27 @@ class Histogram:
         """How many values lie in this bucket or below it."""
         return int(self.counts[: int(np.searchsorted(self.buckets, bucket, side="right"))].sum())
 
-    def quantiles(self, scale: Scale, fractions: Sequence[float], below: int = 0, above: int = 0) -> list[float] | None:
+    def quantiles(self, scale: Scale, fractions: Sequence[float]) -> list[float] | None:
         """Estimates of the quantiles at `fractions`, linear between neighbors as DuckDB's `quantile_cont`; None without
-        values. `below` more values are minus infinity and `above` more are plus infinity.
+        values.
 
         Each value is taken to lie where it would if those of its bucket were spread evenly over it: the estimate is off
         by less than the bucket is wide.
         """
-        n = self.n + below + above
-        if not n:
+        if not self.n:
             return None
         ends = np.cumsum(self.counts)
         edges = scale.edges(self.buckets)
-        return [self._quantile(fraction * (n - 1), below, ends, edges) for fraction in fractions]
+        return [self._quantile(fraction * (self.n - 1), ends, edges) for fraction in fractions]
 
-    def _quantile(self, position: float, below: int, ends: Ints, edges: tuple[Floats, Floats]) -> float:
+    def _quantile(self, position: float, ends: Ints, edges: tuple[Floats, Floats]) -> float:
         place = math.floor(position)
         weight = position - place
-        low = self._value(place - below, ends, edges)
-        if weight == 0 or math.isinf(low):
-            return low
-        high = self._value(place + 1 - below, ends, edges)
-        return high if math.isinf(high) else low + (high - low) * weight
+        low = self._value(place, ends, edges)
+        return low if weight == 0 else low + (self._value(place + 1, ends, edges) - low) * weight
 
     def _value(self, place: int, ends: Ints, edges: tuple[Floats, Floats]) -> float:
         """The value at a place of their order, from 0."""
-        if place < 0:
-            return -math.inf
         at = int(np.searchsorted(ends, place, side="right"))
         if at >= len(ends) or self.low is None or self.high is None:
             return math.inf

@@ -104,7 +104,7 @@ def remarks(figures: RolledFigures) -> tuple[RemarkCount, ...]:
 
 
 def speech_bounds(figures: RolledFigures) -> SpeechBoundErrors:
-    """As `error_queries.speech_bounds`."""
+    """As `queries.speech_bounds`."""
     counts = figures.counts(judged=True)
     start, end = (figures.histogram("bound", name) for name in ("start", "end"))
     return SpeechBoundErrors(

@@ -8,10 +8,9 @@ from typing import Final
 import msgspec
 
 from telemetry.model.foreign_text import one_line
-from telemetry.model.stated_error import calibrated_bound_ms
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.run_verdict import State
-from telemetry.store.answers import RunRecord
+from telemetry.store.answers import RunRecord, calibrated_bound_ms
 from telemetry.store.reader import StoreReader
 from telemetry.store.remote import RemoteStore
 from telemetry.store.run_folders.entries import EntryState, RunEntry, missing_turns

@@ -9,7 +9,7 @@ import pytest
 from dashboard import descriptions
 from dashboard.markup import escape
 from telemetry.model.formatting import DASH, NS_PER_S
-from telemetry.model.stated_error import StatedError
+from telemetry.model.measured_within import MeasuredWithin
 from telemetry.store.answers import (
     Generator,
     MetricStats,
@@ -173,18 +173,16 @@ def test_a_name_does_not_turn_the_words_beside_it() -> None:
     assert escape("one\ntwo שלום") == "one\ntwo שלום"
 
 
-def test_a_percentile_says_within_what_it_lies() -> None:
-    between = (5.8e8, 6.2e8)
-    known = StatedError(between, None, None, None, 0, 4e5)
-    stats = MetricStats("voice_to_voice", "ns", 12, 6e8, None, None, 6e8, error=known)
-    both = "within 580 to 620 ms by the error of the clips' speech bounds and of the instrument"
-    assert descriptions.describe_error(stats, "p50") == both
-    some = replace(stats, error=replace(known, turns_unknown=3, instrument_ns=None))
-    assert descriptions.describe_error(some, "p50") == (
-        "within 580 to 620 ms by the error of the clips' speech bounds; ± not known for 3 of 12 turns"
-    )
-    assert descriptions.describe_error(some, "p95") == "± not known for 3 of 12 turns"
-    assert descriptions.describe_error(replace(stats, error=None), "p50") == ""
+def test_a_percentile_says_within_what_it_was_measured() -> None:
+    known = MeasuredWithin((5.8e8, 6.2e8), None, None, (5.99e8, 6.01e8))
+    stats = MetricStats("voice_to_voice", "ns", 12, 6e8, None, None, 6e8, measured_within=known)
+    assert descriptions.describe_bounds(stats, "p50") == "measured within 580–620"
+    assert descriptions.describe_bounds(stats, "max") == "", "less than 1 % off goes without saying"
+    some = replace(stats, measured_within=replace(known, turns_unknown=3))
+    unknown = "measurement bounds not known for 3 of 12 turns"
+    assert descriptions.describe_bounds(some, "p50") == f"measured within 580–620; {unknown}"
+    assert descriptions.describe_bounds(some, "p95") == unknown
+    assert descriptions.describe_bounds(replace(stats, measured_within=None), "p50") == ""
 
 
 def test_how_well_speech_is_known_to_end_is_reported() -> None:
@@ -194,6 +192,7 @@ def test_how_well_speech_is_known_to_end_is_reported() -> None:
         descriptions.describe_speech_bounds(SpeechBoundErrors(9, 0, 5e6, 6_000_000, 20e6, 80_000_000))
         == "end ± 20.0 ms · worst ± 80.0 ms"
     )
+    assert descriptions.describe_speech_bounds(SpeechBoundErrors(9, 0, 5e6, 6_000_000, 0.0, 0)) == "end exact"
     assert descriptions.describe_speech_bounds(SpeechBoundErrors(9, 2, None, None, 2e7, 80_000_000)).endswith(
         "· ± not known for 2 of 9 turns"
     )

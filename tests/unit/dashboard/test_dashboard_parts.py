@@ -16,8 +16,8 @@ from dashboard.objective_status import ObjectiveStatus, chip, statuses
 from dashboard.trust import trust
 from telemetry.explanation.dimensions import ExplainedDimension, ExplainingValue
 from telemetry.model.formatting import milliseconds
+from telemetry.model.measured_within import MeasuredWithin
 from telemetry.model.metrics import METRICS
-from telemetry.model.stated_error import StatedError
 from telemetry.model.turns import Turn
 from telemetry.model.waterfall import waterfall
 from telemetry.objectives.judgment import EligibleTurns
@@ -55,11 +55,19 @@ def test_an_objective_is_met_missed_or_too_few() -> None:
     assert few.promise == "95 % ≤ 800 ms"
 
 
-def test_a_figure_of_the_stage_table_says_within_what_it_lies() -> None:
-    answer = summary()
-    heard = replace(answer.metrics["voice_to_voice"], error=StatedError((4.7e8, 5.1e8), None, None, None, 0))
+def test_a_figure_of_the_stage_table_says_within_what_it_was_measured() -> None:
+    answer = summary(cohorts=("canary",))
+    p50 = answer.metrics["voice_to_voice"].p50
+    assert p50 is not None
+    within = MeasuredWithin((p50 - 30e6, p50 + 10e6), None, None, None, turns_unknown=2)
+    heard = replace(answer.metrics["voice_to_voice"], measured_within=within)
     html = tables.stages(replace(answer, metrics={**answer.metrics, "voice_to_voice": heard}), ())
-    assert html.count("within 470 to 510 ms by the error of the clips") == 1
+    bounds = f"measured within {(p50 - 30e6) / 1e6:,.0f}–{(p50 + 10e6) / 1e6:,.0f}"
+    assert f'<div class="hint">Voice to voice: p50 {p50 / 1e6:,.0f} ms ({bounds})</div>' in html
+    assert html.count(f'title="{bounds}; measurement bounds not known for 2 of ') == 1
+    assert '<div class="hint">measurement bounds not known for 2 of ' in html
+    cohorts = tables.cohorts([replace(answer.cohorts[0], metrics={"voice_to_voice": heard})], {})
+    assert f"{answer.cohorts[0].cohort}: p50 {p50 / 1e6:,.0f} ms ({bounds})</div>" in cohorts
 
 
 def test_an_objective_that_cannot_be_seen_is_not_missed() -> None:

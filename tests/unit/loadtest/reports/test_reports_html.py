@@ -22,6 +22,7 @@ from loadtest.reports.run_info import LostProcess
 from loadtest.reports.run_outcome import run_outcome_for
 from loadtest.reports.run_report import RunPictures, RunReport, SlowTurn
 from loadtest.run.artifacts import run_object
+from telemetry.model.measured_within import MeasuredWithin
 from telemetry.model.turns import Turn
 from telemetry.model.waterfall import waterfall
 from telemetry.objectives.judgment import EligibleTurns
@@ -362,3 +363,23 @@ def test_values_that_cannot_be_are_in_html_and_markdown() -> None:
     expected = "3 impossible values (3 × <b>, reported: before its turn began)"
     assert expected.replace("<", "&lt;").replace(">", "&gt;") in as_html(report)
     assert "impossible value" in as_markdown(report)
+
+
+def test_measurement_bounds_are_in_the_page_the_markdown_and_the_json() -> None:
+    summary = material.summary()
+    within = MeasuredWithin((5.9e8, 6.124e8), None, None, None)
+    heard = replace(summary.metrics["voice_to_voice"], measured_within=within)
+    cohort = replace(summary.cohorts[0], metrics={"voice_to_voice": heard})
+    report = made(
+        summary=replace(
+            summary,
+            metrics={**summary.metrics, "voice_to_voice": heard},
+            cohorts=(cohort, summary.cohorts[1]),
+        )
+    )
+    line = "p50 612 ms (measured within 590–613)"
+    assert f"Voice to voice: {line}" in words(report)
+    assert f"control: {line}" in words(report)
+    assert f"- Voice to voice: {line}" in as_markdown(report).splitlines()
+    stated = run_object(report)["metrics"]["voice_to_voice"]["measured_within"]
+    assert (stated["p50_s"], stated["p95_s"]) == ([0.59, 0.6124], None)

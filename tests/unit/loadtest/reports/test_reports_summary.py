@@ -14,8 +14,8 @@ from loadtest.reports import figures
 from loadtest.reports.calibration_citing import Citation
 from loadtest.reports.run_info import SpoolInfo
 from loadtest.reports.summary import metric_object, schema, summary_object
+from telemetry.model.measured_within import MeasuredWithin
 from telemetry.model.metrics import METRIC_NAMES, METRICS
-from telemetry.model.stated_error import StatedError
 from telemetry.store.answers import SpeechBoundErrors, TelemetryLoss
 from telemetry.store.beside import ContradictedValue, Contradictions
 from tests.unit.loadtest.reports import reports_material as material
@@ -120,27 +120,28 @@ def test_every_estimate_of_a_summary_is_marked(validator) -> None:
         assert made["generator"]["approximate"] == (["pacing_p99_s"] if is_estimate else [])
 
 
-def test_figures_state_their_error(validator) -> None:
-    error = StatedError((5.9e8, 6.3e8), (7.8e8, 8.2e8), None, (1.2e9, 1.4e9), 3, 4e5)
+def test_figures_state_their_measurement_bounds(validator) -> None:
+    within = MeasuredWithin((5.9e8, 6.3e8), (7.8e8, 8.2e8), None, (1.2e9, 1.4e9), 3)
     answer = material.summary(speech_bounds=SpeechBoundErrors(180, 3, 1e7, 40_000_000, 2e7, 80_000_000))
-    heard = replace(answer.metrics["voice_to_voice"], error=error)
+    heard = replace(answer.metrics["voice_to_voice"], measured_within=within)
+    rate = replace(answer.metrics["tokens_per_s"], measured_within=MeasuredWithin((48.0, 49.5), None, None, None))
     made = summary_object(
         run=material.run_info(),
-        summary=replace(answer, metrics={**answer.metrics, "voice_to_voice": heard}),
+        summary=replace(answer, metrics={**answer.metrics, "voice_to_voice": heard, "tokens_per_s": rate}),
         verdicts=[material.verdict(True)],
         exit_code=ExitCode.OK,
         verdict=material.VERDICT,
     )
     validator.validate(orjson.loads(orjson.dumps(made)))
-    assert made["metrics"]["voice_to_voice"]["error"] == {
+    nothing = dict.fromkeys(("p50_s", "p95_s", "p99_s", "max_s", "p50", "p95", "p99", "max"))
+    assert made["metrics"]["voice_to_voice"]["measured_within"] == nothing | {
         "p50_s": [0.59, 0.63],
         "p95_s": [0.78, 0.82],
-        "p99_s": None,
         "max_s": [1.2, 1.4],
-        "instrument_s": 0.0004,
         "turns_unknown": 3,
     }
-    assert made["metrics"]["connect"]["error"] is None
+    assert made["metrics"]["tokens_per_s"]["measured_within"] == nothing | {"p50": [48.0, 49.5], "turns_unknown": 0}
+    assert made["metrics"]["connect"]["measured_within"] is None
     assert made["speech_bounds"]["end_worst_s"] == 0.08
     assert (made["speech_bounds"]["turns"], made["speech_bounds"]["turns_unknown"]) == (180, 3)
 

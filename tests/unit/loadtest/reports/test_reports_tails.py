@@ -7,6 +7,7 @@ import pytest
 
 from loadtest.reports.judged_objectives import judged_objectives, missed_first
 from loadtest.reports.tails import tail_sentence
+from telemetry.model.measured_within import MeasuredWithin
 from telemetry.objectives.judgment import EligibleTurns
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import default_objectives, judge, not_judged
@@ -17,7 +18,7 @@ PROMISE = Objective("v2v", "metric", 0.95, metric="voice_to_voice", threshold=80
 
 
 def tail(objective: Objective = PROMISE, metric: str = "voice_to_voice", n: int = 200, **figures: Any) -> str | None:
-    counted = {key: figures.pop(key) for key in ("unanswered", "approximate") if key in figures}
+    counted = {key: figures.pop(key) for key in ("unanswered", "approximate", "measured_within") if key in figures}
     stats = material.stats(metric, n, **{key: value * MS for key, value in figures.items()}, **counted)
     whole = material.summary()
     return tail_sentence(objective, replace(whole, metrics={**whole.metrics, metric: stats}))
@@ -115,3 +116,15 @@ def test_text_of_others_stays_on_its_line() -> None:
     objective = replace(PROMISE, display_name="In\x1b[31m time\nverdict: met")
     (judged,) = judged_objectives([objective], judge([objective], lambda _: EligibleTurns(4, 4)), material.summary())
     assert judged.title == "In\\x1b[31m time verdict: met"
+
+
+def test_a_tail_says_within_what_it_was_measured() -> None:
+    within = MeasuredWithin((590 * MS, 600 * MS), (860 * MS, 900 * MS), None, (5_000 * MS, 5_100 * MS))
+    figures = {"p50": 600, "p95": 900, "max": 5_000}
+    assert tail(**figures, measured_within=within) == (
+        "p95 is bad: 900 ms (measured within 860–900; the slowest 5 % of the turns);"
+        " p50 is within: 600 ms (measured within 590–600)"
+    )
+    assert tail(p50=600, max=5_000, measured_within=within) == (
+        "the slowest turn took 5,000 ms (measured within 5,000–5,100); p50 is within: 600 ms (measured within 590–600)"
+    )

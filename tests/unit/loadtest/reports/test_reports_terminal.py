@@ -12,7 +12,7 @@ from loadtest.reports.calibration_citing import Citation
 from loadtest.reports.run_info import ProcessShare, RunProfile, SpoolInfo
 from loadtest.reports.run_outcome import run_outcome_for
 from loadtest.reports.terminal import final_view
-from telemetry.model.stated_error import StatedError
+from telemetry.model.measured_within import MeasuredWithin
 from telemetry.objectives.slo import default_objectives, not_judged
 from telemetry.store.answers import (
     CacheStats,
@@ -142,25 +142,56 @@ def test_stages_have_their_percentiles_or_the_reason_why_not() -> None:
     assert "a p95 needs 20 values, a p99 needs 100" in text
 
 
-def with_error(error: StatedError) -> str:
+def with_bounds(within: MeasuredWithin, **changes: MeasuredWithin) -> Summary:
     answer = material.summary(speech_bounds=SpeechBoundErrors(180, 3, 1e7, 40_000_000, 2e7, 80_000_000))
-    heard = replace(answer.metrics["voice_to_voice"], error=error)
-    return words(final(summary=replace(answer, metrics={**answer.metrics, "voice_to_voice": heard}), width=80))
+    metrics = {
+        name: replace(answer.metrics[name], measured_within=each)
+        for name, each in {"voice_to_voice": within, **changes}.items()
+    }
+    return replace(answer, metrics={**answer.metrics, **metrics})
 
 
-def test_voice_to_voice_says_within_what_it_lies() -> None:
-    text = with_error(StatedError((5.9e8, 6.3e8), (7.8e8, 8.2e8), None, None, 0, 4e5))
-    assert "Voice to voice lies within p50 590 to 630 ms, p95 780 to 820 ms " in text
-    assert "not calibrated" not in text
+def test_percentiles_say_within_what_they_were_measured() -> None:
+    within = MeasuredWithin((5.9e8, 6.12e8), (7.95e8, 8e8), (1.204e9, 1.3e9), (1.3e9, 1.3e9))
+    summary = with_bounds(within, asr_final_latency=MeasuredWithin((3.1e8, 3.1e8), (3.9e8, 4.1e8), None, None))
+    text = words(final(summary=summary, width=80))
+    # Those that differ by 1 % at most go without saying.
+    assert (
+        "Voice to voice: p50 612 ms (measured within 590–612), p99 1,204 ms (measured within 1,204–1,300)"
+        " ASR final: p95 402 ms (measured within 390–410)" in text
+    )
+    assert "p95 800 ms (" not in text
     assert "end of speech known to ±20.0 ms (median), ±80.0 ms (worst)" in text
     assert "± not known for 3 of 180 turns: see voiceprobe corpus check" in text
+    assert "measured within" not in words(final())
 
 
-def test_what_is_not_known_of_the_error_is_reported() -> None:
-    some = with_error(StatedError((5.9e8, 6.3e8), None, None, None, 12))
-    assert "p50 590 to 630 ms; ± not known for 12 of 180 turns; the instrument's own error is not in it" in some
-    none = with_error(StatedError(None, None, None, None, 180))
-    assert "Voice to voice ± not known for 180 of 180 turns" in none
+def test_a_line_counts_turns_whose_bounds_are_not_known() -> None:
+    none = MeasuredWithin(None, None, None, None, 180)
+    text = words(final(summary=with_bounds(none), width=80))
+    assert "measurement bounds not known for 180 of 180 turns" in text
+    assert "measured within" not in text
+    several = with_bounds(none, asr_final_latency=MeasuredWithin(None, None, None, None, 12))
+    expected = "measurement bounds not known: Voice to voice 180 of 180 turns, ASR final 12 of 80 turns"
+    assert expected in words(final(summary=several, width=80))
+
+
+def test_cohorts_and_phases_have_their_own_bounds() -> None:
+    whole = material.summary()
+    heard = replace(whole.metrics["voice_to_voice"], measured_within=MeasuredWithin((5.9e8, 6.12e8), None, None, None))
+    cohort = replace(whole.cohorts[0], metrics={"voice_to_voice": heard})
+    phases = tuple(
+        PhaseSummary(name, "hold", 1, whole.turns, {"voice_to_voice": heard}, None) for name in ("[up]", "steady")
+    )
+    text = words(final(summary=replace(whole, cohorts=(cohort, whole.cohorts[1]), phases=phases)))
+    for name in ("control", "[up]", "steady"):
+        assert f"{name}: p50 612 ms (measured within 590–612)" in text
+    assert "streaming: " not in text
+
+
+def test_bounds_of_speech_that_is_exact_say_so() -> None:
+    exact = SpeechBoundErrors(180, 0, 0.0, 0, 0.0, 0)
+    assert "end of speech exact; start of speech exact" in words(final(summary=material.summary(speech_bounds=exact)))
     assert "speech bounds no turn was spoken" in words(final())
 
 

@@ -1,0 +1,54 @@
+"""How the measurement bounds of a figure are written, and when."""
+
+import math
+
+import pytest
+
+from telemetry.model.bounds import Bounds
+from telemetry.model.measured_within import MeasuredWithin, finite, measured_within
+from telemetry.model.metrics import DEFINITIONS
+
+MS = 1e6
+
+
+@pytest.mark.parametrize(
+    ("metric", "figure", "bounds", "text"),
+    [
+        ("voice_to_voice", 818 * MS, (806 * MS, 818 * MS), "measured within 806–818"),
+        # 1 % of the figure, to either side, goes without saying; what is beyond it does not.
+        ("voice_to_voice", 800 * MS, (792 * MS, 808 * MS), None),
+        ("voice_to_voice", 800 * MS, (791.9 * MS, 800 * MS), "measured within 791–800"),
+        ("voice_to_voice", 800 * MS, (800 * MS, 808.1 * MS), "measured within 800–809"),
+        # Rounded outward, so that what is read holds the true value too.
+        ("voice_to_voice", 818 * MS, (806.9 * MS, 829.1 * MS), "measured within 806–830"),
+        ("tts_first_chunk_latency", 20 * MS, (19.74 * MS, 20.21 * MS), "measured within 19.7–20.3"),
+        ("voice_to_voice", 105 * MS, (99.98 * MS, 110 * MS), "measured within 99.9–110"),
+        ("voice_to_voice", 1_204 * MS, (1_100 * MS, 1_204 * MS), "measured within 1,100–1,204"),
+        ("voice_to_voice", 490 * MS, (0.46 * 1e9 - 1e-7, 0.5 * 1e9 + 1e-7), "measured within 460–500"),
+        # A dash is never read as a sign.
+        ("voice_to_voice", 2 * MS, (-3 * MS, 4 * MS), "measured within −3.0 to 4.0"),
+        ("voice_to_voice", -20 * MS, (-30 * MS, -10 * MS), "measured within −30.0 to −10.0"),
+        ("underrun_worst", 0.0, (0.0, 0.0), None),
+        ("underrun_worst", 0.0, (0.0, 5 * MS), "measured within 0.0–5.0"),
+        ("tokens_per_s", 42.0, (40.04, 44.01), "measured within 40.0–44.1"),
+        ("audio_rtfx", 2.0, (1.6, 4.0), "measured within 1.60–4.00"),
+        ("wer", 0.125, (0.125, 0.125), None),
+        ("voice_to_voice", None, None, None),
+        ("voice_to_voice", 818 * MS, None, None),
+    ],
+)
+def test_bounds_are_told_where_they_differ(
+    metric: str, figure: float | None, bounds: Bounds | None, text: str | None
+) -> None:
+    assert measured_within(DEFINITIONS[metric], figure, bounds) == text
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper"), [(None, 1.0), (1.0, None), (-math.inf, 1.0), (1.0, math.inf), (math.nan, 1.0), (1.0, math.nan)]
+)
+def test_what_may_lie_anywhere_has_no_bounds(lower: float | None, upper: float | None) -> None:
+    assert finite(lower, upper) is None
+
+
+def test_what_is_counted_is_exact() -> None:
+    assert MeasuredWithin.exactly(1.0, None, None, 2.0) == MeasuredWithin((1.0, 1.0), None, None, (2.0, 2.0), 0)
