@@ -1,8 +1,9 @@
 """Put before the modules of a process by PYTHONPATH; it acts in Locust's process alone, the generator under test.
 
 Starts two threads that know nothing of the generator: a probe, which sleeps a millisecond again and again and logs each
-time that it woke late, and, if asked, one that holds the interpreter now and then. Both write lines of JSON to the
-folder STALLS_FOLDER, stamped by CLOCK_MONOTONIC. Only the standard library, and nothing of it that gevent replaces.
+time that it woke late, and each time that the main thread waited for a processor meanwhile, as the kernel accounts it;
+and, if asked, one that holds the interpreter now and then. Both write lines of JSON to the folder STALLS_FOLDER, stamped
+by CLOCK_MONOTONIC. Only the standard library, and nothing of it that gevent replaces.
 """
 
 import _thread
@@ -31,6 +32,11 @@ def _take_priority_of_the_main_thread() -> None:
         os.setpriority(os.PRIO_PROCESS, own, os.getpriority(os.PRIO_PROCESS, main))
 
 
+def _waited_ns(account: int) -> int:
+    """How long a thread has been ready to run, and did not."""
+    return int(os.pread(account, 99, 0).split()[1])
+
+
 def _write(file: int, rows: list) -> None:
     os.write(file, "".join(json.dumps(row) + "\n" for row in rows).encode())
     rows.clear()
@@ -39,10 +45,17 @@ def _write(file: int, rows: list) -> None:
 def _probe(file: int) -> None:
     rows: list = []
     due = _now_ns() + WRITE_EVERY_NS
+    account = os.open("/proc/self/schedstat", os.O_RDONLY)  # of the main thread
+    waited_ns, free_ns = _waited_ns(account), _now_ns()
     while True:
         asked = _now_ns()
         _sleep(PROBE_S)
         woke = _now_ns()
+        waits_ns = _waited_ns(account) - waited_ns
+        if waits_ns > LATE_NS:
+            # It ended between these two looks and may have begun before them.
+            rows.append({"kind": "probe", "begin_ns": min(free_ns, woke - waits_ns), "end_ns": woke})
+        waited_ns, free_ns = waited_ns + waits_ns, woke
         if woke - asked - PROBE_S * 1e9 > LATE_NS:
             rows.append({"kind": "probe", "begin_ns": asked + int(PROBE_S * 1e9), "end_ns": woke})
         if woke >= due:
