@@ -132,10 +132,10 @@ class Evidence:
         known = [each for each in (self.receive_lag_bound_ns, self.shared_stamp_bound_ns) if each is not None]
         return max(known, default=None)
 
-    def reasons(self, limits: ValidityLimits) -> tuple[str, ...]:
-        """Why the turn cannot be trusted, one short phrase each; empty for a valid turn."""
+    def reasons(self, limits: ValidityLimits, answer_perf_ns: int | None = None) -> tuple[str, ...]:
+        """Why the turn, whose answer began then, cannot be trusted, one short phrase each; empty for a valid turn."""
         found = list(self.faults)
-        if (self.pacing.worst_ns or 0) > limits.frame_lateness_ns:
+        if (self.pacing.worst_before_ns(answer_perf_ns) or 0) > limits.frame_lateness_ns:
             found.append(FRAME_LATENESS)
         if abs(self.pacing.drift_ns or 0) > limits.drift_ns:
             found.append(DRIFT)

@@ -59,6 +59,17 @@ class Pacing:
             return None
         return max(self.worst_elsewhere_ns, max(self.lateness_ns, default=0))
 
+    def worst_before_ns(self, answer_perf_ns: int | None) -> int | None:
+        """The worst lateness of frames with speech, and of the silence after it until the answer began (None: it never
+        did). One that was due by then and had not gone was missing for only so long; later ones are under the reply."""
+        if answer_perf_ns is None or self.spoken is None or self.first_due_perf_ns is None:
+            return self.worst_ns
+        after_ns = [
+            min(lateness_ns, answer_perf_ns - self.first_due_perf_ns - index * self.frame_ns)
+            for index, lateness_ns in enumerate(self.lateness_ns[self.spoken :], self.spoken)
+        ]
+        return max([self.worst_elsewhere_ns, *self.lateness_ns[: self.spoken], *after_ns])
+
     @property
     def drift_ns(self) -> int | None:
         """How much the utterance was stretched (positive) or squeezed; None before its end.

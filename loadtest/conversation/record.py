@@ -95,7 +95,7 @@ def build_turn(exchange: Exchange, call: CallInfo, options: RecordOptions) -> Tu
         raise ValueError("the exchange is still running")
     timeline, evidence, answer = exchange.timeline, exchange.evidence, exchange.timeline.nearest
     failure = failure_of(exchange)
-    invalid = _invalid_reasons(failure, evidence.reasons(options.limits))
+    invalid = _invalid_reasons(failure, evidence.reasons(options.limits, timeline.answer_began_perf_ns))
     return Turn(
         run_id=call.run_id,
         call_id=call.call_id,
@@ -124,7 +124,7 @@ def build_turn(exchange: Exchange, call: CallInfo, options: RecordOptions) -> Tu
         target=call.target,
         region=call.region,
         onset_preset=call.onset_preset,
-        frame_lateness_worst_ns=evidence.pacing.worst_ns,
+        frame_lateness_worst_ns=evidence.pacing.worst_before_ns(timeline.answer_began_perf_ns),
         drift_worst_ns=evidence.pacing.drift_worst_ns,
         unsent_bytes_at_speech_end=evidence.unsent_bytes_at_speech_end,
         send_blocked_worst_ns=evidence.blocked_worst_ns if evidence.sent else None,

@@ -76,6 +76,23 @@ def test_speech_that_went_late_holds_up_what_is_heard_of_it() -> None:
     assert pacing.held_up_ns(NEVER) == 0
 
 
+@pytest.mark.parametrize(
+    ("answer_ms", "worst_ms"),
+    [
+        (None, 100),
+        (1_000, 100),
+        (121, 61),  # the frame that was due at 60 had not gone by then
+        (81, 21),
+        (60, 5),  # all later frames are under the reply
+        (-5, 5),  # the service spoke over the caller, who is heard all the same
+    ],
+)
+def test_frames_under_the_reply_do_not_make_a_turn_invalid(answer_ms: int | None, worst_ms: int) -> None:
+    # Frames are due at 0 and 20 (speech), then 40, 60, 80 and 100 ms.
+    pacing = spoken(0, 5, then_ms=(0, 100, 80, 60))
+    assert pacing.worst_before_ns(None if answer_ms is None else answer_ms * MS) == worst_ms * MS
+
+
 def test_another_process_says_how_late_it_sent() -> None:
     pacing = spoken(0)
     pacing.note_elsewhere(7 * MS)

@@ -423,6 +423,17 @@ def test_a_pause_in_which_the_answer_came_counts_once() -> None:
     assert build_turn(heard, CALL, OPTIONS).held_up_ns == 80 * MS
 
 
+def test_a_pause_that_begins_with_the_answer_leaves_the_turn_valid() -> None:
+    heard = exchange()
+    # Frames were due until 560 ms after the end of speech, the first audible sample came after 550.
+    heard.evidence.pacing.lateness_ns = [0] * 61 + [0] * 17 + [100 * MS]
+    turn = build_turn(heard, CALL, OPTIONS)
+    assert (turn.outcome, turn.invalid_reasons, turn.frame_lateness_worst_ns) == ("ok", (), 0)
+    heard.timeline.replies.clear()
+    heard.outcome = "no_reply"
+    assert build_turn(heard, CALL, OPTIONS).invalid_reasons == ("frame lateness",), "nobody answered before it"
+
+
 def test_an_unanswered_turn_states_the_bounds_of_what_it_has() -> None:
     silent = exchange()
     silent.timeline.replies.clear()
