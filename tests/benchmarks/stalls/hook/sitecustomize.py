@@ -1,9 +1,9 @@
 """Put before the modules of a process by PYTHONPATH; it acts in Locust's process alone, the generator under test.
 
-Starts two threads that know nothing of the generator: a probe, which sleeps a millisecond again and again and logs each
-time that it woke late, and each time that the main thread waited for a processor meanwhile, as the kernel accounts it;
-and, if asked, one that holds the interpreter now and then. Both write lines of JSON to the folder STALLS_FOLDER, stamped
-by CLOCK_MONOTONIC. Only the standard library, and nothing of it that gevent replaces.
+Starts two threads that know nothing of the generator. A probe sleeps a millisecond again and again, and logs each time
+that it woke late, and each time that the main thread waited for a processor meanwhile, as the kernel accounts it. The
+other one, if asked for, holds the interpreter now and then. Both write lines of JSON to the folder STALLS_FOLDER,
+stamped by CLOCK_MONOTONIC. Only the standard library, and nothing of it that gevent replaces.
 """
 
 import _thread
