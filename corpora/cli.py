@@ -13,12 +13,12 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from corpora.annotation.boundary_review import review_reasons
-from corpora.annotation.boundary_uncertainty import SURE_MS
+from corpora.annotation.boundary_review import review_advice
 from corpora.annotation.lint import diagnostics
+from corpora.manifest.edges import EDGES_HELP, parse_edges, set_edges
 from corpora.manifest.errors import CorpusError
-from corpora.manifest.library import BUNDLED, CorpusInfo, available
-from corpora.manifest.manifest import read_manifest
+from corpora.manifest.library import BUNDLED, CorpusInfo, available, corpus_folder
+from corpora.manifest.manifest import DEFAULT_EDGES, read_manifest
 from corpora.progress import progress_bar
 from corpora.rendering.cache import cache_entries, cache_root, limit_bytes, trim
 from corpora.reports.command import EPILOG as SHOW_EPILOG
@@ -97,34 +97,67 @@ def list_(
         )
 
 
-@app.command(epilog="Example: voiceprobe corpus install pocketsphinx-testdata --from ./pocketsphinx-testdata.deb")
+_INSTALL_EXAMPLES = """Examples:
+
+  voiceprobe corpus install pocketsphinx-testdata
+
+  voiceprobe corpus install pocketsphinx-testdata --from ./pocketsphinx-testdata.deb --edges recorded
+"""
+
+
+@app.command(epilog=_INSTALL_EXAMPLES)
 def install(
     name: Annotated[str, typer.Argument(help=f"one of: {', '.join(RECIPES)}")],
     files: Annotated[
         list[Path] | None, typer.Option("--from", help="a local package file (.deb or .tar.gz); repeatable")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="replace the installed corpus")] = False,
+    edges: Annotated[str | None, typer.Option("--edges", help=f"{EDGES_HELP} (default: exact, or unchanged)")] = None,
 ) -> None:
     """Download recorded human speech and make a corpus from it."""
+    asked = None if edges is None else parse_edges(edges)
     with progress_bar(f"installing {name}") as progress:
-        folder = install_corpus(name, files or (), force, progress)
+        folder = install_corpus(name, files or (), force, asked, progress=progress)
     manifest = read_manifest(folder)
-    doubtful = sum(bool(review_reasons(utterance)) for utterance in manifest.utterances)
-    sys.stdout.write(f"{name}: {len(manifest.utterances)} utterances in {folder}\n")
-    if doubtful:
-        sys.stdout.write(
-            f"{doubtful} have speech bounds that may be off by more than {SURE_MS:g} ms; "
-            f"review them: voiceprobe corpus review {folder}\n"
-        )
+    sys.stdout.write(f"{name}: {len(manifest.utterances)} utterances in {folder}, {manifest.edges} edges\n")
+    sys.stdout.writelines(f"{line}\n" for line in review_advice(manifest.utterances, manifest.edges, folder))
+
+
+_EDGES_EXAMPLES = """Examples:
+
+  voiceprobe corpus edges pocketsphinx-testdata
+
+  voiceprobe corpus edges pocketsphinx-testdata recorded
+
+  voiceprobe corpus edges ./my-corpus exact
+"""
+
+
+@app.command(epilog=_EDGES_EXAMPLES)
+def edges(
+    corpus: Annotated[str, typer.Argument(help="a folder, or the name of an installed corpus")],
+    value: Annotated[str | None, typer.Argument(help="exact or recorded; without it, the present one is shown")] = None,
+) -> None:
+    """Show or change where speech ends in a corpus.
+
+    With exact edges, each clip is faded out over 5 ms after its last certain speech, so that its end is known exactly.
+    With recorded edges, the whole recording is sent, and every latency carries the uncertainty of its end. The clips
+    stay as they are; nothing is downloaded.
+    """
+    folder = corpus_folder(corpus)
+    if value is not None:
+        set_edges(folder, parse_edges(value, "The value"))
+    sys.stdout.write(f"{folder.name}: {read_manifest(folder).edges} edges\n")
 
 
 @app.command(epilog="Example: voiceprobe corpus build --out ./corpus")
 def build(
     out: Annotated[Path, typer.Option("--out", help="the folder to write")] = _BUNDLED_FOLDER,
     texts: Annotated[Path, typer.Option("--texts", help="the folder with texts.csv")] = _BUNDLED_FOLDER,
+    edges: Annotated[str, typer.Option("--edges", help=EDGES_HELP)] = DEFAULT_EDGES,
 ) -> None:
     """Synthesize the texts of the bundled corpus again (needs flite)."""
-    count = build_corpus(texts, out)
+    count = build_corpus(texts, out, parse_edges(edges))
     sys.stdout.write(f"{BUNDLED}: {count} utterances in {out}\n")
 
 
@@ -146,6 +179,7 @@ def say(
     domain: Annotated[str, typer.Option(help="domain for texts without one")] = "general",
     rate: Annotated[int, typer.Option(help="sample rate of the clips in Hz")] = 24_000,
     force: Annotated[bool, typer.Option("--force", help="replace an existing corpus")] = False,
+    edges: Annotated[str, typer.Option("--edges", help=EDGES_HELP)] = DEFAULT_EDGES,
 ) -> None:
     """Synthesize texts and make a corpus from the clips.
 
@@ -153,7 +187,7 @@ def say(
     """
     synthesizer = _engine(engine, url, model)
     lines = read_texts(texts, domain=domain, language=language)
-    request = SynthesisRequest(lines, voice or DEFAULT_VOICES[engine], license, rate, into, force)
+    request = SynthesisRequest(lines, voice or DEFAULT_VOICES[engine], license, rate, into, force, parse_edges(edges))
     with progress_bar("synthesizing") as progress:
         count = synthesize(request, synthesizer, progress)
     sys.stdout.write(f"{into.resolve().name}: {count} utterances in {into}\n")
@@ -173,7 +207,8 @@ def _engine(name: str, url: str, model: str) -> SpeechEngine:
 def check(folder: Annotated[Path, typer.Argument(help="a folder with a manifest.jsonl")]) -> None:
     """Check a corpus and print every fault, one per line.
 
-    Finds broken and missing files, wrong or uncertain bounds, clipping, silence, wrong rates, duplicates, texts that
+    Finds broken and missing files, wrong or uncertain bounds (of ends only where they count: with recorded edges, or
+    where no speech is certain), clipping, silence, wrong rates, duplicates, texts that
     cannot match the audio, and missing licenses. Exits with 2 if it finds any.
     """
     found = 0
@@ -215,6 +250,7 @@ def _row(info: CorpusInfo) -> dict[str, object]:
         "speech_s": round(info.speech_s, 3),
         "speakers": list(info.speakers),
         "licenses": list(info.licenses),
+        "edges": info.edges,
         "fault": info.fault,
     }
 
@@ -222,7 +258,7 @@ def _row(info: CorpusInfo) -> dict[str, object]:
 def _table(infos: list[CorpusInfo]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     # Two lines per corpus, so that the table fits into eighty columns.
-    table.add_column("name\nkind, license")
+    table.add_column("name\nkind, license, edges")
     for column in ("utter-\nances", "short", "medium", "long", "speech", "speak-\ners"):
         table.add_column(column, justify="right", no_wrap=True)
     for info in infos:
@@ -231,7 +267,7 @@ def _table(infos: list[CorpusInfo]) -> Table:
             continue
         counts = (info.utterance_count, info.short_count, info.medium_count, info.long_count)
         cells = (*map(str, counts), _duration(info.speech_s), str(len(info.speakers)))
-        table.add_row(f"{info.name}\n{info.kind}, {', '.join(info.licenses)}", *cells)
+        table.add_row(f"{info.name}\n{info.kind}, {', '.join(info.licenses)}, {info.edges} edges", *cells)
     return table
 
 

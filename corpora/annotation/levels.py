@@ -5,6 +5,8 @@ The active speech level follows ITU-T P.56 method B: pauses longer than 200 ms d
 speech and pause is 15.9 dB below the resulting level.
 """
 
+from typing import Final
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,7 +14,7 @@ from corpora.manifest.errors import CorpusError
 
 _SMOOTHING_S = 0.06
 _HANGOVER_S = 0.2
-_MARGIN_DB = 15.9
+MARGIN_DB: Final = 15.9  # from the active level down to the threshold between speech and pause
 _BISECTIONS = 40
 
 Samples = NDArray[np.float64]
@@ -40,7 +42,7 @@ def active_mask(samples: Samples, rate_hz: int, start: int, end: int) -> NDArray
         threshold_db = (low_db + high_db) / 2.0
         count = len(ascending) - int(np.searchsorted(ascending, 10.0 ** (threshold_db / 20.0)))
         # Raise the threshold while it is more than the margin below the level it yields.
-        if count and 10.0 * float(np.log10(power / count)) - threshold_db > _MARGIN_DB:
+        if count and 10.0 * float(np.log10(power / count)) - threshold_db > MARGIN_DB:
             low_db = threshold_db
         else:
             high_db = threshold_db

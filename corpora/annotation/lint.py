@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from corpora.annotation.boundary_review import uncertain
 from corpora.annotation.boundary_uncertainty import LARGE_MS, SURE_MS, stated_ms
 from corpora.annotation.bounds import find_speech_bounds
+from corpora.annotation.exact_end import find_exact_end
 from corpora.annotation.levels import level_dbov
 from corpora.manifest.clips import Samples, read_clip
 from corpora.manifest.conversations import read_conversations
 from corpora.manifest.errors import CorpusError, ManifestError
-from corpora.manifest.manifest import MANIFEST_NAME, Utterance, read_manifest
+from corpora.manifest.manifest import MANIFEST_NAME, Edges, Utterance, read_manifest
 
 # This many samples in a row at full scale are clipping, not just a loud sound.
 CLIPPED_RUN_SAMPLES: Final = 3
@@ -61,7 +62,7 @@ def diagnostics(folder: Path, progress: Callable[[int, int], None] | None = None
         except CorpusError as error:
             yield f"{where}: {error}"
         else:
-            for finding in (*_text_faults(utterance), *_clip_faults(samples, utterance)):
+            for finding in (*_text_faults(utterance), *_clip_faults(samples, utterance, manifest.edges)):
                 yield f"{where}: {finding}"
             duplicate = first_with.setdefault(_audio_hash(samples), utterance.id)
             if duplicate != utterance.id:
@@ -94,7 +95,7 @@ def _text_faults(utterance: Utterance) -> Iterator[str]:
         )
 
 
-def _clip_faults(samples: Samples, utterance: Utterance) -> Iterator[str]:
+def _clip_faults(samples: Samples, utterance: Utterance, edges: Edges) -> Iterator[str]:
     rate_hz = utterance.sample_rate_hz
     runs = find_runs(np.abs(samples) >= _FULL_SCALE, CLIPPED_RUN_SAMPLES)
     steps = (utterance.processing or "").split("; ")
@@ -109,7 +110,7 @@ def _clip_faults(samples: Samples, utterance: Utterance) -> Iterator[str]:
     if level is not None and level < _QUIET_DBOV:
         yield f"is almost silent: its speech is at {level:.0f} dBov; record it louder or normalize it."
     yield from _pause_faults(speech, rate_hz)
-    yield from _bounds_faults(samples, utterance)
+    yield from _bounds_faults(samples, utterance, edges)
     if rate_hz >= 16_000 and _upper_band_is_empty(speech, rate_hz):
         yield (
             f"has nothing above {_UPPER_BAND_HZ / 1000:g} kHz at a rate of {rate_hz} Hz, so it was recorded at 8 kHz; "
@@ -132,14 +133,17 @@ def _pause_faults(speech: Samples, rate_hz: int) -> Iterator[str]:
         )
 
 
-def _bounds_faults(samples: Samples, utterance: Utterance) -> Iterator[str]:
+def _bounds_faults(samples: Samples, utterance: Utterance, edges: Edges) -> Iterator[str]:
     rate_hz = utterance.sample_rate_hz
     edge = round(EDGE_S * rate_hz)
     if utterance.speech_start_sample < edge or utterance.speech_end_sample >= len(samples) - edge:
         side = "begins" if utterance.speech_start_sample < edge else "ends"
         yield f"{side} with speech at the edge of the file, as if cut off; leave 50 ms around the speech."
-    for reason in uncertain(utterance, LARGE_MS):
+    for reason in uncertain(utterance, edges, LARGE_MS):
         yield f"{reason}; review it (voiceprobe corpus review)."
+    is_faded_out = edges == "exact" and find_exact_end(samples, utterance) is not None
+    if edges == "exact" and not is_faded_out:
+        yield from _recorded_end_faults(utterance)
     outside = np.concatenate((samples[: utterance.speech_start_sample], samples[utterance.speech_end_sample + 1 :]))
     if utterance.bounds_confidence_db is None or utterance.reviewed or not np.any(outside):
         return  # a person has set the bounds, or they are exact because digital silence surrounds them
@@ -152,6 +156,8 @@ def _bounds_faults(samples: Samples, utterance: Utterance) -> Iterator[str]:
         ("begins", utterance.speech_start_uncertainty_ms, found.start_uncertainty_s),
         ("ends", utterance.speech_end_uncertainty_ms, found.end_uncertainty_s),
     ):
+        if is_faded_out and name == "ends":
+            continue
         if stated_half_width_ms is not None and stated_half_width_ms <= SURE_MS < stated_ms(detected_s):
             yield (
                 f"where its speech {name} is known to ±{stated_ms(detected_s):g} ms, not to "
@@ -166,6 +172,17 @@ def _bounds_faults(samples: Samples, utterance: Utterance) -> Iterator[str]:
                 f"its speech {name} at {detected / rate_hz:.3f} s, not at {stated / rate_hz:.3f} s as its manifest "
                 "states; annotate it again."
             )
+
+
+def _recorded_end_faults(utterance: Utterance) -> Iterator[str]:
+    """Yield a sentence if the end of a clip that cannot be faded out is uncertain."""
+    half_width_ms = utterance.speech_end_uncertainty_ms
+    if half_width_ms is None or half_width_ms > LARGE_MS:
+        known = "unknown to any accuracy" if half_width_ms is None else f"known only to ±{half_width_ms:g} ms"
+        yield (
+            f"no sound in it is certain enough to end it exactly, and where it ends in the recording is {known}; "
+            "record it with less noise, or review it (voiceprobe corpus review --all)."
+        )
 
 
 def _upper_band_is_empty(speech: Samples, rate_hz: int) -> bool:

@@ -15,10 +15,19 @@ import platformdirs
 from corpora.manifest.clips import Samples, read_clip
 from corpora.manifest.conversations import ScriptedConversation, read_conversations
 from corpora.manifest.errors import CorpusError, ManifestError
-from corpora.manifest.manifest import MANIFEST_NAME, CorpusKind, LengthClass, Manifest, Utterance, read_manifest
+from corpora.manifest.manifest import (
+    DEFAULT_EDGES,
+    MANIFEST_NAME,
+    CorpusKind,
+    Edges,
+    LengthClass,
+    Manifest,
+    Utterance,
+    read_manifest,
+)
 
 BUNDLED: Final = "voiceprobe-en"
-_BUNDLED_ROOT = Path(__file__).parents[1] / "data"
+BUNDLED_ROOT = Path(__file__).parents[1] / "data"
 _PREFERRED_RECORDED = ("recorded-en", "pocketsphinx-testdata", "asterisk-core-sounds-en")
 
 
@@ -31,6 +40,7 @@ class Corpus:
     kind: CorpusKind
     utterances: tuple[Utterance, ...]
     conversations: tuple[ScriptedConversation, ...] = ()
+    edges: Edges = DEFAULT_EDGES
 
     def select(
         self, length: str | None = None, domains: Collection[str] | None = None, include_pii: bool = True
@@ -83,6 +93,7 @@ class CorpusInfo:
     speech_s: float
     speakers: tuple[str, ...]
     licenses: tuple[str, ...]
+    edges: Edges | None = None
     fault: str | None = None
 
 
@@ -109,7 +120,7 @@ def open_corpus(where: str | Path | None = None, *, check_clips: bool = True) ->
     installed, otherwise the bundled corpus. Without `check_clips` a clip is checked when it is read. Raises
     ManifestError with every fault, and CorpusError for an unknown name.
     """
-    folder = _folder(where)
+    folder = corpus_folder(where)
     manifest = read_manifest(folder)
     faults = _clip_faults(folder, manifest) if check_clips else []
     conversations: tuple[ScriptedConversation, ...] = ()
@@ -119,7 +130,7 @@ def open_corpus(where: str | Path | None = None, *, check_clips: bool = True) ->
         faults += error.faults
     if faults:
         raise ManifestError(folder / MANIFEST_NAME, faults)
-    return Corpus(manifest.name, folder, manifest.kind, manifest.utterances, conversations)
+    return Corpus(manifest.name, folder, manifest.kind, manifest.utterances, conversations, manifest.edges)
 
 
 def _clip_faults(folder: Path, manifest: Manifest) -> list[str]:
@@ -134,7 +145,7 @@ def _clip_faults(folder: Path, manifest: Manifest) -> list[str]:
 
 def _known() -> dict[str, Path]:
     folders: dict[str, Path] = {}
-    for root in (_BUNDLED_ROOT, installed_root()):
+    for root in (BUNDLED_ROOT, installed_root()):
         if root.is_dir():
             for folder in sorted(root.iterdir()):
                 if (folder / MANIFEST_NAME).is_file() and not folder.name.startswith("."):
@@ -142,10 +153,11 @@ def _known() -> dict[str, Path]:
     return folders
 
 
-def _folder(where: str | Path | None) -> Path:
+def corpus_folder(where: str | Path | None) -> Path:
+    """Return the folder of a corpus as `open_corpus` finds it. Raises CorpusError for an unknown name."""
     known = _known()
     if where is None:
-        return next((known[name] for name in _PREFERRED_RECORDED if name in known), _BUNDLED_ROOT / BUNDLED)
+        return next((known[name] for name in _PREFERRED_RECORDED if name in known), BUNDLED_ROOT / BUNDLED)
     if isinstance(where, str) and where in known:
         return known[where]
     folder = Path(where).expanduser()
@@ -173,4 +185,5 @@ def _info(name: str, folder: Path) -> CorpusInfo:
         speech_s=sum(utterance.speech_s for utterance in manifest.utterances),
         speakers=tuple(sorted({utterance.speaker for utterance in manifest.utterances})),
         licenses=tuple(sorted({utterance.license for utterance in manifest.utterances})),
+        edges=manifest.edges,
     )

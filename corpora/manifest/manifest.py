@@ -30,8 +30,11 @@ from corpora.manifest.validation import (
 
 MANIFEST_NAME = "manifest.jsonl"
 FORMAT = 2
+DEFAULT_EDGES: Final = "exact"  # of a corpus whose manifest does not state them
 
 CorpusKind = Literal["recorded human", "generated"]
+# Whether speech ends where rendering fades it out (exact), or where it was annotated in the recording (recorded).
+Edges = Literal["exact", "recorded"]
 LengthClass = Literal["short", "medium", "long"]
 PiiKind = Literal["name", "address", "phone", "email", "card_number", "account_number", "date_of_birth"]
 
@@ -96,6 +99,7 @@ class Manifest:
 
     name: str
     kind: CorpusKind
+    edges: Edges
     utterances: tuple[Utterance, ...]
     lines: tuple[int, ...]
 
@@ -105,6 +109,7 @@ class _Header:
     corpus: str
     kind: CorpusKind
     format: float  # 2.0 is accepted, too
+    edges: Edges = DEFAULT_EDGES
 
 
 _TEXT: Final = one_line_rule(_MAX_TEXT_CHARS)
@@ -123,6 +128,7 @@ _HEADER_CHECKER: Final = RowChecker(
         "corpus": NAME_RULE,
         "kind": Rule(f"one of {', '.join(get_args(CorpusKind))}"),
         "format": Rule(f"{FORMAT}, the format that this version reads", {"ge": FORMAT, "le": FORMAT}),
+        "edges": Rule(f"{' or '.join(get_args(Edges))}"),
     },
     unknown_keys="ignore",
 )
@@ -195,12 +201,13 @@ def read_manifest(folder: Path) -> Manifest:
         faults.append(f"{file}: contains no utterance; add at least one line after the header.")
     if header is None or faults:
         raise ManifestError(file, faults)
-    return Manifest(str(header["corpus"]), cast("CorpusKind", header["kind"]), tuple(utterances), tuple(lines))
+    edges = cast("Edges", header.get("edges", DEFAULT_EDGES))
+    return Manifest(str(header["corpus"]), cast("CorpusKind", header["kind"]), edges, tuple(utterances), tuple(lines))
 
 
-def write_manifest(folder: Path, name: str, kind: CorpusKind, utterances: Iterable[Utterance]) -> None:
+def write_manifest(folder: Path, name: str, kind: CorpusKind, utterances: Iterable[Utterance], *, edges: Edges) -> None:
     """Write a folder's manifest atomically, in the order given; the same utterances give the same bytes."""
-    header = {"corpus": name, "kind": kind, "format": FORMAT}
+    header = {"corpus": name, "kind": kind, "format": FORMAT, "edges": edges}
     rows = [msgspec.json.encode(row) for row in (header, *map(_row, utterances))]
     replace_file(folder / MANIFEST_NAME, b"\n".join(rows) + b"\n")
 

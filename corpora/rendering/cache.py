@@ -43,6 +43,7 @@ _LOOK_EVERY_S: Final = 0.05
 _SOURCES: Final = (
     "rendering/render.py",
     "rendering/noise.py",
+    "annotation/exact_end.py",
     "annotation/levels.py",
     "manifest/clips.py",
     "rendering/profiles",
@@ -87,7 +88,7 @@ def cache_entry_name(corpus: Corpus, profile: Profile, rate_hz: int, seed: int, 
     pool = ""
     if profile.noise == "babble":
         pool = "\n".join(entry_key(each) for each in babble_pool(corpus))
-    parts = (renderer_version(), corpus.name, profile.digest, rate_hz, seed, pool, wire)
+    parts = (renderer_version(), corpus.name, corpus.edges, profile.digest, rate_hz, seed, pool, wire)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
 
 

@@ -6,6 +6,10 @@ integers, gains are rounded to six digits, and signals are rounded to a grid bef
 of summation does not matter. An utterance can be rendered in any number of variants, each with its own noise, lost
 packets and impulse response (if there is a folder of them).
 
+A corpus with exact edges is faded out after its last certain speech (`exact_end`), and digital silence follows; the
+room, the noise and the channel come after that, as they would for a speaker who stops there. Where no speech is
+certain, and in a corpus with recorded edges, the recording is rendered to its end.
+
 SNR and level are set and measured on the 16-bit samples that enter the channel. Codecs and lost packets change the
 waveform itself, so a ratio of powers after them would not separate speech from noise.
 """
@@ -20,6 +24,7 @@ import soundfile
 import soxr
 from numpy.typing import NDArray
 
+from corpora.annotation.exact_end import fade_samples, find_exact_end
 from corpora.annotation.levels import active_mask, level_dbov, snr_db
 from corpora.manifest.errors import CorpusError
 from corpora.manifest.library import Corpus
@@ -65,6 +70,7 @@ class Rendered:
     obtained: Obtained
     utterance: Utterance
     variant: int = 0
+    end_is_exact: bool = False  # the speech is faded out from its last sample on
 
     def write(self, file: str | Path) -> Path:
         """Write the audio as 16-bit WAV or FLAC, depending on the suffix of the file. Raises CorpusError."""
@@ -85,8 +91,11 @@ class Rendered:
 
     @property
     def speech_end_uncertainty_ns(self) -> int | None:
-        """The uncertainty of the last speech sample, as the half-width of a 95 % interval; None if it is unknown."""
-        return self._uncertainty_ns(self.utterance.speech_end_uncertainty_ms)
+        """The uncertainty of the last speech sample: 0 if the speech is faded out there.
+
+        Otherwise it is the half-width of a 95 % interval, or None if it is unknown.
+        """
+        return 0 if self.end_is_exact else self._uncertainty_ns(self.utterance.speech_end_uncertainty_ms)
 
     def _uncertainty_ns(self, half_width_ms: float | None) -> int | None:
         # Speed stretches the speech between the bounds and pitch the silence outside; a bound may be off either way.
@@ -111,7 +120,32 @@ class _Speech:
     samples: Samples
     start: int
     end: int
+    end_is_exact: bool
     active: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Clip:
+    """An utterance's clip at the sample rate of the mix, with its bounds."""
+
+    samples: Samples
+    start: int
+    end: int
+    end_is_exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    """The first and the last sample of the speech in a clip at its own rate."""
+
+    start: int
+    end: int
+    end_is_exact: bool
+
+    @property
+    def samples(self) -> int:
+        """The number of samples from the first to the last."""
+        return self.end - self.start + 1
 
 
 def render(
@@ -150,7 +184,17 @@ def render(
         None if clipped is None else float(np.mean(clipped[speech.active])),
         None if response is None else response.name,
     )
-    return Rendered(pcm, rate_hz, speech.start, speech.end, profile, obtained, utterance, variant)
+    return Rendered(
+        pcm,
+        rate_hz,
+        speech.start,
+        speech.end,
+        profile,
+        obtained,
+        utterance,
+        variant,
+        end_is_exact=speech.end_is_exact,
+    )
 
 
 def background(corpus: Corpus, profile: Profile, rate_hz: int, seconds: float, seed: int) -> Pcm16:
@@ -292,42 +336,62 @@ def _at_microphone(
         return speech
     room = profile.room if response is None else f"{FILE_PREFIX}{response}"
     samples = speech.samples if room is None else reverberate(speech.samples, room, rate_hz)
-    return _leveled(samples, speech.start, speech.end, rate_hz, profile.level_dbov)
+    return _leveled(_Clip(samples, speech.start, speech.end, speech.end_is_exact), rate_hz, profile.level_dbov)
 
 
 @lru_cache(maxsize=64)
 def _speech(corpus: Corpus, utterance: Utterance, rate_hz: int) -> _Speech:
-    samples, start, end = _resampled(corpus, utterance, rate_hz, utterance.sample_rate_hz)
-    return _leveled(samples, start, end, rate_hz, SPEECH_LEVEL_DBOV)
+    samples = corpus.read(utterance)
+    clip = _resampled(samples, _bounds(corpus, utterance, samples), utterance.sample_rate_hz, rate_hz)
+    return _leveled(_faded_out(clip, rate_hz), rate_hz, SPEECH_LEVEL_DBOV)
 
 
 def _with_speed_and_pitch(corpus: Corpus, utterance: Utterance, profile: Profile, rate_hz: int) -> _Speech:
     """Change speed and pitch. The silence around the speech is affected only by the pitch."""
+    samples = corpus.read(utterance)
+    bounds = _bounds(corpus, utterance, samples)
     # Playing speech at another rate changes pitch and speed together; stretching then sets the requested length.
-    samples, start, end = _resampled(corpus, utterance, rate_hz, utterance.sample_rate_hz * profile.pitch)
-    length = max(2, round(utterance.speech_s * rate_hz / profile.speed))
-    stretched = stretch(samples[start : end + 1], length, rate_hz)
-    samples = np.concatenate((samples[:start], stretched, samples[end + 1 :]))
-    return _leveled(samples, start, start + length - 1, rate_hz, SPEECH_LEVEL_DBOV)
+    clip = _resampled(samples, bounds, utterance.sample_rate_hz * profile.pitch, rate_hz)
+    length = max(2, round(bounds.samples / utterance.sample_rate_hz * rate_hz / profile.speed))
+    stretched = stretch(clip.samples[clip.start : clip.end + 1], length, rate_hz)
+    whole = np.concatenate((clip.samples[: clip.start], stretched, clip.samples[clip.end + 1 :]))
+    clip = _Clip(whole, clip.start, clip.start + length - 1, clip.end_is_exact)
+    return _leveled(_faded_out(clip, rate_hz), rate_hz, SPEECH_LEVEL_DBOV)
 
 
-def _resampled(corpus: Corpus, utterance: Utterance, rate_hz: int, from_hz: float) -> tuple[Samples, int, int]:
+def _bounds(corpus: Corpus, utterance: Utterance, samples: Samples) -> _Bounds:
+    """The bounds of an utterance's speech according to the edges of its corpus."""
+    exact_end = find_exact_end(samples, utterance) if corpus.edges == "exact" else None
+    end = utterance.speech_end_sample if exact_end is None else exact_end
+    return _Bounds(utterance.speech_start_sample, end, exact_end is not None)
+
+
+def _resampled(samples: Samples, bounds: _Bounds, from_hz: float, rate_hz: int) -> _Clip:
     """Resample a clip from the rate `from_hz`, which need not be its own, and convert its bounds."""
-    clip = corpus.read(utterance)
     # At the highest quality soxr's filters have linear phase, so the timing is kept; in double precision.
-    samples = np.asarray(soxr.resample(clip, from_hz, rate_hz, quality="VHQ"), dtype=np.float64)
+    resampled = np.asarray(soxr.resample(samples, from_hz, rate_hz, quality="VHQ"), dtype=np.float64)
     start, end = (
-        min(_convert_position(position, from_hz, rate_hz), len(samples) - 1)
-        for position in (utterance.speech_start_sample, utterance.speech_end_sample)
+        min(_convert_position(position, from_hz, rate_hz), len(resampled) - 1)
+        for position in (bounds.start, bounds.end)
     )
-    return samples, start, end
+    return _Clip(resampled, start, end, bounds.end_is_exact)
 
 
-def _leveled(samples: Samples, start: int, end: int, rate_hz: int, target_dbov: float) -> _Speech:
-    active = active_mask(samples, rate_hz, start, end)
-    leveled = samples * _gain(level_dbov(samples[active]), target_dbov)
+def _faded_out(clip: _Clip, rate_hz: int) -> _Clip:
+    """Fade a clip with an exact end out from there to digital silence, linearly: the same on every machine."""
+    if not clip.end_is_exact:
+        return clip
+    after = np.zeros(len(clip.samples) - clip.end - 1)
+    fade = min(fade_samples(rate_hz), len(after))
+    after[:fade] = clip.samples[clip.end + 1 :][:fade] * (np.arange(fade - 1, -1, -1) / max(1, fade))
+    return _Clip(np.concatenate((clip.samples[: clip.end + 1], after)), clip.start, clip.end, True)
+
+
+def _leveled(clip: _Clip, rate_hz: int, target_dbov: float) -> _Speech:
+    active = active_mask(clip.samples, rate_hz, clip.start, clip.end)
+    leveled = clip.samples * _gain(level_dbov(clip.samples[active]), target_dbov)
     leveled.flags.writeable = False
-    return _Speech(leveled, start, end, active)
+    return _Speech(leveled, clip.start, clip.end, clip.end_is_exact, active)
 
 
 def _convert_position(position: int, from_hz: float, to_hz: int) -> int:

@@ -22,6 +22,7 @@ class _About(msgspec.Struct, frozen=True):
 
     start: int
     end: int
+    end_is_exact: bool
     obtained: Obtained
 
 
@@ -52,7 +53,17 @@ class Renderings:
         pcm = np.frombuffer(archive.data, _PCM, chunk.length // _PCM.itemsize, chunk.offset).astype(
             np.int16, copy=False
         )
-        return Rendered(pcm, self.rate_hz, about.start, about.end, self.profile, about.obtained, utterance, variant)
+        return Rendered(
+            pcm,
+            self.rate_hz,
+            about.start,
+            about.end,
+            self.profile,
+            about.obtained,
+            utterance,
+            variant,
+            end_is_exact=about.end_is_exact,
+        )
 
     def make(self, utterance: Utterance, into: PackWriter, variant: int = 0) -> Rendered:
         """The rendering from disk if it is sound, or rendered now and put into an archive of the entry.
@@ -65,6 +76,8 @@ class Renderings:
         if found is not None:
             return found
         rendered = render(self.corpus, utterance, self.profile, self.rate_hz, self.seed, variant=variant)
-        about = _About(rendered.speech_start_sample, rendered.speech_end_sample, rendered.obtained)
+        about = _About(
+            rendered.speech_start_sample, rendered.speech_end_sample, rendered.end_is_exact, rendered.obtained
+        )
         into.add(key, about, rendered.pcm.astype(_PCM, copy=False).tobytes())
         return rendered

@@ -7,6 +7,7 @@ from statistics import median
 
 import numpy as np
 
+from corpora.annotation.exact_end import FADE_S
 from corpora.manifest.errors import CorpusError
 from corpora.manifest.library import Corpus
 from corpora.manifest.manifest import Utterance
@@ -40,12 +41,16 @@ class Shown:
 
     @property
     def bounds_sentence(self) -> str:
-        """The uncertainty of where speech ends, from which latencies are measured."""
+        """How certain it is where speech ends, from which latencies are measured."""
+        if self.corpus.edges == "exact":
+            return f"exact edges: speech ends where its fade of {FADE_S * 1000:g} ms begins"
         stated = [utterance.speech_end_uncertainty_ms for utterance in self.corpus.utterances]
         known_ms = [each for each in stated if each is not None]
         if not known_ms:
-            return "the uncertainty of its speech ends is unknown"
-        sentence = f"speech ends known to ±{median(known_ms):g} ms (median), ±{max(known_ms):g} ms (worst)"
+            return "recorded edges: the uncertainty of its speech ends is unknown"
+        sentence = (
+            f"recorded edges: speech ends known to ±{median(known_ms):g} ms (median), ±{max(known_ms):g} ms (worst)"
+        )
         unknown = len(stated) - len(known_ms)
         return f"{sentence}, unknown for {unknown} of {len(stated)}" if unknown else sentence
 

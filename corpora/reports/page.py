@@ -10,6 +10,7 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
+from corpora.manifest.manifest import Utterance
 from corpora.rendering.render import Rendered
 from corpora.reports import pictures
 from corpora.reports.gather import Shown, ShownClip
@@ -96,10 +97,11 @@ def _figure(caption: str, uri: str) -> str:
 
 
 def _article(clip: ShownClip) -> str:
-    utterance = clip.utterance
+    utterance, clean = clip.utterance, clip.versions[0]
     details = [utterance.speaker, utterance.domain, f"{utterance.speech_s:.2f} s", utterance.length, utterance.license]
-    start, end = utterance.speech_start_uncertainty_ms, utterance.speech_end_uncertainty_ms
-    details.append(f"speech bounds ± {half_width(start)} and ± {half_width(end)} ms")
+    ends_ns = (clean.speech_start_uncertainty_ns, clean.speech_end_uncertainty_ns)
+    start, end = (half_width(None if stated_ns is None else stated_ns / 1e6) for stated_ns in ends_ns)
+    details.append(f"speech starts ± {start} ms, ends {'exactly' if clean.end_is_exact else f'± {end} ms'}")
     text = f"<blockquote>{escape(utterance.text)}</blockquote>" if utterance.text is not None else ""
     head = f"<h3 id='{escape(utterance.id)}'>{escape(utterance.id)}</h3>{text}"
     return (
@@ -140,18 +142,23 @@ def _audio(pcm: NDArray[np.int16], rate_hz: int) -> str:
 
 
 def _table(shown: Shown) -> str:
+    has_recorded_ends = shown.corpus.edges == "recorded"
+
+    def end_cell(u: Utterance) -> str:
+        return f"<td class='n'>{half_width(u.speech_end_uncertainty_ms)}</td>" if has_recorded_ends else ""
+
+    end_head = "<th class='n'>end ±, ms</th>" if has_recorded_ends else ""
     rows = [
         f"<tr><td>{escape(u.id)}</td><td>{escape(u.text or '')}</td><td>{escape(u.speaker)}</td>"
         f"<td>{escape(u.domain)}</td><td class='n'>{u.speech_s:.2f}</td>"
         f"<td class='n'>{'' if u.bounds_confidence_db is None else f'{u.bounds_confidence_db:g}'}</td>"
-        f"<td class='n'>{half_width(u.speech_start_uncertainty_ms)}</td>"
-        f"<td class='n'>{half_width(u.speech_end_uncertainty_ms)}</td></tr>"
+        f"<td class='n'>{half_width(u.speech_start_uncertainty_ms)}</td>{end_cell(u)}</tr>"
         for u in shown.corpus.utterances[:MAX_ROWS]
     ]
     hidden = len(shown.corpus.utterances) - len(rows)
     more = f"<p class='muted'>… and {hidden} more in the manifest.</p>" if hidden > 0 else ""
     return (
         "<table><thead><tr><th>id</th><th>text</th><th>speaker</th><th>domain</th><th class='n'>speech, s</th>"
-        "<th class='n'>above floor, dB</th><th class='n'>start ±, ms</th><th class='n'>end ±, ms</th></tr></thead>"
+        f"<th class='n'>above floor, dB</th><th class='n'>start ±, ms</th>{end_head}</tr></thead>"
         f"<tbody>{''.join(rows)}</tbody></table>{more}"
     )

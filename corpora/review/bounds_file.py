@@ -12,7 +12,7 @@ from corpora.annotation.boundary_uncertainty import REVIEWED_MS
 from corpora.manifest.clips import read_clip
 from corpora.manifest.errors import CorpusError
 from corpora.manifest.locking import corpus_lock
-from corpora.manifest.manifest import Manifest, Utterance, read_manifest, write_manifest
+from corpora.manifest.manifest import Edges, Manifest, Utterance, read_manifest, write_manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +49,16 @@ class Review:
         """
         manifest = read_manifest(self.folder)
         self._listed = frozenset(
-            utterance.id for utterance in manifest.utterances if self.everything or review_reasons(utterance)
+            utterance.id
+            for utterance in manifest.utterances
+            if self.everything or review_reasons(utterance, manifest.edges)
         )
 
     def listed(self) -> list[Listed]:
         """The utterances to review, the most uncertain first."""
-        rows = [_listed(utterance) for utterance in self._manifest().utterances if utterance.id in self._listed]
-        return sorted(rows, key=lambda row: (-_widest_ms(row), row.id))
+        manifest = self._manifest()
+        rows = [_listed(utterance, manifest.edges) for utterance in manifest.utterances if utterance.id in self._listed]
+        return sorted(rows, key=lambda row: (-_widest_ms(row, manifest.edges), row.id))
 
     def pcm(self, name: str) -> bytes:
         """The samples of a clip as 16-bit little-endian PCM. Raises CorpusError."""
@@ -90,23 +93,22 @@ class Review:
                 raise CorpusError(f"{name}: samples {start} to {end} contain only silence; move the bounds.")
             rows = [reviewed if each.id == name else each for each in manifest.utterances]
             try:
-                write_manifest(self.folder, manifest.name, manifest.kind, rows)
+                write_manifest(self.folder, manifest.name, manifest.kind, rows, edges=manifest.edges)
             except OSError as error:
                 raise CorpusError(
                     f"{self.folder}: the manifest cannot be written ({error.strerror}); check space and permissions."
                 ) from error
-        return _listed(reviewed)
+        return _listed(reviewed, manifest.edges)
 
     def _manifest(self) -> Manifest:
         return read_manifest(self.folder)
 
 
-def _widest_ms(row: Listed) -> float:
-    """The larger uncertainty of the two bounds; infinite if it is unknown."""
-    return max(
-        math.inf if half_width_ms is None else half_width_ms
-        for half_width_ms in (row.start_uncertainty_ms, row.end_uncertainty_ms)
-    )
+def _widest_ms(row: Listed, edges: Edges) -> float:
+    """The larger uncertainty of the bounds that matter; infinite if it is unknown."""
+    stated = (row.start_uncertainty_ms, row.end_uncertainty_ms)
+    considered = stated if edges == "recorded" else stated[:1]
+    return max(math.inf if half_width_ms is None else half_width_ms for half_width_ms in considered)
 
 
 def _find(manifest: Manifest, name: str) -> Utterance:
@@ -116,7 +118,7 @@ def _find(manifest: Manifest, name: str) -> Utterance:
     return found
 
 
-def _listed(utterance: Utterance) -> Listed:
+def _listed(utterance: Utterance, edges: Edges) -> Listed:
     return Listed(
         id=utterance.id,
         text=utterance.text,
@@ -129,5 +131,5 @@ def _listed(utterance: Utterance) -> Listed:
         start_uncertainty_ms=utterance.speech_start_uncertainty_ms,
         end_uncertainty_ms=utterance.speech_end_uncertainty_ms,
         reviewed=utterance.reviewed,
-        reasons=review_reasons(utterance),
+        reasons=review_reasons(utterance, edges),
     )

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from corpora.annotation.boundary_uncertainty import stated_ms
 from corpora.annotation.bounds import find_speech_bounds
 from corpora.manifest.errors import CorpusError
-from corpora.manifest.manifest import CorpusKind, PiiKind, Utterance, write_manifest
+from corpora.manifest.manifest import DEFAULT_EDGES, CorpusKind, Edges, PiiKind, Utterance, write_manifest
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,7 +36,15 @@ class Draft:
     processing: str | None = None
 
 
-def write_corpus(folder: Path, name: str, kind: CorpusKind, drafts: Iterable[Draft], keep: Iterable[Path] = ()) -> int:
+def write_corpus(
+    folder: Path,
+    name: str,
+    kind: CorpusKind,
+    drafts: Iterable[Draft],
+    keep: Iterable[Path] = (),
+    *,
+    edges: Edges = DEFAULT_EDGES,
+) -> int:
     """Annotate the drafts and write them to `folder`; returns the number of utterances.
 
     The folder is built under a temporary name and then replaces an existing one, so it is never incomplete. The files
@@ -48,7 +56,7 @@ def write_corpus(folder: Path, name: str, kind: CorpusKind, drafts: Iterable[Dra
             new_folder = Path(scratch) / "fresh"
             (new_folder / "clips").mkdir(parents=True)
             utterances = [write_clip(new_folder, draft) for draft in drafts]
-            write_manifest(new_folder, name, kind, utterances)
+            write_manifest(new_folder, name, kind, utterances, edges=edges)
             for file in keep:
                 shutil.copyfile(file, new_folder / file.name)
             if folder.exists():

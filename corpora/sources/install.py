@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Final
 
 from corpora.annotation.bounds import find_speech_bounds
+from corpora.manifest.edges import set_edges
 from corpora.manifest.errors import CorpusError
 from corpora.manifest.library import installed_root
-from corpora.manifest.manifest import MANIFEST_NAME
+from corpora.manifest.manifest import DEFAULT_EDGES, MANIFEST_NAME, Edges
 from corpora.sources.archives import read_members
 from corpora.sources.authoring import Draft, write_corpus
 from corpora.sources.recorded import RECIPES, Members, Recipe
@@ -27,12 +28,18 @@ Progress = Callable[[int, int], None]  # done, total
 
 
 def install(
-    name: str, files: Sequence[Path] = (), force: bool = False, progress: Progress = lambda _done, _total: None
+    name: str,
+    files: Sequence[Path] = (),
+    force: bool = False,
+    edges: Edges | None = None,
+    *,
+    progress: Progress = lambda _done, _total: None,
 ) -> Path:
     """Install a known corpus of recorded speech; returns its folder.
 
     `files` are local packages; without them, the packages are downloaded with apt-get. An installed corpus is kept
-    unless `force` is set. `progress` is called for each clip. Raises CorpusError if the corpus cannot be installed.
+    unless `force` is set; only its manifest is changed if it has other edges. Without `edges`, an installed corpus
+    keeps its own. `progress` is called for each clip. Raises CorpusError if the corpus cannot be installed.
     """
     recipe = RECIPES.get(name)
     if recipe is None:
@@ -40,13 +47,16 @@ def install(
         raise CorpusError(f"The corpus {name!r} is unknown; use one of {known}.")
     folder = installed_root() / name
     if (folder / MANIFEST_NAME).is_file() and not force:
+        if edges is not None:
+            set_edges(folder, edges)
         return folder
     if files:
         members = _members(recipe, files)
     else:
         with tempfile.TemporaryDirectory(prefix="voiceprobe-packages-") as scratch:
             members = _members(recipe, _download(recipe, Path(scratch)))
-    write_corpus(folder, name, "recorded human", _drafts(recipe, members, progress))
+    drafts = _drafts(recipe, members, progress)
+    write_corpus(folder, name, "recorded human", drafts, edges=edges or DEFAULT_EDGES)
     return folder
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from corpora.manifest.clips import Samples, decode
 from corpora.manifest.errors import CorpusError
 from corpora.manifest.library import BUNDLED
-from corpora.manifest.manifest import PiiKind
+from corpora.manifest.manifest import DEFAULT_EDGES, Edges, PiiKind
 from corpora.sources.authoring import Draft, write_corpus
 
 TEXTS_NAME: Final = "texts.csv"
@@ -57,14 +57,14 @@ def read_texts(file: Path) -> list[TextLine]:
         raise CorpusError(f"{file}: the texts cannot be read ({error}); give a CSV file in UTF-8.") from error
 
 
-def build(folder: Path, into: Path) -> int:
+def build(folder: Path, into: Path, edges: Edges = DEFAULT_EDGES) -> int:
     """Synthesize the texts of a corpus folder and write the corpus to `into`; returns the number of utterances.
 
     Raises CorpusError if flite is not installed or fails.
     """
     lines = read_texts(folder / TEXTS_NAME)
     keep = [folder / name for name in (TEXTS_NAME, LICENSE_NAME) if (folder / name).is_file()]
-    return write_corpus(into, BUNDLED, "generated", _drafts(lines), keep)
+    return write_corpus(into, BUNDLED, "generated", _drafts(lines), keep, edges=edges)
 
 
 def synthesize_line(line: TextLine) -> Draft:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from loadtest.reports.calibration_citing import Citation
+from telemetry.model import formatting
 from telemetry.model.service_runs import ServiceDay
 from telemetry.store.model_servers import ModelServer
 from telemetry.store.run_state import LostProcess
@@ -17,6 +18,17 @@ class RunCorpus:
     kind: str
     utterances: int
     licenses: tuple[str, ...] = ()
+    edges: str | None = None  # "exact" or "recorded"; None if the run does not state them
+    fade_ms: float | None = None  # the fade that begins at an exact end
+    recorded_ends: int | None = None  # clips that have exact edges but no certain end, and were sent as recorded
+
+    @property
+    def edges_phrase(self) -> str | None:
+        """How speech ends; None if it is not known."""
+        if self.edges != "exact" or self.fade_ms is None:
+            return None if self.edges is None else f"{self.edges} edges"
+        but = f", {self.recorded_ends} as recorded" if self.recorded_ends else ""
+        return f"exact edges ({formatting.declared_milliseconds(self.fade_ms * 1e6)} fade{but})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -86,6 +86,8 @@ def run_rows(run: RunInfo, summary: Summary) -> list[tuple[str, str]]:
     corpus = f"{run.corpus.name}: {run.corpus.kind} speech, {run.corpus.utterances} utterances"
     if run.corpus.licenses:
         corpus += f" ({', '.join(run.corpus.licenses)})"
+    if run.corpus.edges_phrase is not None:
+        corpus += f", {run.corpus.edges_phrase}"
     return [
         (
             "run",

@@ -6,6 +6,7 @@ dashboard, and that the target could not be reached before the first call.
 """
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any, Final, cast, get_args
 
 from rich.console import Console
 
+from corpora.manifest.manifest import Edges
 from loadtest.errors import OutputError
 from loadtest.exit_codes import ExitCode
 from loadtest.reports.calibration_citing import Citation, State
@@ -207,12 +209,7 @@ def _info(stored: _StoredRun, asked: Mapping[str, object], beside: BesideStore, 
         run_id=stored.run_id,
         target=declared.text("target") or target or UNKNOWN,
         protocol=declared.text("protocol") or (record.protocol if record is not None else None) or UNKNOWN,
-        corpus=RunCorpus(
-            name=declared.text("corpus") or UNKNOWN,
-            kind=declared.text("corpus_kind") or UNKNOWN,
-            utterances=declared.whole("utterances") or 0,
-            licenses=tuple(declared.parsed("licenses", list)),
-        ),
+        corpus=_corpus(declared),
         users=declared.whole("users"),
         arrivals=declared.text("arrivals") or "closed",
         rate_per_s=declared.number("rate_per_s"),
@@ -264,6 +261,21 @@ def _elapsed_s(known: Sequence[ProcessInfo]) -> float | None:
     """The longest that one process was there: the clocks of two hosts are never compared."""
     lasted = [p.last_seen_unix_ns - p.began_unix_ns for p in known if p.began_unix_ns is not None]
     return max(0.0, max(lasted) / 1e9) if lasted else None
+
+
+def _corpus(declared: "_Declared") -> RunCorpus:
+    edges = declared.text("edges")
+    fade_ms, recorded_ends = declared.number("fade_ms"), declared.whole("recorded_ends")
+    is_exact = edges == "exact"
+    return RunCorpus(
+        name=declared.text("corpus") or UNKNOWN,
+        kind=declared.text("corpus_kind") or UNKNOWN,
+        utterances=declared.whole("utterances") or 0,
+        licenses=tuple(declared.parsed("licenses", list)),
+        edges=edges if edges in get_args(Edges) else None,
+        fade_ms=fade_ms if is_exact and fade_ms is not None and 0.0 <= fade_ms < math.inf else None,
+        recorded_ends=recorded_ends if is_exact and recorded_ends is not None and recorded_ends >= 0 else None,
+    )
 
 
 def _citation(declared: "_Declared") -> Citation | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
+from corpora.annotation.exact_end import FADE_S
 from corpora.manifest.library import Corpus
 from loadtest.protocols.address import public_target
 from loadtest.scenario.behavior import CallerBehavior
@@ -45,6 +46,8 @@ def declaration(settings: SwarmSettings, corpus: Corpus, utterances: int, load: 
         "protocol": settings.protocol,
         "corpus": corpus.name,
         "corpus_kind": corpus.kind,
+        "edges": corpus.edges,
+        "fade_ms": FADE_S * 1000 if corpus.edges == "exact" else None,
         "licenses": json.dumps(sorted({utterance.license for utterance in corpus.utterances})),
         "utterances": utterances,
         "profile": settings.profile_label,

@@ -61,6 +61,11 @@ class PreparedCorpus:
         return self.lines[0].clips
 
     @property
+    def recorded_ends(self) -> int:
+        """The number of utterances whose speech ends where it does in the recording."""
+        return len({clip.rendered.utterance.id for clip in self.clips if not clip.rendered.end_is_exact})
+
+    @property
     def background(self) -> tuple[bytes, ...]:
         """The background of the first profile."""
         return self.lines[0].background

@@ -164,6 +164,7 @@ class Worker:
         corpus, settings = self.prepared.corpus, self.settings
         declared: dict[str, str | int | float | bool | None] = {
             **declaration(settings, corpus, len(self.prepared.clips), self._load),
+            "recorded_ends": self.prepared.recorded_ends if corpus.edges == "exact" else None,
             "turns_per_call": settings.turns,
             **declared_behavior(settings.behavior),
             "onset_preset": settings.onset,

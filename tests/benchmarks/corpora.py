@@ -58,7 +58,7 @@ def make_corpus(folder: Path, count: int, seconds: float) -> None:
                 speech_end_sample=lead + length - 1,
             )
         )
-    write_manifest(folder, "many", "generated", rows)
+    write_manifest(folder, "many", "generated", rows, edges="exact")
 
 
 def settings_for(folder: Path, count: int, profile: str) -> SwarmSettings:

@@ -71,7 +71,7 @@ def test_any_value_in_any_field_is_accepted_or_reported(field: str, value: Any) 
         if not faults:
             corpus = open_corpus(folder)
             assert len(corpus.utterances) == 1
-            write_manifest(folder, corpus.name, corpus.kind, corpus.utterances)
+            write_manifest(folder, corpus.name, corpus.kind, corpus.utterances, edges=corpus.edges)
             assert read_manifest(folder).utterances == corpus.utterances
 
 

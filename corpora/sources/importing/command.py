@@ -9,8 +9,7 @@ from pathlib import Path
 import msgspec
 import typer
 
-from corpora.annotation.boundary_review import review_reasons
-from corpora.annotation.boundary_uncertainty import SURE_MS
+from corpora.annotation.boundary_review import review_advice, review_reasons
 from corpora.annotation.lint import CAME_CLIPPED
 from corpora.manifest.errors import CorpusError, SourceError
 from corpora.manifest.manifest import Utterance
@@ -85,7 +84,10 @@ def _with_license(layout: Layout, settings: Settings) -> Settings:
 
 def _print_summary(outcome: Outcome) -> None:
     made = outcome.imported
-    lines = [f"{outcome.folder.name}: {len(made)} utterances imported ({outcome.format}) into {outcome.folder}"]
+    lines = [
+        f"{outcome.folder.name}: {len(made)} utterances imported ({outcome.format}) into {outcome.folder}, "
+        f"{outcome.edges} edges"
+    ]
     if outcome.already:
         lines.append(f"{outcome.already} were already imported.")
     if outcome.conversations:
@@ -109,12 +111,7 @@ def _print_summary(outcome: Outcome) -> None:
     if without_text:
         named = _named(without_text)
         lines.append(f"{len(without_text)} have no text, so their word error rate cannot be measured: {named}")
-    doubtful = sum(bool(review_reasons(utterance)) for utterance in made)
-    if doubtful:
-        lines.append(
-            f"{doubtful} have speech bounds that may be off by more than {SURE_MS:g} ms; "
-            f"review them: voiceprobe corpus review {outcome.folder}"
-        )
+    lines += review_advice(made, outcome.edges, outcome.folder)
     sys.stdout.write(printable("\n".join(lines)) + "\n")
     _print_list("left out", outcome.faults)
     _print_list("not used", outcome.skipped)
@@ -153,10 +150,13 @@ def _record(outcome: Outcome, settings: Settings) -> dict[str, object]:
         "imported": len(outcome.imported),
         "already": outcome.already,
         "conversations": outcome.conversations,
+        "edges": outcome.edges,
         "speech_s": round(sum(utterance.speech_s for utterance in outcome.imported), 3),
         "without_text": [utterance.id for utterance in outcome.imported if utterance.text is None],
         "clipped": _clipped(outcome.imported),
-        "doubtful": {utterance.id: found for utterance in outcome.imported if (found := review_reasons(utterance))},
+        "doubtful": {
+            utterance.id: found for utterance in outcome.imported if (found := review_reasons(utterance, outcome.edges))
+        },
         "faults": outcome.faults,
         "skipped": outcome.skipped,
     }

@@ -10,6 +10,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from corpora.manifest.edges import EDGES_HELP
 from corpora.output_paths import unwritable
 from corpora.sources.importing.clipping import one_line
 from corpora.sources.importing.formats import LAYOUTS
@@ -58,6 +59,7 @@ class ImportFlags:
     speaker: Annotated[str, typer.Option("--speaker", help="speaker if the source has none")] = "unknown"
     domain: Annotated[str, typer.Option("--domain", help="domain if the source has none")] = "imported"
     generated: Annotated[bool, typer.Option("--generated", help="the speech is synthesized")] = False
+    edges: Annotated[str | None, typer.Option("--edges", help=f"{EDGES_HELP} (default: exact)")] = None
     append: Annotated[
         bool, typer.Option("--append", help="add to an existing corpus, or resume an interrupted import")
     ] = False
@@ -85,6 +87,7 @@ class ImportFlags:
             language=flags.text("--language", self.language),
             domain=flags.text("--domain", self.domain),
             kind="generated" if self.generated else "recorded human",
+            edges=flags.edges(self.edges),
             rate_hz=flags.rate(self.rate),
             loudness=flags.loudness(self.loudness),
             level_db=flags.level(self.level, self.loudness),

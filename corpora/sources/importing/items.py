@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from corpora.manifest.errors import CorpusError
-from corpora.manifest.manifest import CorpusKind
+from corpora.manifest.manifest import CorpusKind, Edges
 
 if TYPE_CHECKING:
     from corpora.sources.importing.tree import SourceTree
@@ -110,6 +110,7 @@ class Settings:
     language: str = "und"
     domain: str = "imported"
     kind: CorpusKind = "recorded human"
+    edges: Edges | None = None  # None: exact, or those of the corpus that is appended to
     rate_hz: int | None = None
     loudness: Loudness = "asl"
     level_db: float = LEVELS["asl"]

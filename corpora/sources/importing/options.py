@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from typing import Literal, cast, get_args
 
 from corpora.manifest.clips import MAX_CLIP_S
+from corpora.manifest.edges import parse_edges
 from corpora.manifest.errors import CorpusError
-from corpora.manifest.manifest import RATES_HZ
+from corpora.manifest.manifest import RATES_HZ, Edges
 from corpora.sources.importing.clipping import one_line
 from corpora.sources.importing.decoding import MAX_CHANNELS, parse_raw_format
 from corpora.sources.importing.items import LEVELS, Loudness, RawFormat
@@ -31,6 +32,14 @@ class Flags:
         if not one_line(value):
             self.faults.append(f"{flag} is empty; give it a value or omit it.")
         return one_line(value)
+
+    def edges(self, value: str | None) -> Edges | None:
+        """Check the name of edges."""
+        try:
+            return None if value is None else parse_edges(value)
+        except CorpusError as error:
+            self.faults.append(str(error))
+            return None
 
     def rate(self, value: int | None) -> int | None:
         """Check a sample rate: a corpus must support it."""

@@ -26,7 +26,7 @@ from corpora.manifest.conversations import (
 )
 from corpora.manifest.errors import CorpusError, SourceError
 from corpora.manifest.locking import corpus_lock
-from corpora.manifest.manifest import CorpusKind, Utterance, read_manifest, write_manifest
+from corpora.manifest.manifest import DEFAULT_EDGES, CorpusKind, Edges, Utterance, read_manifest, write_manifest
 from corpora.sources.importing.clipping import ClipJob, make_clips, source_of
 from corpora.sources.importing.items import Fault, Item, Layout, Settings
 from corpora.sources.importing.tree import MAX_FILES, SourceTree, is_audio, open_tree, printable
@@ -51,6 +51,7 @@ class Outcome:
     already: int
     faults: tuple[str, ...]
     conversations: int
+    edges: Edges = DEFAULT_EDGES
     skipped: tuple[str, ...] = ()  # parts of the source that were not used, one sentence each
 
 
@@ -86,7 +87,7 @@ def import_corpus(
     settings = replace(settings, label=printable(settings.label))
     items, bad, skipped = _collect(tree, layout, settings, progress)
     try:
-        with _existing_corpus(into, settings.kind, waiting) if append else _new_corpus(into, settings.kind) as corpus:
+        with _existing_corpus(into, settings, waiting) if append else _new_corpus(into, settings) as corpus:
             state = _Import(corpus, settings, append, [fault.text for fault in bad])
             state.clips(items, processes, progress)
             state.add_conversations(items, {fault.conversation for fault in bad})
@@ -105,6 +106,7 @@ def import_corpus(
                 already=state.already,
                 faults=tuple(state.faults),
                 conversations=len(corpus.conversations),
+                edges=corpus.edges,
                 skipped=tuple(skipped),
             )
     except OSError as error:
@@ -178,13 +180,14 @@ class _Corpus:
     folder: Path
     name: str
     kind: CorpusKind
+    edges: Edges
     utterances: list[Utterance] = field(default_factory=list[Utterance])
     conversations: list[ScriptedConversation] = field(default_factory=list[ScriptedConversation])
 
     def write(self) -> None:
         """Write the manifest, and then the conversations that refer to it."""
         if self.utterances:
-            write_manifest(self.folder, self.name, self.kind, self.utterances)
+            write_manifest(self.folder, self.name, self.kind, self.utterances, edges=self.edges)
             if self.conversations:
                 write_conversations(self.folder, self.conversations)
 
@@ -268,7 +271,7 @@ def _free_id(name: str, taken: set[str]) -> str:
 
 
 @contextmanager
-def _new_corpus(into: Path, kind: CorpusKind) -> Generator[_Corpus]:
+def _new_corpus(into: Path, settings: Settings) -> Generator[_Corpus]:
     """A new corpus in a temporary folder that is renamed to `into` if the import succeeds."""
     if into.exists() and (not into.is_dir() or any(into.iterdir())):
         raise CorpusError(f"{into}: already exists; choose another folder, or add to this corpus with --append.")
@@ -276,33 +279,38 @@ def _new_corpus(into: Path, kind: CorpusKind) -> Generator[_Corpus]:
     with _scratch(into.parent, f".{into.name}.importing-") as scratch:
         folder = scratch / "fresh"
         (folder / "clips").mkdir(parents=True)
-        yield _Corpus(folder, _free_id(into.name, set()), kind)
+        yield _Corpus(folder, _free_id(into.name, set()), settings.kind, settings.edges or DEFAULT_EDGES)
         if into.exists():
             into.rmdir()
         folder.rename(into)
 
 
 @contextmanager
-def _existing_corpus(into: Path, kind: CorpusKind, waiting: Callable[[], None]) -> Generator[_Corpus]:
+def _existing_corpus(into: Path, settings: Settings, waiting: Callable[[], None]) -> Generator[_Corpus]:
     """An existing corpus, locked against changes by other processes."""
     into.mkdir(parents=True, exist_ok=True)
     with corpus_lock(into, waiting):
-        yield _open_existing(into, kind)
+        yield _open_existing(into, settings)
 
 
-def _open_existing(into: Path, kind: CorpusKind) -> _Corpus:
+def _open_existing(into: Path, settings: Settings) -> _Corpus:
     # Clips without a manifest remain of an import that was killed before it wrote the manifest.
     if {entry.name for entry in into.iterdir()} <= {"clips"}:
         (into / "clips").mkdir(exist_ok=True)
-        return _Corpus(into, _free_id(into.name, set()), kind)
+        return _Corpus(into, _free_id(into.name, set()), settings.kind, settings.edges or DEFAULT_EDGES)
     manifest = read_manifest(into)
-    if manifest.kind != kind:
+    if manifest.kind != settings.kind:
         raise CorpusError(f"{into}: is a corpus of {manifest.kind} speech; import this into another corpus.")
+    if settings.edges is not None and manifest.edges != settings.edges:
+        raise CorpusError(
+            f"{into}: is a corpus with {manifest.edges} edges; omit --edges to keep them, or change those of the whole "
+            f"corpus first: voiceprobe corpus edges {into} {settings.edges}"
+        )
     conversations = read_conversations(into, {utterance.id for utterance in manifest.utterances})
     if (into / "clips").is_symlink():
         raise CorpusError(f"{into / 'clips'}: is a symbolic link; replace it with the folder of clips.")
     (into / "clips").mkdir(exist_ok=True)
-    return _Corpus(into, manifest.name, manifest.kind, list(manifest.utterances), list(conversations))
+    return _Corpus(into, manifest.name, manifest.kind, manifest.edges, list(manifest.utterances), list(conversations))
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import soxr
 from corpora.annotation.bounds import find_speech_bounds
 from corpora.manifest.clips import Samples
 from corpora.manifest.errors import CorpusError, ManifestError
-from corpora.manifest.manifest import RATES_HZ
+from corpora.manifest.manifest import DEFAULT_EDGES, RATES_HZ, Edges
 from corpora.output_paths import unwritable_folder
 from corpora.sources.authoring import Draft, write_corpus
 from corpora.sources.synthesis.texts import Text
@@ -29,6 +29,7 @@ class SynthesisRequest:
     rate_hz: int
     into: Path
     force: bool = False
+    edges: Edges = DEFAULT_EDGES
 
 
 def synthesize(
@@ -45,7 +46,8 @@ def synthesize(
     if request.rate_hz not in RATES_HZ:
         raise CorpusError(f"--rate {request.rate_hz}: must be from {RATES_HZ[0]} to {RATES_HZ[-1]} Hz.")
     with engine:
-        return write_corpus(request.into, request.into.resolve().name, "generated", _drafts(request, engine, progress))
+        drafts = _drafts(request, engine, progress)
+        return write_corpus(request.into, request.into.resolve().name, "generated", drafts, edges=request.edges)
 
 
 def _drafts(

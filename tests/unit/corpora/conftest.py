@@ -73,6 +73,11 @@ class Workshop:
         (self.folder / row["path"]).write_bytes(content)
         row["sha256"] = hashlib.sha256(content).hexdigest()
 
+    def with_edges(self, edges: str) -> "Workshop":
+        """State the edges in the header of the manifest."""
+        self.header["edges"] = edges
+        return self
+
     def save(self) -> Path:
         lines = [json.dumps(self.header), *(json.dumps(row) for row in self.rows)]
         (self.folder / "manifest.jsonl").write_text("\n".join(lines) + "\n")

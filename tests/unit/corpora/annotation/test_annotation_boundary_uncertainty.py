@@ -64,6 +64,6 @@ def test_an_unknown_uncertainty_stays_unknown_when_the_manifest_is_rewritten(wor
     workshop.add("one", speech_start_uncertainty_ms=None)
     del workshop.rows[0]["speech_end_uncertainty_ms"]
     manifest = read_manifest(workshop.save())
-    write_manifest(workshop.folder, manifest.name, manifest.kind, manifest.utterances)
+    write_manifest(workshop.folder, manifest.name, manifest.kind, manifest.utterances, edges="recorded")
     (again,) = read_manifest(workshop.folder).utterances
     assert (again.speech_start_uncertainty_ms, again.speech_end_uncertainty_ms) == (None, None)

@@ -101,6 +101,9 @@ def test_a_build_makes_a_corpus_that_passes_its_check(tmp_path: Path) -> None:
     first = (tmp_path / "out" / MANIFEST_NAME).read_bytes()
     assert build(source, tmp_path / "out") == 2
     assert (tmp_path / "out" / MANIFEST_NAME).read_bytes() == first
+    assert built.edges == "exact"
+    assert build(source, tmp_path / "out", "recorded") == 2
+    assert open_corpus(tmp_path / "out").edges == "recorded"
     assert [file.name for file in tmp_path.iterdir() if file.name.startswith(".")] == []
 
 

@@ -42,7 +42,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         utterance(id="two", path="b.wav", consent="signed", bounds_confidence_db=52.5, pii_kinds=("name", "phone")),
         utterance(id="three", path="c.wav", speech_start_uncertainty_ms=5.0, speech_end_uncertainty_ms=12.5),
     )
-    write_manifest(tmp_path, "mine", "recorded human", given)
+    write_manifest(tmp_path, "mine", "recorded human", given, edges="exact")
     manifest = read_manifest(tmp_path)
     assert (manifest.name, manifest.kind, manifest.utterances) == ("mine", "recorded human", given)
     assert manifest.lines == (2, 3, 4)
@@ -223,12 +223,12 @@ def test_a_source_shows_a_hundred_faults_and_counts_the_rest() -> None:
 
 def test_what_was_done_to_a_clip_and_who_looked_at_it_travels(tmp_path: Path) -> None:
     given = (utterance(text=None, processing="resampled from 44100 Hz", reviewed=True),)
-    write_manifest(tmp_path, "mine", "recorded human", given)
+    write_manifest(tmp_path, "mine", "recorded human", given, edges="exact")
     assert read_manifest(tmp_path).utterances == given
 
 
 def test_reviewed_must_be_true_or_false(tmp_path: Path) -> None:
-    write_manifest(tmp_path, "mine", "recorded human", (utterance(reviewed=True),))
+    write_manifest(tmp_path, "mine", "recorded human", (utterance(reviewed=True),), edges="exact")
     file = tmp_path / "manifest.jsonl"
     file.write_text(file.read_text().replace('"reviewed":true', '"reviewed":"yes"'))
     assert "reviewed is 'yes'; it must be true or false" in faults(tmp_path)[0]

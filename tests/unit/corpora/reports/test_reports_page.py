@@ -49,9 +49,20 @@ def test_the_page_has_measured_values_audio_and_pictures(workshop: Workshop) -> 
     assert "white-10dB+telephone" in text
     for domain in ("domain-0", "domain-1", "domain-2"):
         assert domain in text, "the table has them all"
-    assert text.count("speech bounds ± 2.5 and ± 5 ms") == 1
-    assert "speech ends known to ±5 ms (median), ±5 ms (worst)" in text
+    assert text.count("speech starts ± 2.5 ms, ends exactly") == 1
+    assert "exact edges: speech ends where its fade of 5 ms begins" in text
+    assert "end ±, ms" not in text
     HTMLParser().feed(text)
+
+
+def test_recorded_edges_state_their_uncertainty(workshop: Workshop) -> None:
+    workshop.add("one", seed=1, seconds=0.5)
+    corpus = open_corpus(workshop.with_edges("recorded").save())
+    text = page(gather(corpus, corpus.utterances, ()))
+    assert text.count("speech starts ± 2.5 ms, ends ± 5 ms") == 1
+    assert "recorded edges: speech ends known to ±5 ms (median), ±5 ms (worst)" in text
+    assert "<th class='n'>end ±, ms</th></tr>" in text
+    assert "<td class='n'>2.5</td><td class='n'>5</td></tr>" in text
 
 
 def test_levels_below_0_have_the_minus_sign_of_the_pictures(workshop: Workshop) -> None:
@@ -62,14 +73,14 @@ def test_levels_below_0_have_the_minus_sign_of_the_pictures(workshop: Workshop) 
 
 
 def test_unknown_uncertainties_are_stated(workshop: Workshop) -> None:
-    workshop.add("one", seconds=0.3, seed=1, speech_end_uncertainty_ms=None)
+    workshop.with_edges("recorded").add("one", seconds=0.3, seed=1, speech_end_uncertainty_ms=None)
     assert gather(open_corpus(workshop.save()), (), ()).bounds_sentence == (
-        "the uncertainty of its speech ends is unknown"
+        "recorded edges: the uncertainty of its speech ends is unknown"
     )
     workshop.add("two", seconds=0.3, seed=2, speech_end_uncertainty_ms=40.0)
     workshop.add("three", seconds=0.3, seed=3, speech_end_uncertainty_ms=10.0)
     sentence = gather(open_corpus(workshop.save()), (), ()).bounds_sentence
-    assert sentence == "speech ends known to ±25 ms (median), ±40 ms (worst), unknown for 1 of 3"
+    assert sentence == "recorded edges: speech ends known to ±25 ms (median), ±40 ms (worst), unknown for 1 of 3"
 
 
 def test_text_of_a_manifest_is_escaped(workshop: Workshop) -> None:

@@ -9,6 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from corpora.annotation.boundary_uncertainty import REVIEWED_MS
+from corpora.manifest.edges import set_edges
 from corpora.manifest.errors import CorpusError
 from corpora.manifest.manifest import read_manifest
 from corpora.review.app import build_app
@@ -23,7 +24,7 @@ def folder(workshop: Any) -> Path:
     workshop.add("unsure", seed=2, bounds_confidence_db=60.0, speech_end_uncertainty_ms=20.0)
     workshop.add("worse", seed=3, bounds_confidence_db=60.0, speech_start_uncertainty_ms=90.0)
     workshop.add("by-hand", seed=4)
-    return workshop.save()
+    return workshop.with_edges("recorded").save()
 
 
 @pytest.fixture
@@ -45,6 +46,7 @@ def test_moved_bounds_are_saved_and_the_rest_of_the_manifest_is_kept(client: Tes
     before = read_manifest(folder).utterances
     assert save(client, "unsure", {"start": 4_000, "end": 15_000}).json()["reviewed"] is True
     after = read_manifest(folder).utterances
+    assert read_manifest(folder).edges == "recorded"
     assert [old for old, new in zip(before, after, strict=True) if old != new] == [before[1]]
     changed = after[1]
     assert (changed.speech_start_sample, changed.speech_end_sample, changed.bounds_confidence_db) == (
@@ -57,10 +59,16 @@ def test_moved_bounds_are_saved_and_the_rest_of_the_manifest_is_kept(client: Tes
     assert [(row["id"], row["reasons"]) for row in client.get("/clips").json()][1] == ("unsure", [])
 
 
+def test_with_exact_edges_only_the_beginnings_are_listed(folder: Path) -> None:
+    set_edges(folder, "exact")
+    assert [(row.id, len(row.reasons)) for row in Review(folder).listed()] == [("worse", 1)]
+    assert Review(folder, everything=True).listed()[0].id == "worse"
+
+
 def test_uncertain_bounds_are_listed_until_they_are_reviewed(workshop: Any) -> None:
     workshop.add("unknown", seed=1, speech_end_uncertainty_ms=None)
     workshop.add("wide", seed=2, speech_start_uncertainty_ms=75.0)
-    review = Review(workshop.save())
+    review = Review(workshop.with_edges("recorded").save())
     assert [(row.id, len(row.reasons)) for row in review.listed()] == [("unknown", 1), ("wide", 1)]
     for row in review.listed():
         saved = review.save(row.id, row.start, row.end)

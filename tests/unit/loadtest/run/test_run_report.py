@@ -30,6 +30,9 @@ TEXTS = {
     "protocol": "openai-realtime",
     "corpus": "mine",
     "corpus_kind": "recorded human",
+    "edges": "exact",
+    "fade_ms": 5.0,
+    "recorded_ends": 2,
     "licenses": '["CC0-1.0"]',
     "utterances": 12,
     "users": 8,
@@ -89,7 +92,15 @@ def test_what_the_processes_declared_is_what_the_report_says(tmp_path: Path) -> 
     run = found["run"]
     assert (run["users"], run["run_time_s"], run["seed"], run["arrivals"]) == (8, 60.0, 7, "closed")
     assert (run["started_unix_ns"], run["elapsed_s"], run["state"]) == (START_UNIX_NS, 61.5, "ended")
-    assert run["corpus"] == {"name": "mine", "kind": "recorded human", "utterances": 12, "licenses": ["CC0-1.0"]}
+    assert run["corpus"] == {
+        "name": "mine",
+        "kind": "recorded human",
+        "utterances": 12,
+        "licenses": ["CC0-1.0"],
+        "edges": "exact",
+        "fade_ms": 5.0,
+        "recorded_ends": 2,
+    }
     assert run["profile"] == {"noise": "pink", "snr_db": 10.0, "length": None, "channel": "clean"}
     assert run["versions"] == {"locust": "2"}
     assert found["generator"]["calibration"] == {

@@ -12,7 +12,9 @@ from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
 from corpora.annotation.bounds import SpeechBounds
+from corpora.manifest.edges import set_edges
 from corpora.manifest.library import open_corpus
+from corpora.manifest.manifest import Edges
 from corpora.rendering.render import Profile, render
 from corpora.sources import authoring
 from loadtest.calibration import calibration
@@ -169,14 +171,19 @@ def measured_turn(corpus_folder: Path, number: int) -> tuple[Turn, dict[str, Any
     return turn, known.row()
 
 
+@pytest.mark.parametrize("edges", ["exact", "recorded"])
 @pytest.mark.parametrize("number", range(len(BOUNDS)))
-def test_a_correct_annotation_leaves_only_its_stated_error(tmp_path: Path, number: int) -> None:
+def test_a_correct_annotation_leaves_only_its_stated_error(tmp_path: Path, number: int, edges: Edges) -> None:
     write_calibration_corpus(tmp_path / "corpus")
+    set_edges(tmp_path / "corpus", edges)
     turn, row = measured_turn(tmp_path / "corpus", number)
     annotated = annotation_errors(tmp_path / "corpus")[f"calibration-{number}"]
     found = calibration.samples_of(turn, row, annotated)
+    assert (turn.speech_end_uncertainty_ns == 0) == (edges == "exact")
     assert turn.speech_end_uncertainty_ns is not None
-    assert abs(found["voice_to_voice"].error_ns) <= turn.speech_end_uncertainty_ns
+    rounding_ns = 10**9 // RATE_HZ
+    assert abs(found["voice_to_voice"].error_ns) <= turn.speech_end_uncertainty_ns + rounding_ns
+    assert edges == "recorded" or annotated.end_ns == 0
     assert abs(found["instrument"].error_ns) <= 10**9 // RATE_HZ  # rounding of samples to nanoseconds
     assert not calibration.is_beyond(turn, annotated)
 
@@ -187,6 +194,7 @@ def test_a_detector_that_is_50_ms_off_is_a_voice_to_voice_error_of_50_ms(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, late_ms: int
 ) -> None:
     write_calibration_corpus(tmp_path / "right")
+    set_edges(tmp_path / "right", "recorded")
     right = calibration.samples_of(*measured_turn(tmp_path / "right", number))["voice_to_voice"].error_ns
     find = authoring.find_speech_bounds
 
@@ -196,6 +204,11 @@ def test_a_detector_that_is_50_ms_off_is_a_voice_to_voice_error_of_50_ms(
 
     monkeypatch.setattr(authoring, "find_speech_bounds", wrong)
     write_calibration_corpus(tmp_path / "corpus")
+    if late_ms > 0:
+        # What follows the speech is digital silence, which is never certainly speech.
+        exact = calibration.samples_of(*measured_turn(tmp_path / "corpus", number))["voice_to_voice"].error_ns
+        assert abs(exact) <= 10**9 // RATE_HZ
+    set_edges(tmp_path / "corpus", "recorded")
     turn, row = measured_turn(tmp_path / "corpus", number)
     error_ns = calibration.samples_of(turn, row)["voice_to_voice"].error_ns
     assert error_ns - right == pytest.approx(-late_ms * MS, abs=2)

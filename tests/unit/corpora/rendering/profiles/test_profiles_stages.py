@@ -1,6 +1,7 @@
 """Tests of each stage of a profile: its effect, and that it does not delay the samples."""
 
 import hashlib
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -348,6 +349,7 @@ def test_the_bytes_of_every_stage_are_pinned(english: Corpus) -> None:
     All stages but Opus use integers, tables, or values on a grid, so their bytes are the same on any machine. Opus uses
     floating point, so its bytes depend on the version of its library.
     """
+    english = replace(english, edges="recorded")
     profiles = [
         *(Profile(noise, 10.0) for noise in ("brown", "hum", "hum-60", "music")),
         *(Profile(channel=(word,)) for word in (*CHANNEL_WORDS, "g722", "gsm")),

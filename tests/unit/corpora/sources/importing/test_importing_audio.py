@@ -132,11 +132,14 @@ def test_doubtful_bounds_are_found_by_uncertainty_and_by_the_edges(tmp_path: Pat
     bounds = find_speech_bounds(clean, RATE_HZ)
     put(tmp_path / "in" / "tight.wav", clean[bounds.start_sample + 800 : bounds.end_sample - 800])
     outcome = import_source(tmp_path / "in", tmp_path / "out")
-    found = {utterance.id: " ".join(review_reasons(utterance)) for utterance in outcome.imported}
+    found = {utterance.id: " ".join(review_reasons(utterance, "recorded")) for utterance in outcome.imported}
     assert found["clean"] == ""
     assert "known only to" in found["noisy"]
     assert "begins where the clip does" in found["tight"]
     assert "ends where the clip does" in found["tight"]
+    exact = {utterance.id: " ".join(review_reasons(utterance, "exact")) for utterance in outcome.imported}
+    assert "begins where the clip does" in exact["tight"]
+    assert not any(" ends " in reasons for reasons in exact.values()), "with exact edges, no end is in doubt"
 
 
 def test_a_recording_without_a_text_is_imported(tmp_path: Path) -> None:

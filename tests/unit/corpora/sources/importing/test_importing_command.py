@@ -124,3 +124,34 @@ def test_faults_exit_with_two_and_are_all_listed(
     assert len(json.loads((tmp_path / "out.json").read_text())["faults"]) == 3
     assert call(monkeypatch, *arguments, "--skip-bad") == 0
     assert "3 left out:" in capsys.readouterr().err
+
+
+def test_the_edges_of_a_new_corpus_are_exact_or_as_requested(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], source: Path, tmp_path: Path
+) -> None:
+    for name, flags, edges in (("plain", (), "exact"), ("asked", ("--edges", "recorded"), "recorded")):
+        arguments = (source, "--into", tmp_path / name, *RIGHTS, *flags, "--json", tmp_path / "out.json")
+        assert call(monkeypatch, *arguments) == 0
+        assert f"into {tmp_path / name}, {edges} edges\n" in capsys.readouterr().out
+        assert json.loads((tmp_path / "out.json").read_text())["edges"] == edges
+        assert open_corpus(tmp_path / name).edges == edges
+    assert call(monkeypatch, source, "--into", tmp_path / "new", *RIGHTS, "--edges", "sharp", "--rate", "1") == 2
+    error = capsys.readouterr().err
+    assert "--edges 'sharp' is unknown; use exact or recorded." in error
+    assert "--rate is 1" in error, "all faults at once"
+    assert not (tmp_path / "new").exists()
+
+
+def test_appending_keeps_the_edges_of_a_corpus(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], source: Path, tmp_path: Path
+) -> None:
+    into = tmp_path / "out"
+    assert call(monkeypatch, source, "--into", into, *RIGHTS, "--edges", "recorded", "--append") == 0
+    put(source / "later.wav", speech(3), text="later")
+    assert call(monkeypatch, source, "--into", into, *RIGHTS, "--append") == 0
+    assert open_corpus(into).edges == "recorded"
+    capsys.readouterr()
+    before = (into / "manifest.jsonl").read_bytes()
+    assert call(monkeypatch, source, "--into", into, *RIGHTS, "--append", "--edges", "exact") == 2
+    assert "is a corpus with recorded edges; omit --edges to keep them" in capsys.readouterr().err
+    assert (into / "manifest.jsonl").read_bytes() == before
