@@ -8,7 +8,15 @@ from numpy.typing import NDArray
 
 from telemetry.model.durations import Duration
 from telemetry.model.semconv import OUTCOMES
-from telemetry.rollout.cohort_turns import AUDIO, CALL, OUTCOME, CohortTurns, packed_codes, packed_numbers
+from telemetry.rollout.cohort_turns import (
+    AUDIO,
+    CALL,
+    OUTCOME,
+    CohortTurns,
+    missed_column,
+    packed_codes,
+    packed_numbers,
+)
 from telemetry.rollout.plan import Check, RolloutPlan, Stage
 
 MS = 1_000_000
@@ -29,6 +37,7 @@ class Regression:
 
 SAME = Regression()
 NO_REPLY_SHARE = 0.005
+GOOD_WITHIN_MS = (1200, 1500)  # of the checks of good turns
 _MOST_TURNS = 12
 
 
@@ -75,6 +84,9 @@ def cohort_of(
     if audio is not None:
         codes[AUDIO] = packed_codes(audio)
     numbers = {"voice_to_voice": packed_numbers(np.where(missing, np.nan, values_ms * MS))}
+    for within_ms in GOOD_WITHIN_MS:
+        counted_by = Check("", "good_turns", 0.0, within=within_ms * MS).counted_by or ""
+        numbers[missed_column(counted_by)] = packed_numbers(missing | (values_ms > within_ms))
     return CohortTurns(name, int(values_ms.size), numbers, codes, first_unix_ns=0, newest_unix_ns=0)
 
 

@@ -31,7 +31,7 @@ REPORTED: Final = (FALLBACK, CACHE_HIT, WER_ERRORS, WER_WORDS)
 @dataclass(frozen=True, slots=True)
 class ComparedFigure:
     """One figure of a run. `check` says how a turn's value is read; without one it is 1 where `column` is not 0 (or,
-    of a `complement`, where it is), of the turns that report it."""
+    of a `complement`, that of an objective, where it is), of the turns that report it."""
 
     name: str
     label: str
@@ -70,7 +70,9 @@ class ComparedFigure:
             return sample_of(self.check, turns, is_paired)
         column = turns.number(self.column)
         values = np.full(turns.turns, np.nan) if column is None else column
-        return kept_values(turns, (1 - values if self.is_complement else values, None), is_paired)
+        if self.is_complement:  # of an objective, whose rule says which turns count, of whatever outcome
+            return kept_values(turns, (1 - values, None), is_paired, counted=np.ones(turns.turns, np.bool_))
+        return kept_values(turns, (values, None), is_paired)
 
 
 def quantile_figure(metric: str, statistic: str) -> ComparedFigure:

@@ -1,14 +1,17 @@
 """Whether a candidate is worse, within its margin, or not known yet: one result per check, and where it is. Pure."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
+
+from telemetry.model.formatting import count
 from telemetry.rollout.cohort_turns import CohortTurns
 from telemetry.rollout.estimates import Difference, TooFewError
 from telemetry.rollout.few_events import difference_lower_bound, difference_p_value
 from telemetry.rollout.plan import Check, RolloutPlan
-from telemetry.rollout.samples import compare
+from telemetry.rollout.samples import Mask, compare, is_open
 from telemetry.rollout.sequential import boundary, holm, planned_information, sequential_p_value
 
 # worse: shown to be worse, and not shown to stay within the margin. within: shown to stay within the margin. open:
@@ -60,10 +63,50 @@ def check_result(
 ) -> CheckResult:
     """One check of a plan; `rollback_level` is its part of the error level."""
     try:
-        found, turns = compare(check, candidate, control, is_paired=plan.is_paired)
+        return _compared(plan, check, rollback_level, (candidate, control))
     except TooFewError as error:
         return CheckResult(check, "unknown", reason=str(error))
-    return _judged(plan, check, rollback_level, found, turns)
+
+
+def _compared(
+    plan: RolloutPlan,
+    check: Check,
+    level: float,
+    cohorts: tuple[CohortTurns, CohortTurns],
+    only: tuple[Mask, Mask] | None = None,
+) -> CheckResult:
+    """The result of a check. What it claims without the turns that are open by its objective has to hold with them,
+    too: `within` with those of the candidate counted bad and those of the control good, `worse` the other way round.
+    Raises TooFewError."""
+
+    def result(opened: tuple[float, float] | None = None) -> CheckResult:
+        found, turns = compare(check, *cohorts, is_paired=plan.is_paired, only=only, opened=opened)
+        return _judged(plan, check, level, found, turns)
+
+    decided = result()
+    open_turns = sum(
+        int(np.count_nonzero(is_open(check, turns) & (True if mask is None else mask)))
+        for turns, mask in zip(cohorts, only or (None, None), strict=True)
+    )
+    if not open_turns or decided.status == "unknown":
+        return decided
+    worst, best = result((1.0, 0.0)), result((0.0, 1.0))
+    if worst.upper is None or best.lower is None or worst.status == "unknown" or best.status == "unknown":
+        return CheckResult(check, "unknown", decided.turns, reason=_open_reason(open_turns))
+    claims = decided.status == {"within": worst, "worse": best}.get(decided.status, decided).status
+    return replace(
+        decided,
+        status=decided.status if claims else "open",
+        lower=min(decided.lower or 0.0, best.lower),
+        upper=max(decided.upper or 0.0, worst.upper),
+        p_value=None if decided.p_value is None or best.p_value is None else max(decided.p_value, best.p_value),
+        turns_needed=decided.turns_needed if claims else None,
+        reason=decided.reason if claims else _open_reason(open_turns),
+    )
+
+
+def _open_reason(open_turns: int) -> str:
+    return f"{count(open_turns, 'turn is', 'turns are')} open, which could turn it"
 
 
 def slice_results(plan: RolloutPlan, candidate: CohortTurns, control: CohortTurns) -> tuple[SliceResult, ...]:
@@ -76,10 +119,10 @@ def slice_results(plan: RolloutPlan, candidate: CohortTurns, control: CohortTurn
         for code, value in enumerate(candidate.labels.get(dimension, ())):
             only = (codes[0] == code, codes[1] == code)
             try:
-                difference, turns = compare(plan.primary, candidate, control, is_paired=plan.is_paired, only=only)
+                result = _compared(plan, plan.primary, plan.error_level, (candidate, control), only)
             except TooFewError:
                 continue
-            found.append((dimension, value, _judged(plan, plan.primary, plan.error_level, difference, turns)))
+            found.append((dimension, value, result))
     p_values = {f"{number}": each[2].p_value or 0.0 for number, each in enumerate(found)}
     rejected = holm(p_values, plan.error_level)
     return tuple(SliceResult(*each, rejected[f"{number}"]) for number, each in enumerate(found))

@@ -85,8 +85,14 @@ class CohortTurns:
 
 
 def missed_column(objective: str) -> str:
-    """The column that holds 1 where a turn misses the objective, 0 where it is good, NaN where it does not count."""
+    """The column that holds 1 where a turn misses the objective, 0 where it is good, NaN where it is open, or does not
+    count."""
     return f"objective {objective}"
+
+
+def open_column(objective: str) -> str:
+    """The column that holds 1 where a turn is open by the objective, else 0."""
+    return f"open {objective}"
 
 
 def packed_numbers(values: Any) -> bytes:

@@ -76,6 +76,13 @@ class Check:
         return FRACTIONS[self.statistic]
 
     @property
+    def counted_by(self) -> str | None:
+        """The name of the objective whose turns it counts: that of a file, or for good turns one of its own."""
+        if self.kind == "good_turns":
+            return f"{self.metric} within {self.within or 0.0:g}"
+        return self.objective if self.kind == "objective" else None
+
+    @property
     def figure_kind(self) -> str:
         """How its figures are written, as `formatting.figure` reads it."""
         if self.kind == "quantile":

@@ -19,6 +19,7 @@ from telemetry.rollout.cohort_turns import (
     WER_WORDS,
     CohortTurns,
     missed_column,
+    open_column,
 )
 from telemetry.rollout.estimates import (
     CheckSample,
@@ -60,15 +61,19 @@ def compare(
     *,
     is_paired: bool = False,
     only: tuple[Mask, Mask] | None = None,
+    opened: tuple[float, float] | None = None,
 ) -> tuple[Difference, int]:
     """Candidate minus control, larger being worse, and how many turns of the candidate it is taken over.
 
-    `only` narrows both cohorts to some of their turns. Raises TooFewError, also where nothing was measured.
+    `only` narrows both cohorts to some of their turns. `opened` is what the open turns of each count as where a check
+    counts the turns of an objective: 0 is good, 1 bad; without it they are left out. Raises TooFewError, also where
+    nothing was measured.
     """
     samples: list[CheckSample] = []
-    for turns, mask in zip((candidate, control), only or (None, None), strict=True):
+    masks, fillings = only or (None, None), opened or (None, None)
+    for turns, mask, filling in zip((candidate, control), masks, fillings, strict=True):
         try:
-            samples.append(sample_of(check, turns, is_paired, mask))
+            samples.append(sample_of(check, turns, is_paired, mask, filling))
         except TooFewError as error:
             raise TooFewError(f"{turns.cohort}: {error}") from None
     if is_paired:
@@ -91,18 +96,37 @@ def _ratio(check: Check, candidate: CheckSample, control: CheckSample) -> Differ
     return ratio_difference(candidate, control)
 
 
-def sample_of(check: Check, turns: CohortTurns, is_paired: bool, only: Mask | None = None) -> CheckSample:
+def sample_of(
+    check: Check, turns: CohortTurns, is_paired: bool, only: Mask | None = None, opened: float | None = None
+) -> CheckSample:
     """The values of a check over the turns that have one. Raises TooFewError where none has."""
-    return kept_values(turns, _values(check, turns), is_paired, only)
+    if check.counted_by is None:
+        return kept_values(turns, _values(check, turns), is_paired, only)
+    # The objective's rule says which turns count, of whatever outcome.
+    values, everyone = _column(turns, missed_column(check.counted_by)), np.ones(turns.turns, np.bool_)
+    if opened is not None:
+        values = np.where(is_open(check, turns), opened, values)
+    return kept_values(turns, (values, None), is_paired, only, everyone)
+
+
+def is_open(check: Check, turns: CohortTurns) -> Mask:
+    """Which turns are open by the objective that a check counts turns of; none of another check."""
+    if check.counted_by is None:
+        return np.zeros(turns.turns, np.bool_)
+    return _column(turns, open_column(check.counted_by)) == 1
 
 
 def kept_values(
-    turns: CohortTurns, found: tuple[Floats, Floats | None], is_paired: bool, only: Mask | None = None
+    turns: CohortTurns,
+    found: tuple[Floats, Floats | None],
+    is_paired: bool,
+    only: Mask | None = None,
+    counted: Mask | None = None,
 ) -> CheckSample:
-    """The values, NaN where a turn has none, of the turns that count, with their denominators where those are not 1.
-    Raises TooFewError where there is none."""
+    """The values, NaN where a turn has none, of the turns that count (`counted`: which those are, if not the eligible
+    ones), with their denominators where those are not 1. Raises TooFewError where there is none."""
     values, weights = found
-    known = turns.eligible & ~np.isnan(values) & (True if only is None else only)
+    known = (turns.eligible if counted is None else counted) & ~np.isnan(values) & (True if only is None else only)
     if weights is not None:
         known &= ~np.isnan(weights)
     if is_paired:
@@ -123,12 +147,6 @@ def _values(check: Check, turns: CohortTurns) -> tuple[Floats, Floats | None]:
     match check.kind:
         case "quantile" | "tail":
             return _latencies(check.metric, turns), None
-        case "good_turns":
-            latencies = _latencies(check.metric, turns)
-            bad = (latencies > (check.within or 0.0)).astype(np.float64)
-            return np.where(np.isnan(latencies), np.nan, bad), None
-        case "objective":
-            return _column(turns, missed_column(check.objective or "")), None
         case "fallback":
             return _column(turns, FALLBACK), None
         case "cache_misses":

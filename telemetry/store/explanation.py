@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from telemetry.explanation.dimensions import NOT_REPORTED, Dimension, ExplainedDimension, rank_dimensions
+from telemetry.objectives.judgment import DECIDED, Judgment
 from telemetry.objectives.objective import Objective
 from telemetry.store.answers import Filter
 from telemetry.store.connection import StoreConnection
@@ -136,15 +137,15 @@ def _objectives(selection: TurnSelection) -> list[Objective]:
     return [] if selection.objective is None else [selection.objective]
 
 
-def _selected(selection: TurnSelection, found: dict[str, Any], verdicts: dict[str, dict[int, bool | None]]) -> Any:
+def _selected(selection: TurnSelection, found: dict[str, Any], verdicts: dict[str, dict[int, Judgment | None]]) -> Any:
     """Which turns are selected, and which count at all."""
     size = found["started_unix_ns"].size
     is_selected, counts = np.ones(size, dtype=bool), np.ones(size, dtype=bool)
     if selection.objective is not None:
         known, places = np.unique(found["rule"], return_inverse=True)
         of_key = [verdicts[selection.objective.name].get(int(key)) for key in known]
-        counts &= np.array([verdict is not None for verdict in of_key], dtype=bool)[places.reshape(-1)]
-        is_selected &= np.array([verdict is False for verdict in of_key], dtype=bool)[places.reshape(-1)]
+        counts &= np.array([verdict in DECIDED for verdict in of_key], dtype=bool)[places.reshape(-1)]
+        is_selected &= np.array([verdict is Judgment.BAD for verdict in of_key], dtype=bool)[places.reshape(-1)]
     if selection.metric is not None:
         value = np.ma.filled(found["value"], np.nan)
         is_selected &= ~np.isnan(value)

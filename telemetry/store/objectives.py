@@ -19,7 +19,6 @@ from telemetry.model.metrics import HEADLINE, METRICS, Metric, is_withheld
 from telemetry.model.semconv import Source
 from telemetry.model.turns import Turn
 from telemetry.objectives.judgment import (
-    DECIDED,
     HELD_UP,
     WAITED_FROM,
     EligibleTurns,
@@ -179,9 +178,9 @@ def _why(metric: str, withheld: Sequence[Turn]) -> str:
 
 def verdicts_by_key(
     connection: StoreConnection, where: Condition, objectives: Sequence[Objective], source: Source, table: str = "turns"
-) -> tuple[str, list[Any], dict[str, dict[int, bool | None]]]:
+) -> tuple[str, list[Any], dict[str, dict[int, Judgment | None]]]:
     """The rule of each objective for every turn of a source: the key of a turn as an expression with its values, and by
-    objective whether the turns of each key that occurs are good; None for those that are open or do not count."""
+    objective the judgment of the turns of each key that occurs; None for those that do not count."""
     keys, values = _keys(objectives)
     key = f"hash({', '.join(keys)})"
     found = rows(
@@ -196,15 +195,14 @@ def verdicts_by_key(
     return key, values, {objective.name: _verdicts(objective, alike, source) for objective in objectives}
 
 
-def _verdicts(objective: Objective, alike: Mapping[int, Turn], source: Source) -> dict[int, bool | None]:
+def _verdicts(objective: Objective, alike: Mapping[int, Turn], source: Source) -> dict[int, Judgment | None]:
     tallies: dict[str, JudgmentTally] = {}
     for turn in alike.values():
         tallies.setdefault(turn.run_id, JudgmentTally()).take(objective, turn, source)
 
-    def verdict(turn: Turn) -> bool | None:
+    def verdict(turn: Turn) -> Judgment | None:
         judgment = judge_turn(objective, turn, source)
-        found = resolve(judgment, objective, has_value=tallies[turn.run_id].has_value)
-        return found is Judgment.GOOD if found in DECIDED else None
+        return resolve(judgment, objective, has_value=tallies[turn.run_id].has_value)
 
     return {key: verdict(turn) for key, turn in alike.items()}
 

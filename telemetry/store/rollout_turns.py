@@ -40,6 +40,10 @@ SERVICE: Final[dict[semconv.Source, str]] = {
 }
 
 
+# Of the objectives of checks of good turns, whose share is compared and held against nothing.
+_ANY_TARGET: Final = 0.5
+
+
 @dataclass(frozen=True, slots=True)
 class RolloutQuestion:
     """Which cohorts, and what of their turns. `metrics` are names of METRICS, `reported` of REPORTED_COLUMNS;
@@ -150,7 +154,13 @@ def _services(connection: StoreConnection, asked: RolloutQuestion) -> tuple[tupl
 
 
 def question_of(plan: RolloutPlan, since_unix_ns: int | None, objectives: Sequence[Objective] = ()) -> RolloutQuestion:
-    """What a plan's checks read of the turns since the beginning of a stage; of `objectives`, those that it names."""
+    """What a plan's checks read of the turns since the beginning of a stage; of `objectives`, those that it names. Good
+    turns are counted as those of an objective with the check's threshold are."""
+    own = [
+        Objective(check.counted_by, "metric", _ANY_TARGET, check.metric, check.within)
+        for check in plan.checks
+        if check.kind == "good_turns" and check.counted_by is not None
+    ]
     return RolloutQuestion(
         candidate=plan.candidate,
         control=plan.control,
@@ -159,7 +169,7 @@ def question_of(plan: RolloutPlan, since_unix_ns: int | None, objectives: Sequen
         metrics=plan.metrics,
         reported=tuple(dict.fromkeys(name for check in plan.checks for name in columns_of(check))),
         slices=plan.slices,
-        objectives=tuple(objective for objective in objectives if objective.name in plan.objectives),
+        objectives=(*(each for each in objectives if each.name in plan.objectives), *dict.fromkeys(own)),
         with_audio=plan.is_paired,
         unit=plan.unit,
         services=plan.services,

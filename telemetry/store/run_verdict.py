@@ -10,6 +10,7 @@ import numpy as np
 
 from telemetry.explanation.miss_cause import MissTurns, find_cause
 from telemetry.model.metrics import METRICS
+from telemetry.objectives.judgment import Judgment
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.run_verdict import MissCause, leading_miss
 from telemetry.objectives.slo import judge
@@ -36,6 +37,7 @@ _READ: Final = (
     *("speech_end_perf_ns", "endpoint_perf_ns", "asr_final_perf_ns", "llm_first_token_perf_ns"),
     *("tts_first_chunk_perf_ns", "voice_to_voice_ns", "asr_final_latency_ns", "llm_first_token_latency_ns"),
 )
+_COUNTED: Final[dict[Judgment | None, int]] = {Judgment.GOOD: 0, Judgment.BAD: 1}
 _STAGES: Final = {
     "endpointing": "endpoint_perf_ns - speech_end_perf_ns",
     "asr": f"({_FINAL}) - coalesce(endpoint_perf_ns, speech_end_perf_ns)",
@@ -85,7 +87,7 @@ def _miss_turns(connection: StoreConnection, f: Filter, objective: Objective, tu
     ).fetchnumpy()
     by_key = verdicts[objective.name]
     known, places = np.unique(found["rule"], return_inverse=True)
-    verdict = np.array([{True: 0, False: 1, None: -1}[by_key.get(int(each))] for each in known])[places.reshape(-1)]
+    verdict = np.array([_COUNTED.get(by_key.get(int(each)), -1) for each in known])[places.reshape(-1)]
     counted = verdict >= 0
     cohorts, labels = coded(found["cohort"][counted])
     return MissTurns(

@@ -12,6 +12,7 @@ import numpy as np
 from telemetry.model import semconv
 from telemetry.model.errors import StoreError
 from telemetry.model.metrics import METRICS
+from telemetry.objectives.judgment import DECIDED, Judgment
 from telemetry.objectives.objective import Objective
 from telemetry.rollout import cohort_turns as columns
 from telemetry.rollout.cohort_turns import CohortTurns, packed_codes, packed_numbers
@@ -33,7 +34,7 @@ _REPORTED: Final = {
     columns.REPLY_AUDIO: "reply_audio_ns",
 }
 REPORTED_COLUMNS: Final = tuple(_REPORTED)
-_MISSED: Final = {True: 0.0, False: 1.0, None: math.nan}
+_MISSED: Final[dict[Judgment | None, float]] = {Judgment.GOOD: 0.0, Judgment.BAD: 1.0}
 _SPOKEN: Final = ("utterance_id", "noise_profile", "channel_profile", "snr_asked_db", "audio_variant")
 # A part of the hash, so that a code stays within 32 bits. MD5, because another process may have another DuckDB, whose
 # own hash differs.
@@ -69,17 +70,20 @@ class ObjectiveRules:
 
     key: str = ""
     values: list[Any] = field(default_factory=list[Any])
-    verdicts: Mapping[str, Mapping[int, bool | None]] = field(default_factory=dict[str, dict[int, bool | None]])
+    verdicts: Mapping[str, Mapping[int, Judgment | None]] = field(default_factory=dict[str, dict[int, Judgment | None]])
 
     def columns(self, keys: Any) -> dict[str, bytes]:
-        """A column for each objective, from the keys of the turns."""
+        """Two columns for each objective, from the keys of the turns: which miss it, and which are open."""
         if not self.verdicts:
             return {}
         known, places = np.unique(keys, return_inverse=True)
         found: dict[str, bytes] = {}
         for name, of_key in self.verdicts.items():
-            missed = [_MISSED[of_key.get(int(key))] for key in known]
-            found[columns.missed_column(name)] = packed_numbers(np.array(missed, dtype=np.float64)[places])
+            judged = [of_key.get(int(key)) for key in known]
+            missed = np.array([_MISSED.get(each, math.nan) for each in judged], dtype=np.float64)
+            opened = np.array([each is not None and each not in DECIDED for each in judged], dtype=np.float64)
+            found[columns.missed_column(name)] = packed_numbers(missed[places])
+            found[columns.open_column(name)] = packed_numbers(opened[places])
         return found
 
 
