@@ -33,6 +33,7 @@ REFRESH_STALE_S: Final = 5.0
 # Shown where that takes more than half a second.
 READING: Final = "Reading the store"
 DAMAGED: Final = "damaged data left out; the figures below are from the rest"
+LIMIT_TITLE: Final = "generator-limited: nothing is claimed about the service"
 NO_TURN: Final = "This run has no turn"
 OLD_TURNS_GONE: Final = "The store no longer keeps the oldest turns of this run: the figures are of the others."
 ROLLED_UP_ANEW: Final = (
@@ -255,7 +256,7 @@ def _above(view: _View, summary: Summary, says_limit: Callable[[_View], str]) ->
     """What is wrong, above any figure."""
     found = [header.notes(view.faults, DAMAGED)] if view.faults else []
     if summary.limit is not None:
-        found.append(says_limit(view) or header.notes([summary.limit.reason], limit_title(summary)))
+        found.append(says_limit(view) or header.notes([summary.limit.reason], LIMIT_TITLE))
     return found
 
 
@@ -271,13 +272,6 @@ def _below(run: RunRecord, summary: Summary) -> list[str]:
         how_many = formatting.turns(summary.turns_to_roll_up)
         found.append(header.notes([ROLLED_UP_ANEW.format(how_many)], "a store of an earlier version"))
     return found
-
-
-def limit_title(summary: Summary) -> str:
-    """What is claimed of a run whose load generator was the limit, or to which not all calls came."""
-    if summary.is_generator_limited:
-        return "generator-limited: nothing is claimed about the service"
-    return "less load than was asked for: nothing but a missed objective is claimed about the service"
 
 
 def _no_run(choice: Choice, store: str) -> None:

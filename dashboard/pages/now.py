@@ -52,7 +52,7 @@ def limit_html(view: NowView) -> str:
         return ""
     if view.verdict.state != "not_judged":
         return ""
-    return verdict_html(view.verdict, above=chip("missed", frame.limit_title(view.summary)))
+    return verdict_html(view.verdict, above=chip("missed", frame.LIMIT_TITLE))
 
 
 def verdict_html(verdict: RunVerdict, zone: tzinfo = UTC, above: str = "") -> str:

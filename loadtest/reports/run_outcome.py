@@ -8,9 +8,9 @@ In order of precedence, the first that applies:
 | 5 unreachable | calls were started and not one of them reached a ready session, or the target could not be |
 |               | reached before the first call                                                               |
 | 4 generator-limited | a process of the generator was lost, or its workers were not heard of for too long,     |
-|                     | more than 1 % of the calls that were due never began although the service answered the  |
-|                     | earlier ones as it should, more than 1 % of the turns, and more than two of them, are   |
-|                     | invalid, or callers were asked for and not one call began: the tool blames itself first |
+|                     | callers were asked for and not one call began, or no objective is missed and one is     |
+|                     | undecided because of turns that were not said as recorded, or that a fault of ours      |
+|                     | spoiled, and of calls that were due and never began                                     |
 | 3 objective missed | one is missed, whatever else is undecided; or the service kept so many calls that others that   |
 |                    | were due never began                                                                     |
 | 6 undecided | none is missed, and one has too few turns (or calls) or cannot be observed, or open turns could |
@@ -58,7 +58,7 @@ def run_outcome_for(*, run: RunInfo, summary: Summary, verdicts: Sequence[Verdic
     if run.calls_started and run.calls_connected == 0 and run.calls_started > run.calls_prevented:
         reason = unreached_reason(run.calls_started, public_target(run.target), run.connect_failure)
         return RunOutcome(ExitCode.UNREACHABLE, reason)
-    if limit := load_not_as_asked(run, summary, verdicts):
+    if limit := load_not_as_asked(run):
         return RunOutcome(ExitCode.GENERATOR_LIMITED, limit)
     if turns.total == 0 and summary.ramp_turns:
         return RunOutcome(
@@ -67,24 +67,21 @@ def run_outcome_for(*, run: RunInfo, summary: Summary, verdicts: Sequence[Verdic
             " are taken; run longer, or let the callers come faster",
         )
     if turns.total == 0:
-        return _without_turns(run, summary)
+        return _without_turns(run, summary, verdicts)
     run_outcome = _objectives(run, summary, verdicts)
-    if not_begun := _not_begun(run, summary):
+    not_begun = _not_begun(run, summary)
+    if not_begun and calls_kept(summary, verdicts) is not None:
         return RunOutcome(ExitCode.OBJECTIVE_MISSED, f"{run_outcome.reason}; {not_begun}, {KEPT_BY_THE_SERVICE}")
     return run_outcome
 
 
-def load_not_as_asked(run: RunInfo, summary: Summary, verdicts: Sequence[Verdict]) -> str | None:
+def load_not_as_asked(run: RunInfo) -> str | None:
     """Why the load was not what was asked for, so that no objective is judged; None where it was."""
-    if fault := generator_loss(run):
-        return f"{fault}; {NOT_AS_ASKED}"
-    not_begun = _not_begun(run, summary)
-    if not_begun and calls_kept(summary, verdicts) is None:
-        return f"{not_begun}: {NOT_AS_ASKED}; allow more calls, or ask for a lower rate"
-    return None
+    fault = generator_loss(run)
+    return None if fault is None else f"{fault}; {NOT_AS_ASKED}"
 
 
-def _without_turns(run: RunInfo, summary: Summary) -> RunOutcome:
+def _without_turns(run: RunInfo, summary: Summary, verdicts: Sequence[Verdict]) -> RunOutcome:
     """How a run ends that has no turn, and what is known of why."""
     nothing = "no turn was measured, so nothing is shown"
     if summary.loss.missing:
@@ -96,6 +93,8 @@ def _without_turns(run: RunInfo, summary: Summary) -> RunOutcome:
             ExitCode.GENERATOR_LIMITED,
             f"{nothing}: the generator began no call before the run ended; run longer, or leave it more of the machine",
         )
+    if any(verdict.is_generator_limited for verdict in verdicts):
+        return RunOutcome(ExitCode.GENERATOR_LIMITED, f"{nothing}: {_not_begun(run, summary) or _remedy(run)}")
     return RunOutcome(ExitCode.UNDECIDED, nothing)
 
 
@@ -124,8 +123,16 @@ def _remedy(run: RunInfo) -> str:
     return f"{busy}: use more processes (--processes {max(run.processes + 1, calibrated)}), or fewer callers"
 
 
+def _too_few_calls(run: RunInfo, summary: Summary, of_generator: int) -> str | None:
+    """What to do where most of the generator's open turns are calls that never began; else None."""
+    not_begun = _not_begun(run, summary)
+    if not_begun is None or summary.starts is None or 2 * summary.starts.dropped < of_generator:
+        return None
+    return f"{not_begun}: allow more calls, or ask for a lower rate"
+
+
 def _not_begun(run: RunInfo, summary: Summary) -> str | None:
-    """How many calls that were due did not begin, and why, as half a sentence; None where they are few."""
+    """How many calls that were due did not begin, and why, as half a sentence; None where all did."""
     not_begun = calls_not_begun(summary.starts)
     if not_begun is None:
         return None
@@ -164,7 +171,7 @@ def _objectives(run: RunInfo, summary: Summary, verdicts: Sequence[Verdict]) -> 
             ExitCode.GENERATOR_LIMITED,
             f"{_named([_name(verdict) for verdict in limited], len(verdicts))} undecided because of"
             f" {formatting.turns(most)} that the load generator did not say as recorded or could not begin;"
-            f" {exhausted(summary) or _remedy(run)}",
+            f" {_too_few_calls(run, summary, most) or exhausted(summary) or _remedy(run)}",
         )
     if missed or undecided:
         parts = [f"{_named(missed, len(verdicts))} missed"] if missed else []

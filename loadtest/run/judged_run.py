@@ -27,7 +27,7 @@ from loadtest.run.json_file import write_json
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.observable import observed
 from telemetry.objectives.run_verdict import RunVerdict
-from telemetry.objectives.slo import Verdict, judge
+from telemetry.objectives.slo import Verdict
 from telemetry.store.answers import (
     CallCounts,
     Filter,
@@ -35,7 +35,7 @@ from telemetry.store.answers import (
     RunRecord,
     Summary,
 )
-from telemetry.store.judged_turns import judged_turns
+from telemetry.store.judged_turns import judged_objectives, judged_turns
 from telemetry.store.model_servers import ModelServer
 from telemetry.store.reader import StoreReader
 from telemetry.store.remote import RemoteStore
@@ -114,7 +114,7 @@ def judged_run(
         info, summary = _of_unreachable(beside.unreachable, info, summary)
     evidence = reader.run_verdict(where, objectives)
     objectives = observed(objectives, evidence.counts.is_withheld)
-    counted = judge(objectives, evidence.counts.count, lost=summary.loss.missing)
+    counted = judged_objectives(objectives, evidence.counts, summary)
     run_outcome = run_outcome_for(run=info, summary=summary, verdicts=counted)
     # What the store shows limits a run also where somebody interrupted it: its figures are no better for that.
     judged = judged_turns(
@@ -122,7 +122,7 @@ def judged_run(
         evidence.counts,
         summary,
         evidence.cause,
-        limit=load_not_as_asked(info, summary, counted),
+        limit=load_not_as_asked(info),
         measured_s=_measured_s(summary, stored.record),
     )
     return RunResult(info, summary, list(judged.verdicts), run_outcome, judged.verdict, tuple(objectives))

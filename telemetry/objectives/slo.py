@@ -137,12 +137,15 @@ def judge(
     count: Callable[[Objective], EligibleTurns],
     *,
     lost: int = 0,
+    prevented: int = 0,
     measured_s: float | None = None,
 ) -> list[Verdict]:
     """A verdict on each objective. `count` gives its turns, or raises NotObservable. `lost` turns are known to be
-    missing from the telemetry: each is one more open turn. `measured_s` is how long the turns took to come, if that is
-    known: by it, an objective without a verdict says how long it needs."""
-    return [_verdict(objective, count, lost, measured_s) for objective in objectives]
+    missing from the telemetry, and `prevented` calls never began: each is one more open turn. `measured_s` is how long
+    the turns took to come, if that is known: by it, an objective without a verdict says how long it needs."""
+    more = {Judgment.LOST.value: lost, Judgment.GENERATOR.value: prevented}
+    unheard = EligibleTurns(0, lost + prevented, {cause: turns for cause, turns in more.items() if turns})
+    return [_verdict(objective, count, unheard, measured_s) for objective in objectives]
 
 
 def not_judged(objectives: Sequence[Objective], verdicts: Sequence[Verdict], why: str) -> list[Verdict]:
@@ -163,15 +166,15 @@ def not_judged(objectives: Sequence[Objective], verdicts: Sequence[Verdict], why
 
 
 def _verdict(
-    objective: Objective, count: Callable[[Objective], EligibleTurns], lost: int, measured_s: float | None
+    objective: Objective, count: Callable[[Objective], EligibleTurns], unheard: EligibleTurns, measured_s: float | None
 ) -> Verdict:
     counts, reason, is_observable = EligibleTurns(), None, True
     try:
         counts = count(objective)
     except NotObservable as why:
         reason, is_observable = f"not observable: {why}", False
-    if lost and is_observable:
-        counts += EligibleTurns(0, lost, {Judgment.LOST.value: lost})
+    if is_observable:
+        counts += unheard
     if not 0 <= counts.good <= counts.decided <= counts.eligible:
         raise ValueError(f"objective {objective.name} was counted as {counts}")
     minimum = minimum_for_target(objective.target)

@@ -423,7 +423,7 @@ class Summary:
     @property
     def is_generator_limited(self) -> bool:
         """Whether the figures say nothing about the service, whatever the objectives."""
-        return self.limit is not None and not self.limit.unless_missed
+        return self.limit is not None
 
     @property
     def ramp_turns(self) -> int:

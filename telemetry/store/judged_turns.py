@@ -41,8 +41,8 @@ def judged_turns(
 ) -> JudgedTurns:
     """Judge the turns of `summary` by their counts. `limit` is why the load generator was the limit where the caller
     alone knows it; what `summary` knows comes first. `measured_s` is how long the turns took to come, if known."""
-    found = judge(objectives, counts.count, lost=summary.loss.missing, measured_s=measured_s)
-    limit = limit_for(summary, found) or limit
+    found = judged_objectives(objectives, counts, summary, measured_s=measured_s)
+    limit = limit if summary.limit is None else summary.limit.reason
     unjudged = UNREACHED if summary.unreached is not None else None if limit is None else GENERATOR_LIMITED
     if unjudged is not None:
         found = not_judged(objectives, found, unjudged)
@@ -51,20 +51,21 @@ def judged_turns(
     return JudgedTurns(found, verdict, unjudged)
 
 
+def judged_objectives(
+    objectives: Sequence[Objective], counts: ObjectiveCounts, summary: Summary, *, measured_s: float | None = None
+) -> list[Verdict]:
+    """The verdict on each objective. Turns that were lost, and calls that were due and never began, are open."""
+    dropped = 0 if summary.starts is None else summary.starts.dropped
+    return judge(objectives, counts.count, lost=summary.loss.missing, prevented=dropped, measured_s=measured_s)
+
+
 def calls_kept(summary: Summary, verdicts: Sequence[Verdict]) -> str | None:
     """How many calls never began because the service kept the earlier ones, as half a sentence; None where that is not
-    shown. An objective that is missed under less load than was asked for is missed, so that it shows it, too."""
+    shown. An objective that is missed under less load than was asked for is missed, so that it shows it, too; where all
+    are met although each of these calls counts as a bad one, it makes no difference."""
     not_begun = calls_not_begun(summary.starts)
-    is_shown = limit_turns(summary).is_service_slow or any(verdict.met is False for verdict in verdicts)
-    if not_begun is None or not is_shown:
+    is_missed = any(verdict.met is False for verdict in verdicts)
+    is_met = bool(verdicts) and all(verdict.met for verdict in verdicts)
+    if not_begun is None or is_met or not (is_missed or limit_turns(summary).is_service_slow):
         return None
     return f"{not_begun} because {AS_MANY_AS_ALLOWED}, {KEPT_BY_THE_SERVICE}"
-
-
-def limit_for(summary: Summary, verdicts: Sequence[Verdict]) -> str | None:
-    """Why nothing is claimed of the service; None where something is. An objective that is missed under less load than
-    was asked for is missed."""
-    limit = summary.limit
-    if limit is None or (limit.unless_missed and any(verdict.met is False for verdict in verdicts)):
-        return None
-    return limit.reason

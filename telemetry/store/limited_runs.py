@@ -10,7 +10,6 @@ from telemetry.store.connection import StoreConnection
 from telemetry.store.processes import TurnsOfProcess, asked_processes, processes_of_runs
 from telemetry.store.run_limit import run_limit
 from telemetry.store.run_spans import run_spans
-from telemetry.store.run_state import LimitTurns
 from telemetry.store.turns_of_runs import CountedTurns, turns_of_callers
 
 
@@ -26,7 +25,6 @@ class LimitedTurns:
 class _RunState:
     """What the turns and the declarations of a run say of it."""
 
-    total: int = 0
     emitted: dict[str, int] = field(default_factory=dict[str, int])  # when the last turn of each process ended
     known: set[str] = field(default_factory=set[str])  # processes that announced their start or emitted turns
     ended: set[str] = field(default_factory=set[str])  # those that announced their end
@@ -40,20 +38,16 @@ def limited_turns(
     connection: StoreConnection, counted: Mapping[str, CountedTurns], source: Source, now_unix_ns: int
 ) -> LimitedTurns:
     """Which of the turns of a source that are counted, by run, are of runs that say nothing about the service: a run is
-    judged by all of its turns, whichever of them are counted. None of those that services report.
-
-    A run to which not all calls came is not among them: what is missed under less load than was asked for is missed.
-    """
+    judged by all of its turns, whichever of them are counted. None of those that services report."""
     if source == "service":
         return LimitedTurns()
     found = {run_id: each for run_id, each in _runs(connection).items() if run_id in counted}
-    limited: list[str] = []
     # Whether a process is at work or lost is asked of the few runs of which one has not announced its end.
     unsure = {run_id: each for run_id, each in found.items() if not _is_over(connection, run_id, each)}
     known = processes_of_runs(connection, {run_id: each.turns_of_processes() for run_id, each in unsure.items()})
-    for run_id, each in unsure.items():
-        if run_limit(connection, run_id, LimitTurns(each.total), None, now_unix_ns, known=known[run_id]) is not None:
-            limited.append(run_id)
+    limited = [
+        run_id for run_id in unsure if run_limit(connection, run_id, now_unix_ns, known=known[run_id]) is not None
+    ]
     return LimitedTurns(len(limited), sum(counted[run_id].valid for run_id in limited))
 
 
@@ -67,7 +61,6 @@ def _runs(connection: StoreConnection) -> dict[str, _RunState]:
     found: defaultdict[str, _RunState] = defaultdict(_RunState)
     for row in turns_of_callers(connection):
         run = found[row.run_id]
-        run.total += row.turns.total
         if row.process_id:
             run.known.add(row.process_id)
             run.emitted[row.process_id] = max(run.emitted.get(row.process_id, 0), row.last_unix_ns)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from telemetry.model.service_runs import service_day
-from telemetry.store.answers import ProcessInfo, StartCounts, Summary
+from telemetry.store.answers import ProcessInfo, Summary
 from telemetry.store.connection import StoreConnection
 from telemetry.store.generator_limit import GeneratorLimit
 from telemetry.store.processes import asked_processes, processes
@@ -19,8 +19,6 @@ def limit_turns(summary: Summary) -> LimitTurns:
 def run_limit(
     connection: StoreConnection,
     run_id: str | None,
-    turns: LimitTurns,
-    starts: StartCounts | None,
     now_unix_ns: int,
     *,
     known: Sequence[ProcessInfo] | None = None,
@@ -33,4 +31,4 @@ def run_limit(
     if run_id is None or service_day(run_id) is not None:
         return None
     found, asked = processes(connection, run_id) if known is None else known, asked_processes(connection, run_id)
-    return generator_limit(LimitEvidence(found, asked, turns, starts), now_unix_ns)
+    return generator_limit(LimitEvidence(found, asked), now_unix_ns)

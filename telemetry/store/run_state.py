@@ -49,8 +49,8 @@ def kept_turns(by_outcome: Mapping[str, int], did_not_read: int) -> int:
 
 
 def calls_not_begun(starts: StartCounts | None) -> str | None:
-    """How many calls that were due never began, as half a sentence; None where they are few."""
-    if starts is None or starts.dropped <= SHARE_LIMIT * starts.planned:
+    """How many calls that were due never began, as half a sentence; None where all did. Each is an open turn."""
+    if starts is None or not starts.dropped:
         return None
     return f"{number(starts.dropped)} of {number(starts.planned)} calls that were due never began"
 
@@ -62,8 +62,6 @@ class LimitEvidence:
 
     known: Sequence[ProcessInfo]
     asked: int | None
-    turns: LimitTurns
-    starts: StartCounts | None = None
 
 
 def is_at_work(process: ProcessInfo, now_unix_ns: int | None) -> bool:
@@ -133,11 +131,7 @@ def loss_of_processes(lost: Sequence[LostProcess], processes: int) -> str:
 
 def generator_limit(evidence: LimitEvidence, now_unix_ns: int) -> GeneratorLimit | None:
     """Why the figures say nothing about the service; None where they do."""
-    turns, starts = evidence.turns, evidence.starts
     asked = evidence.asked or max(1, len(evidence.known))
     if lost := lost_processes(evidence.known, asked, now_unix_ns):
         return GeneratorLimit(f"{loss_of_processes(lost, asked)}; {NOT_AS_ASKED}")
-    not_begun = calls_not_begun(starts)
-    if not_begun is not None and not turns.is_service_slow:
-        return GeneratorLimit(f"{not_begun} because {AS_MANY_AS_ALLOWED}: {NOT_AS_ASKED}", unless_missed=True)
     return None

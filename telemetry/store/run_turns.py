@@ -7,7 +7,7 @@ from telemetry.comparison.runs import ComparedRun
 from telemetry.model.formatting import count, declared_percent, number
 from telemetry.objectives.objective import Objective
 from telemetry.store import queries
-from telemetry.store.answers import Filter, RunRecord
+from telemetry.store.answers import Filter, RunRecord, StartCounts
 from telemetry.store.calls import unreached_run
 from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.generator_limit import SHARE_LIMIT
@@ -15,7 +15,15 @@ from telemetry.store.processes import processes
 from telemetry.store.queries import ASKED, Condition, judged, viewed
 from telemetry.store.rollout_turns import telemetry_lost
 from telemetry.store.run_limit import run_limit
-from telemetry.store.run_state import KEPT_OUTCOMES, LimitTurns, is_under_way, kept_turns
+from telemetry.store.run_state import (
+    AS_MANY_AS_ALLOWED,
+    KEPT_OUTCOMES,
+    NOT_AS_ASKED,
+    LimitTurns,
+    calls_not_begun,
+    is_under_way,
+    kept_turns,
+)
 from telemetry.store.runs import runs
 from telemetry.store.starts import starts_by_phase, total
 from telemetry.store.turn_columns import TurnColumns, columns_of_turns, rules_of
@@ -55,13 +63,14 @@ def run_turns(connection: StoreConnection, asked: RunTurnsQuestion, now_unix_ns:
     known = processes(connection, asked.run_id)
     by_outcome = {outcome: int(turns.has_outcome(outcome).sum()) for outcome in KEPT_OUTCOMES}
     counted = LimitTurns(turns.turns, kept_turns(by_outcome, _did_not_read(connection, where)))
-    limit = run_limit(connection, asked.run_id, counted, total(starts_by_phase(connection, f)), now_unix_ns)
+    limit = run_limit(connection, asked.run_id, now_unix_ns)
+    starts = None if counted.is_service_slow else total(starts_by_phase(connection, f))
     return ComparedRun(
         run_id=asked.run_id,
         asked=asked_of(record),
         turns=turns,
         telemetry_lost=telemetry_lost(connection, where, now_unix_ns),
-        generator_limit=_too_many_invalid(invalid, turns.turns) if limit is None else limit.reason,
+        generator_limit=limit.reason if limit is not None else _not_as_asked(starts, invalid, turns.turns),
         unreached=unreached_run(connection, asked.run_id, answered=int(turns.has_outcome("ok").sum())),
         is_under_way=is_under_way(known, now_unix_ns),
         lacks_old_turns=record.lacks_old_turns,
@@ -99,9 +108,12 @@ def _did_not_read(connection: StoreConnection, where: Condition) -> int:
     return row["unread"]
 
 
-def _too_many_invalid(invalid: int, total: int) -> str | None:
-    """Why the percentiles of a run, which leave out invalid turns, are not compared; None where few are left out."""
+def _not_as_asked(starts: StartCounts | None, invalid: int, total: int) -> str | None:
+    """Why the percentiles of a run, which leave out invalid turns and calls that never began, are not compared; None
+    where few are left out."""
+    if starts is not None and starts.dropped > SHARE_LIMIT * starts.planned:
+        return f"{calls_not_begun(starts)} because {AS_MANY_AS_ALLOWED}: {NOT_AS_ASKED}"
     if invalid <= _INVALID_TURNS_LIMIT or invalid <= SHARE_LIMIT * total:
         return None
     limit = declared_percent(SHARE_LIMIT)
-    return f"{number(invalid)} of {count(total, 'turn')} were not said as recorded, more than {limit}"
+    return f"{number(invalid)} of {count(total, 'turn')} are invalid, more than {limit}"

@@ -27,7 +27,7 @@ from telemetry.store.processes import processes
 from telemetry.store.queries import Condition, source_of, valid
 from telemetry.store.rollups.library import RollupLibrary
 from telemetry.store.rollups.view import HeadlineTotals, RolledUp
-from telemetry.store.run_limit import limit_turns, run_limit
+from telemetry.store.run_limit import run_limit
 from telemetry.store.run_state import last_heard
 from telemetry.store.run_totals import RunTotals
 from telemetry.store.summaries import run_totals, summarize, totals_of_rows
@@ -58,10 +58,9 @@ class TurnQuestions:
         else:
             self._is_joined = True
             found = summarize(self._connection, self._filter, now_unix_ns, skipped_segments)
-        turns, starts = limit_turns(found), found.starts
         run_id = self._filter.run_id
         known = () if run_id is None or service_day(run_id) is not None else self.processes(run_id)
-        limit = run_limit(self._connection, run_id, turns, starts, now_unix_ns, known=known)
+        limit = run_limit(self._connection, run_id, now_unix_ns, known=known)
         outdated = self._library.outdated_rows(self._connection.segments("turns", self._filter.run_id))
         return replace(
             found,

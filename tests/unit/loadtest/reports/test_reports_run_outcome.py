@@ -12,7 +12,7 @@ from loadtest.reports.run_outcome import run_outcome_for
 from telemetry.objectives.judgment import EligibleTurns
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.run_verdict import run_verdict
-from telemetry.objectives.slo import Verdict
+from telemetry.objectives.slo import Verdict, judge
 from telemetry.store.answers import StartCounts, Summary, TelemetryLoss, TurnCounts
 from telemetry.store.causes import FailureCount
 from telemetry.store.judged_turns import calls_kept
@@ -191,7 +191,7 @@ STARTS = StartCounts(planned=400, started=395, late=3, dropped=5)
         (ANSWERED, [MISSED]),
         (replace(ANSWERED, by_outcome={"ok": 179, "timeout": 2, "invalid": 1}), [UNDECIDED]),
         (replace(ANSWERED, by_outcome={"ok": 179, "no_reply": 1, "error": 1, "invalid": 1}), []),
-        (replace(ANSWERED, endpoint_did_not_read=2), [MET]),
+        (replace(ANSWERED, endpoint_did_not_read=2), [UNDECIDED]),
     ],
     ids=["slow", "frozen", "no objective", "not read"],
 )
@@ -210,17 +210,65 @@ def test_calls_that_never_began_because_the_service_kept_the_earlier_ones_are_it
     )
 
 
-def test_calls_that_never_began_although_the_service_answered_are_the_generators_fault() -> None:
-    missed = replace(material.summary(ANSWERED), starts=STARTS)
-    run_outcome = run_outcome_for(
-        run=material.run_info(max_calls=50), summary=missed, verdicts=[material.verdict(True)]
-    )
-    assert run_outcome.code is ExitCode.GENERATOR_LIMITED
-    assert calls_kept(missed, [material.verdict(True)]) is None
-    assert "5 of 400 calls that were due never began because --max-calls 50 were under way" in run_outcome.reason
-    few = replace(material.summary(), starts=StartCounts(planned=500, started=495, late=400, dropped=5))
-    run_outcome = run_outcome_for(run=material.run_info(), summary=few, verdicts=[material.verdict(True)])
-    assert run_outcome.code is ExitCode.OK, "1 % is borne; a late start is in the connect time"
+def _with_dropped(good: int, dropped: int) -> tuple[Summary, Verdict]:
+    """100 turns, so many of them good, and calls that never began; judged as a run is."""
+    objective = Objective("fast", "metric", 0.95, "voice_to_voice", 800e6)
+    found = judge([objective], lambda _: EligibleTurns(good, 100), prevented=dropped)
+    starts = StartCounts(planned=100 + dropped, started=100, late=0, dropped=dropped)
+    return replace(material.summary(ANSWERED), starts=starts), found[0]
+
+
+@pytest.mark.parametrize(
+    ("good", "dropped", "code"),
+    [
+        (99, 4, ExitCode.OK),  # 99 of 104 are 95.2 %
+        (100, 5, ExitCode.OK),
+        (100, 6, ExitCode.GENERATOR_LIMITED),  # 100 of 106 are 94.3 %
+        (97, 4, ExitCode.GENERATOR_LIMITED),  # 97 to 101 of 104
+        (94, 6, ExitCode.OBJECTIVE_MISSED),  # at best 100 of 106, which are 94.3 %
+        (80, 200, ExitCode.OBJECTIVE_MISSED),  # at best 280 of 300, which are 93.3 %
+    ],
+)
+def test_calls_that_never_began_are_open_turns_of_the_generator(good: int, dropped: int, code: ExitCode) -> None:
+    """Met where it is met had they all been bad, missed where it is missed had they all been good, whatever share of
+    the calls they are."""
+    summary, verdict = _with_dropped(good, dropped)
+    run_outcome = run_outcome_for(run=material.run_info(max_calls=50), summary=summary, verdicts=[verdict])
+    assert run_outcome.code is code
+    assert calls_kept(summary, [verdict]) is None or code is ExitCode.OBJECTIVE_MISSED
+    never = f"{dropped} of {100 + dropped} calls that were due never began because --max-calls 50 were under way"
+    assert (never in run_outcome.reason) is (code is not ExitCode.OK)
+    if code is ExitCode.GENERATOR_LIMITED:
+        assert run_outcome.reason.endswith(f"{never}: allow more calls, or ask for a lower rate")
+        assert verdict.open == {"generator": dropped}
+
+
+def test_a_run_without_a_turn_of_which_no_call_could_begin_is_limited_by_its_generator() -> None:
+    nothing = TurnCounts(total=0, ok=0, invalid=0, by_outcome={})
+    objective = Objective("fast", "metric", 0.95, "voice_to_voice", 800e6)
+    for dropped, code in ((400, ExitCode.GENERATOR_LIMITED), (3, ExitCode.UNDECIDED), (0, ExitCode.UNDECIDED)):
+        starts = StartCounts(planned=dropped, started=0, late=0, dropped=dropped)
+        verdicts = judge([objective], lambda _: EligibleTurns(), prevented=dropped)
+        run = material.run_info(arrivals="constant")
+        run_outcome = run_outcome_for(
+            run=run, summary=replace(material.summary(nothing), starts=starts, phases=()), verdicts=verdicts
+        )
+        assert run_outcome.code is code, run_outcome
+
+
+def test_without_an_objective_nothing_is_undecided_however_many_turns_are_invalid() -> None:
+    summary = material.summary(LIMITED)
+    assert run_outcome_for(run=material.run_info(), summary=summary, verdicts=[]).code is ExitCode.OK
+
+
+def test_a_run_all_of_whose_turns_are_invalid_is_limited_by_its_generator_where_they_would_have_been_enough() -> None:
+    objective = Objective("fast", "metric", 0.95, "voice_to_voice", 800e6)
+    for turns, code in ((20, ExitCode.GENERATOR_LIMITED), (19, ExitCode.UNDECIDED)):
+        counts = TurnCounts(total=turns, ok=0, invalid=turns, by_outcome={"invalid": turns}, not_as_recorded=turns)
+        open_turns = EligibleTurns(0, turns, {"generator": turns})
+        verdicts = judge([objective], lambda _, open_turns=open_turns: open_turns)
+        summary = material.summary(counts)
+        assert run_outcome_for(run=material.run_info(), summary=summary, verdicts=verdicts).code is code
 
 
 def _shares(*used: float | None) -> tuple[ProcessShare, ...]:

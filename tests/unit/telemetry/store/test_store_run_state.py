@@ -3,11 +3,10 @@
 import pytest
 
 from telemetry.store.answers import ProcessInfo, StartCounts
-from telemetry.store.run_state import LimitEvidence, LimitTurns, calls_in_flight_now, generator_limit
+from telemetry.store.run_state import LimitEvidence, calls_in_flight_now, calls_not_begun, generator_limit
 
 S = 1_000_000_000
 NOW = 1_000 * S
-STARTS = StartCounts(planned=200, started=190, late=0, dropped=10)
 
 
 def process(worker: int, *, ended: bool = True, seen_s: int = 900, calls: int | None = None) -> ProcessInfo:
@@ -20,16 +19,14 @@ BOTH = (process(1), process(2))
 @pytest.mark.parametrize(
     ("evidence", "reason"),
     [
-        (LimitEvidence(BOTH, 2, LimitTurns(100)), None),
-        (LimitEvidence(BOTH, 3, LimitTurns(100)), "1 of 3 generator processes was lost; the load was not what"),
+        (LimitEvidence(BOTH, 2), None),
+        (LimitEvidence(BOTH, 3), "1 of 3 generator processes was lost; the load was not what"),
         (
-            LimitEvidence((process(1), process(2, ended=False, calls=4)), None, LimitTurns(100)),
+            LimitEvidence((process(1), process(2, ended=False, calls=4)), None),
             "1 of 2 generator processes was lost after 800 s: of its 4 calls in flight only the finished turns count",
         ),
-        (LimitEvidence((process(1), process(2, ended=False, seen_s=980)), 3, LimitTurns(100)), None),
-        (LimitEvidence((), None, LimitTurns(100)), "1 of 1 generator process was lost"),
-        (LimitEvidence(BOTH, 2, LimitTurns(100), STARTS), "10 of 200 calls that were due never began because"),
-        (LimitEvidence(BOTH, 2, LimitTurns(100, kept=2), STARTS), None),
+        (LimitEvidence((process(1), process(2, ended=False, seen_s=980)), 3), None),
+        (LimitEvidence((), None), "1 of 1 generator process was lost"),
     ],
 )
 def test_each_reason_has_its_sentence(evidence: LimitEvidence, reason: str | None) -> None:
@@ -37,7 +34,15 @@ def test_each_reason_has_its_sentence(evidence: LimitEvidence, reason: str | Non
     assert (found is None) == (reason is None)
     if found is not None and reason is not None:
         assert found.reason.startswith(reason)
-        assert found.unless_missed == ("never began" in reason)
+
+
+@pytest.mark.parametrize(
+    ("dropped", "text"),
+    [(0, None), (1, "1 of 200 calls that were due never began"), (10, "10 of 200 calls that were due never began")],
+)
+def test_every_call_that_never_began_is_named(dropped: int, text: str | None) -> None:
+    assert calls_not_begun(StartCounts(planned=200, started=200 - dropped, late=0, dropped=dropped)) == text
+    assert calls_not_begun(None) is None
 
 
 def reporting(calls: int | None, at_s: int = 0, *, seen_s: int = 900, ended: bool = False) -> ProcessInfo:
