@@ -43,6 +43,18 @@ class JudgedObjective:
         opened = f" · {formatting.number(verdict.open_turns)} open" if verdict.open_turns else ""
         return f"{good} of {decided} {verdict.counts} good{opened} · {budget}"
 
+    @property
+    def sampling_sentence(self) -> str | None:
+        """How far the share may be off as it is of these calls and no others; None where no share is known."""
+        verdict = self.verdict
+        if verdict.ratio is None or self.claim == "not judged":
+            return None
+        good = f"{formatting.percent(verdict.ratio, verdict.target)} good"
+        if verdict.sampling is None:
+            return f"{good}; the sampling interval needs two calls"
+        low, high = map(formatting.percent, verdict.sampling)
+        return f"{good}; 95 % sampling interval by call {low} to {high}, which does not change the verdict"
+
 
 def judged_objectives(
     objectives: Sequence[Objective], verdicts: Sequence[Verdict], summary: Summary

@@ -7,7 +7,7 @@ from typing import Final
 from loadtest.reports import figures
 from loadtest.reports.evidence import evidence_rows
 from loadtest.reports.failures import REMARKS
-from loadtest.reports.judged_objectives import Claim, missed_first
+from loadtest.reports.judged_objectives import Claim, JudgedObjective, missed_first
 from loadtest.reports.measured_within import bounds_lines
 from loadtest.reports.run_report import RunReport
 from loadtest.reports.run_rows import happened_rows, run_rows
@@ -35,7 +35,7 @@ def as_markdown(report: RunReport) -> str:
     ]
     if report.judged:
         rows = [
-            (f"{_SIGNS[each.claim]} {each.claim}", cell(each.title), cell(_why(each.line, each.tail)))
+            (f"{_SIGNS[each.claim]} {each.claim}", cell(each.title), cell(_why(each)))
             for each in missed_first(report.judged)
         ]
         lines += ["", *table(("verdict", "objective", "why"), rows)]
@@ -57,8 +57,8 @@ def as_markdown(report: RunReport) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _why(sentence: str, tail: str | None) -> str:
-    return sentence if tail is None else f"{sentence}; {tail}"
+def _why(judged: JudgedObjective) -> str:
+    return "; ".join(part for part in (judged.line, judged.tail, judged.sampling_sentence) if part is not None)
 
 
 def _stages(summary: Summary) -> list[tuple[str, ...]]:

@@ -241,6 +241,7 @@ def _objective(verdict: Verdict) -> dict[str, Any]:
         "open": dict(verdict.open),
         "eligible": verdict.eligible,
         "ratio": verdict.ratio,
+        "sampling_interval": None if verdict.sampling is None else list(verdict.sampling),
         "target": verdict.target,
         "budget_left": verdict.budget_left,
         "reason": verdict.reason,

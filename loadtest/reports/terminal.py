@@ -117,6 +117,8 @@ def _verdicts(judged: Sequence[JudgedObjective], run_outcome: RunOutcome) -> Ren
             table.add_row("", Text(each.tail, style="" if each.claim == "met" else "yellow"))
         if each.counts_sentence is not None:
             table.add_row("", Text(each.counts_sentence, style="dim"))
+        if each.sampling_sentence is not None:
+            table.add_row("", Text(each.sampling_sentence, style="dim"))
     style = {ExitCode.OK: "green", ExitCode.UNDECIDED: "yellow"}.get(run_outcome.code, "red")
     word = run_outcome.code.name.lower().replace("_", " ")
     table.add_row(Text(f"exit {int(run_outcome.code)}", style=f"bold {style}"), Text(f"{word}: {run_outcome.reason}"))

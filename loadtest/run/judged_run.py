@@ -125,7 +125,8 @@ def judged_run(
         limit=load_not_as_asked(info),
         measured_s=_measured_s(summary, stored.record),
     )
-    return RunResult(info, summary, list(judged.verdicts), run_outcome, judged.verdict, tuple(objectives))
+    verdicts = [replace(each, sampling=evidence.sampling.get(each.name)) for each in judged.verdicts]
+    return RunResult(info, summary, verdicts, run_outcome, judged.verdict, tuple(objectives))
 
 
 def _measured_s(summary: Summary, record: RunRecord | None) -> float | None:

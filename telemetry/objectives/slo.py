@@ -77,6 +77,9 @@ class Verdict(CountedByJudgment):
     # take; None where there is one, where no number does, and where the rate of turns is not known.
     more_turns: int | None = None
     more_s: float | None = None
+    # The 95 % interval of `ratio` as a sample of calls, whose turns are not independent; it changes no verdict. None:
+    # not known, or not asked for.
+    sampling: tuple[float, float] | None = None
 
     @property
     def is_generator_limited(self) -> bool:

@@ -14,11 +14,15 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import numpy as np
+
 from telemetry.model.bounds import BOUNDED
+from telemetry.model.intervals import grouped_interval
 from telemetry.model.metrics import HEADLINE, METRICS, Metric, is_withheld
 from telemetry.model.semconv import Source
 from telemetry.model.turns import Turn
 from telemetry.objectives.judgment import (
+    DECIDED,
     HELD_UP,
     WAITED_FROM,
     EligibleTurns,
@@ -193,6 +197,35 @@ def verdicts_by_key(
     )
     alike = {row["key"]: _turn(row, source) for row in found}
     return key, values, {objective.name: _verdicts(objective, alike, source) for objective in objectives}
+
+
+def sampling_intervals(
+    connection: StoreConnection, f: Filter, objectives: Sequence[Objective]
+) -> dict[str, tuple[float, float]]:
+    """The 95 % sampling interval of each objective's share of good turns among those that are not open, by its name:
+    turns of one call are not independent. Without those of which less than two calls have such a turn."""
+    if not objectives:
+        return {}
+    where = judged(f) & viewed(f)
+    key, values, verdicts = verdicts_by_key(connection, where, objectives, source_of(f))
+    found = connection.execute(
+        f"""
+        SELECT {key} AS key, hash(run_id, call_id) AS call, count(*) AS n FROM turns WHERE {where.sql} GROUP BY ALL
+        """,
+        [*values, *where.values],
+    ).fetchnumpy()
+    keys, of_key = np.unique(found["key"], return_inverse=True)
+    calls, of_call = np.unique(found["call"], return_inverse=True)
+
+    def by_call(verdict: Mapping[int, Judgment | None], *counted: Judgment) -> np.ndarray[Any, np.dtype[np.int64]]:
+        is_counted = np.array([verdict.get(int(each)) in counted for each in keys], dtype=np.bool_)[of_key]
+        return np.bincount(of_call, weights=np.where(is_counted, found["n"], 0), minlength=len(calls)).astype(np.int64)
+
+    intervals = {
+        name: grouped_interval(by_call(verdict, Judgment.GOOD), by_call(verdict, *DECIDED))
+        for name, verdict in verdicts.items()
+    }
+    return {name: interval for name, interval in intervals.items() if interval is not None}
 
 
 def _verdicts(objective: Objective, alike: Mapping[int, Turn], source: Source) -> dict[int, Judgment | None]:

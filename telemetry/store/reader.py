@@ -5,6 +5,7 @@
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Final, Self
@@ -35,7 +36,7 @@ from telemetry.store.cohort_pages import CohortsAnswer, CohortsQuestion, cohorts
 from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.explanation import Explanation, ExplanationQuestion, explanation
 from telemetry.store.model_servers import ModelServer, model_servers
-from telemetry.store.objectives import ObjectiveCounts
+from telemetry.store.objectives import ObjectiveCounts, sampling_intervals
 from telemetry.store.objectives_pages import ObjectivesPage, objectives_page
 from telemetry.store.pages import PageAnswer, PageQuestion, page
 from telemetry.store.processes import processes
@@ -222,17 +223,17 @@ class StoreReader:
 
     def objective_counts(self, f: Filter, objectives: Sequence[Objective]) -> ObjectiveCounts:
         """What `objectives.slo.judge` asks of all the objectives, over the filter's turns and over each cohort's, from
-        one consistent read. How far turns may be off is what the clips state of their speech bounds and the filter's
-        run of its instrument."""
+        one consistent read."""
         return self._snapshots.ask(lambda connection: self._about(connection, f).objective_counts(objectives), f.run_id)
 
     def run_verdict(self, f: Filter, objectives: Sequence[Objective]) -> RunVerdictEvidence:
-        """What `objectives.run_verdict` makes a verdict of: the counts as `objective_counts`, and the cause of a miss
-        as far as it is shown, from one consistent read."""
+        """What `objectives.run_verdict` makes a verdict of: the counts as `objective_counts`, the cause of a miss as
+        far as it is shown, and the sampling intervals of the shares, from one consistent read."""
 
         def question(connection: StoreConnection) -> RunVerdictEvidence:
             counts = self._about(connection, f).objective_counts(objectives)
-            return run_verdict_evidence(connection, f, objectives, counts)
+            evidence = run_verdict_evidence(connection, f, objectives, counts)
+            return replace(evidence, sampling=sampling_intervals(connection, f, objectives))
 
         return self._snapshots.ask(question, f.run_id)
 

@@ -2,8 +2,8 @@
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -49,10 +49,12 @@ _STAGES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class RunVerdictEvidence:
-    """Counts of every objective, and what is shown of why the leading one is missed; None where none is."""
+    """Counts of every objective, what is shown of why the leading one is missed (None where none is), and by the names
+    of objectives the 95 % sampling interval of their shares, where it is known."""
 
     counts: ObjectiveCounts
     cause: MissCause | None = None
+    sampling: Mapping[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
 
 
 def run_verdict_evidence(

@@ -116,6 +116,8 @@ def _objective(judged: JudgedObjective) -> str:
         lines.append(f'<p class="tail">{prose(judged.tail)}</p>')
     if judged.counts_sentence is not None:
         lines.append(f'<p class="hint">{prose(judged.counts_sentence)}</p>')
+    if judged.sampling_sentence is not None:
+        lines.append(f'<p class="hint">{prose(judged.sampling_sentence)}</p>')
     return (
         f'<li><span class="chip {css}">{_SYMBOLS[judged.claim]} {judged.claim}</span>'
         f"<div><h3>{prose(judged.title)}</h3>{''.join(lines)}</div></li>"

@@ -383,3 +383,15 @@ def test_measurement_bounds_are_in_the_page_the_markdown_and_the_json() -> None:
     assert f"- Voice to voice: {line}" in as_markdown(report).splitlines()
     stated = run_object(report)["metrics"]["voice_to_voice"]["measured_within"]
     assert (stated["p50_s"], stated["p95_s"]) == ([0.59, 0.6124], None)
+
+
+def test_the_sampling_interval_stands_beside_the_share_in_the_page_the_markdown_and_the_json() -> None:
+    report = made(174)
+    verdicts = [replace(each, sampling=(0.9, 0.985)) for each in report.verdicts]
+    report = replace(report, verdicts=verdicts)
+    sentence = "96.1 % good; 95 % sampling interval by call 90 % to 98.5 %, which does not change the verdict"
+    assert sentence in words(report)
+    assert sentence in as_markdown(report)
+    first, *_ = run_object(report)["objectives"]
+    assert (first["ratio"], first["sampling_interval"]) == (174 / 181, [0.9, 0.985])
+    assert run_object(made(174))["objectives"][0]["sampling_interval"] is None

@@ -128,3 +128,19 @@ def test_a_tail_says_within_what_it_was_measured() -> None:
     assert tail(p50=600, max=5_000, measured_within=within) == (
         "the slowest turn took 5,000 ms (measured within 5,000–5,100); p50 is within: 600 ms (measured within 590–600)"
     )
+
+
+def test_a_share_has_its_sampling_interval_which_changes_no_claim() -> None:
+    whole = material.summary()
+    (met,) = judge([PROMISE], lambda _: EligibleTurns(192, 200))
+    (judged,) = judged_objectives([PROMISE], [replace(met, sampling=(0.921, 0.98))], whole)
+    assert judged.claim == "met"
+    assert judged.sampling_sentence == (
+        "96 % good; 95 % sampling interval by call 92.1 % to 98 %, which does not change the verdict"
+    )
+    (alone,) = judged_objectives([PROMISE], [met], whole)
+    assert alone.sampling_sentence == "96 % good; the sampling interval needs two calls"
+    silent = not_judged([PROMISE], [replace(met, sampling=(0.921, 0.98))], "the generator was the limit")
+    assert judged_objectives([PROMISE], silent, whole)[0].sampling_sentence is None
+    (nothing,) = judge([PROMISE], lambda _: EligibleTurns(0, 0))
+    assert judged_objectives([PROMISE], [nothing], whole)[0].sampling_sentence is None

@@ -189,6 +189,11 @@ def test_cohorts_and_phases_have_their_own_bounds() -> None:
     assert "streaming: " not in text
 
 
+def test_the_share_of_an_objective_has_its_sampling_interval() -> None:
+    text = words(final(verdicts=[replace(material.verdict(True), sampling=(0.921, 0.98))], width=80))
+    assert "95 % sampling interval by call 92.1 % to 98 %, which does not change the verdict" in text
+
+
 def test_bounds_of_speech_that_is_exact_say_so() -> None:
     exact = SpeechBoundErrors(180, 0, 0.0, 0, 0.0, 0)
     assert "end of speech exact; start of speech exact" in words(final(summary=material.summary(speech_bounds=exact)))

@@ -4,19 +4,21 @@ import random
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from telemetry.model.bounds import measured_bounds, metric_bounds
+from telemetry.model.intervals import grouped_interval
 from telemetry.model.metrics import METRICS
 from telemetry.model.turns import Turn
-from telemetry.objectives.judgment import EligibleTurns
+from telemetry.objectives.judgment import DECIDED, EligibleTurns, Judgment, has_value, judge_turn, resolve
 from telemetry.objectives.slo import NotObservable, Objective, count_turns, default_objectives
 from telemetry.store.answers import Filter
 from telemetry.store.objectives import FIELDS_OF, bound_fields
 from telemetry.store.reader import StoreReader
-from tests.fixtures_turns import MS, Run, fill_store, synthetic_run
+from tests.fixtures_turns import MS, Run, client_turn, fill_store, synthetic_run
 from tests.strategies_turns import turns
 from tests.turns_near_thresholds import OBJECTIVES as NEAR
 from tests.turns_near_thresholds import turns_near_thresholds
@@ -128,3 +130,39 @@ def test_the_fields_of_a_metric_are_all_that_its_value_and_its_bounds_need(seen:
             kept |= {field: getattr(turn, field) for field in bound_fields(metric)}
             for bounds in (metric_bounds, measured_bounds):
                 assert bounds(msgspec.structs.replace(bare, **kept), metric) == bounds(turn, metric), name
+
+
+def test_the_sampling_interval_of_each_share_is_by_call(tmp_path: Path) -> None:
+    """As counted by hand: the turns of each call by the rule, those of a run together."""
+    seen = [msgspec.structs.replace(turn, run_id="run-1") for turn in mixed_turns(3)]
+    calls: dict[str, list[Turn]] = {}
+    for turn in seen:
+        calls.setdefault(turn.call_id, []).append(turn)
+    objectives = [each for each in OBJECTIVES if not each.name.startswith(("wer", "jitter", "packet"))]
+    with StoreReader(fill_store(tmp_path, Run(turns=seen)), wall_clock_ns=lambda: 2**61) as reader:
+        evidence = reader.run_verdict(Filter(run_id="run-1"), objectives)
+    known = 0
+    for objective in objectives:
+        # Whether a stage without a value is bad is asked of the whole run.
+        of_run = count_turns(seen)(objective)
+        shows = any(turn.source == "client" and has_value(objective, turn) for turn in seen)
+        found: list[tuple[int, int]] = []
+        for some in calls.values():
+            judged = [resolve(judge_turn(objective, turn), objective, has_value=shows) for turn in some]
+            found.append((judged.count(Judgment.GOOD), sum(each in DECIDED for each in judged)))
+        good, decided = (np.array(each) for each in zip(*found, strict=True))
+        assert (good.sum(), decided.sum()) == (of_run.good, of_run.decided), objective.name
+        expected = grouped_interval(good, decided)
+        assert evidence.sampling.get(objective.name) == pytest.approx(expected), objective.name
+        known += expected is not None
+    assert known > 20
+
+
+def test_turns_of_one_call_have_no_sampling_interval(tmp_path: Path) -> None:
+    seen = [msgspec.structs.replace(client_turn(i, turn_index=i), call_id="one") for i in range(30)]
+    fast = Objective("fast", "metric", 0.9, "voice_to_voice", 800.0 * MS)
+    with StoreReader(fill_store(tmp_path, Run(turns=seen)), wall_clock_ns=lambda: 2**61) as reader:
+        evidence = reader.run_verdict(Filter(run_id="run-1"), [fast])
+        assert reader.run_verdict(Filter(run_id="run-1"), []).sampling == {}
+    assert evidence.counts.count(fast) == EligibleTurns(30, 30)
+    assert evidence.sampling == {}
