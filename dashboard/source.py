@@ -31,7 +31,7 @@ from telemetry.store.answers import (
 from telemetry.store.cohort_lines import CohortLines
 from telemetry.store.cohort_pages import CohortsAnswer, CohortsQuestion
 from telemetry.store.explanation import Explanation
-from telemetry.store.judged_turns import judged_turns
+from telemetry.store.judged_turns import judged_turns, measured_s
 from telemetry.store.objectives import ObjectiveCounts
 from telemetry.store.objectives_pages import ObjectivesPage
 from telemetry.store.pages import PageAnswer, PageQuestion
@@ -130,7 +130,8 @@ class Source:
         if answer.run is None or answer.summary is None:
             return NowView(answer.runs, None, Filter(), None, faults=answer.faults)
         objectives = observed(self.objectives, answer.counts.is_withheld)
-        found = judged_turns(objectives, answer.counts, answer.summary, answer.cause)
+        lasted_s = measured_s(answer.summary, answer.run)
+        found = judged_turns(objectives, answer.counts, answer.summary, answer.cause, measured_s=lasted_s)
         judged = statuses_of(objectives, found.verdicts)
         return NowView(
             verdict=found.verdict,

@@ -35,7 +35,7 @@ from telemetry.store.answers import (
     RunRecord,
     Summary,
 )
-from telemetry.store.judged_turns import judged_objectives, judged_turns
+from telemetry.store.judged_turns import judged_objectives, judged_turns, measured_s
 from telemetry.store.model_servers import ModelServer
 from telemetry.store.reader import StoreReader
 from telemetry.store.remote import RemoteStore
@@ -123,19 +123,10 @@ def judged_run(
         summary,
         evidence.cause,
         limit=load_not_as_asked(info),
-        measured_s=_measured_s(summary, stored.record),
+        measured_s=measured_s(summary, stored.record),
     )
     verdicts = [replace(each, sampling=evidence.sampling.get(each.name)) for each in judged.verdicts]
     return RunResult(info, summary, verdicts, run_outcome, judged.verdict, tuple(objectives))
-
-
-def _measured_s(summary: Summary, record: RunRecord | None) -> float | None:
-    """How long the turns that are counted took to come: from the first of them, after a ramp, to the run's end."""
-    if record is None:
-        return None
-    steady = [phase.first_unix_ns for phase in summary.phases if not phase.is_ramp]
-    began_unix_ns = min(steady) if steady else record.first_unix_ns
-    return max(0, record.reached_unix_ns - began_unix_ns) / 1e9 or None
 
 
 def _of_unreachable(target: UnreachableTarget, info: RunInfo, summary: Summary) -> tuple[RunInfo, Summary]:

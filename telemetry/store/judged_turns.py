@@ -10,7 +10,7 @@ from typing import Final
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.run_verdict import MissCause, RunVerdict, run_verdict
 from telemetry.objectives.slo import Verdict, judge, not_judged
-from telemetry.store.answers import Summary
+from telemetry.store.answers import RunRecord, Summary
 from telemetry.store.calls import UNREACHED
 from telemetry.store.generator_limit import GENERATOR_LIMITED
 from telemetry.store.objectives import ObjectiveCounts
@@ -57,6 +57,15 @@ def judged_objectives(
     """The verdict on each objective. Turns that were lost, and calls that were due and never began, are open."""
     dropped = 0 if summary.starts is None else summary.starts.dropped
     return judge(objectives, counts.count, lost=summary.loss.missing, prevented=dropped, measured_s=measured_s)
+
+
+def measured_s(summary: Summary, run: RunRecord | None) -> float | None:
+    """How long the turns that are counted took to come: from the first of them, after a ramp, to the run's end."""
+    if run is None:
+        return None
+    steady = [phase.first_unix_ns for phase in summary.phases if not phase.is_ramp]
+    began_unix_ns = min(steady) if steady else run.first_unix_ns
+    return max(0, run.reached_unix_ns - began_unix_ns) / 1e9 or None
 
 
 def calls_kept(summary: Summary, verdicts: Sequence[Verdict]) -> str | None:

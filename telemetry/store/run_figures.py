@@ -8,10 +8,11 @@ from telemetry.objectives.observable import observed
 from telemetry.objectives.run_verdict import RunVerdict
 from telemetry.store.answers import Filter, ProcessInfo, TelemetryLoss
 from telemetry.store.connection import StoreConnection
-from telemetry.store.judged_turns import judged_turns
+from telemetry.store.judged_turns import judged_turns, measured_s
 from telemetry.store.run_state import is_under_way
 from telemetry.store.run_totals import RunTotals, totals_of
 from telemetry.store.run_verdict import run_verdict_evidence
+from telemetry.store.runs import runs
 from telemetry.store.turn_questions import TurnQuestions
 
 
@@ -48,6 +49,9 @@ def run_figures(
     counts = about.objective_counts(objectives)
     objectives = observed(objectives, counts.is_withheld)
     verdict = judged_turns(objectives, counts, summary).verdict
+    if verdict.state == "undecided":
+        run = next((each for each in runs(connection) if each.run_id == run_id), None)
+        verdict = judged_turns(objectives, counts, summary, measured_s=measured_s(summary, run)).verdict
     if verdict.state == "missed":  # of a run that its generator limited, no cause is stated
         evidence = run_verdict_evidence(connection, Filter(run_id=run_id), objectives, counts)
         verdict = judged_turns(objectives, counts, summary, evidence.cause).verdict

@@ -52,6 +52,33 @@ def missed_anyway() -> Run:
     return invalid_turns(missed())
 
 
+def off_by(name: str, run: Run) -> Run:
+    """A run whose every tenth turn took 790 to 810 ms, with one of its stamps off by 20 ms."""
+    exact = {
+        each: 0 for each in Turn.__struct_fields__ if each.endswith(("_earlier_ns", "_later_ns", "_uncertainty_ns"))
+    }
+    exact |= dict.fromkeys(("stamp_error_ns", "held_up_ns", "held_up_speaking_ns"), 0)
+    for number, turn in enumerate(run.turns):
+        if turn.source == "client" and turn.speech_end_perf_ns is not None:
+            own: dict[str, object] = dict(exact)
+            if number % 20 == 0:
+                own |= {name: 20_000_000, "first_audio_perf_ns": turn.speech_end_perf_ns + 805_000_000}
+            run.turns[number] = msgspec.structs.replace(turn, **own)
+    return run
+
+
+def held_up() -> Run:
+    return off_by("held_up_ns", met())
+
+
+def annotated() -> Run:
+    return off_by("speech_end_uncertainty_ns", met())
+
+
+def missed_and_held_up() -> Run:
+    return off_by("held_up_ns", missed())
+
+
 def lost_process() -> Run:
     """The objectives are met; the second process never announced its end."""
     run = met()
@@ -93,6 +120,9 @@ KINDS: dict[Callable[[], Run], tuple[str, str, ExitCode]] = {
     undecided: ("undecided", "undecided", ExitCode.UNDECIDED),
     invalid_turns: ("undecided", "undecided", ExitCode.GENERATOR_LIMITED),
     missed_anyway: ("missed", "missed", ExitCode.OBJECTIVE_MISSED),
+    held_up: ("undecided", "undecided", ExitCode.GENERATOR_LIMITED),
+    annotated: ("undecided", "undecided", ExitCode.UNDECIDED),
+    missed_and_held_up: ("missed", "missed", ExitCode.OBJECTIVE_MISSED),
     lost_process: ("not_judged", "not judged", ExitCode.GENERATOR_LIMITED),
     unreached: ("not_judged", "unreachable", ExitCode.UNREACHABLE),
 }
