@@ -114,7 +114,9 @@ def _verdicts(bench: Bench, results: list[RunResult]) -> list[Verdict]:
         def count(objective: Objective) -> EligibleTurns:
             return sum((one.count(objective) for one in counts), EligibleTurns())
 
-        return judge(objectives, count, lost=sum(result.summary.loss.missing for result in results))
+        missing = sum(result.summary.loss.missing for result in results)
+        dropped = sum(result.summary.starts.dropped for result in results if result.summary.starts is not None)
+        return judge(objectives, count, lost=missing, prevented=dropped)
 
 
 def _reason(status: StepStatus, verdicts: list[Verdict]) -> str | None:
