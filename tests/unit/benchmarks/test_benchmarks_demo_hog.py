@@ -31,7 +31,7 @@ def run_main(
 ) -> tuple[int, list[str]]:
     ended: Iterator[DemoRun] = iter(runs)
 
-    def run_demo(_out: Path, _hogs: int, _options: Sequence[str]) -> DemoRun:
+    def run_demo(_out: Path, _hogs: int, _ordinary: bool, _options: Sequence[str]) -> DemoRun:
         return next(ended)
 
     monkeypatch.setattr("tests.benchmarks.demo_hog.run_demo", run_demo)
