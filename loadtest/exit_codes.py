@@ -29,15 +29,15 @@ MEANINGS: Final[Mapping[ExitCode, str]] = {
         "of a comparison: a regression, shown to exceed the margin"
     ),
     ExitCode.GENERATOR_LIMITED: (
-        "generator-limited: no objective is missed and one is undecided because of turns that the load generator did "
-        "not say as recorded or calls that it could not begin; or no call began at all, or a process of the load "
-        "generator was lost or not heard of for too long, so nothing is claimed about the service"
+        "generator-limited: no objective is missed and one is undecided because of turns that the load generator "
+        "held up or did not say as recorded, or calls that it could not begin; or no call began at all, or a process "
+        "of the load generator was lost or not heard of for too long, so nothing is claimed about the service"
     ),
     ExitCode.UNREACHABLE: "the target cannot be reached, or it refused the callers",
     ExitCode.UNDECIDED: (
         "undecided: no objective is missed, but not every one is shown to be met: too few turns (or calls) were heard, "
-        "open turns (lost, cut, interrupted) could turn the verdict, or the endpoint does not show what the objective "
-        "is about; "
+        "open turns (lost, cut, interrupted, of uncertain speech bounds) could turn the verdict, or the endpoint does "
+        "not show what the objective is about; "
         "of a rollout: hold; of a comparison: the interval holds the margin, or a run says nothing about the service"
     ),
     ExitCode.STORE_DAMAGED: (

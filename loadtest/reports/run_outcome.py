@@ -14,7 +14,7 @@ In order of precedence, the first that applies:
 | 3 objective missed | one is missed, whatever else is undecided; or the service kept so many calls that others that   |
 |                    | were due never began                                                                     |
 | 6 undecided | none is missed, and one has too few turns (or calls) or cannot be observed, or open turns could |
-|             | turn it (lost, cut, interrupted, not stated); or not one turn came                             |
+|             | turn it (lost, cut, interrupted, not stated, of uncertain speech bounds); or not one turn came |
 | 0 ok | everything asked for is shown to be met |
 """
 
@@ -170,7 +170,7 @@ def _objectives(run: RunInfo, summary: Summary, verdicts: Sequence[Verdict]) -> 
         return RunOutcome(
             ExitCode.GENERATOR_LIMITED,
             f"{_named([_name(verdict) for verdict in limited], len(verdicts))} undecided because of"
-            f" {formatting.turns(most)} that the load generator did not say as recorded or could not begin;"
+            f" {formatting.turns(most)} that the load generator held up, did not say as recorded or could not begin;"
             f" {_too_few_calls(run, summary, most) or exhausted(summary) or _remedy(run)}",
         )
     if missed or undecided:

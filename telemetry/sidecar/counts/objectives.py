@@ -44,7 +44,7 @@ OPEN: Final = Family(
     series.OPEN_TURNS,
     "counter",
     "Of the eligible turns of an objective, those that nobody can call good or bad: not said as recorded, cut, "
-    "interrupted by the caller, or without a stated or plausible value.",
+    "interrupted by the caller, without a stated or plausible value, or with a threshold between the bounds of it.",
     series.LABELS,
 )
 TARGET: Final = Family(

@@ -96,7 +96,7 @@ LOST = material.verdict_on(EligibleTurns(176, 200, {"telemetry lost": 20}))
             ),
             [SPOILED],
             ExitCode.GENERATOR_LIMITED,
-            "did not say as recorded or could not begin; used up; raise the limit (ulimit -n)",
+            "held up, did not say as recorded or could not begin; used up; raise the limit (ulimit -n)",
         ),
         (
             {"calls_started": 3, "calls_connected": 0, "calls_prevented": 2, "connect_failure": "connection refused"},
@@ -313,4 +313,4 @@ CALIBRATED: Final = Citation("beyond", "", processes=4)
 def test_a_limited_generator_says_what_mends_it(run: dict[str, Any], remedy: str) -> None:
     run_outcome = run_outcome_for(run=material.run_info(**run), summary=material.summary(LIMITED), verdicts=[SPOILED])
     assert run_outcome.code is ExitCode.GENERATOR_LIMITED
-    assert run_outcome.reason.endswith(f"did not say as recorded or could not begin; {remedy}")
+    assert run_outcome.reason.endswith(f"held up, did not say as recorded or could not begin; {remedy}")
