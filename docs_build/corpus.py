@@ -13,8 +13,10 @@ from docs_build.markdown import cell, code, page, table
 
 INTRODUCTION: Final = """
 A corpus is a folder with a `manifest.jsonl` (UTF-8, one JSON object per line) and the lossless mono clips that it
-names. The first line is the header, `{"corpus": NAME, "kind": "recorded human", "format": 2}`, or `"kind": "generated"`
-for synthetic speech. Every other line is one utterance. `voiceprobe corpus check` reports every fault of a corpus.
+names. The first line is the header, `{"corpus": NAME, "kind": "recorded human", "format": 2, "edges": "exact"}`, with
+`"kind": "generated"` for synthetic speech. With `"edges": "recorded"`, speech ends where it does in the recording; with
+`"exact"`, also if the key is missing, where the clip is faded out. Every other line is one utterance.
+`voiceprobe corpus check` reports every fault of a corpus.
 """
 CONVERSATIONS: Final = """
 A `conversations.jsonl` next to the manifest contains dialogues, one per line:

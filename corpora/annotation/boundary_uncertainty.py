@@ -1,7 +1,8 @@
 """How far a clip's speech bounds may be off: the half-widths of 95 % intervals, stated for each clip.
 
 These errors are systematic: a clip that is played a hundred times is off by the same amount a hundred times. So they
-do not average out, and every figure that is measured from a bound includes them.
+do not average out, and every figure that is measured from a bound includes them. With exact edges, that of the end does
+not matter: nothing is measured from where speech ends in the recording.
 """
 
 from typing import Final
@@ -14,9 +15,9 @@ SURE_MS: Final = 15.0
 # A clip whose bounds are less certain than this must be reviewed before anything is timed by it.
 LARGE_MS: Final = 30.0
 
-# Chosen against the 299 hand labels of the tuning splits (tests/benchmarks/boundary_labels): 98 % of the sure starts
-# and all sure ends are within 10 ms of the label. In a tenfold cross-validation over the prompts, that holds for 97 to
-# 99 % of the sure ends that were held out; one is off by 23 ms.
+# Chosen against 299 hand labels of human and synthesized speech (test_annotation_labels has those of the bundled
+# clips): 98 % of the sure starts and all sure ends are within 10 ms of the label. In a tenfold cross-validation over
+# the prompts, that holds for 97 to 99 % of the sure ends that were held out; one is off by 23 ms.
 SURE_START_S: Final = 0.010
 SURE_END_S: Final = 0.015
 _MAX_SURE_SPREAD_S: Final = 0.016

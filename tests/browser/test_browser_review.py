@@ -45,7 +45,7 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         noise = rng.standard_normal(len(clip)) * (0.012 - 0.006 * number)
         put(place / "in" / f"{name}.wav", clip + noise, text=f"the {name} <b>one</b>")
     put(place / "in" / "sure.wav", speech(3), text="sure")
-    folder = import_source(place / "in", place / "calls").folder
+    folder = import_source(place / "in", place / "calls", edges="recorded").folder
     process = subprocess.Popen(
         [sys.executable, "-m", "corpora", "review", str(folder), "--headless"], stdout=subprocess.PIPE, text=True
     )

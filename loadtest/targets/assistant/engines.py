@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from corpora.annotation.exact_end import find_exact_end
 from corpora.manifest.errors import CorpusError
 from corpora.manifest.library import BUNDLED, Corpus, open_corpus
 from corpora.manifest.manifest import Utterance
@@ -89,12 +90,14 @@ def known_clips(corpora: str | None) -> list[KnownClip]:
 
 
 def _known_clip(corpus: Corpus, utterance: Utterance, text: str) -> KnownClip:
+    samples = corpus.read(utterance)
+    exact_end = find_exact_end(samples, utterance) if corpus.edges == "exact" else None
     return KnownClip(
         text,
-        from_float(corpus.read(utterance)),
+        from_float(samples),
         utterance.sample_rate_hz,
         utterance.speech_start_sample,
-        utterance.speech_end_sample,
+        utterance.speech_end_sample if exact_end is None else exact_end,
     )
 
 

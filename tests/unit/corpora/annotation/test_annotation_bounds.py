@@ -1,4 +1,4 @@
-"""Tests of speech bounds with synthetic sounds; test_benchmarks_boundary_labels compares them with hand labels."""
+"""Tests of speech bounds with synthetic sounds; test_annotation_labels compares them with hand labels."""
 
 import numpy as np
 import pytest

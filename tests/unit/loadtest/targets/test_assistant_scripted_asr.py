@@ -5,7 +5,8 @@ import asyncio
 import numpy as np
 import pytest
 
-from corpora.manifest.library import BUNDLED
+from corpora.manifest.library import BUNDLED, open_corpus
+from corpora.rendering.render import Profile, render
 from loadtest.errors import UsageError
 from loadtest.targets.assistant.asr.known_clips import KnownClip
 from loadtest.targets.assistant.asr.scripted import ClipIndex, ScriptedAsr, recognize, recognize_prefix
@@ -81,3 +82,11 @@ def test_no_corpus_is_a_usage_error() -> None:
 def test_by_default_the_bundled_corpus_is_known(clips: list[KnownClip]) -> None:
     assert {clip.text for clip in clips} <= {clip.text for clip in known_clips(None)}
     assert len(known_clips(f"{BUNDLED}, {BUNDLED}")) == 2 * len(clips)
+
+
+def test_a_known_clip_ends_where_callers_end_it(clips: list[KnownClip]) -> None:
+    corpus = open_corpus(BUNDLED, check_clips=False)
+    for clip, utterance in list(zip(clips, corpus.utterances, strict=True))[::11]:
+        sent = render(corpus, utterance, Profile(), utterance.sample_rate_hz)
+        assert (clip.speech_start_sample, clip.speech_end_sample) == (sent.speech_start_sample, sent.speech_end_sample)
+        assert clip.speech_end_sample != utterance.speech_end_sample

@@ -1,6 +1,6 @@
 """The judges of the edges benchmark, in an environment of their own: Whisper tiny.en and Silero VAD.
 
-`edges_models.py LIST` reads a JSON list of WAV files (16 kHz, mono) and prints, for each, one JSON line with its
+`models.py LIST` reads a JSON list of WAV files (16 kHz, mono) and prints, for each, one JSON line with its
 transcript and the end of the speech that Silero finds, in ms. Neither model shares code or data with voiceprobe.
 """
 
