@@ -26,10 +26,10 @@ def within(result: CheckResult) -> str:
 
 def undecided(result: CheckResult) -> str:
     """Of a check that holds."""
-    if result.reason is not None:
+    if result.status == "unknown":
         return f"{result.check.sentence} cannot be compared: {result.reason}"
     needed = result.turns_needed
-    more = (
+    more = result.reason or (
         f"about {turns(needed)} more of the candidate"
         if needed is not None
         else "more turns alone are unlikely to decide it: the difference is about half the margin"

@@ -216,3 +216,19 @@ def test_people_never_read_an_ascii_hyphen_for_minus_nor_a_minus_before_nothing(
 def test_a_level_has_its_sign() -> None:
     assert [formatting.decibels(db) for db in (-4.96, -0.04, 10.14)] == ["−5.0 dB", "0.0 dB", "10.1 dB"]
     assert [formatting.declared_decibels(db) for db in (-5.0, 2.5)] == ["−5 dB", "2.5 dB"]
+
+
+@pytest.mark.parametrize(
+    ("length_s", "text"),
+    [
+        (0.2, "about 1 s"),
+        (39.2, "about 40 s"),
+        (120, "about 120 s"),
+        (121, "about 3 min"),
+        (7_200, "about 120 min"),
+        (7_201, "about 3 h"),
+        (4_000_000, "about 1,112 h"),
+    ],
+)
+def test_an_estimated_time_is_never_understated(length_s: float, text: str) -> None:
+    assert formatting.about(length_s) == text

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from telemetry.rollout import sentences
 from telemetry.rollout.checks import CheckResult, check_result
 from telemetry.rollout.cohort_turns import CohortTurns, missed_column, open_column, packed_codes, packed_numbers
 from telemetry.rollout.plan import Check
@@ -42,6 +43,7 @@ def test_a_candidate_may_not_go_on_because_its_bad_turns_are_open(check: Check) 
     # The same turns, but the further bad ones were cut, interrupted, or are of unknown length.
     hidden = result((3_600, 200, 200), (3_800, 200, 0), check)
     assert (hidden.status, hidden.reason) == ("open", "200 turns are open, which could turn it")
+    assert sentences.undecided(hidden).endswith("; 200 turns are open, which could turn it")
     assert hidden.upper is not None
     assert hidden.upper > check.margin
     # Nor because the control's good turns are: 8 % against 10 % of those that are known, and perhaps 5 % of all.

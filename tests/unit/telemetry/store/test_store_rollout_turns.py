@@ -12,10 +12,11 @@ from telemetry.model.errors import StoreError
 from telemetry.model.metrics import METRICS
 from telemetry.model.semconv import OUTCOMES
 from telemetry.model.turns import Turn
+from telemetry.objectives.judgment import Judgment, judge_turn
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import default_objectives, is_good
 from telemetry.rollout.checks import check_results
-from telemetry.rollout.cohort_turns import CohortTurns, missed_column
+from telemetry.rollout.cohort_turns import CohortTurns, missed_column, open_column
 from telemetry.rollout.plan import Check
 from telemetry.sidecar.query_messages import Asked
 from telemetry.sidecar.query_process import reply_to
@@ -31,8 +32,9 @@ from telemetry.store.rollout_turns import (
     question_of,
 )
 from telemetry.store.schema import ArrowTable
-from tests.fixtures_turns import SECOND, START_UNIX_NS, Run, client_turn, fill_store, synthetic_run
+from tests.fixtures_turns import MS, SECOND, START_UNIX_NS, Run, client_turn, fill_store, synthetic_run
 from tests.rollout_cohorts import plan
+from tests.turns_near_thresholds import turns_near_thresholds
 
 RUN = synthetic_run(turns=240)
 NOW = START_UNIX_NS + 10_000 * SECOND
@@ -256,3 +258,27 @@ def test_a_plan_asks_for_what_its_checks_read(reader: StoreReader) -> None:
     found = reader.rollout_turns(asked)
     assert evidence_of(found, [of]).other_plans == (of,)
     assert evidence_of(found).candidate is found.candidate
+
+
+def test_good_turns_are_those_of_the_rule_and_open_ones_are_told_apart(tmp_path: Path) -> None:
+    """Two cohorts of turns whose bounds lie on different sides of the check's threshold, cut ones among them."""
+    seen = [
+        msgspec.structs.replace(turn, cohort=("streaming", "control")[number % 2])
+        for number, turn in enumerate(turns_near_thresholds(3))
+    ]
+    check = Check("good_turns", "good_turns", 0.02, within=620.0 * MS)
+    of = plan(guardrails=(check,), candidate="streaming", control="control")
+    with StoreReader(fill_store(tmp_path, Run(turns=seen)), wall_clock_ns=lambda: NOW) as opened:
+        found = opened.rollout_turns(question_of(of, None))
+    rule = Objective("good", "metric", 0.5, "voice_to_voice", 620.0 * MS)
+    for cohort in (found.candidate, found.control):
+        judged = [judge_turn(rule, turn) for turn in seen if turn.cohort == cohort.cohort]
+        decided = {Judgment.GOOD: 0, Judgment.BAD: 1}
+        missed = cohort.number(missed_column(check.counted_by or ""))
+        opened_turns = cohort.number(open_column(check.counted_by or ""))
+        assert missed is not None
+        assert opened_turns is not None
+        assert {Judgment.GENERATOR, Judgment.SPEECH, Judgment.CUT, *decided} <= set(judged)
+        assert np.nansum(missed) == judged.count(Judgment.BAD)
+        assert np.count_nonzero(missed == 0) == judged.count(Judgment.GOOD)
+        assert opened_turns.sum() == sum(each is not None and each not in decided for each in judged)
