@@ -8,7 +8,10 @@ from dashboard import descriptions
 from dashboard.markup import escape
 from dashboard.objective_status import chip
 from telemetry.model import formatting
+from telemetry.model.bounds import BOUNDED
 from telemetry.model.formatting import milliseconds
+from telemetry.model.measured_within import turn_figures, turn_measured_within
+from telemetry.model.metrics import HEADLINE, METRICS, shown_in
 from telemetry.model.semconv import OUTCOME_LABELS
 from telemetry.model.turns import Turn
 from telemetry.model.waterfall import Waterfall
@@ -25,7 +28,7 @@ def headline(client: Turn | None, service: Turn | None, picture: Waterfall, *, w
         [("voice to voice", says)]
         if client is None
         else [
-            ("voice to voice", milliseconds(picture.client_voice_to_voice_ns)),
+            ("voice to voice", _heard(client, picture)),
             ("the service says", says),
             ("unexplained", milliseconds(picture.unexplained_ns)),
         ]
@@ -39,6 +42,11 @@ def headline(client: Turn | None, service: Turn | None, picture: Waterfall, *, w
         f'<div class="vp"><h2 style="font-size:16px">{title}</h2><div class="vp-facts">{shown}</div>'
         f'<div class="hint">{escape(hint)}</div></div>'
     )
+
+
+def _heard(client: Turn, picture: Waterfall) -> str:
+    within = turn_measured_within(client, METRICS[HEADLINE])
+    return milliseconds(picture.client_voice_to_voice_ns) + (f" ({within})" if within is not None else "")
 
 
 def _reported_ms(ns: float | None) -> str:
@@ -93,6 +101,7 @@ def trust(client: Turn | None) -> str:
         ("speech began within", _half_width(client.speech_start_uncertainty_ns)),
         ("speech ended within", _half_width(client.speech_end_uncertainty_ns)),
         ("audible onset", client.onset_preset or descriptions.UNKNOWN),
+        *turn_figures(client, (METRICS[name] for name in shown_in("page") if METRICS[name] in BOUNDED)),
     ]
     return _pairs("Was it measured well?", pairs, verdict)
 

@@ -9,7 +9,7 @@ from dashboard.filters import Choice
 from dashboard.markup import css_percent, escape, scrolled, short
 from dashboard.objective_status import ObjectiveStatus, State, chip
 from telemetry.model import formatting
-from telemetry.model.measured_within import Statistic
+from telemetry.model.measured_within import Statistic, turn_measured_within
 from telemetry.model.metrics import DEFINITIONS, HEADLINE, METRICS, shown_in
 from telemetry.model.semconv import failure_label
 from telemetry.model.turns import Turn
@@ -211,9 +211,10 @@ def slowest(turns: Sequence[Turn], choice: Choice, clock: Clock) -> str:
 
 def _slow(turn: Turn, choice: Choice, clock: Clock) -> str:
     link = choice.link(trace=turn.trace_id, turn=str(turn.turn_index))
-    value = METRICS[HEADLINE].value(turn)
+    value, within = METRICS[HEADLINE].value(turn), turn_measured_within(turn, METRICS[HEADLINE])
+    title = "" if within is None else f' title="{escape(within)}"'
     cells = (
-        f'<span class="go">{formatting.milliseconds(value)} →</span>',
+        f'<span class="go"{title}>{formatting.milliseconds(value)} →</span>',
         f"<span>{escape(clock(turn.started_unix_ns))}</span>",
         *(
             f"<span>{short(each or formatting.DASH)}</span>"

@@ -5,9 +5,11 @@ from typing import Any, Final
 
 from docs_build.markdown import cell, code, page, table
 from loadtest.conversation.evidence import ValidityLimits
+from telemetry.model.bounds import BOUNDED
 from telemetry.model.formatting import declared_figure, declared_milliseconds
 from telemetry.model.metrics import DEFINITIONS, MIN_COUNT_FOR, TIMESTAMPS, MetricDefinition
 from telemetry.model.semconv import FAILURE_LABELS, OUTCOME_LABELS
+from telemetry.store.schema import SIDES
 
 UNITS: Final = {"ns": "s", "ratio": "", "count": "", "per_s": "1/s"}
 
@@ -18,7 +20,9 @@ if a timestamp that it needs is unknown; unknown is `null`, never 0. JSON and Pr
 """
 COLUMNS: Final = """
 *Label* is the name that the terminal and the dashboard show. *Objective* says on which side of its threshold a turn is
-good. *Column* is the name in the store, where durations are integer nanoseconds.
+good. *Column* is the name in the store, where durations are integer nanoseconds. *Bounds* are the columns with the
+lowest and the highest value that the metric may truly have on a turn: `null` where that is not known, and the second
+also where there is no highest value. A metric without them is counted, not timed, and exact.
 """
 LIMITS: Final = """
 A turn that exceeds one of these limits is `invalid`: it is counted and shown, but left out of the service's figures.
@@ -35,7 +39,7 @@ def metrics_page() -> str:
         INTRODUCTION,
         "## Metrics",
         COLUMNS,
-        table(("Metric", "Label", "Unit", "Definition", "Objective", "Column"), rows),
+        table(("Metric", "Label", "Unit", "Definition", "Objective", "Column", "Bounds"), rows),
         "## Timestamps of a turn",
         table(("Timestamp", "Meaning"), [(code(name), cell(text)) for name, text in TIMESTAMPS.items()]),
         "## Outcomes of a turn",
@@ -63,4 +67,9 @@ def _limit(name: str, value: Any) -> tuple[str, str]:
 def _row(metric: MetricDefinition) -> tuple[str, ...]:
     bound = "at least" if metric.higher_is_better else "at most"
     unit = UNITS[metric.unit]
-    return code(metric.name), metric.label, unit, cell(metric.definition), bound, code(metric.column)
+    return code(metric.name), metric.label, unit, cell(metric.definition), bound, code(metric.column), _bounds(metric)
+
+
+def _bounds(metric: MetricDefinition) -> str:
+    is_bounded = any(each.name == metric.name for each in BOUNDED)
+    return ", ".join(code(metric.bound_column(side)) for side in SIDES) if is_bounded else ""

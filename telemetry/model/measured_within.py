@@ -10,12 +10,14 @@ turns still leave a median known; where a statistic reaches one of them, nothing
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal, Self
 
 from telemetry.model import formatting
-from telemetry.model.bounds import Bounds
-from telemetry.model.metrics import MetricDefinition
+from telemetry.model.bounds import Bounds, metric_bounds
+from telemetry.model.metrics import Metric, MetricDefinition
+from telemetry.model.turns import Turn
 
 Statistic = Literal["p50", "p95", "p99", "max"]
 STATISTICS: Final[tuple[Statistic, ...]] = ("p50", "p95", "p99", "max")
@@ -58,19 +60,46 @@ def measured_within(metric: MetricDefinition, figure: float | None, bounds: Boun
     if figure is None or bounds is None:
         return None
     lower, upper = bounds
+    if not (math.isfinite(lower) and math.isfinite(upper)):
+        return None
     if max(figure - lower, upper - figure) <= _TOLD_FROM * abs(figure):
         return None
+    return f"measured within {_between(metric, figure, bounds)}"
+
+
+def turn_figures(turn: Turn, metrics: Iterable[Metric]) -> list[tuple[str, str]]:
+    """The metrics that a turn has values of, by their names for people, each with its bounds where they are known and
+    are not the value itself: `818 ms, within 806–818`."""
+    found: list[tuple[str, str]] = []
+    for metric in metrics:
+        value, bounds = metric.value(turn), metric_bounds(turn, metric)
+        if value is None:
+            continue
+        shown = metric.format(value)
+        if bounds is None:
+            shown += ", bounds not known"
+        elif bounds != (value, value) and all(map(math.isfinite, bounds)):
+            shown += f", within {_between(metric, value, bounds)}"
+        found.append((metric.label, shown))
+    return found
+
+
+def turn_measured_within(turn: Turn, metric: Metric) -> str | None:
+    """As `measured_within`, of a metric's value on one turn."""
+    return measured_within(metric, metric.value(turn), metric_bounds(turn, metric))
+
+
+def _between(metric: MetricDefinition, figure: float, bounds: Bounds) -> str:
+    """The bounds of a figure without their unit, rounded outward; one that is the figure itself reads as that does."""
     low, high = (
         # What stands behind the sixth decimal comes from calculating in floating point.
-        metric.format(rounded(round(value / digit, 6)) * digit, unit=False)
-        for value, rounded, digit in (
-            (lower, math.floor, _last_digit(metric.kind, lower)),
-            (upper, math.ceil, _last_digit(metric.kind, upper)),
+        metric.format(value if value == figure else rounded(round(value / digit, 6)) * digit, unit=False)
+        for value, rounded, digit in zip(
+            bounds, (math.floor, math.ceil), (_last_digit(metric.kind, each) for each in bounds), strict=True
         )
     )
     # A dash between two numbers must not be read as the sign of the second.
-    between = " to " if formatting.MINUS in low + high else "–"
-    return f"measured within {low}{between}{high}"
+    return f"{low}{' to ' if formatting.MINUS in low + high else '–'}{high}"
 
 
 def _last_digit(kind: str, value: float) -> float:

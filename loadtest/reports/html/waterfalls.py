@@ -6,7 +6,10 @@ from typing import Final
 from loadtest.reports.html.svg import LinearScale, Size, line, picture, rect, text, ticks, width_of
 from loadtest.reports.run_report import SlowTurn
 from telemetry.model import formatting
+from telemetry.model.bounds import BOUNDED
 from telemetry.model.formatting import NS_PER_MS, in_milliseconds
+from telemetry.model.measured_within import turn_figures, turn_measured_within
+from telemetry.model.metrics import HEADLINE, METRICS, shown_in
 from telemetry.model.waterfall import BAR_NAMES, Bar, Waterfall
 
 BAR_LABELS: Final[dict[str, str]] = {
@@ -39,6 +42,8 @@ def heading(slow: SlowTurn) -> str:
     """How long the caller waited in this turn, and which stage took most of it."""
     heard, reported = slow.waterfall.client_voice_to_voice_ns, slow.waterfall.service_voice_to_voice_ns
     waited = formatting.milliseconds(reported if heard is None else heard)
+    if heard is not None and (within := turn_measured_within(slow.turn, METRICS[HEADLINE])) is not None:
+        waited += f" ({within})"
     longest = longest_stage(slow.waterfall)
     if longest is None:
         return waited
@@ -67,7 +72,8 @@ def about(slow: SlowTurn) -> list[tuple[str, str]]:
         ("call", f"{turn.call_id}, turn {turn.turn_index}"),
         ("trace", turn.trace_id or None),
     ]
-    return [(name, value) for name, value in known if value]
+    figures = turn_figures(turn, (METRICS[name] for name in shown_in("page") if METRICS[name] in BOUNDED))
+    return [*((name, value) for name, value in known if value), *figures]
 
 
 def rows(shown: Waterfall) -> list[tuple[str, str, str, str, str]]:

@@ -328,6 +328,19 @@ def test_the_evidence_of_a_turn_is_in_words() -> None:
     assert "babble at −4.8 dB" in evidence.dimensions(replace_turn(turn, snr_obtained_db=-4.8))
     assert "speech end, caller" in evidence.moments(picture)
     assert evidence.reported(turn) == ""
+    bounded = replace_turn(
+        turn,
+        speech_end_uncertainty_ns=0,
+        speech_end_later_ns=0,
+        first_audio_earlier_ns=turn.first_audio_perf_ns - turn.speech_end_perf_ns - 100_000_000,
+        stamp_error_ns=0,
+        held_up_ns=0,
+    )
+    heard = f"{(turn.first_audio_perf_ns - turn.speech_end_perf_ns) / 1e6:,.0f}"
+    assert f"Voice to voice {heard} ms, within 100–{heard}" in text_of(evidence.trust(bounded))
+    assert f"{heard} ms (measured within 100–{heard})" in text_of(evidence.headline(bounded, service, picture))
+    assert "measured within" not in evidence.headline(turn, service, picture)
+    assert f"{heard} ms, bounds not known" in text_of(evidence.trust(replace_turn(turn, stamp_error_ns=None)))
     stated = replace_turn(turn, service_reported=("llm ttft", "<tts>"), service_reported_ns=(187_000_000, 90_000_000))
     assert "llm ttft 187 ms" in text_of(evidence.reported(stated))
     assert "<tts>" not in evidence.reported(stated)

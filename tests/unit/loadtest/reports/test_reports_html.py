@@ -23,6 +23,7 @@ from loadtest.reports.run_outcome import run_outcome_for
 from loadtest.reports.run_report import RunPictures, RunReport, SlowTurn
 from loadtest.run.artifacts import run_object
 from telemetry.model.measured_within import MeasuredWithin
+from telemetry.model.metrics import METRICS
 from telemetry.model.turns import Turn
 from telemetry.model.waterfall import waterfall
 from telemetry.objectives.judgment import EligibleTurns
@@ -377,7 +378,7 @@ def test_measurement_bounds_are_in_the_page_the_markdown_and_the_json() -> None:
             cohorts=(cohort, summary.cohorts[1]),
         )
     )
-    line = "p50 612 ms (measured within 590–613)"
+    line = "p50 612 ms (measured within 590–612)"
     assert f"Voice to voice: {line}" in words(report)
     assert f"control: {line}" in words(report)
     assert f"- Voice to voice: {line}" in as_markdown(report).splitlines()
@@ -395,3 +396,21 @@ def test_the_sampling_interval_stands_beside_the_share_in_the_page_the_markdown_
     first, *_ = run_object(report)["objectives"]
     assert (first["ratio"], first["sampling_interval"]) == (174 / 181, [0.9, 0.985])
     assert run_object(made(174))["objectives"][0]["sampling_interval"] is None
+
+
+def test_a_slow_turn_says_within_what_it_was_measured() -> None:
+    turn = slow(
+        llm_ms=2_900.0,
+        speech_end_uncertainty_ns=0,
+        speech_end_later_ns=0,
+        first_audio_earlier_ns=0,
+        stamp_error_ns=0,
+        held_up_ns=60 * MS,
+    )
+    waited = METRICS["voice_to_voice"].value(turn.turn)
+    assert waited is not None
+    high, low = f"{waited / MS:,.0f}", f"{waited / MS - 60:,.0f}"
+    assert heading(turn).startswith(f"{high} ms (measured within {low}–{high}): ")
+    report = made()
+    shown = words(replace(report, pictures=replace(report.pictures, slowest=[turn])))
+    assert f"Voice to voice {high} ms, within {low}–{high}" in shown

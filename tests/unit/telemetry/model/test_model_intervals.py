@@ -127,7 +127,7 @@ def test_groups_that_are_all_alike_count_as_one_trial_each() -> None:
 def test_one_group_says_nothing_of_others() -> None:
     assert grouped_interval(np.array([], np.int64), np.array([], np.int64)) is None
     assert grouped_interval(np.array([9]), np.array([10])) is None
-    assert grouped_interval(np.array([9, 0]), np.array([10, 0])) is None, "a group without a trial is none"
+    assert grouped_interval(np.array([9, 0]), np.array([10, 0])) is None, "a group without a trial does not count"
 
 
 @given(st.lists(st.integers(0, 9).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), min_size=2))

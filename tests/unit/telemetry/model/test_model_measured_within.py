@@ -5,8 +5,15 @@ import math
 import pytest
 
 from telemetry.model.bounds import Bounds
-from telemetry.model.measured_within import MeasuredWithin, finite, measured_within
-from telemetry.model.metrics import DEFINITIONS
+from telemetry.model.measured_within import (
+    MeasuredWithin,
+    finite,
+    measured_within,
+    turn_figures,
+    turn_measured_within,
+)
+from telemetry.model.metrics import DEFINITIONS, METRICS
+from tests.fixtures_turns import client_turn
 
 MS = 1e6
 
@@ -21,6 +28,8 @@ MS = 1e6
         ("voice_to_voice", 800 * MS, (800 * MS, 808.1 * MS), "measured within 800–809"),
         # Rounded outward, so that what is read holds the true value too.
         ("voice_to_voice", 818 * MS, (806.9 * MS, 829.1 * MS), "measured within 806–830"),
+        ("voice_to_voice", 818.4 * MS, (806.9 * MS, 818.4 * MS), "measured within 806–818"),
+        ("voice_to_voice", 817.6 * MS, (817.6 * MS, 829.1 * MS), "measured within 818–830"),
         ("tts_first_chunk_latency", 20 * MS, (19.74 * MS, 20.21 * MS), "measured within 19.7–20.3"),
         ("voice_to_voice", 105 * MS, (99.98 * MS, 110 * MS), "measured within 99.9–110"),
         ("voice_to_voice", 1_204 * MS, (1_100 * MS, 1_204 * MS), "measured within 1,100–1,204"),
@@ -33,6 +42,7 @@ MS = 1e6
         ("tokens_per_s", 42.0, (40.04, 44.01), "measured within 40.0–44.1"),
         ("audio_rtfx", 2.0, (1.6, 4.0), "measured within 1.60–4.00"),
         ("wer", 0.125, (0.125, 0.125), None),
+        ("audio_rtfx", 2.0, (1.6, math.inf), None),
         ("voice_to_voice", None, None, None),
         ("voice_to_voice", 818 * MS, None, None),
     ],
@@ -52,3 +62,30 @@ def test_what_may_lie_anywhere_has_no_bounds(lower: float | None, upper: float |
 
 def test_what_is_counted_is_exact() -> None:
     assert MeasuredWithin.exactly(1.0, None, None, 2.0) == MeasuredWithin((1.0, 1.0), None, None, (2.0, 2.0), 0)
+
+
+def test_the_metrics_of_a_turn_have_their_bounds() -> None:
+    turn = client_turn(
+        voice_to_voice_ms=500,
+        speech_end_uncertainty_ns=0,
+        speech_end_later_ns=0,
+        first_audio_earlier_ns=12_000_000,
+        stamp_error_ns=0,
+        held_up_ns=0,
+        asr_final_perf_ns=3_200_000_000,
+        leading_silence_ns=20_000_000,
+        tts_first_chunk_earlier_ns=0,
+        underrun_worst_ns=0,
+        wer_errors=1,
+        wer_reference_words=8,
+    )
+    names = ("voice_to_voice", "asr_final_latency", "leading_silence", "underrun_worst", "wer", "connect")
+    assert turn_figures(turn, [METRICS[name] for name in names]) == [
+        ("Voice to voice", "500 ms, within 488–500"),
+        ("ASR final", "200 ms, bounds not known"),
+        ("Leading silence", "20.0 ms, within 8.0–20.0"),
+        ("Worst underrun", "0.0 ms"),
+        ("Word error rate", "12.5 %"),
+    ]
+    assert turn_measured_within(turn, METRICS["voice_to_voice"]) == "measured within 488–500"
+    assert turn_measured_within(turn, METRICS["asr_final_latency"]) is None

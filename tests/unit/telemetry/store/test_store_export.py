@@ -21,7 +21,7 @@ from telemetry.store.export import export
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
-from tests.fixtures_turns import START_UNIX_NS, client_turn, fill_store, synthetic_run
+from tests.fixtures_turns import START_UNIX_NS, Run, client_turn, fill_store, synthetic_run
 
 # The columns of the table that the Collector's ClickHouse exporter creates, and what each type is in Arrow.
 CLICKHOUSE_COLUMNS = """
@@ -202,6 +202,22 @@ def test_turns_as_csv(tmp_path: Path) -> None:
         turn = expected[row["span_id"]]
         assert (row["outcome"], int(row["started_unix_ns"])) == (turn.outcome, turn.started_unix_ns)
         assert tuple(json.loads(row["llm_chunk_gaps_ns"] or "[]")) == turn.llm_chunk_gaps_ns
+
+
+def test_turns_are_exported_with_the_bounds_of_their_metrics(tmp_path: Path) -> None:
+    exact = {"speech_end_uncertainty_ns": 0, "speech_end_later_ns": 0, "stamp_error_ns": 0, "held_up_ns": 5_000_000}
+    known = client_turn(0, voice_to_voice_ms=500, first_audio_earlier_ns=2_000_000, **exact)
+    store = fill_store(tmp_path / "store", Run(turns=[known, client_turn(1)]))
+    export(store, tmp_path / "csv", turns="csv")
+    export(store, tmp_path / "parquet")
+    rows = sorted(
+        csv.DictReader(io.StringIO((tmp_path / "csv" / "turns.csv").read_text())), key=lambda row: row["span_id"]
+    )
+    bounds = [(row["voice_to_voice_lower_ns"], row["voice_to_voice_upper_ns"]) for row in rows]
+    assert bounds == [("493000000", "500000000"), ("", "")]
+    table = pq.read_table(tmp_path / "parquet" / "turns.parquet").sort_by("span_id")
+    assert table.column("voice_to_voice_lower_ns").to_pylist() == [493_000_000, None]
+    assert table.column("audio_rtfx_upper").to_pylist() == [None, None]
 
 
 def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
