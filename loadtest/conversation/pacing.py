@@ -86,6 +86,19 @@ class Pacing:
         """The size of the drift; None before the utterance's end."""
         return None if self.drift_ns is None else abs(self.drift_ns)
 
+    def widened_ns(self, uncertainty_ns: int | None, *, at_end: bool) -> int | None:
+        """How uncertain the moment of the first or the last speech sample is whose place in the clip is this uncertain.
+
+        The sample may have gone with a frame nearby, which was later or less late than the one that is thought to hold
+        it. None where the uncertainty of its place is not known.
+        """
+        if not uncertainty_ns or not self.frame_ns or not self.lateness_ns:
+            return uncertainty_ns
+        holding = (self.spoken or 1) - 1 if at_end else 0
+        frames = -(-uncertainty_ns // self.frame_ns)
+        nearby_ns = self.lateness_ns[max(0, holding - frames) : holding + frames + 1]
+        return uncertainty_ns + max(abs(each - self.lateness_ns[holding]) for each in nearby_ns)
+
     def held_up_ns(self, until_perf_ns: int) -> int:
         """How long our own lateness after the end of speech can have held up what came by a moment, beyond the lateness
         of the frame with the last speech sample."""

@@ -11,6 +11,7 @@ from loadtest.conversation.behavior import behavior
 from loadtest.conversation.evidence import RtpFigures, ValidityLimits
 from loadtest.conversation.exchange import Exchange, ServiceReports, WireNotes
 from loadtest.conversation.failures import failure_of, fault_of
+from loadtest.conversation.pacing import Pacing
 from loadtest.conversation.prepared_clip import PreparedClip
 from loadtest.conversation.timeline import Reply, Timeline
 from loadtest.conversation.transcripts import reference_characters
@@ -143,7 +144,7 @@ def build_turn(exchange: Exchange, call: CallInfo, options: RecordOptions) -> Tu
         **_headers(exchange, answer, call),
         **_failed_by(failure),
         **behavior(exchange),
-        **_speech(exchange.planned.clip, is_text=call.sends_speech == "as_text"),
+        **_speech(exchange.planned.clip, evidence.pacing, is_text=call.sends_speech == "as_text"),
         **_recognition(exchange, options),
         **_answer(answer, exchange.service, call.not_observable),
         **_served_by(answer, exchange.service, call),
@@ -221,20 +222,22 @@ def _withheld(timeline: Timeline, call: CallInfo) -> dict[str, Any]:
     return {"withheld_metrics": tuple(found), "withheld_reasons": tuple(found.values())}
 
 
-def _speech(clip: PreparedClip | None, *, is_text: bool) -> dict[str, Any]:
+def _speech(clip: PreparedClip | None, pacing: Pacing, *, is_text: bool) -> dict[str, Any]:
     """What the caller said. Where its words are sent as text, the end of speech is the moment of that: exact, whatever
     is known of the clip."""
     if clip is None:
         return {}
     rendered, utterance = clip.rendered, clip.rendered.utterance
+    start_ns = 0 if is_text else pacing.widened_ns(rendered.speech_start_uncertainty_ns, at_end=False)
+    end_ns = 0 if is_text else pacing.widened_ns(rendered.speech_end_uncertainty_ns, at_end=True)
     return {
         "utterance_id": utterance.id,
         "speaker": utterance.speaker,
         "domain": utterance.domain,
         "length_class": utterance.length,
         "speech_ns": (rendered.speech_end_sample - rendered.speech_start_sample) * 1_000_000_000 // rendered.rate_hz,
-        "speech_start_uncertainty_ns": 0 if is_text else rendered.speech_start_uncertainty_ns,
-        "speech_end_uncertainty_ns": 0 if is_text else rendered.speech_end_uncertainty_ns,
+        "speech_start_uncertainty_ns": start_ns,
+        "speech_end_uncertainty_ns": end_ns,
         "snr_asked_db": rendered.snr_asked_db,
         "snr_obtained_db": rendered.snr_obtained_db,
         "speech_level_dbov": rendered.obtained.level_dbov,

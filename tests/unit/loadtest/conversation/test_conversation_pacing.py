@@ -118,3 +118,21 @@ def test_a_backchannel_does_not_begin_the_turn_anew() -> None:
     pacing.lateness_ns.append(0)
     assert pacing.first_due_perf_ns == 0
     assert pacing.held_up_ns(NEVER) == 1 * MS
+
+
+@pytest.mark.parametrize(
+    ("uncertainty_ms", "start_ms", "end_ms"),
+    [
+        (0, 0, 0),  # exact: the sample is in the frame that holds it
+        (15, 15, 15 + 18.6),  # the frame before the last went 18.6 ms less late
+        (45, 45 + 20, 45 + 20),
+    ],
+)
+def test_an_uncertain_sample_may_have_gone_with_a_frame_nearby(
+    uncertainty_ms: float, start_ms: float, end_ms: float
+) -> None:
+    pacing = spoken(0, 0, 0, 20, 1.4, 20, then_ms=(20,))
+    for at_end, expected_ms in ((False, start_ms), (True, end_ms)):
+        found = pacing.widened_ns(round(uncertainty_ms * MS), at_end=at_end)
+        assert found == pytest.approx(expected_ms * MS, abs=1)
+    assert pacing.widened_ns(None, at_end=True) is None

@@ -211,6 +211,7 @@ def test_a_callers_words_are_kept_only_when_asked_for() -> None:
 )
 def test_how_far_the_clips_bounds_may_be_off_is_on_the_turn(profile: Profile, start_ns: int, end_ns: int) -> None:
     finished = exchange()
+    finished.evidence.pacing = paced(*[7] * 61)
     clip = finished.planned.clip
     assert clip is not None
     utterance = replace(clip.rendered.utterance, speech_start_uncertainty_ms=5.0, speech_end_uncertainty_ms=20.0)
