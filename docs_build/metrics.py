@@ -25,8 +25,9 @@ lowest and the highest value that the metric may truly have on a turn: `null` wh
 also where there is no highest value. A metric without them is counted, not timed, and exact.
 """
 LIMITS: Final = """
-A turn that exceeds one of these limits is `invalid`: it is counted and shown, but left out of the service's figures.
-[Validity](../explanation/validity.md) explains why.
+Beyond the limit of frame lateness or drift a turn was not said as recorded and is `invalid`: it is counted and shown,
+but left out of the service's figures. Beyond the others (a full socket did not take a frame for so long, or so many
+frames were unsent), the endpoint did not read, and the turn stays valid: see [Validity](../explanation/validity.md).
 """
 
 

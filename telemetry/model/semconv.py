@@ -154,8 +154,6 @@ CONTRADICTION_LABELS: Final[dict[str, str]] = {
 }
 CONTRADICTIONS: Final[tuple[str, ...]] = tuple(CONTRADICTION_LABELS)
 
-# Why the instrument itself withholds a value that the wire shows: of this reason alone a withheld value is open.
-ARRIVAL_NOT_KNOWN: Final = "several messages were read together, so that the moment of each is not known"
 OUTCOMES: Final[tuple[str, ...]] = ("ok", "no_reply", "timeout", "abandoned", "interrupted", "error", "cut", "invalid")
 LENGTH_CLASSES: Final[tuple[str, ...]] = ("short", "medium", "long")
 # A turn that ended so is bad by every metric of an answer: hanging up must never improve a figure.

@@ -21,9 +21,7 @@ from tests.integration.calling import Callers
 MS = 1_000_000
 # A busy machine pauses a process for 40 ms now and then. These limits are beyond that, and what is provoked is far
 # beyond them: which turns are invalid is then decided by what was done, and the default limits have tests of their own.
-TOLERANT = ValidityLimits(
-    frame_lateness_ns=90 * MS, drift_ns=90 * MS, receive_lag_ns=90 * MS, receive_lag_kernel_ns=90 * MS
-)
+TOLERANT = ValidityLimits(frame_lateness_ns=90 * MS, drift_ns=90 * MS, blocked_ns=90 * MS)
 PROVOKED_S = 0.3
 SHOWN_NS = 200 * MS  # what of it the evidence must show at the least
 # What the probe calls a pause of the machine: much less already may add up to an invalid turn.

@@ -50,12 +50,16 @@ def agreed(bench: ConversationBench, found: ConversationFigures) -> None:
 
 
 def test_callers_in_c_and_the_endpoint_count_the_same_turns(conversation_bench: ConversationBench) -> None:
-    agreed(conversation_bench, conversation_bench.measure(CONTROL, CALLERS))
+    found = conversation_bench.measure(CONTROL, CALLERS)
+    agreed(conversation_bench, found)
+    assert found.widths.turns == 0, "callers in C state no interval"
 
 
 @pytest.mark.slow
 def test_our_callers_and_the_endpoint_count_the_same_turns(conversation_bench: ConversationBench) -> None:
-    agreed(conversation_bench, conversation_bench.measure(OURS, CALLERS))
+    found = conversation_bench.measure(OURS, CALLERS)
+    agreed(conversation_bench, found)
+    assert found.widths.turns == found.error.turns, "every valid turn states an interval"
 
 
 def test_a_caller_that_fails_leaves_a_sentence_and_no_figures(

@@ -151,8 +151,9 @@ def test_calls_begin_when_they_are_due_and_what_the_limit_forbids_is_counted(slo
     assert surely <= starts["late"] <= sum(late > 10_000_000 for late in late_ns)
     for turn in turns:
         assert turn.connect_ns is None or turn.connect_ns > (turn.start_late_ns or 0), "from the intended start"
-    assert code == ExitCode.GENERATOR_LIMITED
-    assert "never began because --max-calls 6 were under way" in summary["exit_reason"]
+    # A dropped call is an open turn of each objective; what is too little for a verdict is so without them, too.
+    assert code == ExitCode.UNDECIDED
+    assert all(each["open"].get("generator", 0) >= starts["dropped"] for each in summary["objectives"])
 
 
 def _intended_ns(turn: Turn) -> int:

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.slow
 
 Calls = list[list[Turn]]
 # What a machine that pauses makes of a turn by itself.
-OF_A_PAUSE = {"frame lateness", "drift", "receive lag"}
+OF_A_PAUSE = {"frame lateness", "drift"}
 TICKS_S = 0.05  # some ticks of the loop
 
 

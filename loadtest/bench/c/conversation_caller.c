@@ -15,7 +15,7 @@
 #include "script.h"
 
 #define KEPT 224 /* of each message: its kind and ids, up to where the audio begins */
-#define TURN_FIELDS 6
+#define TURN_FIELDS 8
 
 typedef enum { THINKING, SPEAKING, WAITING } State;
 
@@ -49,6 +49,7 @@ static void turn_is_over(Caller *caller, int64_t now) {
     int64_t *row = &turns[TURN_FIELDS * turn_count++];
     row[0] = caller->number, row[1] = caller->of_turn, row[2] = caller->end_of_speech, row[3] = caller->first_chunk;
     row[4] = now, row[5] = caller->done && caller->first_chunk;
+    row[6] = row[7] = -1; // it states no interval
     unanswered += !row[5];
     caller->turn++;
     begin_at(caller, now + think);

@@ -22,12 +22,14 @@ import gevent
 import locust
 from locust.env import Environment
 
-from loadtest.bench.conversations.figures import TurnState
+from loadtest.bench.conversations.figures import NOT_STATED, TurnState
 from loadtest.bench.conversations.speakers import Waits, speaking_settings
 from loadtest.bench.window import CONNECT_S, Orders, Window, parser
 from loadtest.conversation.plan import CallPlan, Limits, PlannedTurn
 from loadtest.swarm.users import report_to_locust
 from loadtest.swarm.worker import Worker
+from telemetry.model.bounds import measured_bounds
+from telemetry.model.metrics import HEADLINE, METRICS
 from telemetry.model.turns import Turn
 
 # No turn is shorter than its think time and its speech, so that nobody comes to the end of his call.
@@ -61,7 +63,13 @@ class SpeakingCallers:
         if turn.response_id is not None:
             caller, number = map(int, turn.response_id.removeprefix("resp_").split("-"))
         state = {"ok": TurnState.ANSWERED, "invalid": TurnState.INVALID}.get(turn.outcome, TurnState.UNANSWERED)
-        self._turns.extend((caller, number, turn.speech_end_perf_ns or 0, turn.first_audio_perf_ns or 0, now, state))
+        end, heard = turn.speech_end_perf_ns or 0, turn.first_audio_perf_ns or 0
+        # The endpoint is given the end of speech as it is annotated, so that only the measuring is in doubt.
+        bounds = measured_bounds(turn, METRICS[HEADLINE])
+        off_ns = (NOT_STATED, NOT_STATED)
+        if bounds is not None:
+            off_ns = (math.ceil(heard - end - bounds[0]), math.ceil(bounds[1] - (heard - end)))
+        self._turns.extend((caller, number, end, heard, now, state, *off_ns))
         self._reasons += [(now, reason) for reason in turn.invalid_reasons]
 
     def start(self) -> None:

@@ -38,6 +38,10 @@ class ConversationRow:
     error_p50_ms: Spread | None
     error_p99_ms: Spread | None
     error_max_ms: Spread | None
+    width_p50_ms: Spread | None
+    width_p99_ms: Spread | None
+    intervals: int  # that turns state and the endpoint's truth is known for
+    outside: int  # of these: without the truth
     turns: int
     invalid: int
     unanswered: int
@@ -76,6 +80,10 @@ def _row(trials: Sequence[ConversationTrial], callers: int, sender: str) -> Conv
         error_p50_ms=over_rounds(lambda figures: figures.error.p50_ms),
         error_p99_ms=over_rounds(lambda figures: figures.error.p99_ms),
         error_max_ms=over_rounds(lambda figures: figures.error.max_ms),
+        width_p50_ms=over_rounds(lambda figures: figures.widths.p50_ms),
+        width_p99_ms=over_rounds(lambda figures: figures.widths.p99_ms),
+        intervals=sum(figures.widths.turns for figures in known),
+        outside=sum(figures.widths.outside for figures in known),
         turns=sum(figures.turns for figures in known),
         invalid=sum(figures.invalid for figures in known),
         unanswered=sum(figures.unanswered for figures in known),

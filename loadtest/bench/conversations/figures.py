@@ -17,6 +17,9 @@ STILL_UNDER_WAY_NS: Final = 2_000_000_000
 # Where more truths than this are not certain, the endpoint was interrupted too often to know what is true.
 UNSURE_SHARE_LIMIT: Final = 0.1
 
+# Callers in C state no interval.
+NOT_STATED: Final = -1
+
 Rows = NDArray[np.int64]
 
 
@@ -37,6 +40,8 @@ class TurnColumn(IntEnum):
     HEARD = 3  # the reply's first audible sample, or its first chunk where nobody looks into it
     ENDED = 4
     STATE = 5
+    SHORTER = 6  # by how much voice-to-voice may truly be shorter, and longer; NOT_STATED without an interval
+    LONGER = 7
 
 
 class TruthColumn(IntEnum):
@@ -66,6 +71,18 @@ class VoiceToVoiceError:
 
 
 @dataclass(frozen=True, slots=True)
+class StatedWidths:
+    """How wide the intervals are in which callers state that voice-to-voice lies, over so many turns, and how many do
+    not contain the endpoint's truth; None where they are too few to say."""
+
+    turns: int
+    outside: int
+    p50_ms: float | None
+    p99_ms: float | None
+    max_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class ConversationFigures:
     """What the callers of one kind did in one window. None is what could not be measured."""
 
@@ -85,6 +102,7 @@ class ConversationFigures:
     sent: int
     never_sent_share: float
     error: VoiceToVoiceError
+    widths: StatedWidths
     peer_core_share: float | None
     peer_lag_p99_ms: float | None
     peer_was_limit: bool
@@ -129,6 +147,7 @@ def conversation_figures(
         sent=answer["sent"],
         never_sent_share=max(0.0, 1 - answer["sent"] / due) if due else 0.0,
         error=error,
+        widths=stated_widths(inside.tolist(), true_of, heard),
         peer_core_share=share,
         peer_lag_p99_ms=lag_ms,
         peer_was_limit=unsure or (lag_ms or 0.0) > PEER_LATENESS_P99_MS or (share or 0.0) > PEER_CORE_SHARE,
@@ -139,19 +158,43 @@ def voice_to_voice_error(
     turns: Sequence[Sequence[int]], true_of: Mapping[tuple[int, int], Sequence[int]], heard: TruthColumn
 ) -> VoiceToVoiceError:
     """Of the turns that were answered and are valid: what was measured against what the endpoint knows."""
-    sizes_ms: list[float] = []
-    unsure = 0
+    compared = _compared(turns, true_of, heard)
+    sizes_ms = [abs(error_ns) / 1e6 for _, error_ns in compared if error_ns is not None]
+    p50, p99 = shown_percentile(sizes_ms, "p50"), shown_percentile(sizes_ms, "p99")
+    return VoiceToVoiceError(len(sizes_ms), len(compared) - len(sizes_ms), p50, p99, max(sizes_ms, default=None))
+
+
+def stated_widths(
+    turns: Sequence[Sequence[int]], true_of: Mapping[tuple[int, int], Sequence[int]], heard: TruthColumn
+) -> StatedWidths:
+    """Of the same turns, as far as they state an interval."""
+    widths_ms: list[float] = []
+    outside = 0
+    for turn, error_ns in _compared(turns, true_of, heard):
+        shorter_ns, longer_ns = turn[TurnColumn.SHORTER], turn[TurnColumn.LONGER]
+        if error_ns is None or NOT_STATED in (shorter_ns, longer_ns):
+            continue
+        widths_ms.append((shorter_ns + longer_ns) / 1e6)
+        outside += not -longer_ns <= error_ns <= shorter_ns
+    p50, p99 = shown_percentile(widths_ms, "p50"), shown_percentile(widths_ms, "p99")
+    return StatedWidths(len(widths_ms), outside, p50, p99, max(widths_ms, default=None))
+
+
+def _compared(
+    turns: Sequence[Sequence[int]], true_of: Mapping[tuple[int, int], Sequence[int]], heard: TruthColumn
+) -> list[tuple[Sequence[int], int | None]]:
+    """The turns that were answered and are valid, each with measured - true in ns; None where the truth is not
+    certain."""
+    found: list[tuple[Sequence[int], int | None]] = []
     for turn in turns:
         truth = true_of.get((turn[TurnColumn.CALLER], turn[TurnColumn.TURN]))
         if truth is None or turn[TurnColumn.STATE] != TurnState.ANSWERED:
             continue
-        if not (truth[TruthColumn.SPEECH_END_CERTAIN] and truth[TruthColumn.AUDIO_CERTAIN]):
-            unsure += 1
-            continue
+        is_certain = truth[TruthColumn.SPEECH_END_CERTAIN] and truth[TruthColumn.AUDIO_CERTAIN]
         measured = turn[TurnColumn.HEARD] - turn[TurnColumn.SPEECH_END]
-        sizes_ms.append(abs(measured - (truth[heard] - truth[TruthColumn.SPEECH_END])) / 1e6)
-    p50, p99 = shown_percentile(sizes_ms, "p50"), shown_percentile(sizes_ms, "p99")
-    return VoiceToVoiceError(len(sizes_ms), unsure, p50, p99, max(sizes_ms, default=None))
+        true = truth[heard] - truth[TruthColumn.SPEECH_END]
+        found.append((turn, measured - true if is_certain else None))
+    return found
 
 
 def missing_turns(turns: Rows, answered: Rows) -> int:

@@ -21,6 +21,7 @@ HEADINGS: Final = (
     "late p99",
     "unsent",
     "v2v error p50, p99, max",
+    "width p50, p99",
     "turns",
     "invalid",
 )
@@ -37,6 +38,7 @@ def _cells(row: ConversationRow) -> tuple[str, ...]:
         shown(row.lateness_p99_ms, "{:,.2f}"),
         shown(row.never_sent_share, "{:.1%}"),
         "  ".join(shown(each, "{:,.3f}") for each in errors),
+        "  ".join(shown(each, "{:,.3f}") for each in (row.width_p50_ms, row.width_p99_ms)),
         f"{row.turns:,}",
         NONE if row.sender == CONTROL else f"{row.invalid:,}",
     )
@@ -66,6 +68,9 @@ def remarks(row: ConversationRow) -> list[str]:
     late = row.lateness_p99_ms
     if row.sender == CONTROL and late is not None and late.middle >= PACING_P99_MS:
         found.append("even these were late: the machine had other work; read with care")
+    if row.outside:
+        of = f"{row.outside:,} of {count(row.intervals, 'turn')}"
+        found.append(f"the true voice-to-voice of {of} is not within the stated interval")
     if row.invalid_by_reason:
         reasons = sorted(row.invalid_by_reason.items(), key=lambda item: -item[1])
         found.append(f"invalid by {', '.join(f'{reason} ({number:,})' for reason, number in reasons)}")
@@ -85,12 +90,13 @@ def markdown_lines(rows: Sequence[ConversationRow]) -> list[str]:
     if not rows:
         return []
     head = ("callers in conversation", "sender", "CPU, × C", "core", "late p99, ms", "never sent")
-    lines = ["", line((*head, "v2v error p99, ms", "invalid")), line(["---:", "---", *["---:"] * 6])]
+    columns = (*head, "v2v error p99, ms", "width p99, ms", "invalid")
+    lines = ["", line(columns), line(["---:", "---", *["---:"] * 7])]
     for row in rows:
         times = "1" if row.sender == CONTROL else shown(row.times_control, "{:.2f}", with_range=True)
         pacing = (shown(row.lateness_p99_ms, "{:,.2f}"), shown(row.never_sent_share, "{:.1%}"))
         invalid = NONE if row.sender == CONTROL else f"{row.invalid:,} of {row.turns:,}"
         share = shown(row.core_share, "{:.0%}")
-        error = shown(row.error_p99_ms, "{:,.3f}")
-        lines.append(line((f"{row.callers:,}", NAMES[row.sender], times, share, *pacing, error, invalid)))
+        doubt = (shown(row.error_p99_ms, "{:,.3f}"), shown(row.width_p99_ms, "{:,.3f}"))
+        lines.append(line((f"{row.callers:,}", NAMES[row.sender], times, share, *pacing, *doubt, invalid)))
     return lines

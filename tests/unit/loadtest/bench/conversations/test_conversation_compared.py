@@ -12,14 +12,20 @@ from loadtest.bench.conversations.compared import (
     conversation_verdicts,
     load_to_explain,
 )
-from loadtest.bench.conversations.figures import ConversationFigures, VoiceToVoiceError
+from loadtest.bench.conversations.figures import ConversationFigures, StatedWidths, VoiceToVoiceError
 from loadtest.bench.conversations.picture import draw_conversations
 from loadtest.bench.conversations.rounds import ConversationTrial
 from loadtest.bench.conversations.tables import markdown_lines, remarks
 
 
 def figures(
-    callers: int, *, core: float = 0.1, late_ms: float = 0.5, error_ms: float | None = 0.1, unsent: float = 0.0
+    callers: int,
+    *,
+    core: float = 0.1,
+    late_ms: float = 0.5,
+    error_ms: float | None = 0.1,
+    unsent: float = 0.0,
+    outside: int = 0,
 ) -> ConversationFigures:
     return ConversationFigures(
         callers=callers,
@@ -38,6 +44,7 @@ def figures(
         sent=1000,
         never_sent_share=unsent,
         error=VoiceToVoiceError(200, 0, 0.02, error_ms, 3.0),
+        widths=StatedWidths(200, outside, 0.05, 0.4, 3.5),
         peer_core_share=0.2,
         peer_lag_p99_ms=0.3,
         peer_was_limit=False,
@@ -158,13 +165,15 @@ def test_the_picture_shows_both_kinds_of_callers(tmp_path: Path) -> None:
 def test_the_documents_table_holds_what_was_measured() -> None:
     lines = markdown_lines(rows_of(tried(200, times=(1.5, 2.0), core=0.4)))
     assert lines[-2].startswith("| 200 | C, epoll + timerfd | 1 | 23% |")
-    assert lines[-1] == "| 200 | voiceprobe | 1.75 (1.50–2.00) | 40% | 0.50 | 0.0% | 0.100 | 6 of 400 |"
+    assert lines[-1] == "| 200 | voiceprobe | 1.75 (1.50–2.00) | 40% | 0.50 | 0.0% | 0.100 | 0.400 | 6 of 400 |"
     assert markdown_lines([]) == []
 
 
 def test_what_is_wrong_with_a_row_is_a_sentence_each() -> None:
     _, ours = rows_of(tried(200))
     assert remarks(ours) == ["invalid by drift (3)"]
+    _, wrong = rows_of([ConversationTrial(200, 0, sender, figures(200, outside=2)) for sender in ("control", "ours")])
+    assert remarks(wrong)[0] == "the true voice-to-voice of 2 of 200 turns is not within the stated interval"
     failed, _ = rows_of([*tried(200), ConversationTrial(200, 9, "control", None, "it did not start")])
     assert remarks(failed)[0] == "no figure from one round, it did not start"
 

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from loadtest.bench.conversations.figures import (
+    NOT_STATED,
     ConversationFigures,
     TruthColumn,
+    TurnColumn,
     TurnState,
     conversation_figures,
     share_of_core,
@@ -18,16 +20,26 @@ MS = 1_000_000
 BEGAN, ENDED = 10 * SECOND, 20 * SECOND
 
 
-def turn(number: int, *, caller: int = 0, at_s: float = 15.0, heard_ms: float = 200, state: int = 1) -> list[int]:
-    """A turn that ended at a time, and heard something so long after its speech's end."""
+def turn(
+    number: int,
+    *,
+    caller: int = 0,
+    at_s: float = 15.0,
+    heard_ms: float = 200,
+    state: int = 1,
+    off_ms: tuple[float, float] | None = None,
+) -> list[int]:
+    """A turn that ended at a time, and heard something so long after its speech's end, which may truly be shorter and
+    longer by `off_ms`."""
     ended = round(at_s * SECOND)
     speech_end = ended - SECOND
-    return [caller, number, speech_end, speech_end + round(heard_ms * MS), ended, state]
+    off_ns = (NOT_STATED, NOT_STATED) if off_ms is None else (round(off_ms[0] * MS), round(off_ms[1] * MS))
+    return [caller, number, speech_end, speech_end + round(heard_ms * MS), ended, state, *off_ns]
 
 
 def truth_of(row: list[int], **changes: int) -> list[int]:
     """An answer at the same moments, 200 ms after the same end of speech, and its first chunk 30 ms before."""
-    caller, number, speech_end, _, ended, _ = row
+    caller, number, speech_end, _, ended, *_ = row
     heard = speech_end + 200 * MS
     found = {
         TruthColumn.CALLER: caller,
@@ -54,7 +66,7 @@ def made(turns: list[list[int]], truths: list[list[int]], **answer: Any) -> Conv
         **answer,
     }
     peer = {"cpu": [[9 * SECOND, 0], [21 * SECOND, 6 * SECOND]]}
-    records = np.array(turns, np.int64).reshape(-1, 6), np.array(truths, np.int64).reshape(-1, 10)
+    records = np.array(turns, np.int64).reshape(-1, len(TurnColumn)), np.array(truths, np.int64).reshape(-1, 10)
     return conversation_figures(10, printed, np.array([MS] * 100, np.int64), records, peer)
 
 
@@ -95,6 +107,24 @@ def test_invalid_and_unanswered_turns_are_counted_and_have_no_error() -> None:
     assert (found.turns, found.invalid, found.unanswered, found.error.turns) == (3, 1, 1, 1)
     assert found.error.max_ms == pytest.approx(0)
     assert found.invalid_by_reason == {"drift": 1}
+
+
+def test_the_stated_intervals_have_a_width_and_hold_the_truth_or_not() -> None:
+    turns = [
+        turn(0, heard_ms=200.5, off_ms=(0.6, 0)),  # truly 200: within
+        turn(1, heard_ms=200.5, off_ms=(0.4, 0)),  # not within: 0.1 ms too narrow
+        turn(2, heard_ms=230, off_ms=(30, 1)),  # wide, and right
+        turn(3, heard_ms=199, off_ms=(5, 0.5)),  # not within: the truth is longer
+        turn(4, heard_ms=200),  # states none
+        turn(5, heard_ms=900, off_ms=(1, 1), state=TurnState.INVALID),
+        turn(6, heard_ms=900, off_ms=(1, 1)),
+    ]
+    truths = [truth_of(row) for row in turns]
+    truths[6] = truth_of(turns[6], AUDIO_CERTAIN=0)
+    found = made(turns, truths)
+    assert (found.widths.turns, found.widths.outside, found.widths.max_ms) == (4, 2, 31)
+    assert found.error.turns == 5, "wide turns are not thrown away"
+    assert made(turns[4:5], truths).widths.max_ms is None
 
 
 def test_an_answer_that_no_caller_recorded_is_missing_unless_it_may_be_under_way() -> None:
