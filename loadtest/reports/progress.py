@@ -126,6 +126,8 @@ def turns_needed(verdicts: Sequence[Verdict]) -> str:
     """How many more turns (or calls) the objective needs that needs most, and about how long they take; of one that
     more turns cannot decide, why. Nothing where every objective has its verdict."""
     lacking = [verdict for verdict in verdicts if verdict.is_observable and verdict.met is None]
+    # The share of open ones among a handful of turns says nothing yet.
+    lacking = [each for each in lacking if each.more_turns is not None or each.eligible >= each.minimum_turns]
     if not lacking:
         return ""
     worst = max(lacking, key=lambda each: math.inf if each.more_turns is None else each.more_s or each.more_turns)

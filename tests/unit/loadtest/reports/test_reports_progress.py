@@ -134,6 +134,12 @@ def test_the_most_demanding_objective_says_how_many_are_needed() -> None:
     )
     assert turns_needed(few) == "about 1 more call needed for the 95 % objective"
     assert turns_needed(judge(OBJECTIVES, lambda _: EligibleTurns(200, 200))) == ""
+    # 38 more of 62 a minute, and one that no number decides.
+    timed = judge(OBJECTIVES, lambda _: EligibleTurns(62, 62), measured_s=60.0)
+    assert turns_needed(timed) == "about 38 more turns needed for the 99 % objective, about 37 s at this rate"
+    opened = judge(OBJECTIVES[:1], lambda _: EligibleTurns(18, 20, {"generator": 2}))
+    assert turns_needed(opened) == ("more turns cannot decide the 95 % objective while as many are open (2 generator)")
+    assert turns_needed(judge(OBJECTIVES[:1], lambda _: EligibleTurns(2, 3, {"generator": 1}))) == ""
 
 
 def test_the_end_is_stated_by_time_by_turns_or_by_the_user() -> None:
