@@ -10,36 +10,46 @@ bound depends on (another reporter, an older turn), the bounds are None: not kno
 
 import math
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Final
 
 import msgspec
 
-from telemetry.model.metrics import METRICS, Metric, timestamp
+from telemetry.model.metrics import METRICS, TIMESTAMPS, Metric, timestamp
 from telemetry.model.turns import Turn
 
 Bounds = tuple[float, float]
+# A timestamp of a turn, and two fields that say how far it may be off.
+_Stamp = Callable[[Turn], tuple[int | None, int | None, int | None]]
 
-_SENT: Final = ("speech_start", "speech_end")
 # When a caller hangs up is our own doing, stamped as it is done.
 _EXACT: Final = "hangup"
+_SENT: Final[dict[str, _Stamp]] = {
+    name: attrgetter(f"{name}_perf_ns", f"{name}_uncertainty_ns", f"{name}_later_ns")
+    for name in ("speech_start", "speech_end")
+}
+_ARRIVED: Final[dict[str, _Stamp]] = {
+    name: attrgetter(f"{name}_perf_ns", f"{name}_earlier_ns", "stamp_error_ns")
+    for name in TIMESTAMPS
+    if name not in _SENT and name != _EXACT
+}
 
 
 def timestamp_bounds(turn: Turn, name: str) -> tuple[int, int] | None:
     """The earliest and the latest moment of a timestamp, in ns of the turn's monotonic clock; None where the timestamp
     or its bounds are not known. Raises AttributeError for a name not in TIMESTAMPS."""
-    moment = timestamp(turn, name)
-    if moment is None:
-        return None
-    if name == _EXACT:
-        return moment, moment
+    if name in _ARRIVED:
+        moment, earlier, error = _ARRIVED[name](turn)
+        if moment is None or earlier is None or error is None:
+            return None
+        return moment - earlier - error, moment + error
     if name in _SENT:
-        later: int | None = getattr(turn, f"{name}_later_ns")
-        annotated: int | None = getattr(turn, f"{name}_uncertainty_ns")
-        return None if later is None or annotated is None else (moment - annotated, moment + annotated + later)
-    earlier: int | None = getattr(turn, f"{name}_earlier_ns")
-    if earlier is None or turn.stamp_error_ns is None:
-        return None
-    return moment - earlier - turn.stamp_error_ns, moment + turn.stamp_error_ns
+        moment, annotated, later = _SENT[name](turn)
+        if moment is None or annotated is None or later is None:
+            return None
+        return moment - annotated, moment + annotated + later
+    moment = timestamp(turn, name)
+    return None if moment is None else (moment, moment)
 
 
 def metric_bounds(turn: Turn, metric: Metric) -> Bounds | None:
@@ -61,12 +71,15 @@ def measured_bounds(turn: Turn, metric: Metric) -> Bounds | None:
 
 def _from_speech(name: str, since: str, held_up: str) -> Callable[[Turn, float], Bounds | None]:
     """The bounds of a latency that counts from the caller's speech."""
+    held_up_of = attrgetter(held_up)
 
     def bounds(turn: Turn, value: float) -> Bounds | None:
         del value
+        held_up_ns: int | None = held_up_of(turn)
+        if held_up_ns is None:
+            return None
         begin, end = timestamp_bounds(turn, since), timestamp_bounds(turn, name)
-        held_up_ns: int | None = getattr(turn, held_up)
-        if begin is None or end is None or held_up_ns is None:
+        if begin is None or end is None:
             return None
         return end[0] - begin[1] - held_up_ns, end[1] - begin[0]
 
@@ -75,10 +88,10 @@ def _from_speech(name: str, since: str, held_up: str) -> Callable[[Turn, float],
 
 def _between_arrivals(later: str, earlier: str) -> Callable[[Turn, float], Bounds | None]:
     """The bounds of a duration between two things that arrived, whose stamps have the same error."""
+    doubts_of = attrgetter(f"{earlier}_earlier_ns", f"{later}_earlier_ns")
 
     def bounds(turn: Turn, value: float) -> Bounds | None:
-        early: int | None = getattr(turn, f"{earlier}_earlier_ns")
-        late: int | None = getattr(turn, f"{later}_earlier_ns")
+        early, late = doubts_of(turn)
         return None if early is None or late is None else (value - late, value + early)
 
     return bounds

@@ -206,8 +206,8 @@ def derived_columns(turns: Sequence[Turn]) -> list[Any]:
         values = [_storable(_metric_value(metric, turn)) for turn in turns]
         columns.append(pa.array(values, _metric_type(metric)))
     for metric in BOUNDED:
-        bounds = [_stored_bounds(metric, turn) for turn in turns]
-        columns += [pa.array([each[place] for each in bounds], _metric_type(metric)) for place in range(len(SIDES))]
+        sides = zip(*(_stored_bounds(metric, turn) for turn in turns), strict=True) if turns else ((), ())
+        columns += [pa.array(side, _metric_type(metric)) for side in sides]
     columns.append(pa.array([_storable(ended_unix_ns(turn)) for turn in turns], pa.int64()))
     return columns
 

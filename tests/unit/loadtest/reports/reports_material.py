@@ -68,7 +68,6 @@ def summary(turns: TurnCounts | None = None, **changes: Any) -> Summary:
         invalid_by_reason={"frame lateness": 1},
         not_as_recorded=1,
     )
-    cohorts = tuple(cohort(name, p50) for name, p50 in (("control", 612.0), ("streaming", 487.0)))
     whole = Summary(
         filter=Filter(run_id="run-7"),
         turns=counts,
@@ -76,7 +75,7 @@ def summary(turns: TurnCounts | None = None, **changes: Any) -> Summary:
         cache=CacheStats(reported=180, hits=45, hits_by_tier={"central": 45}),
         fallback=ShareByName(total=181, reported=180, counts={"rule": 9}),
         routes=ShareByName(total=181, reported=180, counts={"cache": 45, "cloud": 126, "rule": 9}),
-        cohorts=cohorts,
+        cohorts=tuple(cohort(name, p50) for name, p50 in (("control", 612.0), ("streaming", 487.0))),
         client_service_delta=ClientServiceDelta(
             joined=179,
             client_only=2,
