@@ -57,30 +57,31 @@ class AudioTrack:
         self._sync()
         return self._clip is not None and self._clip_frame > self._clip.speech_start_frame
 
-    def say(self, clip: PreparedClip) -> None:
-        """Begin an utterance with the next frame. Raises RuntimeError while another one is being spoken."""
+    def say(self, clip: PreparedClip, after: int = 0) -> None:
+        """Begin an utterance after so many more frames of the background. Raises RuntimeError while another one is
+        being spoken."""
         self.clear_ahead()
         if self._clip is not None:
             raise RuntimeError("the caller is already speaking")
         self._clip = clip
-        self._clip_frame = 0
-        self.clip_started_frame = self._sent
+        self._clip_frame = -after
+        self.clip_started_frame = self._sent + after
         if self.tap is not None:
-            self.tap.spoke(self._sent, clip)
+            self.tap.spoke(self.clip_started_frame, clip)
 
     def mute(self) -> None:
         """Stop speaking and return to the background."""
         self.clear_ahead()
         if self.tap is not None and self._clip is not None:
-            self.tap.muted(self._sent)
+            self.tap.muted(max(self._sent, self.clip_started_frame))
         self._clip = None
 
     def take(self) -> tuple[bytes, PreparedClip | None, int]:
         """Take the next frame: its message, its utterance and its index there (None and -1 for background)."""
         self.clear_ahead()
         clip = self._clip
-        if clip is None:
-            frame, index = self._background[self._background_next], -1
+        if clip is None or self._clip_frame < 0:
+            clip, frame, index = None, self._background[self._background_next], -1
         else:
             frame, index = clip.frames[self._clip_frame], self._clip_frame
         self._advance(1)
@@ -93,6 +94,8 @@ class AudioTrack:
             return
         if self._clip is None:
             self._entry.schedule(self._coming_background(min(most, BACKGROUND_AHEAD)))
+        elif self._clip_frame < 0:
+            self._entry.schedule(self._coming_background(min(most, -self._clip_frame)))
         else:
             begin, clip = self._clip_frame, self._clip
             stops = [at for at in (clip.speech_start_frame, clip.speech_end_frame, len(clip.frames)) if at >= begin]
@@ -115,10 +118,11 @@ class AudioTrack:
             self._advance(taken)
 
     def _advance(self, frames: int) -> None:
-        """Move on by `frames` sent frames. Scheduled frames never extend beyond the end of an utterance."""
+        """Move on by `frames` sent frames. Scheduled frames never extend beyond either end of an utterance."""
         self._sent += frames
-        if self._clip is None:
+        if self._clip is None or self._clip_frame < 0:
             self._background_next = (self._background_next + frames) % len(self._background)
+        if self._clip is None:
             return
         self._clip_frame += frames
         if self._clip_frame == len(self._clip.frames):

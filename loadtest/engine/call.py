@@ -362,7 +362,7 @@ class Call:
                 if exchange is not None and exchange.evidence.clock_steps is None:
                     exchange.evidence.clock_steps = self.engine.clocks.steps
                 self.track.mute()
-                self.track.say(action.clip)
+                self.track.say(action.clip, self.entry.overdue(self.engine.clocks.perf_ns()))
             elif isinstance(action, BeginTurn):
                 self.track.mute()
                 self._send_all(self.protocol.begin_turn(action.words))

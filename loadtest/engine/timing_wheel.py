@@ -56,6 +56,11 @@ class WheelEntry(Generic[T]):
         """How many frames are scheduled and have not been taken."""
         return 0 if self.slot is None else max(0, self._scheduled_row + self._scheduled - self.slot.row)
 
+    def overdue(self, now_perf_ns: int) -> int:
+        """Return how many frames of the stream were due before now and have not been taken."""
+        late_ns = 0 if self.slot is None else now_perf_ns - self.slot.due_perf_ns
+        return 0 if self.slot is None or late_ns <= 0 else -(-late_ns // self.slot.frame_ns)
+
     def taken(self) -> int:
         """Return how many scheduled frames have been taken since the last call."""
         taken = self._scheduled - self.ahead

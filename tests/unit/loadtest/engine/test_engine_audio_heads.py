@@ -10,6 +10,7 @@ import pytest
 
 from loadtest.conversation.state import State
 from loadtest.engine.call import Call
+from loadtest.engine.clock import Clocks
 from loadtest.engine.outbox import Outbox
 from loadtest.engine.timing_wheel import WheelSlot
 from loadtest.engine.transports.stream import AudioHeads, StreamTransport
@@ -98,6 +99,7 @@ class Numbered:
         self.transport.take_over(socket, self.call)
         self.call.entry.write = self.transport.write
         self.slot: WheelSlot[Call] = WheelSlot(1000 * FRAME, FRAME)
+        engine.clocks = Clocks(lambda: self.slot.due_perf_ns, lambda: self.slot.due_perf_ns)
         self.slot.add(self.call.entry, self.call, self.slot.due_perf_ns)
         self.call.begin(self.slot.due_perf_ns)
 

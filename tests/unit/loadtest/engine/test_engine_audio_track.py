@@ -36,6 +36,24 @@ def test_an_utterance_replaces_the_background_frame_by_frame() -> None:
     assert track.clip_started_frame == 1
 
 
+def test_an_utterance_begins_after_so_many_frames_of_the_background() -> None:
+    track, clip = _track((b"a", b"b", b"c")), make_clip(speech_ms=40, lead_ms=10, tail_ms=0)
+    track.take()
+    track.say(clip, 2)
+    assert not track.in_speech
+    taken = [track.take() for _ in range(6)]
+    assert [frame for frame, _, _ in taken] == [b"b", b"c", *clip.frames, b"a"]
+    assert [(spoken is clip, index) for _, spoken, index in taken] == [
+        (False, -1),
+        (False, -1),
+        (True, 0),
+        (True, 1),
+        (True, 2),
+        (False, -1),
+    ]
+    assert track.clip_started_frame == 3
+
+
 class Sender:
     """Sends as the engine does: scheduled frames come from the row, others from the track."""
 
@@ -66,16 +84,22 @@ class Sender:
         return track.clip, None if track.clip is None else track._clip_frame, track.in_speech, track.clip_started_frame
 
 
-@given(st.lists(st.tuples(st.integers(0, 60), st.sampled_from(["say", "mute", "clear", "on"])), max_size=12))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 60), st.sampled_from(["say", "say in 3", "say in 200", "mute", "clear", "on"])),
+        max_size=12,
+    )
+)
 def test_scheduling_ahead_does_not_change_what_is_sent(steps: list[tuple[int, str]]) -> None:
     clip = make_clip(speech_ms=500, lead_ms=130, tail_ms=90)
     one, other = Sender(ahead=False), Sender(ahead=True)
     for frames, then in steps:
         assert one.send(frames) == other.send(frames)
         assert one.state == other.state
-        if then == "say" and one.track.clip is None:
-            one.track.say(clip)
-            other.track.say(clip)
+        if then.startswith("say") and one.track.clip is None:
+            after = int(then[7:] or 0)
+            one.track.say(clip, after)
+            other.track.say(clip, after)
         elif then == "mute":
             one.track.mute()
             other.track.mute()

@@ -146,6 +146,22 @@ def test_the_conversation_is_called_at_its_deadline() -> None:
     assert len(called) <= 4, "the others are scheduled ahead"
 
 
+def test_speech_that_begins_after_a_pause_is_not_hurried_into_frames_that_were_due_before() -> None:
+    caller = Caller()
+    call, clip = caller.call, caller.call.plan.turns[0].clip
+    while caller.slot.due_perf_ns < call.conversation.deadline_perf_ns:
+        caller.rows(1)
+    sent = len(caller.wire.sent)
+    resumed_perf_ns = caller.slot.due_perf_ns + 190 * MS  # after a pause, in which it was time to speak
+    while caller.slot.due_perf_ns <= resumed_perf_ns:
+        caller.rows(1, late_ns=resumed_perf_ns - caller.slot.due_perf_ns)
+    assert call.conversation.state is State.SPEAKING
+    assert not set(caller.wire.sent[sent:]) & set(clip.frames), "silence, until the schedule has been caught up with"
+    caller.rows(len(clip.frames))
+    assert caller.wire.sent[-len(clip.frames) :] == list(clip.frames)
+    assert call.conversation.exchange.evidence.pacing.worst_ns == 0
+
+
 def test_arrived_events_take_precedence_over_a_deadline() -> None:
     caller = Caller(patience_ms=400)
     caller.speak()
