@@ -7,13 +7,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Generator, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from corpora.manifest.manifest import Utterance, read_manifest, write_manifest
 from corpora.sources.authoring import Draft, write_corpus
 from loadtest.targets.ground_truth.speech import write_calibration_corpus
 from loadtest.targets.ground_truth.truth import WIDEST_NS
@@ -91,31 +90,15 @@ def _rows(file: Path) -> list[dict[str, Any]]:
 
 
 def write_bursts(folder: Path, seed: int) -> None:
-    """A corpus of short bursts of constant magnitude, each with silence around it, and known to the sample."""
+    """A corpus of short bursts of constant magnitude, each with silence around it."""
     draw = np.random.default_rng(seed)
     drafts: list[Draft] = []
-    bounds: list[tuple[int, int]] = []
     for number in range(16):
         lead, speech, tail = (int(draw.integers(*span)) for span in ((2_000, 4_000), (6_000, 12_000), (1_500, 3_000)))
         pcm = np.zeros(lead + speech + tail, np.int16)
         pcm[lead : lead + speech] = (draw.integers(0, 2, speech) * 2 - 1) * 5000
         drafts.append(_draft(number, pcm))
-        bounds.append((lead, lead + speech - 1))
     write_corpus(folder, "bursts", "generated", drafts)
-    # A generated clip's bounds are known, and need no detector.
-    manifest = read_manifest(folder)
-    known = [_with_bounds(utterance, *bound) for utterance, bound in zip(manifest.utterances, bounds, strict=True)]
-    write_manifest(folder, manifest.name, manifest.kind, known)
-
-
-def _with_bounds(utterance: Utterance, start: int, end: int) -> Utterance:
-    return replace(
-        utterance,
-        speech_start_sample=start,
-        speech_end_sample=end,
-        speech_start_uncertainty_ms=0.0,
-        speech_end_uncertainty_ms=0.0,
-    )
 
 
 def _draft(number: int, pcm: "np.ndarray[Any, np.dtype[np.int16]]") -> Draft:
