@@ -56,6 +56,7 @@ def _run_object(run: ComparedRun) -> dict[str, Any]:
         "calls": run.turns.calls,
         "telemetry_lost": run.telemetry_lost,
         "generator_limit": run.generator_limit,
+        "left_out": run.left_out,
         "under_way": run.is_under_way,
     }
 

@@ -24,7 +24,8 @@ class ComparedRun:
     """A run as a comparison takes it: its turns, and what it was `asked` to do, by name and in one order.
 
     `telemetry_lost` is the share of turns known to be missing, None where nothing says how many there were;
-    `generator_limit` is why the figures say nothing about the service; `unreached` that no call reached it, and why.
+    `generator_limit` is why the figures say nothing about the service; `unreached` that no call reached it, and why;
+    `left_out` which turns or calls no percentile has, where they are too many for one to be compared.
     """
 
     run_id: str
@@ -32,6 +33,7 @@ class ComparedRun:
     asked: Mapping[str, str] = field(default_factory=dict[str, str])
     telemetry_lost: float | None = None
     generator_limit: str | None = None
+    left_out: str | None = None
     unreached: str | None = None
     is_under_way: bool = False
     lacks_old_turns: bool = False
@@ -49,6 +51,8 @@ class ComparedRun:
             return f"{self.label} says nothing about the service: {self.unreached}"
         if self.generator_limit is not None:
             return f"{self.label} is generator-limited ({self.generator_limit}): nothing is claimed about the service"
+        if self.left_out is not None:
+            return f"in {self.label} {self.left_out}, and percentiles leave them out: nothing is claimed of it"
         if (self.telemetry_lost or 0.0) > LOST_SHARE_LIMIT:
             return f"{percent(self.telemetry_lost, LOST_SHARE_LIMIT)} of the telemetry of {self.label} is missing"
         return None

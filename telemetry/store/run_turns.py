@@ -16,9 +16,7 @@ from telemetry.store.queries import ASKED, Condition, judged, viewed
 from telemetry.store.rollout_turns import telemetry_lost
 from telemetry.store.run_limit import run_limit
 from telemetry.store.run_state import (
-    AS_MANY_AS_ALLOWED,
     KEPT_OUTCOMES,
-    NOT_AS_ASKED,
     LimitTurns,
     calls_not_begun,
     is_under_way,
@@ -70,7 +68,8 @@ def run_turns(connection: StoreConnection, asked: RunTurnsQuestion, now_unix_ns:
         asked=asked_of(record),
         turns=turns,
         telemetry_lost=telemetry_lost(connection, where, now_unix_ns),
-        generator_limit=limit.reason if limit is not None else _not_as_asked(starts, invalid, turns.turns),
+        generator_limit=None if limit is None else limit.reason,
+        left_out=_left_out(starts, invalid, turns.turns),
         unreached=unreached_run(connection, asked.run_id, answered=int(turns.has_outcome("ok").sum())),
         is_under_way=is_under_way(known, now_unix_ns),
         lacks_old_turns=record.lacks_old_turns,
@@ -108,12 +107,11 @@ def _did_not_read(connection: StoreConnection, where: Condition) -> int:
     return row["unread"]
 
 
-def _not_as_asked(starts: StartCounts | None, invalid: int, total: int) -> str | None:
-    """Why the percentiles of a run, which leave out invalid turns and calls that never began, are not compared; None
-    where few are left out."""
+def _left_out(starts: StartCounts | None, invalid: int, total: int) -> str | None:
+    """Which turns or calls percentiles have not, where these are too many for percentiles to be compared: calls that
+    never began, and invalid turns."""
     if starts is not None and starts.dropped > SHARE_LIMIT * starts.planned:
-        return f"{calls_not_begun(starts)} because {AS_MANY_AS_ALLOWED}: {NOT_AS_ASKED}"
+        return calls_not_begun(starts)
     if invalid <= _INVALID_TURNS_LIMIT or invalid <= SHARE_LIMIT * total:
         return None
-    limit = declared_percent(SHARE_LIMIT)
-    return f"{number(invalid)} of {count(total, 'turn')} are invalid, more than {limit}"
+    return f"{number(invalid)} of {count(total, 'turn')} are invalid, more than {declared_percent(SHARE_LIMIT)}"

@@ -63,7 +63,8 @@ def test_a_run_that_answers_no_more_is_worse_whatever_its_percentile() -> None:
 @pytest.mark.parametrize(
     ("fault", "why"),
     [
-        ({"generator_limit": "14 of 94 turns are invalid"}, "is generator-limited (14 of 94 turns are invalid)"),
+        ({"generator_limit": "1 of 2 processes was lost"}, "is generator-limited (1 of 2 processes was lost)"),
+        ({"left_out": "14 of 94 turns are invalid"}, " 14 of 94 turns are invalid, and percentiles leave them out"),
         (
             {"unreached": "none of 60 calls reached a session at ws://one"},
             "none of 60 calls reached a session at ws://one",

@@ -82,11 +82,23 @@ def test_the_answer_travels(reader: StoreReader) -> None:
     assert msgspec.msgpack.decode(none.body) is None
 
 
-def test_a_run_whose_generator_was_the_limit_says_why(tmp_path: Path) -> None:
-    turns = [client_turn(i, outcome="invalid" if i < 5 else "ok", invalid_reasons=("pacing",)) for i in range(100)]
+@pytest.mark.parametrize(
+    ("total", "invalid", "left_out"),
+    [
+        (100, 2, None),  # two turns are one pause of the machine
+        (100, 3, "3 of 100 turns are invalid, more than 1 %"),
+        (300, 3, None),
+        (300, 4, "4 of 300 turns are invalid, more than 1 %"),
+    ],
+)
+def test_a_run_of_which_percentiles_leave_out_many_turns_says_so(
+    tmp_path: Path, total: int, invalid: int, left_out: str | None
+) -> None:
+    turns = [client_turn(i, outcome="invalid" if i < invalid else "ok") for i in range(total)]
     with StoreReader(fill_store(tmp_path, Run(turns)), wall_clock_ns=lambda: NOW) as reader:
-        limit = asked(reader, RunTurnsQuestion("run-1")).generator_limit
-    assert limit is not None
+        found = asked(reader, RunTurnsQuestion("run-1"))
+    assert found.left_out == left_out
+    assert found.generator_limit is not None, "no process announced its end"
 
 
 @pytest.mark.parametrize("connect_ns", [None, 5_000_000])
