@@ -12,6 +12,8 @@ from telemetry.comparison.sentences import HEADINGS, context_lines, figure_row, 
 from telemetry.comparison.verdict import ComparisonState, RunComparison
 from telemetry.model import formatting
 from telemetry.model.formatting import DASH, NS_PER_S
+from telemetry.model.measured_within import Statistic
+from telemetry.store.answers import MetricStats
 from telemetry.store.run_details import RunDetails
 from telemetry.store.run_folders.entries import RunEntry
 
@@ -175,6 +177,13 @@ def _head(names: Sequence[str]) -> str:
     return "".join(f'<th scope="col"{" class=num" if place else ""}>{name}</th>' for place, name in enumerate(names))
 
 
+def _stop(stop: MetricStats | None, which: Statistic) -> str:
+    if stop is None:
+        return DASH
+    within = stop.within(which)
+    return formatting.milliseconds(getattr(stop, which)) + (f" ({within})" if within is not None else "")
+
+
 def _behavior_row(name: str, each: RunDetails) -> str:
     done, stop = each.behavior, each.barge_in_stop
     between = each.abandoned_interval
@@ -182,8 +191,8 @@ def _behavior_row(name: str, each: RunDetails) -> str:
         formatting.number(done.barge_ins) if done.barge_ins else "none asked",
         formatting.share(done.barge_ins_recovered, done.barge_ins),
         formatting.share(done.barge_ins_stopped, done.barge_ins_judged),
-        formatting.milliseconds(None if stop is None else stop.p50),
-        formatting.milliseconds(None if stop is None else stop.p95),
+        _stop(stop, "p50"),
+        _stop(stop, "p95"),
         f"{formatting.number(each.abandoned)} of {formatting.turns(each.eligible)}",
         DASH if between is None else f"{formatting.percent(between[0])} to {formatting.percent(between[1])}",
         formatting.seconds(each.waited_p50),

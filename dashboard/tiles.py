@@ -38,6 +38,8 @@ def _latency(stats: MetricStats, headline: ObjectiveStatus | None, source: Sourc
         value = descriptions.why_no_figures(stats, source) or value
     mark = headline.chip if headline else ""
     sub = f"{headline.promise} · {_budget(headline)}" if headline else "no objective for it"
+    if (within := stats.within("p95")) is not None:
+        sub = f"{within} · {sub}"
     if stats.unanswered:
         sub = f"of the answered: {descriptions.values(stats)} turns · {sub}"
     return _tile(

@@ -80,6 +80,17 @@ def test_an_objective_that_cannot_be_seen_is_not_missed() -> None:
     assert "no transcripts" in status.chip
 
 
+def test_the_latency_tile_says_within_what_its_p95_was_measured() -> None:
+    answer = summary()
+    heard = answer.metrics["voice_to_voice"]
+    assert heard.p95 is not None
+    within = MeasuredWithin(None, (heard.p95 - 40e6, heard.p95), None, None)
+    known = replace(answer, metrics={**answer.metrics, "voice_to_voice": replace(heard, measured_within=within)})
+    figure = f"{heard.p95 / 1e6:,.0f}"
+    assert f"measured within {heard.p95 / 1e6 - 40:,.0f}–{figure} · " in text_of(tiles.tiles(known, judged(196, 200)))
+    assert "measured within" not in text_of(tiles.tiles(answer, judged(196, 200)))
+
+
 def test_the_latency_tile_says_objective_and_budget() -> None:
     text = text_of(tiles.tiles(summary(), judged(196, 200)))
     assert "Voice to voice p95 ✓ met 700 ms 95 % ≤ 800 ms · 60 % of the error budget left" in text
