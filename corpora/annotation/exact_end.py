@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corpora.annotation.levels import MARGIN_DB, active_speech_level_dbov
+from corpora.manifest.errors import CorpusError
 from corpora.manifest.manifest import Utterance
 
 FADE_S: Final = 0.005
@@ -20,7 +21,7 @@ OVER_FLOOR_DB: Final = 12.0
 _WINDOW_S: Final = 0.010
 _FLOOR_PERCENTILE: Final = 5.0
 _ENOUGH_OUTSIDE_S: Final = 0.020
-_FULL_SCALE: Final = 32_768.0
+_PEAK: Final = 32_767.0
 
 Energies = NDArray[np.int64]
 
@@ -44,11 +45,15 @@ def find_exact_end(samples: NDArray[np.float64], utterance: Utterance) -> int | 
     last_start = min(latest, len(samples) - 1 - fade_samples(rate_hz)) + 1 - window
     if last_start < start:
         return None
-    pcm = np.rint(samples * _FULL_SCALE).astype(np.int64)
+    scaled = samples / np.max(np.abs(samples))  # a clip in floating point may be beyond full scale, or very soft
+    try:
+        active_level_dbov = active_speech_level_dbov(scaled, rate_hz, start, utterance.speech_end_sample)
+    except CorpusError:
+        return None  # a click: no part of it is active speech
+    pcm = np.rint(scaled * _PEAK).astype(np.int64)
     energy = np.concatenate(([0], np.cumsum(np.square(pcm))))
     energies = energy[window:] - energy[:-window]
-    active_db = round(active_speech_level_dbov(samples, rate_hz, start, utterance.speech_end_sample), 2)
-    active = window * _FULL_SCALE**2 * 10.0 ** (active_db / 10.0)
+    active = window * _PEAK**2 * _factor(round(active_level_dbov, 2))
     floor = _noise_floor(energies, pcm, range(start, latest + 1), rate_hz)
     threshold = max(active * _factor(-UNDER_ACTIVE_DB), floor * _factor(OVER_FLOOR_DB))
     if threshold > active * _factor(-MARGIN_DB):
@@ -57,7 +62,8 @@ def find_exact_end(samples: NDArray[np.float64], utterance: Utterance) -> int | 
     if not len(certain):
         return None
     begin = start + int(certain[-1])
-    return begin + int(np.flatnonzero(np.square(pcm[begin : begin + window]) * window >= threshold)[-1])
+    end = begin + int(np.flatnonzero(np.square(pcm[begin : begin + window]) * window >= threshold)[-1])
+    return end if end > start else None
 
 
 def fade_samples(rate_hz: int) -> int:
@@ -74,6 +80,8 @@ def _noise_floor(energies: Energies, pcm: Energies, speech: range, rate_hz: int)
     window = len(pcm) + 1 - len(energies)
     audible = np.flatnonzero(pcm)
     first, last = int(audible[0]), int(audible[-1]) + 1 - window
+    if last < first:
+        return 0.0  # the whole recording is shorter than a window
     within = energies[first : last + 1]
     outside = np.concatenate(
         (energies[first : max(first, speech.start - window + 1)], energies[speech.stop : max(speech.stop, last + 1)])

@@ -107,8 +107,17 @@ def test_a_clip_must_hold_10_ms_of_speech_and_the_fade(length: int, is_long_enou
 
 
 def test_soft_speech_is_judged_by_its_own_level() -> None:
-    loud, soft = decaying(RATE_HZ, 200.0), decaying(RATE_HZ, 200.0) * 10 ** (-30 / 20)
-    assert end_s(soft, RATE_HZ) == pytest.approx(end_s(loud, RATE_HZ), abs=0.005)
+    expected = end_s(decaying(RATE_HZ, 200.0, -40.0), RATE_HZ)
+    for gain in (1e-6, 1e-3, 0.1, 50.0, 1e9):  # a clip in floating point may have any level
+        assert end_s(gain * decaying(RATE_HZ, 200.0, -40.0), RATE_HZ) == expected
+
+
+def test_one_loud_sample_is_no_speech() -> None:
+    samples = np.zeros(16_000)
+    samples[4_000] = 1.0
+    assert find_exact_end(samples, utterance(samples, 4_000, 4_159)) is None
+    samples[4_080] = 1.0
+    assert find_exact_end(samples, utterance(samples, 4_000, 4_159)) == 4_080
 
 
 def test_a_constant_offset_counts_as_noise() -> None:
@@ -118,11 +127,12 @@ def test_a_constant_offset_counts_as_noise() -> None:
 
 def _direct(samples: NDArray[np.float64], start: int, end: int, latest: int) -> int | None:
     """The rule in words, one window after the other from the last, with levels in dB."""
-    pcm = np.rint(samples * 32_768)
-    active_db = active_speech_level_dbov(samples, RATE_HZ, start, end)
+    peak = np.abs(samples).max()
+    pcm = np.rint(samples / peak * 32_767)
+    active_db = active_speech_level_dbov(samples / peak, RATE_HZ, start, end)
 
     def level_db(begin: int) -> float:
-        power = sum(float(value) ** 2 for value in pcm[begin : begin + 160]) / 160 / 32_768**2
+        power = sum(float(value) ** 2 for value in pcm[begin : begin + 160]) / 160 / 32_767**2
         return 10 * math.log10(power) if power else -math.inf
 
     def fifth_percentile(begins: list[int]) -> float:
@@ -138,7 +148,7 @@ def _direct(samples: NDArray[np.float64], start: int, end: int, latest: int) -> 
         return None
     for begin in range(min(latest, len(pcm) - 1 - 80) - 159, start - 1, -1):
         if level_db(begin) >= threshold_db:
-            reached = [at for at in range(begin, begin + 160) if abs(pcm[at]) / 32_768 >= 10 ** (threshold_db / 20)]
+            reached = [at for at in range(begin, begin + 160) if abs(pcm[at]) / 32_767 >= 10 ** (threshold_db / 20)]
             return reached[-1]
     return None
 
@@ -184,3 +194,34 @@ def test_padding_moves_the_end_with_the_speech() -> None:
     assert found is not None
     padded = np.pad(samples, (1_234, 777))
     assert find_exact_end(padded, utterance(padded, start + 1_234, start + 1_234 + 23_999)) == found + 1_234
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    length=st.integers(2, 2_500),
+    rate_hz=st.sampled_from([8_000, 11_025, 48_000]),
+    kind=st.sampled_from(["noise", "sparse", "click", "constant", "gap", "decay"]),
+    level=st.floats(-9, 6),
+    stated_ms=st.sampled_from([None, 0.0, 15.0, 600_000.0]),
+)
+def test_any_clip_has_an_end_within_its_speech_or_none(
+    seed: int, length: int, rate_hz: int, kind: str, level: float, stated_ms: float | None
+) -> None:
+    rng = np.random.default_rng(seed)
+    samples = rng.standard_normal(length) * 10.0**level
+    first, last = sorted(rng.choice(length, 2, replace=False).tolist())
+    if kind == "sparse":
+        samples[rng.random(length) < 0.95] = 0.0
+    elif kind == "click":
+        samples[np.arange(length) != first] = 0.0
+    elif kind == "constant":
+        samples[:] = samples[0]
+    elif kind == "gap":
+        samples[first + 1 : last] = 0.0
+    elif kind == "decay":
+        samples *= np.exp(-np.arange(length) / rng.uniform(1, 500))
+    found = find_exact_end(samples, utterance(samples, first, last, rate_hz, stated_ms))
+    if found is not None:
+        assert first < found <= length - 1 - round(FADE_S * rate_hz)
+        assert found <= last + round((stated_ms or 0.0) / 1000 * rate_hz)
+        assert samples[first : found + 1].any()

@@ -1,5 +1,6 @@
 """Prepared speech is the same from the cache as newly rendered, and by one process as by several; it is mapped."""
 
+import hashlib
 import json
 import os
 from dataclasses import replace
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 
 from corpora.manifest.errors import CorpusError
 from corpora.manifest.library import open_corpus
@@ -15,6 +17,7 @@ from corpora.rendering.profiles.profile import Profile
 from corpora.rendering.render import background, render
 from loadtest.protocols import registry
 from loadtest.protocols.base import CallerOptions, CallerProtocol
+from loadtest.scenario.declaration import NOT_ASKED, declaration
 from loadtest.scenario.settings import SwarmSettings
 from loadtest.speech import rendering
 from loadtest.speech.frames import BACKGROUND_S, FrameCache, MappedFrames, Wire
@@ -222,3 +225,28 @@ def test_a_mix_has_its_shares_and_repetitions_share_their_frames(cache: Path) ->
     clips = prepare(some, wire_of()).clips
     assert len(clips) == 60
     assert len({id(clip) for clip in clips}) == len({clip.rendered.utterance.id for clip in clips}) < 60
+
+
+@pytest.mark.parametrize("edges", ["exact", "recorded"])
+def test_utterances_that_end_as_recorded_are_counted_and_declared(cache: Path, tmp_path: Path, edges: str) -> None:
+    """One clip of the corpus has so much noise that no sound in it is certainly speech."""
+    folder = tmp_path / "noisy"
+    (folder / "clips").mkdir(parents=True)
+    header, *lines = (open_corpus("voiceprobe-en", check_clips=False).path / "manifest.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines[:3]]
+    for number, row in enumerate(rows):
+        samples, rate_hz = soundfile.read(open_corpus("voiceprobe-en", check_clips=False).path / row["path"])
+        if number == 1:
+            samples = samples + np.random.default_rng(1).standard_normal(len(samples)) * 0.02
+        soundfile.write(folder / row["path"], samples, rate_hz, "PCM_16")
+        row["sha256"] = hashlib.sha256((folder / row["path"]).read_bytes()).hexdigest()
+    head = json.loads(header) | {"edges": edges}
+    (folder / "manifest.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in (head, *rows)))
+    settings = SwarmSettings(host="ws://x", corpus=str(folder))
+    prepared = prepare(settings, wire_of())
+    assert prepared.recorded_ends == (1 if edges == "exact" else 3)
+    ends = [clip.rendered.speech_end_uncertainty_ns for clip in prepared.clips]
+    assert [end == 0 for end in ends] == ([True, False, True] if edges == "exact" else [False] * 3)
+    declared = declaration(settings, prepared.corpus, 3, NOT_ASKED)
+    assert declared["edges"] == edges
+    assert declared.get("fade_ms") == (5.0 if edges == "exact" else None)
