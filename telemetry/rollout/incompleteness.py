@@ -38,7 +38,7 @@ def too_many_invalid(cohorts: Iterable[CountedCohort], limits: Completeness, *, 
     """The cohorts of which too many turns are invalid."""
     return [
         f"{percent(each.invalid_share, limits.invalid_turns)} of the turns of {each.cohort} are invalid, "
-        f"{_allowed(limits.invalid_turns, is_planned)}: the generator was the limit, not the service"
+        f"{_allowed(limits.invalid_turns, is_planned)}: these turns say nothing about the service"
         for each in cohorts
         if each.invalid_share > limits.invalid_turns
     ]

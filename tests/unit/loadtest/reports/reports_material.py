@@ -51,6 +51,16 @@ def stats(name: str, n: int = 0, **values: Any) -> MetricStats:
     return MetricStats(name=name, unit=unit, n=n, **figures)
 
 
+TURNS = TurnCounts(
+    total=182,
+    ok=178,
+    invalid=1,
+    by_outcome={"ok": 178, "no_reply": 2, "abandoned": 1, "invalid": 1},
+    invalid_by_reason={"frame lateness": 1},
+    not_as_recorded=1,
+)
+
+
 def summary(turns: TurnCounts | None = None, **changes: Any) -> Summary:
     metrics = {name: stats(name) for name in METRIC_NAMES}
     metrics["voice_to_voice"] = stats(
@@ -60,17 +70,9 @@ def summary(turns: TurnCounts | None = None, **changes: Any) -> Summary:
     metrics["asr_partial_latency"] = stats("asr_partial_latency", withheld="partials come on a fixed cadence")
     metrics["tokens_per_s"] = stats("tokens_per_s", 180, p50=48.2, p95=51.0, p99=52.0, max=53.0)
     metrics["wer"] = stats("wer", 180, p50=0.0, p95=0.125, p99=0.25, max=0.5)
-    counts = turns or TurnCounts(
-        total=182,
-        ok=178,
-        invalid=1,
-        by_outcome={"ok": 178, "no_reply": 2, "abandoned": 1, "invalid": 1},
-        invalid_by_reason={"frame lateness": 1},
-        not_as_recorded=1,
-    )
     whole = Summary(
         filter=Filter(run_id="run-7"),
-        turns=counts,
+        turns=turns or TURNS,
         metrics=metrics,
         cache=CacheStats(reported=180, hits=45, hits_by_tier={"central": 45}),
         fallback=ShareByName(total=181, reported=180, counts={"rule": 9}),

@@ -120,8 +120,7 @@ def test_too_many_invalid_turns_can_only_hold() -> None:
     found = look(plan(), evidence(candidate=spoiled))
     assert found.verdict == "hold"
     assert found.reasons == (
-        "2 % of the turns of streaming are invalid, and the plan allows 1 %: "
-        "the generator was the limit, not the service",
+        "2 % of the turns of streaming are invalid, and the plan allows 1 %: these turns say nothing about the service",
     )
     assert found.candidate_turns == TURNS * 49 // 50
 
