@@ -1,10 +1,14 @@
 """Between which two values the figures of a run truly lie, in words. Pure."""
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from loadtest.reports import figures
 from telemetry.model import formatting
+from telemetry.model.bounds import BOUNDED
 from telemetry.store.answers import MetricStats, SpeechBoundErrors, Summary
+
+_BOUNDED: Final = frozenset(metric.name for metric in BOUNDED)
 
 
 def bounds_lines(summary: Summary, names: Iterable[str]) -> list[str]:
@@ -21,16 +25,19 @@ def bounds_of(named: Iterable[tuple[str, MetricStats | None]]) -> list[str]:
 
 def _unknown(measured: Sequence[tuple[str, MetricStats]]) -> list[str]:
     of_turns = [
-        (name, stats.measured_within.turns_unknown, stats.n)
-        for name, stats in measured
-        if stats.measured_within is not None and stats.measured_within.turns_unknown
+        (name, each.measured_within.turns_unknown, each.n)
+        for name, each in measured
+        if each.n and each.measured_within is not None and each.name in _BOUNDED
     ]
-    if not of_turns:
+    unknown = [(name, some, n) for name, some, n in of_turns if some]
+    if not unknown:
         return []
-    if len({(unknown, n) for _, unknown, n in of_turns}) == 1:
-        _, unknown, n = of_turns[0]
-        return [f"measurement bounds not known for {formatting.number(unknown)} of {formatting.turns(n)}"]
-    each = ", ".join(f"{name} {formatting.number(unknown)} of {formatting.turns(n)}" for name, unknown, n in of_turns)
+    if len({(some, n) for _, some, n in of_turns}) == 1:
+        _, some, n = unknown[0]
+        return [f"measurement bounds not known for {formatting.number(some)} of {formatting.turns(n)}"]
+    if all(some == n for _, some, n in of_turns):
+        return ["measurement bounds not known for any turn"]
+    each = ", ".join(f"{name} {formatting.number(some)} of {formatting.turns(n)}" for name, some, n in unknown)
     return [f"measurement bounds not known: {each}"]
 
 

@@ -76,8 +76,8 @@ class Histogram:
     def _value(self, place: int, ends: Ints, edges: tuple[Floats, Floats]) -> float:
         """The value at a place of their order, from 0."""
         at = int(np.searchsorted(ends, place, side="right"))
-        if at >= len(ends) or self.low is None or self.high is None:
-            return math.inf
+        if self.low is None or self.high is None:  # of no values
+            return math.nan
         if place in (0, int(ends[-1]) - 1):
             return self.low if place == 0 else self.high
         count = int(self.counts[at])

@@ -174,6 +174,10 @@ def test_a_line_counts_turns_whose_bounds_are_not_known() -> None:
     several = with_bounds(none, asr_final_latency=MeasuredWithin(None, None, None, None, 12))
     expected = "measurement bounds not known: Voice to voice 180 of 180 turns, ASR final 12 of 80 turns"
     assert expected in words(final(summary=several, width=80))
+    # What a service reports of itself states no bounds at all; what is counted, and exact, does not matter to that.
+    exact = MeasuredWithin((0.0, 0.0), (0.125, 0.125), (0.25, 0.25), (0.5, 0.5))
+    every = with_bounds(none, asr_final_latency=MeasuredWithin(None, None, None, None, 80), wer=exact)
+    assert "measurement bounds not known for any turn" in words(final(summary=every, width=80))
 
 
 def test_cohorts_and_phases_have_their_own_bounds() -> None:
