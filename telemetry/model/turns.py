@@ -200,4 +200,4 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     start_late_ns: int | None = None  # how late the call began after its intended start
     receive_stamp: str | None = None  # "kernel" or "user"
     pacer: str | None = None  # "timerfd" or "timer"
-    invalid_reasons: tuple[str, ...] = ()  # which limits were exceeded; empty for a valid turn
+    invalid_reasons: tuple[str, ...] = ()  # why it was not said as recorded, or which fault of ours spoiled it
