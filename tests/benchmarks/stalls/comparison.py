@@ -66,11 +66,10 @@ def independent_truth(row: Mapping[str, Any]) -> Truth:
     return Truth(row["response_id"], (end[0], end[1]), known, row["held_up_ns"])
 
 
-def ground_truth(row: Mapping[str, Any], widest_ns: int) -> Truth:
-    """The truth in a row of loadtest.targets.ground_truth, which logs the beginning of each send, and that a send of
-    more than `widest_ns` is unsure."""
+def ground_truth(row: Mapping[str, Any]) -> Truth:
+    """The truth in a row of loadtest.targets.ground_truth, which names moments that it does not know for certain."""
     end, first = (None if name in row["unsure"] else row[f"{name}_perf_ns"] for name in ("speech_end", "first_audio"))
-    known = None if first is None else (first, first + widest_ns)
+    known = None if first is None else (first, first + row["first_audio_within_ns"])
     return Truth(row["response_id"], None if end is None else (end, end), known)
 
 

@@ -15,7 +15,6 @@ import numpy as np
 
 from corpora.sources.authoring import Draft, write_corpus
 from loadtest.targets.ground_truth.speech import write_calibration_corpus
-from loadtest.targets.ground_truth.truth import WIDEST_NS
 from telemetry.model.turns import Turn
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
@@ -63,7 +62,7 @@ class RunFolder:
         rows = _rows(self.path / "truth.jsonl")
         if self.endpoint == "independent":
             return [independent_truth(row) for row in rows]
-        return [ground_truth(row, WIDEST_NS) for row in rows if row["kind"] == "turn"]
+        return [ground_truth(row) for row in rows if row["kind"] == "turn"]
 
     @property
     def turns(self) -> list[Turn]:
