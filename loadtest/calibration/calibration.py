@@ -467,6 +467,7 @@ class FaultCell:
     invalid: int
     unanswered: int
     errors: Mapping[str, ErrorStats]
+    intervals: StatedIntervals
 
 
 def measure_fault(
@@ -490,4 +491,5 @@ def measure_fault(
         invalid=sum(turn.outcome == "invalid" for turn in own),
         unanswered=sum(turn.outcome_observed in ("no_reply", "timeout", "error") for turn in own),
         errors={name: error_stats([each.error_ns for each in found]) for name, found in by_stage.items()},
+        intervals=stated_intervals(valid, rows, annotation),
     )

@@ -96,6 +96,7 @@ def calibration_object(calibration: Calibration) -> dict[str, Any]:
                 "invalid": cell.invalid,
                 "unanswered": cell.unanswered,
                 "errors": {name: _errors(stats) for name, stats in cell.errors.items()},
+                "intervals": _intervals(cell.intervals),
             }
             for cell in calibration.faults
         ],

@@ -72,6 +72,7 @@ def calibration_view(calibration: Calibration) -> RenderableType:
         ]
     if calibration.faults:
         parts += [_heading("Misbehavior on purpose (errors in ms)"), _faults(calibration.faults)]
+        parts.append(Text(_faults_sentence(calibration.faults), style="dim"))
     machine = calibration.machine
     parts += [
         _heading("Machine"),
@@ -132,7 +133,7 @@ def _intervals(steps: Sequence[CalibrationStep]) -> Table:
         table.add_row(
             _named(step),
             formatting.number(intervals.n),
-            formatting.share(intervals.within, intervals.n) if intervals.n else formatting.DASH,
+            formatting.share(intervals.within, intervals.n),
             _error(intervals.width.median_ns),
             _p99(intervals.width),
             _error(intervals.width.max_ns),
@@ -229,9 +230,17 @@ def _faults(cells: Iterable[FaultCell]) -> Table:
     table = _table("what the endpoint does", "turns", "bad", "v2v p50", "max", "underrun")
     for cell in cells:
         error, underrun = cell.errors["instrument"], cell.errors["underrun_total"]
+        bad = cell.invalid if error.n else cell.unanswered
         table.add_row(
             cell.about,
-            *(formatting.number(count) for count in (cell.turns, cell.invalid if cell.errors else cell.unanswered)),
+            *(formatting.number(count) for count in (cell.turns, bad)),
             *(_error(value) for value in (error.p50_ns, error.max_ns, underrun.max_ns)),
         )
     return table
+
+
+def _faults_sentence(cells: Sequence[FaultCell]) -> str:
+    """Whether the intervals held whatever the endpoint did."""
+    turns = sum(cell.intervals.n for cell in cells)
+    within = sum(cell.intervals.within for cell in cells)
+    return f"intervals: the true voice-to-voice of {within} of {formatting.turns(turns)} is within the stated one"

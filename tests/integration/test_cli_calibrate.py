@@ -49,6 +49,9 @@ def test_an_interrupted_calibration_keeps_the_loads_done_with_their_errors(tmp_p
         # A turn that the machine disturbed is invalid, or the endpoint knows that it was interrupted: what is left is
         # held against the truth.
         assert errors["n"] <= step["turns"] - step["invalid"]
+        # However busy the machine is, what the turns state holds.
+        intervals = step["intervals"]
+        assert (intervals["n"], intervals["within"], intervals["not_stated"]) == (errors["n"], errors["n"], 0)
         if errors["n"]:
             # How late this machine let frames come and the endpoint answer is what the endpoint itself saw of it.
             paused_s = step["pacing"]["max_s"] + step["endpoint_lag"]["max_s"]

@@ -249,9 +249,13 @@ def test_delays_are_distinguished() -> None:
 def test_a_stalled_connection_counts_the_turns_that_nobody_answered() -> None:
     rows = {"resp-1": truth(1)}
     unheard = turn(2, response_id=None, outcome="no_reply", outcome_observed="no_reply")
-    assert measure_fault("stall", "", [turn(1), unheard], rows, answered=False).unanswered == 1
+    stalled = measure_fault("stall", "", [turn(1), unheard], rows, answered=False)
+    assert (stalled.unanswered, stalled.intervals.n) == (1, 0)
     own = measure_fault("plain", "", [turn(1), unheard], rows, answered=True)
     assert (own.turns, own.unanswered) == (1, 0)
+    assert (own.intervals.n, own.intervals.within) == (1, 1)
+    wrong = measure_fault("plain", "", [turn(1, error_ns=2 * MS)], rows, answered=True)
+    assert (wrong.intervals.within, wrong.intervals.outside_worst_ns) == (0, 1_500_000)
 
 
 @pytest.mark.parametrize("width", [80, 160])
@@ -267,6 +271,7 @@ def test_the_view_names_the_ceiling_the_rule_and_every_stage(width: int) -> None
         "12 × 40 %",
         "intervals  with the truth  width median",
         "100 %",
+        "intervals: the true voice-to-voice of 8 of 8 turns is within the stated one",
         "±0.04 ms",
         "too few turns",
         "llm first token",
@@ -303,7 +308,10 @@ def test_the_object_is_json_in_seconds() -> None:
     assert failed.startswith("the true voice-to-voice of 120 of 120 turns is outside its stated interval")
     assert value["steps"][1]["intervals"]["outside_worst_s"] == 0.0015
     assert value["date"] == "2026-11-21"
-    assert [cell["behavior"] for cell in value["faults"]] == ["burst", "stall"]
+    assert [(cell["behavior"], cell["intervals"]["share_within"]) for cell in value["faults"]] == [
+        ("burst", 1.0),
+        ("stall", None),
+    ]
 
 
 @pytest.mark.parametrize("name", ["picture.svg", "picture.png"])
