@@ -19,6 +19,7 @@ class EngineHealth:
         self._lag_worst_ns = 0
         self._unsent_worst_bytes: int | None = None
         self._tick_due_perf_ns: int | None = None  # of the newest tick
+        self._earlier_due_perf_ns: int | None = None  # of the tick before it
         self._looked_perf_ns: int | None = None  # nothing is unread that came before
         # Lags that no later one has reached, and when they were: each is the worst since the one before it.
         self._lags_ns: list[int] = []
@@ -46,7 +47,7 @@ class EngineHealth:
 
     def note_tick(self, lag_ns: int, now_perf_ns: int) -> None:
         """A tick was served this late."""
-        self._tick_due_perf_ns = now_perf_ns - lag_ns
+        self._earlier_due_perf_ns, self._tick_due_perf_ns = self._tick_due_perf_ns, now_perf_ns - lag_ns
         if lag_ns > self._lag_worst_ns:
             self._lag_worst_ns = lag_ns
         if lag_ns > _LAG_WORTH_KEEPING_NS:
@@ -63,9 +64,13 @@ class EngineHealth:
         moments_perf_ns.append(now_perf_ns)
 
     def longest_unseen_ns(self, seen_perf_ns: int) -> int:
-        """How long at the most what the program sees now can have waited: the loop looked when it waited for the newest
-        tick, and since that was due it may have been kept from looking."""
-        return 0 if self._tick_due_perf_ns is None else max(0, seen_perf_ns - self._tick_due_perf_ns)
+        """How long at the most what the program sees now can have waited: since the tick before the newest was due.
+
+        The loop looked when that tick was due, or after it. What came later may be seen only now: after a pause, the
+        newest tick is served before what came in the pause, however late that is.
+        """
+        due_perf_ns = self._tick_due_perf_ns if self._earlier_due_perf_ns is None else self._earlier_due_perf_ns
+        return 0 if due_perf_ns is None else max(0, seen_perf_ns - due_perf_ns)
 
     def note_looked(self, looked_perf_ns: int) -> None:
         """Nothing is unread, on any socket that the kernel stamps, that came before this moment."""

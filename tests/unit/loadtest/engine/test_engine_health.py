@@ -27,15 +27,19 @@ def test_the_backlog_is_the_most_unsent_data_of_any_caller() -> None:
     assert (health.frames_held_up, health.take_unsent_worst_bytes()) == (2, 500)
 
 
-def test_unseen_time_is_bounded_by_when_the_latest_tick_was_due() -> None:
+def test_unseen_time_is_bounded_by_when_the_tick_before_the_newest_was_due() -> None:
     health = EngineHealth()
     assert health.longest_unseen_ns(500 * MS) == 0, "nothing was due yet"
     health.note_tick(0, 1000 * MS)
     assert health.longest_unseen_ns(1001 * MS) == 1 * MS
-    health.note_tick(40 * MS, 1050 * MS)
-    assert health.longest_unseen_ns(1052 * MS) == 42 * MS, "the tick was due at 1010"
-    health.note_tick(0, 1053 * MS)
-    assert health.longest_unseen_ns(1053 * MS) == 0
+    health.note_tick(0, 1002 * MS)
+    assert health.longest_unseen_ns(1003 * MS) == 3 * MS
+    health.note_tick(40 * MS, 1044 * MS)
+    assert health.longest_unseen_ns(1045 * MS) == 43 * MS
+    health.note_tick(0, 1046 * MS)
+    assert health.longest_unseen_ns(1047 * MS) == 43 * MS, "it came in the pause, and is seen after the tick"
+    health.note_tick(0, 1048 * MS)
+    assert health.longest_unseen_ns(1049 * MS) == 3 * MS
 
 
 def test_the_loop_lag_covers_the_requested_time() -> None:
