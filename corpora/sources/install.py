@@ -94,16 +94,19 @@ def _download(recipe: Recipe, scratch: Path) -> list[Path]:
             f"{recipe.name} comes from {_named(recipe.packages)}, but apt-get is not installed; {elsewhere}"
         )
     reason = _apt(["download", *recipe.packages], scratch)
-    if reason is not None and os.geteuid() == 0:
-        # A new machine has no package lists yet, and only root can update them.
-        _apt(["update"], scratch)
-        reason = _apt(["download", *recipe.packages], scratch)
+    if reason is not None:
+        # A new machine has no package lists yet, and only root may update those of the system: own lists serve all.
+        (scratch / "lists" / "partial").mkdir(parents=True)
+        own = [f"--option=Dir::State::Lists={scratch / 'lists'}", f"--option=Dir::Cache={scratch / 'cache'}"]
+        _apt([*own, "update"], scratch)
+        if _apt([*own, "download", *recipe.packages], scratch) is None:
+            reason = None
     files = {package: sorted(scratch.glob(f"{package}_*.deb")) for package in recipe.packages}
     missing = [package for package, found in files.items() if len(found) != 1]
     if missing:
         raise CorpusError(
             f"{recipe.name}: {_named(missing)} could not be downloaded ({reason or 'apt-get wrote no file'}); "
-            f"go online (and run apt-get update), or {elsewhere}"
+            f"go online, or {elsewhere}"
         )
     return [found[0] for found in files.values()]
 
@@ -115,10 +118,10 @@ def _named(packages: Sequence[str]) -> str:
 
 def _apt(arguments: Sequence[str], scratch: Path) -> str | None:
     """Run apt-get in the scratch folder; returns None if it succeeded, otherwise the reason."""
-    command = ["apt-get", "--quiet", "--option", "Acquire::Retries=1", *arguments]
+    options = ("--quiet", "--option=Acquire::Retries=1", "--option=Acquire::http::Timeout=20")
     try:
         completed = subprocess.run(
-            command,
+            ["apt-get", *options, *arguments],
             cwd=scratch,
             env={**os.environ, "LC_ALL": "C"},
             stdin=subprocess.DEVNULL,

@@ -190,8 +190,12 @@ def _speech(console: Console) -> str:
             fault = None
         else:
             console.print(f"fetching recorded human speech ({name}) …")
-            with console.status("downloading and preparing the clips"):  # only on a terminal
-                fault = _install(name, again=name in faults)
+            try:
+                with console.status("downloading and preparing the clips"):  # only on a terminal
+                    fault = _install(name, again=name in faults)
+            except subprocess.TimeoutExpired:
+                reason = reason or f"it took longer than {INSTALL_TIMEOUT_S:g} s"
+                break  # the next one would wait as long for the same network
         if fault is None:
             if reason:
                 console.print(f"the corpus is {name}, because {RECORDED[0]} cannot be had: {reason}", soft_wrap=True)
@@ -204,18 +208,18 @@ def _speech(console: Console) -> str:
 
 
 def _install(name: str, *, again: bool) -> str | None:
-    """Install a corpus, over a broken one if `again`; returns None if that succeeded, otherwise the reason."""
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "corpora", "install", name, *(["--force"] if again else [])],
-            env=processes.environment(),
-            capture_output=True,
-            text=True,
-            timeout=INSTALL_TIMEOUT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return f"it took longer than {INSTALL_TIMEOUT_S:g} s"
+    """Install a corpus, over a broken one if `again`; returns None if that succeeded, otherwise the reason.
+
+    Raises TimeoutExpired.
+    """
+    done = subprocess.run(
+        [sys.executable, "-m", "corpora", "install", name, *(["--force"] if again else [])],
+        env=processes.environment(),
+        capture_output=True,
+        text=True,
+        timeout=INSTALL_TIMEOUT_S,
+        check=False,
+    )
     if done.returncode == 0:
         return None
     lines = done.stderr.strip().splitlines()

@@ -245,22 +245,30 @@ def test_the_package_is_downloaded_by_apt(
     assert len(open_corpus().utterances) == 5
 
 
-def test_a_new_machine_updates_its_package_lists_first_as_root(
-    home: Path, tmp_path: Path, sphinx: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("user", [0, 1_000])
+def test_a_new_machine_has_no_package_lists_and_those_of_the_system_are_left_alone(
+    user: int, home: Path, tmp_path: Path, sphinx: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    package, mark = saved(tmp_path, sphinx), tmp_path / "updated"
+    package, mark = saved(tmp_path, sphinx), tmp_path / "calls"
+    # A download needs lists, and an update of lists other than the system's a folder for them.
     apt(
         tmp_path / "tools",
-        f'case "$*" in *update) : > {mark};; *) [ -e {mark} ] && exec /bin/cp {package} ./{DEB}; exit 100;; esac',
+        f"""echo "$*" >> {mark}
+        case "$*" in *Dir::State::Lists=*) ;; *) echo 'E: Unable to locate package x' >&2; exit 100;; esac
+        case "$*" in
+            *update) [ -d lists/partial ] && : > lists/main;;
+            *) [ -e lists/main ] && exec /bin/cp {package} ./{DEB}; exit 100;;
+        esac""",
     )
     monkeypatch.setenv("PATH", str(tmp_path / "tools"))
-    monkeypatch.setattr(os, "geteuid", lambda: 1_000)
-    with pytest.raises(CorpusError, match=r"could not be downloaded \(apt-get exited with code 100\); go online"):
-        install("pocketsphinx-testdata")
-    assert not mark.exists()
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "geteuid", lambda: user)
     install("pocketsphinx-testdata")
     assert len(open_corpus().utterances) == 5
+    first, update, second = mark.read_text().splitlines()
+    assert "Dir::" not in first
+    assert update.endswith("update")
+    assert "Dir::Cache=" in update
+    assert second.endswith("download pocketsphinx-testdata")
 
 
 @pytest.mark.parametrize(
@@ -278,6 +286,7 @@ def test_a_new_machine_updates_its_package_lists_first_as_root(
             "apt-get: Failed to fetch g722 Temporary failure",
         ),
         ("exit 0", "asterisk-core-sounds-en-g722", "apt-get wrote no file"),
+        ("exit 3", "asterisk-core-sounds-en-g722", "apt-get exited with code 3"),
     ],
 )
 def test_a_download_that_fails_names_the_missing_packages_and_the_reason(
@@ -289,7 +298,7 @@ def test_a_download_that_fails_names_the_missing_packages_and_the_reason(
     with pytest.raises(CorpusError) as caught:
         install("recorded-en")
     sentence = str(caught.value)
-    assert f"{missing} could not be downloaded ({reason}); go online (and run apt-get update), or " in sentence
+    assert f"{missing} could not be downloaded ({reason}); go online, or " in sentence
     assert sentence.count("\n") == 0
     assert not home.exists()
 

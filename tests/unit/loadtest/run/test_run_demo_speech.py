@@ -115,16 +115,19 @@ def test_where_no_package_can_be_had_the_speech_is_generated_and_that_is_said_wi
     )
 
 
-def test_an_installation_that_hangs_or_says_nothing_is_given_up(
+def test_an_installation_that_hangs_is_given_up_and_not_tried_with_fewer_clips(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def hang(name: str) -> subprocess.CompletedProcess[str]:
-        if name == "recorded-en":
-            raise subprocess.TimeoutExpired([], INSTALL_TIMEOUT_S)
-        return done(-9)
+    def hang(_name: str) -> subprocess.CompletedProcess[str]:
+        raise subprocess.TimeoutExpired([], INSTALL_TIMEOUT_S)
 
-    corpus, printed, _ = choose(monkeypatch, tmp_path, hang)
-    assert corpus == "voiceprobe-en"
+    corpus, printed, asked = choose(monkeypatch, tmp_path, hang)
+    assert (corpus, asked) == ("voiceprobe-en", ["recorded-en"])
     assert printed.endswith("cannot be had: it took longer than 120 s\n")
+
+
+def test_an_installation_that_ends_without_a_word_is_named_by_its_code(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _, printed, _ = choose(monkeypatch, tmp_path, lambda _name: done(-9))
     assert printed.endswith("cannot be had: installing it ended with code -9\n")
