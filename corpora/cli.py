@@ -53,6 +53,8 @@ _EXAMPLES = """Examples:
   voiceprobe corpus import ./recordings --into ./my-corpus --license CC-BY-4.0 --consent "signed forms, 2026"
 
   voiceprobe corpus check ./my-corpus
+
+  voiceprobe corpus edges ./my-corpus recorded
 """
 
 app = typer.Typer(
