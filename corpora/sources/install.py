@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +17,7 @@ from corpora.annotation.bounds import find_speech_bounds
 from corpora.manifest.edges import set_edges
 from corpora.manifest.errors import CorpusError
 from corpora.manifest.library import installed_root
+from corpora.manifest.locking import corpus_lock
 from corpora.manifest.manifest import DEFAULT_EDGES, MANIFEST_NAME, Edges
 from corpora.sources.archives import read_members
 from corpora.sources.authoring import Draft, write_corpus
@@ -46,18 +48,33 @@ def install(
         known = "; ".join(f"{recipe.name} ({recipe.about})" for recipe in RECIPES.values())
         raise CorpusError(f"The corpus {name!r} is unknown; use one of {known}.")
     folder = installed_root() / name
-    if (folder / MANIFEST_NAME).is_file() and not force:
-        if edges is not None:
-            set_edges(folder, edges)
+    with _only_installation(installed_root()):
+        if (folder / MANIFEST_NAME).is_file() and not force:
+            if edges is not None:
+                set_edges(folder, edges)
+            return folder
+        if files:
+            members = _members(recipe, files)
+        else:
+            with tempfile.TemporaryDirectory(prefix="voiceprobe-packages-") as scratch:
+                members = _members(recipe, _download(recipe, Path(scratch)))
+        drafts = _drafts(recipe, members, progress)
+        write_corpus(folder, name, "recorded human", drafts, edges=edges or DEFAULT_EDGES)
         return folder
-    if files:
-        members = _members(recipe, files)
-    else:
-        with tempfile.TemporaryDirectory(prefix="voiceprobe-packages-") as scratch:
-            members = _members(recipe, _download(recipe, Path(scratch)))
-    drafts = _drafts(recipe, members, progress)
-    write_corpus(folder, name, "recorded human", drafts, edges=edges or DEFAULT_EDGES)
-    return folder
+
+
+@contextmanager
+def _only_installation(root: Path) -> Generator[None]:
+    """Wait until no other process installs a corpus: two first demos at once download and write it once."""
+    with ExitStack() as stack:
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(corpus_lock(root))
+        except OSError as error:
+            raise CorpusError(
+                f"{root}: corpora cannot be installed there ({error.strerror}); check its permissions."
+            ) from error
+        yield
 
 
 def _drafts(recipe: Recipe, members: Members, progress: Progress) -> Generator[Draft]:

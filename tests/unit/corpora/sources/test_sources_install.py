@@ -4,7 +4,8 @@ import gzip
 import io
 import os
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 from corpora.manifest.errors import CorpusError
 from corpora.manifest.library import open_corpus
+from corpora.manifest.locking import corpus_lock
 from corpora.sources.install import install
 from corpora.sources.recorded import RECORDED_EN_PROMPTS
 from tests.corpus_faults import find_faults
@@ -300,7 +302,38 @@ def test_a_download_that_fails_names_the_missing_packages_and_the_reason(
     sentence = str(caught.value)
     assert f"{missing} could not be downloaded ({reason}); go online, or " in sentence
     assert sentence.count("\n") == 0
-    assert not home.exists()
+    assert list((home / "corpora").iterdir()) == []
+
+
+def test_an_installation_that_waited_for_another_one_keeps_its_corpus(
+    home: Path, tmp_path: Path, sphinx: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = saved(tmp_path, sphinx)
+    locked: list[Path] = []
+
+    @contextmanager
+    def wait_for_the_other(folder: Path) -> Generator[None]:
+        monkeypatch.undo()
+        monkeypatch.setenv("VOICEPROBE_HOME", str(home))
+        install("pocketsphinx-testdata", [package])
+        monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+        with corpus_lock(folder):
+            locked.append(folder)
+            yield
+
+    monkeypatch.setattr("corpora.sources.install.corpus_lock", wait_for_the_other)
+    folder = install("pocketsphinx-testdata")
+    assert locked == [home / "corpora"]
+    assert len(open_corpus(folder).utterances) == 5
+
+
+def test_a_home_that_cannot_be_written_is_one_sentence_before_anything_is_downloaded(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.write_text("a file")
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    with pytest.raises(CorpusError, match=r"there \(Not a directory\); check its permissions"):
+        install("pocketsphinx-testdata")
 
 
 def test_without_apt_the_error_says_what_to_do(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
