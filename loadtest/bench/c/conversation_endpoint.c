@@ -4,11 +4,11 @@
 
    Prints {"port": N}, takes WebSocket upgrades and sends the bytes of the file GREETING. Among the frames that come it
    knows those that hold the first and the last speech sample of an utterance in SPEECH; from the kernel's stamp of the
-   last one on, it sends the next answer of ANSWERS at its times, each with its own ids. RECORD gets ten numbers for each
+   last one on, it sends the next answer of ANSWERS at its times, each with its own ids. RECORD gets eleven numbers for each
    answer that was sent to its end: of the caller and of its turn, as the answer names them, the end of the speech and
    whether that is certain, when the first chunk and when the first audible sample were sent and whether that is certain,
-   when the reply is over for a real-time player, when the last event was sent, and how late the latest of them was. On
-   SIGTERM it prints what it saw. */
+   when the reply is over for a real-time player, when the last event was sent, how late the latest of them was, and how
+   much later than it says the first audible sample can have been sent. On SIGTERM it prints what it saw. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <netinet/tcp.h>
@@ -22,7 +22,7 @@
 #define MOST_FDS 65536
 #define WIDEST_NS 500000LL /* a longer interval of sending says too little about the moment */
 #define MOST_WAITING (8 << 20)
-#define RECORD_FIELDS 10
+#define RECORD_FIELDS 11
 
 typedef struct {
     int fd, open;
@@ -35,6 +35,7 @@ typedef struct {
     int64_t number, turn, answered, playing_until;
     /* The turn under way. */
     int64_t speech_start, speech_end, end_certain, sent_samples, begun, first_chunk, first_audio, audio_certain, worst_lag;
+    int64_t audio_within; /* the longest that it took to send a chunk up to the first audible one */
     const Answer *answer;
 } Caller;
 
@@ -133,7 +134,8 @@ static void note_answer(Caller *caller, int64_t now) {
     if (record_count == record_room)
         records = realloc(records, sizeof *records * RECORD_FIELDS * (record_room = record_room * 2 + 4096));
     int64_t row[RECORD_FIELDS] = {caller->number, caller->turn, caller->speech_end, caller->end_certain, caller->first_chunk,
-                                  caller->first_audio, caller->audio_certain, caller->playing_until, now, caller->worst_lag};
+                                  caller->first_audio, caller->audio_certain, caller->playing_until, now, caller->worst_lag,
+                                  caller->audio_within};
     memcpy(&records[RECORD_FIELDS * record_count++], row, sizeof row);
     caller->answered++;
     caller->answer = NULL;
@@ -150,13 +152,16 @@ static void send_event(Send next) {
     snprintf(name, sizeof name, "%06d-%06d", (int)(caller->number % 1000000), (int)(caller->turn % 1000000));
     for (int64_t i = 0; i < event->named; i++) memcpy(bytes + event->names[i], name, strlen(NAME));
     int64_t sending = now_ns();
-    int certain = put(caller, bytes, event->frame.size) && now_ns() - sending <= WIDEST_NS;
+    int taken = put(caller, bytes, event->frame.size);
+    int64_t took = now_ns() - sending;
+    int certain = taken && took <= WIDEST_NS;
     if (caller->fd < 0) return;
     if (sending - next.due > caller->worst_lag) caller->worst_lag = sending - next.due;
     if (event->samples) {
         int64_t start = sending > caller->playing_until ? sending : caller->playing_until;
         int64_t leading = caller->answer->leading_samples - caller->sent_samples;
         caller->audio_certain &= certain;
+        if (!caller->first_audio && took > caller->audio_within) caller->audio_within = took;
         if (!caller->sent_samples) caller->first_chunk = sending;
         if (leading >= 0 && leading < event->samples) caller->first_audio = start + leading * SECOND_NS / RATE_HZ;
         caller->sent_samples += event->samples;
@@ -178,7 +183,7 @@ static void speech_began(Caller *caller, int64_t moment) {
     caller->answer = &answers[(4 * caller->number + caller->turn) % answer_count];
     caller->speech_start = moment;
     caller->speech_end = caller->end_certain = 0;
-    caller->sent_samples = caller->first_chunk = caller->first_audio = caller->worst_lag = 0;
+    caller->sent_samples = caller->first_chunk = caller->first_audio = caller->worst_lag = caller->audio_within = 0;
     caller->audio_certain = 1;
     schedule(caller, 0, now_ns());
 }

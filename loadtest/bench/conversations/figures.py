@@ -57,6 +57,7 @@ class TruthColumn(IntEnum):
     REPLY_END = 7
     DONE = 8
     WORST_LAG = 9
+    AUDIO_WITHIN = 10  # it sent the first audible sample at most so much later
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,11 +172,12 @@ def stated_widths(
     widths_ms: list[float] = []
     outside = 0
     for turn, error_ns in _compared(turns, true_of, heard):
+        truth = true_of[turn[TurnColumn.CALLER], turn[TurnColumn.TURN]]
         shorter_ns, longer_ns = turn[TurnColumn.SHORTER], turn[TurnColumn.LONGER]
         if error_ns is None or NOT_STATED in (shorter_ns, longer_ns):
             continue
         widths_ms.append((shorter_ns + longer_ns) / 1e6)
-        outside += not -longer_ns <= error_ns <= shorter_ns
+        outside += not -longer_ns <= error_ns <= shorter_ns + truth[TruthColumn.AUDIO_WITHIN]
     p50, p99 = shown_percentile(widths_ms, "p50"), shown_percentile(widths_ms, "p99")
     return StatedWidths(len(widths_ms), outside, p50, p99, max(widths_ms, default=None))
 

@@ -52,6 +52,7 @@ def truth_of(row: list[int], **changes: int) -> list[int]:
         TruthColumn.REPLY_END: ended - MS,
         TruthColumn.DONE: ended - 2 * MS,
         TruthColumn.WORST_LAG: 0,
+        TruthColumn.AUDIO_WITHIN: 0,
     }
     return [*{**found, **{TruthColumn[name]: value for name, value in changes.items()}}.values()]
 
@@ -66,7 +67,10 @@ def made(turns: list[list[int]], truths: list[list[int]], **answer: Any) -> Conv
         **answer,
     }
     peer = {"cpu": [[9 * SECOND, 0], [21 * SECOND, 6 * SECOND]]}
-    records = np.array(turns, np.int64).reshape(-1, len(TurnColumn)), np.array(truths, np.int64).reshape(-1, 10)
+    records = (
+        np.array(turns, np.int64).reshape(-1, len(TurnColumn)),
+        np.array(truths, np.int64).reshape(-1, len(TruthColumn)),
+    )
     return conversation_figures(10, printed, np.array([MS] * 100, np.int64), records, peer)
 
 
@@ -123,6 +127,8 @@ def test_the_stated_intervals_have_a_width_and_hold_the_truth_or_not() -> None:
     truths[6] = truth_of(turns[6], AUDIO_CERTAIN=0)
     found = made(turns, truths)
     assert (found.widths.turns, found.widths.outside, found.widths.max_ms) == (4, 2, 31)
+    truths[1] = truth_of(turns[1], AUDIO_WITHIN=MS // 10)  # the endpoint may have sent it 0.1 ms later
+    assert made(turns, truths).widths.outside == 1
     assert found.error.turns == 5, "wide turns are not thrown away"
     assert made(turns[4:5], truths).widths.max_ms is None
 
