@@ -66,9 +66,10 @@ class SocketWatch:
         self._arrivals = 0
         self._assess_at_perf_ns = 0
         self._epoll = _open_epoll()
-        self._own: Any = None if self._epoll is None else loop.io(self._epoll.fileno(), _READ)
+        self._own: Any = None
         self._any_unread: Any = None  # asking epoll itself would change the order in which it reports sockets
-        if self._own is not None:
+        if self._epoll is not None:
+            self._own = loop.io(self._epoll.fileno(), _READ)
             self._own.start(self._serve)
             self._any_unread = monkey.get_original("select", "poll")()
             self._any_unread.register(self._epoll.fileno(), _EPOLLIN)

@@ -42,7 +42,7 @@ def _row(name: str, result: Comparison) -> tuple[str, ...]:
         _percent(result.narrow),
         str(result.left_out.total()),
         str(result.invalid_turns),
-        str(result.not_said),
+        str(result.altered),
         str(len(result.invalid_without_stall)),
     )
 
@@ -74,7 +74,7 @@ def _object(result: Comparison) -> dict[str, Any]:
         "left_out_share": result.left_out_share,
         "invalid": result.invalid_turns,
         "invalid_by_reason": dict(result.invalid),
-        "not_said_as_recorded": result.not_said,
+        "not_said_as_recorded": result.altered,
         "invalid_without_stall": [f"{turn.call_id} {turn.turn_index}" for turn in result.invalid_without_stall],
         "misses": [_one(one) for one in result.misses[:20]],
         "too_wide": [_one(one) for one in result.too_wide[:20]],

@@ -24,7 +24,7 @@ INVALID_BY_NS: Final = 50 * MS
 ENDPOINT_WIDTH_NS: Final = 1 * MS
 # Both sides mean the same sample, but either may name the one beside it.
 SAMPLE_NS: Final = 1_000_000_000 // 24_000
-NOT_SAID: Final = ("frame lateness", "drift")
+ALTERED: Final = ("frame lateness", "drift")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class Comparison:
     left_out: Counter[str] = field(default_factory=Counter[str])
     invalid_turns: int = 0
     invalid: Counter[str] = field(default_factory=Counter[str])  # reasons, of which a turn may have several
-    not_said: int = 0  # turns that were not said as recorded
+    altered: int = 0  # turns that were not said as recorded
     invalid_without_stall: list[Turn] = field(default_factory=list[Turn])
 
     def add(self, other: "Comparison") -> None:
@@ -117,7 +117,7 @@ class Comparison:
         self.left_out.update(other.left_out)
         self.invalid_turns += other.invalid_turns
         self.invalid.update(other.invalid)
-        self.not_said += other.not_said
+        self.altered += other.altered
         self.invalid_without_stall += other.invalid_without_stall
 
     @property
@@ -204,7 +204,7 @@ def _note_validity(result: Comparison, turn: Turn, stalls: Sequence[Stall]) -> N
         return
     result.invalid_turns += 1
     result.invalid.update(turn.invalid_reasons)
-    result.not_said += any(reason in NOT_SAID for reason in turn.invalid_reasons)
+    result.altered += any(reason in ALTERED for reason in turn.invalid_reasons)
     ends = (turn.first_audio_perf_ns, turn.speech_end_perf_ns, turn.started_perf_ns)
     end = max(one for one in ends if one is not None)
     long = [stall for stall in stalls if stall.length_ns > INVALID_BY_NS]

@@ -141,10 +141,10 @@ def test_an_invalid_turn_needs_a_stall_of_more_than_50_ms_that_overlapped_it() -
     assert len(judged(invalid, truth(), stall(0, 50)).invalid_without_stall) == 1
     assert len(judged(invalid, truth(), stall(310, 400)).invalid_without_stall) == 1, "after the answer"
     found = judged(invalid, truth(), stall(-300, -240))
-    assert (found.invalid_without_stall, found.invalid_turns, found.not_said) == ([], 1, 1)
+    assert (found.invalid_without_stall, found.invalid_turns, found.altered) == ([], 1, 1)
     assert len(found.compared) == 1, "its figures are compared all the same"
     fault = turn(outcome="invalid", outcome_observed="ok", invalid_reasons=("clock step",))
-    assert judged(fault, truth(), stall(-300, -240)).not_said == 0
+    assert judged(fault, truth(), stall(-300, -240)).altered == 0
 
 
 def test_too_few_turns_prove_nothing() -> None:
