@@ -49,8 +49,8 @@ def stages(summary: Summary, statuses: Sequence[ObjectiveStatus]) -> str:
 
 def _bounds(named: Iterable[tuple[str, MetricStats]]) -> str:
     """A line for each name whose figures have measurement bounds that differ from them."""
-    told = [f"{name}: {stats.told_bounds}" for name, stats in named if stats.told_bounds is not None]
-    return "".join(f'<div class="hint">{escape(line)}</div>' for line in told)
+    stated = [f"{name}: {stats.stated_bounds}" for name, stats in named if stats.stated_bounds is not None]
+    return "".join(f'<div class="hint">{escape(line)}</div>' for line in stated)
 
 
 def _unknown_bounds(stats: MetricStats) -> str:

@@ -20,7 +20,11 @@ def bounds_lines(summary: Summary, names: Iterable[str]) -> list[str]:
 
 def bounds_of(named: Iterable[tuple[str, MetricStats | None]]) -> list[str]:
     """A line for each name whose figures have measurement bounds that differ from them."""
-    return [f"{name}: {told}" for name, stats in named if stats is not None and (told := stats.told_bounds) is not None]
+    return [
+        f"{name}: {stated}"
+        for name, stats in named
+        if stats is not None and (stated := stats.stated_bounds) is not None
+    ]
 
 
 def _unknown(measured: Sequence[tuple[str, MetricStats]]) -> list[str]:

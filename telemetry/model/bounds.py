@@ -88,10 +88,10 @@ def _from_speech(name: str, since: str, held_up: str) -> Callable[[Turn, float],
 
 def _between_arrivals(later: str, earlier: str) -> Callable[[Turn, float], Bounds | None]:
     """The bounds of a duration between two things that arrived, whose stamps have the same error."""
-    doubts_of = attrgetter(f"{earlier}_earlier_ns", f"{later}_earlier_ns")
+    earlier_of = attrgetter(f"{earlier}_earlier_ns", f"{later}_earlier_ns")
 
     def bounds(turn: Turn, value: float) -> Bounds | None:
-        early, late = doubts_of(turn)
+        early, late = earlier_of(turn)
         return None if early is None or late is None else (value - late, value + early)
 
     return bounds

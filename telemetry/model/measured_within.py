@@ -22,7 +22,7 @@ from telemetry.model.turns import Turn
 Statistic = Literal["p50", "p95", "p99", "max"]
 STATISTICS: Final[tuple[Statistic, ...]] = ("p50", "p95", "p99", "max")
 # Bounds that are nearer to the figure go without saying.
-_TOLD_FROM: Final = 0.01
+_STATED_FROM: Final = 0.01
 # One of the last digit that people read: of milliseconds below and from 100 ms on, and of the others.
 _LAST_DIGIT_NS: Final = (100_000.0, 1_000_000.0)
 _WHOLE_FROM_NS: Final = 100_000_000.0
@@ -62,7 +62,7 @@ def measured_within(metric: MetricDefinition, figure: float | None, bounds: Boun
     lower, upper = bounds
     if not (math.isfinite(lower) and math.isfinite(upper)):
         return None
-    if max(figure - lower, upper - figure) <= _TOLD_FROM * abs(figure):
+    if max(figure - lower, upper - figure) <= _STATED_FROM * abs(figure):
         return None
     return f"measured within {_between(metric, figure, bounds)}"
 

@@ -134,11 +134,11 @@ class MetricStats:
         return measured_within(DEFINITIONS[self.name], getattr(self, which), bounds)
 
     @property
-    def told_bounds(self) -> str | None:
+    def stated_bounds(self) -> str | None:
         """The statistics whose measurement bounds differ from them: `p95 818 ms (measured within 806–818)`."""
-        told = [(each, within) for each in STATISTICS if (within := self.within(each)) is not None]
+        stated = [(each, within) for each in STATISTICS if (within := self.within(each)) is not None]
         metric = DEFINITIONS[self.name]
-        return ", ".join(f"{each} {metric.format(getattr(self, each))} ({within})" for each, within in told) or None
+        return ", ".join(f"{each} {metric.format(getattr(self, each))} ({within})" for each, within in stated) or None
 
 
 @dataclass(frozen=True, slots=True)

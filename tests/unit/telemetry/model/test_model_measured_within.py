@@ -47,7 +47,7 @@ MS = 1e6
         ("voice_to_voice", 818 * MS, None, None),
     ],
 )
-def test_bounds_are_told_where_they_differ(
+def test_bounds_are_stated_where_they_differ(
     metric: str, figure: float | None, bounds: Bounds | None, text: str | None
 ) -> None:
     assert measured_within(DEFINITIONS[metric], figure, bounds) == text
