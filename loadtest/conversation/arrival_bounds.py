@@ -17,25 +17,25 @@ DoubtOf = Callable[[int], int]
 def bounds(exchange: Exchange, answer: Reply | None) -> dict[str, Any]:
     """The fields of a `Turn` that say how far its timestamps may be off, of a finished exchange."""
     timeline, evidence = exchange.timeline, exchange.evidence
-    doubt_of = evidence.doubt_ns
+    earlier_of = evidence.doubt_ns
     partial = timeline.partials_perf_ns[0] if timeline.partials_perf_ns else None
     fields: dict[str, Any] = {
         "speech_start_later_ns": _later(evidence.start_later_ns, evidence.pacing.elsewhere_ns),
         "speech_end_later_ns": _later(evidence.end_later_ns, evidence.pacing.worst_elsewhere_ns),
         "stamp_error_ns": evidence.stamp_error_ns,
-        **_earlier(_arrivals(timeline, answer), doubt_of),
+        **_earlier(_arrivals(timeline, answer), earlier_of),
     }
     if partial is not None:
-        fields["held_up_speaking_ns"] = evidence.pacing.held_up_speaking_ns(partial - doubt_of(partial))
+        fields["held_up_speaking_ns"] = evidence.pacing.held_up_speaking_ns(partial - earlier_of(partial))
     playback = None if answer is None else answer.playback
     until = exchange.ended_perf_ns or 0
     if playback is not None and playback.first_audio_perf_ns is not None:
-        earlier_ns = playback.earlier_ns(playback.span.first_sample, doubt_of)
+        earlier_ns = playback.earlier_ns(playback.span.first_sample, earlier_of)
         # If the answer came at a later moment, frames that had not gone by then held it up by no more than that moment
         # is later: the bound is lowest if it came as early as it can have come.
         until = playback.chunk_start_perf_ns(playback.span.first_sample) - earlier_ns
         fields["first_audio_earlier_ns"] = earlier_ns
-        fields["reply_end_earlier_ns"] = playback.earlier_ns(playback.span.last_sample, doubt_of)
+        fields["reply_end_earlier_ns"] = playback.earlier_ns(playback.span.last_sample, earlier_of)
     if timeline.speech_end_perf_ns is not None:
         fields["held_up_ns"] = evidence.pacing.held_up_ns(until)
     return fields
@@ -62,5 +62,5 @@ def _arrivals(timeline: Timeline, answer: Reply | None) -> Iterable[tuple[str, i
         yield "tts_last_chunk", answer.playback.last_arrival_perf_ns
 
 
-def _earlier(arrivals: Iterable[tuple[str, int | None]], doubt_of: DoubtOf) -> dict[str, int]:
-    return {f"{name}_earlier_ns": doubt_of(stamp) for name, stamp in arrivals if stamp is not None}
+def _earlier(arrivals: Iterable[tuple[str, int | None]], earlier_of: DoubtOf) -> dict[str, int]:
+    return {f"{name}_earlier_ns": earlier_of(stamp) for name, stamp in arrivals if stamp is not None}

@@ -70,7 +70,7 @@ class Evidence:
     receive_lag_bound_ns: int | None = None  # where user space stamps: no chunk can have waited longer than this
     shared_stamp_bound_ns: int | None = None  # where several messages have one stamp: none came longer before it
     # By stamp: how long before it a message can have come.
-    doubts_ns: dict[int, int] = field(default_factory=dict[int, int])
+    unsure_ns: dict[int, int] = field(default_factory=dict[int, int])
     stamp_error_ns: int = 0  # of converting the kernel's stamps to the monotonic clock
     loop_lag_worst_ns: int | None = None
     clock_steps: int | None = None  # that the engine's clocks had seen when the caller began to say this turn
@@ -106,15 +106,15 @@ class Evidence:
         self._keep_doubt(stamp_perf_ns, doubt_ns)
 
     def _keep_doubt(self, stamp_perf_ns: int, doubt_ns: int) -> None:
-        known = self.doubts_ns
+        known = self.unsure_ns
         if stamp_perf_ns in known or len(known) < MOST_IN_DOUBT:
             known[stamp_perf_ns] = max(doubt_ns, known.get(stamp_perf_ns, 0))
 
     def doubt_ns(self, stamp_perf_ns: int) -> int:
         """How much earlier than its stamp something can have arrived at the most."""
-        if stamp_perf_ns in self.doubts_ns:
-            return self.doubts_ns[stamp_perf_ns]
-        return (self.arrival_uncertainty_worst_ns or 0) if len(self.doubts_ns) >= MOST_IN_DOUBT else 0
+        if stamp_perf_ns in self.unsure_ns:
+            return self.unsure_ns[stamp_perf_ns]
+        return (self.arrival_uncertainty_worst_ns or 0) if len(self.unsure_ns) >= MOST_IN_DOUBT else 0
 
     def note_fault(self, reason: str) -> None:
         """Something happened that no limit is needed for."""

@@ -86,7 +86,7 @@ class Playback:
             return self.stopped_perf_ns
         return max(first_audio, (None if last is None else self.played_at(last)) or first_audio)
 
-    def earlier_ns(self, sample: int | None, doubt_of: Callable[[int], int]) -> int:
+    def earlier_ns(self, sample: int | None, earlier_of: Callable[[int], int]) -> int:
         """How much earlier a sample may have been played, given by how much each chunk may have come before its stamp.
 
         A chunk that plays on arrival can have begun no sooner than what played before it allows; one that is queued
@@ -95,14 +95,14 @@ class Playback:
         if not self.starts_perf_ns or sample is None:
             return 0
         if self.stopped_perf_ns is not None and self.played_at(sample) is None:
-            return max(doubt_of(start_perf_ns) for start_perf_ns in self.starts_perf_ns)
+            return max(earlier_of(start_perf_ns) for start_perf_ns in self.starts_perf_ns)
         earlier_ns, until_perf_ns = 0, None
         for first, end, start_perf_ns in self._chunks():
             if first > sample:
                 break
             if until_perf_ns is None or start_perf_ns > until_perf_ns:
                 free_ns = None if until_perf_ns is None else start_perf_ns - (until_perf_ns - earlier_ns)
-                doubt_ns = doubt_of(start_perf_ns)
+                doubt_ns = earlier_of(start_perf_ns)
                 earlier_ns = doubt_ns if free_ns is None else min(doubt_ns, free_ns)
             until_perf_ns = start_perf_ns + (end - first) * 1_000_000_000 // self.rate_hz
         return earlier_ns

@@ -143,6 +143,9 @@ def _talk_over(turn: Turn, value: float) -> Bounds | None:
     known = [each for each in stated if each is not None]
     if len(known) < len(stated):
         return None
+    spoken, heard = timestamp_bounds(turn, "speech_end"), timestamp_bounds(turn, "first_audio")
+    if not value and turn.turn_kind == "question" and spoken is not None and heard is not None and heard[0] > spoken[1]:
+        return value, value  # the answer began when the caller had certainly finished
     off = sum(known) + (turn.arrival_uncertainty_worst_ns or 0)
     off += (turn.speech_start_uncertainty_ns or 0) + (turn.speech_end_uncertainty_ns or 0)
     return max(0, value - off), value + off

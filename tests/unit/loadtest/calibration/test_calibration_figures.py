@@ -179,7 +179,7 @@ def test_more_than_one_percent_invalid_turns_is_named_with_its_reasons() -> None
     assert measure_step(1, 1, two, truths, NO_USAGE).verdict == "trustworthy"
 
 
-def test_turns_not_said_as_recorded_are_counted_apart_from_faults() -> None:
+def test_turns_that_were_not_as_recorded_are_counted_apart_from_faults() -> None:
     reasons = (("frame lateness", "drift"), ("clock step",), ("clock step", "drift"))
     spoiled = [turn(number, outcome="invalid", invalid_reasons=why) for number, why in enumerate(reasons, start=1)]
     found = measured([*spoiled, *(turn(number) for number in range(4, 121))])

@@ -115,7 +115,7 @@ def test_a_stamp_beyond_those_that_are_kept_is_as_doubtful_as_the_worst() -> Non
         evidence.note_doubt(stamp, stamp)
     assert evidence.doubt_ns(7) == 7
     assert evidence.doubt_ns(MOST_IN_DOUBT + 1) == MOST_IN_DOUBT + 4
-    assert len(evidence.doubts_ns) == MOST_IN_DOUBT
+    assert len(evidence.unsure_ns) == MOST_IN_DOUBT
 
 
 def test_a_stamp_that_comes_twice_keeps_the_greater_doubt() -> None:

@@ -418,9 +418,9 @@ def test_a_pause_in_which_the_answer_came_counts_once() -> None:
     heard.evidence.note_doubt(END + 500 * MS, 95 * MS)
     turn = build_turn(heard, CALL, OPTIONS)
     assert turn.held_up_ns == 0, "no frame that was due before 405 ms was late"
-    heard.evidence.doubts_ns[END + 500 * MS] = 45 * MS
+    heard.evidence.unsure_ns[END + 500 * MS] = 45 * MS
     assert build_turn(heard, CALL, OPTIONS).held_up_ns == 35 * MS, "the frame due at 420 had not gone by 455"
-    heard.evidence.doubts_ns.clear()
+    heard.evidence.unsure_ns.clear()
     assert build_turn(heard, CALL, OPTIONS).held_up_ns == 80 * MS
 
 

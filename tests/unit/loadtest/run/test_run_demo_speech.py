@@ -103,7 +103,7 @@ def test_fewer_human_clips_come_before_generated_ones(
     )
 
 
-def test_where_no_package_can_be_had_the_speech_is_generated_and_that_is_said_with_the_first_reason(
+def test_where_no_package_can_be_had_the_speech_is_generated_and_the_first_reason_is_given(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     corpus, printed, asked = choose(

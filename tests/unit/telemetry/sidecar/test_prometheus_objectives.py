@@ -91,7 +91,7 @@ def test_counts_are_those_of_the_store(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_turns_whose_bounds_lie_on_different_sides_are_told_apart(seed: int) -> None:
+def test_turns_whose_bounds_lie_on_different_sides_are_kept_apart(seed: int) -> None:
     turns = turns_near_thresholds(seed)
     expected = count_turns(turns)
     for objective in NEAR:  # one at a time: together they tell nearly every turn apart

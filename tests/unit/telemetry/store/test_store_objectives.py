@@ -75,7 +75,7 @@ def test_one_pass_counts_every_objective_and_cohort_as_the_rule_does(tmp_path: P
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_turns_whose_bounds_lie_on_different_sides_are_told_apart(tmp_path: Path, seed: int) -> None:
+def test_turns_whose_bounds_lie_on_different_sides_are_kept_apart(tmp_path: Path, seed: int) -> None:
     seen = turns_near_thresholds(seed)
     with StoreReader(fill_store(tmp_path, Run(turns=seen))) as reader:
         # One at a time: together they tell nearly every turn apart.

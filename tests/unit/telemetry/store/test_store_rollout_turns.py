@@ -260,7 +260,7 @@ def test_a_plan_asks_for_what_its_checks_read(reader: StoreReader) -> None:
     assert evidence_of(found).candidate is found.candidate
 
 
-def test_good_turns_are_those_of_the_rule_and_open_ones_are_told_apart(tmp_path: Path) -> None:
+def test_good_turns_are_those_of_the_rule_and_open_ones_are_kept_apart(tmp_path: Path) -> None:
     """Two cohorts of turns whose bounds lie on different sides of the check's threshold, cut ones among them."""
     seen = [
         msgspec.structs.replace(turn, cohort=("streaming", "control")[number % 2])
