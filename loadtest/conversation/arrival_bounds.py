@@ -4,27 +4,35 @@ The kernel stamps what arrives, but has one stamp for all that is read at once: 
 long before, back to the moment when the program last looked. Where user space stamps, data may have waited until then.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 from loadtest.conversation.exchange import Exchange
-from loadtest.conversation.timeline import Reply, Timeline
+from loadtest.conversation.timeline import Reply
 
-# How much earlier what has a stamp may have arrived, in ns.
-DoubtOf = Callable[[int], int]
+# The timestamps of a turn that are stamps of something that arrived.
+_ARRIVALS: Final = (
+    *("endpoint", "asr_first_partial", "asr_final", "llm_first_token", "llm_first_sentence", "llm_last_token"),
+    *("tts_first_chunk", "tts_last_chunk"),
+)
 
 
-def bounds(exchange: Exchange, answer: Reply | None) -> dict[str, Any]:
-    """The fields of a `Turn` that say how far its timestamps may be off, of a finished exchange."""
+def bounds(exchange: Exchange, answer: Reply | None, heard: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a `Turn` that say how far its timestamps may be off, of a finished exchange.
+
+    `heard` has the fields of the turn with what arrived.
+    """
     timeline, evidence = exchange.timeline, exchange.evidence
     earlier_of = evidence.doubt_ns
-    partial = timeline.partials_perf_ns[0] if timeline.partials_perf_ns else None
+    partial = heard.get("asr_first_partial_perf_ns")
     fields: dict[str, Any] = {
         "speech_start_later_ns": _later(evidence.start_later_ns, evidence.pacing.elsewhere_ns),
         "speech_end_later_ns": _later(evidence.end_later_ns, evidence.pacing.worst_elsewhere_ns),
         "stamp_error_ns": evidence.stamp_error_ns,
-        **_earlier(_arrivals(timeline, answer), earlier_of),
     }
+    for name in _ARRIVALS:
+        if (stamp_perf_ns := heard.get(f"{name}_perf_ns")) is not None:
+            fields[f"{name}_earlier_ns"] = earlier_of(stamp_perf_ns)
     if partial is not None:
         fields["held_up_speaking_ns"] = evidence.pacing.held_up_speaking_ns(partial - earlier_of(partial))
     playback = None if answer is None else answer.playback
@@ -44,23 +52,3 @@ def bounds(exchange: Exchange, answer: Reply | None) -> dict[str, Any]:
 def _later(later_ns: int | None, elsewhere_ns: int) -> int | None:
     """How much later a frame may have gone, also where another process sends it, which says only how late it was."""
     return None if later_ns is None else later_ns + elsewhere_ns
-
-
-def _arrivals(timeline: Timeline, answer: Reply | None) -> Iterable[tuple[str, int | None]]:
-    """The timestamps of a turn that are stamps of something that arrived."""
-    yield "endpoint", timeline.endpoints_perf_ns[-1] if timeline.endpoints_perf_ns else None
-    yield "asr_first_partial", timeline.partials_perf_ns[0] if timeline.partials_perf_ns else None
-    yield "asr_final", max((moment for _, _, moment in timeline.finals), default=None)
-    if answer is None:
-        return
-    stamps = answer.text_stamps_perf_ns
-    yield "llm_first_token", stamps[0] if stamps else None
-    yield "llm_last_token", stamps[-1] if stamps else None
-    yield "llm_first_sentence", answer.sentence_known_perf_ns
-    if answer.playback is not None:
-        yield "tts_first_chunk", answer.playback.first_arrival_perf_ns
-        yield "tts_last_chunk", answer.playback.last_arrival_perf_ns
-
-
-def _earlier(arrivals: Iterable[tuple[str, int | None]], earlier_of: DoubtOf) -> dict[str, int]:
-    return {f"{name}_earlier_ns": earlier_of(stamp) for name, stamp in arrivals if stamp is not None}

@@ -5,7 +5,6 @@ not said as recorded. Lateness after the end of speech can only have held the se
 speech that much later. Lateness before that moves no figure, since figures count from when a frame really went.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -117,13 +116,9 @@ class Pacing:
             return 0
         base_ns = worst_ns = self.lateness_ns[base]
         due_perf_ns = self.first_due_perf_ns + base * self.frame_ns
-        for lateness_ns in _after(self.lateness_ns, base):
+        for lateness_ns in self.lateness_ns[base + 1 :]:
             due_perf_ns += self.frame_ns
             if due_perf_ns >= until_perf_ns:
                 break
             worst_ns = max(worst_ns, min(lateness_ns, until_perf_ns - due_perf_ns))
         return worst_ns - base_ns
-
-
-def _after(values: Sequence[int], place: int) -> Sequence[int]:
-    return values[place + 1 :]

@@ -96,6 +96,7 @@ def build_turn(exchange: Exchange, call: CallInfo, options: RecordOptions) -> Tu
         raise ValueError("the exchange is still running")
     timeline, evidence, answer = exchange.timeline, exchange.evidence, exchange.timeline.nearest
     failure = failure_of(exchange)
+    heard = {**_recognition(exchange, options), **_answer(answer, exchange.service, call.not_observable)}
     invalid = _invalid_reasons(failure, evidence.reasons(options.limits, timeline.answer_began_perf_ns))
     return Turn(
         run_id=call.run_id,
@@ -137,7 +138,7 @@ def build_turn(exchange: Exchange, call: CallInfo, options: RecordOptions) -> Tu
         receive_stamp=call.receive_stamp,
         pacer=call.pacer,
         retry_wait_ns=call.retry_wait_ns if exchange.index == 0 else None,
-        **bounds(exchange, answer),
+        **bounds(exchange, answer, heard),
         **_phase(options.phase_of(exchange.began_perf_ns)),
         **_rtp(evidence.rtp),
         **_withheld(timeline, call),
@@ -145,8 +146,7 @@ def build_turn(exchange: Exchange, call: CallInfo, options: RecordOptions) -> Tu
         **_failed_by(failure),
         **behavior(exchange),
         **_speech(exchange.planned.clip, evidence.pacing, is_text=call.sends_speech == "as_text"),
-        **_recognition(exchange, options),
-        **_answer(answer, exchange.service, call.not_observable),
+        **heard,
         **_served_by(answer, exchange.service, call),
     )
 
