@@ -17,7 +17,7 @@ from telemetry.model import formatting
 from telemetry.model.foreign_text import one_line
 from telemetry.model.metrics import HEADLINE
 from telemetry.objectives.objective import Objective
-from telemetry.objectives.slo import Verdict, bad_word, needed_text
+from telemetry.objectives.slo import Verdict, bad_word, even_if_text, needed_text
 
 State = Literal["met", "missed", "undecided", "not_judged"]
 Statistic = Literal["p50", "p95", "p99"]
@@ -237,9 +237,8 @@ def _met_sentence(objectives: Sequence[Objective], verdicts: Sequence[Verdict]) 
     sentence = f"Meeting {what} over {formatting.turns(most)}"
     opened = max(verdict.open_turns for verdict in verdicts)
     if opened:
-        which = "the unmeasured turn" if opened == 1 else f"all {formatting.number(opened)} unmeasured turns"
         words = {
             bad_word(objective) for objective, verdict in zip(objectives, verdicts, strict=True) if verdict.open_turns
         }
-        sentence += f", even if {which} had been {words.pop() if len(words) == 1 else 'bad'}"
+        sentence += even_if_text(opened, "turns", words.pop() if len(words) == 1 else "bad")
     return sentence

@@ -248,9 +248,13 @@ def open_text(objective: Objective, counts: EligibleTurns) -> str:
 def _even_if(objective: Objective, counts: EligibleTurns, met: bool) -> str:
     if not counts.open_turns:
         return ""
-    unmeasured = f"unmeasured {objective.counts[:-1]}"
-    which = f"the {unmeasured}" if counts.open_turns == 1 else f"all {number(counts.open_turns)} {unmeasured}s"
-    return f", even if {which} had been {bad_word(objective) if met else 'good'}"
+    return even_if_text(counts.open_turns, objective.counts, bad_word(objective) if met else "good")
+
+
+def even_if_text(opened: int, counted: Counted, word: str) -> str:
+    """What a claim over open turns adds: `, even if all 4 unmeasured turns had been slow`."""
+    which = f"the unmeasured {counted[:-1]}" if opened == 1 else f"all {number(opened)} unmeasured {counted}"
+    return f", even if {which} had been {word}"
 
 
 def bad_word(objective: Objective) -> str:
