@@ -15,10 +15,20 @@ import numpy as np
 from telemetry.model.durations import Duration
 from telemetry.model.formatting import DASH
 from telemetry.model.metrics import HEADLINE
-from telemetry.rollout.checks import CheckResult, check_result, check_results, slice_results
+from telemetry.rollout.applied_checks import applied_checks
+from telemetry.rollout.checks import CheckResult, check_result, slice_results
 from telemetry.rollout.cohort_turns import CohortTurns
 from telemetry.rollout.incompleteness import UnitCounts
-from telemetry.rollout.plan import AssignmentUnit, Check, Completeness, RolloutPlan, SliceDimension, Stage, slice_name
+from telemetry.rollout.plan import (
+    DEFAULT_CACHE_MISSES,
+    AssignmentUnit,
+    Check,
+    Completeness,
+    RolloutPlan,
+    SliceDimension,
+    Stage,
+    slice_name,
+)
 from telemetry.rollout.progress import CheckRow, check_row, logged_row, slice_row
 from telemetry.rollout.sample_ratio import SampleRatio, sample_ratio
 
@@ -161,6 +171,7 @@ def default_plan(control: str, candidate: str, good_within_ns: float | None = No
             *good,
             *(Check(kind, kind, 0.01) for kind in ("no_reply", "errors", "abandonment")),
             Check("fallback", "fallback", 0.02),
+            DEFAULT_CACHE_MISSES,
         ),
         slices=DEFAULT_SLICES,
     )
@@ -173,7 +184,6 @@ def shown_beside(plan: RolloutPlan, good_within_ns: float | None = None) -> tupl
     wanted = (
         *(_headline(name, margin) for name in _STATISTICS),
         *(check for check in default.guardrails if check.kind != "quantile"),
-        Check("cache_misses", "cache_misses", 0.02),
     )
     return tuple(check for check in wanted if not any(_is_like(check, each) for each in plan.checks))
 
@@ -186,9 +196,9 @@ def with_shown(plan: RolloutPlan, good_within_ns: float | None = None) -> Rollou
 
 def compare_cohorts(found: ComparedCohorts) -> CohortComparison:
     """The comparison; figures in their order: p50, p95 and p99 of the headline, other latencies, ratios."""
-    plan = found.plan
     both = found.candidate.turns > 0 and found.control.turns > 0
-    results = check_results(plan, found.candidate, found.control) if both and not found.logged else ()
+    plan, results = _applied(found) if both else (found.plan, ())
+    found = replace(found, plan=plan)
     slices = replace(plan, slices=plan.slices or DEFAULT_SLICES)
     in_slices = slice_results(slices, found.candidate, found.control) if both else ()
     known = {(each.dimension, each.value) for each in in_slices}
@@ -218,6 +228,16 @@ def compare_cohorts(found: ComparedCohorts) -> CohortComparison:
         unit_name=plan.unit,
         units=found.units,
     )
+
+
+def _applied(found: ComparedCohorts) -> tuple[RolloutPlan, tuple[CheckResult, ...]]:
+    """The plan with the checks that take part, and their results; where a verdict has them, those that it names."""
+    if not found.logged:
+        applied = applied_checks(found.plan, found.candidate, found.control)
+        return applied.plan, applied.results
+    names = {row["name"] for row in found.logged}
+    guardrails = tuple(each for each in found.plan.guardrails if not each.is_optional or each.name in names)
+    return replace(found.plan, guardrails=guardrails), ()
 
 
 def _figures(found: ComparedCohorts, results: Sequence[CheckResult]) -> tuple[CohortFigure, ...]:

@@ -18,7 +18,8 @@ from typing import Final
 from telemetry.model.foreign_text import one_line
 from telemetry.model.formatting import count, declared_percent, turns
 from telemetry.rollout import sentences
-from telemetry.rollout.checks import CheckResult, SliceResult, check_results, slice_results
+from telemetry.rollout.applied_checks import applied_checks
+from telemetry.rollout.checks import CheckResult, SliceResult, slice_results
 from telemetry.rollout.cohort_turns import CohortTurns
 from telemetry.rollout.history import Decision, Look, RolloutHistory
 from telemetry.rollout.incompleteness import (
@@ -144,9 +145,11 @@ class _Judged:
         self.ratio: SampleRatio | None = None
         self.checks: tuple[CheckResult, ...] = ()
         self.slices: tuple[SliceResult, ...] = ()
+        self.not_applied: tuple[str, ...] = ()
         if candidate.turns and control.turns and stage.has_control:
             self.ratio = sample_ratio(stage, candidate.calls, control.calls)
-            self.checks = check_results(plan, candidate, control)
+            applied = applied_checks(plan, candidate, control)
+            self.checks, self.not_applied = applied.results, applied.notes
             self.slices = slice_results(plan, candidate, control)
 
     def decision(self) -> tuple[Decision, list[str]]:
@@ -276,7 +279,7 @@ class _Judged:
         if 0 < self.evidence.units.contaminated_share <= self.plan.completeness.contaminated_units:
             allowed = declared_percent(self.plan.completeness.contaminated_units)
             found.append(f"{met_both(self.evidence.units, self.plan.unit)}, of which the plan allows {allowed}")
-        return tuple(found)
+        return (*found, *self.not_applied)
 
     def _unnamed(self) -> str:
         both = (self.evidence.candidate, self.evidence.control)

@@ -50,6 +50,8 @@ _DIMENSION_LABELS: Final[dict[str, str]] = {
 FRACTIONS: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 # The tail is always watched: a p95 does not move when the slowest 2 % alone become slower. One more turn in a hundred.
 DEFAULT_TAIL_MARGIN: Final = 0.01
+# Caches are watched where they are reported: a candidate that answers from them less often costs more, at any latency.
+_DEFAULT_CACHE_MISSES_MARGIN: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,8 @@ class Check:
     """One figure on which the candidate may not be worse than the control by more than `margin`.
 
     The margin is in the metric's unit (ns) for quantiles, a share for ratios, and in the unit of the prices for cost.
+    `is_optional`: a default that the plan's file does not state. It takes part only where both cohorts report what it
+    compares (`applied_checks`), and is no part of the fingerprint: plans of earlier versions do not have it.
     """
 
     name: str
@@ -69,6 +73,7 @@ class Check:
     price_per_audio_minute: float = 0.0
     objective: str | None = None  # of the kind objective: its name
     promise: str | None = None  # and what it promises, once it is known
+    is_optional: bool = False
 
     @property
     def fraction(self) -> float:
@@ -128,6 +133,10 @@ class Check:
         return signed_difference(value, "ratio" if self.kind == "cost_per_turn" else self.figure_kind)
 
 
+# What a plan watches if its file neither states a margin for it nor leaves it out.
+DEFAULT_CACHE_MISSES: Final = Check("cache_misses", "cache_misses", _DEFAULT_CACHE_MISSES_MARGIN, is_optional=True)
+
+
 @dataclass(frozen=True, slots=True)
 class Stage:
     """A step of the rollout: the candidate's share of all callers, and what has to be there before the next one.
@@ -181,6 +190,7 @@ class RolloutPlan:
 
     `source` says whose turns are compared: as the client heard them, or as the service reports them of itself. Where
     `services` names some, only their turns are: services by their names, endpoints that callers heard by HOST:PORT.
+    `left_out` are the defaults that the file removes.
     """
 
     name: str
@@ -199,14 +209,19 @@ class RolloutPlan:
     source: Source = "client"
     apply: ShareChange | None = None  # None: the split is changed elsewhere, and only watched
     services: tuple[str, ...] = ()
+    left_out: tuple[CheckKind, ...] = ()
 
     @property
     def fingerprint(self) -> str:
         """Changes with anything in the plan that can change a verdict; not with comments or the order of keys, and not
         with a setting of a later version that the plan does not have."""
         content = msgspec.to_builtins(replace(self, apply=None))
-        if not self.services:
-            del content["services"]
+        content["guardrails"] = [each for each in content["guardrails"] if not each["is_optional"]]
+        for each in (content["primary"], *content["guardrails"]):
+            del each["is_optional"]
+        for name in ("services", "left_out"):
+            if not content[name]:
+                del content[name]
         if self.completeness.contaminated_units == Completeness().contaminated_units:
             del content["completeness"]["contaminated_units"]
         return hashlib.sha256(msgspec.json.encode(content, order="sorted")).hexdigest()

@@ -17,6 +17,7 @@ from telemetry.model.toml_text import parse_toml
 from telemetry.model.validation import CheckedTable, refused, validated
 from telemetry.rollout.plan import (
     CHECK_KINDS,
+    DEFAULT_CACHE_MISSES,
     DEFAULT_TAIL_MARGIN,
     FRACTIONS,
     SLICE_DIMENSIONS,
@@ -301,6 +302,9 @@ class _PlanTable(_TomlTable):
     guardrails: list[_GuardrailTable] = Field(
         default=[], max_length=30, description="write each guardrail as a table of its own, under [[guardrails]]"
     )
+    cache_misses: bool = Field(
+        default=True, description="write false to leave this default out, or state its margin under [[guardrails]]"
+    )
     completeness: _CompletenessTable = _CompletenessTable()
     apply: _ApplyTable | None = Field(default=None, description="a table is expected, under [apply]")
 
@@ -311,12 +315,23 @@ class _PlanTable(_TomlTable):
             yield from _between_stages(table["stages"])
         if "guardrails" not in faulty and isinstance(table.get("guardrails"), list):
             yield from _between_guardrails(table["guardrails"])
+            watched = [each["check"] for each in table["guardrails"]]
+            if table.get("cache_misses") is False and DEFAULT_CACHE_MISSES.kind in watched:
+                place = watched.index(DEFAULT_CACHE_MISSES.kind) + 1
+                yield (
+                    ("cache_misses",),
+                    f"is false beside guardrails[{place}], which watches them; leave one out",
+                )
 
     def plan(self) -> RolloutPlan:
-        """As the gate reads it; the tail is watched where the file does not say by how much."""
+        """As the gate reads it; the tail and cache misses are watched where the file does not say by how much, and
+        cache misses may be left out."""
         guardrails = [each.guardrail() for each in self.guardrails]
-        if not any(each.kind == "tail" for each in guardrails):
+        kinds = {each.kind for each in guardrails}
+        if "tail" not in kinds:
             guardrails.append(Check(f"tail {self.primary.metric}", "tail", DEFAULT_TAIL_MARGIN, self.primary.metric))
+        if self.cache_misses and DEFAULT_CACHE_MISSES.kind not in kinds:
+            guardrails.append(DEFAULT_CACHE_MISSES)
         limits = self.completeness
         return RolloutPlan(
             name=self.name,
@@ -340,6 +355,7 @@ class _PlanTable(_TomlTable):
             begins_unix_ns=None if self.begins is None else round(self.begins.timestamp() * 1e6) * 1000,
             apply=None if self.apply is None else self.apply.share_change(),
             services=tuple(dict.fromkeys(self.services)),
+            left_out=() if self.cache_misses else (DEFAULT_CACHE_MISSES.kind,),
         )
 
 

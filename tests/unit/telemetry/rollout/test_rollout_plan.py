@@ -43,6 +43,11 @@ margin = 0.02
 """
 
 
+CACHE_MISSES = Check("cache_misses", "cache_misses", 0.05, is_optional=True)
+WATCHED = '[[guardrails]]\ncheck = "cache_misses"\nmargin = 0.02\n'
+WITHOUT = SMALL.replace("unit", "cache_misses = false\nunit")
+
+
 def faults(text: str) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         parse_plan(text, "rollout.toml")
@@ -59,7 +64,7 @@ def test_a_small_plan_has_the_documented_defaults() -> None:
         unit="call",
         stages=(Stage("canary", 0.05, 0.95, Duration(), 100),),
         primary=Check("voice_to_voice p95", "quantile", 100 * MS),
-        guardrails=(Check("tail voice_to_voice", "tail", 0.01),),
+        guardrails=(Check("tail voice_to_voice", "tail", 0.01), CACHE_MISSES),
     )
     assert (plan.error_level, plan.power) == (0.05, 0.9)
 
@@ -71,6 +76,7 @@ def test_guardrails_are_read_in_the_unit_of_their_kind() -> None:
         Check("good_turns voice_to_voice", "good_turns", 0.02, within=800 * MS),
         Check("cost_per_turn", "cost_per_turn", 0.001, price_per_token=0.00001),
         Check("tail voice_to_voice", "tail", 0.02),
+        CACHE_MISSES,
     )
     assert found[0].fraction == 0.5
 
@@ -78,7 +84,7 @@ def test_guardrails_are_read_in_the_unit_of_their_kind() -> None:
 def test_rolling_back_shares_the_error_level_and_no_more() -> None:
     plan = parse_plan(SMALL + GUARDRAILS, "rollout.toml")
     levels = [plan.rollback_level(check) for check in plan.checks]
-    assert levels == [0.025] + [0.025 / 4] * 4
+    assert levels == [0.025] + [0.025 / 5] * 5
     assert sum(levels) == pytest.approx(plan.error_level)
 
 
@@ -175,6 +181,50 @@ def test_the_fingerprint_changes_with_the_plan_and_not_with_its_comments() -> No
         SMALL + "[completeness]\ninvalid_turns = 0.02\n",
     ]
     assert len({plan.fingerprint, *(parse_plan(text, "c").fingerprint for text in edited)}) == 5
+
+
+def test_cache_misses_are_watched_unless_the_file_says_otherwise() -> None:
+    assert CACHE_MISSES in parse_plan(SMALL, "p").guardrails
+    assert parse_plan(SMALL.replace("unit", "cache_misses = true\nunit"), "p") == parse_plan(SMALL, "p")
+    stated = parse_plan(SMALL + WATCHED, "p").guardrails
+    assert [each for each in stated if each.kind == "cache_misses"] == [Check("cache_misses", "cache_misses", 0.02)]
+    assert [each.kind for each in parse_plan(WITHOUT, "p").guardrails] == ["tail"]
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (
+            WITHOUT + '[[guardrails]]\ncheck = "errors"\nmargin = 0.1\n' + WATCHED,
+            "line 3, cache_misses: is false beside guardrails[2], which watches them; leave one out",
+        ),
+        (
+            SMALL.replace("unit", "cache_misses = 0.1\nunit"),
+            "line 3, cache_misses: is 0.1; write false to leave this default out, or state its margin under "
+            "[[guardrails]]",
+        ),
+        (SMALL + WATCHED + WATCHED, "line 13, guardrails[2]: watches the same as guardrails[1]; leave one of them out"),
+        (
+            SMALL.replace("unit", "cache_miss = false\nunit"),
+            "line 3, cache_miss: is not a known key; did you mean cache_misses?",
+        ),
+    ],
+)
+def test_what_a_file_says_of_cache_misses_is_one_thing(text: str, fault: str) -> None:
+    assert faults(text) == [fault]
+
+
+def test_a_default_that_an_earlier_version_did_not_have_leaves_the_fingerprint() -> None:
+    """The fingerprints of these files by the version before cache misses were a default."""
+    before = {
+        SMALL: "d1b3dafb8f52699af35d1539d4a8e4334e3e05b0d107fe40134ba6f78636d2d4",
+        SMALL + GUARDRAILS: "33d2934deefd51ce8af940ac72fd8eeb3a7dc2fb6b8ca8c27c245bc8f61c73c9",
+        SMALL + WATCHED: "e62b36f625c8665b0a0663974cfd6638d5e579e04b614b9b5b4b1efcc3dcfdf7",
+        SMALL + WATCHED.replace("0.02", "0.05"): "930746b3a33c3205dbc99a2c48bc8d9515a0fb8e2e9f97ae2db2f788d70f3825",
+    }
+    assert {text: parse_plan(text, "p").fingerprint for text in before} == before
+    # To leave it out midway is an edit, as to state it is.
+    assert parse_plan(WITHOUT, "p").fingerprint not in before.values()
 
 
 def test_a_check_and_a_slice_have_the_names_that_people_read() -> None:

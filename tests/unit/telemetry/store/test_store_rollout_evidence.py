@@ -372,3 +372,29 @@ def test_settings_that_a_plan_does_not_have_leave_its_fingerprint() -> None:
     prints = {parse_plan(plan_text(**each), "x").fingerprint for each in others}
     assert len({plain.fingerprint, *prints}) == 3
     assert replace(plain, services=()).fingerprint == plain.fingerprint
+
+
+# --- caches, which a plan watches by default
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "reason"),
+    [
+        (
+            "",
+            ExitCode.OBJECTIVE_MISSED,
+            "roll back canary at stage half: share of turns that no cache answered is worse",
+        ),
+        ("cache_misses = false\n", ExitCode.OK, "promote canary at stage half"),
+    ],
+)
+def test_a_candidate_that_answers_from_its_cache_less_often_is_rolled_back(
+    tmp_path: Path, more: str, code: ExitCode, reason: str
+) -> None:
+    def hits(share: float) -> Callable[[int], dict[str, Any]]:
+        answered = np.random.default_rng(8).random(1000) < share
+        return lambda call: {"cache_hit": bool(answered[call])}
+
+    turns = [*turns_of("canary", of=hits(0.1)), *turns_of("stable", of=hits(0.9))]
+    found, printed = checked(tmp_path, plan_text(more=more), turns)
+    assert (found, printed.startswith(reason)) == (code, True), printed

@@ -1,0 +1,66 @@
+"""Which checks of a plan take part in a comparison: all that its file states, and of its optional ones those that can
+be compared. Pure."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from telemetry.rollout.checks import CheckResult, check_results
+from telemetry.rollout.cohort_turns import CohortTurns
+from telemetry.rollout.plan import Check, RolloutPlan
+from telemetry.rollout.samples import columns_of
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedChecks:
+    """The results of the checks that take part, in the plan's order; `plan` has no others. `notes` say why an optional
+    one does not."""
+
+    plan: RolloutPlan
+    results: tuple[CheckResult, ...]
+    notes: tuple[str, ...] = ()
+
+
+def applied_checks(plan: RolloutPlan, candidate: CohortTurns, control: CohortTurns) -> AppliedChecks:
+    """The plan's checks over the turns of both cohorts. An optional one that cannot be compared is left out, where one
+    of the plan's own is unknown: nobody asked for it, so it holds nothing up."""
+    plan, notes = _reported(plan, candidate, control)
+    results = check_results(plan, candidate, control)
+    unknown = {result.check: result for result in results if result.check.is_optional and result.status == "unknown"}
+    return AppliedChecks(
+        _without(plan, unknown),
+        tuple(result for result in results if result.check not in unknown),
+        (*notes, *(_note(check, f"{result.reason}") for check, result in unknown.items())),
+    )
+
+
+def _reported(plan: RolloutPlan, *cohorts: CohortTurns) -> tuple[RolloutPlan, list[str]]:
+    """The plan without the optional checks of which a cohort reports nothing: they have no part of its error level; and
+    a note for each that only one cohort reports."""
+    silent = {
+        check: [each.cohort for each in cohorts if not _reports(each, check)]
+        for check in plan.checks
+        if check.is_optional
+    }
+    notes = [_note(check, f"no turn of {names[0]} reports it") for check, names in silent.items() if len(names) == 1]
+    return _without(plan, [check for check, names in silent.items() if names]), notes
+
+
+def _without(plan: RolloutPlan, checks: Collection[Check]) -> RolloutPlan:
+    return replace(plan, guardrails=tuple(check for check in plan.guardrails if check not in checks))
+
+
+def _reports(turns: CohortTurns, check: Check) -> bool:
+    """Whether any turn that counts has all that the check reads."""
+    if not turns.turns:
+        return False
+    known = turns.eligible
+    for name in columns_of(check):
+        values = turns.number(name)
+        known = known & (False if values is None else ~np.isnan(values))
+    return bool(known.any())
+
+
+def _note(check: Check, reason: str) -> str:
+    return f"{check.sentence} is not compared: {reason}; it is a default, and holds nothing up"

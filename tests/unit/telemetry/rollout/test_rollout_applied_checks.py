@@ -1,0 +1,147 @@
+"""The default check of cache misses: it takes part where both cohorts report hits, and holds nothing up elsewhere."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from telemetry.model.semconv import OUTCOMES
+from telemetry.rollout.applied_checks import applied_checks
+from telemetry.rollout.checks import check_results
+from telemetry.rollout.cohort_comparison import ComparedCohorts, compare_cohorts, default_plan
+from telemetry.rollout.cohort_turns import CACHE_HIT, OUTCOME, CohortTurns, packed_codes, packed_numbers
+from telemetry.rollout.comparison_sentence import comparison_sentence
+from telemetry.rollout.gate import GateVerdict, RolloutEvidence, decide, first_history
+from telemetry.rollout.plan import DEFAULT_CACHE_MISSES, RolloutPlan
+from telemetry.rollout.verdict_document import as_object
+from telemetry.store.rollout_turns import question_of
+from tests.rollout_cohorts import Regression, cohort, plan
+from tests.unit.telemetry.rollout.test_rollout_cohort_comparison import size_of
+
+NOW = 1_790_000_000_000_000_000
+OWN = plan(margin_ms=300.0)
+PLAN = replace(OWN, guardrails=(*OWN.guardrails, DEFAULT_CACHE_MISSES))
+SENTENCE = "share of turns that no cache answered"
+CANDIDATE = cohort("streaming", 3000, np.random.default_rng(1))
+CONTROL = cohort("stable", 9000, np.random.default_rng(2))
+
+
+def hits(of: CohortTurns, share: float, reporting: float = 1.0) -> CohortTurns:
+    """The same turns, of which so many say whether a cache answered, and so many of those that one did."""
+    rng = np.random.default_rng(of.turns)
+    column = np.where(rng.random(of.turns) < reporting, rng.random(of.turns) < share, np.nan)
+    return replace(of, numbers={**of.numbers, CACHE_HIT: packed_numbers(column)})
+
+
+def look(candidate: CohortTurns, control: CohortTurns, of: RolloutPlan = PLAN) -> GateVerdict:
+    return decide(of, RolloutEvidence(candidate, control, 0.0), first_history(of), NOW)
+
+
+def test_fewer_hits_than_the_control_has_roll_back() -> None:
+    found = look(hits(CANDIDATE, 0.15), hits(CONTROL, 0.3))
+    assert found.verdict == "roll_back"
+    assert found.reasons[0].startswith(f"{SENTENCE} is worse: 8")
+    assert [each.check.kind for each in found.checks if each.status == "worse"] == ["cache_misses"]
+    assert as_object(PLAN, found)["checks"][-1]["name"] == "cache_misses"
+
+
+def test_as_many_hits_are_within_the_margin() -> None:
+    found = look(hits(CANDIDATE, 0.3), hits(CONTROL, 0.3))
+    assert found.verdict == "promote"
+    assert found.checks[-1].check.margin == 0.05
+    assert found.notes == ()
+
+
+def test_where_no_turn_reports_it_the_verdict_is_that_of_a_plan_without_it() -> None:
+    found, without = look(CANDIDATE, CONTROL), look(CANDIDATE, CONTROL, OWN)
+    assert found.verdict == "promote"
+    assert (found.checks, found.notes, found.sentence) == (without.checks, (), without.sentence)
+    assert as_object(PLAN, found)["checks"] == as_object(OWN, without)["checks"]
+
+
+@pytest.mark.parametrize("silent", ["streaming", "stable"])
+def test_where_one_cohort_does_not_report_it_a_note_says_which(silent: str) -> None:
+    pair = [of if of.cohort == silent else hits(of, 0.3) for of in (CANDIDATE, CONTROL)]
+    found = look(*pair)
+    assert found.verdict == "promote"
+    assert found.notes == (
+        f"{SENTENCE} is not compared: no turn of {silent} reports it; it is a default, and holds nothing up",
+    )
+    assert found.checks == look(CANDIDATE, CONTROL, OWN).checks, "with the levels of a plan without it"
+
+
+def test_turns_that_do_not_count_report_nothing() -> None:
+    reported = hits(CANDIDATE, 0.3, reporting=0.02)
+    says = ~np.isnan(np.frombuffer(reported.numbers[CACHE_HIT]))
+    outcomes = np.where(says, OUTCOMES.index("invalid"), reported.code(OUTCOME))
+    only_invalid = replace(reported, codes={**reported.codes, OUTCOME: packed_codes(outcomes)})
+    found = applied_checks(PLAN, only_invalid, hits(CONTROL, 0.3))
+    assert [each.check.kind for each in found.results] == [each.kind for each in OWN.checks]
+    assert found.plan == OWN
+
+
+def test_what_is_reported_by_too_few_holds_nothing_up_either() -> None:
+    found = look(hits(CANDIDATE, 0.3, reporting=0.001), hits(CONTROL, 0.3))
+    assert found.verdict == "promote"
+    assert len(found.notes) == 1
+    assert found.notes[0].startswith(f"{SENTENCE} is not compared: ")
+    assert found.notes[0].endswith(" calls; it is a default, and holds nothing up")
+
+
+def test_a_check_that_the_plan_states_holds_as_before() -> None:
+    stated = replace(OWN, guardrails=(*OWN.guardrails, replace(DEFAULT_CACHE_MISSES, is_optional=False)))
+    found = look(CANDIDATE, hits(CONTROL, 0.3), stated)
+    assert found.verdict == "hold"
+    assert found.reasons == (
+        f"{SENTENCE} cannot be compared: streaming: no turn reports it; a value that was not measured can never pass "
+        "a check",
+    )
+
+
+def test_a_cohort_without_turns_reports_nothing() -> None:
+    empty = cohort("streaming", 0, np.random.default_rng(1))
+    assert applied_checks(PLAN, empty, hits(CONTROL, 0.3)).plan == OWN
+    assert look(empty, hits(CONTROL, 0.3)).notes == ()
+
+
+def test_the_question_asks_for_it() -> None:
+    assert question_of(PLAN, None).reported == ("cache_hit",)
+    assert question_of(OWN, None).reported == ()
+
+
+def test_a_comparison_has_the_gates_own_results() -> None:
+    candidate, control = hits(CANDIDATE, 0.15), hits(CONTROL, 0.3)
+    of = ComparedCohorts(PLAN, candidate, control, (size_of(candidate), size_of(control)), 0.0, is_planned=True)
+    found = compare_cohorts(of)
+    assert found.results == look(candidate, control).checks == check_results(PLAN, candidate, control)
+    silent = compare_cohorts(replace(of, candidate=CANDIDATE))
+    assert silent.results == look(CANDIDATE, control).checks
+    (row,) = [each for each in silent.figures if each.row.name == SENTENCE]
+    assert (row.row.status, row.decides) == ("unknown", False)
+
+
+def test_a_comparison_without_a_plan_says_that_caches_answer_less() -> None:
+    candidate, control = hits(CANDIDATE, 0.15), hits(CONTROL, 0.3)
+    of = ComparedCohorts(
+        default_plan("stable", "streaming"), candidate, control, (size_of(candidate), size_of(control)), 0.0
+    )
+    assert comparison_sentence(compare_cohorts(of)).sentence.startswith(
+        f"streaming is worse than stable: {SENTENCE} is worse: "
+    )
+
+
+def test_the_verdict_of_an_earlier_version_has_no_such_check_and_the_figure_is_shown_beside_it() -> None:
+    candidate, control = hits(CANDIDATE, 0.15), hits(CONTROL, 0.3)
+    logged = as_object(OWN, look(candidate, control, OWN))["checks"]
+    of = ComparedCohorts(
+        PLAN, candidate, control, (size_of(candidate), size_of(control)), 0.0, is_planned=True, logged=logged
+    )
+    (row,) = [each for each in compare_cohorts(of).figures if each.row.name == SENTENCE]
+    assert row.is_assumed
+    assert not row.decides
+
+
+def test_the_cache_is_one_check_of_several() -> None:
+    slower = cohort("streaming", 3000, np.random.default_rng(1), Regression(shift_ms=900))
+    found = look(hits(slower, 0.15), hits(CONTROL, 0.3))
+    assert {"quantile", "cache_misses"} <= {each.check.kind for each in found.checks if each.status == "worse"}
