@@ -245,15 +245,18 @@ class RolloutPlan:
         return self.stages[position] if position < len(self.stages) else None
 
     def rollback_level(self, check: Check) -> float:
-        """The check's part of the error level for rolling back: half is the primary's, the guardrails share the rest.
+        """The check's part of the error level for rolling back: of each stage's equal part, half is the primary's, and
+        the guardrails share the rest.
 
-        Any one of them rolls back, so the chances of a false alarm add up (Bonferroni, weighted; for a first rejection
-        Holm's procedure asks the same). A promotion needs all of them, so nothing adds up there (Berger's
-        intersection-union test): each is held to the whole error level.
+        Any check rolls back, at any stage with a control, so the chances of a false alarm add up over both (Bonferroni,
+        weighted; for a first rejection Holm's procedure asks the same). A promotion needs all checks, and one through
+        every stage needs all stages, so nothing adds up there (Berger's intersection-union test): each check is held
+        to the whole error level at each stage.
         """
+        level = self.error_level / max(1, sum(stage.has_control for stage in self.stages))
         if check == self.primary:
-            return self.error_level / (2 if self.guardrails else 1)
-        return self.error_level / 2 / len(self.guardrails)
+            return level / (2 if self.guardrails else 1)
+        return level / 2 / len(self.guardrails)
 
     @property
     def objectives(self) -> tuple[str, ...]:

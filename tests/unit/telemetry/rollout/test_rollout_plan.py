@@ -1,6 +1,8 @@
 """The plan's file: what it means, and every fault at once."""
 
+import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -86,6 +88,20 @@ def test_rolling_back_shares_the_error_level_and_no_more() -> None:
     levels = [plan.rollback_level(check) for check in plan.checks]
     assert levels == [0.025] + [0.025 / 5] * 5
     assert sum(levels) == pytest.approx(plan.error_level)
+
+
+@pytest.mark.parametrize("stages", [1, 2, 1000])
+def test_all_stages_share_the_error_level_of_rolling_back(stages: int) -> None:
+    shares = [(number + 1) / (stages + 1) for number in range(stages)]
+    with_control = tuple(Stage(f"s{number}", share, 1 - share, Duration(), 1) for number, share in enumerate(shares))
+    last = Stage("all", 1.0, 0.0, Duration(), 1)  # nothing is compared there, so it takes no part
+    plan = replace(parse_plan(SMALL + GUARDRAILS, "rollout.toml"), stages=(*with_control, last))
+    everywhere = [plan.rollback_level(check) for stage in plan.stages if stage.has_control for check in plan.checks]
+    assert len(everywhere) == stages * 6
+    assert math.fsum(everywhere) == pytest.approx(0.05)
+    assert plan.rollback_level(plan.primary) == pytest.approx(0.025 / stages)
+    nowhere = replace(plan, stages=(last,))
+    assert nowhere.rollback_level(plan.primary) == 0.025
 
 
 def test_every_fault_is_reported_at_once_with_its_line() -> None:
