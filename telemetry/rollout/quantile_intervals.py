@@ -1,0 +1,234 @@
+"""The difference of a quantile between two cohorts: an interval for display, and a p-value. Pure; decides no rollout.
+
+Both come from ranks. A quantile's own error depends on the density at it, and an estimate of that collapses at gaps
+between two humps, at atoms (time-outs) and at rounded values; the error of the *share* of turns beyond it does not.
+
+- **One quantile**: the values whose ranks lie at fraction +- t x the standard error of the share (Woodruff, J. Am.
+  Stat. Assoc. 47, 1952), with the design effect of the share by cluster sums, never below 1.
+- **Two**: the distances of both quantiles from their bounds, combined like the sides of a right angle (MOVER: Zou &
+  Donner, Stat. Med. 27, 2008). A bound is infinite where no value has its rank, because so few turns lie beyond the
+  quantile, or where the turn at that rank was not answered.
+- **Paired** by utterance: what an utterance does to both cohorts moves both quantiles to the same rank, and counts only
+  as far as the difference of the quantiles is another there. The rest of the error is that of the difference of the
+  shares, clustered both ways (Cameron, Gelbach & Miller, J. Bus. Econ. Statist. 29, 2011).
+- **The p-value**, two-sided, is that of the shares beyond the quantile of both cohorts together. Turns that are equal
+  to it count in part, by as much as makes the share of all turns 1 - fraction. Where the distributions are equal it
+  holds for atoms and rounded values as for smooth ones.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import scipy
+
+from telemetry.model.formatting import declared_percent
+from telemetry.model.intervals import CONFIDENCE
+from telemetry.rollout.estimates import FEWEST_BEYOND, FEWEST_CLUSTERS, CheckSample, Codes, Floats, TooFewError
+
+# So many turns are assumed to be beyond in one cohort alone where pairs of turns agree: that they do is never certain.
+_LEAST_DISCORDANT: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class QuantileDifference:
+    """Candidate minus control of one quantile. `lower` and `upper` hold the true difference with the confidence that
+    was asked for; one of them is infinite where nothing bounds it. `p_value` is two-sided, for one look."""
+
+    value: float
+    lower: float
+    upper: float
+    candidate: float
+    control: float
+    p_value: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Cohort:
+    """A cohort's sorted values, and who its turns belong to: clusters, and utterances where cohorts are paired."""
+
+    values: Floats
+    ordered: Floats
+    clusters: Codes
+    pairs: Codes | None
+
+    @property
+    def size(self) -> int:
+        """How many turns have a value."""
+        return int(self.values.size)
+
+
+@dataclass(frozen=True, slots=True)
+class _ShareErrors:
+    """Variances of the shares beyond a quantile: each cohort's own part, and what moves both by the same."""
+
+    candidate: float
+    control: float
+    common: float
+
+
+def quantile_difference(
+    candidate: CheckSample, control: CheckSample, fraction: float, confidence: float = CONFIDENCE
+) -> QuantileDifference:
+    """The difference of the quantiles at `fraction`; paired where both samples name the utterances. Raises TooFewError
+    where there is no interval."""
+    is_paired = candidate.pairs is not None and control.pairs is not None
+    both = (_cohort(candidate, fraction, is_paired), _cohort(control, fraction, is_paired))
+    quantiles = [_quantile(cohort.ordered, fraction) for cohort in both]
+    if any(math.isinf(value) for value in quantiles):
+        beyond = declared_percent(1 - fraction)
+        raise TooFewError(f"about {beyond} of its turns or more were not answered: there is no quantile to compare")
+    freedom = min(_clusters(codes) for cohort in both for codes in (cohort.clusters, cohort.pairs) if codes is not None)
+    t = float(scipy.special.stdtrit(freedom - 1, (1 + confidence) / 2))
+    lower, upper = _interval(both, (quantiles[0], quantiles[1]), fraction, t)
+    if math.isinf(lower) and math.isinf(upper):
+        fewest = min(cohort.size for cohort in both)
+        raise TooFewError(f"{fewest:,} turns are too few to bound it on either side: too few calls have one beyond it")
+    p_value = _p_value(both, fraction, freedom - 1)
+    return QuantileDifference(quantiles[0] - quantiles[1], lower, upper, quantiles[0], quantiles[1], p_value)
+
+
+def _cohort(sample: CheckSample, fraction: float, is_paired: bool) -> _Cohort:
+    needed = math.ceil(FEWEST_BEYOND / min(fraction, 1 - fraction))
+    if sample.size < needed:
+        raise TooFewError(f"{sample.size:,} of at least {needed:,} turns have a value")
+    pairs = sample.pairs if is_paired else None
+    known, unit = (_clusters(sample.clusters), sample.unit) if pairs is None else (_clusters(pairs), "utterance")
+    if known < FEWEST_CLUSTERS:
+        raise TooFewError(f"its turns come from {known:,} of at least {FEWEST_CLUSTERS} {unit}s")
+    return _Cohort(sample.values, np.sort(sample.values), sample.clusters, pairs)
+
+
+def _quantile(ordered: Floats, fraction: float) -> float:
+    """The quantile as every page shows it, interpolated; infinity at a turn that was not answered."""
+    position = fraction * (ordered.size - 1)
+    below = math.floor(position)
+    low, high, part = float(ordered[below]), float(ordered[min(below + 1, ordered.size - 1)]), position - below
+    return low if part == 0 or low == high else low + (high - low) * part
+
+
+def _interval(
+    both: tuple[_Cohort, _Cohort], quantiles: tuple[float, float], fraction: float, t: float
+) -> tuple[float, float]:
+    errors = _share_errors(both, fraction)
+    (low, high), (control_low, control_high) = (
+        _between(cohort.ordered, value, fraction, t * math.sqrt(own))
+        for cohort, value, own in zip(both, quantiles, (errors.candidate, errors.control), strict=True)
+    )
+    value = quantiles[0] - quantiles[1]
+    down, up = math.hypot(low, control_high), math.hypot(high, control_low)
+    if errors.common > 0:
+        reach = t * math.sqrt(errors.common)
+        moved = _moved_together(both, quantiles, fraction, reach)
+        down, up = math.hypot(down, moved[0]), math.hypot(up, moved[1])
+    return value - down, value + up
+
+
+def _between(ordered: Floats, value: float, fraction: float, reach: float) -> tuple[float, float]:
+    """How far below and above a quantile the values at the ranks `fraction` -+ `reach` lie."""
+    middle, side = fraction * ordered.size, reach * ordered.size
+    low, high = math.floor(middle - side + 0.5), math.ceil(middle + side + 0.5)
+    down = value - float(ordered[low - 1]) if low >= 1 else math.inf
+    up = float(ordered[high - 1]) - value if high <= ordered.size else math.inf
+    return max(0.0, down), max(0.0, up)
+
+
+def _moved_together(
+    both: tuple[_Cohort, _Cohort], quantiles: tuple[float, float], fraction: float, reach: float
+) -> tuple[float, float]:
+    """By how much the difference of the quantiles is smaller, and larger, where both cohorts' ranks are moved by the
+    same, up or down."""
+    value, down, up = quantiles[0] - quantiles[1], 0.0, 0.0
+    for rank in (fraction - reach, fraction + reach):
+        candidate, control = (float(c.ordered[_place(c.ordered, rank)]) for c in both)
+        if math.isinf(candidate) and math.isinf(control):
+            return math.inf, math.inf
+        moved = candidate - control - value
+        down, up = max(down, -moved), max(up, moved)
+    return down, up
+
+
+def _place(ordered: Floats, rank: float) -> int:
+    return min(ordered.size - 1, max(0, math.ceil(rank * ordered.size - 1e-9) - 1))
+
+
+def _share_errors(both: tuple[_Cohort, _Cohort], fraction: float) -> _ShareErrors:
+    spread = fraction * (1 - fraction)
+    scores = [
+        _scores(cohort.values, float(cohort.ordered[_place(cohort.ordered, fraction)]), fraction) for cohort in both
+    ]
+    candidate, control = (
+        _variance(score, cohort, spread / cohort.size) for score, cohort in zip(scores, both, strict=True)
+    )
+    if both[0].pairs is None:
+        return _ShareErrors(candidate, control, 0.0)
+    together = _paired_variance(scores, both)
+    common = max(0.0, (candidate + control - together) / 2)
+    part = together / (candidate + control)
+    return _ShareErrors(part * candidate, part * control, common)
+
+
+def _scores(values: Floats, threshold: float, fraction: float) -> Floats:
+    """1 for each value beyond the threshold, 0 below it; for those that are equal what makes the mean 1 - fraction."""
+    beyond, equal = values > threshold, values == threshold
+    part = (values.size * (1 - fraction) - np.count_nonzero(beyond)) / max(1, np.count_nonzero(equal))
+    return beyond + min(1.0, max(0.0, part)) * equal
+
+
+def _variance(scores: Floats, cohort: _Cohort, independent: float) -> float:
+    """Of the mean of scores; `independent` is that of as many independent turns, which it never is below."""
+    influence = (scores - scores.mean()) / scores.size
+    alone = float((influence**2).sum())
+    if not alone:
+        return independent
+    clustered = _clustered_both_ways(influence, cohort.clusters, cohort.pairs)
+    return independent * max(1.0, clustered / alone)
+
+
+def _paired_variance(scores: list[Floats], both: tuple[_Cohort, _Cohort]) -> float:
+    """Of the difference of the mean scores of two cohorts that heard the same utterances."""
+    candidate, control = ((score - score.mean()) / score.size for score in scores)
+    offset = int(both[0].clusters.max()) + 1
+    clusters = np.concatenate([both[0].clusters, both[1].clusters + offset])
+    empty = np.empty(0, dtype=np.int64)
+    pairs = np.concatenate([empty if cohort.pairs is None else cohort.pairs for cohort in both])
+    least = _LEAST_DISCORDANT / (both[0].size * both[1].size)
+    return max(least, _clustered_both_ways(np.concatenate([candidate, -control]), clusters, pairs))
+
+
+def _clustered_both_ways(influence: Floats, clusters: Codes, pairs: Codes | None) -> float:
+    by_cluster = _clustered(influence, clusters)
+    if pairs is None:
+        return by_cluster
+    by_pair = _clustered(influence, pairs)
+    return max(by_pair, by_pair + by_cluster - float((influence**2).sum()))
+
+
+def _clustered(influence: Floats, clusters: Codes) -> float:
+    sums, known = np.bincount(clusters, weights=influence), _clusters(clusters)
+    return float((sums**2).sum()) * known / (known - 1)
+
+
+def _clusters(clusters: Codes) -> int:
+    return int(np.count_nonzero(np.bincount(clusters)))
+
+
+def _p_value(both: tuple[_Cohort, _Cohort], fraction: float, freedom: int) -> float:
+    size = both[0].size
+    together = np.concatenate([cohort.values for cohort in both])
+    threshold = float(np.quantile(together, fraction, method="inverted_cdf"))
+    scores = np.split(_scores(together, threshold, fraction), [size])
+    difference = float(scores[0].mean() - scores[1].mean())
+    if both[0].pairs is None:
+        spread = float(np.concatenate(scores).var())
+        variance = sum(
+            _variance(score, cohort, spread / cohort.size) for score, cohort in zip(scores, both, strict=True)
+        )
+    else:
+        variance = _paired_variance(scores, both)
+    # Shares are counts: what lies within half a turn of no difference is none (Yates).
+    beyond_half = max(0.0, abs(difference) - sum(0.5 / cohort.size for cohort in both))
+    if not beyond_half:
+        return 1.0
+    return 2 * float(scipy.special.stdtr(freedom, -beyond_half / math.sqrt(variance)))

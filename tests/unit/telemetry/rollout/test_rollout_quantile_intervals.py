@@ -1,0 +1,258 @@
+"""Intervals of differences of quantiles: coverage by simulation where latencies are not smooth, a bootstrap by call,
+pairs, and what has no interval."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from telemetry.rollout.estimates import CheckSample, Codes, Floats, TooFewError
+from telemetry.rollout.quantile_intervals import QuantileDifference, quantile_difference
+
+RHO = 0.25
+SLOWER = 1.2
+
+
+def calls_of(rng: np.random.Generator, turns: int) -> Codes:
+    """Calls of 2 to 20 turns."""
+    return np.repeat(np.arange(turns), rng.integers(2, 21, turns))[:turns]
+
+
+def ranks(rng: np.random.Generator, calls: Codes, rho: float = RHO) -> Floats:
+    """Uniform, and alike within a call."""
+    of_call = rng.normal(size=int(calls.max()) + 1)[calls]
+    return stats.norm.cdf(math.sqrt(rho) * of_call + math.sqrt(1 - rho) * rng.normal(size=calls.size))
+
+
+def latencies(shape: str, at: Floats, scale: float = 1.0) -> Floats:
+    """Milliseconds at these ranks of a distribution; each is a quantile function, so that the truth is known."""
+    smooth = 600 * np.exp(0.35 * stats.norm.ppf(at))
+    match shape:
+        case "smooth":
+            return scale * smooth
+        case "bimodal":  # a cache answers 40 %, a model the others; nothing lies between 330 and 550 ms
+            hit = 220 * np.exp(0.12 * stats.norm.ppf(np.clip(at / 0.4, 1e-3, 1 - 1e-3)))
+            model = 1000 * np.exp(0.2 * stats.norm.ppf(np.clip((at - 0.4) / 0.6, 1e-3, 1 - 1e-3)))
+            return scale * np.where(at < 0.4, hit, model)
+        case "atom":  # 3.6 % run into a time-out
+            return np.where(at > 0.964, 1800.0, scale * smooth)
+        case _:  # an exporter that rounds
+            return np.ceil(scale * smooth / 250) * 250
+
+
+def true_difference(shape: str, fraction: float, scale: float) -> float:
+    at = np.array([fraction])
+    return float(latencies(shape, at, scale)[0] - latencies(shape, at)[0])
+
+
+def cohort(rng: np.random.Generator, shape: str, turns: int, scale: float = 1.0) -> CheckSample:
+    calls = calls_of(rng, turns)
+    return CheckSample(latencies(shape, ranks(rng, calls), scale), calls)
+
+
+def simulated(shape: str, fraction: float, turns: int, scale: float, times: int = 300) -> list[QuantileDifference]:
+    found: list[QuantileDifference] = []
+    for seed in range(times):
+        rng = np.random.default_rng(seed)
+        found.append(quantile_difference(cohort(rng, shape, turns, scale), cohort(rng, shape, turns), fraction))
+    return found
+
+
+# Of 300 simulations 95 % is 0.925 to 0.975 in two standard errors; more than that is the safe side.
+@pytest.mark.parametrize("scale", [1.0, SLOWER])
+@pytest.mark.parametrize(
+    ("shape", "fraction"),
+    [("smooth", 0.5), ("smooth", 0.95), ("bimodal", 0.4), ("bimodal", 0.5), ("bimodal", 0.95), ("atom", 0.95),
+     ("rounded", 0.5), ("rounded", 0.95)],
+)  # fmt: skip
+def test_the_interval_holds_the_true_difference_where_latencies_are_not_smooth(
+    shape: str, fraction: float, scale: float
+) -> None:
+    found = simulated(shape, fraction, 500, scale)
+    truth = true_difference(shape, fraction, scale)
+    assert np.mean([each.lower <= truth <= each.upper for each in found]) >= 0.925
+
+
+@pytest.mark.parametrize(("fraction", "turns"), [(0.5, 500), (0.95, 1000), (0.99, 3000)])
+def test_on_smooth_latencies_the_interval_is_no_wider_than_it_has_to_be(fraction: float, turns: int) -> None:
+    found = simulated("smooth", fraction, turns, SLOWER)
+    truth = true_difference("smooth", fraction, SLOWER)
+    assert 0.925 <= np.mean([each.lower <= truth <= each.upper for each in found]) <= 0.985
+    # Drawn anew again and again, the differences spread as much as the intervals say.
+    spread = 2 * stats.norm.ppf(0.975) * np.std([each.value for each in found])
+    assert np.median([each.upper - each.lower for each in found]) == pytest.approx(spread, rel=0.25)
+
+
+@pytest.mark.parametrize("shape", ["smooth", "bimodal", "atom", "rounded"])
+@pytest.mark.parametrize("fraction", [0.5, 0.95])
+def test_p_values_of_equal_cohorts_are_below_5_percent_in_5_of_100(shape: str, fraction: float) -> None:
+    p_values = np.array([each.p_value for each in simulated(shape, fraction, 500, 1.0)])
+    assert np.mean(p_values < 0.05) <= 0.075
+    assert np.mean(p_values < 0.002) <= 0.01
+
+
+def test_cohorts_of_unlike_size_and_without_clusters_would_be_called_different_too_often() -> None:
+    def false_positives(*, knows_calls: bool) -> float:
+        found: list[float] = []
+        for seed in range(300):
+            rng = np.random.default_rng(seed)
+            both = [cohort(rng, "smooth", turns) for turns in (300, 3000)]
+            if not knows_calls:
+                both = [replace(each, clusters=np.arange(each.size)) for each in both]
+            found.append(quantile_difference(both[0], both[1], 0.5).p_value)
+        return float(np.mean(np.array(found) < 0.05))
+
+    assert false_positives(knows_calls=True) <= 0.075
+    assert false_positives(knows_calls=False) > 0.15
+
+
+def bootstrapped(of: CheckSample, fraction: float, rng: np.random.Generator, times: int = 1000) -> Floats:
+    """The quantile where whole calls are drawn with replacement."""
+    by_call = [of.values[of.clusters == call] for call in np.unique(of.clusters)]
+    draws = rng.integers(0, len(by_call), (times, len(by_call)))
+    return np.array([np.quantile(np.concatenate([by_call[i] for i in drawn]), fraction) for drawn in draws])
+
+
+@pytest.mark.parametrize("fraction", [0.5, 0.95])
+@pytest.mark.parametrize("shape", ["smooth", "bimodal"])
+def test_the_interval_is_that_of_a_bootstrap_by_call(shape: str, fraction: float) -> None:
+    rng = np.random.default_rng(7)
+    candidate, control = cohort(rng, shape, 4000, SLOWER), cohort(rng, shape, 2000)
+    found = quantile_difference(candidate, control, fraction)
+    drawn = bootstrapped(candidate, fraction, rng) - bootstrapped(control, fraction, rng)
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    assert found.upper - found.lower == pytest.approx(high - low, rel=0.25)
+    assert found.lower == pytest.approx(low, abs=0.2 * (high - low))
+    assert found.value == np.quantile(candidate.values, fraction) - np.quantile(control.values, fraction)
+
+
+def test_without_clusters_the_bounds_are_the_binomial_ranks_of_each_quantile() -> None:
+    values = np.arange(1000.0)  # of which each value is its own rank
+    apart = np.arange(1000)
+    found = quantile_difference(CheckSample(values, apart), CheckSample(0 * values, apart), 0.95)
+    low, high = stats.binom.ppf([0.025, 0.975], 1000, 0.95)
+    assert found.lower == pytest.approx(low - 1, abs=1.5)  # the value of rank 1 is 0
+    assert found.upper == pytest.approx(high, abs=1.5)
+
+
+def heard(seed: int, *, is_paired: bool, turns: int = 3000, scale: float = 1.0) -> CheckSample:
+    """Utterances of which each is slow or fast in every cohort, in calls that are, too."""
+    clips = 300
+    rng = np.random.default_rng(seed)
+    of_clip = np.random.default_rng(seed // 1000).normal(0, 150, clips)
+    clip, calls = rng.permutation(np.arange(turns) % clips), calls_of(rng, turns)
+    values = 800 + of_clip[clip] + 40 * stats.norm.ppf(ranks(rng, calls))
+    return CheckSample(scale * values, calls, None, clip if is_paired else None)
+
+
+@pytest.mark.parametrize("fraction", [0.5, 0.95])
+def test_the_same_audio_in_both_cohorts_narrows_the_interval_and_it_holds(fraction: float) -> None:
+    held: list[bool] = []
+    widths: dict[bool, list[float]] = {True: [], False: []}
+    truth = 0.1 * stats.norm.ppf(fraction, 800, math.hypot(150, 40))
+    for draw in range(150):
+        for is_paired in (True, False):
+            candidate = heard(1000 * draw + 1, is_paired=is_paired, scale=1.1)
+            found = quantile_difference(candidate, heard(1000 * draw + 2, is_paired=is_paired), fraction)
+            widths[is_paired].append(found.upper - found.lower)
+            if is_paired:
+                held.append(bool(found.lower <= truth <= found.upper))
+    assert np.median(widths[True]) < 0.7 * np.median(widths[False])
+    assert np.mean(held) >= 0.915
+
+
+def test_p_values_of_equal_paired_cohorts_are_below_5_percent_in_5_of_100() -> None:
+    p_values = [
+        quantile_difference(
+            heard(1000 * draw + 1, is_paired=True, turns=600), heard(1000 * draw + 2, is_paired=True, turns=600), 0.5
+        ).p_value
+        for draw in range(300)
+    ]
+    assert np.mean(np.array(p_values) < 0.05) <= 0.075
+
+
+def test_calls_still_belong_together_where_utterances_are_paired() -> None:
+    rng = np.random.default_rng(3)
+    both = [replace(cohort(rng, "smooth", 2000), pairs=rng.integers(0, 400, 2000)) for _ in range(2)]
+    as_turns = [replace(each, clusters=np.arange(2000)) for each in both]
+    of_calls, of_turns = (quantile_difference(two[0], two[1], 0.5) for two in (both, as_turns))
+    assert of_calls.upper - of_calls.lower > 1.2 * (of_turns.upper - of_turns.lower)
+
+
+def test_values_without_spread_do_not_differ_and_are_known_exactly() -> None:
+    always = CheckSample(np.full(200, 250.0), np.arange(200) // 4)
+    for pairs in (None, np.arange(200) % 40):
+        of = replace(always, pairs=pairs)
+        assert quantile_difference(of, of, 0.95) == QuantileDifference(0.0, 0.0, 0.0, 250.0, 250.0, 1.0)
+    slower = quantile_difference(replace(always, values=always.values + 50), always, 0.95)
+    assert (slower.value, slower.lower, slower.upper) == (50.0, 50.0, 50.0)
+    assert slower.p_value < 0.002
+
+
+def test_one_cohort_without_spread_has_the_interval_of_the_other() -> None:
+    rng = np.random.default_rng(5)
+    always, varied = CheckSample(np.full(2000, 600.0), np.arange(2000) // 4), cohort(rng, "smooth", 2000)
+    found = quantile_difference(varied, always, 0.5)
+    low, high = np.quantile(bootstrapped(varied, 0.5, rng), [0.025, 0.975])
+    assert (found.lower, found.upper) == pytest.approx((low - 600, high - 600), abs=0.25 * (high - low))
+
+
+def test_a_p_value_counts_turns_that_equal_the_quantile_in_neither_cohorts_favor() -> None:
+    apart = np.arange(1000)
+    tenth, fifth = (np.where(apart % 10 < beyond, 500.0, 250.0) for beyond in (1, 2))
+    same = quantile_difference(CheckSample(tenth, apart), CheckSample(tenth[::-1].copy(), apart), 0.95)
+    assert (same.value, same.p_value) == (0.0, 1.0)
+    found = quantile_difference(CheckSample(fifth, apart), CheckSample(tenth, apart), 0.5)
+    # Twice as many turns lie beyond, and the median of both is the same: the interval says so.
+    assert (found.value, found.lower, found.upper) == (0.0, 0.0, 0.0)
+
+
+def test_a_bound_is_infinite_where_the_turn_at_its_rank_was_not_answered() -> None:
+    rng = np.random.default_rng(1)
+    answered = cohort(rng, "smooth", 1000)
+    silent = replace(answered, values=np.where(np.arange(1000) % 25 == 0, np.inf, answered.values))
+    found = quantile_difference(silent, answered, 0.95)
+    assert math.isfinite(found.value)
+    assert math.isfinite(found.lower)
+    assert found.upper == math.inf
+    assert quantile_difference(answered, silent, 0.95).lower == -math.inf
+
+
+def test_where_too_few_turns_lie_beyond_a_quantile_a_bound_is_missing_and_not_narrow() -> None:
+    rng = np.random.default_rng(2)
+    calls = np.arange(120) // 5  # of which each is slow or fast as a whole
+    few = CheckSample(latencies("smooth", ranks(rng, calls, 0.99)), calls)
+    assert quantile_difference(few, cohort(rng, "smooth", 4000), 0.95).upper == math.inf
+    with pytest.raises(TooFewError, match="120 turns are too few to bound it on either side"):
+        quantile_difference(few, few, 0.95)
+
+
+@pytest.mark.parametrize(
+    ("values", "clusters", "pairs", "why"),
+    [
+        (np.arange(99.0), np.arange(99), None, "99 of at least 100 turns have a value"),
+        (np.arange(500.0), np.arange(500) // 50, None, "from 10 of at least 20 calls"),
+        (np.arange(500.0), np.arange(500), np.arange(500) % 19, "from 19 of at least 20 utterances"),
+        (np.where(np.arange(500) % 10 == 0, np.inf, np.arange(500.0)), np.arange(500), None, "were not answered"),
+        (np.zeros(0), np.zeros(0, dtype=np.int64), None, "0 of at least 100 turns have a value"),
+    ],
+)
+def test_too_little_is_refused_with_what_is_missing(
+    values: Floats, clusters: Codes, pairs: Codes | None, why: str
+) -> None:
+    few, many = CheckSample(values, clusters, None, pairs), cohort(np.random.default_rng(1), "smooth", 1000)
+    if pairs is not None:
+        many = replace(many, pairs=np.arange(1000) % 50)
+    for one, other in ((few, many), (many, few)):
+        with pytest.raises(TooFewError, match=why):
+            quantile_difference(one, other, 0.95)
+
+
+def test_a_higher_confidence_asks_for_a_wider_interval() -> None:
+    rng = np.random.default_rng(9)
+    both = cohort(rng, "smooth", 2000), cohort(rng, "smooth", 2000)
+    narrow, wide = (quantile_difference(*both, 0.5, confidence) for confidence in (0.8, 0.99))
+    assert wide.lower < narrow.lower < narrow.value < narrow.upper < wide.upper
+    assert wide.p_value == narrow.p_value
