@@ -23,6 +23,9 @@ _FAILURES: Final[dict[str, FailureKind]] = {
     "abandoned": "abandoned",
     "interrupted": "interrupted",
 }
+# What only a load generator can say of a turn. Turns that ended so count in no ratio and no comparison, so that a
+# service which said it of its slow ones would be judged by the others.
+_OF_THE_GENERATOR: Final = frozenset({"cut", "invalid"})
 # Moments at which there was audio of the reply.
 _OF_AUDIO: Final = frozenset({"tts_first_chunk", "tts_last_chunk", "first_audio", "reply_end"})
 _TYPES: Final[dict[str, Any]] = {field.name: field.type for field in msgspec.structs.fields(Turn)}
@@ -97,7 +100,9 @@ def _stated(parts: SpansOfTurn) -> dict[str, Any]:
             if value is None or value == "" or attribute.field in found:
                 continue
             try:
-                found[attribute.field] = msgspec.convert(value, _TYPES[attribute.field])
+                stated = msgspec.convert(value, _TYPES[attribute.field])
             except msgspec.ValidationError:
                 continue
+            if attribute.field != "outcome" or stated not in _OF_THE_GENERATOR:
+                found[attribute.field] = stated
     return found

@@ -1,5 +1,7 @@
 """Turns of a service of one's own, by the documented table."""
 
+from dataclasses import replace
+
 import pytest
 
 from telemetry.model.metrics import METRICS
@@ -84,6 +86,10 @@ def test_an_outcome_that_the_service_states_counts() -> None:
     ("name", "value"),
     [
         ("voice.turn.outcome", "splendid"),
+        # These would take the turn out of every ratio and comparison.
+        ("voice.turn.outcome", ["cut"]),
+        ("voice.turn.outcome", "cut"),
+        ("voice.turn.outcome", "invalid"),
         ("voice.turn.cache_hit", "yes"),
         ("voice.turn.turn_index", -1),
         ("voice.turn.route", 7),
@@ -93,6 +99,34 @@ def test_an_outcome_that_the_service_states_counts() -> None:
 def test_a_value_that_its_field_cannot_hold_is_left_out(name: str, value: object) -> None:
     plain, wrong = (turn_of(span("voice.turn", 2, None, each, scope_name="mine")) for each in ({}, {name: value}))
     assert wrong == plain
+
+
+MODEL = span("voice.llm", 3, 2, scope_name="mine", events=(event("voice.llm.first_token", 530),))
+VOICE = span("voice.tts", 4, 2, scope_name="mine", events=(event("voice.tts.first_chunk", 600),))
+BARE_MODEL, BARE_VOICE = (replace(each, events=()) for each in (MODEL, VOICE))
+
+
+@pytest.mark.parametrize(
+    ("stages", "missing"),
+    [
+        ((MODEL, BARE_VOICE), {"voice_to_voice", "tts_first_chunk_latency"}),
+        ((BARE_MODEL, VOICE), {"llm_first_token_latency", "llm_ttft", "tts_first_chunk_latency"}),
+        ((VOICE,), {"llm_first_token_latency", "llm_ttft", "tts_first_chunk_latency"}),
+        (
+            (BARE_MODEL, BARE_VOICE),
+            {"voice_to_voice", "llm_first_token_latency", "llm_ttft", "tts_first_chunk_latency"},
+        ),
+    ],
+)
+def test_a_turn_whose_stages_lack_a_moment_lacks_the_value_and_is_there(
+    stages: tuple[SpanRow, ...], missing: set[str]
+) -> None:
+    """A turn that vanished with its slow stage would leave the comparison to the others."""
+    whole = turn_of(span("voice.turn", 2, scope_name="mine", events=EVENTS), MODEL, VOICE)
+    turn = turn_of(span("voice.turn", 2, scope_name="mine", events=EVENTS), *stages)
+    assert (turn.outcome, turn.call_id, turn.span_id) == ("ok", whole.call_id, whole.span_id)
+    known = {name for name, metric in METRICS.items() if metric.value(whole) is not None}
+    assert {name for name in known if METRICS[name].value(turn) is None} == missing
 
 
 def test_turns_without_an_index_are_counted_as_they_begin() -> None:

@@ -4,14 +4,16 @@ What is expected is the script of the recorders (tests/integration/peers/record_
 their spans.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
 from telemetry.model.metrics import METRICS
+from telemetry.model.spans import SpanRow
 from telemetry.model.turns import Turn
+from telemetry.sidecar.adapters.turn_assembly import TurnAssembly
 
-from .recorded_spans import recorded_files, recorded_turns
+from .recorded_spans import NOW_UNIX_NS, recorded_files, recorded_spans, recorded_turns
 
 MS = 1_000_000
 # The script's delays; every stage also passes a few queues, and the machine that recorded was shared.
@@ -181,6 +183,30 @@ def test_stated_latencies_are_kept_by_their_own_names(name: str) -> None:
         assert len(turn.service_reported) == len(turn.service_reported_ns)
         if turn.first_audio_perf_ns is not None and turn.speech_end_perf_ns is not None:
             assert METRICS["voice_to_voice"].value(turn) == turn.service_reported_ns[0]
+
+
+@pytest.mark.parametrize("framework", SPEAKING)
+@pytest.mark.parametrize("call", ["talk", "greeted", "late-hang-up"])
+def test_an_answered_turn_that_lacks_a_stated_latency_is_still_one(framework: str, call: str) -> None:
+    """A turn that vanished with the value of a slow stage would leave a comparison to the quick ones."""
+    spans = recorded_spans(f"{framework}/{call}")
+    answered = _answered(recorded_turns(f"{framework}/{call}"))
+    assert answered
+    words = ("latency", "ttfb", "ttft", "delay", "first_chunk")
+    latencies = {key for each in spans for key in each.attributes if any(word in key for word in words)}
+    assert len(latencies) >= 2
+    for latency in sorted(latencies):
+        assembly = TurnAssembly()
+        assembly.add([_without(each, latency) for each in spans], NOW_UNIX_NS)
+        assert _answered(assembly.flush()) == answered, latency
+
+
+def _answered(turns: list[Turn]) -> list[tuple[str, int, str | None]]:
+    return [(turn.span_id, turn.turn_index, turn.turn_kind) for turn in turns if turn.outcome == "ok"]
+
+
+def _without(span: SpanRow, attribute: str) -> SpanRow:
+    return replace(span, attributes={key: value for key, value in span.attributes.items() if key != attribute})
 
 
 def assert_about(turn: Turn, metric: str, ms: int, stages: int = 1) -> None:
