@@ -12,6 +12,7 @@ from telemetry.rollout.cohort_comparison import CohortComparison, CohortFigure, 
 from telemetry.rollout.comparison_sentence import ComparisonSentence, ComparisonState
 from telemetry.rollout.incompleteness import met_both
 from telemetry.rollout.progress import LoggedVerdict
+from telemetry.rollout.sample_ratio import split_notes
 from telemetry.store.cohort_pages import CohortsAnswer, CoveringRollout
 
 _STATES: Final[dict[ComparisonState, State]] = {"worse": "missed", "within": "met", "open": "unknown"}
@@ -114,34 +115,32 @@ def _assumed(of: CohortFigure) -> str:
 
 def sample_ratio(found: CohortComparison) -> str:
     """Callers of both cohorts against the planned shares, how likely that split is, and what follows."""
-    ratio, limit = found.sample_ratio, found.limits.sample_ratio_p
-    callers = " and ".join(
-        f"{formatting.count(each.callers, 'caller')} on {escape(each.cohort)}"
-        for each in (found.candidate, found.control)
-    )
+    ratio = found.sample_ratio
     if ratio is None:
+        callers = " and ".join(
+            f"{formatting.count(each.callers, 'caller')} on {escape(each.cohort)}"
+            for each in (found.candidate, found.control)
+        )
         why = (
             "no plan states the shares"
             if found.plan is None
             else "these turns may be of several stages, with other shares each"
+            if found.stage is None
+            else "users are assigned, and none is known"
         )
         return _check("unknown", "not tested", f"Sample ratio: {callers}; {why}.")
-    is_sound = ratio.p_value >= limit
     split = (
-        f"{formatting.percent(ratio.share)} on the candidate, {formatting.declared_percent(ratio.expected_share)} "
-        f"planned at stage {escape(found.stage or '')}; p = {ratio.p_value:.2g} (exact binomial test), "
-        f"{'at least' if is_sound else 'below'} {limit:g}"
+        f"Sample ratio: {escape(ratio.split('the candidate'))} at stage {escape(found.stage or '')}; "
+        f"p = {ratio.p_value:.2g} (exact binomial test), "
+        f"{'below' if ratio.is_mismatch else 'at least'} {ratio.limit:g}: "
     )
-    follows = (
-        "the split fits the plan"
-        if is_sound
-        else "the split does not fit the plan: callers are lost on the way to one of them, and the rollout holds"
-    )
-    return _check(
-        "met" if is_sound else "missed",
-        "fits" if is_sound else "mismatch",
-        f"Sample ratio: {callers}, {split}: {follows}.",
-    )
+    if ratio.is_mismatch:
+        follows = "the split does not fit the plan: callers are lost on the way to one of them, and the rollout holds"
+        return _check("missed", "mismatch", f"{split}{follows}.")
+    (note,) = split_notes(ratio, "the candidate", "the control", are_named=True)
+    if ratio.is_open:
+        return _check("unknown", "not known", f"Sample ratio: {escape(note)}.")
+    return _check("met", "fits", f"{split}the split fits the plan; {escape(note)}.")
 
 
 def completeness(found: CohortComparison) -> str:

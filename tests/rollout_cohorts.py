@@ -18,6 +18,7 @@ from telemetry.rollout.cohort_turns import (
     packed_numbers,
 )
 from telemetry.rollout.plan import Check, RolloutPlan, Stage
+from telemetry.rollout.sample_ratio import AssignedUnits, UnitCounts
 
 MS = 1_000_000
 Floats = NDArray[np.float64]
@@ -88,6 +89,12 @@ def cohort_of(
         counted_by = Check("", "good_turns", 0.0, within=within_ms * MS).counted_by or ""
         numbers[missed_column(counted_by)] = packed_numbers(missing | (values_ms > within_ms))
     return CohortTurns(name, int(values_ms.size), numbers, codes, first_unix_ns=0, newest_unix_ns=0)
+
+
+def units_of(candidate: CohortTurns, control: CohortTurns) -> UnitCounts:
+    """The calls of two cohorts, each of which met one of them."""
+    of_candidate, of_control = AssignedUnits(candidate.calls), AssignedUnits(control.calls)
+    return UnitCounts(candidate.calls + control.calls, 0, of_candidate, of_control)
 
 
 def first_turns(of: CohortTurns, turns: int) -> CohortTurns:

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from loadtest.reports import rollout
-from telemetry.model.formatting import NS_PER_S, declared_percent, percent, turns
+from telemetry.model.formatting import NS_PER_S, declared_percent, turns
 from telemetry.rollout.gate import GateVerdict
 from telemetry.rollout.plan import RolloutPlan
 from telemetry.rollout.traffic import forecast
@@ -54,10 +54,7 @@ def lines_below(plan: RolloutPlan, verdict: GateVerdict) -> list[str]:
     ]
     ratio = verdict.sample_ratio
     if ratio is not None:
-        found[0] += (
-            f"; {percent(ratio.share)} of the calls are on {plan.candidate}, "
-            f"{declared_percent(ratio.expected_share)} planned"
-        )
+        found[0] += f"; {ratio.split(plan.candidate)}"
     needed = needed_sentence(plan, verdict)
     if needed is not None:
         found.append(needed)

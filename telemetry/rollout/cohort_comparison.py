@@ -18,7 +18,6 @@ from telemetry.model.metrics import HEADLINE
 from telemetry.rollout.applied_checks import applied_checks
 from telemetry.rollout.checks import CheckResult, check_result, slice_results
 from telemetry.rollout.cohort_turns import CohortTurns
-from telemetry.rollout.incompleteness import UnitCounts
 from telemetry.rollout.plan import (
     DEFAULT_CACHE_MISSES,
     AssignmentUnit,
@@ -30,7 +29,7 @@ from telemetry.rollout.plan import (
     slice_name,
 )
 from telemetry.rollout.progress import CheckRow, check_row, logged_row, slice_row
-from telemetry.rollout.sample_ratio import SampleRatio, sample_ratio
+from telemetry.rollout.sample_ratio import SampleRatio, UnitCounts, sample_ratio
 
 FigureGroup = Literal["latency", "ratio"]
 CURVE_POINTS: Final = 200
@@ -288,11 +287,10 @@ def _is_like(one: Check, other: Check) -> bool:
 
 
 def _sample_ratio(found: ComparedCohorts) -> SampleRatio | None:
-    """The callers against the stage's shares; None where no plan states them, or they changed in between."""
+    """The units against the stage's shares; None where no plan states them, or they changed in between."""
     if found.stage is None or not found.stage.has_control:
         return None
-    candidate, control = found.sizes
-    return sample_ratio(found.stage, candidate.callers, control.callers)
+    return sample_ratio(found.stage, found.units, found.plan.unit, found.plan.completeness.sample_ratio_p)
 
 
 def _curve(turns: CohortTurns) -> Sequence[CurvePoint]:

@@ -67,7 +67,7 @@ def _incomplete(found: CohortComparison) -> list[str]:
         *too_much_lost(found.telemetry_lost, limits, is_planned=is_planned),
         *too_many_invalid(both, limits, is_planned=is_planned),
         *too_many_contaminated(found.units, limits, found.unit_name, is_planned=is_planned),
-        *mismatch(found.sample_ratio, found.candidate.cohort, limits, "caller"),
+        *mismatch(found.sample_ratio, found.candidate.cohort),
     ]
 
 

@@ -23,7 +23,6 @@ from telemetry.rollout.checks import CheckResult, SliceResult, slice_results
 from telemetry.rollout.cohort_turns import CohortTurns
 from telemetry.rollout.history import Decision, Look, RolloutHistory
 from telemetry.rollout.incompleteness import (
-    UnitCounts,
     met_both,
     mismatch,
     too_many_contaminated,
@@ -31,7 +30,7 @@ from telemetry.rollout.incompleteness import (
     too_much_lost,
 )
 from telemetry.rollout.plan import RolloutPlan, Stage, conflicts, moment
-from telemetry.rollout.sample_ratio import SampleRatio, sample_ratio
+from telemetry.rollout.sample_ratio import SampleRatio, UnitCounts, sample_ratio, split_notes
 
 # Hosts whose clocks are kept by NTP differ by less.
 CLOCK_GRACE_NS: Final = 60_000_000_000
@@ -44,9 +43,9 @@ class RolloutEvidence:
     """What has arrived of a stage, from one read of the store.
 
     `telemetry_lost` is the share of turns known to be missing, None where nothing says how many there were. `cohorts`
-    names those that were seen at all. `other_plans` are evaluated at the same time. `units` says how many units met
-    both cohorts; `services` are those whose turns name the candidate, and those that name the control, whatever the
-    plan names.
+    names those that were seen at all. `other_plans` are evaluated at the same time. `units` says how many units each
+    cohort has, and how many met both; `services` are those whose turns name the candidate, and those that name the
+    control, whatever the plan names.
     """
 
     candidate: CohortTurns
@@ -147,7 +146,7 @@ class _Judged:
         self.slices: tuple[SliceResult, ...] = ()
         self.not_applied: tuple[str, ...] = ()
         if candidate.turns and control.turns and stage.has_control:
-            self.ratio = sample_ratio(stage, candidate.calls, control.calls)
+            self.ratio = sample_ratio(stage, evidence.units, plan.unit, plan.completeness.sample_ratio_p)
             applied = applied_checks(plan, candidate, control)
             self.checks, self.not_applied = applied.results, applied.notes
             self.slices = slice_results(plan, candidate, control)
@@ -250,8 +249,7 @@ class _Judged:
         both = (self.evidence.candidate, self.evidence.control)
         found += too_many_invalid(both, limits, is_planned=True)
         found += too_many_contaminated(self.evidence.units, limits, self.plan.unit, is_planned=True)
-        unit = "user" if self.evidence.are_users_known else "call"
-        return [*found, *mismatch(self.ratio, self.plan.candidate, limits, unit)]
+        return [*found, *mismatch(self.ratio, self.plan.candidate)]
 
     def _several_services(self) -> list[str]:
         """Endpoints have addresses instead of names: each cohort may have one of its own."""
@@ -269,11 +267,14 @@ class _Judged:
     def notes(self) -> tuple[str, ...]:
         """What weakens the verdict without deciding it."""
         found: list[str] = []
-        if self.plan.unit == "user" and not self.evidence.are_users_known:
+        are_named = self.plan.unit == "call" or self.evidence.are_users_known
+        if not are_named:
             found.append(
-                f"callers are assigned by user and {self._unnamed()} no user: the variance is clustered by call "
+                f"callers are assigned by user and {self._unnamed()} name no user: the variance is clustered by call "
                 "there, so the bounds are too narrow where users call often"
             )
+        if self.checks:
+            found += split_notes(self.ratio, self.plan.candidate, self.plan.control, are_named=are_named)
         if self.evidence.telemetry_lost is None and self.plan.source == "service":
             found.append(_LOSS_UNKNOWN)
         if 0 < self.evidence.units.contaminated_share <= self.plan.completeness.contaminated_units:
@@ -283,8 +284,8 @@ class _Judged:
 
     def _unnamed(self) -> str:
         both = (self.evidence.candidate, self.evidence.control)
-        every, unnamed = sum(each.turns for each in both), sum(each.unnamed_turns or 0 for each in both)
-        return "turns name" if unnamed in (0, every) else f"{count(unnamed, 'turn')} of {every:,} name"
+        unnamed = sum(each.turns if each.unnamed_turns is None else each.unnamed_turns for each in both)
+        return f"{count(unnamed, 'turn')} of {sum(each.turns for each in both):,}"
 
     def _open(self) -> list[str]:
         return [sentences.undecided(result) for result in self.checks if result.status in ("open", "unknown")]

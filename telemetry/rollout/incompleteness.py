@@ -4,12 +4,11 @@ The gate holds for it, and a comparison on a page claims nothing: both by the sa
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Protocol
 
 from telemetry.model.formatting import count, declared_percent, number, percent
 from telemetry.rollout.plan import Completeness
-from telemetry.rollout.sample_ratio import SampleRatio
+from telemetry.rollout.sample_ratio import SampleRatio, UnitCounts
 
 
 class CountedCohort(Protocol):
@@ -44,22 +43,10 @@ def too_many_invalid(cohorts: Iterable[CountedCohort], limits: Completeness, *, 
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class UnitCounts:
-    """Units (calls or users) of both cohorts, and those that met both: they can be compared with none."""
-
-    units: int = 0
-    contaminated: int = 0
-
-    @property
-    def contaminated_share(self) -> float:
-        """Those that met both / all; 0 without units."""
-        return self.contaminated / self.units if self.units else 0.0
-
-
 def met_both(counts: UnitCounts, unit: str) -> str:
     """How many units met both cohorts, as half a sentence."""
-    return f"{number(counts.contaminated)} of {count(counts.units, unit)} met both cohorts"
+    calls = " and calls that name none" if counts.unnamed_calls else ""
+    return f"{number(counts.contaminated)} of {count(counts.units, unit)}{calls} met both cohorts"
 
 
 def too_many_contaminated(counts: UnitCounts, limits: Completeness, unit: str, *, is_planned: bool) -> list[str]:
@@ -73,14 +60,12 @@ def too_many_contaminated(counts: UnitCounts, limits: Completeness, unit: str, *
     ]
 
 
-def mismatch(ratio: SampleRatio | None, candidate: str, limits: Completeness, unit: str) -> list[str]:
-    """Sizes of the cohorts that do not fit the plan's share; `unit` is what is assigned to a cohort."""
-    if ratio is None or ratio.p_value >= limits.sample_ratio_p:
+def mismatch(ratio: SampleRatio | None, candidate: str) -> list[str]:
+    """Sizes of the cohorts that do not fit the plan's share."""
+    if ratio is None or not ratio.is_mismatch:
         return []
     return [
-        f"sample-ratio mismatch: {percent(ratio.share)} of {count(ratio.candidate + ratio.control, unit)} are on "
-        f"{candidate}, where {declared_percent(ratio.expected_share)} are planned (p = {ratio.p_value:.1e}): find out "
-        "where the others are lost"
+        f"sample-ratio mismatch: {ratio.split(candidate)} (p = {ratio.p_value:.1e}): find out where the others are lost"
     ]
 
 

@@ -1,38 +1,191 @@
 """Whether the cohorts have the sizes that the plan gives them: if not, callers were lost on the way to one of them, and
-no other figure can be trusted (Fabijan et al., *Diagnosing Sample Ratio Mismatch*, KDD 2019). Pure."""
+no other figure can be trusted (Fabijan et al., *Diagnosing Sample Ratio Mismatch*, KDD 2019). Pure.
 
+What is assigned is counted, and nothing else: calls, or users where callers are assigned by user; those that met both
+cohorts belong to neither. A call that names no user may be one of a user who is counted already, or of one more. So a
+split does not fit only if it would not whatever users such calls are of.
+"""
+
+import math
 from dataclasses import dataclass
+from typing import Final
 
-from telemetry.rollout.plan import Stage
+from telemetry.model.formatting import count, declared_percent, number, percent
+from telemetry.rollout.plan import AssignmentUnit, Stage
+
+# How likely a loss is found that is said to be detectable.
+DETECTED: Final = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class AssignedUnits:
+    """Units of one cohort that met no other: how many are known, and how many calls do not say of which unit they
+    are."""
+
+    known: int = 0
+    unnamed_calls: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class UnitCounts:
+    """Units (calls or users) of both cohorts, and those that met both: they can be compared with none. A call that does
+    not name its user stands for one."""
+
+    units: int = 0
+    contaminated: int = 0
+    candidate: AssignedUnits = AssignedUnits()
+    control: AssignedUnits = AssignedUnits()
+    unnamed_calls: int = 0  # of all units
+
+    @property
+    def contaminated_share(self) -> float:
+        """Those that met both / all; 0 without units."""
+        return self.contaminated / self.units if self.units else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class SampleRatio:
-    """Calls (or users) in each cohort, and how likely a split so uneven is by chance alone."""
+    """The split of what is assigned, and how likely one so uneven is by chance alone: `p_value` whatever users unnamed
+    calls are of, `p_of_known` without those calls. Below `limit` it does not fit.
 
-    candidate: int
-    control: int
+    Of so many units, a loss of `detectable_loss` of the candidate's would have been found with a probability of 80 %,
+    and so `detectable_control_loss` of the control's; None where not even the loss of all would have been.
+    """
+
+    candidate: AssignedUnits
+    control: AssignedUnits
+    unit: AssignmentUnit
     expected_share: float
+    limit: float
     p_value: float
+    p_of_known: float
+    detectable_loss: float | None
+    detectable_control_loss: float | None
+
+    @property
+    def units(self) -> int:
+        """How many units are known."""
+        return self.candidate.known + self.control.known
 
     @property
     def share(self) -> float:
-        """The candidate's share of both."""
-        return self.candidate / (self.candidate + self.control)
+        """The candidate's share of them."""
+        return self.candidate.known / self.units
+
+    @property
+    def is_mismatch(self) -> bool:
+        """Whether the split does not fit the plan."""
+        return self.p_value < self.limit
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it depends on the users of unnamed calls."""
+        return self.p_of_known < self.limit <= self.p_value
+
+    def split(self, candidate: str) -> str:
+        """The split in half a sentence, with the planned share."""
+        known = " that are known" if self.candidate.unnamed_calls or self.control.unnamed_calls else ""
+        return (
+            f"{percent(self.share)} of {count(self.units, self.unit)}{known} are on {candidate}, "
+            f"{declared_percent(self.expected_share)} planned"
+        )
 
 
-def sample_ratio(stage: Stage, candidate: int, control: int) -> SampleRatio | None:
-    """The split against the stage's shares (exact binomial test, two-sided); None without a call.
+def sample_ratio(stage: Stage, counts: UnitCounts, unit: AssignmentUnit, limit: float) -> SampleRatio | None:
+    """The split against the stage's shares (exact binomial test, two-sided); None where no unit is known.
 
     Raises ValueError for a stage without a control.
     """
     if not stage.has_control:
         raise ValueError(f"stage {stage.name} has no control")
-    total = candidate + control
-    if not total:
+    candidate, control = counts.candidate, counts.control
+    if not candidate.known + control.known:
         return None
+    expected = stage.share / (stage.share + stage.control_share)
+    return SampleRatio(
+        candidate,
+        control,
+        unit,
+        expected,
+        limit,
+        _largest_p_value(candidate, control, expected),
+        _p_value(candidate.known, candidate.known + control.known, expected),
+        _detectable_loss(candidate, control, expected, limit),
+        _detectable_loss(control, candidate, 1 - expected, limit),
+    )
+
+
+def _p_value(of_first: int, units: int, expected: float) -> float:
     # Imported where it is used: it takes half a second.
     from scipy import stats
 
-    expected = stage.share / (stage.share + stage.control_share)
-    return SampleRatio(candidate, control, expected, float(stats.binomtest(candidate, total, expected).pvalue))
+    return float(stats.binomtest(of_first, units, expected).pvalue)
+
+
+def _largest_p_value(first: AssignedUnits, second: AssignedUnits, expected: float) -> float:
+    """Of all numbers of users that the unnamed calls can be of, at the one that fits best."""
+    most_of_first = first.known + first.unnamed_calls
+    if most_of_first <= expected * (most_of_first + second.known):
+        return _p_value(most_of_first, most_of_first + second.known, expected)
+    most = first.known + second.known + second.unnamed_calls
+    if first.known >= expected * most:
+        return _p_value(first.known, most, expected)
+    return 1.0
+
+
+def _detectable_loss(first: AssignedUnits, second: AssignedUnits, expected: float, limit: float) -> float | None:
+    """The smallest share of the first's units whose loss leaves so few of them, among as many known units as there are,
+    that the test finds it with a probability of DETECTED. None where it finds no loss."""
+    from scipy import special
+
+    units, unnamed = first.known + second.known, first.unnamed_calls
+
+    def is_found(left: int) -> bool:
+        return _p_value(left + unnamed, units + unnamed, expected) < limit
+
+    if not is_found(0) or unnamed >= expected * (units + unnamed):
+        return None
+    found, not_found = 0, math.ceil(expected * (units + unnamed)) - unnamed
+    while not_found - found > 1:
+        middle = (found + not_found) // 2
+        found, not_found = (middle, not_found) if is_found(middle) else (found, middle)
+    # The share of the first at which so few or fewer of them are left with that probability: the binomial distribution
+    # by the incomplete beta function.
+    share = 1 - float(special.betaincinv(units - found, found + 1, DETECTED))
+    return (expected - share) / (expected * (1 - share))
+
+
+def split_notes(ratio: SampleRatio | None, candidate: str, control: str, *, are_named: bool) -> list[str]:
+    """What the split could not show; `are_named`: whether every turn says of which unit it is."""
+    if ratio is None:
+        return [] if are_named else ["the split was not tested: users are assigned, and none is known"]
+    if ratio.is_mismatch:
+        return []
+    unnamed = ratio.candidate.unnamed_calls + ratio.control.unnamed_calls
+    if ratio.is_open:
+        calls = count(unnamed, "call that names no user", "calls that name no user")
+        return [f"the split is not known: {ratio.split(candidate)}, and {calls} could make up for that"]
+    whatever = f", whatever users {number(unnamed)} unnamed calls are of" if unnamed else ""
+    of_both = _detectable(ratio.detectable_loss, ratio.detectable_control_loss, candidate, control)
+    return [f"in the split of {count(ratio.units, ratio.unit)}{whatever}, {of_both}"]
+
+
+def _detectable(loss: float | None, control_loss: float | None, candidate: str, control: str) -> str:
+    """Which losses of the candidate's and of the control's units would have been found, in half a sentence."""
+    losses = [
+        f"{declared_percent(_rounded_up(lost))} of those on {cohort}"
+        for lost, cohort in ((loss, candidate), (control_loss, control))
+        if lost is not None
+    ]
+    if not losses:
+        return "no loss would have been found, not even of all units of one cohort: they are too few"
+    none = [cohort for lost, cohort in ((loss, candidate), (control_loss, control)) if lost is None]
+    but = f", and of those on {none[0]} not even the loss of all" if none else ""
+    found = f"would have been found with a probability of {declared_percent(DETECTED)}"
+    return f"a loss of {' or of '.join(losses)} {found}{but}"
+
+
+def _rounded_up(loss: float) -> float:
+    """To two digits: a loss that is stated is found at least as often."""
+    size = 10 ** (1 - math.floor(math.log10(loss)))
+    return math.ceil(loss * size) / size

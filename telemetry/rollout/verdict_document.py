@@ -1,11 +1,13 @@
 """A rollout's verdict as the JSON object that files, logs and the sidecar's answers hold. Pure."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from telemetry.model.formatting import NS_PER_S
 from telemetry.rollout.checks import CheckResult, SliceResult
 from telemetry.rollout.gate import GateVerdict
 from telemetry.rollout.plan import RolloutPlan
+from telemetry.rollout.sample_ratio import DETECTED, AssignedUnits, UnitCounts
 
 
 def as_object(plan: RolloutPlan, verdict: GateVerdict) -> dict[str, Any]:
@@ -27,16 +29,39 @@ def as_object(plan: RolloutPlan, verdict: GateVerdict) -> dict[str, Any]:
         },
         "sample_ratio": None
         if ratio is None
-        else {"share": ratio.share, "expected_share": ratio.expected_share, "p_value": ratio.p_value},
-        "units": {
-            "unit": plan.unit,
-            "seen": verdict.units.units,
-            "contaminated": verdict.units.contaminated,
+        else {
+            "share": ratio.share,
+            "expected_share": ratio.expected_share,
+            "p_value": ratio.p_value,
+            "detectable_loss": ratio.detectable_loss,
+            "detectable_control_loss": ratio.detectable_control_loss,
+            "detection_probability": DETECTED,
         },
+        "units": units_object(plan, verdict.units),
         "checks": [check_object(result) for result in verdict.checks],
         "slices": [_slice_object(each) for each in verdict.slices],
         "looks": len(verdict.history.looks),
     }
+
+
+def units_object(plan: RolloutPlan, counts: UnitCounts) -> dict[str, Any]:
+    """The units of the verdict's object; those of a cohort met no other."""
+    return {
+        "unit": plan.unit,
+        "seen": counts.units,
+        "contaminated": counts.contaminated,
+        "unnamed_calls": counts.unnamed_calls,
+        "candidate": {"known": counts.candidate.known, "unnamed_calls": counts.candidate.unnamed_calls},
+        "control": {"known": counts.control.known, "unnamed_calls": counts.control.unnamed_calls},
+    }
+
+
+def units_of(found: Mapping[str, Any]) -> UnitCounts | None:
+    """The counts of such an object; None for that of an earlier version, which counted no cohort by itself."""
+    if "candidate" not in found:
+        return None
+    each = {role: AssignedUnits(**found[role]) for role in ("candidate", "control")}
+    return UnitCounts(found["seen"], found["contaminated"], **each, unnamed_calls=found["unnamed_calls"])
 
 
 def check_object(result: CheckResult) -> dict[str, Any]:

@@ -20,10 +20,11 @@ from telemetry.rollout.cohort_comparison import (
     without_claims,
 )
 from telemetry.rollout.comparison_sentence import ComparisonSentence, comparison_sentence
-from telemetry.rollout.incompleteness import UnitCounts
 from telemetry.rollout.plan import RolloutPlan
 from telemetry.rollout.plan_document import parse_plan
 from telemetry.rollout.progress import LoggedVerdict, cause_of
+from telemetry.rollout.sample_ratio import UnitCounts
+from telemetry.rollout.verdict_document import units_of
 from telemetry.store.answers import CohortSummary, Filter, Summary
 from telemetry.store.cohort_reading import read_cohorts
 from telemetry.store.connection import StoreConnection
@@ -182,11 +183,10 @@ def _lost_of(summary: Summary | None) -> float | None:
 
 def _units(connection: StoreConnection, asked: RolloutQuestion, verdict: Mapping[str, Any] | None) -> UnitCounts:
     """As the verdict over the same turns counted them, else as they are."""
-    if verdict is not None:
-        counted = verdict.get("units", {"seen": 0, "contaminated": 0})
-        return UnitCounts(counted["seen"], counted["contaminated"])
+    if verdict is not None and (counted := units_of(verdict.get("units", {}))) is not None:
+        return counted
     of_both = Condition("cohort IN (?, ?)", (asked.candidate, asked.control))
-    return unit_counts(connection, asked_turns(asked) & of_both, asked.unit)
+    return unit_counts(connection, asked, asked_turns(asked) & of_both)
 
 
 def _telemetry_lost(connection: StoreConnection, asked: RolloutQuestion, now_unix_ns: int) -> float | None:

@@ -12,8 +12,8 @@ from telemetry.model.service_runs import SERVICE_RUN_PREFIX
 from telemetry.objectives.objective import Objective
 from telemetry.rollout.cohort_turns import CohortTurns
 from telemetry.rollout.gate import RolloutEvidence
-from telemetry.rollout.incompleteness import UnitCounts
 from telemetry.rollout.plan import AssignmentUnit, RolloutPlan, SliceDimension
+from telemetry.rollout.sample_ratio import AssignedUnits, UnitCounts
 from telemetry.rollout.samples import columns_of
 from telemetry.store.answers import Filter
 from telemetry.store.connection import StoreConnection, rows
@@ -22,7 +22,6 @@ from telemetry.store.telemetry_loss import EXPORT_GRACE_NS
 from telemetry.store.turn_columns import (
     REPORTED_COLUMNS,
     TurnColumns,
-    belongs_to,
     columns_of_turns,
     labels_of,
     rules_of,
@@ -101,7 +100,7 @@ def rollout_turns(connection: StoreConnection, asked: RolloutQuestion, now_unix_
         found[asked.control],
         telemetry_lost(connection, of_both, now_unix_ns),
         tuple(row["cohort"] for row in seen),
-        unit_counts(connection, of_both, asked.unit),
+        unit_counts(connection, asked, of_both),
         _services(connection, asked),
     )
 
@@ -123,17 +122,38 @@ def _named(service: str) -> str:
     return service if found is None else found[1].lower()
 
 
-def unit_counts(connection: StoreConnection, of_both: Condition, unit: AssignmentUnit) -> UnitCounts:
-    """How many units the turns of both cohorts are of, and how many met both."""
+def unit_counts(connection: StoreConnection, asked: RolloutQuestion, of_both: Condition) -> UnitCounts:
+    """How many units the turns of both cohorts are of, each cohort's by itself, and how many met both. Where users are
+    asked for, a turn without one is of the user that its call names in another turn, else of none that is known."""
+    owner = {
+        "call": "call_id",
+        "user": "coalesce(user_id, max(user_id) OVER (PARTITION BY call_id))",
+    }[asked.unit]
     (found,) = rows(
         connection,
         f"""
-        SELECT count(*) AS units, count(*) FILTER (cohorts > 1) AS contaminated
-        FROM (SELECT count(DISTINCT cohort) AS cohorts FROM turns WHERE {of_both.sql} GROUP BY {belongs_to(unit)})
+        WITH seen AS (SELECT DISTINCT call_id, user_id, cohort FROM turns WHERE {of_both.sql}),
+        owned AS (SELECT call_id, cohort, {owner} AS owner FROM seen),
+        units AS (SELECT owner IS NOT NULL AS is_known, count(DISTINCT cohort) > 1 AS is_of_both,
+                         any_value(cohort) = ? AS is_candidate
+                  FROM owned GROUP BY owner IS NOT NULL, coalesce(owner, call_id))
+        SELECT count(*) AS units, count(*) FILTER (is_of_both) AS contaminated,
+               count(*) FILTER (NOT is_known) AS unnamed,
+               count(*) FILTER (is_known AND NOT is_of_both AND is_candidate) AS candidates,
+               count(*) FILTER (NOT is_known AND NOT is_of_both AND is_candidate) AS unnamed_candidates,
+               count(*) FILTER (is_known AND NOT is_of_both AND NOT is_candidate) AS controls,
+               count(*) FILTER (NOT is_known AND NOT is_of_both AND NOT is_candidate) AS unnamed_controls
+        FROM units
         """,
-        of_both.values,
+        [*of_both.values, asked.candidate],
     )
-    return UnitCounts(found["units"], found["contaminated"])
+    return UnitCounts(
+        found["units"],
+        found["contaminated"],
+        AssignedUnits(found["candidates"], found["unnamed_candidates"]),
+        AssignedUnits(found["controls"], found["unnamed_controls"]),
+        found["unnamed"],
+    )
 
 
 def _services(connection: StoreConnection, asked: RolloutQuestion) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -19,7 +19,8 @@ from telemetry.rollout.cohort_comparison import (
 from telemetry.rollout.cohort_turns import CACHE_HIT, CohortTurns, packed_codes, packed_numbers
 from telemetry.rollout.comparison_sentence import comparison_sentence
 from telemetry.rollout.plan import Check, RolloutPlan
-from tests.rollout_cohorts import MS, SAME, Regression, cohort, plan
+from telemetry.rollout.sample_ratio import AssignedUnits, UnitCounts
+from tests.rollout_cohorts import MS, SAME, Regression, cohort, plan, units_of
 
 PLAN = default_plan("stable", "streaming")
 
@@ -34,7 +35,8 @@ def compared(
 ) -> CohortComparison:
     rng = np.random.default_rng(5)
     candidate, control = cohort("streaming", turns, rng, regression), cohort("stable", turns, rng)
-    found = ComparedCohorts(of, candidate, control, (size_of(candidate), size_of(control)), 0.0)
+    sizes, units = (size_of(candidate), size_of(control)), units_of(candidate, control)
+    found = ComparedCohorts(of, candidate, control, sizes, 0.0, units=units)
     return compare_cohorts(replace(found, **changes))
 
 
@@ -57,19 +59,17 @@ def test_the_sentence_is_of_the_gates_own_checks() -> None:
     [
         ({"telemetry_lost": 0.02}, "2 % of the telemetry is missing, and the plan allows none"),
         ({"invalid": 200}, "5 % of the turns of streaming are invalid, and the plan allows 1 %"),
-        ({"callers": 1}, "sample-ratio mismatch"),
+        ({"units": UnitCounts(510, 0, AssignedUnits(10), AssignedUnits(500))}, "sample-ratio mismatch"),
         ({"turns": 0}, "no turn of streaming is among these"),
     ],
 )
 def test_what_is_incomplete_claims_nothing_however_bad_the_figures(changes: dict[str, Any], reason: str) -> None:
     lost = changes.pop("telemetry_lost", 0.0)
-    base = compared(Regression(shift_ms=300), of=plan(share=0.5), is_planned=True, stage=plan(share=0.5).stages[0])
-    found = replace(base, telemetry_lost=lost, candidate=replace(base.candidate, **changes))
-    if "callers" in changes:
-        sizes = (replace(base.candidate, callers=10), replace(base.control, callers=500))
-        found = compared(
-            Regression(shift_ms=300), of=plan(share=0.5), is_planned=True, stage=plan(share=0.5).stages[0], sizes=sizes
-        )
+    units = {"units": changes.pop("units")} if "units" in changes else {}
+    of = plan(share=0.5)
+    base = compared(Regression(shift_ms=300), of=of, is_planned=True, stage=of.stages[0])
+    found = compared(Regression(shift_ms=300), of=of, is_planned=True, stage=of.stages[0], **units)
+    found = replace(found, telemetry_lost=lost, candidate=replace(base.candidate, **changes))
     sentence = comparison_sentence(found)
     assert sentence.state == "open"
     assert reason in sentence.sentence

@@ -12,7 +12,8 @@ from telemetry.rollout.cohort_turns import CALL, FALLBACK, OUTCOME, CohortTurns,
 from telemetry.rollout.gate import GateVerdict, RolloutEvidence, decide, first_history
 from telemetry.rollout.history import Look, RolloutHistory, decode_history, encode_history
 from telemetry.rollout.plan import Check, RolloutPlan, Stage
-from tests.rollout_cohorts import MS, SAME, Regression, cohort, cohort_of, first_turns, plan
+from telemetry.rollout.sample_ratio import AssignedUnits, UnitCounts
+from tests.rollout_cohorts import MS, SAME, Regression, cohort, cohort_of, first_turns, plan, units_of
 
 NOW = 1_790_000_000_000_000_000
 TURNS = 4000
@@ -31,7 +32,8 @@ def evidence(regression: Regression = SAME, turns: int = TURNS, **changes: objec
         telemetry_lost=0.0,
         cohorts=("stable", "streaming"),
     )
-    return replace(found, **changes)  # type: ignore[arg-type]
+    found = replace(found, **changes)  # type: ignore[arg-type]
+    return found if "units" in changes else replace(found, units=units_of(found.candidate, found.control))
 
 
 def look(of: RolloutPlan, seen: RolloutEvidence, history: RolloutHistory | None = None, now: int = NOW) -> GateVerdict:
@@ -233,16 +235,66 @@ def test_slices_say_where_and_change_nothing() -> None:
 
 def test_users_that_are_not_known_are_noted() -> None:
     of = replace(plan(), unit="user")
-    seen = evidence()
-    assert "turns name no user: the variance is clustered by call" in look(of, seen).notes[0]
+    seen = evidence(units=UnitCounts(1000, 0, AssignedUnits(0, 250), AssignedUnits(0, 750), 1000))
+    every = seen.candidate.turns + seen.control.turns
+    found = look(of, seen)
+    assert found.notes == (
+        f"callers are assigned by user and {every:,} turns of {every:,} name no user: the variance is clustered by "
+        "call there, so the bounds are too narrow where users call often",
+        "the split was not tested: users are assigned, and none is known",
+    )
+    assert (found.verdict, found.sample_ratio) == ("promote", None)
 
     def naming_all_but(unnamed: int) -> RolloutEvidence:
         candidate = replace(seen.candidate, unnamed_turns=unnamed)
-        return replace(seen, candidate=candidate, control=replace(seen.control, unnamed_turns=0))
+        units = UnitCounts(1000, 0, AssignedUnits(250 - unnamed, unnamed), AssignedUnits(750), unnamed)
+        return replace(seen, candidate=candidate, control=replace(seen.control, unnamed_turns=0), units=units)
 
-    assert look(of, naming_all_but(0)).notes == ()
-    every = seen.candidate.turns + seen.control.turns
-    assert f"7 turns of {every:,} name no user" in look(of, naming_all_but(7)).notes[0]
+    (split,) = look(of, naming_all_but(0)).notes
+    assert split.startswith("in the split of 1,000 users, a loss of ")
+    some = look(of, naming_all_but(7))
+    assert f"and 7 turns of {every:,} name no user" in some.notes[0]
+    assert some.notes[1].startswith("in the split of 993 users, whatever users 7 unnamed calls are of, a loss of ")
+    assert some.verdict == "promote"
+
+
+@pytest.mark.parametrize(
+    ("candidate", "control", "verdict"),
+    [
+        (AssignedUnits(0, 250), AssignedUnits(750), "promote"),
+        (AssignedUnits(250), AssignedUnits(0, 750), "promote"),
+        (AssignedUnits(60, 20), AssignedUnits(750), "hold"),
+        (AssignedUnits(250), AssignedUnits(300, 20), "hold"),
+    ],
+)
+def test_users_unknown_in_one_cohort_are_no_mismatch_where_they_could_make_up_for_it(
+    candidate: AssignedUnits, control: AssignedUnits, verdict: str
+) -> None:
+    unnamed = candidate.unnamed_calls + control.unnamed_calls
+    seen = evidence(units=UnitCounts(1000, 0, candidate, control, unnamed))
+    named = [
+        replace(of, unnamed_turns=5 if each.unnamed_calls else 0)
+        for of, each in ((seen.candidate, candidate), (seen.control, control))
+    ]
+    found = look(replace(plan(), unit="user"), replace(seen, candidate=named[0], control=named[1]))
+    assert found.verdict == verdict
+    if verdict == "hold":
+        assert found.reasons[0].startswith("sample-ratio mismatch: ")
+        assert " users that are known are on streaming, 25 % planned" in found.reasons[0]
+    else:
+        assert found.notes[1].startswith("the split is not known: ")
+
+
+def test_units_that_met_both_are_no_part_of_the_split() -> None:
+    """As planned: a twentieth of 10,000. The 100 that met both would be a mismatch if each cohort counted them."""
+    counts = UnitCounts(10_000, 100, AssignedUnits(495), AssignedUnits(9405))
+    found = look(plan(share=0.05), evidence(units=counts))
+    assert found.verdict == "promote"
+    assert found.sample_ratio is not None
+    assert found.sample_ratio.p_value > 0.9
+    assert "100 of 10,000 calls met both cohorts, of which the plan allows 1 %" in found.notes
+    doubled = replace(counts, candidate=AssignedUnits(595), control=AssignedUnits(9505))
+    assert look(plan(share=0.05), evidence(units=doubled)).verdict == "hold"
 
 
 def test_few_users_are_too_few_whatever_their_calls() -> None:
@@ -257,7 +309,7 @@ def test_few_users_are_too_few_whatever_their_calls() -> None:
 def test_services_that_number_no_turns_can_be_promoted_and_it_is_noted() -> None:
     found = look(replace(plan(), source="service"), evidence(telemetry_lost=None))
     assert found.verdict == "promote"
-    assert found.notes == ("nothing says whether telemetry was lost: these turns carry no sequence numbers",)
+    assert found.notes[1:] == ("nothing says whether telemetry was lost: these turns carry no sequence numbers",)
 
 
 def test_paired_cohorts_are_compared_by_utterance() -> None:

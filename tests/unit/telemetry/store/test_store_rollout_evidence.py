@@ -124,7 +124,9 @@ def test_units_that_met_both_cohorts_hold(tmp_path: Path, unit: str) -> None:
     assert f"{both} of {len(units)} {unit}s met both cohorts" in printed
     assert f"and the plan allows 1 %: let a {unit} keep its cohort" in printed
     found = msgspec.json.decode((tmp_path / "v.json").read_bytes())
-    assert found["units"] == {"unit": unit, "seen": len(units), "contaminated": both}
+    assert (found["units"]["unit"], found["units"]["seen"], found["units"]["contaminated"]) == (unit, len(units), both)
+    for role, name in (("candidate", "canary"), ("control", "stable")):
+        assert found["units"][role] == {"known": sum(each == {name} for each in met), "unnamed_calls": 0}
 
 
 def test_a_worse_candidate_is_not_rolled_back_over_contaminated_units_either(tmp_path: Path) -> None:
@@ -169,6 +171,104 @@ def test_units_are_counted_as_the_page_counts_them(tmp_path: Path) -> None:
     assert narrowed.sentence is not None
     assert narrowed.sentence.is_incomplete
     assert f"{users} of {users} users met both cohorts" in narrowed.sentence.sentence
+
+
+def verdict_of(folder: Path, text: str, turns: Sequence[Turn]) -> tuple[ExitCode, dict[str, Any]]:
+    code, printed = checked(folder, text, turns, json_file=folder / "v.json")
+    found = msgspec.json.decode((folder / "v.json").read_bytes())
+    for note in found["notes"]:
+        assert f"note: {note}" in printed
+    return code, found
+
+
+def naming(first: int, unnamed: Callable[[int], bool]) -> Callable[[int], dict[str, Any]]:
+    """Twelve calls of each user, and further ones of users who called once; of some calls nothing says whose."""
+    return lambda call: {} if unnamed(call) else user(first + (call // 12 if call < 60 else call))
+
+
+@pytest.mark.parametrize(
+    ("of_canary", "of_stable", "note"),
+    [
+        (lambda _call: False, lambda _call: False, "in the split of "),
+        (lambda call: call % 10 == 0, lambda call: call % 9 == 0, "unnamed calls are of, a loss of "),
+        (lambda _call: True, lambda _call: False, "the split is not known: 0 % of "),
+        (lambda _call: False, lambda _call: True, "the split is not known: 100 % of "),
+        (lambda _call: True, lambda _call: True, "the split was not tested: users are assigned, and none is known"),
+    ],
+    ids=["all named", "some unnamed", "of the candidate none", "of the control none", "none"],
+)
+def test_the_split_is_tested_over_the_users_that_are_known(
+    tmp_path: Path, of_canary: Callable[[int], bool], of_stable: Callable[[int], bool], note: str
+) -> None:
+    """As many users on each side, of whom some call often: no mix of users and calls makes a mismatch of that."""
+    turns = [
+        *turns_of("canary", of=naming(0, of_canary)),
+        *turns_of("stable", of=naming(10_000, of_stable)),
+    ]
+    code, found = verdict_of(tmp_path, plan_text(unit="user"), turns)
+    assert code is ExitCode.OK, found["reasons"]
+    assert any(note in each for each in found["notes"]), found["notes"]
+    unnamed = sum(turn.user_id is None for turn in turns)
+    assert any(f"{unnamed:,} turns of {len(turns):,} name no user" in each for each in found["notes"]) is bool(unnamed)
+    for role, name in (("candidate", "canary"), ("control", "stable")):
+        mine = [turn for turn in turns if turn.cohort == name]
+        assert found["units"][role] == {
+            "known": len({turn.user_id for turn in mine if turn.user_id is not None}),
+            "unnamed_calls": len({turn.call_id for turn in mine if turn.user_id is None}),
+        }
+    ratio = found["sample_ratio"]
+    if ratio is not None:
+        known = [found["units"][role]["known"] for role in ("candidate", "control")]
+        assert ratio["share"] == known[0] / sum(known)
+        assert ratio["detection_probability"] == 0.8
+
+
+def test_users_lost_on_the_way_are_found_beside_some_that_are_unknown(tmp_path: Path) -> None:
+    turns = [
+        *turns_of("canary", count=300, of=naming(0, lambda call: call == 1)),
+        *turns_of("stable", of=naming(10_000, lambda call: call % 30 == 1)),
+    ]
+    code, found = verdict_of(tmp_path, plan_text(unit="user"), turns)
+    assert code is ExitCode.UNDECIDED
+    assert found["reasons"][0].startswith("sample-ratio mismatch: ")
+    assert " users that are known are on canary, 50 % planned (p = " in found["reasons"][0]
+
+
+def test_a_user_whom_a_call_names_in_one_turn_only_is_the_user_of_all_of_it(tmp_path: Path) -> None:
+    """And so one of both cohorts, where that call went from one to the other."""
+
+    def named(turns: list[Turn]) -> list[Turn]:
+        calls = list(dict.fromkeys(turn.call_id for turn in turns))
+        first = {turn.call_id: turn.span_id for turn in reversed(turns)}
+        return [
+            msgspec.structs.replace(turn, **user(calls.index(turn.call_id) + 10_000 * (turn.cohort == "stable")))
+            if first[turn.call_id] == turn.span_id
+            else turn
+            for turn in turns
+        ]
+
+    mine, theirs = named(turns_of("canary")), named(turns_of("stable"))
+    calls = [len({turn.call_id for turn in each}) for each in (mine, theirs)]
+    code, found = verdict_of(tmp_path / "apart", plan_text(unit="user"), [*mine, *theirs])
+    assert code is ExitCode.OK
+    assert [found["units"][role]["known"] for role in ("candidate", "control")] == calls
+    assert (found["units"]["unnamed_calls"], found["units"]["contaminated"]) == (0, 0)
+    moved = [msgspec.structs.replace(t, cohort="stable", sequence=None) if t.user_id is None else t for t in mine]
+    code, found = verdict_of(tmp_path / "moved", plan_text(unit="user"), [*moved, *theirs])
+    several = sum(len([turn for turn in mine if turn.call_id == call]) > 1 for call in {t.call_id for t in mine})
+    assert found["units"]["contaminated"] == several
+    assert code is ExitCode.UNDECIDED
+
+
+def test_calls_that_nobody_names_and_that_met_both_are_called_calls(tmp_path: Path) -> None:
+    same = [
+        *turns_of("canary", of=lambda call: {"call_id": f"call-{call}"}),
+        *turns_of("stable", of=lambda call: {"call_id": f"call-{call}"}),
+    ]
+    code, found = verdict_of(tmp_path, plan_text(unit="user"), same)
+    assert code is ExitCode.UNDECIDED
+    assert " users and calls that name none met both cohorts" in found["reasons"][0]
+    assert found["sample_ratio"] is None
 
 
 # --- services
