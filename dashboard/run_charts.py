@@ -1,5 +1,6 @@
 """The charts of the Runs page as Vega-Lite specifications, the rows that fill them, and their tables; pure."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -149,13 +150,19 @@ def forest_spec(colors: Palette, margin_ms: float, labels: Sequence[str], runs: 
 
 
 def forest_rows(comparisons: Sequence[RunComparison]) -> list[Row]:
-    """A row for each latency and run whose difference has an interval."""
+    """A row for each latency and run whose difference has an interval; one that nothing bounds on a side reaches as far
+    as any other."""
+    latencies = [found for each in comparisons for found in each.differences if found.figure.group == "latency"]
+    bounds = [
+        abs(bound) for found in latencies for bound in (found.lower, found.upper, found.value) if bound is not None
+    ]
+    reach = max(filter(math.isfinite, bounds), default=0.0)
     return [
         {
             "label": found.figure.label,
             "run": each.candidate.label,
-            "lower": in_milliseconds(found.lower),
-            "upper": in_milliseconds(found.upper),
+            "lower": in_milliseconds(max(found.lower, -reach)),
+            "upper": in_milliseconds(min(found.upper, reach)),
             "value": in_milliseconds(found.value or 0.0),
             "text": f"{figure_row(found)[3]} ({figure_row(found)[4]})",
         }

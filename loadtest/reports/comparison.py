@@ -1,13 +1,23 @@
 """A comparison of runs as JSON, Markdown and lines for a terminal: all from the one comparison. Pure."""
 
+import math
 from collections.abc import Sequence
 from typing import Any, Final
 
 from loadtest.exit_codes import ExitCode
 from loadtest.reports.markdown import cell
-from telemetry.comparison.differences import FigureDifference
+from telemetry.comparison.differences import MARK_LEVEL, FigureDifference
 from telemetry.comparison.runs import ComparedRun
-from telemetry.comparison.sentences import HEADINGS, INTERVAL, context_lines, figure_row, footnotes, grouped, title_of
+from telemetry.comparison.sentences import (
+    HEADINGS,
+    INTERVAL,
+    MARKS,
+    context_lines,
+    figure_row,
+    footnotes,
+    grouped,
+    title_of,
+)
 from telemetry.comparison.verdict import ComparisonState, RunComparison, worst
 from telemetry.model.formatting import DASH, NS_PER_S
 from telemetry.model.intervals import CONFIDENCE
@@ -41,6 +51,7 @@ def comparison_object(comparisons: Sequence[RunComparison]) -> dict[str, Any]:
             "value": margin.value / NS_PER_S if is_duration else margin.value,
         },
         "interval": {"confidence": CONFIDENCE, "method": INTERVAL},
+        "marks": {"error_level": MARK_LEVEL, "method": MARKS},
         "baseline": _run_object(first.baseline),
         "comparisons": [_comparison_object(each) for each in comparisons],
     }
@@ -76,6 +87,7 @@ def _comparison_object(each: RunComparison) -> dict[str, Any]:
             "reason": each.paired.reason,
         },
         "notes": list(each.notes),
+        "marked_over": each.marked_over,
         "figures": [_figure_object(found) for found in each.differences],
     }
 
@@ -84,7 +96,9 @@ def _figure_object(found: FigureDifference) -> dict[str, Any]:
     is_duration = found.figure.unit == "ns"
 
     def scaled(value: float | None) -> float | None:
-        return value / NS_PER_S if is_duration and value is not None else value
+        if value is None or math.isinf(value):
+            return None
+        return value / NS_PER_S if is_duration else value
 
     return {
         "name": found.figure.name,
@@ -95,9 +109,12 @@ def _figure_object(found: FigureDifference) -> dict[str, Any]:
         "difference": scaled(found.value),
         "lower": scaled(found.lower),
         "upper": scaled(found.upper),
+        "unbounded": found.unbounded,
         "standard_error": scaled(found.standard_error),
+        "p_value": found.p_value,
         "turns": {"baseline": found.turns[0], "run": found.turns[1]},
         "paired": found.is_paired,
+        "is_shown": found.is_shown,
         "worse": found.is_worse,
         "reason": found.reason,
     }
@@ -120,7 +137,7 @@ def comparison_markdown(comparisons: Sequence[RunComparison]) -> str:
         lines += [_line(HEADINGS), _line(("---",) * len(HEADINGS))]
         lines += [_line(figure_row(found)) for _, group in grouped(each) for found in group]
         lines += ["", *(f"- {cell(line)}" for line in footnotes(each)), ""]
-    lines.append(f"{INTERVAL}.")
+    lines.append(f"{INTERVAL}. {MARKS}.")
     return "\n".join(lines) + "\n"
 
 

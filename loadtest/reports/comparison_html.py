@@ -4,6 +4,7 @@ Each figure has a bar of its own: zero in the middle, the interval as a line, th
 tick. Every bar says in words what it shows.
 """
 
+import math
 from collections.abc import Sequence
 from html import escape
 from typing import Final
@@ -12,6 +13,7 @@ from telemetry.comparison.differences import FigureDifference
 from telemetry.comparison.sentences import (
     GROUPS,
     INTERVAL,
+    MARKS,
     context_lines,
     figure_row,
     footnotes,
@@ -69,8 +71,9 @@ def comparison_html(comparisons: Sequence[RunComparison]) -> str:
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<title>{heading}</title><style>{_STYLE}</style></head><body><h1>{heading}</h1>{body}"
-        f'<p class="how">{_text(INTERVAL)}. It holds the true difference with 95 % confidence, each figure by itself. '
-        f"A turn that nobody answered is slower than any other. The margin: {_text(margin)}; it is the dashed tick.</p>"
+        f'<p class="how">{_text(INTERVAL)}. It holds the true difference with 95 % confidence. {_text(MARKS)}. '
+        f"A turn that nobody answered is slower than any other. The margin: {_text(margin)}; it is the dashed tick. "
+        "The figure that it is about is judged alone, by its own interval.</p>"
         "</body></html>\n"
     )
 
@@ -87,7 +90,8 @@ def _comparison(each: RunComparison) -> str:
 
 
 def _group(title: str, found: Sequence[FigureDifference], of: RunComparison) -> str:
-    reach = max((max(abs(each.lower or 0), abs(each.upper or 0)) for each in found), default=0.0)
+    bounds = [abs(bound) for each in found for bound in (each.lower, each.upper, each.value) if bound is not None]
+    reach = max(filter(math.isfinite, bounds), default=0.0)
     if title == GROUPS["latency"]:
         reach = max(reach, of.margin.value)
     rows = "".join(_row(each, of, reach) for each in found)

@@ -1,23 +1,29 @@
 """The difference of one figure between two runs, with an interval that knows which turns belong together. Pure.
 
-The variance is that of `telemetry.rollout.estimates`: clustered by call, and where both runs heard the same audio
-paired by utterance, so that what an utterance does to both runs cancels. The interval is the difference plus and minus
-Student's t times the standard error, at 95 % confidence, with as many degrees of freedom as the run with fewer clusters
-has clusters, less one. It holds for each figure by itself, and for one look: unlike the bounds of a rollout it is not
-made to be looked at again and again while turns arrive.
+Intervals are clustered by call, and where both runs heard the same audio paired by utterance, so that what an utterance
+does to both runs cancels. Of a percentile they come from the ranks of its values (`rollout.quantile_intervals`), of a
+ratio they are the difference plus and minus Student's t times its standard error (`rollout.estimates`), with as many
+degrees of freedom as the run with fewer clusters has clusters, less one. An interval holds the difference with 95 %
+confidence, each figure by itself and for one look: unlike the bounds of a rollout it is not made to be looked at again
+and again while turns arrive.
+
+Of two dozen intervals of equal runs one or two leave out 0. Which figures differ is therefore said of all figures
+together (`marked`): by Holm's procedure over their p-values, so that any figure of equal runs is marked in at most 5 %
+of comparisons.
 
 A turn that nobody answered is slower than any other, in both runs.
 """
 
 import math
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
 
 import numpy as np
 import scipy
 
 from telemetry.comparison.figures import ComparedFigure
-from telemetry.model.formatting import percent
+from telemetry.model.formatting import DASH, percent
 from telemetry.model.intervals import CONFIDENCE
 from telemetry.model.metrics import MIN_COUNT_FOR
 from telemetry.rollout.cohort_turns import AUDIO, NOT_REPORTED, CohortTurns
@@ -25,15 +31,17 @@ from telemetry.rollout.estimates import (
     FEWEST_CLUSTERS,
     CheckSample,
     Codes,
-    Difference,
     TooFewError,
-    quantile_difference,
     ratio_difference,
 )
+from telemetry.rollout.quantile_intervals import quantile_difference
 from telemetry.rollout.samples import heard_by_both
+from telemetry.rollout.sequential import holm
 
 # Where fewer of the turns have audio that the other run heard too, the figures would be those of a part of the run.
 PAIRED_SHARE_LEAST: Final = 0.8
+# The chance that any figure of two equal runs is marked.
+MARK_LEVEL: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +57,13 @@ class Pairing:
 
 @dataclass(frozen=True, slots=True)
 class FigureDifference:
-    """Candidate minus baseline of one figure, in its unit. `lower` and `upper` hold the true difference with 95 %
-    confidence; None with a `reason` where too little is known. `turns` are those with a value, of the baseline and of
-    the candidate. Not `is_claimed` where one of the runs is such that its figures show nothing of the service."""
+    """Candidate minus baseline of one figure, in its unit.
+
+    `lower` and `upper` hold the true difference with 95 % confidence, infinite where nothing bounds it; None with a
+    `reason` where too little is known. `turns` are those with a value, of the baseline and of the candidate. `p_value`
+    is two-sided, of this figure by itself; `is_shown` says that the runs differ in it, of all figures together. Not
+    `is_claimed` where one of the runs is such that its figures show nothing of the service.
+    """
 
     figure: ComparedFigure
     baseline: float | None = None
@@ -59,18 +71,18 @@ class FigureDifference:
     value: float | None = None
     lower: float | None = None
     upper: float | None = None
-    standard_error: float | None = None
+    standard_error: float | None = None  # of a ratio
+    p_value: float | None = None
     turns: tuple[int, int] = (0, 0)
     is_paired: bool = False
     reason: str | None = None
     is_claimed: bool = True
+    is_shown: bool = False
 
     @property
-    def is_shown(self) -> bool:
-        """Whether the interval leaves out 0: the runs differ in this figure."""
-        return (
-            self.is_claimed and self.lower is not None and self.upper is not None and not self.lower <= 0 <= self.upper
-        )
+    def leaves_out_zero(self) -> bool:
+        """Whether the interval does not hold 0."""
+        return self.lower is not None and self.upper is not None and not self.lower <= 0 <= self.upper
 
     @property
     def is_worse(self) -> bool | None:
@@ -78,6 +90,31 @@ class FigureDifference:
         if not self.is_shown or self.value is None or self.figure.higher_is_better is None:
             return None
         return (self.value > 0) != self.figure.higher_is_better
+
+    @property
+    def unbounded(self) -> Literal["above", "below"] | None:
+        """The side on which nothing bounds the difference."""
+        if self.upper is not None and math.isinf(self.upper):
+            return "above"
+        return "below" if self.lower is not None and math.isinf(self.lower) else None
+
+    @property
+    def bounds(self) -> str:
+        """As `+20 ms to +180 ms`, or `+20 ms or more`; a dash where there is no interval."""
+        if self.lower is None or self.upper is None:
+            return DASH
+        low, high = (self.figure.format_difference(bound) for bound in (self.lower, self.upper))
+        return {"above": f"{low} or more", "below": f"{high} or less", None: f"{low} to {high}"}[self.unbounded]
+
+
+def marked(differences: Sequence[FigureDifference]) -> tuple[FigureDifference, ...]:
+    """The same with those shown by which the runs differ: of figures whose interval leaves out 0, those that Holm's
+    procedure over all figures rejects."""
+    p_values = {each.figure.name: each.p_value for each in differences if each.is_claimed and each.p_value is not None}
+    rejected = holm(p_values, MARK_LEVEL)
+    return tuple(
+        replace(each, is_shown=each.leaves_out_zero and rejected.get(each.figure.name, False)) for each in differences
+    )
 
 
 def pairing(baseline: CohortTurns, candidate: CohortTurns, why_not: str | None = None) -> Pairing:
@@ -134,50 +171,51 @@ def _difference(
         except TooFewError as error:
             return FigureDifference(figure, reason=str(error))
     shown = [_value(figure, sample) for sample in samples]
+    value = None if shown[0] is None or shown[1] is None else shown[1] - shown[0]
     known = FigureDifference(
-        figure, shown[0], shown[1], turns=(samples[0].size, samples[1].size), is_paired=is_paired, reason=None
+        figure, shown[0], shown[1], value, turns=(samples[0].size, samples[1].size), is_paired=is_paired
     )
     try:
-        found = _estimate(figure, samples[1], samples[0])
+        if figure.fraction is not None:
+            return _of_quantile(known, samples, figure.fraction)
+        return _of_ratio(known, samples)
     except TooFewError as error:
-        return _without_interval(known, str(error))
-    if not found.standard_error > 0:
-        return _without_interval(known, "its values do not vary: nothing can be said of their error")
-    reach = _student_t(_clusters(samples)) * found.standard_error
-    lower, upper = found.value - reach, found.value + reach
-    if figure.kind == "share" and samples[0].weights is None:
-        lower, upper = max(-1.0, lower), min(1.0, upper)  # two shares differ by no more
-    return FigureDifference(
-        figure,
-        found.control,
-        found.candidate,
-        found.value,
-        lower,
-        upper,
-        found.standard_error,
-        known.turns,
-        is_paired,
+        return replace(known, reason=str(error))
+
+
+def _of_quantile(known: FigureDifference, samples: Sequence[CheckSample], fraction: float) -> FigureDifference:
+    baseline, candidate = samples
+    found = quantile_difference(candidate, baseline, fraction, CONFIDENCE)
+    return replace(
+        known,
+        baseline=found.control,
+        candidate=found.candidate,
+        value=found.value,
+        lower=found.lower,
+        upper=found.upper,
+        p_value=found.p_value,
     )
 
 
-def _estimate(figure: ComparedFigure, candidate: CheckSample, baseline: CheckSample) -> Difference:
-    if figure.fraction is None:
-        return ratio_difference(candidate, baseline)
-    return quantile_difference(candidate, baseline, figure.fraction)
-
-
-def _without_interval(known: FigureDifference, reason: str) -> FigureDifference:
-    value = None
-    if known.baseline is not None and known.candidate is not None:
-        value = known.candidate - known.baseline
-    return FigureDifference(
-        known.figure,
-        known.baseline,
-        known.candidate,
-        value,
-        turns=known.turns,
-        is_paired=known.is_paired,
-        reason=reason,
+def _of_ratio(known: FigureDifference, samples: Sequence[CheckSample]) -> FigureDifference:
+    baseline, candidate = samples
+    found = ratio_difference(candidate, baseline)
+    if not found.standard_error > 0:
+        raise TooFewError("its values do not vary: nothing can be said of their error")
+    freedom = max(1, _clusters(samples) - 1)
+    reach = float(scipy.special.stdtrit(freedom, (1 + CONFIDENCE) / 2)) * found.standard_error
+    lower, upper = found.value - reach, found.value + reach
+    if known.figure.kind == "share" and baseline.weights is None:
+        lower, upper = max(-1.0, lower), min(1.0, upper)  # two shares differ by no more
+    return replace(
+        known,
+        baseline=found.control,
+        candidate=found.candidate,
+        value=found.value,
+        lower=lower,
+        upper=upper,
+        standard_error=found.standard_error,
+        p_value=2 * float(scipy.special.stdtr(freedom, -abs(found.value) / found.standard_error)),
     )
 
 
@@ -194,12 +232,8 @@ def _value(figure: ComparedFigure, sample: CheckSample) -> float | None:
     return None if math.isinf(value) else float(np.quantile(sample.values, figure.fraction))
 
 
-def _clusters(samples: list[CheckSample]) -> int:
+def _clusters(samples: Sequence[CheckSample]) -> int:
     """How many clusters the run with fewer of them has."""
     counts = [np.unique(each.clusters).size for each in samples]
     counts += [np.unique(each.pairs).size for each in samples if each.pairs is not None]
     return int(min(counts))
-
-
-def _student_t(clusters: int) -> float:
-    return float(scipy.special.stdtrit(max(1, clusters - 1), (1 + CONFIDENCE) / 2))

@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from telemetry.comparison.differences import FigureDifference
+from telemetry.comparison.differences import MARK_LEVEL, FigureDifference
 from telemetry.comparison.figures import FigureGroup
 from telemetry.comparison.runs import ComparedRun, difference_sentence
 from telemetry.comparison.verdict import RunComparison, are_unanswered
-from telemetry.model.formatting import DASH, percent, turns
+from telemetry.model.formatting import count, declared_percent, percent, turns
 
 GROUPS: Final[dict[FigureGroup, str]] = {
     "latency": "Latency",
@@ -17,15 +17,19 @@ HEADINGS: Final = ("figure", "baseline", "this run", "difference", "95 % interva
 # What a reason without an interval says, as a word; and what the words mean.
 _REASONS: Final = {
     "of at least": "too few",
+    "are too few": "too few",
     "do not vary": "constant",
     "not answered": "unanswered",
     "no turn": "not reported",
 }
 NOT_CLAIMED: Final = "not claimed"
+POSSIBLE: Final = "possible"
+_SHOWN: Final = {True: "worse", False: "better", None: "differs"}
 _MEANINGS: Final = {
     NOT_CLAIMED: "one of the runs was not measured well enough: no difference of the service is claimed",
     "not shown": "the interval holds 0: no difference is shown",
-    "too few": "an interval needs 20 calls, and of turns 10 for a p50, 100 for a p95, 500 for a p99",
+    "too few": "an interval needs 20 calls, and of turns 10 for a p50, 100 for a p95, 500 for a p99; more where turns "
+    "of a call are alike",
     "constant": "the values do not vary: nothing can be said of their error",
     "unanswered": "so many turns were not answered that there is no such percentile",
 }
@@ -33,9 +37,17 @@ _OF_UNANSWERED: Final = (
     "voice to voice: a turn that was not answered counts as longer than any wait, so these percentiles are above those "
     "of the answered turns alone"
 )
+_OF_UNBOUNDED: Final = (
+    "or more, or less: nothing bounds the difference on the other side, because too few turns lie beyond the "
+    "percentile, or because those that do were not answered"
+)
 INTERVAL: Final = (
-    "Student's t interval of the difference; the variance is clustered by call, and paired by utterance where both "
-    "runs heard the same audio"
+    "The interval of each figure by itself: of a percentile from the ranks of its values, of a share by Student's t; "
+    "clustered by call, and paired by utterance where both runs heard the same audio"
+)
+MARKS: Final = (
+    "A figure is marked worse, better or differs after Holm's correction over all figures that have an interval: "
+    f"of runs that do not differ, at most {declared_percent(MARK_LEVEL)} have any mark"
 )
 
 
@@ -90,30 +102,40 @@ def grouped(each: RunComparison) -> list[tuple[str, list[FigureDifference]]]:
 
 
 def footnotes(each: RunComparison) -> list[str]:
-    """What the words of the last column mean, of those that occur."""
-    words = {status_text(found): found for _, group in grouped(each) for found in group}
-    found = [f"{word}: {_MEANINGS[word]}" for word in _MEANINGS if word in words]
+    """What the words of the last columns mean, of those that occur, and what the margin is about."""
+    rows = [found for _, group in grouped(each) for found in group]
+    words = {status_text(found) for found in rows}
+    over = f"after Holm's correction over {count(each.marked_over, 'figure')}"
+    found: list[str] = []
+    if marks := [word for word in _SHOWN.values() if word in words]:
+        found.append(f"{', '.join(marks)}: shown {over}")
+    if POSSIBLE in words:
+        found.append(
+            f"{POSSIBLE}: the interval leaves out 0, as that of one figure in twenty does by chance; a difference is "
+            f"not shown {over}"
+        )
+    found += [f"{word}: {_MEANINGS[word]}" for word in _MEANINGS if word in words]
+    if any(row.unbounded for row in rows):
+        found.append(_OF_UNBOUNDED)
     compared = (each.baseline.turns, each.candidate.turns)
     if any(are_unanswered(of).any() for of in compared):
         found.append(_OF_UNANSWERED)
-    return [*found, f"the margin: {each.margin.sentence}"]
+    return [*found, f"the margin: {each.margin.sentence}; this figure is judged alone, by its own interval"]
 
 
 def interval_text(found: FigureDifference) -> str:
-    """The bounds of a difference; a dash where there are none."""
-    if found.lower is None or found.upper is None:
-        return DASH
-    low, high = (found.figure.format_difference(bound) for bound in (found.lower, found.upper))
-    return f"{low.partition(' ')[0]} to {high}"
+    """The bounds of a difference, with one unit for both; a dash where there are none."""
+    low, to, high = found.bounds.partition(" to ")
+    return f"{low.partition(' ')[0]} to {high}" if to else low
 
 
 def status_text(found: FigureDifference) -> str:
-    """What the interval shows, in a word or two."""
+    """What is shown of a figure, in a word or two."""
     if not found.is_claimed:
         return NOT_CLAIMED
     if found.lower is None:
         reason = found.reason or ""
         return next((word for begin, word in _REASONS.items() if begin in reason), "not known")
-    if not found.is_shown:
-        return "not shown"
-    return {True: "worse", False: "better", None: "differs"}[found.is_worse]
+    if found.is_shown:
+        return _SHOWN[found.is_worse]
+    return POSSIBLE if found.leaves_out_zero else "not shown"

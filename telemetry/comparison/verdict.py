@@ -5,7 +5,9 @@
 - **within**: the whole interval lies below the margin.
 - **undecided**: the interval holds the margin, too little is known, or a run is one that nothing can be claimed of.
 
-A claim that does not hold has a chance of 2.5 % at most, for each pair of runs.
+A claim that does not hold has a chance of 2.5 % at most, for each pair of runs. The verdict is about one figure that is
+named beforehand: it is judged alone, by its own interval, and not corrected for the other figures. Which of all figures
+differ is another question, which `differences.marked` answers.
 """
 
 from collections.abc import Sequence
@@ -15,7 +17,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from telemetry.comparison.differences import FigureDifference, Pairing, difference, pairing
+from telemetry.comparison.differences import FigureDifference, Pairing, difference, marked, pairing
 from telemetry.comparison.figures import ComparedFigure, figures_for, quantile_figure
 from telemetry.comparison.runs import AskedDifference, ComparedRun, asked_differences, why_no_pairs
 from telemetry.model.formatting import declared_figure, percent
@@ -78,6 +80,11 @@ class RunComparison:
         return f"{verdict.get(self.state, self.state)}: {self.statement}"
 
     @property
+    def marked_over(self) -> int:
+        """Over how many figures those that are shown to differ are corrected."""
+        return sum(each.is_claimed and each.p_value is not None for each in self.differences)
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What weakens the figures."""
         found = (*self.baseline.notes, *self.candidate.notes)
@@ -98,14 +105,17 @@ def compare_runs(
     """Every figure of a run beside the baseline's, and the verdict. Good turns are counted by the `objectives`."""
     asked = asked_differences(baseline.asked, candidate.asked)
     paired = pairing(baseline.turns, candidate.turns, why_no_pairs(asked))
-    found = [difference(figure, baseline.turns, candidate.turns, paired) for figure in figures_for(objectives)]
-    decisive = next((each for each in found if each.figure.name == margin.figure.name), None)
-    if decisive is None:
-        decisive = difference(margin.figure, baseline.turns, candidate.turns, paired)
-        found.insert(0, decisive)
-    if (unsound := _unsound(baseline, candidate)) is not None:
-        found = [replace(each, is_claimed=False) for each in found]
-        decisive = replace(decisive, is_claimed=False)
+    figures = figures_for(objectives)
+    if margin.figure.name not in [figure.name for figure in figures]:
+        figures = (margin.figure, *figures)
+    unsound = _unsound(baseline, candidate)
+    found = marked(
+        [
+            replace(difference(figure, baseline.turns, candidate.turns, paired), is_claimed=unsound is None)
+            for figure in figures
+        ]
+    )
+    decisive = next(each for each in found if each.figure.name == margin.figure.name)
     state, statement = ("undecided", unsound) if unsound else _verdict(baseline, candidate, margin, decisive)
     return RunComparison(
         baseline,
@@ -114,7 +124,7 @@ def compare_runs(
         state,
         statement,
         decisive,
-        tuple(each for each in found if each.turns != (0, 0) or each.figure == decisive.figure),
+        tuple(each for each in found if each.turns != (0, 0) or each is decisive),
         asked,
         paired,
         is_judged_otherwise,
@@ -142,8 +152,7 @@ def _verdict(
         return "undecided", f"{figure.label} cannot be compared: {found.reason}"
     shown = (
         f"{figure.label} of {run} is {figure.format(found.candidate)} against {figure.format(found.baseline)}, "
-        f"{figure.format_difference(found.value)} ({figure.format_difference(found.lower)} to "
-        f"{figure.format_difference(found.upper)})"
+        f"{figure.format_difference(found.value)} ({found.bounds})"
     )
     if found.lower > margin.value:
         return "worse", f"{shown}: more than the margin of {margin.text}"

@@ -160,6 +160,19 @@ def test_a_difference_of_runs_has_one_sign_in_picture_and_tables() -> None:
         assert not re.search(r"(?<!\w)-\d", text)
 
 
+def test_an_interval_that_nothing_bounds_reaches_as_far_as_any_other() -> None:
+    rng = np.random.default_rng(1)
+    values, calls = latencies_ms(rng, 1500)
+    base = ComparedRun("base", cohort_of("base", values, calls), {})
+    slow = ComparedRun("slow", cohort_of("slow", values + 400, calls, np.arange(1500) % 25 == 0), {})
+    rows = run_charts.forest_rows([compare_runs(base, slow, RegressionMargin(), ())])
+    (p95,) = (row for row in rows if row["label"] == "Voice to voice p95")
+    assert p95["text"].endswith(" or more)")
+    ends = [row[end] for row in rows for end in ("lower", "upper", "value")]
+    assert p95["upper"] == max(ends)
+    assert np.isfinite(ends).all()
+
+
 def test_labels_of_moments_have_seconds_as_long_as_a_picture_has_ticks_less_than_a_minute_apart() -> None:
     """Of 30 s and 1 min Vega takes the step that is nearer by its ratio; `test_browser_charts` has it drawn."""
     assert time_axis(7).to_dict()["labelExpr"] == (

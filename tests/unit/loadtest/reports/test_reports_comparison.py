@@ -1,5 +1,6 @@
 """A comparison of runs for people and for programs: differences in one direction, each with its sign."""
 
+import html
 import json
 import re
 
@@ -48,3 +49,50 @@ def test_programs_read_the_same_difference_as_a_number(faster: RunComparison) ->
     (p95,) = (each for each in json.loads(text)["comparisons"][0]["figures"] if each["name"] == "voice_to_voice_p95")
     assert p95["difference"] < -0.2
     assert MINUS not in text.replace(faster.sentence, "")
+
+
+def test_programs_read_what_a_mark_rests_on(faster: RunComparison) -> None:
+    document = comparison_object([faster])
+    assert document["marks"]["error_level"] == 0.05
+    (compared,) = document["comparisons"]
+    figures = {each["name"]: each for each in compared["figures"]}
+    assert compared["marked_over"] == sum(each["p_value"] is not None for each in figures.values())
+    p95 = figures["voice_to_voice_p95"]
+    assert (p95["is_shown"], p95["worse"]) == (True, False)
+    assert p95["p_value"] < 0.05 / compared["marked_over"]
+    assert figures["errors"]["is_shown"] is False
+    assert figures["errors"]["p_value"] == 1
+
+
+def test_people_read_that_marks_are_corrected_and_that_the_margins_figure_is_judged_alone(
+    faster: RunComparison,
+) -> None:
+    page = html.unescape(comparison_html([faster]))
+    for text in (page, comparison_markdown([faster])):
+        assert "Holm's correction over all figures" in text
+        assert "this figure is judged alone, by its own interval" in text
+        assert re.search(r"better: shown after Holm's correction over \d+ figures", text)
+
+
+@pytest.fixture(scope="module")
+def unbounded() -> RunComparison:
+    """A run of which nearly every turn beyond the p95 is not answered."""
+    rng = np.random.default_rng(3)
+    values, calls = latencies_ms(rng, 1500)
+    base = ComparedRun("base", cohort_of("base", values, calls), {})
+    slow = ComparedRun("slow", cohort_of("slow", values + 400, calls, rng.random(1500) < 0.035), {})
+    return compare_runs(base, slow, RegressionMargin(), ())
+
+
+def test_a_difference_without_an_upper_bound_is_said_in_words_and_is_no_number(unbounded: RunComparison) -> None:
+    text = json.dumps(comparison_object([unbounded]), allow_nan=False)
+    (p95,) = (each for each in json.loads(text)["comparisons"][0]["figures"] if each["name"] == "voice_to_voice_p95")
+    assert (p95["upper"], p95["unbounded"]) == (None, "above")
+    assert p95["lower"] > 0.1
+    page = comparison_html([unbounded])
+    cells = "\n".join(cell for found in unbounded.differences for cell in narrow_row(found))
+    for said in (page, comparison_markdown([unbounded]), cells):
+        assert re.search(r"\+\d+ ms or more", said)
+        assert not re.search(r"\b(inf|nan)\b", said)
+    # Its bar reaches to the end of the scale.
+    assert 'x2="196.0" y1="11"' in page

@@ -5,7 +5,14 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from telemetry.comparison.differences import PAIRED_SHARE_LEAST, FigureDifference, Pairing, difference, pairing
+from telemetry.comparison.differences import (
+    PAIRED_SHARE_LEAST,
+    FigureDifference,
+    Pairing,
+    difference,
+    marked,
+    pairing,
+)
 from telemetry.comparison.figures import ComparedFigure, quantile_figure
 from telemetry.model.semconv import OUTCOMES
 from telemetry.rollout.cohort_turns import CACHE_HIT, CALL, OUTCOME, CohortTurns, packed_codes, packed_numbers
@@ -159,8 +166,16 @@ def test_too_few_turns_have_figures_and_no_interval() -> None:
     assert not fewer.is_shown
     one_call = cohort_of("run", rng.normal(500, 9, 300), np.zeros(300, dtype=np.int64))
     assert difference(P50, one_call, run(rng, 300), BY_CALL).reason == "its turns come from 1 of at least 20 calls"
+
+
+def test_a_run_without_spread_is_known_exactly_and_the_other_is_not() -> None:
     constant = cohort_of("run", np.full(300, 500.0), np.arange(300))
-    assert "do not vary" in (difference(P50, constant, constant, BY_CALL).reason or "")
+    found = difference(P50, constant, constant, BY_CALL)
+    assert (found.value, found.lower, found.upper, found.p_value, found.bounds) == (0, 0, 0, 1, "+0.0 ms to +0.0 ms")
+    varied = difference(P50, constant, run(np.random.default_rng(1), 300), BY_CALL)
+    assert varied.lower is not None
+    assert varied.upper is not None
+    assert 500 * MS + varied.lower < (varied.candidate or 0) < 500 * MS + varied.upper
 
 
 def test_a_turn_that_nobody_answered_is_slower_than_any_other() -> None:
@@ -181,14 +196,76 @@ def test_shares_know_their_direction() -> None:
         return CohortTurns("run", 400, {CACHE_HIT: packed_numbers(np.arange(400) % 100 < 100 * share)}, codes)
 
     fewer_good = ComparedFigure("good", "Good", "turns", column=CACHE_HIT, higher_is_better=True)
-    found = difference(fewer_good, hits(0.9), hits(0.5), BY_CALL)
+    (found,) = marked([difference(fewer_good, hits(0.9), hits(0.5), BY_CALL)])
     assert (found.value, found.is_shown, found.is_worse) == (pytest.approx(-0.4), True, True)
-    assert difference(fewer_good, hits(0.5), hits(0.9), BY_CALL).is_worse is False
+    assert marked([difference(fewer_good, hits(0.5), hits(0.9), BY_CALL)])[0].is_worse is False
     neither = ComparedFigure("hits", "Hits", "answers", column=CACHE_HIT, higher_is_better=None)
-    assert difference(neither, hits(0.5), hits(0.9), BY_CALL).is_worse is None
+    (differs,) = marked([difference(neither, hits(0.5), hits(0.9), BY_CALL)])
+    assert (differs.is_shown, differs.is_worse) == (True, None)
     bad = ComparedFigure("bad", "Bad", "turns", column=CACHE_HIT, is_complement=True)
     assert difference(bad, hits(0.9), hits(0.5), BY_CALL).candidate == pytest.approx(0.5)
     errors = ComparedFigure("errors", "Errors", "turns", Check("Errors", "errors", 0.0))
     assert difference(errors, hits(0.5), hits(0.5), BY_CALL).candidate == 0
     gone = ComparedFigure("gone", "Gone", "answers", column="gone")
     assert difference(gone, hits(0.5), hits(0.5), BY_CALL).reason == "no turn of the baseline has a value"
+
+
+def of_p_values(*p_values: float | None, lower: float = 1.0, is_claimed: bool = True) -> list[FigureDifference]:
+    return [
+        FigureDifference(
+            quantile_figure("voice_to_voice", statistic),
+            value=2.0,
+            lower=lower,
+            upper=3.0,
+            p_value=p_value,
+            is_claimed=is_claimed,
+        )
+        for statistic, p_value in zip(("p50", "p95", "p99"), p_values, strict=False)
+    ]
+
+
+def test_figures_are_marked_by_holms_procedure_over_those_that_have_a_p_value() -> None:
+    """Of three, the smallest is held to 5 % / 3, the next to 5 % / 2, the last to 5 %."""
+
+    def shown(*p_values: float | None) -> list[bool]:
+        return [each.is_shown for each in marked(of_p_values(*p_values))]
+
+    assert shown(0.016, 0.024, 0.049) == [True, True, True]
+    assert shown(0.049, 0.016, 0.026) == [False, True, False]
+    assert shown(0.017, 0.017, 0.017) == [False, False, False]
+    assert shown(0.024, None, 0.9) == [True, False, False]
+    assert shown(0.026, None, 0.9) == [False, False, False]
+    assert shown(0.049) == [True]
+    assert marked([]) == ()
+
+
+def test_nothing_is_marked_whose_interval_holds_0_or_of_which_nothing_is_claimed() -> None:
+    assert [each.is_shown for each in marked(of_p_values(1e-9, lower=0.0))] == [False]
+    assert [each.is_shown for each in marked(of_p_values(1e-9, is_claimed=False))] == [False]
+    assert marked(of_p_values(1e-9))[0].is_worse
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "text", "side"),
+    [
+        (20.0, 180.0, "+20.0 ms to +180 ms", None),
+        (20.0, float("inf"), "+20.0 ms or more", "above"),
+        (-float("inf"), 120.0, "+120 ms or less", "below"),
+        (None, None, "–", None),
+    ],
+)
+def test_a_side_that_nothing_bounds_is_said_in_words(
+    lower: float | None, upper: float | None, text: str, side: str | None
+) -> None:
+    bounds = [None if each is None else each * MS for each in (lower, upper)]
+    found = FigureDifference(P95, value=50.0 * MS, lower=bounds[0], upper=bounds[1])
+    assert (found.bounds, found.unbounded) == (text, side)
+
+
+def test_unanswered_turns_near_the_percentile_leave_the_difference_without_an_upper_bound() -> None:
+    rng = np.random.default_rng(4)
+    values, calls = latencies_ms(rng, 1000)
+    silent = cohort_of("b", values, calls, np.arange(1000) % 25 == 0)
+    found = difference(P95, run(rng, 1000), silent, BY_CALL)
+    assert found.unbounded == "above"
+    assert found.bounds.endswith(" or more")

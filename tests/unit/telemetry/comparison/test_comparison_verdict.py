@@ -1,12 +1,13 @@
 """Worse, within the margin or undecided: each from runs that are so, and from runs of which nothing can be claimed."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from telemetry.comparison.runs import ComparedRun, asked_differences, difference_sentence, why_no_pairs
-from telemetry.comparison.sentences import figure_row, footnotes, grouped
+from telemetry.comparison.sentences import figure_row, footnotes, grouped, interval_text, status_text
 from telemetry.comparison.verdict import RegressionMargin, compare_runs, worst
 from telemetry.objectives.slo import default_objectives
 from telemetry.rollout.cohort_turns import missed_column, packed_numbers
@@ -33,11 +34,23 @@ def test_a_regression_a_run_within_the_margin_and_one_between() -> None:
     same = compare_runs(base, run("same", turns=6000, seed=2), RegressionMargin(250 * MS), ())
     assert same.state == "within"
     assert same.sentence.startswith("within the margin of 250 ms: ")
-    between = compare_runs(base, run("between", shift_ms=100, seed=2), MARGIN, ())
+    between = compare_runs(base, run("between", shift_ms=100, seed=3), MARGIN, ())
     assert between.state == "undecided"
     assert "the interval holds the margin of 100 ms" in between.sentence
     better = compare_runs(base, run("better", shift_ms=-300, seed=2), MARGIN, ())
     assert better.state == "within"
+
+
+def test_a_run_at_the_margin_is_seldom_within_it_or_a_regression() -> None:
+    states = [
+        compare_runs(
+            run("base", turns=500, seed=2 * seed), run("at", turns=500, shift_ms=100, seed=2 * seed + 1), MARGIN, ()
+        ).state
+        for seed in range(200)
+    ]
+    # 2.5 % each; of 200, 5 % is three standard errors beyond it.
+    assert states.count("within") <= 10
+    assert states.count("worse") <= 10
 
 
 def test_too_few_turns_decide_nothing() -> None:
@@ -151,3 +164,39 @@ def test_the_worst_of_several_counts() -> None:
     assert worst(["within", "undecided"]) == "undecided"
     assert worst(["within", "within"]) == "within"
     assert worst([]) == "undecided"
+
+
+def test_footnotes_say_what_a_mark_rests_on_and_what_an_interval_without_one_means() -> None:
+    found = compare_runs(run("base"), run("slow", shift_ms=400, seed=2), MARGIN, ())
+    assert found.marked_over == sum(each.p_value is not None for each in found.differences) == 6
+    assert status_text(found.decisive) == "worse"
+    assert "worse: shown after Holm's correction over 6 figures" in footnotes(found)
+    assert not any(line.startswith("possible") for line in footnotes(found))
+    assert footnotes(found)[-1] == (
+        "the margin: Voice to voice p95 at most 100 ms above the baseline; this figure is judged alone, by its own "
+        "interval"
+    )
+    unmarked = replace(found.decisive, p_value=0.02, is_shown=False)
+    possible = replace(
+        found,
+        decisive=unmarked,
+        differences=tuple(
+            unmarked if each is found.decisive else replace(each, is_shown=False) for each in found.differences
+        ),
+    )
+    assert status_text(unmarked) == "possible"
+    (line,) = (line for line in footnotes(possible) if line.startswith("possible: "))
+    assert line == (
+        "possible: the interval leaves out 0, as that of one figure in twenty does by chance; a difference is not "
+        "shown after Holm's correction over 6 figures"
+    )
+    assert not any(line.startswith("worse") for line in footnotes(possible))
+
+
+def test_a_difference_that_nothing_bounds_above_is_stated_and_explained() -> None:
+    found = compare_runs(run("base"), run("slow", shift_ms=400, seed=2, unanswered=0.035), MARGIN, ())
+    assert found.decisive.unbounded == "above"
+    assert found.state == "worse", "whatever the upper bound is, the lower one lies above the margin"
+    assert re.search(r" ms \(\+[\d.,]+ ms or more\): more than the margin of 100 ms$", found.sentence)
+    assert re.fullmatch(r"\+[\d.,]+ ms or more", interval_text(found.decisive))
+    assert any(line.startswith("or more, or less: ") for line in footnotes(found))

@@ -1,0 +1,41 @@
+"""The simulation of comparisons, in short: few marks where runs do not differ, and marks where one figure is worse."""
+
+import pytest
+
+from tests.benchmarks.comparison import KINDS, LATENCIES, TURNS, compared, false_marks, main, true_marks
+
+SEEDS = range(1, 81)
+
+
+@pytest.mark.parametrize("kind", ["all of these", "all, the same clips"])
+def test_of_runs_that_do_not_differ_few_have_a_mark_and_many_an_interval_without_0(kind: str) -> None:
+    marked, left_out, figures = false_marks(KINDS[kind], SEEDS)
+    assert figures >= 24
+    # 5 % at most: of 80 pairs, 10 are three standard errors more.
+    assert marked.of <= 10
+    # What an uncorrected mark would say; without correction the line above fails.
+    assert left_out.of >= 16
+
+
+@pytest.mark.parametrize("figure", [name for name in LATENCIES if name != "endpointing"])
+def test_a_figure_that_is_worse_by_a_fifth_is_marked_and_others_are_not(figure: str) -> None:
+    found = true_marks(KINDS["all of these"], figure, SEEDS)
+    assert found["marked"].of >= 0.8 * found["marked"].pairs
+    assert found["another"].of <= 10
+
+
+def test_the_runs_are_what_they_are_said_to_be() -> None:
+    pair = compared(KINDS["all of these"], 1)
+    assert pair.baseline.turns.turns == TURNS
+    figures = {each.figure.name: each for each in pair.differences}
+    assert 0.15 < (figures["cache_hits"].baseline or 0) < 0.45
+    assert 0 < (figures["no_reply"].baseline or 0) < 0.06
+    assert not pair.paired.is_paired
+    assert compared(KINDS["all, the same clips"], 1).paired.is_paired
+
+
+def test_it_prints_every_row(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--pairs", "2", "--kind", "smooth"])
+    text = capsys.readouterr().out
+    for figure in LATENCIES:
+        assert f"{figure} worse by 20 %" in text
