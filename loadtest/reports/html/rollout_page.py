@@ -91,7 +91,10 @@ def _checks(report: RolloutReport) -> str:
     if not rows:
         return ""
     heading = ("check", "candidate", "control", "difference", "bounds", "margin", "result")
-    hint = "The bounds hold however often anybody looks; a promotion needs every upper bound below its margin."
+    hint = (
+        "The bounds hold however often anybody looks; a promotion needs every upper bound below its margin. What "
+        "happens to the hosts, the region or the deployment of one cohort alone counts as that cohort's."
+    )
     return section("Checks", [table("Checks of the last look", heading, rows)], hint)
 
 

@@ -13,6 +13,8 @@ from telemetry.rollout.gate import GateVerdict, RolloutEvidence, decide, first_h
 from telemetry.rollout.history import Look, RolloutHistory, decode_history, encode_history
 from telemetry.rollout.plan import Check, RolloutPlan, Stage
 from telemetry.rollout.sample_ratio import AssignedUnits, UnitCounts
+from telemetry.rollout.verdict_document import as_object
+from telemetry.rollout.verdict_document import units_of as units_of_verdict
 from tests.rollout_cohorts import MS, SAME, Regression, cohort, cohort_of, first_turns, plan, units_of
 
 NOW = 1_790_000_000_000_000_000
@@ -295,6 +297,16 @@ def test_units_that_met_both_are_no_part_of_the_split() -> None:
     assert "100 of 10,000 calls met both cohorts, of which the plan allows 1 %" in found.notes
     doubled = replace(counts, candidate=AssignedUnits(595), control=AssignedUnits(9505))
     assert look(plan(share=0.05), evidence(units=doubled)).verdict == "hold"
+
+
+def test_units_are_read_from_a_verdict_as_they_were_written() -> None:
+    counts = UnitCounts(1000, 3, AssignedUnits(240, 7), AssignedUnits(740, 10), 17)
+    found = as_object(plan(unit="user"), look(plan(unit="user"), evidence(units=counts)))
+    assert units_of_verdict(found["units"]) == counts
+    assert found["units"]["seen"] == 1000
+    assert 0 < found["sample_ratio"]["detectable_control_loss"] < found["sample_ratio"]["detectable_loss"] < 1
+    assert units_of_verdict({"unit": "call", "seen": 9, "contaminated": 1}) is None, "of an earlier version"
+    assert units_of_verdict({}) is None
 
 
 def test_few_users_are_too_few_whatever_their_calls() -> None:

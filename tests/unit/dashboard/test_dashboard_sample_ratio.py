@@ -1,0 +1,52 @@
+"""The line on the Cohorts page that says whether the split fits the plan, and which loss it would have shown."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dashboard.cohort_parts import sample_ratio
+from telemetry.rollout.cohort_comparison import CohortSize, ComparedCohorts, compare_cohorts
+from telemetry.rollout.sample_ratio import AssignedUnits, UnitCounts
+from tests.rollout_cohorts import cohort, plan
+
+RNG = np.random.default_rng(1)
+BOTH = cohort("streaming", 200, RNG), cohort("stable", 600, RNG)
+BY_USER = plan(unit="user")
+
+
+def line(candidate: AssignedUnits, control: AssignedUnits, *, is_of_a_stage: bool = True) -> str:
+    units = UnitCounts(candidate.known + control.known, 0, candidate, control)
+    sizes = CohortSize("streaming", 200, 200, 0, 31), CohortSize("stable", 600, 600, 0, 93)
+    found = ComparedCohorts(BY_USER, *BOTH, sizes, 0.0, is_planned=True, stage=BY_USER.stages[0], units=units)
+    return sample_ratio(compare_cohorts(found if is_of_a_stage else replace(found, stage=None)))
+
+
+def test_a_split_that_fits_says_which_loss_it_would_have_shown() -> None:
+    text = line(AssignedUnits(250), AssignedUnits(750))
+    assert "25 % of 1,000 users are on the candidate, 25 % planned at stage canary; p = 1 (exact binomial test)" in text
+    assert "the split fits the plan; in the split of 1,000 users, a loss of " in text
+    assert text.endswith("of those on the control would have been found with a probability of 80 %.</span></li>")
+
+
+@pytest.mark.parametrize(
+    ("candidate", "control", "words"),
+    [
+        (AssignedUnits(150), AssignedUnits(750), "the split does not fit the plan: callers are lost"),
+        (AssignedUnits(150, 90), AssignedUnits(750), "the split is not known: 16.7 % of 900 users that are known"),
+        (
+            AssignedUnits(0, 200),
+            AssignedUnits(0, 600),
+            "31 callers on streaming and 93 callers on stable; users are assigned, and none is known",
+        ),
+    ],
+)
+def test_what_does_not_fit_or_is_not_known_is_said(
+    candidate: AssignedUnits, control: AssignedUnits, words: str
+) -> None:
+    assert words in line(candidate, control)
+
+
+def test_turns_of_several_stages_are_not_tested() -> None:
+    text = line(AssignedUnits(250), AssignedUnits(750), is_of_a_stage=False)
+    assert "these turns may be of several stages, with other shares each" in text
