@@ -206,7 +206,8 @@ def _lay_out(request: RolloutDemoRequest) -> list[tuple[Path, RolloutPlan]]:
 def _promises(plans: list[tuple[Path, RolloutPlan]], request: RolloutDemoRequest) -> list[str]:
     """What is asked of both rollouts, and what of it is smaller than where people call."""
     plan = plans[0][1]
-    margins = ", ".join(f"{check.sentence} {check.format_margin()}" for check in plan.checks)
+    stated = (check for check in plan.checks if not check.is_optional)
+    margins = ", ".join(f"{check.sentence} {check.format_margin()}" for check in stated)
     stages = " -> ".join(declared_percent(stage.share) for stage in plan.stages)
     shortest = ", ".join(dict.fromkeys(str(stage.shortest) for stage in plan.stages if stage.has_control))
     first = declared_percent(plan.stages[0].share)

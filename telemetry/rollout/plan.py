@@ -84,8 +84,14 @@ class Check:
     def counted_by(self) -> str | None:
         """The name of the objective whose turns it counts: that of a file, or for good turns one of its own."""
         if self.kind == "good_turns":
-            return f"{self.metric} within {self.within or 0.0:g}"
+            return f"{self.metric} within {self._good_within:g}"
         return self.objective if self.kind == "objective" else None
+
+    @property
+    def _good_within(self) -> float:
+        if self.within is None:
+            raise ValueError(f"the check {self.name} does not say within what a turn is good")
+        return self.within
 
     @property
     def figure_kind(self) -> str:
@@ -105,7 +111,7 @@ class Check:
             case "good_turns":
                 metric = METRICS[self.metric]
                 return (
-                    f"share of turns with {metric.phrase} not within {declared_figure(self.within or 0.0, metric.kind)}"
+                    f"share of turns with {metric.phrase} not within {declared_figure(self._good_within, metric.kind)}"
                 )
             case "objective":
                 return f"share of turns that miss the objective {self.objective}"

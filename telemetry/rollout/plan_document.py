@@ -114,6 +114,13 @@ def _margin_number(value: object) -> float | None:
     return number if math.isfinite(number) and number > 0 else None
 
 
+def _given(margin: float | None) -> float:
+    """A margin that the rules of its table have let pass."""
+    if margin is None:
+        raise ValueError("a margin that is none has passed the rules of its table")
+    return margin
+
+
 _Name = Annotated[str, AfterValidator(_matching_name)]
 _DurationField = Annotated[Duration, PlainValidator(_duration)]
 _Latency = Annotated[str, _one_of(_LATENCIES, "a latency that a turn has")]
@@ -169,7 +176,7 @@ class _PrimaryTable(_TomlTable):
 
     def check(self) -> Check:
         """As the plan has it."""
-        margin = _margin_ns(self.margin) or 0.0
+        margin = _given(_margin_ns(self.margin))
         return Check(f"{self.metric} {self.statistic}", "quantile", margin, self.metric, self.statistic)
 
 
@@ -215,7 +222,7 @@ class _GuardrailTable(_TomlTable):
     def guardrail(self) -> Check:
         """As the plan has it."""
         kind = cast("CheckKind", self.check)
-        margin = (_margin_ns if kind == "quantile" else _margin_number)(self.margin) or 0.0
+        margin = _given((_margin_ns if kind == "quantile" else _margin_number)(self.margin))
         of_metric = f" {self.metric}" if "metric" in _KEYS.get(kind, ()) else ""
         statistic = f" {self.statistic}" if kind == "quantile" else ""
         of_objective = "" if self.objective is None else f" {self.objective}"
