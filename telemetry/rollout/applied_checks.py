@@ -5,9 +5,10 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from telemetry.rollout.checks import CheckResult, check_results
-from telemetry.rollout.cohort_turns import CohortTurns
+from telemetry.rollout.cohort_turns import CACHE_HIT, CohortTurns
 from telemetry.rollout.plan import Check, RolloutPlan
 from telemetry.rollout.samples import columns_of
 
@@ -35,31 +36,39 @@ def applied_checks(plan: RolloutPlan, candidate: CohortTurns, control: CohortTur
     )
 
 
-def _reported(plan: RolloutPlan, *cohorts: CohortTurns) -> tuple[RolloutPlan, list[str]]:
-    """The plan without the optional checks of which a cohort reports nothing: they have no part of its error level; and
-    a note for each that only one cohort reports."""
-    silent = {
-        check: [each.cohort for each in cohorts if not _reports(each, check)]
-        for check in plan.checks
-        if check.is_optional
-    }
-    notes = [_note(check, f"no turn of {names[0]} reports it") for check, names in silent.items() if len(names) == 1]
-    return _without(plan, [check for check, names in silent.items() if names]), notes
+def _reported(plan: RolloutPlan, candidate: CohortTurns, control: CohortTurns) -> tuple[RolloutPlan, list[str]]:
+    """The plan without the optional checks that have no part of its error level: those of which a cohort reports
+    nothing, with a note where the other does; and cache misses where no cache answers the control, which cannot become
+    more."""
+    left_out: list[Check] = []
+    notes: list[str] = []
+    for check in plan.checks:
+        if not check.is_optional:
+            continue
+        silent = [each.cohort for each in (candidate, control) if not _reporting(each, check).any()]
+        if len(silent) == 1:
+            notes.append(_note(check, f"no turn of {silent[0]} reports it"))
+        if silent or (check.kind == "cache_misses" and not _has_hits(control, check)):
+            left_out.append(check)
+    return _without(plan, left_out), notes
 
 
 def _without(plan: RolloutPlan, checks: Collection[Check]) -> RolloutPlan:
     return replace(plan, guardrails=tuple(check for check in plan.guardrails if check not in checks))
 
 
-def _reports(turns: CohortTurns, check: Check) -> bool:
-    """Whether any turn that counts has all that the check reads."""
-    if not turns.turns:
-        return False
-    known = turns.eligible
+def _reporting(turns: CohortTurns, check: Check) -> NDArray[np.bool_]:
+    """Which turns count and have all that the check reads."""
+    reporting = turns.eligible if turns.turns else np.zeros(0, np.bool_)
     for name in columns_of(check):
         values = turns.number(name)
-        known = known & (False if values is None else ~np.isnan(values))
-    return bool(known.any())
+        reporting = reporting & (False if values is None else ~np.isnan(values))
+    return reporting
+
+
+def _has_hits(turns: CohortTurns, check: Check) -> bool:
+    answered = turns.number(CACHE_HIT)
+    return answered is not None and bool((answered[_reporting(turns, check)] == 1).any())
 
 
 def _note(check: Check, reason: str) -> str:
