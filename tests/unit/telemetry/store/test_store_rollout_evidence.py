@@ -136,17 +136,25 @@ def test_a_worse_candidate_is_not_rolled_back_over_contaminated_units_either(tmp
     assert "met both cohorts" in printed
 
 
+@pytest.mark.parametrize("unit", ["user", "call"])
 @pytest.mark.parametrize(("allowed", "code"), [("0.02", ExitCode.OK), ("0.005", ExitCode.UNDECIDED)])
-def test_the_plan_says_how_many_may_have(tmp_path: Path, allowed: str, code: ExitCode) -> None:
-    """Two users of some two hundred met both: about 1 %."""
+def test_the_plan_says_how_many_may_have(tmp_path: Path, allowed: str, code: ExitCode, unit: str) -> None:
+    """Two users of some two hundred, or the one call of each, met both: about 1 %. They are no part of the split."""
     mine, theirs = turns_of("canary", of=user), turns_of("stable", of=lambda call: user(call + 1000))
     swapped = [msgspec.structs.replace(turn, cohort="stable") for turn in mine if turn.call_id in _calls(mine, 2)]
     turns = [*mine, *theirs, *(msgspec.structs.replace(t, span_id=t.span_id[::-1], sequence=None) for t in swapped)]
-    limits = f"[completeness]\ncontaminated_units = {allowed}\nsample_ratio_p = 0.0001"
-    found, printed = checked(tmp_path, plan_text(unit="user", limits=limits), turns)
-    users = len({turn.user_id for turn in turns})
-    assert f"2 of {users} users met both cohorts" in printed
+    limits = f"[completeness]\ncontaminated_units = {allowed}"
+    found, verdict = verdict_of(tmp_path, plan_text(unit=unit, limits=limits), turns)
+    units = len({turn.user_id for turn in turns})
     assert found is code
+    met = f"2 of {units} {unit}s met both cohorts"
+    if code is ExitCode.OK:
+        assert verdict["notes"][-1] == f"{met}, of which the plan allows 2 %"
+    else:
+        assert verdict["reasons"] == [f"{met} (0.9 %), and the plan allows 0.5 %: let a {unit} keep its cohort"]
+    known = [len({turn.call_id for turn in each}) for each in (mine, theirs)]
+    assert [verdict["units"][role]["known"] for role in ("candidate", "control")] == [known[0] - 2, known[1]]
+    assert verdict["sample_ratio"]["share"] == (known[0] - 2) / (sum(known) - 2)
 
 
 def _calls(turns: Sequence[Turn], count: int) -> set[str]:
