@@ -5,10 +5,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from telemetry.rollout.checks import CheckResult, check_results
-from telemetry.rollout.cohort_turns import CACHE_HIT, CohortTurns
+from telemetry.rollout.cohort_turns import CohortTurns
 from telemetry.rollout.plan import Check, RolloutPlan
 from telemetry.rollout.samples import columns_of
 
@@ -36,39 +35,37 @@ def applied_checks(plan: RolloutPlan, candidate: CohortTurns, control: CohortTur
     )
 
 
-def _reported(plan: RolloutPlan, candidate: CohortTurns, control: CohortTurns) -> tuple[RolloutPlan, list[str]]:
-    """The plan without the optional checks that have no part of its error level: those of which a cohort reports
-    nothing, with a note where the other does; and cache misses where no cache answers the control, which cannot become
-    more."""
-    left_out: list[Check] = []
-    notes: list[str] = []
-    for check in plan.checks:
-        if not check.is_optional:
-            continue
-        silent = [each.cohort for each in (candidate, control) if not _reporting(each, check).any()]
-        if len(silent) == 1:
-            notes.append(_note(check, f"no turn of {silent[0]} reports it"))
-        if silent or (check.kind == "cache_misses" and not _has_hits(control, check)):
-            left_out.append(check)
-    return _without(plan, left_out), notes
+def _reported(plan: RolloutPlan, *cohorts: CohortTurns) -> tuple[RolloutPlan, list[str]]:
+    """The plan without the optional checks of which a cohort reports nothing, or less than half as often as the
+    other: they have no part of its error level; and a note for each that only one cohort reports."""
+    silent: dict[Check, dict[str, float]] = {}
+    for check in (each for each in plan.checks if each.is_optional):
+        shares = [_reporting_share(each, check) for each in cohorts]
+        silent[check] = {
+            each.cohort: share
+            for each, share in zip(cohorts, shares, strict=True)
+            if not share or share < max(shares) / 2
+        }
+    notes = [
+        _note(check, f"{'few turns' if share else 'no turn'} of {name} {'report' if share else 'reports'} it")
+        for check, found in silent.items()
+        for name, share in found.items()
+        if len(found) == 1
+    ]
+    return _without(plan, [check for check, found in silent.items() if found]), notes
 
 
 def _without(plan: RolloutPlan, checks: Collection[Check]) -> RolloutPlan:
     return replace(plan, guardrails=tuple(check for check in plan.guardrails if check not in checks))
 
 
-def _reporting(turns: CohortTurns, check: Check) -> NDArray[np.bool_]:
-    """Which turns count and have all that the check reads."""
-    reporting = turns.eligible if turns.turns else np.zeros(0, np.bool_)
+def _reporting_share(turns: CohortTurns, check: Check) -> float:
+    """Of the turns that count, those that have all that the check reads."""
+    known = eligible = turns.eligible if turns.turns else np.zeros(0, np.bool_)
     for name in columns_of(check):
         values = turns.number(name)
-        reporting = reporting & (False if values is None else ~np.isnan(values))
-    return reporting
-
-
-def _has_hits(turns: CohortTurns, check: Check) -> bool:
-    answered = turns.number(CACHE_HIT)
-    return answered is not None and bool((answered[_reporting(turns, check)] == 1).any())
+        known = known & (False if values is None else ~np.isnan(values))
+    return np.count_nonzero(known) / max(1, np.count_nonzero(eligible))
 
 
 def _note(check: Check, reason: str) -> str:

@@ -2,41 +2,73 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
-
-import numpy as np
+from typing import Final, Literal
 
 from telemetry.model.formatting import count
 from telemetry.rollout.cohort_turns import CohortTurns
-from telemetry.rollout.estimates import Difference, TooFewError
-from telemetry.rollout.few_events import difference_lower_bound, difference_p_value
+from telemetry.rollout.estimates import CheckSample, TooFewError
 from telemetry.rollout.plan import Check, RolloutPlan
-from telemetry.rollout.samples import Mask, compare, is_open
-from telemetry.rollout.sequential import boundary, holm, planned_information, sequential_p_value
+from telemetry.rollout.quantile_intervals import quantile_difference
+from telemetry.rollout.samples import Mask, compare
+from telemetry.rollout.sequential import boundary, holm, sequential_p_value, turns_until_shown
+from telemetry.rollout.shares import (
+    ComparedShares,
+    Excess,
+    Threshold,
+    compare_quantile,
+    compare_ratios,
+    compare_shares,
+    compare_tail,
+    lowest_quantile,
+)
 
-# worse: shown to be worse, and not shown to stay within the margin. within: shown to stay within the margin. open:
-# neither yet. unknown: nothing to compare, with the reason.
+# worse: shown to be worse than the control, and by the margin at least as it is estimated. within: shown to stay within
+# the margin. open: neither yet. unknown: nothing to compare, with the reason.
 CheckStatus = Literal["worse", "within", "open", "unknown"]
+# A turn in which nothing was understood has as many errors as words; of a cost no largest value is known.
+_WORST: Final = {"wer": 1.0}
+_EXPECTED_SPREAD: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class BeyondShares:
+    """What decides a check of a quantile: shares of turns that took longer than a threshold.
+
+    `beyond` of the candidate's turns and `control` of the control's lie beyond the control's quantile (`threshold`, in
+    the metric's unit), `beyond_margin` of the candidate's beyond it and the margin, missing values counted as its rule
+    says; `allowed` may. `lower` is the lower bound of `beyond` - `control`, `upper` the upper bound of `beyond_margin`.
+    """
+
+    threshold: float
+    allowed: float
+    beyond: float
+    control: float
+    lower: float
+    beyond_margin: float
+    upper: float
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """One check at one look; figures, bounds and margin in the check's unit, larger being worse.
+    """One check at one look, over `turns` of the candidate's `eligible` ones: those that have a value.
 
-    `lower` holds at the check's part of the error level, `upper` at the whole; both at every look together.
-    `information` is 1 when as much is known as the plan asks for. `turns_needed` is how many more turns of the
-    candidate that takes; 0 for a check that is decided, None where it cannot be said.
+    Figures, bounds and margin are in the check's unit, larger being worse. For shares and ratios `lower` and `upper`
+    are the bounds that decide, at every look together: `lower` at the check's part of the error level, `upper` at the
+    whole. A quantile is decided by `shares`; its figures are those of both cohorts, None where turns that nobody
+    answered leave none, and its bounds a 95 % interval that holds for one look. `turns_needed` is how many more turns
+    of the candidate a promotion is expected to take; 0 for a check that is decided, None where it cannot be said.
     """
 
     check: Check
     status: CheckStatus
     turns: int = 0
+    eligible: int = 0
     candidate: float | None = None
     control: float | None = None
     difference: float | None = None
     lower: float | None = None
     upper: float | None = None
-    information: float = 0.0
+    shares: BeyondShares | None = None
     p_value: float | None = None
     turns_needed: int | None = None
     reason: str | None = None
@@ -63,50 +95,9 @@ def check_result(
 ) -> CheckResult:
     """One check of a plan; `rollback_level` is its part of the error level."""
     try:
-        return _compared(plan, check, rollback_level, (candidate, control))
+        return _judged(plan, check, rollback_level, compare(check, candidate, control, is_paired=plan.is_paired))
     except TooFewError as error:
         return CheckResult(check, "unknown", reason=str(error))
-
-
-def _compared(
-    plan: RolloutPlan,
-    check: Check,
-    level: float,
-    cohorts: tuple[CohortTurns, CohortTurns],
-    only: tuple[Mask, Mask] | None = None,
-) -> CheckResult:
-    """The result of a check. What it claims without the turns that are open by its objective has to hold with them,
-    too: `within` with those of the candidate counted bad and those of the control good, `worse` the other way round.
-    Raises TooFewError."""
-
-    def result(opened: tuple[float, float] | None = None) -> CheckResult:
-        found, turns = compare(check, *cohorts, is_paired=plan.is_paired, only=only, opened=opened)
-        return _judged(plan, check, level, found, turns)
-
-    decided = result()
-    open_turns = sum(
-        int(np.count_nonzero(is_open(check, turns) & (True if mask is None else mask)))
-        for turns, mask in zip(cohorts, only or (None, None), strict=True)
-    )
-    if not open_turns or decided.status == "unknown":
-        return decided
-    worst, best = result((1.0, 0.0)), result((0.0, 1.0))
-    if worst.upper is None or best.lower is None or worst.status == "unknown" or best.status == "unknown":
-        return CheckResult(check, "unknown", decided.turns, reason=_open_reason(open_turns))
-    claims = decided.status == {"within": worst, "worse": best}.get(decided.status, decided).status
-    return replace(
-        decided,
-        status=decided.status if claims else "open",
-        lower=min(decided.lower or 0.0, best.lower),
-        upper=max(decided.upper or 0.0, worst.upper),
-        p_value=None if decided.p_value is None or best.p_value is None else max(decided.p_value, best.p_value),
-        turns_needed=decided.turns_needed if claims else None,
-        reason=decided.reason if claims else _open_reason(open_turns),
-    )
-
-
-def _open_reason(open_turns: int) -> str:
-    return f"{count(open_turns, 'turn is', 'turns are')} open, which could turn it"
 
 
 def slice_results(plan: RolloutPlan, candidate: CohortTurns, control: CohortTurns) -> tuple[SliceResult, ...]:
@@ -117,57 +108,123 @@ def slice_results(plan: RolloutPlan, candidate: CohortTurns, control: CohortTurn
             continue
         codes = candidate.code(dimension), control.code(dimension)
         for code, value in enumerate(candidate.labels.get(dimension, ())):
-            only = (codes[0] == code, codes[1] == code)
+            only: tuple[Mask, Mask] = (codes[0] == code, codes[1] == code)
             try:
-                result = _compared(plan, plan.primary, plan.error_level, (candidate, control), only)
+                samples = compare(plan.primary, candidate, control, is_paired=plan.is_paired, only=only)
+                found.append((dimension, value, _judged(plan, plan.primary, plan.error_level, samples)))
             except TooFewError:
                 continue
-            found.append((dimension, value, result))
-    p_values = {f"{number}": each[2].p_value or 0.0 for number, each in enumerate(found)}
-    rejected = holm(p_values, plan.error_level)
-    return tuple(SliceResult(*each, rejected[f"{number}"]) for number, each in enumerate(found))
+    p_values = {f"{number}": each[2].p_value for number, each in enumerate(found)}
+    rejected = holm({name: p for name, p in p_values.items() if p is not None}, plan.error_level)
+    return tuple(SliceResult(*each, rejected.get(f"{number}", False)) for number, each in enumerate(found))
 
 
-def _judged(plan: RolloutPlan, check: Check, rollback_level: float, found: Difference, turns: int) -> CheckResult:
-    if not found.standard_error > 0:
-        return CheckResult(check, "unknown", turns, reason="its values do not vary: nothing can be said of their error")
-    planned = planned_information(check.margin, plan.error_level, plan.power)
-    error_at_margin = found.standard_error_at(check.margin)
-    information = 1 / error_at_margin**2 / planned
-    lower, p_value = _lower(found, 1 / found.standard_error**2 / planned, rollback_level)
-    upper = found.value + boundary(plan.error_level, information) * error_at_margin
-    status: CheckStatus = "within" if upper < check.margin else "worse" if lower > 0 else "open"
-    if check.figure_kind == "share":
-        # Two shares differ by no more than the whole, whatever a few calls leave open.
-        lower, upper = max(lower, -1.0), min(upper, 1.0)
-    needed = math.ceil(turns * (1 / information - 1)) if information < 1 else None
-    return CheckResult(
+def _judged(
+    plan: RolloutPlan, check: Check, rollback_level: float, samples: tuple[CheckSample, CheckSample]
+) -> CheckResult:
+    """Raises TooFewError."""
+    found, turns = _compared(check, *samples), samples[0].size
+    above, beyond = found.above_control, found.above_margin
+    lower = above.value - boundary(rollback_level, turns) * above.standard_error
+    upper = beyond.value + boundary(plan.error_level, turns) * beyond.standard_error
+    is_worse = lower > 0 and found.harm >= 0
+    status: CheckStatus = "within" if upper < 0 else "worse" if is_worse else "open"
+    needed: int | None = 0
+    if status == "open":
+        needed = _forecast(found, turns, plan.error_level)
+    result = CheckResult(
         check=check,
         status=status,
         turns=turns,
+        eligible=turns if samples[0].eligible is None else samples[0].eligible,
+        p_value=sequential_p_value(above.z, turns),
+        turns_needed=needed,
+        reason=_missing_reason(samples[0]) if status == "open" and upper - found.by_missing < 0 else None,
+    )
+    if found.threshold is None:
+        return _with_figures(result, found, (lower, upper))
+    return _with_quantiles(result, found, found.threshold, samples, (lower, upper))
+
+
+def _missing_reason(candidate: CheckSample) -> str:
+    missing = count((candidate.eligible or 0) - candidate.size, "turn has", "turns have")
+    return f"{missing} no value, a larger share than of the control: counted as beyond the margin they could turn it"
+
+
+def _forecast(found: ComparedShares, turns: int, error_level: float) -> int | None:
+    """How many more turns a promotion is expected to take. Few turns say little of how far the candidate is from its
+    margin, and most candidates are like their control: so the excess is that of such a candidate, give or take
+    _EXPECTED_SPREAD of it, as far as the turns do not say otherwise (the mean of two normal distributions)."""
+    above, alike = found.above_margin, found.without_difference
+    error = above.standard_error if above.settled_error is None else above.settled_error
+    spread = _EXPECTED_SPREAD * abs(alike)
+    weight = spread**2 / (spread**2 + error**2) if spread else 1.0
+    expected = Excess(alike + weight * (above.value - alike), error)
+    shown_at = turns_until_shown(-expected.z, turns, error_level)
+    return None if shown_at is None else max(1, shown_at - turns)
+
+
+def _compared(check: Check, candidate: CheckSample, control: CheckSample) -> ComparedShares:
+    match check.kind:
+        case "quantile":
+            return compare_quantile(candidate, control, check.fraction, check.margin)
+        case "tail":
+            return compare_tail(candidate, control, check.margin)
+        case "wer" | "cost_per_turn":
+            return compare_ratios(candidate, control, check.margin, _WORST.get(check.kind))
+        case _:
+            return compare_shares(candidate, control, check.margin)
+
+
+def _with_figures(result: CheckResult, found: ComparedShares, bounds: tuple[float, float]) -> CheckResult:
+    """The ratios of both cohorts and the bounds of their difference."""
+    lower, upper = bounds[0], bounds[1] + result.check.margin
+    if result.check.figure_kind == "share":
+        # Two shares differ by no more than the whole, whatever a few calls leave open.
+        lower, upper = max(lower, -1.0), min(upper, 1.0)
+    return replace(
+        result,
         candidate=found.candidate,
         control=found.control,
-        difference=found.value,
+        difference=found.candidate - found.control,
         lower=lower,
         upper=upper,
-        information=information,
-        p_value=p_value,
-        turns_needed=needed if status == "open" else 0,
     )
 
 
-def _lower(found: Difference, information: float, level: float) -> tuple[float, float]:
-    """The lower bound, and the smallest level at which it lies above zero. Of shares of turns, half of the level is for
-    the bound that is exact where bad turns are few, so that both hold together."""
-    z = found.value / found.standard_error
-    p_value = sequential_p_value(z, information)
-    if found.events is None:
-        return found.value - boundary(level, information) * found.standard_error, p_value
-    lower = found.value - boundary(level / 2, information) * found.standard_error
-    p_value = min(1.0, 2 * p_value)
-    if found.value > 0:
-        few = difference_lower_bound(found.events, level / 2)
-        lower = lower if few is None else max(lower, min(few, found.value))
-        # A quarter of the level is that of the ratio.
-        p_value = min(p_value, 4 * difference_p_value(found.events))
-    return lower, p_value
+def _with_quantiles(
+    result: CheckResult,
+    found: ComparedShares,
+    threshold: Threshold,
+    samples: tuple[CheckSample, CheckSample],
+    bounds: tuple[float, float],
+) -> CheckResult:
+    """The shares that decide, and the quantiles of both cohorts as far as there are any."""
+    shares = BeyondShares(
+        threshold=threshold.value,
+        allowed=threshold.allowed,
+        beyond=found.candidate,
+        control=found.control,
+        lower=max(bounds[0], -1.0),
+        beyond_margin=found.above_margin.value + threshold.allowed,
+        upper=min(bounds[1] + threshold.allowed, 1.0),
+    )
+    try:
+        shown = quantile_difference(*samples, result.check.fraction)
+    except TooFewError:
+        of_candidate = _finite(lowest_quantile(samples[0].values, result.check.fraction))
+        difference = None if of_candidate is None else of_candidate - threshold.value
+        return replace(result, shares=shares, candidate=of_candidate, control=threshold.value, difference=difference)
+    return replace(
+        result,
+        shares=shares,
+        candidate=shown.candidate,
+        control=shown.control,
+        difference=shown.value,
+        lower=_finite(shown.lower),
+        upper=_finite(shown.upper),
+    )
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

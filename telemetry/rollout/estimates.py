@@ -9,9 +9,6 @@ is never taken to be smaller than with independent turns.
   function over the bandwidth of Hall & Sheather (J. R. Statist. Soc. B 50, 1988).
 - A **ratio of sums** (bad turns per turn, word errors per word, cost per turn): linearized, the ratio estimator of
   survey sampling (Cochran, *Sampling Techniques*, 1977, ch. 6).
-- The **tail**: the share of turns that are slower than the control's own p99. It sees a change in the slowest turns
-  alone, which a p95 cannot, and being a share it does not depend on how far out those turns lie.
-- Of **shares of turns** the calls with a bad turn are counted, too: what can be said of a few (`few_events`).
 
 Where both cohorts heard the same audio, the clusters of both are the utterances: what an utterance does to both cohorts
 then cancels (`paired`). The calls remain a second way in which turns belong together, so that the variance is clustered
@@ -19,7 +16,7 @@ both ways (Cameron, Gelbach & Miller, J. Bus. Econ. Statist. 29, 2011).
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -27,7 +24,6 @@ import scipy
 from numpy.typing import NDArray
 
 from telemetry.model.formatting import declared_percent
-from telemetry.rollout.few_events import EventCounts, design_effect, variance_at_margin
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -36,7 +32,6 @@ Codes = NDArray[np.int64]
 FEWEST_CLUSTERS: Final = 20
 # So many values are expected on the far side of a quantile before it is compared.
 FEWEST_BEYOND: Final = 5
-TAIL: Final = 0.99
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +39,8 @@ class CheckSample:
     """One cohort's values for one figure: a numerator and a denominator per turn, and who the turns belong to.
 
     A quantile reads the numerators alone; infinity is a turn that nobody answered. `clusters` and `pairs` (utterances)
-    are whole numbers from 0; equal `pairs` in both cohorts are the same audio.
+    are whole numbers from 0; equal `pairs` in both cohorts are the same audio. `eligible` are the turns that could have
+    a value; None: those that have one.
     """
 
     values: Floats
@@ -52,31 +48,37 @@ class CheckSample:
     weights: Floats | None = None  # denominators; None: 1 for each turn
     pairs: Codes | None = None
     unit: str = "call"  # what a cluster is
+    eligible: int | None = None
 
     @property
     def size(self) -> int:
         """How many turns have a value."""
         return int(self.values.size)
 
+    @property
+    def missing_share(self) -> float:
+        """Turns without a value / turns that could have one."""
+        return 0.0 if not self.eligible else 1 - self.size / self.eligible
+
+    @property
+    def weight_of_each(self) -> Floats:
+        """The denominator of each turn."""
+        return np.ones_like(self.values) if self.weights is None else self.weights
+
+    @property
+    def total_weight(self) -> float:
+        """The sum of the denominators."""
+        return float(self.weight_of_each.sum())
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Candidate minus control, with its standard error; both figures beside it, and the control's part of the variance.
-    Of shares of turns, `events` counts the clusters in which a turn is bad."""
+    """Candidate minus control with its standard error, and both figures beside it."""
 
     value: float
     standard_error: float
     candidate: float
     control: float
-    control_variance: float
-    events: EventCounts | None = None
-
-    def standard_error_at(self, margin: float) -> float:
-        """The standard error where the candidate is worse by `margin`; of shares of turns it depends on that."""
-        if self.events is None:
-            return self.standard_error
-        of_candidate = variance_at_margin(self.events, self.control + margin)
-        return max(self.standard_error, math.sqrt(of_candidate + self.control_variance))
 
 
 class TooFewError(ValueError):
@@ -104,35 +106,7 @@ def quantile_difference(candidate: CheckSample, control: CheckSample, fraction: 
 def ratio_difference(candidate: CheckSample, control: CheckSample) -> Difference:
     """The difference of the ratios sum of values / sum of weights. Raises TooFewError."""
     figures = [_ratio(sample) for sample in (candidate, control)]
-    difference = _difference(figures, (candidate, control))
-    are_shares = all(_is_share(sample) for sample in (candidate, control))
-    return replace(difference, events=_events(candidate, control)) if are_shares else difference
-
-
-def tail_difference(candidate: CheckSample, control: CheckSample, fraction: float = TAIL) -> Difference:
-    """The share of the candidate's turns above the control's quantile at `fraction`, minus the control's own share.
-
-    That the control's quantile is an estimate, too, is part of the standard error. Where so many of the control's turns
-    were not answered that its quantile is one of them, the shares are those of the turns that were not. Only the
-    control has to have turns beyond its quantile; that the candidate has none says something of it. Raises TooFewError.
-    """
-    _expect(control, 1 - fraction, " of the control")
-    threshold = float(np.quantile(control.values, fraction, method="inverted_cdf"))
-    beyond = [
-        replace(sample, values=_beyond(sample.values, threshold).astype(np.float64), weights=None)
-        for sample in (candidate, control)
-    ]
-    difference = _difference([_ratio(sample) for sample in beyond], (beyond[0], beyond[1]))
-    found = _events(beyond[0], beyond[1])
-    # The turn at the threshold is the control's, wherever it lies: counted, the labels of the slowest turns of both
-    # cohorts taken together are drawn without regard to them.
-    of_candidate, of_control = found.with_event
-    at_threshold = (of_candidate, min(of_control + 1, found.clusters[1]))
-    return replace(difference, events=replace(found, with_event=at_threshold))
-
-
-def _beyond(values: Floats, threshold: float) -> NDArray[np.bool_]:
-    return np.isinf(values) if math.isinf(threshold) else values > threshold
+    return _difference(figures, (candidate, control))
 
 
 def sparsity(ordered: Floats, fraction: float) -> float:
@@ -173,22 +147,6 @@ def _is_share(sample: CheckSample) -> bool:
     return sample.weights is None and bool(((sample.values == 0) | (sample.values == 1)).all())
 
 
-def _events(candidate: CheckSample, control: CheckSample) -> EventCounts:
-    both = (candidate, control)
-    sizes = [np.bincount(sample.clusters) for sample in both]
-    bad = [
-        np.bincount(sample.clusters[sample.values == 1], minlength=each.size)
-        for sample, each in zip(both, sizes, strict=True)
-    ]
-    with_event, clusters = ([int(np.count_nonzero(each)) for each in of] for of in (bad, sizes))
-    return EventCounts(
-        (with_event[0], with_event[1]),
-        (clusters[0], clusters[1]),
-        (candidate.size, control.size),
-        design_effect(bad[0], sizes[0]),
-    )
-
-
 def _ratio(sample: CheckSample) -> _Figure:
     weights = np.ones_like(sample.values) if sample.weights is None else sample.weights
     total = float(weights.sum())
@@ -218,8 +176,7 @@ def _difference(figures: list[_Figure], samples: tuple[CheckSample, CheckSample]
         variance = max(_paired_variance(figures, samples), sum(each.least_paired for each in figures))
     else:
         variance = sum(alone)
-    error = math.sqrt(variance)
-    return Difference(candidate.value - control.value, error, candidate.value, control.value, alone[1])
+    return Difference(candidate.value - control.value, math.sqrt(variance), candidate.value, control.value)
 
 
 def _clustered(influence: Floats, clusters: Codes) -> float:
@@ -241,10 +198,10 @@ def _paired_variance(figures: list[_Figure], samples: tuple[CheckSample, CheckSa
     return max(by_utterance, by_both)
 
 
-def _expect(sample: CheckSample, share: float, whose: str = "") -> None:
+def _expect(sample: CheckSample, share: float) -> None:
     needed = math.ceil(FEWEST_BEYOND / share)
     if sample.size < needed:
-        raise TooFewError(f"{sample.size:,} of at least {needed:,} turns{whose} have a value")
+        raise TooFewError(f"{sample.size:,} of at least {needed:,} turns have a value")
 
 
 def _enough_clusters(clusters: Codes, unit: str) -> None:

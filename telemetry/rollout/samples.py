@@ -1,5 +1,6 @@
 """From a cohort's turns to the values that a check compares. Pure."""
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -21,16 +22,9 @@ from telemetry.rollout.cohort_turns import (
     missed_column,
     open_column,
 )
-from telemetry.rollout.estimates import (
-    CheckSample,
-    Difference,
-    Floats,
-    TooFewError,
-    quantile_difference,
-    ratio_difference,
-    tail_difference,
-)
+from telemetry.rollout.estimates import CheckSample, Floats, TooFewError
 from telemetry.rollout.plan import Check
+from telemetry.rollout.shares import expect_independent
 
 Mask = NDArray[np.bool_]
 _NS_PER_MINUTE: Final = 60e9
@@ -61,59 +55,41 @@ def compare(
     *,
     is_paired: bool = False,
     only: tuple[Mask, Mask] | None = None,
-    opened: tuple[float, float] | None = None,
-) -> tuple[Difference, int]:
-    """Candidate minus control, larger being worse, and how many turns of the candidate it is taken over.
+) -> tuple[CheckSample, CheckSample]:
+    """The values of both cohorts that a check compares; `only` narrows both to some of their turns.
 
-    `only` narrows both cohorts to some of their turns. `opened` is what the open turns of each count as where a check
-    counts the turns of an objective: 0 is good, 1 bad; without it they are left out. Raises TooFewError, also where
-    nothing was measured.
+    Raises TooFewError, which names the cohort, also where nothing was measured.
     """
+    masks = list(only or (np.ones(candidate.turns, np.bool_), np.ones(control.turns, np.bool_)))
     samples: list[CheckSample] = []
-    masks, fillings = only or (None, None), opened or (None, None)
-    for turns, mask, filling in zip((candidate, control), masks, fillings, strict=True):
+    for turns, mask in zip((candidate, control), masks, strict=True):
         try:
-            samples.append(sample_of(check, turns, is_paired, mask, filling))
+            samples.append(sample_of(check, turns, is_paired, mask))
         except TooFewError as error:
             raise TooFewError(f"{turns.cohort}: {error}") from None
     if is_paired:
-        samples = list(heard_by_both(samples[0], samples[1]))
-    compared = {"quantile": _quantile, "tail": _tail}.get(check.kind, _ratio)
-    return compared(check, samples[0], samples[1]), samples[0].size
+        heard = _heard_by_both(candidate, control)
+        counts = [int(np.count_nonzero(mask & both)) for mask, both in zip(masks, heard, strict=True)]
+        samples = [
+            replace(each, eligible=max(each.size, counted))
+            for each, counted in zip(heard_by_both(samples[0], samples[1]), counts, strict=True)
+        ]
+    for turns, sample in zip((candidate, control), samples, strict=True):
+        try:
+            expect_independent(sample)
+        except TooFewError as error:
+            raise TooFewError(f"{turns.cohort}: {error}") from None
+    return samples[0], samples[1]
 
 
-def _quantile(check: Check, candidate: CheckSample, control: CheckSample) -> Difference:
-    return quantile_difference(candidate, control, check.fraction)
-
-
-def _tail(check: Check, candidate: CheckSample, control: CheckSample) -> Difference:
-    del check
-    return tail_difference(candidate, control)
-
-
-def _ratio(check: Check, candidate: CheckSample, control: CheckSample) -> Difference:
-    del check
-    return ratio_difference(candidate, control)
-
-
-def sample_of(
-    check: Check, turns: CohortTurns, is_paired: bool, only: Mask | None = None, opened: float | None = None
-) -> CheckSample:
+def sample_of(check: Check, turns: CohortTurns, is_paired: bool, only: Mask | None = None) -> CheckSample:
     """The values of a check over the turns that have one. Raises TooFewError where none has."""
     if check.counted_by is None:
         return kept_values(turns, _values(check, turns), is_paired, only)
-    # The objective's rule says which turns count, of whatever outcome.
-    values, everyone = _column(turns, missed_column(check.counted_by)), np.ones(turns.turns, np.bool_)
-    if opened is not None:
-        values = np.where(is_open(check, turns), opened, values)
-    return kept_values(turns, (values, None), is_paired, only, everyone)
-
-
-def is_open(check: Check, turns: CohortTurns) -> Mask:
-    """Which turns are open by the objective that a check counts turns of; none of another check."""
-    if check.counted_by is None:
-        return np.zeros(turns.turns, np.bool_)
-    return _column(turns, open_column(check.counted_by)) == 1
+    # The objective's rule says which turns count, of whatever outcome; an open one lacks its value.
+    values = _column(turns, missed_column(check.counted_by))
+    counted = ~np.isnan(values) | (_column(turns, open_column(check.counted_by)) == 1)
+    return kept_values(turns, (values, None), is_paired, only, counted)
 
 
 def kept_values(
@@ -126,19 +102,28 @@ def kept_values(
     """The values, NaN where a turn has none, of the turns that count (`counted`: which those are, if not the eligible
     ones), with their denominators where those are not 1. Raises TooFewError where there is none."""
     values, weights = found
-    known = (turns.eligible if counted is None else counted) & ~np.isnan(values) & (True if only is None else only)
+    eligible = (turns.eligible if counted is None else counted) & (True if only is None else only)
+    if is_paired:
+        eligible &= turns.code(AUDIO) != NOT_REPORTED
+    known = eligible & ~np.isnan(values)
     if weights is not None:
         known &= ~np.isnan(weights)
-    if is_paired:
-        known &= turns.code(AUDIO) != NOT_REPORTED
     if not known.any():
+        if is_paired and not (turns.code(AUDIO) != NOT_REPORTED).any():
+            raise TooFewError("no turn names the clip that was heard; set paired = false")
         raise TooFewError("no turn reports it; a value that was not measured can never pass a check")
+    audio = turns.code(AUDIO) if is_paired else None
+    # In an order of their own, so that sums are the same to the last digit in whichever order turns arrived.
+    keys = [each for each in (audio, weights, values) if each is not None]
+    places = np.flatnonzero(known)
+    places = places[np.lexsort([each[places] for each in keys])]
     return CheckSample(
-        values[known],
-        turns.code(CALL)[known],
-        None if weights is None else weights[known],
-        turns.code(AUDIO)[known] if is_paired else None,
+        values[places],
+        turns.code(CALL)[places],
+        None if weights is None else weights[places],
+        None if audio is None else audio[places],
         "call" if turns.unnamed_turns is None else "user",
+        int(np.count_nonzero(eligible)),
     )
 
 
@@ -182,6 +167,14 @@ def _column(turns: CohortTurns, name: str) -> Floats:
     return np.full(turns.turns, np.nan) if found is None else found
 
 
+def _heard_by_both(candidate: CohortTurns, control: CohortTurns) -> list[Mask]:
+    """Which turns of each cohort have audio that a turn of the other has, too, whether or not they have a value."""
+    heard = [turns.code(AUDIO) for turns in (candidate, control)]
+    common = np.intersect1d(heard[0][candidate.eligible], heard[1][control.eligible])
+    common = common[common != NOT_REPORTED]
+    return [np.isin(each, common) & of.eligible for each, of in zip(heard, (candidate, control), strict=True)]
+
+
 def heard_by_both(candidate: CheckSample, control: CheckSample) -> tuple[CheckSample, CheckSample]:
     """The turns with audio that both cohorts heard. Raises TooFewError where there is none."""
     if candidate.pairs is None or control.pairs is None:
@@ -196,4 +189,4 @@ def _of_pairs(sample: CheckSample, pairs: NDArray[np.int64], common: NDArray[np.
     kept = np.isin(pairs, common)
     weights = None if sample.weights is None else sample.weights[kept]
     pairs = np.searchsorted(common, pairs[kept])
-    return CheckSample(sample.values[kept], sample.clusters[kept], weights, pairs, sample.unit)
+    return CheckSample(sample.values[kept], sample.clusters[kept], weights, pairs, sample.unit, sample.eligible)

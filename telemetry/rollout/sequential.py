@@ -1,81 +1,76 @@
 """Bounds that hold however often, and whenever, somebody looks.
 
-A difference is estimated again and again while turns arrive. On the scale of information (1 / standard error²), divided
-by the information that was planned, the estimate × information is a Brownian motion with drift (Jennison & Turnbull,
-*Group Sequential Methods*, 2000, ch. 3; for quantiles by Bahadur's representation). `information` 1.0 is the plan's.
+A difference is estimated again and again while turns arrive. Multiplied by the turns that it is taken over it is,
+approximately, a Brownian motion with drift whose clock are the turns: the central limit theorem for sums over clusters,
+with an estimated variance (Waudby-Smith, Arbour, Sinha, Kennedy & Ramdas, *Time-uniform central limit theory and
+asymptotic confidence sequences*, Ann. Statist. 52, 2024). The boundary is the one-sided normal mixture of Robbins
+(*Statistical Methods Related to the Law of the Iterated Logarithm*, Ann. Math. Stat. 41, 1970) as Howard, Ramdas,
+McAuliffe & Sekhon give it (*Time-uniform, nonparametric, nonasymptotic confidence sequences*, Ann. Statist. 49, 2021,
+proposition 6)::
 
-The boundary on that motion is O'Brien and Fleming's (1979) constant up to the planned information, taken to the limit
-of looking all the time; from there on it grows as slowly as it may, so that a rollout can go on beyond its plan and its
-bounds go on closing::
+    crossed at n turns   when   z >= sqrt(2 (1 + r / n) ln(1 + sqrt(1 + n / r) / (2 level)))
 
-    crossed at information t   when   z >= c / sqrt(t)   for t <= 1   and   z >= c * sqrt(1 + ln t)   for t > 1
+A motion without drift ever crosses it with probability `level` at most (Ville's inequality). The constant `r` only says
+where the boundary is closest to zero: MIXTURE_TURNS puts that at about 200 turns, where a serious regression should be
+seen; at 5,000 turns the boundary is a tenth farther out.
 
-Up to t = 1 a motion without drift crosses it with probability 2 Φ(-c), by the reflection principle. Beyond, the
-boundary is tangent at t = 1 to the line through the origin, on which another Φ(-c) at most is added (Siegmund,
-*Sequential Analysis*, 1985, ch. 3: exp(-2 a d) for a line at distance a with slope d); that the curve, which lies below
-the line, adds no more than this either is shown by numerical integration in the tests, for error levels up to
-LARGEST_LEVEL. So c = -Φ⁻¹(level / 3).
-
-There is no schedule of looks to keep to, and no error is spent by looking; the price is about a third more turns than
-one single look at the end would need.
+There is no schedule of looks to keep to, and no error is spent by looking.
 """
 
 import math
 from typing import Final
 
-import scipy
-
 LARGEST_LEVEL: Final = 0.15
+MIXTURE_TURNS: Final = 25.0
+# A forecast of more turns than this says nothing.
+# A path crosses the boundary when chance carries it there, before its drift alone would: in half of all cases while the
+# drift is so many standard errors short of it.
+FLUCTUATION: Final = 0.2
+MOST_TURNS_FORECAST: Final = 10**9
 
 
-def crossing_probability(critical: float) -> float:
-    """How likely, at most, a difference of zero ever crosses the boundary with this `critical` value, in one direction.
-
-    Raises ValueError for a negative value.
-    """
-    if critical < 0:
-        raise ValueError(f"a critical value is 0 or more, not {critical}")
-    return min(1.0, 3 * float(scipy.special.ndtr(-critical)))
-
-
-def critical_value(error_level: float) -> float:
-    """The critical value whose boundary is ever crossed with probability `error_level` at most, in one direction.
+def boundary(error_level: float, turns: float) -> float:
+    """How many standard errors from zero the bounds lie after so many turns, in one direction; infinity without turns.
 
     Raises ValueError unless the level is above 0 and at most LARGEST_LEVEL.
     """
     if not 0 < error_level <= LARGEST_LEVEL:
         raise ValueError(f"an error level lies above 0 and is at most {LARGEST_LEVEL}, not {error_level}")
-    return -float(scipy.special.ndtri(error_level / 3))
-
-
-def stretch(information: float) -> float:
-    """By how much the boundary lies farther out than at the planned information, in standard errors; infinity without
-    information."""
-    if information <= 0:
+    if turns <= 0:
         return math.inf
-    return 1 / math.sqrt(information) if information <= 1 else math.sqrt(1 + math.log(information))
+    mixed = math.sqrt(1 + turns / MIXTURE_TURNS) / (2 * error_level)
+    return math.sqrt(2 * (1 + MIXTURE_TURNS / turns) * math.log1p(mixed))
 
 
-def boundary(error_level: float, information: float) -> float:
-    """How many standard errors from zero the bounds lie; infinity without information."""
-    return critical_value(error_level) * stretch(information)
-
-
-def sequential_p_value(z: float, information: float) -> float:
-    """The smallest error level whose boundary `z` standard errors cross at this information: a p-value that may be
+def sequential_p_value(z: float, turns: float) -> float:
+    """The smallest error level whose boundary `z` standard errors cross after so many turns: a p-value that may be
     looked at all the time (one-sided, 1 at most)."""
-    return crossing_probability(z / stretch(information)) if z > 0 else 1.0
+    if z <= 0 or turns <= 0:
+        return 1.0
+    exponent = z**2 / (2 * (1 + MIXTURE_TURNS / turns))
+    # The boundary solved for its level; exp(-x) / (1 - exp(-x)) is 1 / (exp(x) - 1) without overflow.
+    return min(1.0, math.sqrt(1 + turns / MIXTURE_TURNS) / 2 * math.exp(-exponent) / -math.expm1(-exponent))
 
 
-def planned_information(margin: float, error_level: float, power: float) -> float:
-    """The information at which a candidate that does not differ is shown to lie within `margin` with probability
-    `power` at least.
+def turns_until_shown(z: float, turns: int, error_level: float) -> int | None:
+    """After how many turns altogether a difference that is `z` standard errors from zero after `turns` of them crosses
+    the boundary, if it stays as it is; None where it never does, or only after MOST_TURNS_FORECAST."""
+    if z <= 0 or turns <= 0:
+        return None
 
-    Raises ValueError unless the margin is positive and the power lies between 0.5 and 1.
-    """
-    if not (margin > 0 and 0.5 <= power < 1):
-        raise ValueError(f"a margin above 0 and a power of at least 0.5 are needed, not {margin} and {power}")
-    return ((critical_value(error_level) + float(scipy.special.ndtri(power))) / margin) ** 2
+    def is_shown(at: int) -> bool:
+        return z * math.sqrt(at / turns) + FLUCTUATION >= boundary(error_level, at)
+
+    high = turns
+    while not is_shown(high):
+        high *= 2
+        if high > MOST_TURNS_FORECAST:
+            return None
+    low = high // 2 if high > turns else turns
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if is_shown(middle) else (middle, high)
+    return high
 
 
 def holm(p_values: dict[str, float], error_level: float) -> dict[str, bool]:

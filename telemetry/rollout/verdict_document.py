@@ -83,7 +83,6 @@ def check_object(result: CheckResult) -> dict[str, Any]:
         "lower": scaled(result.lower),
         "upper": scaled(result.upper),
         "margin": scaled(check.margin),
-        "information": result.information,
         "p_value": result.p_value,
         "turns": result.turns,
         "turns_needed": result.turns_needed,

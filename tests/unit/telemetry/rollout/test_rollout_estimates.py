@@ -6,13 +6,11 @@ from scipy import stats
 
 from telemetry.rollout.estimates import (
     CheckSample,
-    Difference,
     Floats,
     TooFewError,
     quantile_difference,
     ratio_difference,
     sparsity,
-    tail_difference,
 )
 from tests.rollout_cohorts import latencies_ms
 
@@ -81,40 +79,6 @@ def test_words_are_weighed_by_their_number_and_clustered() -> None:
     drawn = by_call_errors[draws].sum(1) / by_call_words[draws].sum(1)
     assert found.candidate == pytest.approx(errors.sum() / words.sum())
     assert found.standard_error == pytest.approx(np.sqrt(2) * drawn.std(), rel=0.1)
-
-
-def test_the_tail_sees_what_a_p95_does_not() -> None:
-    control, candidate = sample(20_000, 1), sample(10_000, 2)
-    slow = candidate.values > np.quantile(candidate.values, 0.98)
-    worse = CheckSample(candidate.values + 1500 * slow, candidate.clusters)
-
-    def z(of: Difference) -> float:
-        return of.value / of.standard_error
-
-    assert z(tail_difference(worse, control)) > 4
-    assert abs(z(quantile_difference(worse, control, 0.95))) < 2
-    assert abs(z(tail_difference(candidate, control))) < 2
-    assert tail_difference(worse, control).control == pytest.approx(0.01, abs=0.0001)
-
-
-def test_the_tail_asks_the_control_for_its_p99_and_the_candidate_for_no_number() -> None:
-    few, many = sample(200, 1), sample(500, 2)
-    assert tail_difference(few, many).candidate <= 0.05
-    with pytest.raises(TooFewError, match="499 of at least 500 turns of the control have a value"):
-        tail_difference(many, sample(499, 2))
-
-
-def test_the_error_of_the_tail_is_that_of_drawing_both_cohorts_anew() -> None:
-    found = [tail_difference(sample(2000, seed), sample(4000, seed + 1000)) for seed in range(150)]
-    spread = float(np.std([each.value for each in found]))
-    assert float(np.mean([each.standard_error for each in found])) == pytest.approx(spread, rel=0.15)
-
-
-def test_where_the_control_answers_too_few_turns_its_tail_is_those() -> None:
-    values = np.where(np.arange(1000) % 50 == 0, np.inf, 500.0 + np.arange(1000) % 7)
-    control = CheckSample(values, np.arange(1000))
-    candidate = CheckSample(np.where(np.arange(1000) % 10 == 0, np.inf, 500.0), np.arange(1000))
-    assert tail_difference(candidate, control).value == pytest.approx(0.1 - 0.02)
 
 
 @pytest.mark.parametrize("fraction", [0.5, 0.95])

@@ -42,14 +42,17 @@ def test_a_candidate_may_not_go_on_because_its_bad_turns_are_open(check: Check) 
     assert result((3_600, 400, 0), (3_800, 200, 0), check).status == "worse"
     # The same turns, but the further bad ones were cut, interrupted, or are of unknown length.
     hidden = result((3_600, 200, 200), (3_800, 200, 0), check)
-    assert (hidden.status, hidden.reason) == ("open", "200 turns are open, which could turn it")
-    assert sentences.undecided(hidden).endswith("; 200 turns are open, which could turn it")
+    assert (hidden.status, hidden.turns, hidden.eligible) == ("open", 3_800, 4_000)
+    assert hidden.reason is not None
+    assert hidden.reason.startswith("200 turns have no value, a larger share than of the control: ")
+    assert sentences.undecided(hidden).endswith(f"; {hidden.reason}")
     assert hidden.upper is not None
     assert hidden.upper > check.margin
     # Nor because the control's good turns are: 8 % against 10 % of those that are known, and perhaps 5 % of all.
     assert result((3_680, 320, 0), (3_600, 400, 0), check).status == "within"
     assert result((3_680, 320, 0), (3_600, 400, 4_000), check).status == "open"
     assert result((3_800, 200, 4), (3_800, 200, 4), check).status == "within", "few of them decide nothing"
+    assert result((3_800, 200, 400), (3_800, 200, 400), check).status == "within", "nor those that both have"
 
 
 @pytest.mark.parametrize("check", [GOOD, NAMED])
@@ -72,6 +75,8 @@ def test_open_turns_never_make_a_claim_nor_turn_one_around(
     found = result((*candidate, of_candidate), (*control, of_control))
     assert found.status in (without.status, "open")
     if found.status == "within":
-        # It holds by plain arithmetic with the open turns against the candidate.
-        bad = (candidate[1] + of_candidate) / (sum(candidate) + of_candidate)
-        assert bad - control[1] / (sum(control) + of_control) < GOOD.margin
+        # It holds by plain arithmetic with those open turns against the candidate that it has more of.
+        known = sum(candidate) / (sum(candidate) + of_candidate), sum(control) / (sum(control) + of_control)
+        more = max(0.0, 1 - known[0] / known[1]), max(0.0, 1 - known[1] / known[0])
+        bad, bad_of_control = candidate[1] / sum(candidate), control[1] / sum(control)
+        assert bad * (1 - more[0]) + more[0] - bad_of_control * (1 - more[1]) < GOOD.margin

@@ -1,4 +1,4 @@
-"""The boundary, beside Brownian motions that were drawn, and beside published values."""
+"""The boundary, beside Brownian motions that were drawn and integrated, and beside the published formula."""
 
 import math
 
@@ -8,95 +8,94 @@ from scipy import stats
 
 from telemetry.rollout.sequential import (
     LARGEST_LEVEL,
+    MIXTURE_TURNS,
     boundary,
-    critical_value,
-    crossing_probability,
     holm,
-    planned_information,
     sequential_p_value,
-    stretch,
+    turns_until_shown,
 )
 
 
-def integrated_crossing(critical: float, horizon: float = 1e4, ratio: float = 1.08, points: int = 400) -> float:
-    """The chance that a Brownian motion crosses the boundary up to a horizon, by numerical integration: exact up to
-    t = 1 (reflection), then the density of what has not crossed is carried on in steps; within a step the boundary is a
-    chord, which lies below it, and is crossed as a bridge crosses it."""
-    time, level = 1.0, critical
-    at = np.linspace(-8.0, critical, points)
-    density = stats.norm.pdf(at) - stats.norm.pdf(2 * critical - at)
-    while time < horizon:
-        after = time * ratio
-        level_after = critical * math.sqrt(after * (1 + math.log(after)))
-        to = np.linspace(-8.0 * math.sqrt(after), level_after, points)
-        variance = after - time
-        kernel = stats.norm.pdf((to[None, :] - at[:, None]) / math.sqrt(variance)) / math.sqrt(variance)
-        kernel *= -np.expm1(-2 * (level - at)[:, None] * (level_after - to)[None, :] / variance)
-        weights = np.full(points, at[1] - at[0])
-        weights[[0, -1]] /= 2
-        density, at, time, level = (density * weights) @ kernel, to, after, level_after
-    return 1 - float(np.trapezoid(density, at))
+def drawn_crossings(error_level: float, turns: int, paths: int, seed: int) -> float:
+    """How many of sums of independent steps, looked at after each of so many turns, ever cross the boundary."""
+    rng = np.random.default_rng(seed)
+    limits = np.array([boundary(error_level, n) * math.sqrt(n) for n in range(1, turns + 1)])
+    crossed = 0
+    for _ in range(paths // 500):
+        sums = np.cumsum(rng.normal(size=(500, turns)), axis=1)
+        crossed += int((sums >= limits).any(axis=1).sum())
+    return crossed / paths
 
 
-@pytest.mark.parametrize("error_level", [LARGEST_LEVEL, 0.05, 0.001])
-def test_the_chance_to_ever_cross_stays_below_its_level(error_level: float) -> None:
-    crossed = integrated_crossing(critical_value(error_level))
-    assert 0.9 * error_level < crossed <= error_level
+@pytest.mark.parametrize("error_level", [LARGEST_LEVEL, 0.05])
+def test_the_chance_to_ever_cross_stays_below_its_level_with_a_look_after_every_turn(error_level: float) -> None:
+    crossed = drawn_crossings(error_level, 3000, 4000, 7)
+    assert crossed <= error_level
+    assert crossed > 0.4 * error_level, "a boundary that is never crossed shows nothing either"
 
 
-def test_motions_that_were_drawn_cross_it_as_often_as_was_integrated() -> None:
-    critical, paths = 1.7, 4000
-    rng = np.random.default_rng(7)
-    times = np.concatenate([np.linspace(0, 1, 500)[1:], np.geomspace(1, 100, 500)[1:]])
-    gaps = np.diff(times, prepend=0.0)
-    motion = np.cumsum(rng.normal(size=(paths, times.size)) * np.sqrt(gaps), axis=1)
-    level = np.array([critical * stretch(each) * math.sqrt(each) for each in times])
-    # Looking in steps misses crossings as if the boundary were 0.5826 of a step's deviation higher (Siegmund).
-    crossed = float((motion >= level - 0.5826 * np.sqrt(gaps)).any(axis=1).mean())
-    assert crossed == pytest.approx(integrated_crossing(critical, 100.0), abs=0.017)
+@pytest.mark.parametrize("error_level", [0.05, 0.0125])
+def test_on_the_boundary_the_mixture_of_drifts_is_as_likely_as_the_level_says(error_level: float) -> None:
+    # Robbins: the likelihood of a motion under normally distributed positive drifts, over that without drift, is
+    # integrated here; on the boundary it is at least 1 / level, whose chance is the level at most (Ville).
+    for turns in (30, 200, 4000):
+        at = boundary(error_level, turns) * math.sqrt(turns)
+        drifts = np.linspace(0, 12 / math.sqrt(MIXTURE_TURNS), 200_001)
+        prior = 2 * stats.norm.pdf(drifts, scale=1 / math.sqrt(MIXTURE_TURNS))
+        ratio = float(np.trapezoid(prior * np.exp(drifts * at - drifts**2 * turns / 2), drifts))
+        assert 1 / error_level <= ratio < 1.4 / error_level
 
 
-@pytest.mark.parametrize("level", [0.15, 0.05, 0.025, 0.001, 1e-9])
-def test_the_critical_value_is_the_one_of_its_level(level: float) -> None:
-    assert crossing_probability(critical_value(level)) == pytest.approx(level, rel=1e-9)
-
-
-def test_the_boundary_asks_most_of_the_first_looks_and_is_lowest_at_the_plan() -> None:
-    bounds = [boundary(0.05, information) for information in (0.01, 0.1, 0.5, 1.0, 2.0, 9.0)]
-    assert bounds[:4] == sorted(bounds[:4], reverse=True)
-    assert bounds[3:] == sorted(bounds[3:])
-    assert bounds[3] == critical_value(0.05)
+def test_the_boundary_is_lowest_at_about_two_hundred_turns() -> None:
+    bounds = {turns: boundary(0.025, turns) for turns in (10, 50, 100, 200, 400, 1000, 5000)}
+    assert min(bounds, key=lambda turns: bounds[turns]) in (200, 400)
+    assert bounds[5000] < 1.15 * bounds[200]
+    assert bounds[10] > 1.3 * bounds[200]
     assert boundary(0.05, 0) == math.inf
 
 
-@pytest.mark.parametrize("information", [0.04, 0.5, 1.0, 3.0])
-def test_the_p_value_is_the_level_whose_boundary_is_met(information: float) -> None:
-    assert sequential_p_value(boundary(0.03, information), information) == pytest.approx(0.03, rel=1e-6)
-    assert sequential_p_value(-1.0, information) == 1.0
-    assert sequential_p_value(5.0, 0.0) == 1.0
+@pytest.mark.parametrize("turns", [20, 200, 5000])
+@pytest.mark.parametrize("level", [0.15, 0.05, 0.001, 1e-12])
+def test_a_p_value_is_the_level_whose_boundary_is_reached(turns: int, level: float) -> None:
+    assert sequential_p_value(boundary(level, turns), turns) == pytest.approx(level, rel=1e-9)
 
 
-def test_at_the_planned_information_an_equal_candidate_passes_with_the_planned_power() -> None:
-    margin, power = 50.0, 0.9
-    error = 1 / math.sqrt(planned_information(margin, 0.05, power))
-    room = margin - boundary(0.05, 1.0) * error
-    assert stats.norm.cdf(room / error) == pytest.approx(power)
+def test_nothing_is_shown_by_no_difference_nor_by_no_turn() -> None:
+    assert sequential_p_value(0.0, 500) == sequential_p_value(-3.0, 500) == sequential_p_value(5.0, 0) == 1.0
+    assert sequential_p_value(math.inf, 500) == 0.0
+    assert sequential_p_value(30.0, 500) > 0.0
 
 
-def test_levels_powers_and_margins_that_mean_nothing_are_refused() -> None:
-    for level in (0.0, 0.16, -1.0):
-        with pytest.raises(ValueError, match=r"above 0 and is at most 0\.15"):
-            critical_value(level)
-    for margin, power in ((0.0, 0.9), (1.0, 1.0), (1.0, 0.2)):
-        with pytest.raises(ValueError, match="margin above 0"):
-            planned_information(margin, 0.05, power)
-    with pytest.raises(ValueError, match="0 or more"):
-        crossing_probability(-0.1)
+def test_a_forecast_is_where_the_same_difference_meets_the_boundary() -> None:
+    shown_at = turns_until_shown(1.5, 400, 0.05)
+    assert shown_at is not None
+    assert 400 < shown_at < 2000
+    assert turns_until_shown(10.0, 400, 0.05) == 400
+    assert turns_until_shown(0.0, 400, 0.05) is None
+    assert turns_until_shown(-1.0, 400, 0.05) is None
+    assert turns_until_shown(1e-9, 400, 0.05) is None, "more turns than anybody has"
 
 
-def test_holm_stops_at_the_first_that_is_not_rejected() -> None:
-    # The classic example: 0.005, 0.011, 0.02 of four are rejected one after the other, 0.04 > 0.05 / 1 is not reached.
-    found = holm({"a": 0.02, "b": 0.005, "c": 0.04, "d": 0.011}, 0.05)
-    assert found == {"a": True, "b": True, "c": True, "d": True}
-    assert holm({"a": 0.03, "b": 0.005, "c": 0.04, "d": 0.011}, 0.05) == {"a": False, "b": True, "c": False, "d": True}
+def test_half_of_drawn_motions_are_there_by_the_forecast() -> None:
+    # A motion whose drift is 2 standard errors at 400 turns.
+    rng, drift = np.random.default_rng(3), 2.0 / math.sqrt(400)
+    turns = np.arange(1, 6001)
+    limits = np.array([boundary(0.05, n) * math.sqrt(n) for n in turns])
+    motions = np.cumsum(rng.normal(drift, 1.0, size=(400, 6000)), axis=1)
+    median = float(np.median(np.argmax(motions >= limits, axis=1))) + 1
+    forecast = turns_until_shown(2.0, 400, 0.05)
+    assert forecast is not None
+    assert median / 1.3 < forecast < median * 1.3
+
+
+@pytest.mark.parametrize("level", [0.0, -0.1, 0.16, math.nan])
+def test_a_level_outside_its_range_is_refused(level: float) -> None:
+    with pytest.raises(ValueError, match="an error level lies above 0"):
+        boundary(level, 100)
+
+
+def test_holm_rejects_in_order_until_one_does_not() -> None:
+    found = holm({"a": 0.001, "b": 0.02, "c": 0.04, "d": 0.5}, 0.05)
+    assert found == {"a": True, "b": False, "c": False, "d": False}
+    assert holm({"a": 0.01, "b": 0.02}, 0.05) == {"a": True, "b": True}
     assert holm({}, 0.05) == {}
