@@ -34,7 +34,8 @@ class CohortTurns:
     `numbers` are 64-bit floats (metrics by their names, in their units, and those of this module), NaN where a turn has
     no value. `codes` are 32-bit whole numbers: of `outcome` positions in OUTCOMES, of `call` any, of the others
     positions in `labels`, or -1; `labels` are the same in both cohorts of a comparison. `unnamed_turns` are those that
-    name no user, where users were asked for; None where calls were.
+    name no user, where users were asked for; None where calls were. `nameless_turns` are further ones, of calls whose
+    other turns name this cohort, that name none.
     """
 
     cohort: str
@@ -45,6 +46,7 @@ class CohortTurns:
     first_unix_ns: int | None = None
     newest_unix_ns: int | None = None
     unnamed_turns: int | None = None
+    nameless_turns: int = 0
 
     def number(self, name: str) -> Floats | None:
         """A column of numbers; None where there is no such column."""
@@ -72,6 +74,11 @@ class CohortTurns:
     def invalid_share(self) -> float:
         """Invalid turns / all turns; 0 without turns."""
         return float(self.has_outcome("invalid").mean()) if self.turns else 0.0
+
+    @property
+    def nameless_share(self) -> float:
+        """Turns of its calls that name no cohort / all turns of its calls; 0 without turns."""
+        return self.nameless_turns / (self.turns + self.nameless_turns) if self.turns else 0.0
 
     @property
     def are_users_known(self) -> bool:

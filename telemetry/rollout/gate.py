@@ -25,8 +25,10 @@ from telemetry.rollout.history import Decision, Look, RolloutHistory
 from telemetry.rollout.incompleteness import (
     met_both,
     mismatch,
+    nameless,
     too_many_contaminated,
     too_many_invalid,
+    too_many_nameless,
     too_much_lost,
 )
 from telemetry.rollout.plan import RolloutPlan, Stage, conflicts, moment
@@ -248,6 +250,7 @@ class _Judged:
         found += too_much_lost(lost, limits, is_planned=True)
         both = (self.evidence.candidate, self.evidence.control)
         found += too_many_invalid(both, limits, is_planned=True)
+        found += too_many_nameless(both, limits)
         found += too_many_contaminated(self.evidence.units, limits, self.plan.unit, is_planned=True)
         return [*found, *mismatch(self.ratio, self.plan.candidate)]
 
@@ -280,6 +283,8 @@ class _Judged:
         if 0 < self.evidence.units.contaminated_share <= self.plan.completeness.contaminated_units:
             allowed = declared_percent(self.plan.completeness.contaminated_units)
             found.append(f"{met_both(self.evidence.units, self.plan.unit)}, of which the plan allows {allowed}")
+        both, allowed = (self.evidence.candidate, self.evidence.control), self.plan.completeness.invalid_turns
+        found += [f"{nameless(each)}, and count nowhere" for each in both if 0 < each.nameless_share <= allowed]
         return (*found, *self.not_applied)
 
     def _unnamed(self) -> str:

@@ -6,7 +6,8 @@ The gate holds for it, and a comparison on a page claims nothing: both by the sa
 from collections.abc import Iterable
 from typing import Protocol
 
-from telemetry.model.formatting import count, declared_percent, number, percent
+from telemetry.model.formatting import count, declared_percent, number, percent, turns
+from telemetry.rollout.cohort_turns import CohortTurns
 from telemetry.rollout.plan import Completeness
 from telemetry.rollout.sample_ratio import SampleRatio, UnitCounts
 
@@ -40,6 +41,23 @@ def too_many_invalid(cohorts: Iterable[CountedCohort], limits: Completeness, *, 
         f"{_allowed(limits.invalid_turns, is_planned)}: these turns say nothing about the service"
         for each in cohorts
         if each.invalid_share > limits.invalid_turns
+    ]
+
+
+def nameless(of: CohortTurns) -> str:
+    """How many turns of a cohort's calls name no cohort, as half a sentence."""
+    every = of.turns + of.nameless_turns
+    return f"{number(of.nameless_turns)} of {turns(every)} of calls of {of.cohort} name no cohort"
+
+
+def too_many_nameless(cohorts: Iterable[CohortTurns], limits: Completeness) -> list[str]:
+    """The cohorts to which turns are missing that name none: those that broke down before a flag was asked, or whose
+    slow stage, which would have named it, never came."""
+    return [
+        f"{nameless(each)} ({percent(each.nameless_share, limits.invalid_turns)}), "
+        f"{_allowed(limits.invalid_turns, is_planned=True)}: let the span of every turn name it"
+        for each in cohorts
+        if each.nameless_share > limits.invalid_turns
     ]
 
 

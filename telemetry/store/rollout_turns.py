@@ -95,14 +95,31 @@ def rollout_turns(connection: StoreConnection, asked: RolloutQuestion, now_unix_
         f"SELECT DISTINCT cohort FROM turns WHERE {where.sql} AND cohort IS NOT NULL ORDER BY cohort LIMIT 20",
         where.values,
     )
+    nameless = _nameless(connection, where, of_both)
+    candidate, control = (replace(of, nameless_turns=nameless.get(name, 0)) for name, of in found.items())
     return RolloutTurns(
-        found[asked.candidate],
-        found[asked.control],
+        candidate,
+        control,
         telemetry_lost(connection, of_both, now_unix_ns),
         tuple(row["cohort"] for row in seen),
         unit_counts(connection, asked, of_both),
         _services(connection, asked),
     )
+
+
+def _nameless(connection: StoreConnection, where: Condition, of_both: Condition) -> dict[str, int]:
+    """By cohort, how many turns name none, of calls whose other turns name that one."""
+    found = rows(
+        connection,
+        f"""
+        WITH named AS (SELECT call_id, min(cohort) AS name FROM turns WHERE {of_both.sql}
+                       GROUP BY call_id HAVING min(cohort) = max(cohort)),
+        others AS (SELECT call_id FROM turns WHERE {where.sql} AND cohort IS NULL)
+        SELECT name, count(*) AS turns FROM others JOIN named USING (call_id) GROUP BY name
+        """,
+        [*of_both.values, *where.values],
+    )
+    return {row["name"]: row["turns"] for row in found}
 
 
 def asked_turns(asked: RolloutQuestion) -> Condition:

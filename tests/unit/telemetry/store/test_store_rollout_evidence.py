@@ -279,6 +279,28 @@ def test_calls_that_nobody_names_and_that_met_both_are_called_calls(tmp_path: Pa
     assert found["sample_ratio"] is None
 
 
+# --- turns that name no cohort
+
+
+@pytest.mark.parametrize(("lost", "code"), [(40, ExitCode.UNDECIDED), (4, ExitCode.OK)])
+def test_turns_of_a_call_that_name_no_cohort_are_missing_ones(tmp_path: Path, lost: int, code: ExitCode) -> None:
+    """Where the flag is on the span of a stage, a turn whose stage never came names none. It would leave the comparison
+    to the others of its call, and these are the quicker ones."""
+    turns = [*turns_of("canary", of=of_service("desk")), *turns_of("stable", of=of_service("desk"))]
+    for place in range(7, 7 + 3 * lost, 3):
+        turns[place] = msgspec.structs.replace(turns[place], cohort=None, first_audio_perf_ns=None)
+    # Of a call of which no turn names a cohort, nothing is known.
+    turns.append(client_turn(9, cohort=None, source="service", run_id=turns[0].run_id, process_id="other"))
+    found, printed = checked(tmp_path, plan_text(source="service"), turns, json_file=tmp_path / "v.json")
+    assert found is code, printed
+    verdict = msgspec.json.decode((tmp_path / "v.json").read_bytes())
+    said = f"{lost} of 900 turns of calls of canary name no cohort"
+    if code is ExitCode.OK:
+        assert f"{said}, and count nowhere" in verdict["notes"]
+    else:
+        assert verdict["reasons"] == [f"{said} (4.4 %), and the plan allows 1 %: let the span of every turn name it"]
+
+
 # --- services
 
 
