@@ -16,7 +16,7 @@ both ways (Cameron, Gelbach & Miller, J. Bus. Econ. Statist. 29, 2011).
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -59,6 +59,14 @@ class CheckSample:
     def missing_share(self) -> float:
         """Turns without a value / turns that could have one."""
         return 0.0 if not self.eligible else 1 - self.size / self.eligible
+
+    def in_order(self) -> "CheckSample":
+        """The same turns in an order of their own, so that sums over them are the same to the last digit in whichever
+        order they arrived."""
+        keys = [each for each in (self.pairs, self.weights, self.values) if each is not None]
+        order = np.lexsort(keys)
+        weights, pairs = (None if each is None else each[order] for each in (self.weights, self.pairs))
+        return replace(self, values=self.values[order], clusters=self.clusters[order], weights=weights, pairs=pairs)
 
     @property
     def weight_of_each(self) -> Floats:

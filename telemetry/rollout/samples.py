@@ -71,7 +71,7 @@ def compare(
         heard = _heard_by_both(candidate, control)
         counts = [int(np.count_nonzero(mask & both)) for mask, both in zip(masks, heard, strict=True)]
         samples = [
-            replace(each, eligible=max(each.size, counted))
+            replace(each.in_order(), eligible=max(each.size, counted))
             for each, counted in zip(heard_by_both(samples[0], samples[1]), counts, strict=True)
         ]
     for turns, sample in zip((candidate, control), samples, strict=True):
@@ -112,16 +112,11 @@ def kept_values(
         if is_paired and not (turns.code(AUDIO) != NOT_REPORTED).any():
             raise TooFewError("no turn names the clip that was heard; set paired = false")
         raise TooFewError("no turn reports it; a value that was not measured can never pass a check")
-    audio = turns.code(AUDIO) if is_paired else None
-    # In an order of their own, so that sums are the same to the last digit in whichever order turns arrived.
-    keys = [each for each in (audio, weights, values) if each is not None]
-    places = np.flatnonzero(known)
-    places = places[np.lexsort([each[places] for each in keys])]
     return CheckSample(
-        values[places],
-        turns.code(CALL)[places],
-        None if weights is None else weights[places],
-        None if audio is None else audio[places],
+        values[known],
+        turns.code(CALL)[known],
+        None if weights is None else weights[known],
+        turns.code(AUDIO)[known] if is_paired else None,
         "call" if turns.unnamed_turns is None else "user",
         int(np.count_nonzero(eligible)),
     )

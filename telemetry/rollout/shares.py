@@ -180,7 +180,7 @@ def compare_ratios(
 ) -> ComparedShares:
     """The ratios sum of values / sum of weights; a missing value counts as `worst`, or, without one, as the largest
     value of a turn that either cohort has. Raises TooFewError where nothing varies."""
-    samples = candidate, control
+    candidate, control = samples = candidate.in_order(), control.in_order()
     missing = _Excesses.of(candidate, control)
     figures = [float(each.values.sum()) / each.total_weight for each in samples]
     largest = max(float((each.values / each.weight_of_each).max()) for each in samples) if worst is None else worst

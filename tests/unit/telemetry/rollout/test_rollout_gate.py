@@ -236,6 +236,29 @@ def test_slices_say_where_and_change_nothing() -> None:
     assert (found.verdict, found.reasons) == (without.verdict, without.reasons)
 
 
+def test_a_slice_without_spread_is_no_slice_that_is_worse() -> None:
+    seen = evidence(turns=2000)
+
+    def with_constant(of: CohortTurns, shift_ms: float) -> CohortTurns:
+        """Every fourth turn takes 250 ms, the others those of the cohort and a shift."""
+        values, constant = of.number("voice_to_voice"), np.arange(of.turns) % 4 == 0
+        assert values is not None
+        mixed = np.where(constant, 250 * MS, values + shift_ms * MS)
+        codes = {**of.codes, "route": packed_codes(np.where(constant, 0, 1)), OUTCOME: packed_codes(np.zeros(of.turns))}
+        numbers = {**of.numbers, "voice_to_voice": packed_numbers(mixed)}
+        return replace(of, numbers=numbers, codes=codes, labels={"route": ("cache", "cloud")})
+
+    of = replace(plan(), slices=("route",), guardrails=())
+    for shift_ms in (0.0, 400.0):
+        both = replace(
+            seen, candidate=with_constant(seen.candidate, shift_ms), control=with_constant(seen.control, 0.0)
+        )
+        slices = {each.value: each for each in look(of, both).slices}
+        assert slices["cache"].result.p_value == 1.0
+        assert not slices["cache"].is_worse
+        assert slices["cloud"].is_worse is (shift_ms > 0)
+
+
 def test_users_that_are_not_known_are_noted() -> None:
     of = replace(plan(), unit="user")
     seen = evidence(units=UnitCounts(1000, 0, AssignedUnits(0, 250), AssignedUnits(0, 750), 1000))
