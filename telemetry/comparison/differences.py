@@ -3,7 +3,7 @@
 Intervals are clustered by call, and where both runs heard the same audio paired by utterance, so that what an utterance
 does to both runs cancels. Of a percentile they come from the ranks of its values (`rollout.quantile_intervals`), of a
 ratio they are the difference plus and minus Student's t times its standard error (`rollout.estimates`), with as many
-degrees of freedom as the run with fewer clusters has clusters, less one. An interval holds the difference with 95 %
+degrees of freedom as the run with fewer clusters is worth, less one. An interval holds the difference with 95 %
 confidence, each figure by itself and for one look: unlike the bounds of a rollout it is not made to be looked at again
 and again while turns arrive.
 
@@ -34,7 +34,7 @@ from telemetry.rollout.estimates import (
     TooFewError,
     ratio_difference,
 )
-from telemetry.rollout.quantile_intervals import quantile_difference
+from telemetry.rollout.quantile_intervals import effective_clusters, quantile_difference
 from telemetry.rollout.samples import heard_by_both
 from telemetry.rollout.sequential import holm
 
@@ -202,7 +202,7 @@ def _of_ratio(known: FigureDifference, samples: Sequence[CheckSample]) -> Figure
     found = ratio_difference(candidate, baseline)
     if not found.standard_error > 0:
         raise TooFewError("its values do not vary: nothing can be said of their error")
-    freedom = max(1, _clusters(samples) - 1)
+    freedom = max(1.0, _clusters(samples) - 1)
     reach = float(scipy.special.stdtrit(freedom, (1 + CONFIDENCE) / 2)) * found.standard_error
     lower, upper = found.value - reach, found.value + reach
     if known.figure.kind == "share" and baseline.weights is None:
@@ -232,8 +232,7 @@ def _value(figure: ComparedFigure, sample: CheckSample) -> float | None:
     return None if math.isinf(value) else float(np.quantile(sample.values, figure.fraction))
 
 
-def _clusters(samples: Sequence[CheckSample]) -> int:
-    """How many clusters the run with fewer of them has."""
-    counts = [np.unique(each.clusters).size for each in samples]
-    counts += [np.unique(each.pairs).size for each in samples if each.pairs is not None]
-    return int(min(counts))
+def _clusters(samples: Sequence[CheckSample]) -> float:
+    """How many clusters the run with fewer of them is worth, by call or by utterance."""
+    groupings = (codes for each in samples for codes in (each.clusters, each.pairs) if codes is not None)
+    return min(map(effective_clusters, groupings))

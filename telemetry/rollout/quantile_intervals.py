@@ -4,7 +4,9 @@ Both come from ranks. A quantile's own error depends on the density at it, and a
 between two humps, at atoms (time-outs) and at rounded values; the error of the *share* of turns beyond it does not.
 
 - **One quantile**: the values whose ranks lie at fraction +- t x the standard error of the share (Woodruff, J. Am.
-  Stat. Assoc. 47, 1952), with the design effect of the share by cluster sums, never below 1.
+  Stat. Assoc. 47, 1952), with the design effect of the share by cluster sums, never below 1. A cluster that holds a
+  large part of the turns pulls the share to its own: each counts as in the jackknife, which leaves it out (CR3: Bell &
+  McCaffrey, Survey Methodology 28, 2002), and t has as many degrees of freedom as so unequal clusters are worth.
 - **Two**: the distances of both quantiles from their bounds, combined like the sides of a right angle (MOVER: Zou &
   Donner, Stat. Med. 27, 2008). A bound is infinite where no value has its rank, because so few turns lie beyond the
   quantile, or where the turn at that rank was not answered.
@@ -58,6 +60,11 @@ class _Cohort:
         """How many turns have a value."""
         return int(self.values.size)
 
+    @property
+    def groupings(self) -> tuple[Codes, ...]:
+        """The ways in which turns belong together: by cluster, and by utterance where cohorts are paired."""
+        return (self.clusters,) if self.pairs is None else (self.clusters, self.pairs)
+
 
 @dataclass(frozen=True, slots=True)
 class _ShareErrors:
@@ -79,13 +86,15 @@ def quantile_difference(
     if any(math.isinf(value) for value in quantiles):
         beyond = declared_percent(1 - fraction)
         raise TooFewError(f"about {beyond} of its turns or more were not answered: there is no quantile to compare")
-    freedom = min(_clusters(codes) for cohort in both for codes in (cohort.clusters, cohort.pairs) if codes is not None)
-    t = float(scipy.special.stdtrit(freedom - 1, (1 + confidence) / 2))
+    freedom = max(1.0, min(effective_clusters(codes) for cohort in both for codes in cohort.groupings) - 1)
+    t = float(scipy.special.stdtrit(freedom, (1 + confidence) / 2))
     lower, upper = _interval(both, (quantiles[0], quantiles[1]), fraction, t)
     if math.isinf(lower) and math.isinf(upper):
         fewest = min(cohort.size for cohort in both)
-        raise TooFewError(f"{fewest:,} turns are too few to bound it on either side: too few calls have one beyond it")
-    p_value = _p_value(both, fraction, freedom - 1)
+        raise TooFewError(
+            f"{fewest:,} turns are too few to bound it on either side: turns of a {candidate.unit} are alike"
+        )
+    p_value = _p_value(both, fraction, freedom)
     return QuantileDifference(quantiles[0] - quantiles[1], lower, upper, quantiles[0], quantiles[1], p_value)
 
 
@@ -94,10 +103,21 @@ def _cohort(sample: CheckSample, fraction: float, is_paired: bool) -> _Cohort:
     if sample.size < needed:
         raise TooFewError(f"{sample.size:,} of at least {needed:,} turns have a value")
     pairs = sample.pairs if is_paired else None
-    known, unit = (_clusters(sample.clusters), sample.unit) if pairs is None else (_clusters(pairs), "utterance")
-    if known < FEWEST_CLUSTERS:
-        raise TooFewError(f"its turns come from {known:,} of at least {FEWEST_CLUSTERS} {unit}s")
+    if pairs is not None:
+        _expect(_clusters(pairs), FEWEST_CLUSTERS, "utterance")
+    _expect(_clusters(sample.clusters), FEWEST_CLUSTERS if pairs is None else 2, sample.unit)
     return _Cohort(sample.values, np.sort(sample.values), sample.clusters, pairs)
+
+
+def _expect(known: int, fewest: int, unit: str) -> None:
+    if known < fewest:
+        raise TooFewError(f"its turns come from {known:,} of at least {fewest} {unit}s")
+
+
+def effective_clusters(clusters: Codes) -> float:
+    """How many clusters of one size tell as much as these, of which some may hold most of the turns (Kish)."""
+    sizes = np.bincount(clusters).astype(np.float64)
+    return float(sizes.sum()) ** 2 / float((sizes**2).sum())
 
 
 def _quantile(ordered: Floats, fraction: float) -> float:
@@ -182,39 +202,44 @@ def _variance(scores: Floats, cohort: _Cohort, independent: float) -> float:
     alone = float((influence**2).sum())
     if not alone:
         return independent
-    clustered = _clustered_both_ways(influence, cohort.clusters, cohort.pairs)
-    return independent * max(1.0, clustered / alone)
+    ways = [_clustered(_left_out(influence, codes), codes) for codes in cohort.groupings]
+    return independent * max(1.0, _both_ways(ways, alone) / alone)
 
 
 def _paired_variance(scores: list[Floats], both: tuple[_Cohort, _Cohort]) -> float:
     """Of the difference of the mean scores of two cohorts that heard the same utterances."""
-    candidate, control = ((score - score.mean()) / score.size for score in scores)
+    candidate, control = (
+        sign * (score - score.mean()) / score.size for sign, score in zip((1, -1), scores, strict=True)
+    )
     offset = int(both[0].clusters.max()) + 1
-    clusters = np.concatenate([both[0].clusters, both[1].clusters + offset])
-    empty = np.empty(0, dtype=np.int64)
-    pairs = np.concatenate([empty if cohort.pairs is None else cohort.pairs for cohort in both])
-    least = _LEAST_DISCORDANT / (both[0].size * both[1].size)
-    return max(least, _clustered_both_ways(np.concatenate([candidate, -control]), clusters, pairs))
+    ways: list[float] = []
+    for codes, control_codes, apart in zip(both[0].groupings, both[1].groupings, (offset, 0), strict=True):
+        influence = np.concatenate([_left_out(candidate, codes), _left_out(control, control_codes)])
+        ways.append(_clustered(influence, np.concatenate([codes, control_codes + apart])))
+    alone = float((candidate**2).sum() + (control**2).sum())
+    return max(_LEAST_DISCORDANT / (both[0].size * both[1].size), _both_ways(ways, alone))
 
 
-def _clustered_both_ways(influence: Floats, clusters: Codes, pairs: Codes | None) -> float:
-    by_cluster = _clustered(influence, clusters)
-    if pairs is None:
-        return by_cluster
-    by_pair = _clustered(influence, pairs)
-    return max(by_pair, by_pair + by_cluster - float((influence**2).sum()))
+def _both_ways(ways: list[float], alone: float) -> float:
+    """The variance by cluster, or by cluster and utterance, of which what each turn has for itself is in both."""
+    return ways[0] if len(ways) == 1 else max(ways[1], sum(ways) - alone)
+
+
+def _left_out(influence: Floats, clusters: Codes) -> Floats:
+    """The influence of turns on a share that was taken without their cluster."""
+    return influence / (1 - np.bincount(clusters)[clusters] / clusters.size)
 
 
 def _clustered(influence: Floats, clusters: Codes) -> float:
     sums, known = np.bincount(clusters, weights=influence), _clusters(clusters)
-    return float((sums**2).sum()) * known / (known - 1)
+    return float((sums**2).sum()) * (known - 1) / known
 
 
 def _clusters(clusters: Codes) -> int:
     return int(np.count_nonzero(np.bincount(clusters)))
 
 
-def _p_value(both: tuple[_Cohort, _Cohort], fraction: float, freedom: int) -> float:
+def _p_value(both: tuple[_Cohort, _Cohort], fraction: float, freedom: float) -> float:
     size = both[0].size
     together = np.concatenate([cohort.values for cohort in both])
     threshold = float(np.quantile(together, fraction, method="inverted_cdf"))

@@ -108,6 +108,28 @@ def test_cohorts_of_unlike_size_and_without_clusters_would_be_called_different_t
     assert false_positives(knows_calls=False) > 0.15
 
 
+@pytest.mark.parametrize("fraction", [0.5, 0.95])
+def test_calls_of_very_unlike_length_are_worth_fewer_and_a_giant_one_shows_nothing(fraction: float) -> None:
+    """Of 60 calls the longest has a fifth of all turns, as users by Zipf's law; and one call that has nearly all."""
+
+    def drawn(seed: int, lengths: list[int]) -> QuantileDifference | None:
+        rng = np.random.default_rng(seed)
+        calls = np.repeat(np.arange(len(lengths)), lengths)
+        both = [CheckSample(latencies("smooth", ranks(rng, calls, 0.6)), calls) for _ in range(2)]
+        try:
+            return quantile_difference(both[0], both[1], fraction)
+        except TooFewError:
+            return None
+
+    zipf = [max(1, 300 // place) for place in range(1, 61)]
+    found = [each for seed in range(300) if (each := drawn(seed, zipf)) is not None]
+    assert len(found) > 200
+    assert np.mean([each.lower <= 0 <= each.upper for each in found]) >= 0.92
+    assert np.mean([each.p_value < 0.05 for each in found]) <= 0.08
+    giant = [each for seed in range(200) if (each := drawn(seed, [400] + [4] * 25)) is not None]
+    assert sum(not each.lower <= 0 <= each.upper for each in giant) <= 10
+
+
 def bootstrapped(of: CheckSample, fraction: float, rng: np.random.Generator, times: int = 1000) -> Floats:
     """The quantile where whole calls are drawn with replacement."""
     by_call = [of.values[of.clusters == call] for call in np.unique(of.clusters)]
@@ -235,6 +257,7 @@ def test_where_too_few_turns_lie_beyond_a_quantile_a_bound_is_missing_and_not_na
         (np.arange(99.0), np.arange(99), None, "99 of at least 100 turns have a value"),
         (np.arange(500.0), np.arange(500) // 50, None, "from 10 of at least 20 calls"),
         (np.arange(500.0), np.arange(500), np.arange(500) % 19, "from 19 of at least 20 utterances"),
+        (np.arange(500.0), np.zeros(500, dtype=np.int64), np.arange(500) % 50, "from 1 of at least 2 calls"),
         (np.where(np.arange(500) % 10 == 0, np.inf, np.arange(500.0)), np.arange(500), None, "were not answered"),
         (np.zeros(0), np.zeros(0, dtype=np.int64), None, "0 of at least 100 turns have a value"),
     ],
