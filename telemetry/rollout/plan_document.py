@@ -117,7 +117,7 @@ def _margin_number(value: object) -> float | None:
 def _given(margin: float | None) -> float:
     """A margin that the rules of its table have let pass."""
     if margin is None:
-        raise ValueError("a margin that is none has passed the rules of its table")
+        raise ValueError("a margin that the rules of its table refuse has passed them")
     return margin
 
 

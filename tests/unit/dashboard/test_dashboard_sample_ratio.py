@@ -41,7 +41,7 @@ def test_a_split_that_fits_says_which_loss_it_would_have_shown() -> None:
         ),
     ],
 )
-def test_what_does_not_fit_or_is_not_known_is_said(
+def test_a_split_that_does_not_fit_or_is_not_known_is_named(
     candidate: AssignedUnits, control: AssignedUnits, words: str
 ) -> None:
     assert words in line(candidate, control)
