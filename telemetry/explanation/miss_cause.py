@@ -15,7 +15,9 @@ one call are not independent, so every standard error is taken over calls; fewer
   compare them with: the named cohorts and those within; else those after the change and before; else the bad turns and
   the good ones. The percentile is the one that bad turns are at: p50 where half of the turns or more are bad, p95 where
   5 % or more are, else p99. Named where it is shown to be longer, is half or more of the whole difference, and is shown
-  to be more than that of any other stage.
+  to be more than that of any other stage that both have. The intervals are those of `rollout.quantile_intervals`; the
+  difference of two stages has theirs combined (MOVER). Where most of the turns have a stage of which too little is
+  known for an interval, no other one is named.
 """
 
 import math
@@ -29,7 +31,8 @@ from numpy.typing import NDArray
 
 from telemetry.model.stats import minimum_for_target
 from telemetry.objectives.run_verdict import MissCause, StageGrowth, Statistic
-from telemetry.rollout.estimates import CheckSample, Codes, Difference, Floats, TooFewError, quantile_difference
+from telemetry.rollout.estimates import CheckSample, Codes, Floats, TooFewError
+from telemetry.rollout.quantile_intervals import QuantileDifference, quantile_difference
 
 Bools = NDArray[np.bool_]
 
@@ -232,25 +235,37 @@ def _grown_stage(turns: MissTurns, cohorts: _ComparedCohorts, change: _Change | 
     known_bad = np.count_nonzero(bad & ~np.isnan(turns.total))
     if not known_bad or 2 * known_bad < np.count_nonzero(bad):
         return None  # most of the bad turns were not slow, but not answered
-    whole = _difference(turns, turns.total, suspect, reference, _FRACTIONS[statistic])
-    found = {
-        name: difference
+    fraction = _FRACTIONS[statistic]
+    whole = _difference(_samples(turns, turns.total, suspect, reference), fraction, 1)
+    tried = {
+        name: samples
         for name, values in turns.stages.items()
-        if (difference := _difference(turns, values, suspect, reference, _FRACTIONS[statistic])) is not None
+        if (samples := _samples(turns, values, suspect, reference)) is not None
     }
-    if whole is None or not found or set(found) == {"unexplained"}:
+    if whole is None:
+        return None
+    found: dict[str, QuantileDifference] = {}
+    for name, samples in tried.items():
+        difference = _difference(samples, fraction, 2)  # of two stages that grew alike, either may be the larger
+        if difference is not None:
+            found[name] = difference
+        elif 2 * samples[0].size >= np.count_nonzero(suspect):
+            return None  # nothing is shown to be more than it
+    if not found or set(found) == {"unexplained"}:
         return None
     name = max(found, key=lambda each: found[each].value)
-    grown = found[name]
-    is_shown = grown.value > _critical(len(found)) * grown.standard_error and grown.value > 0
-    is_more = all(
-        grown.value - other.value > _critical(1) * math.hypot(grown.standard_error, other.standard_error)
-        for each, other in found.items()
-        if each != name
-    )
+    grown, alone = found[name], _difference(tried[name], fraction, len(tried))
+    is_shown = alone is not None and alone.lower > 0
+    is_more = all(_is_larger(grown, other) for each, other in found.items() if each != name)
     if not is_shown or not is_more or 2 * grown.value < whole.value:
         return None
     return StageGrowth(name, grown.value, statistic)
+
+
+def _is_larger(grown: QuantileDifference, other: QuantileDifference) -> bool:
+    """Whether a stage's difference is shown to be more than another's: the lower bound of how much more, from the
+    intervals of both (Zou & Donner, Stat. Med. 27, 2008), lies above 0."""
+    return grown.value - other.value > math.hypot(grown.value - grown.lower, other.upper - other.value)
 
 
 def _compared(turns: MissTurns, cohorts: _ComparedCohorts, change: _Change | None) -> tuple[Bools, Bools, Statistic]:
@@ -270,18 +285,27 @@ def _compared(turns: MissTurns, cohorts: _ComparedCohorts, change: _Change | Non
     return suspect, reference, "p50" if share >= 0.5 else "p95" if share >= 1 - _FRACTIONS["p95"] else "p99"
 
 
+def _samples(
+    turns: MissTurns, values: Floats, suspect: Bools, reference: Bools
+) -> tuple[CheckSample, CheckSample] | None:
+    """The turns with a value of both sides; None where a side has none."""
+    known = [of & ~np.isnan(values) for of in (suspect, reference)]
+    if not all(each.any() for each in known):
+        return None
+    bad, others = (
+        CheckSample(values[each], np.unique(turns.calls[each], return_inverse=True)[1].reshape(-1)) for each in known
+    )
+    return bad, others
+
+
 def _difference(
-    turns: MissTurns, values: Floats, suspect: Bools, reference: Bools, fraction: float
-) -> Difference | None:
-    """The difference of a percentile; None where turns with a value are too few for it."""
-    samples: list[CheckSample] = []
-    for of in (suspect, reference):
-        known = of & ~np.isnan(values)
-        if not known.any():
-            return None
-        clusters = np.unique(turns.calls[known], return_inverse=True)[1].reshape(-1)
-        samples.append(CheckSample(values[known], clusters))
+    samples: tuple[CheckSample, CheckSample] | None, fraction: float, tries: int
+) -> QuantileDifference | None:
+    """The difference of a percentile, each bound of which fails in ERROR_LEVEL of so many tries; None where the turns
+    with a value are too few for an interval."""
+    if samples is None:
+        return None
     try:
-        return quantile_difference(samples[0], samples[1], fraction)
+        return quantile_difference(*samples, fraction, 1 - 2 * ERROR_LEVEL / tries)
     except TooFewError:
         return None

@@ -2,7 +2,7 @@
 none, also where turns of one call, or of one minute, belong together."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -101,6 +101,46 @@ def test_without_cohorts_the_turns_after_are_compared_with_those_before() -> Non
     assert cause.stage is not None
     assert cause.stage.stage == "asr"
     assert cause.stage.by_ns == pytest.approx(600 * MS, abs=10 * MS)
+
+
+def test_a_stage_without_spread_or_in_steps_is_named_with_its_size() -> None:
+    """An end of turn after a fixed silence, 250 ms or a second; and one that is exported in steps of 250 ms."""
+    turns = made(Plan(cohorts=("candidate", "control"), stage="endpointing", by_ms=750, of="candidate"))
+    drawn = turns.stages["endpointing"]
+    for step in (np.where(drawn > 600 * MS, 1000.0, 250.0) * MS, np.ceil(drawn / (250 * MS)) * 250 * MS):
+        cause = find_cause(replace(turns, stages={**turns.stages, "endpointing": step}))
+        assert cause.stage is not None
+        assert (cause.stage.stage, cause.stage.by_ns) == ("endpointing", 750 * MS)
+
+
+def test_of_two_stages_that_grew_by_the_same_seldom_one_is_named() -> None:
+    """A cache answers 40 % of the turns of both stages, whatever the cohort: two humps."""
+    named = 0
+    for seed in range(200):
+        turns = made(Plan(turns=800, cohorts=("candidate", "control"), bad_calls=0.02), seed)
+        chance = np.random.default_rng(seed + 1000)
+        more = np.where(turns.cohorts == 0, 500 * MS, 0)
+        both = {
+            name: more + np.where(chance.random(800) < 0.4, 50, 400) * MS * np.exp(0.2 * chance.standard_normal(800))
+            for name in ("llm", "tts")
+        }
+        stages = {**turns.stages, **both, "endpointing": np.zeros(800)}
+        total = np.sum(list(stages.values()), axis=0)
+        cause = find_cause(replace(turns, is_bad=turns.cohorts == 0, total=total, stages=stages))
+        assert cause.cohorts == ("candidate",)
+        named += cause.stage is not None
+    assert named <= 10, named
+
+
+def test_no_stage_is_named_where_too_little_is_known_of_another_that_most_turns_have() -> None:
+    turns = made(Plan(cohorts=("candidate", "control"), stage="llm", by_ms=700, of="candidate"))
+    few = turns.stages["tts"].copy()
+    few[(turns.cohorts == 1) & (np.cumsum(turns.cohorts == 1) > 8)] = np.nan  # eight turns of the control have one
+    assert find_cause(replace(turns, stages={**turns.stages, "tts": few})).stage is None
+    seldom = np.where(np.arange(few.size) % 5 == 0, few, np.nan)  # and one in five of the candidate's
+    cause = find_cause(replace(turns, stages={**turns.stages, "tts": seldom}))
+    assert cause.stage is not None
+    assert cause.stage.stage == "llm"
 
 
 def test_a_miss_that_ended_has_an_end() -> None:
