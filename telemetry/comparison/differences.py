@@ -34,7 +34,7 @@ from telemetry.rollout.estimates import (
     TooFewError,
     ratio_difference,
 )
-from telemetry.rollout.quantile_intervals import effective_clusters, quantile_difference
+from telemetry.rollout.quantile_intervals import effective_clusters, quantile_difference, share_p_value
 from telemetry.rollout.samples import heard_by_both
 from telemetry.rollout.sequential import holm
 
@@ -205,8 +205,10 @@ def _of_ratio(known: FigureDifference, samples: Sequence[CheckSample]) -> Figure
     freedom = max(1.0, _clusters(samples) - 1)
     reach = float(scipy.special.stdtrit(freedom, (1 + CONFIDENCE) / 2)) * found.standard_error
     lower, upper = found.value - reach, found.value + reach
+    p_value = 2 * float(scipy.special.stdtr(freedom, -abs(found.value) / found.standard_error))
     if known.figure.kind == "share" and baseline.weights is None:
         lower, upper = max(-1.0, lower), min(1.0, upper)  # two shares differ by no more
+        p_value = share_p_value(candidate, baseline)
     return replace(
         known,
         baseline=found.control,
@@ -215,7 +217,7 @@ def _of_ratio(known: FigureDifference, samples: Sequence[CheckSample]) -> Figure
         lower=lower,
         upper=upper,
         standard_error=found.standard_error,
-        p_value=2 * float(scipy.special.stdtr(freedom, -abs(found.value) / found.standard_error)),
+        p_value=p_value,
     )
 
 

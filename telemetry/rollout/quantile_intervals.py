@@ -13,9 +13,10 @@ between two humps, at atoms (time-outs) and at rounded values; the error of the 
 - **Paired** by utterance: what an utterance does to both cohorts moves both quantiles to the same rank, and counts only
   as far as the difference of the quantiles is another there. The rest of the error is that of the difference of the
   shares, clustered both ways (Cameron, Gelbach & Miller, J. Bus. Econ. Statist. 29, 2011).
-- **The p-value**, two-sided, is that of the shares beyond the quantile of both cohorts together. Turns that are equal
-  to it count in part, by as much as makes the share of all turns 1 - fraction. Where the distributions are equal it
-  holds for atoms and rounded values as for smooth ones.
+- **The p-value**, two-sided, is that of the shares beyond the quantile of both cohorts together, with the variance that
+  both have where the shares are equal. Turns that are equal to the quantile count in part, by as much as makes the
+  share of all turns 1 - fraction. Where the distributions are equal it holds for atoms and rounded values as for smooth
+  ones.
 """
 
 import math
@@ -80,28 +81,39 @@ def quantile_difference(
 ) -> QuantileDifference:
     """The difference of the quantiles at `fraction`; paired where both samples name the utterances. Raises TooFewError
     where there is no interval."""
-    is_paired = candidate.pairs is not None and control.pairs is not None
-    both = (_cohort(candidate, fraction, is_paired), _cohort(control, fraction, is_paired))
+    both = _cohorts(candidate, control, math.ceil(FEWEST_BEYOND / min(fraction, 1 - fraction)))
     quantiles = [_quantile(cohort.ordered, fraction) for cohort in both]
     if any(math.isinf(value) for value in quantiles):
         beyond = declared_percent(1 - fraction)
         raise TooFewError(f"about {beyond} of its turns or more were not answered: there is no quantile to compare")
-    freedom = max(1.0, min(effective_clusters(codes) for cohort in both for codes in cohort.groupings) - 1)
-    t = float(scipy.special.stdtrit(freedom, (1 + confidence) / 2))
+    t = float(scipy.special.stdtrit(_freedom(both), (1 + confidence) / 2))
     lower, upper = _interval(both, (quantiles[0], quantiles[1]), fraction, t)
     if math.isinf(lower) and math.isinf(upper):
         fewest = min(cohort.size for cohort in both)
         raise TooFewError(
             f"{fewest:,} turns are too few to bound it on either side: turns of a {candidate.unit} are alike"
         )
-    p_value = _p_value(both, fraction, freedom)
+    together = np.concatenate([cohort.values for cohort in both])
+    threshold = float(np.quantile(together, fraction, method="inverted_cdf"))
+    p_value = _p_value(both, _scores(together, threshold, fraction))
     return QuantileDifference(quantiles[0] - quantiles[1], lower, upper, quantiles[0], quantiles[1], p_value)
 
 
-def _cohort(sample: CheckSample, fraction: float, is_paired: bool) -> _Cohort:
-    needed = math.ceil(FEWEST_BEYOND / min(fraction, 1 - fraction))
-    if sample.size < needed:
-        raise TooFewError(f"{sample.size:,} of at least {needed:,} turns have a value")
+def share_p_value(candidate: CheckSample, control: CheckSample) -> float:
+    """The two-sided p-value of two shares of turns, those whose value is 1 of those whose value is 0 or 1. Raises
+    TooFewError."""
+    both = _cohorts(candidate, control, 1)
+    return _p_value(both, np.concatenate([cohort.values for cohort in both]))
+
+
+def _cohorts(candidate: CheckSample, control: CheckSample, fewest_turns: int) -> tuple[_Cohort, _Cohort]:
+    is_paired = candidate.pairs is not None and control.pairs is not None
+    return _cohort(candidate, fewest_turns, is_paired), _cohort(control, fewest_turns, is_paired)
+
+
+def _cohort(sample: CheckSample, fewest_turns: int, is_paired: bool) -> _Cohort:
+    if sample.size < fewest_turns:
+        raise TooFewError(f"{sample.size:,} of at least {fewest_turns:,} turns have a value")
     pairs = sample.pairs if is_paired else None
     if pairs is not None:
         _expect(_clusters(pairs), FEWEST_CLUSTERS, "utterance")
@@ -118,6 +130,10 @@ def effective_clusters(clusters: Codes) -> float:
     """How many clusters of one size tell as much as these, of which some may hold most of the turns (Kish)."""
     sizes = np.bincount(clusters).astype(np.float64)
     return float(sizes.sum()) ** 2 / float((sizes**2).sum())
+
+
+def _freedom(both: tuple[_Cohort, _Cohort]) -> float:
+    return max(1.0, min(effective_clusters(codes) for cohort in both for codes in cohort.groupings) - 1)
 
 
 def _quantile(ordered: Floats, fraction: float) -> float:
@@ -239,14 +255,12 @@ def _clusters(clusters: Codes) -> int:
     return int(np.count_nonzero(np.bincount(clusters)))
 
 
-def _p_value(both: tuple[_Cohort, _Cohort], fraction: float, freedom: float) -> float:
-    size = both[0].size
-    together = np.concatenate([cohort.values for cohort in both])
-    threshold = float(np.quantile(together, fraction, method="inverted_cdf"))
-    scores = np.split(_scores(together, threshold, fraction), [size])
+def _p_value(both: tuple[_Cohort, _Cohort], together: Floats) -> float:
+    """Of equal means of the scores of both cohorts, which lie between 0 and 1."""
+    scores = np.split(together, [both[0].size])
     difference = float(scores[0].mean() - scores[1].mean())
     if both[0].pairs is None:
-        spread = float(np.concatenate(scores).var())
+        spread = float(together.var())
         variance = sum(
             _variance(score, cohort, spread / cohort.size) for score, cohort in zip(scores, both, strict=True)
         )
@@ -256,4 +270,4 @@ def _p_value(both: tuple[_Cohort, _Cohort], fraction: float, freedom: float) -> 
     beyond_half = max(0.0, abs(difference) - sum(0.5 / cohort.size for cohort in both))
     if not beyond_half:
         return 1.0
-    return 2 * float(scipy.special.stdtr(freedom, -beyond_half / math.sqrt(variance)))
+    return 2 * float(scipy.special.stdtr(_freedom(both), -beyond_half / math.sqrt(variance)))

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from telemetry.rollout.estimates import CheckSample, Codes, Floats, TooFewError
-from telemetry.rollout.quantile_intervals import QuantileDifference, quantile_difference
+from telemetry.rollout.quantile_intervals import QuantileDifference, quantile_difference, share_p_value
 
 RHO = 0.25
 SLOWER = 1.2
@@ -279,3 +279,35 @@ def test_a_higher_confidence_asks_for_a_wider_interval() -> None:
     narrow, wide = (quantile_difference(*both, 0.5, confidence) for confidence in (0.8, 0.99))
     assert wide.lower < narrow.lower < narrow.value < narrow.upper < wide.upper
     assert wide.p_value == narrow.p_value
+
+
+@pytest.mark.parametrize(("bad", "control_bad"), [(12, 30), (0, 9), (6, 40), (40, 80)])
+def test_the_p_value_of_shares_of_independent_turns_is_that_of_the_corrected_chi_square_test(
+    bad: int, control_bad: int
+) -> None:
+    turns, control_turns = 500, 1000
+    both = [
+        CheckSample(np.repeat([1.0, 0.0], [many, of - many]), np.arange(of))
+        for many, of in ((bad, turns), (control_bad, control_turns))
+    ]
+    expected = stats.chi2_contingency([[bad, turns - bad], [control_bad, control_turns - control_bad]]).pvalue
+    assert share_p_value(both[0], both[1]) == pytest.approx(expected, rel=0.06)
+
+
+def test_rare_events_in_a_small_and_a_large_run_are_seldom_called_more() -> None:
+    """2 % of the turns, of 500 and of 5,000: the normal interval of the difference is wrong three times as often."""
+    p_values: list[float] = []
+    for seed in range(600):
+        rng = np.random.default_rng(seed)
+        both = [cohort(rng, "smooth", turns) for turns in (500, 5000)]
+        limit = latencies("smooth", np.array([0.98]))[0]
+        p_values.append(share_p_value(*(replace(each, values=1.0 * (each.values > limit)) for each in both)))
+    assert np.mean(np.array(p_values) < 0.05) <= 0.07
+    assert np.mean(np.array(p_values) < 0.005) <= 0.012
+
+
+def test_shares_without_a_bad_turn_do_not_differ_and_of_few_calls_nothing_is_said() -> None:
+    good = CheckSample(np.zeros(100), np.arange(100))
+    assert share_p_value(good, good) == 1
+    with pytest.raises(TooFewError, match="from 10 of at least 20 calls"):
+        share_p_value(good, replace(good, clusters=np.arange(100) // 10))
