@@ -294,11 +294,11 @@ def test_turns_of_a_call_that_name_no_cohort_are_missing_ones(tmp_path: Path, lo
     found, printed = checked(tmp_path, plan_text(source="service"), turns, json_file=tmp_path / "v.json")
     assert found is code, printed
     verdict = msgspec.json.decode((tmp_path / "v.json").read_bytes())
-    said = f"{lost} of 900 turns of calls of canary name no cohort"
+    counted = f"{lost} of 900 turns of calls of canary name no cohort"
     if code is ExitCode.OK:
-        assert f"{said}, and count nowhere" in verdict["notes"]
+        assert f"{counted}, and count nowhere" in verdict["notes"]
     else:
-        assert verdict["reasons"] == [f"{said} (4.4 %), and the plan allows 1 %: let the span of every turn name it"]
+        assert verdict["reasons"] == [f"{counted} (4.4 %), and the plan allows 1 %: let the span of every turn name it"]
 
 
 # --- services
