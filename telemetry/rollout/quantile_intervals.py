@@ -248,7 +248,8 @@ def _left_out(influence: Floats, clusters: Codes) -> Floats:
 
 def _clustered(influence: Floats, clusters: Codes) -> float:
     sums, known = np.bincount(clusters, weights=influence), _clusters(clusters)
-    return float((sums**2).sum()) * (known - 1) / known
+    # In an order of their own, and without numbers that no turn has, so that clusters may be numbered in any way.
+    return float(np.sort(sums[sums != 0] ** 2).sum()) * (known - 1) / known
 
 
 def _clusters(clusters: Codes) -> int:

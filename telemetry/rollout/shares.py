@@ -313,8 +313,9 @@ def lowest_quantile(values: Floats, fraction: float) -> float:
 
 
 def _total(values: Floats) -> float:
-    """The sum, to the last digit the same in whichever order the values come."""
-    return float(np.sort(values).sum())
+    """The sum, to the last digit the same in whichever order the values come, and however many zeros are among them:
+    numbers of calls that no turn has."""
+    return float(np.sort(values[values != 0]).sum())
 
 
 def _clustered(influence: Floats, clusters: Codes) -> float:
