@@ -28,6 +28,9 @@ ROLLOUT_NEEDED: Final = "voice_rollout_needed_turns"
 ROLLOUT_EVALUATED: Final = "voice_rollout_last_verdict_timestamp_seconds"
 ROLLOUT_EVERY: Final = "voice_rollout_evaluation_interval_seconds"
 ROLLOUT_DIFFERENCE: Final = "voice_rollout_primary_difference_seconds"
+ROLLOUT_BEYOND_MARGIN: Final = "voice_rollout_primary_beyond_margin_ratio"
+ROLLOUT_ALLOWED: Final = "voice_rollout_primary_allowed_ratio"
+ROLLOUT_EXCESS: Final = "voice_rollout_primary_excess_ratio"
 ROLLOUT_MARGIN: Final = "voice_rollout_primary_margin_seconds"
 
 _STAGES: Final = ("endpointing", "asr", "llm", "tts", "connect")

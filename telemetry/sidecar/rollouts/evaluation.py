@@ -27,7 +27,7 @@ from telemetry.sidecar.rollouts.messages import (
     REFUSED,
     UNAVAILABLE,
     UNKNOWN,
-    Bounds,
+    PrimaryFigures,
     RolloutState,
     StageAnswered,
     StageAsked,
@@ -246,9 +246,10 @@ def _state_of(
         promoted=tuple(name for name in before if name in promoted) if holds else (),
         primary=None
         if primary is None
-        else Bounds(
+        else PrimaryFigures(
+            primary.check.margin / NS_PER_S,
             *(_seconds(each) for each in (primary.lower, primary.difference, primary.upper)),
-            margin_s=primary.check.margin / NS_PER_S,
+            shares=primary.shares,
         ),
     )
 

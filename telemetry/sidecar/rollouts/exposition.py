@@ -7,7 +7,7 @@ from telemetry.objectives import series
 from telemetry.rollout.history import Decision
 from telemetry.sidecar.counts.text import Family, label_text, with_families
 from telemetry.sidecar.rollouts.link import RolloutLink
-from telemetry.sidecar.rollouts.messages import RolloutState
+from telemetry.sidecar.rollouts.messages import PrimaryFigures, RolloutState
 
 _DECISIONS: Final[tuple[Decision, ...]] = get_args(Decision)
 _NS_PER_S: Final = 1e9
@@ -27,7 +27,23 @@ FAMILIES: Final = (
     _gauge(series.ROLLOUT_NEEDED, "More turns of the candidate that the verdict waits for; absent where unknown."),
     _gauge(series.ROLLOUT_EVALUATED, "When a verdict was last kept; 0 before the first."),
     _gauge(series.ROLLOUT_EVERY, "How often the rollout is evaluated."),
-    _gauge(series.ROLLOUT_DIFFERENCE, "Candidate - control of the primary metric, with its bounds.", "bound"),
+    _gauge(
+        series.ROLLOUT_BEYOND_MARGIN,
+        "The candidate's share of turns beyond the control's quantile and the margin; the upper bound decides.",
+        "bound",
+    ),
+    _gauge(series.ROLLOUT_ALLOWED, "What share may be there: a promotion needs the upper bound below it."),
+    _gauge(
+        series.ROLLOUT_EXCESS,
+        "The candidate's share of turns beyond the control's quantile - the control's own; a roll back needs the lower "
+        "bound above 0.",
+        "bound",
+    ),
+    _gauge(
+        series.ROLLOUT_DIFFERENCE,
+        "Candidate - control of the primary quantile, with a 95 % interval of one look; decides nothing.",
+        "bound",
+    ),
     _gauge(series.ROLLOUT_MARGIN, "By how much the primary metric may be worse at most."),
 )
 _Samples = Mapping[tuple[str, ...], float | None]
@@ -55,17 +71,33 @@ def _samples(link: RolloutLink, name: str) -> Mapping[str, _Samples]:
     state = known if isinstance(known, RolloutState) else None
     decision = "hold" if state is None else state.decision
     kept_unix_ns = None if newest is None else newest.kept_unix_ns
-    primary = None if state is None else state.primary
-    bounds = (
-        {} if primary is None else {"lower": primary.lower_s, "estimate": primary.estimate_s, "upper": primary.upper_s}
-    )
     return {
+        **_primary_samples(None if state is None else state.primary),
         series.ROLLOUT_VERDICT: {(each,): int(each == decision) for each in _DECISIONS},
         series.ROLLOUT_STAGE: {} if newest is None else {(each,): int(each == newest.stage) for each in newest.stages},
         series.ROLLOUT_SHARE: {(): None if newest is None else newest.share},
         series.ROLLOUT_NEEDED: {(): None if state is None else state.turns_needed},
         series.ROLLOUT_EVALUATED: {(): 0 if kept_unix_ns is None else kept_unix_ns / _NS_PER_S},
         series.ROLLOUT_EVERY: {(): link.options.every_s},
-        series.ROLLOUT_DIFFERENCE: {(bound,): value for bound, value in bounds.items()},
+    }
+
+
+def _primary_samples(primary: PrimaryFigures | None) -> Mapping[str, _Samples]:
+    """What is not known has no sample."""
+    found = PrimaryFigures(0.0) if primary is None else primary
+    shares = found.shares
+    return {
+        series.ROLLOUT_BEYOND_MARGIN: {}
+        if shares is None
+        else {("estimate",): shares.beyond_margin, ("upper",): shares.upper},
+        series.ROLLOUT_ALLOWED: {(): None if shares is None else shares.allowed},
+        series.ROLLOUT_EXCESS: {}
+        if shares is None
+        else {("lower",): shares.lower, ("estimate",): shares.beyond - shares.control},
+        series.ROLLOUT_DIFFERENCE: {
+            ("lower",): found.lower_s,
+            ("estimate",): found.estimate_s,
+            ("upper",): found.upper_s,
+        },
         series.ROLLOUT_MARGIN: {(): None if primary is None else primary.margin_s},
     }

@@ -4,6 +4,7 @@ from typing import Final
 
 import msgspec
 
+from telemetry.rollout.checks import BeyondShares
 from telemetry.rollout.history import Decision
 from telemetry.sidecar.rollouts.settings import RolloutSetting
 
@@ -47,13 +48,15 @@ class StageAnswered(msgspec.Struct, frozen=True, tag="stage"):
     stage: str
 
 
-class Bounds(msgspec.Struct, frozen=True):
-    """The primary's difference with its bounds, and its margin, in seconds; None where it is not known."""
+class PrimaryFigures(msgspec.Struct, frozen=True):
+    """The primary check: the shares of turns that decide it, and the difference of the quantiles with its interval of
+    one look, in seconds; None where it is not known."""
 
-    lower_s: float | None
-    estimate_s: float | None
-    upper_s: float | None
     margin_s: float
+    lower_s: float | None = None
+    estimate_s: float | None = None
+    upper_s: float | None = None
+    shares: BeyondShares | None = None
 
 
 class RolloutState(msgspec.Struct, frozen=True, tag="state"):
@@ -75,7 +78,7 @@ class RolloutState(msgspec.Struct, frozen=True, tag="state"):
     kept_unix_ns: int | None
     body: bytes
     promoted: tuple[str, ...] = ()
-    primary: Bounds | None = None
+    primary: PrimaryFigures | None = None
 
 
 ToRollouts = RolloutOptions | StageAsked

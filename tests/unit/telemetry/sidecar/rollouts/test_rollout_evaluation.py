@@ -99,7 +99,8 @@ def test_each_verdict_is_kept_before_it_is_answered(sidecar: Sidecar) -> None:
     assert (state.decision, state.is_kept, state.kept_unix_ns) == ("promote", True, AT_UNIX_NS + MINUTE)
     assert sidecar.decisions == [None, "promote"]
     assert state.primary.margin_s == 0.4
-    assert state.primary.lower_s < state.primary.estimate_s < state.primary.upper_s < 0.4
+    assert state.primary.lower_s < state.primary.estimate_s < state.primary.upper_s
+    assert state.primary.shares.upper < state.primary.shares.allowed == 0.05
     sidecar.turns.regression = SLOWER
     sidecar.turns.candidate = 2000
     assert sidecar.look().decision == "roll_back"

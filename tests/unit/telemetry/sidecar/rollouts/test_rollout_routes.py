@@ -10,11 +10,12 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from starlette.applications import Starlette
 
+from telemetry.rollout.checks import BeyondShares
 from telemetry.rollout.history import Decision
 from telemetry.sidecar.otlp.access import Access
 from telemetry.sidecar.rollouts.exposition import FAMILIES, with_rollouts
 from telemetry.sidecar.rollouts.link import RolloutLink
-from telemetry.sidecar.rollouts.messages import Bounds, RolloutOptions, RolloutState
+from telemetry.sidecar.rollouts.messages import PrimaryFigures, RolloutOptions, RolloutState
 from telemetry.sidecar.rollouts.routes import routes
 from telemetry.sidecar.rollouts.schedule import LookSchedule
 from telemetry.sidecar.rollouts.settings import RolloutSetting
@@ -38,7 +39,7 @@ def state(decision: Decision, **changes: Any) -> RolloutState:
         kept_unix_ns=1_790_000_000_500_000_000,
         body=msgspec.json.encode(body),
         promoted=("canary",) if decision != "roll_back" else (),
-        primary=Bounds(-0.01, 0.02, 0.05, 0.1),
+        primary=PrimaryFigures(0.1, -0.01, 0.02, 0.05, BeyondShares(0.9, 0.05, 0.06, 0.04, -0.01, 0.03, 0.045)),
     )
     return msgspec.structs.replace(made, **changes)
 
@@ -188,6 +189,11 @@ def test_the_gauges_are_openmetrics_and_never_promote_without_a_verdict_of_now()
         "needed_turns/": 3,
         "last_verdict_timestamp_seconds/": 1_790_000_000.5,
         "evaluation_interval_seconds/": 60,
+        "primary_beyond_margin_ratio/estimate": 0.03,
+        "primary_beyond_margin_ratio/upper": 0.045,
+        "primary_allowed_ratio/": 0.05,
+        "primary_excess_ratio/lower": -0.01,
+        "primary_excess_ratio/estimate": pytest.approx(0.02),
         "primary_difference_seconds/lower": -0.01,
         "primary_difference_seconds/estimate": 0.02,
         "primary_difference_seconds/upper": 0.05,
@@ -198,7 +204,7 @@ def test_the_gauges_are_openmetrics_and_never_promote_without_a_verdict_of_now()
     stale = _samples(answers)
     assert {name: stale[name] for name in nothing} == nothing
     assert stale["last_verdict_timestamp_seconds/"] == 1_790_000_000.5
-    assert "primary_difference_seconds/upper" not in stale
+    assert not [name for name in stale if name.startswith("primary_")]
 
 
 def test_a_page_without_rollouts_stays_as_it_is() -> None:
