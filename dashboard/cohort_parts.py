@@ -5,7 +5,7 @@ from datetime import tzinfo
 from typing import Final
 
 from dashboard import descriptions, rollout_parts
-from dashboard.markup import escape, scrolled
+from dashboard.markup import escape
 from dashboard.objective_status import State, chip
 from telemetry.model import formatting
 from telemetry.rollout.cohort_comparison import CohortComparison, CohortFigure, CohortSize
@@ -88,25 +88,14 @@ def _size(of: CohortSize, role: str) -> str:
 
 def figures(rows: Sequence[CohortFigure], caption: str) -> str:
     """Figures of both cohorts with their differences, in their order."""
-    body = "".join(_figure(each) for each in rows)
-    names = ("figure", "candidate", "control", "difference", "bounds", "margin")
-    heads = "".join(f'<th scope="col"{"" if name == "figure" else cls}>{name}</th>' for name, cls in
-                    ((name, ' class="num"') for name in names))  # fmt: skip
-    table = (
-        f"<table><caption>{escape(caption)}</caption><thead><tr>{heads}"
-        f'<th scope="col">state</th></tr></thead><tbody>{body}</tbody></table>'
-    )
-    return f'<div class="vp vp-wide">{scrolled(caption, table, ends_in_verdict=True)}</div>'
+    with_beyond = any(each.row.beyond for each in rows)
+    body = "".join(_figure(each, with_beyond=with_beyond) for each in rows)
+    return rollout_parts.figure_table(body, caption, "figure", with_beyond=with_beyond)
 
 
-def _figure(of: CohortFigure) -> str:
-    row = of.row
-    cells = "".join(
-        f'<td class="num">{escape(cell)}</td>' for cell in (row.candidate, row.control, row.difference, row.bounds)
-    )
-    margin = f'<td class="num">{escape(row.margin)}{_assumed(of)}</td>'
-    state = rollout_parts.status(row) if of.decides else rollout_parts.unjudged_status(row)
-    return f'<tr><th scope="row">{escape(row.name)}</th>{cells}{margin}<td>{state}</td></tr>'
+def _figure(of: CohortFigure, *, with_beyond: bool) -> str:
+    state = rollout_parts.status(of.row) if of.decides else rollout_parts.unjudged_status(of.row)
+    return rollout_parts.figure_row(of.row, state, with_beyond=with_beyond, margin_note=_assumed(of))
 
 
 def _assumed(of: CohortFigure) -> str:

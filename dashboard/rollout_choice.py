@@ -37,7 +37,7 @@ class RolloutChoice:
         is_meant = self._meaning(since_unix_ns)
         return replace(
             progress,
-            funnel=tuple(each for each in progress.funnel if is_meant(each)),
+            funnel=replace(progress.funnel, points=tuple(each for each in progress.funnel.points if is_meant(each))),
             changes=tuple(each for each in progress.changes if is_meant(each)),
         )
 

@@ -17,21 +17,26 @@ from telemetry.model import formatting
 from telemetry.model.formatting import in_milliseconds
 from telemetry.rollout.history import Decision
 from telemetry.rollout.progress import (
+    STATUS_WORDS,
     CheckRow,
-    FunnelPoint,
+    Funnel,
     LoggedVerdict,
     RolloutProgress,
     StageProgress,
-    difference_text,
+    explanation_of,
 )
 
 WORDS: Final[dict[Decision, str]] = {"promote": "promote", "hold": "hold", "roll_back": "roll back"}
 STATES: Final[dict[Decision, State]] = {"promote": "met", "hold": "unknown", "roll_back": "missed"}
 _STATUS_STATES: Final[dict[str, State]] = {"within": "met", "worse": "missed"}
-_STATUS_WORDS: Final = {"within": "within", "worse": "worse", "open": "not known yet", "unknown": "cannot be compared"}
 _STAGE_WORDS: Final = {"done": "done", "here": "now", "ahead": "to come", "rolled_back": "rolled back"}
 _STAGE_SHAPES: Final = {"done": "✓", "here": "●", "ahead": "○", "rolled_back": "✕"}
 _HEIGHT: Final = 260
+# By the unit of a funnel; JavaScript of Vega's.
+_FUNNEL_LABELS: Final = {
+    "s": "format(datum.value * 1000, '+,.4~r')",
+    "share": "format(datum.value * 100, ',.4~r') + ' %'",
+}
 
 
 def verdict(
@@ -116,32 +121,40 @@ def check_table(rows: Sequence[CheckRow], caption: str, first: str = "check") ->
     """Every check with its figures, bounds and margin; those that are worse first."""
     order = {"worse": 0, "unknown": 2, "within": 3}
     ordered = sorted(rows, key=lambda row: order.get(row.status, 1))
-    heads = "".join(
-        f'<th scope="col"{"" if place == 0 else cls}>{name}</th>'
-        for place, (name, cls) in enumerate(
-            (name, ' class="num"') for name in (first, "candidate", "control", "difference", "bounds", "margin")
-        )
-    )
-    body = "".join(_check_row(row) for row in ordered)
+    with_beyond = any(row.beyond for row in rows)
+    body = "".join(figure_row(row, status(row), with_beyond=with_beyond) for row in ordered)
+    return figure_table(body, caption, first, with_beyond=with_beyond)
+
+
+def figure_table(body: str, caption: str, first: str, *, with_beyond: bool) -> str:
+    """A table of the rows of `figure_row`; `with_beyond`: with the shares that decide checks of quantiles."""
+    names = (*(("beyond the margin",) if with_beyond else ()), "candidate", "control", "difference", "bounds", "margin")
+    heads = "".join(f'<th scope="col" class="num">{name}</th>' for name in names)
     table = (
-        f"<table><caption>{escape(caption)}</caption>"
-        f'<thead><tr>{heads}<th scope="col">state</th></tr></thead><tbody>{body}</tbody></table>'
+        f'<table><caption>{escape(caption)}</caption><thead><tr><th scope="col">{first}</th>{heads}'
+        f'<th scope="col">state</th></tr></thead><tbody>{body}</tbody></table>'
     )
     return f'<div class="vp vp-wide">{scrolled(caption, table, ends_in_verdict=True)}</div>'
 
 
-def _check_row(row: CheckRow) -> str:
-    cells = "".join(
-        f'<td class="num">{escape(cell)}</td>'
-        for cell in (row.candidate, row.control, row.difference, row.bounds, row.margin)
-    )
-    return f'<tr><th scope="row">{escape(row.name)}</th>{cells}<td>{status(row)}</td></tr>'
+def figure_row(row: CheckRow, state: str, *, with_beyond: bool, margin_note: str = "") -> str:
+    """A row of figures; `state` and `margin_note` are HTML."""
+    figures = (*((row.beyond,) if with_beyond else ()), row.candidate, row.control, row.difference, row.bounds)
+    cells = "".join(f'<td class="num">{escape(cell)}</td>' for cell in figures)
+    margin = f'<td class="num">{escape(row.margin)}{margin_note}</td>'
+    return f'<tr><th scope="row">{escape(row.name)}</th>{cells}{margin}<td>{state}</td></tr>'
+
+
+def explanation(rows: Sequence[CheckRow]) -> str:
+    """What the shares of a table mean, below it; "" where there are none."""
+    text = explanation_of(rows)
+    return "" if text is None else f'<div class="vp hint">{escape(text)}</div>'
 
 
 def status(row: CheckRow) -> str:
     """What a check says, with the reason where it says nothing."""
     state = _STATUS_STATES.get(row.status, "unknown")
-    return _status(row, chip(state, _STATUS_WORDS.get(row.status, row.status), row.reason or ""))
+    return _status(row, chip(state, STATUS_WORDS.get(row.status, row.status), row.reason or ""))
 
 
 def unjudged_status(row: CheckRow) -> str:
@@ -151,8 +164,8 @@ def unjudged_status(row: CheckRow) -> str:
 
 
 def _status(row: CheckRow, shown: str) -> str:
-    reason = f'<span class="vp-below">{escape(row.reason)}</span>' if row.reason else ""
-    return f"{shown}{reason}"
+    below = "; ".join(each for each in (row.used, row.reason) if each)
+    return f'{shown}<span class="vp-below">{escape(below)}</span>' if below else shown
 
 
 def history(progress: RolloutProgress, zone: tzinfo, *, is_sound: bool = True) -> str:
@@ -179,57 +192,52 @@ def _decision(decision: Decision, is_sound: bool) -> str:
     return chip(STATES[decision] if is_sound else "unknown", WORDS[decision])
 
 
-def funnel_rows(progress: RolloutProgress) -> list[Row]:
-    """The bounds at each look, in milliseconds for durations and percentage points for shares."""
+def funnel_rows(funnel: Funnel) -> list[Row]:
+    """The figure at each look with its bounds."""
     return [
         {
             "time": in_milliseconds(point.at_unix_ns),
             "stage": point.stage,
-            "difference": point.difference,
+            "estimate": point.estimate,
             "lower": point.lower,
             "upper": point.upper,
-            "margin": progress.margin,
-            "text": _bounds(point, progress.unit),
+            "text": f"{funnel.text(point.estimate)}, {funnel.bounds_text(point)}",
             "verdict": WORDS[point.decision],
         }
-        for point in progress.funnel
+        for point in funnel.points
         if point.lower is not None and point.upper is not None
     ]
 
 
-def funnel_table(progress: RolloutProgress, zone: tzinfo) -> ChartTable:
+def funnel_table(funnel: Funnel, zone: tzinfo) -> ChartTable:
     """The same as text."""
+    figure = "share" if funnel.unit == "share" else "difference"
     rows = [
         (
             descriptions.day_and_time(point.at_unix_ns, zone),
             point.stage,
-            difference_text(point.difference, progress.unit),
-            _bounds(point, progress.unit),
+            funnel.text(point.estimate),
+            funnel.bounds_text(point),
             WORDS[point.decision],
         )
-        for point in progress.funnel
-        if point.lower is not None
+        for point in funnel.points
+        if point.estimate is not None
     ]
-    return ChartTable("bounds at each look", ("when", "stage", "difference", "bounds", "verdict"), rows)
-
-
-def _bounds(point: FunnelPoint, unit: str) -> str:
-    return f"{difference_text(point.lower, unit)} to {difference_text(point.upper, unit)}"
+    return ChartTable("bounds at each look", ("when", "stage", figure, "bounds", "verdict"), rows)
 
 
 @kept_spec
-def funnel_spec(colors: Palette, unit: str, margin: float, margin_text: str) -> Row:
-    """Bounds that close over time, beside zero and the margin."""
+def funnel_spec(colors: Palette, unit: str, limit: float, limit_text: str) -> Row:
+    """Bounds that close over time, beside the limit and, of a difference, zero."""
     base = alt.Chart(alt.NamedData("rows"))
     x = alt.X("time:T", title=None, axis=time_axis(7))
-    is_duration = unit == "s"
-    title = "difference, ms" if is_duration else "difference"
-    factor = 1000 if is_duration else 1
-    axis = alt.Axis(labelExpr=f"format(datum.value * {factor}, '+,.4~r')", tickCount=6)
+    is_share = unit == "share"
+    title = "share of turns" if is_share else "difference, ms" if unit == "s" else "difference"
+    axis = alt.Axis(labelExpr=_FUNNEL_LABELS.get(unit, "format(datum.value, '+,.4~r')"), tickCount=6)
     tips = [
         alt.Tooltip("time:T", format="%d %b %H:%M", title="look"),
         alt.Tooltip("stage:N"),
-        alt.Tooltip("text:N", title="bounds"),
+        alt.Tooltip("text:N", title="share" if is_share else "difference"),
         alt.Tooltip("verdict:N"),
     ]
     y = alt.Y("lower:Q", title=title, axis=axis)
@@ -246,11 +254,12 @@ def funnel_spec(colors: Palette, unit: str, margin: float, margin_text: str) -> 
     alone = base.transform_joinaggregate(looks="count()", groupby=["stage"]).transform_filter("datum.looks === 1")
     edges.append(alone.mark_rule(color=colors.p95, strokeDash=[5, 3], strokeWidth=1.4).encode(x=x, y=y, y2="upper:Q"))
     middle = base.mark_line(color=colors.p95, point=alt.OverlayMarkDef(size=20)).encode(
-        x=x, y=alt.Y("difference:Q", title=title, axis=axis), detail="stage:N", tooltip=tips
+        x=x, y=alt.Y("estimate:Q", title=title, axis=axis), detail="stage:N", tooltip=tips
     )
     once = base.transform_aggregate(rows="count()")
     rules: list[alt.Chart] = []
-    for at, text, dashes in ((0.0, "no difference", [1, 0]), (margin, f"margin {margin_text}", [2, 3])):
+    zero = () if is_share else ((0.0, "no difference", [1, 0]),)
+    for at, text, dashes in (*zero, (limit, limit_text, [2, 3])):
         rules.append(once.mark_rule(color=colors.ink, strokeDash=dashes, strokeWidth=1.2).encode(y=alt.YDatum(at)))
         label = once.mark_text(align="right", baseline="bottom", dy=-3, color=colors.ink, fontSize=11, text=text)
         ground = once.mark_text(

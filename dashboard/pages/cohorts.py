@@ -6,7 +6,7 @@ from typing import Final, cast, get_args
 
 import streamlit as st
 
-from dashboard import cohort_parts, difference_charts, frame, header
+from dashboard import cohort_parts, difference_charts, frame, header, rollout_parts
 from dashboard.accessible_chart import chart
 from dashboard.filters import Choice, choice_of
 from dashboard.markup import escape
@@ -87,6 +87,8 @@ def _figures(view: CohortsAnswer, run: RunRecord, summary: Summary, context: Pag
 
 
 _HOLDS: Final = "; bounds hold at every look"
+# Each is of one look: what is judged is the share of turns beyond the margin.
+_SHOWN_INTERVALS: Final = "differences with 95 % intervals, which decide nothing"
 
 
 def _latencies(found: CohortComparison) -> None:
@@ -102,10 +104,11 @@ def _latencies(found: CohortComparison) -> None:
             for each in found.figures
             if each.statistic is not None
         ]
-        st.html('<div class="vp"><h2>Voice to voice: differences with their bounds</h2></div>')
-        _forest(found, of_headline, "Differences of voice to voice with their bounds against the margin", "figure")
+        st.html(f'<div class="vp"><h2>Voice to voice: {_SHOWN_INTERVALS}</h2></div>')
+        _forest(found, of_headline, "Differences of voice to voice with 95 % intervals against the margin", "figure")
     latencies = [each for each in found.figures if each.group == "latency"]
-    st.html(cohort_parts.figures(latencies, f"latencies{_HOLDS}"))
+    table = cohort_parts.figures(latencies, "latencies; the share of turns beyond the margin decides, at every look")
+    st.html(table + rollout_parts.explanation([each.row for each in latencies]))
 
 
 def _curves(found: CohortComparison, pair: tuple[str, str]) -> None:
@@ -127,12 +130,17 @@ def _curves(found: CohortComparison, pair: tuple[str, str]) -> None:
 
 def _slices(found: CohortComparison) -> None:
     st.html(
-        f'<div class="vp"><h2>Slices: {escape(found.primary)} <span class="hint">where a difference is, never an '
-        "excuse; worse is said after Holm's correction for their number, so that bounds above 0 alone do not say it"
-        "</span></h2></div>"
+        f'<div class="vp"><h2>Slices: {escape(found.primary)} <span class="hint">where a difference is; they do not '
+        "change the verdict. A slice is worse if its share of turns slower than the control is, after Holm's "
+        f"correction for their number; {_SHOWN_INTERVALS}</span></h2></div>"
     )
     if found.slices:
-        _forest(found, found.slices, f"Differences of {found.primary} in each slice against the margin", "slice")
+        _forest(
+            found,
+            found.slices,
+            f"Differences of {found.primary} in each slice with 95 % intervals against the margin",
+            "slice",
+        )
     if found.left_out or not found.slices:
         left_out = ", ".join(map(escape, found.left_out)) or "no turn names a noise, a length or a route"
         st.html(f'<div class="vp hint">Too few turns to compare: {left_out}</div>')

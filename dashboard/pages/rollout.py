@@ -20,7 +20,7 @@ from dashboard.turns_trust import turns_details, turns_trust
 from telemetry.model import formatting
 from telemetry.model.errors import TelemetryError
 from telemetry.model.formatting import NS_PER_S
-from telemetry.rollout.progress import RolloutProgress, difference_text
+from telemetry.rollout.progress import CheckRow, Funnel, RolloutProgress
 from telemetry.store.rollout_pages import RolloutPage
 
 TITLE: Final = "Rollout"
@@ -155,44 +155,45 @@ def _figures(found: RolloutPage, progress: RolloutProgress, choice: RolloutChoic
         st.html(part)
     st.html(rollout_parts.waiting(progress, zone))
     if progress.checks:
-        st.html(rollout_parts.check_table(progress.checks, "checks, those that are worse first"))
+        checks = rollout_parts.check_table(progress.checks, "checks, those that are worse first")
+        st.html(checks + rollout_parts.explanation(progress.checks))
     looks = choice.narrowed(progress)
-    _funnel(looks, is_narrowed=choice.narrows)
+    _funnel(progress.checks[0] if progress.checks else None, looks.funnel, is_narrowed=choice.narrows)
     if progress.slices:
-        caption = "where a difference is, corrected for their number; never an excuse"
+        caption = "slices show where a difference is, corrected for their number; they do not change the verdict"
         st.html(rollout_parts.check_table(progress.slices, caption, "slice"))
     if looks.changes:
         st.html(rollout_parts.history(looks, zone, is_sound=not found.faults))
-    elif looks.funnel:
+    elif looks.funnel.points:
         st.html('<div class="vp hint">The decision and the stage did not change at these looks.</div>')
     if found.budgets:
         caption = f"burn rates over the turns of {found.candidate}, at every stage"
         st.html(budget_tables.table(found.budgets, caption))
 
 
-def _funnel(progress: RolloutProgress, *, is_narrowed: bool) -> None:
-    if is_narrowed and not progress.funnel:
+def _funnel(primary: CheckRow | None, funnel: Funnel, *, is_narrowed: bool) -> None:
+    if is_narrowed and not funnel.points:
         st.html('<div class="vp hint">No look matches the filter; widen it above.</div>')
         return
-    rows = rollout_parts.funnel_rows(progress)
-    if not rows or progress.margin is None:
+    rows = rollout_parts.funnel_rows(funnel)
+    if not rows or funnel.limit is None:
         which = "of these looks" if is_narrowed else "look yet"
         st.html(f'<div class="vp hint">The primary check could not be compared at any {which}.</div>')
         return
-    name = progress.checks[0].name if progress.checks else ""
-    st.html(f'<div class="vp"><h2>{escape(name)}: bounds at each look, against the margin</h2></div>')
+    name = "" if primary is None else primary.name
+    what = f"difference, against the {funnel.limit_text}"
+    if funnel.unit == "share":
+        what = f"turns slower than the control's by more than the margin; {funnel.limit_text}"
+    st.html(f'<div class="vp"><h2>{escape(name)}: {escape(what)}</h2></div>')
     chart(
         rows,
-        rollout_parts.funnel_spec(
-            palette(st.context.theme.type),
-            progress.unit,
-            progress.margin,
-            difference_text(progress.margin, progress.unit),
-        ),
-        f"Difference of {name} over time: its bounds close, and the margin is "
-        f"{difference_text(progress.margin, progress.unit)}",
-        rollout_parts.funnel_table(progress, frame.viewer_zone()),
+        rollout_parts.funnel_spec(palette(st.context.theme.type), funnel.unit, funnel.limit, funnel.limit_text),
+        f"{name} over time, with bounds that close: {what}",
+        rollout_parts.funnel_table(funnel, frame.viewer_zone()),
     )
+    if funnel.unlike:
+        looks = formatting.count(funnel.unlike, "look")
+        st.html(f'<div class="vp hint">{looks} of an earlier version compared quantiles: not in this chart.</div>')
 
 
 OPENED: Final = OpenedPage(TITLE, ask, _first, selectors_in_sight=2)

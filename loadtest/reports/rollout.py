@@ -4,13 +4,14 @@ from typing import Final
 from xml.etree import ElementTree as ET
 
 from telemetry.model.foreign_text import one_line
-from telemetry.model.formatting import DASH, declared_percent, number, turns
+from telemetry.model.formatting import declared_percent, number, turns
+from telemetry.rollout import progress, sentences
 from telemetry.rollout.checks import CheckResult, SliceResult
 from telemetry.rollout.gate import GateVerdict
 from telemetry.rollout.plan import RolloutPlan, moment
+from telemetry.rollout.progress import CheckRow
 
-_STATUS: Final = {"worse": "worse", "within": "within", "open": "not known yet", "unknown": "cannot be compared"}
-_HEADINGS: Final = ("check", "candidate", "control", "difference", "bounds", "margin", "")
+_HEADINGS: Final = ("check", "beyond the margin", "candidate", "control", "difference", "bounds", "margin", "")
 
 
 def as_junit(plan: RolloutPlan, verdict: GateVerdict) -> bytes:
@@ -44,6 +45,8 @@ def as_markdown(plan: RolloutPlan, verdict: GateVerdict) -> str:
     if verdict.slices:
         rows = [(slice_name(each), *check_row(each.result)[1:-1], slice_text(each)) for each in verdict.slices]
         lines += ["", *_table([("slice", *_HEADINGS[1:]), *rows])]
+    if note := explanation(verdict):
+        lines += ["", note]
     return "\n".join(lines) + "\n"
 
 
@@ -63,21 +66,20 @@ def context_lines(plan: RolloutPlan, verdict: GateVerdict) -> list[str]:
     return [*found, *(f"note: {note}" for note in verdict.notes)]
 
 
+def explanation(verdict: GateVerdict) -> str | None:
+    """What the shares of quantile checks mean; None where no check has one."""
+    return progress.explanation_of([progress.check_row(each) for each in verdict.checks])
+
+
 def check_row(result: CheckResult) -> tuple[str, ...]:
     """A check as cells of a table."""
-    check = result.check
-    bounds = DASH
-    if result.lower is not None and result.upper is not None:
-        bounds = f"{check.format_difference(result.lower)} to {check.format_difference(result.upper)}"
-    return (
-        check.name,
-        check.format(result.candidate),
-        check.format(result.control),
-        check.format_difference(result.difference),
-        bounds,
-        check.format_margin(),
-        _STATUS[result.status],
-    )
+    return row_cells(result.check.name, progress.check_row(result))
+
+
+def row_cells(name: str, row: CheckRow) -> tuple[str, ...]:
+    """A check or a slice of a verdict as cells of a table."""
+    figures = (row.beyond, row.candidate, row.control, row.difference, row.bounds, row.margin)
+    return (name, *figures, row.status_text)
 
 
 def slice_name(each: SliceResult) -> str:
@@ -91,7 +93,7 @@ def slice_text(each: SliceResult) -> str:
 
 
 def heading() -> tuple[str, ...]:
-    """The names of the columns of `check_row`."""
+    """The names of the columns of `row_cells`."""
     return _HEADINGS
 
 
@@ -100,11 +102,11 @@ def _verdict_text(verdict: GateVerdict) -> str:
 
 
 def _row_text(result: CheckResult) -> str:
-    if result.reason is not None:
-        return result.reason
+    if result.status == "unknown":
+        return f"{result.reason}"
     needed = "" if not result.turns_needed else f"; about {number(result.turns_needed)} more turns"
-    _, candidate, control, difference, bounds, margin, status = check_row(result)
-    return f"{status}: {candidate} against {control}, {difference} ({bounds}), margin {margin}{needed}"
+    words = (sentences.above_control if result.status == "worse" else sentences.against_margin)(result)
+    return f"{progress.check_row(result).status_text}: {words}, margin {result.check.format_margin()}{needed}"
 
 
 def _table(rows: list[tuple[str, ...]]) -> list[str]:

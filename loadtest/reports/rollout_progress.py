@@ -23,14 +23,20 @@ def rollout_view(plan: RolloutPlan, verdict: GateVerdict, notes: tuple[str, ...]
         *(Text(f"  {line}", overflow="fold") for line in lines_below(plan, verdict)),
     ]
     if verdict.checks:
-        table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-        for name in rollout.heading():
-            table.add_column(name, overflow="fold")
-        for result in verdict.checks:
-            table.add_row(*map(Text, rollout.check_row(result)))
-        parts.append(table)
+        parts.append(check_table(verdict))
     parts += [Text(note, style="dim", overflow="fold") for note in notes]
     return Group(*parts)
+
+
+def check_table(verdict: GateVerdict) -> RenderableType:
+    """The checks of a verdict as a table, with what its shares mean below."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    for name in rollout.heading():
+        table.add_column(name, overflow="fold")
+    for result in verdict.checks:
+        table.add_row(*map(Text, rollout.check_row(result)))
+    note = rollout.explanation(verdict)
+    return table if note is None else Group(table, Text(note, style="dim", overflow="fold"))
 
 
 def stage_line(plan: RolloutPlan, at: str) -> Text:

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Final
 
 from rich.console import Console
-from rich.table import Table
 
 from corpora.output_paths import unwritable
 from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.reports import rollout as reports
+from loadtest.reports.rollout_progress import check_table
 from loadtest.run.history_file import one_at_a_time, read_history
 from loadtest.run.json_file import write_json, write_result
 from loadtest.run.report import opened_store
@@ -21,6 +21,7 @@ from telemetry.objectives.slo import load_objectives
 from telemetry.rollout.gate import GateVerdict, decide, first_history
 from telemetry.rollout.history import RolloutHistory, encode_history
 from telemetry.rollout.plan import RolloutPlan
+from telemetry.rollout.sentences import above_control
 from telemetry.rollout.verdict_document import as_object
 from telemetry.store.reader import StoreReader
 from telemetry.store.remote import RemoteStore, is_address
@@ -150,15 +151,10 @@ def _print(plan: RolloutPlan, verdict: GateVerdict, console: Console) -> None:
     for line in reports.context_lines(plan, verdict):
         console.print(f"  {line}", soft_wrap=True, markup=False, highlight=False)
     if verdict.checks:
-        table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-        for name in reports.heading():
-            table.add_column(name, overflow="fold")
-        for result in verdict.checks:
-            table.add_row(*reports.check_row(result))
-        console.print(table, markup=False)
+        console.print(check_table(verdict), markup=False)
     for each in verdict.slices:
         if each.is_worse:
-            cells = reports.check_row(each.result)
+            words = above_control(each.result)
             console.print(
-                f"worse at {reports.slice_name(each)}: {cells[3]} ({cells[4]})", markup=False, highlight=False
+                f"worse at {reports.slice_name(each)}: {words}", soft_wrap=True, markup=False, highlight=False
             )

@@ -7,7 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from telemetry.model.formatting import DASH, NS_PER_S, figure, signed_difference, significant
+from telemetry.model.formatting import (
+    DASH,
+    NS_PER_S,
+    declared_figure,
+    declared_percent,
+    declared_points,
+    figure,
+    percent,
+    signed_difference,
+    significant,
+)
+from telemetry.rollout import sentences
 from telemetry.rollout.checks import CheckResult, SliceResult
 from telemetry.rollout.history import Decision, Look, RolloutHistory
 from telemetry.rollout.plan import RolloutPlan, slice_name
@@ -15,6 +26,7 @@ from telemetry.rollout.traffic import forecast
 from telemetry.rollout.verdict_document import check_object
 
 StageState = Literal["done", "here", "ahead", "rolled_back"]
+STATUS_WORDS: Final = {"worse": "worse", "within": "within", "open": "not known yet", "unknown": "cannot be compared"}
 _HOUR_NS: Final = 3600 * NS_PER_S
 # Beyond that, a rate says nothing of when.
 _FARTHEST_NS: Final = 365 * 24 * _HOUR_NS
@@ -51,22 +63,54 @@ class StageProgress:
 
 @dataclass(frozen=True, slots=True)
 class FunnelPoint:
-    """The primary check at one look; in its unit, seconds for durations. None where it could not be compared."""
+    """What decides a check at one look: the share of turns beyond a quantile and the margin with its upper bound, or
+    a difference with both bounds, in the check's unit. None where it could not be compared."""
 
     at_unix_ns: int
     stage: str
     decision: Decision
-    difference: float | None
+    estimate: float | None
     lower: float | None
     upper: float | None
 
 
 @dataclass(frozen=True, slots=True)
+class Funnel:
+    """A check over time, in `unit`: `share` for shares of turns, of which `limit` may be there; else that of its
+    difference, whose margin `limit` is. `unlike` looks are of an earlier version, which knew no such shares."""
+
+    points: tuple[FunnelPoint, ...] = ()
+    unit: str = "ratio"
+    limit: float | None = None
+    unlike: int = 0
+
+    def text(self, value: float | None) -> str:
+        """A figure of it."""
+        return percent(value, self.limit) if self.unit == "share" else difference_text(value, self.unit)
+
+    def bounds_text(self, point: FunnelPoint) -> str:
+        """The bounds of a look, as far as there are any."""
+        sides = (None if self.unit == "share" else point.lower, point.upper)
+        return sentences.interval(*(None if each is None else self.text(each) for each in sides)) or DASH
+
+    @property
+    def limit_text(self) -> str:
+        """What it is held against: `margin 100 ms`, or `5 % may`."""
+        if self.limit is None:
+            return DASH
+        if self.unit == "share":
+            return f"{declared_percent(self.limit)} may"
+        return f"margin {_margin_text(self.limit, self.unit)}"
+
+
+@dataclass(frozen=True, slots=True)
 class CheckRow:
-    """A check of a verdict as people read it."""
+    """A check of a verdict as people read it. `beyond` is the share that decides a check of a quantile, "" of another
+    check; `used` says how many turns have a value, "" where all have. `allowed` is the share that may be beyond."""
 
     name: str
     status: str
+    beyond: str
     candidate: str
     control: str
     difference: str
@@ -78,26 +122,32 @@ class CheckRow:
     lower: float | None
     upper: float | None
     margin_value: float
+    allowed: float | None = None
     turns: int = 0  # of the candidate, those with a value
+    used: str = ""
+
+    @property
+    def status_text(self) -> str:
+        """What is known, and how many turns it is taken over where some have no value."""
+        words = STATUS_WORDS.get(self.status, self.status)
+        return f"{words}, {self.used}" if self.used else words
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutProgress:
     """A rollout as its newest verdict leaves it.
 
-    `turns_needed` are those of the candidate that the verdict waits for, None where that cannot be said;
-    `turns_per_hour` is how fast they came at this stage; `ready_unix_ns` is when they will be there at that rate.
-    `changes` are the verdicts at which the decision or the stage changed, the newest first. `cause` is the one that
-    rolled back, where the newest only says that it did.
+    `funnel` is that of the primary check. `turns_needed` are those of the candidate that the verdict waits for, None
+    where that cannot be said; `turns_per_hour` is how fast they came at this stage; `ready_unix_ns` is when they will
+    be there at that rate. `changes` are the verdicts at which the decision or the stage changed, the newest first.
+    `cause` is the one that rolled back, where the newest only says that it did.
     """
 
     newest: LoggedVerdict
     stages: tuple[StageProgress, ...]
     checks: tuple[CheckRow, ...]
     slices: tuple[CheckRow, ...]
-    funnel: tuple[FunnelPoint, ...]
-    margin: float | None
-    unit: str
+    funnel: Funnel
     turns_needed: int | None
     turns_per_hour: float | None
     ready_unix_ns: int | None
@@ -112,7 +162,6 @@ def rollout_progress(plan: RolloutPlan | None, verdicts: Sequence[LoggedVerdict]
         return None
     newest = verdicts[-1]
     found = newest.verdict
-    primary = found["checks"][0] if found["checks"] else None
     pace = _turns_per_ns(verdicts, stage)
     needed = found["turns_needed"]
     ready = None
@@ -124,9 +173,7 @@ def rollout_progress(plan: RolloutPlan | None, verdicts: Sequence[LoggedVerdict]
         stages=_stages(plan, verdicts, stage),
         checks=tuple(logged_row(each, _name(each, plan)) for each in found["checks"]),
         slices=tuple(logged_row(each, slice_name(each["dimension"], each["value"])) for each in found["slices"]),
-        funnel=tuple(_point(each) for each in verdicts),
-        margin=None if primary is None else primary["margin"],
-        unit="ratio" if primary is None else primary["unit"],
+        funnel=funnel_of(verdicts),
         turns_needed=needed,
         turns_per_hour=None if pace is None else pace * _HOUR_NS,
         ready_unix_ns=ready,
@@ -194,11 +241,39 @@ def _changes(verdicts: Sequence[LoggedVerdict]) -> list[LoggedVerdict]:
     return found
 
 
-def _point(of: LoggedVerdict) -> FunnelPoint:
-    primary: Mapping[str, Any] = of.verdict["checks"][0] if of.verdict["checks"] else {}
-    return FunnelPoint(
-        of.at_unix_ns, of.stage, of.decision, primary.get("difference"), primary.get("lower"), primary.get("upper")
+def funnel_of(verdicts: Sequence[LoggedVerdict], name: str | None = None) -> Funnel:
+    """The check of this name over time; without one the primary, which is the first."""
+    checks: list[Mapping[str, Any]] = [
+        next((check for check in each.verdict["checks"] if name in (None, check["name"])), {}) for each in verdicts
+    ]
+    of_shares: list[Mapping[str, float]] = [check.get("shares") or {} for check in checks]
+    with_shares = [shares for shares in of_shares if shares]
+    if not with_shares:
+        known = next((check for check in reversed(checks) if check), {})
+        names = ("difference", "lower", "upper")
+        points = _points(verdicts, checks, names)
+        return Funnel(points, known.get("unit", "ratio"), known.get("margin"))
+    # A share has one bound, so that the band reaches from the share to it.
+    points = _points(verdicts, of_shares, ("beyond_margin", "beyond_margin", "upper"))
+    unlike = sum(
+        check.get("difference") is not None and not shares for check, shares in zip(checks, of_shares, strict=True)
     )
+    return Funnel(points, "share", with_shares[-1]["allowed"], unlike)
+
+
+def _points(
+    verdicts: Sequence[LoggedVerdict], figures: Sequence[Mapping[str, Any]], names: Sequence[str]
+) -> tuple[FunnelPoint, ...]:
+    return tuple(
+        FunnelPoint(each.at_unix_ns, each.stage, each.decision, *(of_look.get(name) for name in names))
+        for each, of_look in zip(verdicts, figures, strict=True)
+    )
+
+
+def explanation_of(rows: Sequence[CheckRow]) -> str | None:
+    """What the shares of quantile checks mean, by the first of them; None where there is none."""
+    allowed = next((row.allowed for row in rows if row.allowed is not None), None)
+    return None if allowed is None else sentences.explanation(allowed)
 
 
 def logged_row(check: Mapping[str, Any], name: str) -> CheckRow:
@@ -208,24 +283,26 @@ def logged_row(check: Mapping[str, Any], name: str) -> CheckRow:
     if "is_worse" in check:
         status = "worse" if check["is_worse"] else "not shown to be worse"
     difference, lower, upper = check["difference"], check["lower"], check["upper"]
-    bounds = DASH
-    if lower is not None and upper is not None:
-        bounds = f"{difference_text(lower, unit)} to {difference_text(upper, unit)}"
+    shares: Mapping[str, float] = check.get("shares") or {}
+    written = (None if each is None else difference_text(each, unit) for each in (lower, upper))
     return CheckRow(
         name=name,
         status=status,
+        beyond=sentences.beyond(shares["beyond_margin"], shares["upper"], shares["allowed"]) if shares else "",
         candidate=_text(check["candidate"], unit),
         control=_text(check["control"], unit),
         difference=difference_text(difference, unit),
-        bounds=bounds,
-        margin=difference_text(check["margin"], unit),
+        bounds=sentences.interval(*written) or DASH,
+        margin=_margin_text(check["margin"], unit),
         turns_needed=check["turns_needed"],
         reason=check["reason"],
         difference_value=difference,
         lower=lower,
         upper=upper,
         margin_value=check["margin"],
+        allowed=shares.get("allowed"),
         turns=check["turns"],
+        used=sentences.used(check["turns"], check.get("eligible", check["turns"])),
     )
 
 
@@ -253,6 +330,12 @@ def _text(value: float | None, unit: str) -> str:
     if unit == "cost":
         return significant(value)
     return figure(None if value is None else value * NS_PER_S, "ns") if unit == "s" else figure(value, "share")
+
+
+def _margin_text(value: float, unit: str) -> str:
+    if unit == "ratio":
+        return declared_points(value)
+    return declared_figure(value * NS_PER_S, "ns") if unit == "s" else declared_figure(value, "ratio")
 
 
 def difference_text(value: float | None, unit: str) -> str:

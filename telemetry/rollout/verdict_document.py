@@ -1,10 +1,11 @@
 """A rollout's verdict as the JSON object that files, logs and the sidecar's answers hold. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from telemetry.model.formatting import NS_PER_S
-from telemetry.rollout.checks import CheckResult, SliceResult
+from telemetry.rollout.checks import BeyondShares, CheckResult, SliceResult
 from telemetry.rollout.gate import GateVerdict
 from telemetry.rollout.plan import RolloutPlan
 from telemetry.rollout.sample_ratio import DETECTED, AssignedUnits, UnitCounts
@@ -83,11 +84,19 @@ def check_object(result: CheckResult) -> dict[str, Any]:
         "lower": scaled(result.lower),
         "upper": scaled(result.upper),
         "margin": scaled(check.margin),
+        "shares": _shares_object(result.shares, scaled),
         "p_value": result.p_value,
         "turns": result.turns,
+        "eligible": result.eligible,
         "turns_needed": result.turns_needed,
         "reason": result.reason,
     }
+
+
+def _shares_object(
+    shares: BeyondShares | None, scaled: Callable[[float | None], float | None]
+) -> dict[str, Any] | None:
+    return None if shares is None else asdict(shares) | {"threshold": scaled(shares.threshold)}
 
 
 def _slice_object(each: SliceResult) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from telemetry.store.cohort_reading import read_cohorts
 from telemetry.store.connection import StoreConnection
 from telemetry.store.generator_limit import GENERATOR_LIMITED
 from telemetry.store.queries import Condition, source_of
-from telemetry.store.rollout_lines import RolloutEntry
+from telemetry.store.rollout_lines import RolloutEntry, logged_verdicts
 from telemetry.store.rollout_log import RolloutRecord
 from telemetry.store.rollout_turns import RolloutQuestion, asked_turns, question_of, telemetry_lost, unit_counts
 from telemetry.store.rollups.library import RollupLibrary
@@ -216,11 +216,7 @@ def _rollout(covering: _Covering, compared: CohortComparison, logged: RolloutEnt
     if logged is not None and logged.verdict is not None:
         of_verdict = sum(each["turns"] for each in logged.verdict["cohorts"].values())
         late = max(0, compared.candidate.eligible + compared.control.eligible - of_verdict)
-    verdicts = [
-        LoggedVerdict(each.at_unix_ns, each.verdict["stage"], each.since_unix_ns, each.verdict)
-        for each in (record.verdicts if newest is not None else ())
-        if each.verdict is not None
-    ]
+    verdicts = logged_verdicts(record.verdicts if newest is not None else ())
     return CoveringRollout(
         name=record.name,
         stage=record.entries[-1].stage,

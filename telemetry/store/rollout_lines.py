@@ -6,13 +6,14 @@ every line and the head anew is not found: a copy on another machine is what sho
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
 from telemetry.rollout.history import Decision, Look, RolloutHistory
+from telemetry.rollout.progress import LoggedVerdict
 
 # A log that is not of ours has a fault in every line.
 _NAMED_MAX: Final = 10
@@ -81,6 +82,15 @@ class _WrittenLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     stage: str
     since_unix_ns: int | None
     verdict: dict[str, Any] | None
+
+
+def logged_verdicts(entries: Iterable[RolloutEntry]) -> list[LoggedVerdict]:
+    """The verdicts among the entries of a log."""
+    return [
+        LoggedVerdict(each.at_unix_ns, each.verdict["stage"], each.since_unix_ns, each.verdict)
+        for each in entries
+        if each.verdict is not None
+    ]
 
 
 def sha256_of(content: bytes) -> str:

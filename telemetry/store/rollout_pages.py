@@ -9,13 +9,14 @@ from telemetry.objectives.error_budgets import ErrorBudget
 from telemetry.objectives.objective import Objective
 from telemetry.rollout.plan import RolloutPlan
 from telemetry.rollout.plan_document import parse_plan
-from telemetry.rollout.progress import LoggedVerdict, RolloutProgress, rollout_progress
+from telemetry.rollout.progress import RolloutProgress, rollout_progress
 from telemetry.store.answers import Filter
 from telemetry.store.budget_period import of_period
 from telemetry.store.burn_rates import budgets_of
 from telemetry.store.connection import StoreConnection
 from telemetry.store.measured_turns import MeasuredTurns, measured_turns
 from telemetry.store.period_turns import PeriodTurns, turns_of_period
+from telemetry.store.rollout_lines import logged_verdicts
 from telemetry.store.rollout_log import RolloutRecord
 from telemetry.store.turns_of_runs import CountedTurns, turns_by_run
 
@@ -61,11 +62,7 @@ def rollout_page(
         turns = turns_of_period(connection, objectives, Filter(cohort=plan.candidate), now_unix_ns)
         budgets = budgets_of(objectives, turns)
         measured = _measured(connection, turns, plan.control, now_unix_ns)
-    verdicts = [
-        LoggedVerdict(each.at_unix_ns, each.verdict["stage"], each.since_unix_ns, each.verdict)
-        for each in record.entries
-        if each.verdict is not None
-    ]
+    verdicts = logged_verdicts(record.entries)
     stage = record.entries[-1].stage if record.entries else None
     return RolloutPage(
         names=names,

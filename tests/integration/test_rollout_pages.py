@@ -55,7 +55,8 @@ def test_the_page_has_the_figures_of_the_command(bad: Path, tmp_path: Path) -> N
     assert found.progress.stages[0].state == "rolled_back"
     assert [each.state for each in found.progress.stages[1:]] == ["ahead", "ahead"]
     primary = parsed["checks"][0]
-    assert found.progress.funnel[-1].upper == primary["upper"]
+    newest = found.progress.funnel.points[-1]
+    assert (newest.estimate, newest.upper) == (primary["shares"]["beyond_margin"], primary["shares"]["upper"])
     assert found.progress.checks[0].status == primary["status"]
 
 

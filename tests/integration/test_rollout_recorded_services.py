@@ -186,8 +186,10 @@ def _figures(verdict: dict[str, object]) -> list[float]:
     checks = verdict["checks"]
     assert isinstance(checks, list)
     assert len(checks) == 3
-    names = ("candidate", "control", "difference", "lower", "upper", "information", "p_value", "turns")
-    return [-1.0 if check[name] is None else float(check[name]) for check in checks for name in names]
+    names = ("candidate", "control", "difference", "lower", "upper", "p_value", "turns", "eligible")
+    found = [check[name] for check in checks for name in names]
+    found += [share for check in checks for share in (check["shares"] or {}).values()]
+    return [-1.0 if value is None else float(value) for value in found]
 
 
 def test_the_command_says_so_of_a_services_store(stores: dict[str, Path], tmp_path: Path) -> None:

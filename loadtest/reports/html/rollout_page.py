@@ -10,17 +10,19 @@ from typing import Any, Final
 
 from loadtest.reports.html import rollout_pictures as pictures
 from loadtest.reports.html.elements import folded, legend, prose, section, table
-from loadtest.reports.html.rollout_pictures import BoundsAt, CohortCurve
+from loadtest.reports.html.rollout_pictures import CohortCurve
 from loadtest.reports.html.svg import NARROW, WIDE, text_of
-from telemetry.model.formatting import DASH, NS_PER_S, declared_percent, number, turns
-from telemetry.rollout.plan import Check, RolloutPlan, moment
-from telemetry.store.rollout_lines import RolloutEntry
+from loadtest.reports.rollout import heading, row_cells
+from telemetry.model.formatting import declared_percent, number, turns
+from telemetry.rollout.plan import RolloutPlan, moment
+from telemetry.rollout.progress import explanation_of, funnel_of, logged_row
+from telemetry.store.rollout_lines import RolloutEntry, logged_verdicts
 
 _WORDS: Final = {"promote": "Promote", "hold": "Hold", "roll_back": "Roll back"}
 _CLASSES: Final = {"promote": "met", "hold": "undecided", "roll_back": "missed"}
-_STATUS: Final = {"worse": "worse", "within": "within", "open": "not known yet", "unknown": "cannot be compared"}
 _NO_NETWORK: Final = "default-src 'none'; style-src 'unsafe-inline'"
 _NEWEST_CHANGES: Final = 200
+_SHOCKS: Final = "What happens to the hosts, the region or the deployment of one cohort alone counts as that cohort's."
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ def _head(report: RolloutReport) -> str:
         f'<div class="verdict {_CLASSES[verdict["verdict"]]}"><p class="badge">{_WORDS[verdict["verdict"]]}</p>'
         f"<p>{prose(verdict['sentence'])}</p>{shown}</div>{faults}"
         f'<p class="hint">{moment(report.at_unix_ns)} · {prose(counts)}error level '
-        f"{declared_percent(plan.error_level)}, power {declared_percent(plan.power)}{prose(more)}</p></header>"
+        f"{declared_percent(plan.error_level)}{prose(more)}</p></header>"
     )
 
 
@@ -86,68 +88,38 @@ def _stages(report: RolloutReport) -> str:
 
 
 def _checks(report: RolloutReport) -> str:
-    checks = {check.name: check for check in report.plan.checks}
-    rows = [_row(checks[each["name"]], each) for each in report.verdict["checks"] if each["name"] in checks]
+    rows = [logged_row(each, each["name"]) for each in report.verdict["checks"]]
     if not rows:
         return ""
-    heading = ("check", "candidate", "control", "difference", "bounds", "margin", "result")
-    hint = (
-        "The bounds hold however often anybody looks; a promotion needs every upper bound below its margin. What "
-        "happens to the hosts, the region or the deployment of one cohort alone counts as that cohort's."
+    cells = [row_cells(row.name, row) for row in rows]
+    hint = explanation_of(rows) or "The bounds hold at every look; a promotion needs each upper bound below its margin."
+    return section(
+        "Checks", [table("Checks of the last look", (*heading()[:-1], "result"), cells)], f"{hint} {_SHOCKS}"
     )
-    return section("Checks", [table("Checks of the last look", heading, rows)], hint)
-
-
-def _row(check: Check, found: Mapping[str, Any]) -> tuple[str, ...]:
-    lower, upper = _in_unit(check, found["lower"]), _in_unit(check, found["upper"])
-    bounds = DASH if lower is None else f"{check.format_difference(lower)} to {check.format_difference(upper)}"
-    return (
-        check.name,
-        check.format(_in_unit(check, found["candidate"])),
-        check.format(_in_unit(check, found["control"])),
-        check.format_difference(_in_unit(check, found["difference"])),
-        bounds,
-        check.format_margin(),
-        _STATUS[found["status"]],
-    )
-
-
-def _in_unit(check: Check, value: float | None) -> float | None:
-    """A figure of the verdict's object in the unit that the check is written in."""
-    return value * NS_PER_S if value is not None and check.figure_kind == "ns" else value
 
 
 def _funnels(report: RolloutReport) -> str:
     shown: list[str] = []
+    verdicts = logged_verdicts(report.entries)
     for check in report.plan.checks:
-        looks = _looks(report, check)
-        if any(look.lower is not None for look in looks):
-            shown.append(f"<h3>{prose(check.sentence)}</h3>")
-            shown += [pictures.funnel(check, looks, size) for size in (WIDE, NARROW)]
+        funnel = funnel_of(verdicts, check.name)
+        if any(look.upper is not None for look in funnel.points):
+            slower = f": turns slower than the control's {check.statistic} by more than {check.format_margin()}"
+            shown.append(f"<h3>{prose(check.sentence + (slower if funnel.unit == 'share' else ''))}</h3>")
+            shown += [pictures.funnel(check.name, funnel, size) for size in (WIDE, NARROW)]
     if not shown:
         return ""
     keys = legend(
         [
-            ("candidate", "difference"),
+            ("candidate", "share of turns, or difference"),
             ("funnel", "its bounds"),
             ("decision-open", "hold"),
             ("decision-met", "promote"),
             ("decision-missed", "roll back"),
         ]
     )
-    hint = "Candidate less control; bounds that are wider than the picture run along its edge."
+    hint = "Bounds that are wider than the picture run along its edge."
     return section("Bounds over time", [keys, *shown], hint)
-
-
-def _looks(report: RolloutReport, check: Check) -> list[BoundsAt]:
-    found: list[BoundsAt] = []
-    for entry in report.entries:
-        if entry.verdict is None or entry.decision is None:
-            continue
-        of_check = next((each for each in entry.verdict["checks"] if each["name"] == check.name), {})
-        lower, middle, upper = (_in_unit(check, of_check.get(name)) for name in ("lower", "difference", "upper"))
-        found.append(BoundsAt(entry.at_unix_ns, entry.verdict["stage"], entry.decision, lower, middle, upper))
-    return found
 
 
 def _curves(report: RolloutReport) -> str:

@@ -20,25 +20,14 @@ from loadtest.reports.html.svg import (
 from telemetry.model import formatting
 from telemetry.model.formatting import NS_PER_MS, NS_PER_S, declared_percent, in_milliseconds
 from telemetry.rollout.history import Decision
-from telemetry.rollout.plan import Check, Stage
+from telemetry.rollout.plan import Stage
+from telemetry.rollout.progress import Funnel, FunnelPoint
 
-# A funnel shows what happens around the margin; wider bounds run out of the picture.
-_MARGINS_SHOWN: Final = 3.0
+# A funnel shows what happens around its limit; wider bounds run out of the picture.
+_LIMITS_SHOWN: Final = 3.0
 _DECISIONS: Final[dict[Decision, str]] = {"promote": "met", "hold": "open", "roll_back": "missed"}
 _CURVE_POINTS: Final = 200
 _SHOWN_SHARE: Final = 0.995
-
-
-@dataclass(frozen=True, slots=True)
-class BoundsAt:
-    """One look at one check, in the check's unit; None where nothing was comparable."""
-
-    at_unix_ns: int
-    stage: str
-    decision: Decision
-    lower: float | None
-    difference: float | None
-    upper: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,25 +58,28 @@ def stages(plan_stages: Sequence[Stage], here: str, decision: Decision | None, s
     return picture(size, 70.0, parts, f"Stages: {', '.join(names)}; the rollout is at {here}")
 
 
-def funnel(check: Check, looks: Sequence[BoundsAt], size: Size) -> str:
-    """The bounds of a check over time, against zero and its margin; below, what was decided at each look."""
+def funnel(name: str, of: Funnel, size: Size) -> str:
+    """The bounds of a check over time, against its limit and, where they are of a difference, against zero; below, what
+    was decided at each look."""
     left, right, top, height = 92.0, size.width - 10.0, 8.0, 150.0
-    reach = _MARGINS_SHOWN * check.margin
+    looks, limit = of.points, of.limit or 0.0
+    is_share = of.unit == "share"
+    highest = min(1.0, _LIMITS_SHOWN * limit) if is_share else _LIMITS_SHOWN * limit
+    lowest = 0.0 if is_share else -highest
     x = LinearScale(
         float(looks[0].at_unix_ns), float(max(looks[-1].at_unix_ns, looks[0].at_unix_ns + NS_PER_S)), left, right
     )
-    y = LinearScale(-reach, reach, top + height, top)
+    y = LinearScale(lowest, highest, top + height, top)
 
     def place(at_unix_ns: int, value: float) -> Point:
-        return x(float(at_unix_ns)), y(max(-reach, min(reach, value)))
+        return x(float(at_unix_ns)), y(max(lowest, min(highest, value)))
 
     parts: list[str] = []
-    for value in (-2 * check.margin, -check.margin, 0.0, check.margin, 2 * check.margin):
-        css = "threshold" if value == check.margin else "zero" if value == 0 else "grid"
+    for value in (each * limit for each in (-2, -1, 0, 1, 2) if lowest <= each * limit <= highest):
+        css = "threshold" if value == limit else "zero" if value == 0 else "grid"
         parts.append(line((left, y(value)), (right, y(value)), css))
-        words = "0" if value == 0 else check.format_difference(value)
-        parts.append(text((left - 6, y(value) + 4), words, "label soft", "end"))
-    parts.append(text((right, y(check.margin) - 5), "margin", "label halo threshold-label", "end"))
+        parts.append(text((left - 6, y(value) + 4), of.text(value) if value else "0", "label soft", "end"))
+    parts.append(text((right, y(limit) - 5), of.limit_text, "label halo threshold-label", "end"))
     for run in _runs(looks):
         upper = [place(at, high) for at, _, _, high in run]
         lower = [place(at, low) for at, low, _, _ in run]
@@ -106,7 +98,7 @@ def funnel(check: Check, looks: Sequence[BoundsAt], size: Size) -> str:
     bottom = top + height + 30
     parts.append(text((left, bottom), clock_time(looks[0].at_unix_ns), "label soft"))
     parts.append(text((right, bottom), clock_time(looks[-1].at_unix_ns), "label soft", "end"))
-    return picture(size, bottom + 8, parts, f"Bounds of {check.name} over time; the table has the last ones")
+    return picture(size, bottom + 8, parts, f"Bounds of {name} over time; the table has the last ones")
 
 
 def curves(candidate: CohortCurve, control: CohortCurve, size: Size) -> str:
@@ -141,20 +133,20 @@ def clock_time(unix_ns: int) -> str:
     return datetime.fromtimestamp(unix_ns / NS_PER_S, UTC).strftime("%m-%d %H:%M:%S")
 
 
-def _runs(looks: Sequence[BoundsAt]) -> list[list[tuple[int, float, float, float]]]:
+def _runs(looks: Sequence[FunnelPoint]) -> list[list[tuple[int, float, float, float]]]:
     """Looks with bounds, parted where the stage changes or nothing was comparable."""
     runs: list[list[tuple[int, float, float, float]]] = [[]]
     stage = ""
     for look in looks:
-        if look.stage != stage or look.lower is None or look.difference is None or look.upper is None:
+        if look.stage != stage or look.lower is None or look.estimate is None or look.upper is None:
             stage = look.stage
             runs.append([])
-        if look.lower is not None and look.difference is not None and look.upper is not None:
-            runs[-1].append((look.at_unix_ns, look.lower, look.difference, look.upper))
+        if look.lower is not None and look.estimate is not None and look.upper is not None:
+            runs[-1].append((look.at_unix_ns, look.lower, look.estimate, look.upper))
     return [run for run in runs if run]
 
 
-def _beginnings(looks: Sequence[BoundsAt]) -> list[tuple[str, int]]:
+def _beginnings(looks: Sequence[FunnelPoint]) -> list[tuple[str, int]]:
     found: list[tuple[str, int]] = []
     for look in looks:
         if not found or found[-1][0] != look.stage:

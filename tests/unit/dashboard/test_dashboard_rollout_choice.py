@@ -5,7 +5,7 @@ import pytest
 from dashboard.rollout_choice import RolloutChoice, rollout_choice_of
 from telemetry.model.formatting import NS_PER_S
 from telemetry.rollout.history import Decision
-from telemetry.rollout.progress import FunnelPoint, LoggedVerdict, RolloutProgress
+from telemetry.rollout.progress import Funnel, FunnelPoint, LoggedVerdict, RolloutProgress
 
 HOUR_NS = 3600 * NS_PER_S
 NEWEST_UNIX_NS = 1_800_000_000 * NS_PER_S
@@ -30,9 +30,9 @@ def progress() -> RolloutProgress:
         stages=(),
         checks=(),
         slices=(),
-        funnel=tuple(FunnelPoint(each.at_unix_ns, each.stage, each.decision, None, None, None) for each in verdicts),
-        margin=None,
-        unit="s",
+        funnel=Funnel(
+            tuple(FunnelPoint(each.at_unix_ns, each.stage, each.decision, None, None, None) for each in verdicts)
+        ),
         turns_needed=None,
         turns_per_hour=None,
         ready_unix_ns=None,
@@ -45,7 +45,8 @@ def ages_h(choice: RolloutChoice) -> tuple[list[float], list[float]]:
     found = choice.narrowed(progress())
     assert found.newest == progress().newest, "what the newest look says stands"
     of_chart, of_history = (
-        [(NEWEST_UNIX_NS - each.at_unix_ns) / HOUR_NS for each in looks] for looks in (found.funnel, found.changes)
+        [(NEWEST_UNIX_NS - each.at_unix_ns) / HOUR_NS for each in looks]
+        for looks in (found.funnel.points, found.changes)
     )
     return of_chart, of_history
 

@@ -17,6 +17,8 @@ from dashboard.turns_trust import turns_trust
 from telemetry.rollout.gate import decide
 from telemetry.rollout.plan import RolloutPlan
 from telemetry.rollout.plan_document import parse_plan
+from telemetry.rollout.verdict_document import as_object
+from telemetry.store import rollout_log
 from telemetry.store.reader import StoreReader
 from telemetry.store.rollout_log import LOG_NAME, RolloutLog
 from telemetry.store.rollout_turns import evidence_of, question_of
@@ -54,7 +56,7 @@ def look(store: Path, plan: RolloutPlan, others: Sequence[RolloutPlan] = ()) -> 
 
 
 def test_the_bounds_of_a_look_that_is_alone_at_its_stage_are_drawn() -> None:
-    layers = rollout_parts.funnel_spec(LIGHT, "s", 0.1, "+100 ms")["layer"]
+    layers = rollout_parts.funnel_spec(LIGHT, "share", 0.05, "5 % may")["layer"]
     (alone,) = (each for each in layers if any(step.get("groupby") == ["stage"] for step in each.get("transform", ())))
     assert alone["mark"]["type"] == "rule"
     assert (alone["encoding"]["y"]["field"], alone["encoding"]["y2"]["field"]) == ("lower", "upper")
@@ -146,9 +148,34 @@ def test_a_good_change_shows_stages_history_and_what_it_waits_for(store: Path) -
     found = shown("rollout")
     assert re.search(r"20 % 20-percent done .* 50 % 50-percent (done|now)", found)
     assert re.search(r"the candidate gets [\d,]+ turns an hour", found)
-    assert "p95 of voice to voice: bounds at each look, against the margin" in found
+    assert "p95 of voice to voice: turns slower than the control's by more than the margin; 5 % may" in found
+    assert "5 % of the control's turns take longer than its p95: " in found
     assert len(re.findall(r"✓ promote promote streaming|○ hold \d", found)) >= 1
     assert "the verdict's history" in found
+
+
+def test_a_log_of_an_earlier_version_is_shown_by_its_differences(store: Path) -> None:
+    """Versions before shares kept neither them nor how many turns could have a value."""
+
+    def as_it_was(*of: Any) -> dict[str, Any]:
+        found = as_object(*of)
+        for check in (*found["checks"], *found["slices"]):
+            del check["shares"], check["eligible"]
+            check["information"] = 0.5
+        return found
+
+    with pytest.MonkeyPatch.context() as version:
+        version.setattr(rollout_log, "as_object", as_it_was)
+        fill_rollout(store, Rollout(turns=1200, looks=2, moves=False), time.time_ns() - S)
+    found = shown("rollout")
+    assert "p95 of voice to voice: difference, against the margin 100 ms" in found
+    assert "beyond the margin" not in found
+    assert "take longer than its p95" not in found
+    assert "Nothing to compare" not in shown("cohorts")
+    look(store, STREAMING)
+    found = shown("rollout")
+    assert "turns slower than the control's by more than the margin; 5 % may" in found
+    assert "2 looks of an earlier version compared quantiles: not in this chart." in found
 
 
 @pytest.mark.slow
@@ -165,7 +192,7 @@ def test_the_looks_of_the_past_are_chosen_and_the_link_keeps_it(store: Path) -> 
 
     assert app.selectbox(key="choice_rollout").options == ["newest rollout", "streaming"]
     assert app.selectbox(key="choice_at_stage").options == ["every stage", "20-percent", "50-percent", "80-percent"]
-    assert stages_of_history() == {"20-percent", "50-percent"}
+    assert stages_of_history() == {"20-percent", "50-percent", "80-percent"}
     stands = newest_verdict()
     app.selectbox(key="choice_at_stage").set_value("20-percent").run()
     assert app.query_params["at_stage"] == "20-percent"
@@ -177,7 +204,7 @@ def test_the_looks_of_the_past_are_chosen_and_the_link_keeps_it(store: Path) -> 
     assert newest_verdict() == stands
     for name in ("at_stage", "decision"):
         app.selectbox(key=f"choice_{name}").set_value("").run()
-    assert stages_of_history() == {"20-percent", "50-percent"}
+    assert stages_of_history() == {"20-percent", "50-percent", "80-percent"}
 
 
 def test_the_chip_is_about_the_turns_of_both_cohorts_and_of_no_other(store: Path) -> None:

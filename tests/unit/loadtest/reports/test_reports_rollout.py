@@ -32,7 +32,7 @@ def test_a_value_of_a_slice_stays_in_its_cell() -> None:
     text = as_markdown(PLAN, verdict())
     (line,) = [each for each in text.splitlines() if each.startswith("| route ")]
     assert line.startswith("| route a\\|b\\\\x1b\\[2J \\<script\\> | ")
-    assert len([each for each in line.replace("\\|", "").split("|") if each]) == 7
+    assert len([each for each in line.replace("\\|", "").split("|") if each]) == 8
 
 
 def test_reasons_are_in_every_file() -> None:

@@ -1,7 +1,10 @@
 """The page of a rollout: what it shows of a log, and that foreign text stays text."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
+from html import unescape
+from typing import Any
 
 import pytest
 
@@ -48,7 +51,7 @@ def test_the_verdict_stands_first_and_every_picture_is_there(
         assert page.count(f'aria-label="{label}') == 2  # wide, and narrow for phones
     funnels = [check for check in found.plan.checks if f"Bounds of {check.name} over time" in page]
     assert found.plan.primary in funnels
-    assert found.verdict["sentence"] in page
+    assert found.verdict["sentence"] in unescape(page)
 
 
 def test_the_page_asks_for_nothing_and_has_no_script() -> None:
@@ -57,18 +60,60 @@ def test_the_page_asks_for_nothing_and_has_no_script() -> None:
     assert not re.search(r"<script|<link|<img|src=|href=|@import|url\(", page)
 
 
-def test_bounds_of_a_look_are_where_their_margin_says() -> None:
-    found = report(looks=2)
+def _drawn(found: RolloutReport) -> list[float]:
+    """How far down the corners of the primary's first band lie."""
     (polygon,) = re.findall(r'<polygon class="funnel" points="([^"]+)"', rollout_as_html(found).split("<h3>")[1])[:1]
-    points = [tuple(map(float, each.split(","))) for each in polygon.split()]
-    margin, (first, last) = found.plan.primary.margin, (found.entries[1].verdict, found.entries[2].verdict)
-    # The scale is three margins up and down over 150 units from 8 on.
-    expected: list[float] = []
-    for verdict, side in ((first, "upper"), (last, "upper"), (last, "lower"), (first, "lower")):
-        assert verdict is not None
-        value = next(each for each in verdict["checks"] if each["name"] == found.plan.primary.name)[side] * 1e9
-        expected.append(8 + 150 * (3 * margin - max(-3 * margin, min(3 * margin, value))) / (6 * margin))
-    assert [y for _, y in points] == pytest.approx(expected, abs=0.06)
+    return [float(each.split(",")[1]) for each in polygon.split()]
+
+
+def _corners(found: RolloutReport, lower: str, upper: str, of: str | None = None) -> list[float]:
+    values: list[float] = []
+    for entry, name in zip([found.entries[place] for place in (1, 2, 2, 1)], (upper, upper, lower, lower), strict=True):
+        assert entry.verdict is not None
+        check = next(each for each in entry.verdict["checks"] if each["name"] == found.plan.primary.name)
+        values.append((check if of is None else check[of])[name])
+    return values
+
+
+def test_shares_of_a_look_are_where_what_may_be_says() -> None:
+    found = report(looks=2)
+    # The scale ends at three times the 5 % that may be: 150 units from 8 on.
+    expected = [
+        8 + 150 * (0.15 - min(0.15, value)) / 0.15 for value in _corners(found, "beyond_margin", "upper", "shares")
+    ]
+    assert _drawn(found) == pytest.approx(expected, abs=0.06)
+    page = unescape(rollout_as_html(found))
+    assert "p95 of voice to voice: turns slower than the control's p95 by more than 100 ms" in page
+    assert ">5 % may<" in page
+    assert "5 % of the control's turns take longer than its p95: " in page
+
+
+def test_a_log_of_an_earlier_version_shows_its_differences() -> None:
+    found = report(looks=2)
+    old = replace(
+        found,
+        verdict=_as_before_shares(found.verdict),
+        entries=tuple(
+            each if each.verdict is None else replace(each, verdict=_as_before_shares(each.verdict))
+            for each in found.entries
+        ),
+    )
+    # The scale is three margins of 100 ms up and down over 150 units from 8 on.
+    expected = [8 + 150 * (0.3 - max(-0.3, min(0.3, value))) / 0.6 for value in _corners(found, "lower", "upper")]
+    assert _drawn(old) == pytest.approx(expected, abs=0.06)
+    page = rollout_as_html(old)
+    assert ">margin 100 ms<" in page
+    assert "take longer than its p95" not in page
+
+
+def _as_before_shares(verdict: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {
+        **verdict,
+        "checks": [
+            {name: value for name, value in check.items() if name not in ("shares", "eligible")} | {"information": 0.5}
+            for check in verdict["checks"]
+        ],
+    }
 
 
 def test_foreign_text_and_faults_of_the_log_are_escaped() -> None:

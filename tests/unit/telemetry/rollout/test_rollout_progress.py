@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 
 from telemetry.rollout.history import Decision
-from telemetry.rollout.progress import LoggedVerdict, rollout_progress
+from telemetry.rollout.progress import LoggedVerdict, explanation_of, logged_row, rollout_progress
 from tests.rollout_cohorts import plan
 
 HOUR = 3600 * 10**9
-CHECK: dict[str, Any] = {
+# As versions before shares wrote it: their logs stay readable.
+OLD_CHECK: dict[str, Any] = {
     "name": "p95",
     "kind": "quantile",
     "status": "open",
@@ -25,6 +26,19 @@ CHECK: dict[str, Any] = {
     "turns": 100,
     "turns_needed": 100,
     "reason": None,
+}
+SHARES = {
+    "threshold": 0.88,
+    "allowed": 0.05,
+    "beyond": 0.052,
+    "control": 0.05,
+    "lower": -0.01,
+    "beyond_margin": 0.029,
+    "upper": 0.062,
+}
+CHECK: dict[str, Any] = {name: value for name, value in OLD_CHECK.items() if name != "information"} | {
+    "shares": SHARES,
+    "eligible": 120,
 }
 
 
@@ -46,9 +60,46 @@ def test_the_turns_needed_are_there_when_the_rate_brings_them() -> None:
     assert found is not None
     assert found.turns_per_hour == pytest.approx(150)
     assert found.ready_unix_ns == pytest.approx((3 + 300 / 150) * HOUR)
-    assert [point.upper for point in found.funnel] == [0.12] * 3
+
+
+def test_a_check_of_a_quantile_shows_its_share_first_and_over_how_many_turns() -> None:
+    found = rollout_progress(plan(), [look(1, 100)], "canary")
+    assert found is not None
     (row,) = found.checks
+    assert (row.beyond, row.margin) == ("2.9 %, at most 6.2 %", "100 ms")
     assert (row.candidate, row.difference, row.bounds) == ("900 ms", "+20.0 ms", "−50.0 ms to +120 ms")
+    assert row.status_text == "not known yet, 100 of 120 turns"
+    assert f"{explanation_of(found.checks)}".startswith("5 % of the control's turns take longer than its p95: ")
+
+
+def test_the_funnel_is_about_the_share_that_decides_and_leaves_out_looks_that_know_none() -> None:
+    looks = [look(1, 100, checks=[OLD_CHECK]), look(2, 200, checks=[]), look(3, 300)]
+    found = rollout_progress(plan(), looks, "canary")
+    assert found is not None
+    funnel = found.funnel
+    assert (funnel.unit, funnel.limit, funnel.limit_text, funnel.unlike) == ("share", 0.05, "5 % may", 1)
+    assert [(point.estimate, point.upper) for point in funnel.points] == [(None, None), (None, None), (0.029, 0.062)]
+    assert (funnel.text(0.029), funnel.bounds_text(funnel.points[-1])) == ("2.9 %", "at most 6.2 %")
+
+
+def test_a_log_of_an_earlier_version_has_its_differences() -> None:
+    found = rollout_progress(plan(), [look(1, 100, checks=[OLD_CHECK]), look(2, 200, checks=[])], "canary")
+    assert found is not None
+    funnel = found.funnel
+    assert (funnel.unit, funnel.limit, funnel.limit_text, funnel.unlike) == ("s", 0.1, "margin 100 ms", 0)
+    assert [(each.lower, each.estimate, each.upper) for each in funnel.points] == [(-0.05, 0.02, 0.12), (None,) * 3]
+    assert (funnel.text(0.02), funnel.bounds_text(funnel.points[0])) == ("+20.0 ms", "−50.0 ms to +120 ms")
+    row = logged_row(OLD_CHECK, "p95")
+    assert (row.beyond, row.used, row.bounds, row.status_text) == ("", "", "−50.0 ms to +120 ms", "not known yet")
+    assert explanation_of(found.checks) is None
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "bounds"),
+    [(-0.05, None, "at least −50.0 ms"), (None, 0.12, "at most +120 ms"), (None, None, "–")],
+)
+def test_a_side_that_nothing_bounds_is_not_written(lower: float | None, upper: float | None, bounds: str) -> None:
+    assert logged_row({**CHECK, "lower": lower, "upper": upper}, "p95").bounds == bounds
 
 
 @pytest.mark.parametrize("last", [look(3, 400, "promote"), look(3, 400, turns_needed=None), look(3, 250)])

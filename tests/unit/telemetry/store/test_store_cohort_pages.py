@@ -74,7 +74,7 @@ def test_two_cohorts_are_compared_by_the_gates_own_checks(tmp_path: Path) -> Non
 def test_without_a_plan_the_sentence_says_which_margins_are_assumed(tmp_path: Path) -> None:
     found = page_of(fill_store(tmp_path, RUN), now_unix_ns=NOW)
     assert found.sentence is not None
-    assert "assumed (p50 of voice to voice +100 ms" in found.sentence.basis
+    assert "assumed (p50 of voice to voice 100 ms" in found.sentence.basis
     assert "not a verdict to act on" in found.sentence.basis
     assert found.comparison is not None
     assert [each.row.name for each in found.comparison.figures if not each.is_assumed] == ["cost per turn"]
