@@ -1,10 +1,12 @@
 """A look at one set of turns gives one verdict, to the last digit: whatever their order, the numbers of their calls and
 users, and the looks before. Over turns with ties, missing values, and ends of every kind."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -12,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from telemetry.model.durations import Duration
-from telemetry.model.semconv import OUTCOMES
+from telemetry.model.semconv import OUTCOMES, UNANSWERED
+from telemetry.rollout.checks import check_result
 from telemetry.rollout.cohort_turns import (
     AUDIO,
     CACHE_HIT,
@@ -207,3 +210,133 @@ def looked_at(plan: RolloutPlan, candidate: CohortTurns, control: CohortTurns, l
         part = rows(candidate, slice(turns)), rows(control, slice(3 * turns))
         history = looked(plan, *part, history).history
     return history
+
+
+# --- what a check counts, counted again
+
+
+class Counted(NamedTuple):
+    """What a check of a quantile counts of two cohorts, with the control's values all there."""
+
+    threshold: float
+    beyond: Fraction
+    control: Fraction
+    beyond_margin: Fraction
+
+
+def counted(candidate: Sequence[float | None], control: Sequence[float], percent: int, margin: float) -> Counted:
+    """By counting alone. None is a value that was not reported, infinity a turn that nobody answered."""
+    threshold = sorted(control)[-(-len(control) * percent // 100) - 1]
+    values = [value for value in candidate if value is not None]
+    missing = Fraction(len(candidate) - len(values), len(candidate))
+
+    def share(of: Sequence[float], beyond: float) -> Fraction:
+        return Fraction(sum(value > beyond for value in of), len(of))
+
+    return Counted(
+        threshold,
+        share(values, threshold),
+        share(control, threshold),
+        missing + (1 - missing) * share(values, threshold + margin),
+    )
+
+
+def values_of(of: CohortTurns) -> list[float | None]:
+    """The latencies of the turns that count."""
+    latencies = of.number("voice_to_voice")
+    assert latencies is not None
+    found: list[float | None] = []
+    for value, code in zip(latencies.tolist(), of.code(OUTCOME).tolist(), strict=True):
+        end = OUTCOMES[code]
+        if end not in ("invalid", "cut"):
+            found.append(math.inf if end in UNANSWERED and math.isnan(value) else None if math.isnan(value) else value)
+    return found
+
+
+@settings(max_examples=60, deadline=None)
+@given(SEEDS, SHAPES, st.sampled_from(CHECKS[:2]), st.integers(60, 500))
+def test_shares_are_those_that_counting_gives(seed: int, shape: Shape, check: Check, turns: int) -> None:
+    plan, (candidate, control) = a_plan(), both(seed, shape)
+    candidate = rows(candidate, slice(turns))
+    reported = np.isfinite([math.nan if each is None else 1.0 for each in every_value(control)])
+    control = rows(control, reported)  # so that no value of the control is missing
+    result = check_result(plan, check, 0.025, candidate, control)
+    of_control = [value for value in values_of(control) if value is not None]
+    wanted = counted(values_of(candidate), of_control, round(100 * check.fraction), check.margin)
+    if result.status == "unknown":
+        too_few = {"call", "of at least", "not answered"}
+        assert any(words in (result.reason or "") for words in too_few), result.reason
+        return
+    shares = result.shares
+    assert shares is not None
+    assert (result.turns, result.eligible) == (
+        sum(value is not None for value in values_of(candidate)),
+        len(values_of(candidate)),
+    )
+    assert shares.threshold == wanted.threshold
+    for of, exact in (
+        (shares.beyond, wanted.beyond),
+        (shares.control, wanted.control),
+        (shares.beyond_margin, wanted.beyond_margin),
+    ):
+        assert of == pytest.approx(float(exact), abs=1e-12)
+    assert shares.lower <= shares.beyond - shares.control + 1e-12
+    assert shares.upper >= shares.beyond_margin - 1e-12
+    # The two conditions, by what was counted.
+    allowed = Fraction(100 - round(100 * check.fraction), 100)
+    if result.status == "within":
+        assert wanted.beyond_margin < allowed
+    if result.status == "worse":
+        assert wanted.beyond > wanted.control
+        assert wanted.beyond_margin >= allowed
+
+
+def every_value(of: CohortTurns) -> list[float | None]:
+    """As `values_of`, of all turns: any value of one that does not count."""
+    latencies = of.number("voice_to_voice")
+    assert latencies is not None
+    ends = [OUTCOMES[code] for code in of.code(OUTCOME).tolist()]
+    return [
+        None if math.isnan(value) and end in ("ok", "interrupted") else 0.0
+        for value, end in zip(latencies.tolist(), ends, strict=True)
+    ]
+
+
+# --- a look after every turn
+
+
+ROLLOUTS, LOOKS = 40, range(30, 230)
+LEVEL = 0.05
+# More than so many of 40 have a probability below 1 % where each has one of 5 %.
+MOST_WRONG = 6
+WIDE = Shape(rounded_ms=0, missing=0.0, longest=12, unanswered=0.0, slower_ms=0.0)
+
+
+def first_claims(check: Check, shift_ms: float, status: str) -> int:
+    """In how many rollouts a check ever has this status, with a look after every turn of the candidate."""
+    plan = replace(a_plan(), primary=check, guardrails=())
+    shape, found = replace(WIDE, slower_ms=shift_ms), 0
+    for seed in range(ROLLOUTS):
+        rng = np.random.default_rng([35, seed])
+        candidate, control = a_cohort("canary", LOOKS.stop, shape, rng), a_cohort("stable", 3 * LOOKS.stop, shape, rng)
+        found += any(
+            check_result(plan, check, LEVEL, rows(candidate, slice(turns)), rows(control, slice(3 * turns))).status
+            == status
+            for turns in LOOKS
+        )
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("statistic", ["p50", "p95"])
+def test_looking_after_every_turn_rolls_back_no_more_than_the_error_level_says(statistic: str) -> None:
+    """With a margin of a nanosecond nothing but the bound stands between chance and a roll back."""
+    assert first_claims(Check(statistic, "quantile", 1.0, statistic=statistic), 0.0, "worse") <= MOST_WRONG
+
+
+@pytest.mark.slow
+def test_looking_after_every_turn_promotes_no_more_than_the_error_level_says() -> None:
+    """A candidate that is slower by the margin in every turn."""
+    check = Check("p50", "quantile", 60.0 * MS, statistic="p50")
+    assert first_claims(check, 60.0, "within") <= MOST_WRONG
+    assert first_claims(check, -200.0, "within") > ROLLOUTS / 2  # and looking finds what is there

@@ -1,0 +1,221 @@
+"""Values that a store does not have, seen through the command: they hold, never roll back, and are counted."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from rich.console import Console
+
+from loadtest.exit_codes import ExitCode
+from loadtest.run.rollout_check import RolloutCheckRequest, check
+from telemetry.model.semconv import Source
+from telemetry.model.service_runs import service_run_id
+from telemetry.model.turns import Turn
+from tests.fixtures_turns import MS, SECOND, START_UNIX_NS, Run, client_turn, fill_store
+
+pytestmark = pytest.mark.slow
+
+NOW = START_UNIX_NS + 100_000 * SECOND
+PLAN = """
+name = "canary"
+unit = "call"
+source = "{source}"
+begins = 2026-09-21T14:13:20Z
+[cohorts]
+control = "stable"
+candidate = "canary"
+[primary]
+metric = "{metric}"
+margin = "150ms"
+[[stages]]
+name = "canary"
+share = 0.25
+[[guardrails]]
+check = "tail"
+metric = "{metric}"
+margin = 0.05
+[completeness]
+sample_ratio_p = 1e-12
+"""
+Values = NDArray[np.float64]
+FIELDS = {"voice_to_voice": "first_audio_perf_ns", "asr_final_latency": "asr_final_perf_ns"}
+SPEECH_END_NS = 3_000 * MS  # of `client_turn`
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """The values of a cohort in ms, NaN where none is reported, and the call of each."""
+
+    name: str
+    values_ms: Values
+    calls: NDArray[np.int64]
+
+    def slower(self, by_ms: float) -> "Cohort":
+        return Cohort(self.name, self.values_ms + by_ms, self.calls)
+
+    def without(self, missing: NDArray[np.bool_]) -> "Cohort":
+        return Cohort(self.name, np.where(missing, np.nan, self.values_ms), self.calls)
+
+
+def drawn(name: str, turns: int, seed: int) -> Cohort:
+    """Calls of 2 to 20 turns with two humps, a slow call staying slow."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(2, 21, turns)
+    calls = np.repeat(np.arange(turns), lengths)[:turns]
+    of_call = rng.normal(0, 0.2, turns)[calls]
+    hit = rng.random(turns) < 0.3
+    return Cohort(name, np.where(hit, 250, 620) * np.exp(of_call + rng.normal(0, 0.25, turns)), calls)
+
+
+def stored(cohort: Cohort, source: Source, metric: str) -> list[Turn]:
+    """The turns as the store has them: answered, without the moment where its value is missing."""
+    place = {"stable": 1, "canary": 2}[cohort.name] * 100_000
+    more: dict[str, Any] = {"source": source}
+    if source == "service":
+        more["run_id"] = service_run_id("front-desk", START_UNIX_NS)
+    found: list[Turn] = []
+    for index, (value, call) in enumerate(zip(cohort.values_ms, cohort.calls, strict=True)):
+        at = None if np.isnan(value) else SPEECH_END_NS + round(float(value) * MS)
+        turn = client_turn(
+            place + index,
+            cohort=cohort.name,
+            call_id=f"{cohort.name}-{call}",
+            process_id=cohort.name,
+            sequence=index,
+            started_unix_ns=START_UNIX_NS + index * SECOND,
+            **{FIELDS[metric]: at},
+        )
+        found.append(msgspec.structs.replace(turn, **more))
+    return found
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What the command did and wrote."""
+
+    code: ExitCode
+    printed: str
+    verdict: dict[str, Any]
+
+    def check(self, kind: str) -> dict[str, Any]:
+        (found,) = [each for each in self.verdict["checks"] if each["kind"] == kind]
+        return found
+
+
+def looked(
+    folder: Path, cohorts: Sequence[Cohort], source: Source = "service", metric: str = "voice_to_voice"
+) -> Looked:
+    """A look by the command at a store of these cohorts."""
+    folder.mkdir(exist_ok=True)
+    turns = [turn for cohort in cohorts for turn in stored(cohort, source, metric)]
+    store = fill_store(folder / "store", Run(turns=turns))
+    (folder / "rollout.toml").write_text(PLAN.format(source=source, metric=metric))
+    output = StringIO()
+    request = RolloutCheckRequest(folder / "rollout.toml", str(store), json_file=folder / "verdict.json")
+    code = check(request, Console(file=output, width=400), now_unix_ns=NOW)
+    return Looked(code, output.getvalue(), json.loads((folder / "verdict.json").read_text()))
+
+
+CONTROL, CANDIDATE = drawn("stable", 5_400, 1), drawn("canary", 1_813, 2)
+SOURCES = [("service", "voice_to_voice"), ("service", "asr_final_latency"), ("client", "asr_final_latency")]
+
+
+def beyond(cohort: Cohort, quantile: float) -> NDArray[np.bool_]:
+    """Which turns are slower than a quantile of the control."""
+    return cohort.values_ms > float(np.quantile(CONTROL.values_ms, quantile))
+
+
+@pytest.mark.parametrize(("source", "metric"), SOURCES)
+def test_a_slower_candidate_whose_slow_values_are_missing_is_held(tmp_path: Path, source: Source, metric: str) -> None:
+    slower = CANDIDATE.slower(300)
+    slower = slower.without(slower.values_ms > 1_000)
+    used, every = int(np.count_nonzero(~np.isnan(slower.values_ms))), CANDIDATE.calls.size
+    assert 0.1 * every < every - used < 0.5 * every
+    found = looked(tmp_path, [CONTROL, slower], source, metric)
+    assert found.code is ExitCode.UNDECIDED, found.printed
+    for kind in ("quantile", "tail"):
+        result = found.check(kind)
+        assert (result["turns"], result["eligible"]) == (used, every)
+        assert result["status"] == "open", result
+    assert f"{used:,} of {every:,}" in found.verdict["sentence"]
+    assert f"{used:,} of {every:,}" in found.printed.splitlines()[0]
+    shares = found.check("quantile")["shares"]
+    # By counting: no value that was reported lies beyond the control's p95 and the margin, and all others may.
+    threshold = sorted(CONTROL.values_ms)[95 * CONTROL.calls.size // 100 - 1]
+    assert shares["threshold"] == round(threshold * MS) / SECOND
+    assert shares["beyond"] == np.count_nonzero(slower.values_ms > threshold) / used
+    assert np.nanmax(slower.values_ms) < threshold + 150
+    assert shares["beyond_margin"] == pytest.approx((every - used) / every, abs=1e-9)
+    assert shares["upper"] >= shares["allowed"]
+
+
+@pytest.mark.parametrize("quantile", [0.9, 0.95, 0.99])
+@pytest.mark.parametrize("lost", [1.0, 0.3])
+def test_missing_values_alone_never_roll_back(tmp_path: Path, quantile: float, lost: float) -> None:
+    drop = np.random.default_rng(4).random(CANDIDATE.calls.size) < lost
+    found = looked(tmp_path, [CONTROL, CANDIDATE.without(beyond(CANDIDATE, quantile) & drop)])
+    assert found.verdict["verdict"] != "roll_back", found.verdict["sentence"]
+    if quantile == 0.9 and lost == 1.0:  # a tenth may be anywhere, and a twentieth is allowed
+        assert found.verdict["verdict"] == "hold", found.verdict["sentence"]
+
+
+@pytest.mark.parametrize("slower_ms", [0.0, -200.0])
+def test_values_missing_of_the_control_never_roll_back(tmp_path: Path, slower_ms: float) -> None:
+    """A control that reports only its quick turns makes every candidate look slow."""
+    found = looked(tmp_path, [CONTROL.without(beyond(CONTROL, 0.85)), CANDIDATE.slower(slower_ms)])
+    assert found.verdict["verdict"] != "roll_back", found.verdict["sentence"]
+
+
+def test_as_many_missing_in_both_change_nothing(tmp_path: Path) -> None:
+    """Values missing by chance, in both alike, are no excess."""
+    rng = np.random.default_rng(5)
+    both = [cohort.without(rng.random(cohort.calls.size) < 0.03) for cohort in (CONTROL, CANDIDATE)]
+    found = looked(tmp_path, both)
+    assert found.code is ExitCode.OK, found.printed
+    assert looked(tmp_path / "whole", [CONTROL, CANDIDATE]).code is ExitCode.OK
+
+
+def test_a_regression_is_rolled_back_although_values_are_missing(tmp_path: Path) -> None:
+    """Missing values help neither side: what is shown by the others is shown."""
+    slower = CANDIDATE.slower(900)
+    slower = slower.without(np.random.default_rng(6).random(slower.calls.size) < 0.2)
+    found = looked(tmp_path, [CONTROL, slower])
+    assert found.code is ExitCode.OBJECTIVE_MISSED, found.printed
+    used = int(np.count_nonzero(~np.isnan(slower.values_ms)))
+    assert f"{used:,} of {slower.calls.size:,}" in found.verdict["sentence"]
+
+
+def test_the_bounds_of_a_serious_regression_are_of_its_own_size(tmp_path: Path) -> None:
+    """Five times the quickest answers at 220 turns, the slow ones not reported: no bound lies where no value does."""
+    turns = 220
+    slower = Cohort("canary", 5 * CANDIDATE.values_ms[:turns], CANDIDATE.calls[:turns])
+    lost = slower.without(np.random.default_rng(7).random(turns) < 0.4)
+    control = Cohort("stable", CONTROL.values_ms[: 3 * turns], CONTROL.calls[: 3 * turns])
+    for name, candidate in (("whole", slower), ("missing", lost)):
+        found = looked(tmp_path / name, [control, candidate])
+        assert found.code is ExitCode.OBJECTIVE_MISSED, found.printed
+        result = found.check("quantile")
+        reported = candidate.values_ms[~np.isnan(candidate.values_ms)]
+        low = (reported.min() - control.values_ms.max()) / 1e3
+        high = (reported.max() - control.values_ms.min()) / 1e3
+        assert low <= result["lower"] <= result["difference"] <= result["upper"] <= high
+        assert result["upper"] - result["lower"] < 2 * result["difference"]
+
+
+def test_values_that_come_later_count_from_then_on(tmp_path: Path) -> None:
+    """What was open at one look is judged as what it is at the next."""
+    slower = CANDIDATE.slower(900)
+    first = looked(tmp_path / "first", [CONTROL, slower.without(slower.values_ms > 1_000)])
+    assert first.code is ExitCode.UNDECIDED, first.printed
+    later = looked(tmp_path / "later", [CONTROL, slower])
+    assert later.code is ExitCode.OBJECTIVE_MISSED, later.printed
+    assert later.check("quantile")["turns"] == later.check("quantile")["eligible"] == CANDIDATE.calls.size
+    same = looked(tmp_path / "same", [CONTROL, CANDIDATE])
+    assert same.code is ExitCode.OK, same.printed
