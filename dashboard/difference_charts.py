@@ -106,10 +106,11 @@ def difference_rows(rows: Sequence[CheckRow]) -> list[Row]:
 
 def difference_table(rows: Sequence[CheckRow], caption: str, first: str) -> ChartTable:
     """The same figures as a table, with those that could not be compared."""
-    columns = (first, "candidate", "control", "difference", "bounds", "margin", "turns of the candidate", "state")
+    figures = ("beyond the margin", "candidate", "control", "difference", "bounds", "margin")
+    columns = (first, *figures, "turns of the candidate", "state")
     cells = [
         (
-            *(row.name, row.candidate, row.control, row.difference, row.bounds, row.margin),
+            *(row.name, row.beyond, row.candidate, row.control, row.difference, row.bounds, row.margin),
             *(formatting.number(row.turns), row.reason or _NAMES.get(row.status, NOT_WORSE)),
         )
         for row in rows

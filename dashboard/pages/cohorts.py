@@ -107,8 +107,11 @@ def _latencies(found: CohortComparison) -> None:
         st.html(f'<div class="vp"><h2>Voice to voice: {_SHOWN_INTERVALS}</h2></div>')
         _forest(found, of_headline, "Differences of voice to voice with 95 % intervals against the margin", "figure")
     latencies = [each for each in found.figures if each.group == "latency"]
-    table = cohort_parts.figures(latencies, "latencies; the share of turns beyond the margin decides, at every look")
-    st.html(table + rollout_parts.explanation([each.row for each in latencies]))
+    st.html(cohort_parts.figures(latencies, "latencies; the share of turns beyond the margin decides, at every look"))
+    # As of the primary: the first row may be of another quantile.
+    rows = sorted((each.row for each in latencies), key=lambda row: row.name != found.primary)
+    if note := rollout_parts.explanation(rows):
+        st.html(note)
 
 
 def _curves(found: CohortComparison, pair: tuple[str, str]) -> None:
@@ -135,12 +138,11 @@ def _slices(found: CohortComparison) -> None:
         f"correction for their number; {_SHOWN_INTERVALS}</span></h2></div>"
     )
     if found.slices:
-        _forest(
-            found,
-            found.slices,
-            f"Differences of {found.primary} in each slice with 95 % intervals against the margin",
-            "slice",
-        )
+        if difference_charts.difference_rows(found.slices):
+            says = f"Differences of {found.primary} in each slice with 95 % intervals against the margin"
+            _forest(found, found.slices, says, "slice")
+        else:
+            st.html(rollout_parts.check_table(found.slices, f"slices of {found.primary}", "slice"))
     if found.left_out or not found.slices:
         left_out = ", ".join(map(escape, found.left_out)) or "no turn names a noise, a length or a route"
         st.html(f'<div class="vp hint">Too few turns to compare: {left_out}</div>')

@@ -155,8 +155,9 @@ def _figures(found: RolloutPage, progress: RolloutProgress, choice: RolloutChoic
         st.html(part)
     st.html(rollout_parts.waiting(progress, zone))
     if progress.checks:
-        checks = rollout_parts.check_table(progress.checks, "checks, those that are worse first")
-        st.html(checks + rollout_parts.explanation(progress.checks))
+        st.html(rollout_parts.check_table(progress.checks, "checks, those that are worse first"))
+        if note := rollout_parts.explanation(progress.checks):
+            st.html(note)
     looks = choice.narrowed(progress)
     _funnel(progress.checks[0] if progress.checks else None, looks.funnel, is_narrowed=choice.narrows)
     if progress.slices:
@@ -183,7 +184,8 @@ def _funnel(primary: CheckRow | None, funnel: Funnel, *, is_narrowed: bool) -> N
     name = "" if primary is None else primary.name
     what = f"difference, against the {funnel.limit_text}"
     if funnel.unit == "share":
-        what = f"turns slower than the control's by more than the margin; {funnel.limit_text}"
+        beyond = "" if primary is None else f" by more than {primary.margin}"
+        what = f"share of the candidate's turns beyond the control's{beyond}, where {funnel.limit_text}"
     st.html(f'<div class="vp"><h2>{escape(name)}: {escape(what)}</h2></div>')
     chart(
         rows,

@@ -95,11 +95,11 @@ class Funnel:
 
     @property
     def limit_text(self) -> str:
-        """What it is held against: `margin 100 ms`, or `5 % may`."""
+        """What it is held against: `margin 100 ms`, or `5 % may be`."""
         if self.limit is None:
             return DASH
         if self.unit == "share":
-            return f"{declared_percent(self.limit)} may"
+            return f"{declared_percent(self.limit)} may be"
         return f"margin {_margin_text(self.limit, self.unit)}"
 
 

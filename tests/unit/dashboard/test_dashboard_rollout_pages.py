@@ -56,7 +56,7 @@ def look(store: Path, plan: RolloutPlan, others: Sequence[RolloutPlan] = ()) -> 
 
 
 def test_the_bounds_of_a_look_that_is_alone_at_its_stage_are_drawn() -> None:
-    layers = rollout_parts.funnel_spec(LIGHT, "share", 0.05, "5 % may")["layer"]
+    layers = rollout_parts.funnel_spec(LIGHT, "share", 0.05, "5 % may be")["layer"]
     (alone,) = (each for each in layers if any(step.get("groupby") == ["stage"] for step in each.get("transform", ())))
     assert alone["mark"]["type"] == "rule"
     assert (alone["encoding"]["y"]["field"], alone["encoding"]["y2"]["field"]) == ("lower", "upper")
@@ -148,7 +148,8 @@ def test_a_good_change_shows_stages_history_and_what_it_waits_for(store: Path) -
     found = shown("rollout")
     assert re.search(r"20 % 20-percent done .* 50 % 50-percent (done|now)", found)
     assert re.search(r"the candidate gets [\d,]+ turns an hour", found)
-    assert "p95 of voice to voice: turns slower than the control's by more than the margin; 5 % may" in found
+    what = "share of the candidate's turns beyond the control's by more than 100 ms, where 5 % may be"
+    assert f"p95 of voice to voice: {what}" in found
     assert "5 % of the control's turns take longer than its p95: " in found
     assert len(re.findall(r"✓ promote promote streaming|○ hold \d", found)) >= 1
     assert "the verdict's history" in found
@@ -174,7 +175,7 @@ def test_a_log_of_an_earlier_version_is_shown_by_its_differences(store: Path) ->
     assert "Nothing to compare" not in shown("cohorts")
     look(store, STREAMING)
     found = shown("rollout")
-    assert "turns slower than the control's by more than the margin; 5 % may" in found
+    assert "share of the candidate's turns beyond the control's by more than 100 ms, where 5 % may be" in found
     assert "2 looks of an earlier version compared quantiles: not in this chart." in found
 
 
@@ -292,6 +293,7 @@ def test_the_cohorts_page_has_every_ratio_with_difference_and_bounds(store: Path
     assert "no plan states a price" in text
     for part in ("Sample ratio:", "exact binomial test", "Telemetry:", "Invalid turns of streaming:", "Slices:"):
         assert part in text
+    assert re.search(r"noise = street [\d.]+ %, at most [\d.]+ %", text), "too few for an interval of the quantile's"
 
 
 @pytest.mark.slow

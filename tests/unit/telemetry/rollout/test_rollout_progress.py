@@ -77,7 +77,7 @@ def test_the_funnel_is_about_the_share_that_decides_and_leaves_out_looks_that_kn
     found = rollout_progress(plan(), looks, "canary")
     assert found is not None
     funnel = found.funnel
-    assert (funnel.unit, funnel.limit, funnel.limit_text, funnel.unlike) == ("share", 0.05, "5 % may", 1)
+    assert (funnel.unit, funnel.limit, funnel.limit_text, funnel.unlike) == ("share", 0.05, "5 % may be", 1)
     assert [(point.estimate, point.upper) for point in funnel.points] == [(None, None), (None, None), (0.029, 0.062)]
     assert (funnel.text(0.029), funnel.bounds_text(funnel.points[-1])) == ("2.9 %", "at most 6.2 %")
 
