@@ -110,14 +110,7 @@ def sample_ratio(found: CohortComparison) -> str:
             f"{formatting.count(each.callers, 'caller')} on {escape(each.cohort)}"
             for each in (found.candidate, found.control)
         )
-        why = (
-            "no plan states the shares"
-            if found.plan is None
-            else "these turns may be of several stages, with other shares each"
-            if found.stage is None
-            else "users are assigned, and none is known"
-        )
-        return _check("unknown", "not tested", f"Sample ratio: {callers}; {why}.")
+        return _check("unknown", "not tested", f"Sample ratio: {callers}; {_not_tested(found)}.")
     split = (
         f"Sample ratio: {escape(ratio.split('the candidate'))} at stage {escape(found.stage or '')}; "
         f"p = {ratio.p_value:.2g} (exact binomial test), "
@@ -130,6 +123,16 @@ def sample_ratio(found: CohortComparison) -> str:
     if ratio.is_open:
         return _check("unknown", "not known", f"Sample ratio: {escape(note)}.")
     return _check("met", "fits", f"{split}the split fits the plan; {escape(note)}.")
+
+
+def _not_tested(found: CohortComparison) -> str:
+    if found.plan is None:
+        return "no plan states the shares"
+    if found.stage is None:
+        return "these turns may be of several stages, with other shares each"
+    if found.unit_name == "user" and found.units.unnamed_calls:
+        return "users are assigned, and none is known"
+    return f"there is no split to compare with at stage {escape(found.stage)}"
 
 
 def completeness(found: CohortComparison) -> str:

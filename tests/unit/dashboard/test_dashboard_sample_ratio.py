@@ -1,12 +1,12 @@
 """The line on the Cohorts page that says whether the split fits the plan, and which loss it would have shown."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from dashboard.cohort_parts import sample_ratio
+from telemetry.model.durations import Duration
 from telemetry.rollout.cohort_comparison import CohortSize, ComparedCohorts, compare_cohorts
+from telemetry.rollout.plan import Stage
 from telemetry.rollout.sample_ratio import AssignedUnits, UnitCounts
 from tests.rollout_cohorts import cohort, plan
 
@@ -15,11 +15,12 @@ BOTH = cohort("streaming", 200, RNG), cohort("stable", 600, RNG)
 BY_USER = plan(unit="user")
 
 
-def line(candidate: AssignedUnits, control: AssignedUnits, *, is_of_a_stage: bool = True) -> str:
-    units = UnitCounts(candidate.known + control.known, 0, candidate, control)
+def line(candidate: AssignedUnits, control: AssignedUnits, stage: Stage | None = BY_USER.stages[0]) -> str:
+    unnamed = candidate.unnamed_calls + control.unnamed_calls
+    units = UnitCounts(candidate.known + control.known + unnamed, 0, candidate, control, unnamed)
     sizes = CohortSize("streaming", 200, 200, 0, 31), CohortSize("stable", 600, 600, 0, 93)
-    found = ComparedCohorts(BY_USER, *BOTH, sizes, 0.0, is_planned=True, stage=BY_USER.stages[0], units=units)
-    return sample_ratio(compare_cohorts(found if is_of_a_stage else replace(found, stage=None)))
+    found = ComparedCohorts(BY_USER, *BOTH, sizes, 0.0, is_planned=True, stage=stage, units=units)
+    return sample_ratio(compare_cohorts(found))
 
 
 def test_a_split_that_fits_says_which_loss_it_would_have_shown() -> None:
@@ -47,6 +48,12 @@ def test_a_split_that_does_not_fit_or_is_not_known_is_named(
     assert words in line(candidate, control)
 
 
-def test_turns_of_several_stages_are_not_tested() -> None:
-    text = line(AssignedUnits(250), AssignedUnits(750), is_of_a_stage=False)
-    assert "these turns may be of several stages, with other shares each" in text
+@pytest.mark.parametrize(
+    ("stage", "words"),
+    [
+        (None, "these turns may be of several stages, with other shares each"),
+        (Stage("all", 1.0, 0.0, Duration(), 1), "there is no split to compare with at stage all"),
+    ],
+)
+def test_what_has_no_planned_shares_is_not_tested(stage: Stage | None, words: str) -> None:
+    assert words in line(AssignedUnits(250), AssignedUnits(750), stage)
