@@ -318,9 +318,13 @@ def _total(values: Floats) -> float:
     return float(np.sort(values[values != 0]).sum())
 
 
+def _sums(values: Floats, clusters: Codes) -> Floats:
+    return np.bincount(clusters, weights=values).astype(np.float64)
+
+
 def _clustered(influence: Floats, clusters: Codes) -> float:
     """The variance of a figure whose turns are independent between clusters, never less than with independent turns."""
-    sums = np.bincount(clusters, weights=influence)
+    sums = _sums(influence, clusters)
     known = int(np.count_nonzero(np.bincount(clusters)))
     return max(_total(sums**2) * known / max(1, known - 1), _total(influence**2))
 
@@ -332,7 +336,7 @@ def _paired_variance(influences: tuple[Floats, Floats], samples: tuple[CheckSamp
     utterances = np.concatenate([empty if each.pairs is None else each.pairs for each in samples])
     offset = int(samples[0].clusters.max()) + 1
     calls = np.concatenate([samples[0].clusters, samples[1].clusters + offset])
-    by_utterance, by_call = (_total(np.bincount(by, weights=influence) ** 2) for by in (utterances, calls))
+    by_utterance, by_call = (_total(_sums(influence, by) ** 2) for by in (utterances, calls))
     known = int(np.count_nonzero(np.bincount(utterances)))
     return max(by_utterance, by_utterance + by_call - _total(influence**2)) * known / max(1, known - 1)
 
