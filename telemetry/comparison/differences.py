@@ -26,17 +26,13 @@ from telemetry.comparison.figures import ComparedFigure
 from telemetry.model.formatting import DASH, percent
 from telemetry.model.intervals import CONFIDENCE
 from telemetry.model.metrics import MIN_COUNT_FOR
+from telemetry.rollout.clustering import FEWEST_CLUSTERS, effective_clusters, expect_clusters
 from telemetry.rollout.cohort_turns import AUDIO, NOT_REPORTED, CohortTurns
-from telemetry.rollout.estimates import (
-    FEWEST_CLUSTERS,
-    CheckSample,
-    Codes,
-    TooFewError,
-    ratio_difference,
-)
-from telemetry.rollout.quantile_intervals import effective_clusters, quantile_difference, share_p_value
+from telemetry.rollout.estimates import CheckSample, Codes, TooFewError
+from telemetry.rollout.quantile_intervals import quantile_difference, share_p_value
 from telemetry.rollout.samples import heard_by_both
 from telemetry.rollout.sequential import holm
+from telemetry.rollout.shares import ratio_difference
 
 # Where fewer of the turns have audio that the other run heard too, the figures would be those of a part of the run.
 PAIRED_SHARE_LEAST: Final = 0.8
@@ -199,9 +195,9 @@ def _of_quantile(known: FigureDifference, samples: Sequence[CheckSample], fracti
 
 def _of_ratio(known: FigureDifference, samples: Sequence[CheckSample]) -> FigureDifference:
     baseline, candidate = samples
+    for sample in samples:
+        expect_clusters(sample, FEWEST_CLUSTERS)
     found = ratio_difference(candidate, baseline)
-    if not found.standard_error > 0:
-        raise TooFewError("its values do not vary: nothing can be said of their error")
     freedom = max(1.0, _clusters(samples) - 1)
     reach = float(scipy.special.stdtrit(freedom, (1 + CONFIDENCE) / 2)) * found.standard_error
     lower, upper = found.value - reach, found.value + reach

@@ -20,7 +20,7 @@ between two humps, at atoms (time-outs) and at rounded values; the error of the 
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -28,8 +28,18 @@ import scipy
 
 from telemetry.model.formatting import declared_percent
 from telemetry.model.intervals import CONFIDENCE
-from telemetry.rollout.estimates import FEWEST_BEYOND, FEWEST_CLUSTERS, CheckSample, Codes, Floats, TooFewError
+from telemetry.rollout.clustering import (
+    FEWEST_CLUSTERS,
+    clustered_variance,
+    effective_clusters,
+    expect_clusters,
+    paired_variance,
+    total,
+)
+from telemetry.rollout.estimates import CheckSample, Floats, TooFewError
 
+# So many values are expected on the far side of a quantile before it has an interval.
+FEWEST_BEYOND: Final = 5
 # So many turns are assumed to be beyond in one cohort alone where pairs of turns agree: that they do is never certain.
 _LEAST_DISCORDANT: Final = 2.0
 
@@ -49,22 +59,20 @@ class QuantileDifference:
 
 @dataclass(frozen=True, slots=True)
 class _Cohort:
-    """A cohort's sorted values, and who its turns belong to: clusters, and utterances where cohorts are paired."""
+    """A cohort's turns, and their values in order. `sample` names utterances only where both cohorts do."""
 
-    values: Floats
+    sample: CheckSample
     ordered: Floats
-    clusters: Codes
-    pairs: Codes | None
+
+    @property
+    def values(self) -> Floats:
+        """The values of the turns."""
+        return self.sample.values
 
     @property
     def size(self) -> int:
         """How many turns have a value."""
-        return int(self.values.size)
-
-    @property
-    def groupings(self) -> tuple[Codes, ...]:
-        """The ways in which turns belong together: by cluster, and by utterance where cohorts are paired."""
-        return (self.clusters,) if self.pairs is None else (self.clusters, self.pairs)
+        return self.sample.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,26 +122,13 @@ def _cohorts(candidate: CheckSample, control: CheckSample, fewest_turns: int) ->
 def _cohort(sample: CheckSample, fewest_turns: int, is_paired: bool) -> _Cohort:
     if sample.size < fewest_turns:
         raise TooFewError(f"{sample.size:,} of at least {fewest_turns:,} turns have a value")
-    pairs = sample.pairs if is_paired else None
-    if pairs is not None:
-        _expect(_clusters(pairs), FEWEST_CLUSTERS, "utterance")
-    _expect(_clusters(sample.clusters), FEWEST_CLUSTERS if pairs is None else 2, sample.unit)
-    return _Cohort(sample.values, np.sort(sample.values), sample.clusters, pairs)
-
-
-def _expect(known: int, fewest: int, unit: str) -> None:
-    if known < fewest:
-        raise TooFewError(f"its turns come from {known:,} of at least {fewest} {unit}s")
-
-
-def effective_clusters(clusters: Codes) -> float:
-    """How many clusters of one size tell as much as these, of which some may hold most of the turns (Kish)."""
-    sizes = np.bincount(clusters).astype(np.float64)
-    return float(sizes.sum()) ** 2 / float((sizes**2).sum())
+    paired = sample if is_paired else replace(sample, pairs=None)
+    expect_clusters(paired, FEWEST_CLUSTERS)
+    return _Cohort(paired, np.sort(paired.values))
 
 
 def _freedom(both: tuple[_Cohort, _Cohort]) -> float:
-    return max(1.0, min(effective_clusters(codes) for cohort in both for codes in cohort.groupings) - 1)
+    return max(1.0, min(effective_clusters(codes) for cohort in both for codes in cohort.sample.groupings) - 1)
 
 
 def _quantile(ordered: Floats, fraction: float) -> float:
@@ -197,7 +192,7 @@ def _share_errors(both: tuple[_Cohort, _Cohort], fraction: float) -> _ShareError
     candidate, control = (
         _variance(score, cohort, spread / cohort.size) for score, cohort in zip(scores, both, strict=True)
     )
-    if both[0].pairs is None:
+    if both[0].sample.pairs is None:
         return _ShareErrors(candidate, control, 0.0)
     together = _paired_variance(scores, both)
     common = max(0.0, (candidate + control - together) / 2)
@@ -215,52 +210,24 @@ def _scores(values: Floats, threshold: float, fraction: float) -> Floats:
 def _variance(scores: Floats, cohort: _Cohort, independent: float) -> float:
     """Of the mean of scores; `independent` is that of as many independent turns, which it never is below."""
     influence = (scores - scores.mean()) / scores.size
-    alone = float((influence**2).sum())
+    alone = total(influence**2)
     if not alone:
         return independent
-    ways = [_clustered(_left_out(influence, codes), codes) for codes in cohort.groupings]
-    return independent * max(1.0, _both_ways(ways, alone) / alone)
+    return independent * max(1.0, clustered_variance(influence, cohort.sample.groupings) / alone)
 
 
 def _paired_variance(scores: list[Floats], both: tuple[_Cohort, _Cohort]) -> float:
     """Of the difference of the mean scores of two cohorts that heard the same utterances."""
-    candidate, control = (
-        sign * (score - score.mean()) / score.size for sign, score in zip((1, -1), scores, strict=True)
-    )
-    offset = int(both[0].clusters.max()) + 1
-    ways: list[float] = []
-    for codes, control_codes, apart in zip(both[0].groupings, both[1].groupings, (offset, 0), strict=True):
-        influence = np.concatenate([_left_out(candidate, codes), _left_out(control, control_codes)])
-        ways.append(_clustered(influence, np.concatenate([codes, control_codes + apart])))
-    alone = float((candidate**2).sum() + (control**2).sum())
-    return max(_LEAST_DISCORDANT / (both[0].size * both[1].size), _both_ways(ways, alone))
-
-
-def _both_ways(ways: list[float], alone: float) -> float:
-    """The variance by cluster, or by cluster and utterance, of which what each turn has for itself is in both."""
-    return ways[0] if len(ways) == 1 else max(ways[1], sum(ways) - alone)
-
-
-def _left_out(influence: Floats, clusters: Codes) -> Floats:
-    """The influence of turns on a share that was taken without their cluster."""
-    return influence / (1 - np.bincount(clusters)[clusters] / clusters.size)
-
-
-def _clustered(influence: Floats, clusters: Codes) -> float:
-    sums, known = np.bincount(clusters, weights=influence), _clusters(clusters)
-    # In an order of their own, and without numbers that no turn has, so that clusters may be numbered in any way.
-    return float(np.sort(sums[sums != 0] ** 2).sum()) * (known - 1) / known
-
-
-def _clusters(clusters: Codes) -> int:
-    return int(np.count_nonzero(np.bincount(clusters)))
+    candidate, control = ((score - score.mean()) / score.size for score in scores)
+    found = paired_variance((candidate, control), (both[0].sample, both[1].sample))
+    return max(_LEAST_DISCORDANT / (both[0].size * both[1].size), found)
 
 
 def _p_value(both: tuple[_Cohort, _Cohort], together: Floats) -> float:
     """Of equal means of the scores of both cohorts, which lie between 0 and 1."""
     scores = np.split(together, [both[0].size])
     difference = float(scores[0].mean() - scores[1].mean())
-    if both[0].pairs is None:
+    if both[0].sample.pairs is None:
         spread = float(together.var())
         variance = sum(
             _variance(score, cohort, spread / cohort.size) for score, cohort in zip(scores, both, strict=True)

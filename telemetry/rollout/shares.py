@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from telemetry.model.formatting import declared_percent
+from telemetry.rollout.clustering import clustered_variance, effective_clusters, known_clusters, paired_variance, total
 from telemetry.rollout.estimates import CheckSample, Codes, Floats, TooFewError
 
 Bools = NDArray[np.bool_]
@@ -63,6 +64,16 @@ class Excess:
         if self.standard_error > 0:
             return self.value / self.standard_error
         return math.copysign(math.inf, self.value) if self.value else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Candidate minus control with its standard error, and both figures beside it."""
+
+    value: float
+    standard_error: float
+    candidate: float
+    control: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,33 +191,42 @@ def compare_ratios(
 ) -> ComparedShares:
     """The ratios sum of values / sum of weights; a missing value counts as `worst`, or, without one, as the largest
     value of a turn that either cohort has. Raises TooFewError where nothing varies."""
-    candidate, control = samples = candidate.in_order(), control.in_order()
-    missing = _Excesses.of(candidate, control)
-    figures = [float(each.values.sum()) / each.total_weight for each in samples]
+    missing, found = _Excesses.of(candidate, control), ratio_difference(candidate, control)
+    samples, difference, error = (candidate, control), found.value, found.standard_error
     largest = max(float((each.values / each.weight_of_each).max()) for each in samples) if worst is None else worst
-    influences = [
-        (each.values - figure * each.weight_of_each) / each.total_weight
-        for each, figure in zip(samples, figures, strict=True)
-    ]
-    difference = figures[0] - figures[1]
-    if candidate.pairs is not None and control.pairs is not None:
-        variance = _paired_variance((influences[0], influences[1]), samples)
-    else:
-        variance = sum(_clustered(each, of.clusters) for each, of in zip(influences, samples, strict=True))
-    if not variance > 0:
-        raise TooFewError("its values do not vary: nothing can be said of their error")
-    error = math.sqrt(variance)
-    worse = difference - figures[0] * missing.candidate - (largest - figures[1]) * missing.control
-    better = difference + (largest - figures[0]) * missing.candidate + figures[1] * missing.control
+    worse = difference - found.candidate * missing.candidate - (largest - found.control) * missing.control
+    better = difference + (largest - found.candidate) * missing.candidate + found.control * missing.control
     return ComparedShares(
-        candidate=figures[0],
-        control=figures[1],
+        candidate=found.candidate,
+        control=found.control,
         above_control=Excess(worse, error),
         harm=worse - margin,
         above_margin=Excess(better - margin, error),
         without_difference=-margin,
         by_missing=better - difference,
     )
+
+
+def ratio_difference(candidate: CheckSample, control: CheckSample) -> Difference:
+    """The difference of the ratios sum of values / sum of weights, linearized (the ratio estimator of survey sampling:
+    Cochran, *Sampling Techniques*, 1977, ch. 6). Raises TooFewError where nothing varies."""
+    samples = candidate.in_order(), control.in_order()
+    figures = [float(each.values.sum()) / each.total_weight for each in samples]
+    influences = [
+        (each.values - figure * each.weight_of_each) / each.total_weight
+        for each, figure in zip(samples, figures, strict=True)
+    ]
+    least = [_variance_of(_cautious(each.values == 1)) / each.size if each.is_share else 0.0 for each in samples]
+    if candidate.pairs is not None and control.pairs is not None:
+        variance = max(paired_variance((influences[0], influences[1]), samples), sum(least))
+    else:
+        variance = sum(
+            max(clustered_variance(each, of.groupings), total(each**2), at_least)
+            for each, of, at_least in zip(influences, samples, least, strict=True)
+        )
+    if not variance > 0:
+        raise TooFewError("its values do not vary: nothing can be said of their error")
+    return Difference(figures[0] - figures[1], math.sqrt(variance), *figures)
 
 
 def _compared(
@@ -253,7 +273,7 @@ def _excess(
     of_candidate, of_control = float(beyond[0].mean()), _cautious(beyond[1])
     if candidate.pairs is not None and control.pairs is not None:
         influences = [(each - each.mean()) / each.size for each in beyond]
-        variance = _paired_variance((influences[0], ratio * influences[1]), samples)
+        variance = paired_variance((influences[0], ratio * influences[1]), samples)
         return Excess(value, math.sqrt(max(variance, abs(value) / min(candidate.size, control.size))))
     spread = max(_variance_of(of_candidate), _variance_of(of_control)) if at is None else _variance_of(at)
     alone = spread / candidate.size, ratio**2 * _variance_of(of_control) / control.size
@@ -277,13 +297,10 @@ def _cautious(beyond: Bools) -> float:
 def _design_effects(beyond: Bools, clusters: Codes) -> tuple[float, float]:
     """By how much clusters multiply the variance of a share of turns, 1 at least; with what is assumed while few turns
     are beyond, and without."""
-    sizes = np.bincount(clusters)
-    share = float(beyond.mean())
-    sums = np.bincount(clusters, weights=beyond) - share * sizes
-    known = int(np.count_nonzero(sizes))
-    together = _total(sums**2) * known / max(1, known - 1)
-    half_alike = (1 + float((sizes.astype(np.float64) ** 2).sum()) / beyond.size) / 2
-    alone = beyond.size * _variance_of(share)
+    size, share = beyond.size, float(beyond.mean())
+    together = clustered_variance((beyond - share) / size, (clusters,)) * size**2
+    half_alike = (1 + size / effective_clusters(clusters)) / 2
+    alone = size * _variance_of(share)
     cautious = (together + _ASSUMED_BEYOND * half_alike) / (alone + _ASSUMED_BEYOND)
     return max(1.0, cautious), max(1.0, together / alone) if alone else 1.0
 
@@ -312,35 +329,6 @@ def lowest_quantile(values: Floats, fraction: float) -> float:
     return float(np.partition(values, place)[place])
 
 
-def _total(values: Floats) -> float:
-    """The sum, to the last digit the same in whichever order the values come, and however many zeros are among them:
-    numbers of calls that no turn has."""
-    return float(np.sort(values[values != 0]).sum())
-
-
-def _sums(values: Floats, clusters: Codes) -> Floats:
-    return np.bincount(clusters, weights=values).astype(np.float64)
-
-
-def _clustered(influence: Floats, clusters: Codes) -> float:
-    """The variance of a figure whose turns are independent between clusters, never less than with independent turns."""
-    sums = _sums(influence, clusters)
-    known = int(np.count_nonzero(np.bincount(clusters)))
-    return max(_total(sums**2) * known / max(1, known - 1), _total(influence**2))
-
-
-def _paired_variance(influences: tuple[Floats, Floats], samples: tuple[CheckSample, CheckSample]) -> float:
-    """Clustered by utterance, over both cohorts at once, and by call."""
-    influence = np.concatenate([influences[0], -influences[1]])
-    empty = np.empty(0, dtype=np.int64)
-    utterances = np.concatenate([empty if each.pairs is None else each.pairs for each in samples])
-    offset = int(samples[0].clusters.max()) + 1
-    calls = np.concatenate([samples[0].clusters, samples[1].clusters + offset])
-    by_utterance, by_call = (_total(_sums(influence, by) ** 2) for by in (utterances, calls))
-    known = int(np.count_nonzero(np.bincount(utterances)))
-    return max(by_utterance, by_utterance + by_call - _total(influence**2)) * known / max(1, known - 1)
-
-
 def expect_independent(sample: CheckSample) -> None:
     """Raises TooFewError where the turns come from too few calls (users, utterances), or one of them has too many."""
     _expect_clusters(sample.clusters, sample.unit)
@@ -355,13 +343,11 @@ def _expect_threshold(control: CheckSample, fraction: float) -> None:
 
 
 def _expect_clusters(clusters: Codes, unit: str) -> None:
-    sizes = np.bincount(clusters).astype(np.float64)
-    known = int(np.count_nonzero(sizes))
+    known, independent = known_clusters(clusters), effective_clusters(clusters)
     if known < FEWEST_INDEPENDENT:
         raise TooFewError(f"its turns come from {known:,} of at least {FEWEST_INDEPENDENT} {unit}s")
-    independent = float(sizes.sum()) ** 2 / float((sizes**2).sum())
     if independent < FEWEST_INDEPENDENT:
-        most = declared_percent(round(float(sizes.max() / sizes.sum()), 2))
+        most = declared_percent(round(float(np.bincount(clusters).max()) / clusters.size, 2))
         raise TooFewError(
             f"its turns come from too few {unit}s: one has {most} of them, and all {known:,} say as much as "
             f"{math.floor(independent)} of one size, of at least {FEWEST_INDEPENDENT}"
