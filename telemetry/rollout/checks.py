@@ -73,6 +73,14 @@ class CheckResult:
     turns_needed: int | None = None
     reason: str | None = None
 
+    @property
+    def holds(self) -> bool:
+        """Whether a promotion waits for it. A default that the plan does not state can roll back, and holds only while
+        the candidate is estimated to be beyond its margin: nobody asked to wait until that is excluded."""
+        if self.status in ("within", "worse"):
+            return False
+        return not self.check.is_optional or (self.difference or 0.0) >= self.check.margin
+
 
 @dataclass(frozen=True, slots=True)
 class SliceResult:

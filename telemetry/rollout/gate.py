@@ -6,8 +6,9 @@ The rules, in their order; the first that applies decides:
 2. A rollout that was rolled back stays so.
 3. Both cohorts must have turns, of the services that the plan names or of the only one, telemetry must be complete,
    units must have met one cohort each, and the cohorts' sizes must fit the plan: otherwise hold.
-4. Any check shown to be worse, and not shown to stay within its margin: roll back.
-5. Every check shown to stay within its margin, and the stage's shortest time and fewest turns are there: promote.
+4. Any check shown to be worse than the control, and estimated to be so by its margin at least: roll back.
+5. Every check shown to stay within its margin, but for a default that is estimated to (`CheckResult.holds`), and the
+   stage's shortest time and fewest turns are there: promote.
 6. Otherwise hold.
 """
 
@@ -168,7 +169,8 @@ class _Judged:
         if worse := [sentences.worse(result) for result in self.checks if result.status == "worse"]:
             return "roll_back", worse
         waits = [*self._open(), *self._too_early()]
-        return ("hold", waits) if waits else ("promote", [sentences.within(result) for result in self.checks])
+        within = [sentences.within(result) for result in self.checks if result.status == "within"]
+        return ("hold", waits) if waits else ("promote", within)
 
     def sentence(self, verdict: Decision, reasons: Sequence[str]) -> str:
         """The verdict in one sentence."""
@@ -182,9 +184,8 @@ class _Judged:
         fewest = max(0, self.stage.fewest_turns - self.evidence.candidate.eligible_turns)
         if not self.checks:
             return None
-        if any(result.turns_needed is None for result in self.checks):
-            return None
-        return max(fewest, *(result.turns_needed or 0 for result in self.checks))
+        needed = [result.turns_needed for result in self.checks if result.holds]
+        return None if None in needed else max([fewest, *(each for each in needed if each is not None)])
 
     def _unsound(self) -> list[str]:
         plan, history, now = self.plan, self.history, self.now_unix_ns
@@ -285,7 +286,8 @@ class _Judged:
             found.append(f"{met_both(self.evidence.units, self.plan.unit)}, of which the plan allows {allowed}")
         both, allowed = (self.evidence.candidate, self.evidence.control), self.plan.completeness.invalid_turns
         found += [f"{nameless(each)}, and count nowhere" for each in both if 0 < each.nameless_share <= allowed]
-        return (*found, *self.not_applied)
+        waived = [sentences.waived(result) for result in self.checks if result.status == "open" and not result.holds]
+        return (*found, *self.not_applied, *waived)
 
     def _unnamed(self) -> str:
         both = (self.evidence.candidate, self.evidence.control)
@@ -293,7 +295,7 @@ class _Judged:
         return f"{count(unnamed, 'turn')} of {sum(each.turns for each in both):,}"
 
     def _open(self) -> list[str]:
-        return [sentences.undecided(result) for result in self.checks if result.status in ("open", "unknown")]
+        return [sentences.undecided(result) for result in self.checks if result.holds]
 
     def _too_early(self) -> list[str]:
         found: list[str] = []

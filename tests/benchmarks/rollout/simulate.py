@@ -100,11 +100,11 @@ def _through_one_stage(scenario: Scenario, both: BothCohorts, plan: RolloutPlan)
             return Simulated("roll_back", turns, worse, primary_turns)
         if primary_turns is None and results[0].status == "within":
             primary_turns = turns
-        if not scenario.change.onset and all(result.status == "within" for result in results):
+        if not scenario.change.onset and not any(result.holds for result in results):
             forecasts = tuple(_forecast(plan, both, round(part * turns)) for part in _PARTS)
             known = tuple(None if each is None else each / turns for each in forecasts)
             return Simulated("promote", turns, (), primary_turns, known)
-    reasons = tuple(result.reason or "" for result in results if result.status != "within")
+    reasons = tuple(result.reason or "" for result in results if result.holds)
     return Simulated("hold", both.candidate.turns, (), primary_turns, (), reasons)
 
 
