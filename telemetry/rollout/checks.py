@@ -76,10 +76,13 @@ class CheckResult:
     @property
     def holds(self) -> bool:
         """Whether a promotion waits for it. A default that the plan does not state can roll back, and holds only while
-        the candidate is estimated to be beyond its margin: nobody asked to wait until that is excluded."""
+        the candidate is estimated to be beyond its margin, or missing values could put it there: nobody asked to wait
+        until that is excluded."""
         if self.status in ("within", "worse"):
             return False
-        return not self.check.is_optional or (self.difference or 0.0) >= self.check.margin
+        if not self.check.is_optional or self.difference is None or self.reason is not None:
+            return True
+        return self.difference >= self.check.margin
 
 
 @dataclass(frozen=True, slots=True)

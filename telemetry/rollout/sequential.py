@@ -22,10 +22,10 @@ from typing import Final
 
 LARGEST_LEVEL: Final = 0.15
 MIXTURE_TURNS: Final = 25.0
-# A forecast of more turns than this says nothing.
 # A path crosses the boundary when chance carries it there, before its drift alone would: in half of all cases while the
 # drift is so many standard errors short of it.
 FLUCTUATION: Final = 0.2
+# A forecast of more turns than this says nothing.
 MOST_TURNS_FORECAST: Final = 10**9
 
 
