@@ -45,7 +45,7 @@ def demo(
         flag(
             "load",
             "--rollout",
-            help="two staged rollouts instead: a good change is promoted, then one that is slow for one turn in twenty "
+            help="two staged rollouts instead: a good change is promoted, then one that is slow for one turn in ten "
             "is taken back",
         ),
     ] = False,

@@ -1,6 +1,6 @@
 """`voiceprobe demo --rollout`: two staged rollouts on this machine, every part a process of its own on loopback.
 
-A good change is promoted through every stage; then a change that is slow for one turn in twenty is taken back. Nothing
+A good change is promoted through every stage; then a change that is slow for one turn in ten is taken back. Nothing
 is prepared but what the assistant's variants are: callers call, spans are stored, and the gate decides by its bounds.
 """
 
@@ -214,13 +214,12 @@ def _promises(plans: list[tuple[Path, RolloutPlan]], request: RolloutDemoRequest
     limits, (good, bad) = plan.completeness, CHANGES
     return [
         f"two rollouts of {stages} of the calls, {request.users} callers: {good} answers sooner, {bad} as soon, but "
-        "one turn in twenty seconds later, so that it has to be taken back",
+        "one turn in ten seconds later, so that it has to be taken back",
         f"compressed: a stage lasts {shortest} at least instead of hours or days; the first gets {first} of the calls "
         "instead of 1 % or 5 %; callers say a word or two and call again at once; and the margins are wide: "
         f"{margins}",
-        f"not compressed: the error level is {declared_percent(plan.error_level)}, the power "
-        f"{declared_percent(plan.power)}, and every part is a process of its own; at most "
-        f"{declared_percent(limits.invalid_turns)} of the turns may be invalid and "
+        f"not compressed: the error level is {declared_percent(plan.error_level)}, and every part is a process of its "
+        f"own; at most {declared_percent(limits.invalid_turns)} of the turns may be invalid and "
         f"{declared_percent(limits.telemetry_loss)} on their way",
         f"plans, flags and variants: {request.out / 'rollout'}",
     ]
