@@ -57,22 +57,8 @@ class QuantileDifference:
     p_value: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Cohort:
-    """A cohort's turns, and their values in order. `sample` names utterances only where both cohorts do."""
-
-    sample: CheckSample
-    ordered: Floats
-
-    @property
-    def values(self) -> Floats:
-        """The values of the turns."""
-        return self.sample.values
-
-    @property
-    def size(self) -> int:
-        """How many turns have a value."""
-        return self.sample.size
+# Candidate and control, each in the order of its values; with utterances only where both have them.
+_Both = tuple[CheckSample, CheckSample]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +76,7 @@ def quantile_difference(
     """The difference of the quantiles at `fraction`; paired where both samples name the utterances. Raises TooFewError
     where there is no interval."""
     both = _cohorts(candidate, control, math.ceil(FEWEST_BEYOND / min(fraction, 1 - fraction)))
-    quantiles = [_quantile(cohort.ordered, fraction) for cohort in both]
+    quantiles = [_quantile(cohort.values, fraction) for cohort in both]
     if any(math.isinf(value) for value in quantiles):
         beyond = declared_percent(1 - fraction)
         raise TooFewError(f"about {beyond} of its turns or more were not answered: there is no quantile to compare")
@@ -114,21 +100,21 @@ def share_p_value(candidate: CheckSample, control: CheckSample) -> float:
     return _p_value(both, np.concatenate([cohort.values for cohort in both]))
 
 
-def _cohorts(candidate: CheckSample, control: CheckSample, fewest_turns: int) -> tuple[_Cohort, _Cohort]:
+def _cohorts(candidate: CheckSample, control: CheckSample, fewest_turns: int) -> _Both:
     is_paired = candidate.pairs is not None and control.pairs is not None
     return _cohort(candidate, fewest_turns, is_paired), _cohort(control, fewest_turns, is_paired)
 
 
-def _cohort(sample: CheckSample, fewest_turns: int, is_paired: bool) -> _Cohort:
+def _cohort(sample: CheckSample, fewest_turns: int, is_paired: bool) -> CheckSample:
     if sample.size < fewest_turns:
         raise TooFewError(f"{sample.size:,} of at least {fewest_turns:,} turns have a value")
-    paired = sample if is_paired else replace(sample, pairs=None)
-    expect_clusters(paired, FEWEST_CLUSTERS)
-    return _Cohort(paired, np.sort(paired.values))
+    sample = sample if is_paired else replace(sample, pairs=None)
+    expect_clusters(sample, FEWEST_CLUSTERS)
+    return sample.in_order()
 
 
-def _freedom(both: tuple[_Cohort, _Cohort]) -> float:
-    return max(1.0, min(effective_clusters(codes) for cohort in both for codes in cohort.sample.groupings) - 1)
+def _freedom(both: _Both) -> float:
+    return max(1.0, min(effective_clusters(codes) for cohort in both for codes in cohort.groupings) - 1)
 
 
 def _quantile(ordered: Floats, fraction: float) -> float:
@@ -139,12 +125,10 @@ def _quantile(ordered: Floats, fraction: float) -> float:
     return low if part == 0 or low == high else low + (high - low) * part
 
 
-def _interval(
-    both: tuple[_Cohort, _Cohort], quantiles: tuple[float, float], fraction: float, t: float
-) -> tuple[float, float]:
+def _interval(both: _Both, quantiles: tuple[float, float], fraction: float, t: float) -> tuple[float, float]:
     errors = _share_errors(both, fraction)
     (low, high), (control_low, control_high) = (
-        _between(cohort.ordered, value, fraction, t * math.sqrt(own))
+        _between(cohort.values, value, fraction, t * math.sqrt(own))
         for cohort, value, own in zip(both, quantiles, (errors.candidate, errors.control), strict=True)
     )
     value = quantiles[0] - quantiles[1]
@@ -165,14 +149,12 @@ def _between(ordered: Floats, value: float, fraction: float, reach: float) -> tu
     return max(0.0, down), max(0.0, up)
 
 
-def _moved_together(
-    both: tuple[_Cohort, _Cohort], quantiles: tuple[float, float], fraction: float, reach: float
-) -> tuple[float, float]:
+def _moved_together(both: _Both, quantiles: tuple[float, float], fraction: float, reach: float) -> tuple[float, float]:
     """By how much the difference of the quantiles is smaller, and larger, where both cohorts' ranks are moved by the
     same, up or down."""
     value, down, up = quantiles[0] - quantiles[1], 0.0, 0.0
     for rank in (fraction - reach, fraction + reach):
-        candidate, control = (float(c.ordered[_place(c.ordered, rank)]) for c in both)
+        candidate, control = (float(cohort.values[_place(cohort.size, rank)]) for cohort in both)
         if math.isinf(candidate) and math.isinf(control):
             return math.inf, math.inf
         moved = candidate - control - value
@@ -180,19 +162,17 @@ def _moved_together(
     return down, up
 
 
-def _place(ordered: Floats, rank: float) -> int:
-    return min(ordered.size - 1, max(0, math.ceil(rank * ordered.size - 1e-9) - 1))
+def _place(size: int, rank: float) -> int:
+    return min(size - 1, max(0, math.ceil(rank * size - 1e-9) - 1))
 
 
-def _share_errors(both: tuple[_Cohort, _Cohort], fraction: float) -> _ShareErrors:
+def _share_errors(both: _Both, fraction: float) -> _ShareErrors:
     spread = fraction * (1 - fraction)
-    scores = [
-        _scores(cohort.values, float(cohort.ordered[_place(cohort.ordered, fraction)]), fraction) for cohort in both
-    ]
+    scores = [_scores(cohort.values, float(cohort.values[_place(cohort.size, fraction)]), fraction) for cohort in both]
     candidate, control = (
         _variance(score, cohort, spread / cohort.size) for score, cohort in zip(scores, both, strict=True)
     )
-    if both[0].sample.pairs is None:
+    if both[0].pairs is None:
         return _ShareErrors(candidate, control, 0.0)
     together = _paired_variance(scores, both)
     common = max(0.0, (candidate + control - together) / 2)
@@ -207,27 +187,27 @@ def _scores(values: Floats, threshold: float, fraction: float) -> Floats:
     return beyond + min(1.0, max(0.0, part)) * equal
 
 
-def _variance(scores: Floats, cohort: _Cohort, independent: float) -> float:
+def _variance(scores: Floats, cohort: CheckSample, independent: float) -> float:
     """Of the mean of scores; `independent` is that of as many independent turns, which it never is below."""
     influence = (scores - scores.mean()) / scores.size
     alone = total(influence**2)
     if not alone:
         return independent
-    return independent * max(1.0, clustered_variance(influence, cohort.sample.groupings) / alone)
+    return independent * max(1.0, clustered_variance(influence, cohort.groupings) / alone)
 
 
-def _paired_variance(scores: list[Floats], both: tuple[_Cohort, _Cohort]) -> float:
+def _paired_variance(scores: list[Floats], both: _Both) -> float:
     """Of the difference of the mean scores of two cohorts that heard the same utterances."""
     candidate, control = ((score - score.mean()) / score.size for score in scores)
-    found = paired_variance((candidate, control), (both[0].sample, both[1].sample))
+    found = paired_variance((candidate, control), both)
     return max(_LEAST_DISCORDANT / (both[0].size * both[1].size), found)
 
 
-def _p_value(both: tuple[_Cohort, _Cohort], together: Floats) -> float:
+def _p_value(both: _Both, together: Floats) -> float:
     """Of equal means of the scores of both cohorts, which lie between 0 and 1."""
     scores = np.split(together, [both[0].size])
     difference = float(scores[0].mean() - scores[1].mean())
-    if both[0].sample.pairs is None:
+    if both[0].pairs is None:
         spread = float(together.var())
         variance = sum(
             _variance(score, cohort, spread / cohort.size) for score, cohort in zip(scores, both, strict=True)

@@ -314,3 +314,18 @@ def test_shares_without_a_bad_turn_do_not_differ_and_of_few_calls_nothing_is_sai
     assert share_p_value(good, good) == 1
     with pytest.raises(TooFewError, match="from 10 of at least 20 calls"):
         share_p_value(good, replace(good, clusters=np.arange(100) // 10))
+
+
+@pytest.mark.parametrize("fraction", [0.5, 0.95])
+@pytest.mark.parametrize("is_paired", [False, True])
+def test_the_figures_are_the_same_to_the_last_digit_in_any_order_and_numbering(
+    fraction: float, is_paired: bool
+) -> None:
+    rng = np.random.default_rng(12)
+    both = [heard(seed, is_paired=is_paired, turns=900) for seed in (1, 2)]
+    shuffled: list[CheckSample] = []
+    for each in both:
+        order, numbers = rng.permutation(each.size), rng.permutation(3000)
+        pairs = None if each.pairs is None else each.pairs[order]
+        shuffled.append(CheckSample(each.values[order], numbers[each.clusters[order]], None, pairs))
+    assert quantile_difference(shuffled[0], shuffled[1], fraction) == quantile_difference(both[0], both[1], fraction)
