@@ -207,15 +207,3 @@ def test_the_bounds_of_a_serious_regression_are_of_its_own_size(tmp_path: Path) 
         high = (reported.max() - control.values_ms.min()) / 1e3
         assert low <= result["lower"] <= result["difference"] <= result["upper"] <= high
         assert result["upper"] - result["lower"] < 2 * result["difference"]
-
-
-def test_values_that_come_later_count_from_then_on(tmp_path: Path) -> None:
-    """What was open at one look is judged as what it is at the next."""
-    slower = CANDIDATE.slower(900)
-    first = looked(tmp_path / "first", [CONTROL, slower.without(slower.values_ms > 1_000)])
-    assert first.code is ExitCode.UNDECIDED, first.printed
-    later = looked(tmp_path / "later", [CONTROL, slower])
-    assert later.code is ExitCode.OBJECTIVE_MISSED, later.printed
-    assert later.check("quantile")["turns"] == later.check("quantile")["eligible"] == CANDIDATE.calls.size
-    same = looked(tmp_path / "same", [CONTROL, CANDIDATE])
-    assert same.code is ExitCode.OK, same.printed
