@@ -3,10 +3,10 @@
 Both come from ranks. A quantile's own error depends on the density at it, and an estimate of that collapses at gaps
 between two humps, at atoms (time-outs) and at rounded values; the error of the *share* of turns beyond it does not.
 
-- **One quantile**: the values whose ranks lie at fraction +- t x the standard error of the share (Woodruff, J. Am.
-  Stat. Assoc. 47, 1952), with the design effect of the share by cluster sums, never below 1. A cluster that holds a
-  large part of the turns pulls the share to its own: each counts as in the jackknife, which leaves it out (CR3: Bell &
-  McCaffrey, Survey Methodology 28, 2002), and t has as many degrees of freedom as so unequal clusters are worth.
+- **One quantile**: the values at the ranks that the binomial distribution leaves possible (Woodruff, J. Am. Stat.
+  Assoc. 47, 1952), of as many independent turns as these are worth (Korn & Graubard, Survey Methodology 24, 1998): by
+  the design effect of the share beyond it (`clustering`), never below 1, and by Student's t with as many degrees of
+  freedom as clusters of unequal size are worth.
 - **Two**: the distances of both quantiles from their bounds, combined like the sides of a right angle (MOVER: Zou &
   Donner, Stat. Med. 27, 2008). A bound is infinite where no value has its rank, because so few turns lie beyond the
   quantile, or where the turn at that rank was not answered.
@@ -80,8 +80,7 @@ def quantile_difference(
     if any(math.isinf(value) for value in quantiles):
         beyond = declared_percent(1 - fraction)
         raise TooFewError(f"about {beyond} of its turns or more were not answered: there is no quantile to compare")
-    t = float(scipy.special.stdtrit(_freedom(both), (1 + confidence) / 2))
-    lower, upper = _interval(both, (quantiles[0], quantiles[1]), fraction, t)
+    lower, upper = _interval(both, (quantiles[0], quantiles[1]), fraction, (1 - confidence) / 2)
     if math.isinf(lower) and math.isinf(upper):
         fewest = min(cohort.size for cohort in both)
         raise TooFewError(
@@ -125,10 +124,12 @@ def _quantile(ordered: Floats, fraction: float) -> float:
     return low if part == 0 or low == high else low + (high - low) * part
 
 
-def _interval(both: _Both, quantiles: tuple[float, float], fraction: float, t: float) -> tuple[float, float]:
-    errors = _share_errors(both, fraction)
+def _interval(both: _Both, quantiles: tuple[float, float], fraction: float, error: float) -> tuple[float, float]:
+    """The bounds, each of which fails with the probability `error`."""
+    errors, t = _share_errors(both, fraction), -float(scipy.special.stdtrit(_freedom(both), error))
+    few_clusters = (float(scipy.special.ndtri(error)) / t) ** 2
     (low, high), (control_low, control_high) = (
-        _between(cohort.values, value, fraction, t * math.sqrt(own))
+        _between(cohort.values, value, fraction, _Ranks(fraction * (1 - fraction) / own * few_clusters, error))
         for cohort, value, own in zip(both, quantiles, (errors.candidate, errors.control), strict=True)
     )
     value = quantiles[0] - quantiles[1]
@@ -140,12 +141,25 @@ def _interval(both: _Both, quantiles: tuple[float, float], fraction: float, t: f
     return value - down, value + up
 
 
-def _between(ordered: Floats, value: float, fraction: float, reach: float) -> tuple[float, float]:
-    """How far below and above a quantile the values at the ranks `fraction` -+ `reach` lie."""
-    middle, side = fraction * ordered.size, reach * ordered.size
-    low, high = math.floor(middle - side + 0.5), math.ceil(middle + side + 0.5)
-    down = value - float(ordered[low - 1]) if low >= 1 else math.inf
-    up = float(ordered[high - 1]) - value if high <= ordered.size else math.inf
+@dataclass(frozen=True, slots=True)
+class _Ranks:
+    """Ranks that bound a quantile of turns worth as much as `independent` ones, each wrong with the probability
+    `error`."""
+
+    independent: float
+    error: float
+
+    def above(self, fraction: float, size: int) -> int | None:
+        """The rank among `size` values, from 1; None where no value is so far up."""
+        rank = 1 + float(scipy.special.bdtrik(1 - self.error, self.independent, fraction))
+        return math.ceil(size * rank / self.independent - 1e-9) if rank <= self.independent else None
+
+
+def _between(ordered: Floats, value: float, fraction: float, ranks: _Ranks) -> tuple[float, float]:
+    """How far below and above a quantile the values at the ranks that bound it lie."""
+    below, above = ranks.above(1 - fraction, ordered.size), ranks.above(fraction, ordered.size)
+    down = math.inf if below is None else value - float(ordered[ordered.size - below])
+    up = math.inf if above is None else float(ordered[above - 1]) - value
     return max(0.0, down), max(0.0, up)
 
 
