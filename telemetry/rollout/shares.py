@@ -298,7 +298,9 @@ def _design_effects(beyond: Bools, clusters: Codes) -> tuple[float, float]:
     """By how much clusters multiply the variance of a share of turns, 1 at least; with what is assumed while few turns
     are beyond, and without."""
     size, share = beyond.size, float(beyond.mean())
-    together = clustered_variance((beyond - share) / size, (clusters,)) * size**2
+    # Turns in an order of their own, so that sums by cluster do not depend on which arrived first.
+    order = np.argsort(beyond, kind="stable")
+    together = clustered_variance((beyond[order] - share) / size, (clusters[order],)) * size**2
     half_alike = (1 + size / effective_clusters(clusters)) / 2
     alone = size * _variance_of(share)
     cautious = (together + _ASSUMED_BEYOND * half_alike) / (alone + _ASSUMED_BEYOND)
