@@ -171,7 +171,7 @@ def rollout_progress(plan: RolloutPlan | None, verdicts: Sequence[LoggedVerdict]
     return RolloutProgress(
         newest=newest,
         stages=_stages(plan, verdicts, stage),
-        checks=tuple(logged_row(each, _name(each, plan)) for each in found["checks"]),
+        checks=tuple(logged_row(each, check_name(each, plan)) for each in found["checks"]),
         slices=tuple(logged_row(each, slice_name(each["dimension"], each["value"])) for each in found["slices"]),
         funnel=funnel_of(verdicts),
         turns_needed=needed,
@@ -306,7 +306,7 @@ def logged_row(check: Mapping[str, Any], name: str) -> CheckRow:
     )
 
 
-def _name(check: Mapping[str, Any], plan: RolloutPlan | None) -> str:
+def check_name(check: Mapping[str, Any], plan: RolloutPlan | None) -> str:
     """A check in the words of the sentences; without its plan by its name, where the figure is the share of what is bad
     also for a check that is named for what is good."""
     known = None if plan is None else next((each for each in plan.checks if each.name == check["name"]), None)

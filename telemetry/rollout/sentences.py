@@ -49,10 +49,12 @@ def _both(result: CheckResult) -> tuple[float | None, float | None]:
 
 
 def interval(lower: str | None, upper: str | None) -> str:
-    """Bounds that are written already; either may be missing, because nothing bounds that side."""
+    """Bounds that are written already, with their unit once; either may be missing, as nothing bounds that side."""
     if lower is None:
         return "" if upper is None else f"at most {upper}"
-    return f"at least {lower}" if upper is None else f"{lower} to {upper}"
+    if upper is None:
+        return f"at least {lower}"
+    return f"{lower.removesuffix(upper[upper.find(' ') :]) if ' ' in upper else lower} to {upper}"
 
 
 def beyond(estimate: float, upper: float, allowed: float) -> str:

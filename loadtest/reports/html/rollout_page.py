@@ -15,7 +15,7 @@ from loadtest.reports.html.svg import NARROW, WIDE, text_of
 from loadtest.reports.rollout import heading, row_cells
 from telemetry.model.formatting import declared_percent, number, turns
 from telemetry.rollout.plan import RolloutPlan, moment
-from telemetry.rollout.progress import explanation_of, funnel_of, logged_row
+from telemetry.rollout.progress import check_name, explanation_of, funnel_of, logged_row
 from telemetry.store.rollout_lines import RolloutEntry, logged_verdicts
 
 _WORDS: Final = {"promote": "Promote", "hold": "Hold", "roll_back": "Roll back"}
@@ -88,14 +88,18 @@ def _stages(report: RolloutReport) -> str:
 
 
 def _checks(report: RolloutReport) -> str:
-    rows = [logged_row(each, each["name"]) for each in report.verdict["checks"]]
+    rows = [logged_row(each, check_name(each, report.plan)) for each in report.verdict["checks"]]
     if not rows:
         return ""
-    cells = [row_cells(row.name, row) for row in rows]
+    # The result second, and the margin beside the name: a wide table scrolls, and what stands last is out of sight.
+    name, *figures, _, _ = heading()
+    cells: list[tuple[str, ...]] = []
+    for row in rows:
+        of, *shares_and_bounds, margin, result = row_cells(row.name, row)
+        cells.append((f"{of}, margin {margin}", result, *shares_and_bounds))
+    shown = table("Checks of the last look", (name, "result", *figures), cells, texts=2)
     hint = explanation_of(rows) or "The bounds hold at every look; a promotion needs each upper bound below its margin."
-    return section(
-        "Checks", [table("Checks of the last look", (*heading()[:-1], "result"), cells)], f"{hint} {_SHOCKS}"
-    )
+    return section("Checks", [shown], f"{hint} {_SHOCKS}")
 
 
 def _funnels(report: RolloutReport) -> str:
@@ -104,8 +108,11 @@ def _funnels(report: RolloutReport) -> str:
     for check in report.plan.checks:
         funnel = funnel_of(verdicts, check.name)
         if any(look.upper is not None for look in funnel.points):
-            slower = f": turns slower than the control's {check.statistic} by more than {check.format_margin()}"
-            shown.append(f"<h3>{prose(check.sentence + (slower if funnel.unit == 'share' else ''))}</h3>")
+            what = check.sentence
+            if funnel.unit == "share":
+                beyond = f"the control's {check.statistic} by more than {check.format_margin()}"
+                what += f": share of turns slower than {beyond}"
+            shown.append(f"<h3>{prose(what)}</h3>")
             shown += [pictures.funnel(check.name, funnel, size) for size in (WIDE, NARROW)]
     if not shown:
         return ""

@@ -67,7 +67,7 @@ def test_a_check_of_a_quantile_shows_its_share_first_and_over_how_many_turns() -
     assert found is not None
     (row,) = found.checks
     assert (row.beyond, row.margin) == ("2.9 %, at most 6.2 %", "100 ms")
-    assert (row.candidate, row.difference, row.bounds) == ("900 ms", "+20.0 ms", "−50.0 ms to +120 ms")
+    assert (row.candidate, row.difference, row.bounds) == ("900 ms", "+20.0 ms", "−50.0 to +120 ms")
     assert row.status_text == "not known yet, 100 of 120 turns"
     assert f"{explanation_of(found.checks)}".startswith("5 % of the control's turns take longer than its p95: ")
 
@@ -88,9 +88,9 @@ def test_a_log_of_an_earlier_version_has_its_differences() -> None:
     funnel = found.funnel
     assert (funnel.unit, funnel.limit, funnel.limit_text, funnel.unlike) == ("s", 0.1, "margin 100 ms", 0)
     assert [(each.lower, each.estimate, each.upper) for each in funnel.points] == [(-0.05, 0.02, 0.12), (None,) * 3]
-    assert (funnel.text(0.02), funnel.bounds_text(funnel.points[0])) == ("+20.0 ms", "−50.0 ms to +120 ms")
+    assert (funnel.text(0.02), funnel.bounds_text(funnel.points[0])) == ("+20.0 ms", "−50.0 to +120 ms")
     row = logged_row(OLD_CHECK, "p95")
-    assert (row.beyond, row.used, row.bounds, row.status_text) == ("", "", "−50.0 ms to +120 ms", "not known yet")
+    assert (row.beyond, row.used, row.bounds, row.status_text) == ("", "", "−50.0 to +120 ms", "not known yet")
     assert explanation_of(found.checks) is None
 
 
