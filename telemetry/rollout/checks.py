@@ -28,6 +28,9 @@ CheckStatus = Literal["worse", "within", "open", "unknown"]
 # A turn in which nothing was understood has as many errors as words; of a cost no largest value is known.
 _WORST: Final = {"wer": 1.0}
 _EXPECTED_SPREAD: Final = 0.5
+# By so many standard errors a harm is estimated beyond its margin before it is an alarm: of candidates with half of the
+# margin, in cohorts of one size, chance alone puts one in eight beyond it at some look.
+_HARM_ROOM: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +141,7 @@ def _judged(
     above, beyond = found.above_control, found.above_margin
     lower = above.value - boundary(rollback_level, turns) * above.standard_error
     upper = beyond.value + boundary(plan.error_level, turns) * beyond.standard_error
-    is_worse = lower > 0 and found.harm >= 0
+    is_worse = lower > 0 and found.harm >= _HARM_ROOM * beyond.standard_error
     status: CheckStatus = "within" if upper < 0 else "worse" if is_worse else "open"
     needed: int | None = 0
     if status == "open":

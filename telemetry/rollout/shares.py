@@ -89,8 +89,8 @@ class Threshold:
 class ComparedShares:
     """Both figures, larger being worse: shares beyond the threshold, or the ratios of a check of ratios.
 
-    `above_control` has to be shown above 0 for `worse`, and `harm`, the estimate of the excess above the margin, has to
-    be 0 or more. `above_margin` has to be shown below 0 for `within`; `without_difference` is what it would be of a
+    `above_control` has to be shown above 0 for `worse`, and `harm`, the estimate of the excess above the margin, must
+    not be below 0. `above_margin` has to be shown below 0 for `within`; `without_difference` is what it would be of a
     candidate that is like the control, and `by_missing` how much of it the missing values are.
     """
 
