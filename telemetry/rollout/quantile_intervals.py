@@ -228,7 +228,7 @@ def _p_value(both: _Both, together: Floats) -> float:
         )
     else:
         variance = _paired_variance(scores, both)
-    # Shares are counts: what lies within half a turn of no difference is none (Yates).
+    # Shares are counts: a difference within half a turn is not counted (Yates).
     beyond_half = max(0.0, abs(difference) - sum(0.5 / cohort.size for cohort in both))
     if not beyond_half:
         return 1.0

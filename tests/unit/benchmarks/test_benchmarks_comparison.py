@@ -24,7 +24,7 @@ def test_a_figure_that_is_worse_by_a_fifth_is_marked_and_others_are_not(figure: 
     assert found["another"].of <= 10
 
 
-def test_the_runs_are_what_they_are_said_to_be() -> None:
+def test_the_runs_have_the_features_of_their_kind() -> None:
     pair = compared(KINDS["all of these"], 1)
     assert pair.baseline.turns.turns == TURNS
     figures = {each.figure.name: each for each in pair.differences}

@@ -84,15 +84,15 @@ def unbounded() -> RunComparison:
     return compare_runs(base, slow, RegressionMargin(), ())
 
 
-def test_a_difference_without_an_upper_bound_is_said_in_words_and_is_no_number(unbounded: RunComparison) -> None:
+def test_a_difference_without_an_upper_bound_is_put_in_words_and_is_no_number(unbounded: RunComparison) -> None:
     text = json.dumps(comparison_object([unbounded]), allow_nan=False)
     (p95,) = (each for each in json.loads(text)["comparisons"][0]["figures"] if each["name"] == "voice_to_voice_p95")
     assert (p95["upper"], p95["unbounded"]) == (None, "above")
     assert p95["lower"] > 0.1
     page = comparison_html([unbounded])
     cells = "\n".join(cell for found in unbounded.differences for cell in narrow_row(found))
-    for said in (page, comparison_markdown([unbounded]), cells):
-        assert re.search(r"\+\d+ ms or more", said)
-        assert not re.search(r"\b(inf|nan)\b", said)
+    for output in (page, comparison_markdown([unbounded]), cells):
+        assert re.search(r"\+\d+ ms or more", output)
+        assert not re.search(r"\b(inf|nan)\b", output)
     # Its bar reaches to the end of the scale.
     assert 'x2="196.0" y1="11"' in page

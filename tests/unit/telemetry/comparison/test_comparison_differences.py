@@ -254,7 +254,7 @@ def test_nothing_is_marked_whose_interval_holds_0_or_of_which_nothing_is_claimed
         (None, None, "–", None),
     ],
 )
-def test_a_side_that_nothing_bounds_is_said_in_words(
+def test_a_side_that_nothing_bounds_is_put_in_words(
     lower: float | None, upper: float | None, text: str, side: str | None
 ) -> None:
     bounds = [None if each is None else each * MS for each in (lower, upper)]

@@ -318,7 +318,7 @@ def test_rare_events_in_a_small_and_a_large_run_are_seldom_called_more() -> None
     assert np.mean(np.array(p_values) < 0.005) <= 0.012
 
 
-def test_shares_without_a_bad_turn_do_not_differ_and_of_few_calls_nothing_is_said() -> None:
+def test_shares_without_a_bad_turn_do_not_differ_and_few_calls_are_refused() -> None:
     good = CheckSample(np.zeros(100), np.arange(100))
     assert share_p_value(good, good) == 1
     with pytest.raises(TooFewError, match="from 10 of at least 20 calls"):
