@@ -119,8 +119,11 @@ class Row:
 
     def by(self) -> str:
         """Which checks rolled back, and how often."""
-        counted = Counter(kind for each in self.rollouts for kind in each.worse)
-        return ", ".join(f"{kind} {times}" for kind, times in counted.most_common())
+        return _counted(kind for each in self.rollouts for kind in each.worse)
+
+    def waiting_for(self) -> str:
+        """Which checks were not decided at the end, and how often."""
+        return _counted(kind for each in self.rollouts for kind in each.waiting)
 
     def document(self) -> dict[str, object]:
         """All that is known of it, as JSON has it."""
@@ -131,11 +134,16 @@ class Row:
         found |= {"rolled back, 95 %": self.rolled_back.interval, "promoted, 95 %": self.promoted.interval}
         found["turns to promote"] = _finite(self.median_of_promoted())
         found["checks that rolled back"] = self.by()
+        found["checks not decided at the end"] = self.waiting_for()
         found["missed"] = [described(limit) for limit in self.missed()]
         return found
 
     def _share(self, those: Iterable[bool]) -> Share:
         return Share(sum(those), len(self.rollouts))
+
+
+def _counted(kinds: Iterable[str]) -> str:
+    return ", ".join(f"{kind} {times}" for kind, times in Counter(kinds).most_common())
 
 
 def described(limit: Limit) -> str:

@@ -185,10 +185,13 @@ def _tails() -> Iterator[Scenario]:
 
 def _ratios() -> Iterator[Scenario]:
     no_reply = '[[guardrails]]\ncheck = "no_reply"\nmargin = 0.01'
+    stated = '[[guardrails]]\ncheck = "cache_misses"\nmargin = 0.05'
     for share in SHARES:
         soon = (Limit("rolled back by cache misses", least=0.95), Limit("turns to roll back", most=1000))
         yield _one("cache hits 30 -> 15 %", BIMODAL, Change(hits=0.15), share, *soon)
-        yield _one("cache hits 30 -> 25 %, at the margin", BIMODAL, Change(hits=0.25), share, _NOT_PROMOTED)
+        fewer = Change(hits=0.25)
+        yield _one("cache hits 30 -> 25 %, at the margin by default", BIMODAL, fewer, share, _NOT_PROMOTED)
+        yield _one("cache hits 30 -> 25 %, at the stated margin", BIMODAL, fewer, share, _NOT_PROMOTED, plan=stated)
         at = Change(no_reply=0.01)
         yield _one("no reply to 1 % more, at the margin", BIMODAL, at, share, _NOT_PROMOTED, plan=no_reply)
 

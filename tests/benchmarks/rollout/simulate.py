@@ -32,13 +32,15 @@ _BEGAN_UNIX_NS: Final = 1_790_000_000 * _SECOND
 class Simulated:
     """How a rollout ended, after how many turns of the candidate, and by which kinds of checks if it was rolled back.
     `primary_turns` is when the primary check alone would have promoted; `forecasts` are forecast turns / turns, None
-    where nothing could be said. `reasons` are those of the checks that were open at the end."""
+    where nothing could be said. `waiting` are the kinds of checks that were not decided at the end, with their
+    `reasons`."""
 
     verdict: Decision
     turns: int
     worse: tuple[str, ...] = ()
     primary_turns: int | None = None
     forecasts: tuple[float | None, ...] = ()
+    waiting: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
 
 
@@ -104,15 +106,22 @@ def _through_one_stage(scenario: Scenario, both: BothCohorts, plan: RolloutPlan)
             forecasts = tuple(_forecast(plan, both, round(part * turns)) for part in _PARTS)
             known = tuple(None if each is None else each / turns for each in forecasts)
             return Simulated("promote", turns, (), primary_turns, known)
-    reasons = tuple(result.reason or "" for result in results if result.holds)
-    return Simulated("hold", both.candidate.turns, (), primary_turns, (), reasons)
+    waiting = [result for result in results if result.holds]
+    return Simulated(
+        "hold",
+        both.candidate.turns,
+        primary_turns=primary_turns,
+        waiting=tuple(result.check.kind for result in waiting),
+        reasons=tuple(result.reason or "" for result in waiting),
+    )
 
 
 def _forecast(plan: RolloutPlan, both: BothCohorts, turns: int) -> float | None:
     """After how many turns in all a look says that the promotion will come; None where it cannot say."""
-    needed = [result.turns_needed for result in applied_checks(plan, *both.first(turns)).results]
+    results = applied_checks(plan, *both.first(turns)).results
+    needed = [result.turns_needed for result in results if result.holds]
     known = [each for each in needed if each is not None]
-    return turns + max(known) if len(known) == len(needed) else None
+    return turns + max(known, default=0) if len(known) == len(needed) else None
 
 
 def _through_stages(scenario: Scenario, rng: np.random.Generator) -> Simulated:
