@@ -79,6 +79,9 @@ ATOMS: Final = {
     "8 % at 1.5 s": ((0.08, 1500.0),),
     "1 % at 3 s": ((0.01, 3000.0),),
 }
+# The candidate's share beyond the p95 and the margin is 4.5 %: between them lies hardly a turn.
+_IN_A_GAP: Final = {"3.6 % at 2.5 s": ((0.036, 2500.0),)}
+_STATED: Final = '[[guardrails]]\ncheck = "cache_misses"\nmargin = 0.05'
 _MUST_PROMOTE: Final = (Limit("promoted by the primary check", least=0.9), Limit("promoted", least=0.8))
 _FORECASTS: Final = (Limit("forecast at 25 %", 1 / 1.5, 1.5), Limit("forecast at 50 %", 1 / 1.5, 1.5))
 _NO_ALARM: Final = Limit("rolled back", most=0.02)
@@ -119,9 +122,10 @@ def _identical() -> Iterator[Scenario]:
             must = (Limit("promoted", least=0.6),)
         for share in SHARES if must else (0.25,):
             yield _one(f"identical: {name}", service, SAME, share, _NO_ALARM, *must)
-    for name, atoms in ATOMS.items():
+    for name, atoms in {**ATOMS, **_IN_A_GAP}.items():
+        told = (Limit("told of the gap", least=0.95),) if name in _IN_A_GAP else ()
         for share in (0.05, 0.25):
-            yield _one(f"identical: time-outs, {name}", replace(BIMODAL, atoms=atoms), SAME, share, _NO_ALARM)
+            yield _one(f"identical: time-outs, {name}", replace(BIMODAL, atoms=atoms), SAME, share, _NO_ALARM, *told)
     at_p50 = '[primary]\nmetric = "voice_to_voice"\nstatistic = "p50"\nmargin = "100ms"'
     half_hits = replace(BIMODAL, hits=0.53)
     yield _one("identical: p50 between the humps of 53 % cache hits", half_hits, SAME, 0.25, _NO_ALARM, plan=at_p50)
@@ -185,13 +189,14 @@ def _tails() -> Iterator[Scenario]:
 
 def _ratios() -> Iterator[Scenario]:
     no_reply = '[[guardrails]]\ncheck = "no_reply"\nmargin = 0.01'
-    stated = '[[guardrails]]\ncheck = "cache_misses"\nmargin = 0.05'
     for share in SHARES:
         soon = (Limit("rolled back by cache misses", least=0.95), Limit("turns to roll back", most=1000))
         yield _one("cache hits 30 -> 15 %", BIMODAL, Change(hits=0.15), share, *soon)
         fewer = Change(hits=0.25)
-        yield _one("cache hits 30 -> 25 %, at the margin by default", BIMODAL, fewer, share, _NOT_PROMOTED)
-        yield _one("cache hits 30 -> 25 %, at the stated margin", BIMODAL, fewer, share, _NOT_PROMOTED, plan=stated)
+        yield _one("cache hits 30 -> 25 %, at the stated margin", BIMODAL, fewer, share, _NOT_PROMOTED, plan=_STATED)
+        # Reported: a default rolls back, and no promotion waits until it is shown to be within its margin. To wait
+        # would hold half of the identical candidates whose hits are as alike within a call as here.
+        yield _one("cache hits 30 -> 25 %, at the margin by default", BIMODAL, fewer, share)
         at = Change(no_reply=0.01)
         yield _one("no reply to 1 % more, at the margin", BIMODAL, at, share, _NOT_PROMOTED, plan=no_reply)
 
@@ -228,14 +233,15 @@ def _every_turn() -> Iterator[Scenario]:
 
 def _stages() -> Iterator[Scenario]:
     """Over all stages together, 5, 25 and 50 %, with a pause after each."""
-    for name, change, limit in (
-        ("identical", SAME, Limit("rolled back", most=0.05)),
-        ("p95 at the margin", Change(MARGIN_MS), _NOT_PROMOTED),
-        ("2 x the margin", Change(2 * MARGIN_MS), Limit("rolled back", least=0.99)),
-        ("slowest 2 % + 1.5 s", Change(slowest=0.02, later_ms=1500), _NOT_PROMOTED),
-        ("cache hits 30 -> 25 %", Change(hits=0.25), _NOT_PROMOTED),
+    for name, change, limit, plan in (
+        ("identical", SAME, Limit("rolled back", most=0.05), ""),
+        ("p95 at the margin", Change(MARGIN_MS), _NOT_PROMOTED, ""),
+        ("2 x the margin", Change(2 * MARGIN_MS), Limit("rolled back", least=0.99), ""),
+        ("slowest 2 % + 1.5 s", Change(slowest=0.02, later_ms=1500), _NOT_PROMOTED, ""),
+        ("cache hits 30 -> 25 %, at the stated margin", Change(hits=0.25), _NOT_PROMOTED, _STATED),
     ):
-        yield Scenario(f"{name}, through every stage", (BIMODAL,), change, 0.05, (limit,), looks="every stage")
+        of = f"{name}, through every stage"
+        yield Scenario(of, (BIMODAL,), change, 0.05, (limit,), plan, looks="every stage")
 
 
 def _paired() -> Iterator[Scenario]:

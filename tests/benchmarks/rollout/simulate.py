@@ -15,6 +15,7 @@ from telemetry.rollout.gate import RolloutEvidence, decide, first_history
 from telemetry.rollout.history import Decision
 from telemetry.rollout.plan import RolloutPlan
 from telemetry.rollout.plan_document import parse_plan
+from telemetry.rollout.sentences import undecided
 from tests.benchmarks.rollout.generator import CANDIDATE_INTERVAL_S, BothCohorts, Service, both_cohorts
 from tests.benchmarks.rollout.scenarios import MARGIN_MS, Scenario
 
@@ -32,8 +33,8 @@ _BEGAN_UNIX_NS: Final = 1_790_000_000 * _SECOND
 class Simulated:
     """How a rollout ended, after how many turns of the candidate, and by which kinds of checks if it was rolled back.
     `primary_turns` is when the primary check alone would have promoted; `forecasts` are forecast turns / turns, None
-    where nothing could be said. `waiting` are the kinds of checks that were not decided at the end, with their
-    `reasons`."""
+    where nothing could be said. `waiting` are the kinds of checks that were not decided at the end, and
+    `reasons` say why."""
 
     verdict: Decision
     turns: int
@@ -112,7 +113,7 @@ def _through_one_stage(scenario: Scenario, both: BothCohorts, plan: RolloutPlan)
         both.candidate.turns,
         primary_turns=primary_turns,
         waiting=tuple(result.check.kind for result in waiting),
-        reasons=tuple(result.reason or "" for result in waiting),
+        reasons=tuple(map(undecided, waiting)),
     )
 
 

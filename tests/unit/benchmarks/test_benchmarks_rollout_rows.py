@@ -1,0 +1,54 @@
+"""The gate is right on simulated turns: a small edition of the benchmark, with fixed seeds. A row fails where the
+interval of its few rollouts lies beyond a limit."""
+
+import pytest
+
+from tests.benchmarks.rollout.figures import Row, described
+from tests.benchmarks.rollout.scenarios import scenarios
+from tests.benchmarks.rollout.simulate import simulated
+
+BY_NAME = {each.name: each for each in scenarios()}
+# What decides whether the gate may be used at all.
+DECISIVE = (
+    "identical: bimodal; 25 %",
+    "identical: smooth; 5 %",
+    "identical: rounded to 250 ms; 5 %",
+    "identical: time-outs, 3.6 % at 1.8 s; 5 %",
+    "identical: time-outs, 3.6 % at 2.5 s; 25 %",
+    "identical: p50 between the humps of 53 % cache hits; 25 %",
+    "p95 at the margin: bimodal; 25 %",
+    "slowest 2 % + 1.5 s; 50 %",
+    "2 x the margin: bimodal; 5 %",
+    "5 x the margin: bimodal; 5 %",
+    "slowest 4 % + 1.5 s; 25 %",
+    "random 2 % + 6 s; 25 %",
+    "5 x the margin, 60 % of the values over the control's p90 missing; 50 %",
+    "half the turns unanswered from turn 1,500 on; 25 %",
+)
+
+
+def row(name: str, rollouts: int, seed: int = 35) -> Row:
+    return Row(BY_NAME[name], tuple(simulated(BY_NAME[name], number, seed) for number in range(rollouts)))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["identical: bimodal; 25 %", "2 x the margin: bimodal; 25 %", "5 x the margin: bimodal; 5 %"],
+)
+def test_a_few_rollouts_end_as_they_should(name: str) -> None:
+    assert row(name, 10).surely_missed() == ()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DECISIVE)
+def test_the_decisive_rows_keep_their_limits(name: str) -> None:
+    assert [described(limit) for limit in row(name, 60).surely_missed()] == []
+
+
+@pytest.mark.slow
+def test_no_row_of_the_whole_table_surely_misses_its_limits() -> None:
+    found = {
+        each.name: [described(limit) for limit in row(each.name, max(3, round(12 * each.rollouts))).surely_missed()]
+        for each in scenarios()
+    }
+    assert {name: missed for name, missed in found.items() if missed} == {}
