@@ -18,9 +18,9 @@ def explanation(allowed: float) -> str:
     """What the share of a quantile check means, for the place where people read shares; `allowed` is 0.05 for p95."""
     may, statistic = declared_percent(allowed), declared_percent(1 - allowed).removesuffix(" %")
     return (
-        f"{may} of the control's turns take longer than its p{statistic}: a candidate passes once it is shown that "
-        f"less than {may} of its turns take longer than that by more than the margin. Differences of quantiles have a "
-        "95 % interval that holds for one look and decides nothing; all other bounds hold at every look."
+        f"At most {may} of the control's turns take longer than its p{statistic}: a candidate passes once it is shown "
+        f"that fewer than {may} of its turns take longer than that by more than the margin. Differences of quantiles "
+        "have a 95 % interval that holds for one look and decides nothing; all other bounds hold at every look."
     )
 
 

@@ -150,7 +150,7 @@ def test_a_good_change_shows_stages_history_and_what_it_waits_for(store: Path) -
     assert re.search(r"the candidate gets [\d,]+ turns an hour", found)
     what = "share of the candidate's turns beyond the control's by more than 100 ms, where 5 % may be"
     assert f"p95 of voice to voice: {what}" in found
-    assert "5 % of the control's turns take longer than its p95: " in found
+    assert "At most 5 % of the control's turns take longer than its p95: " in found
     assert len(re.findall(r"✓ promote promote streaming|○ hold \d", found)) >= 1
     assert "the verdict's history" in found
 

@@ -85,7 +85,7 @@ def test_shares_of_a_look_are_where_what_may_be_says() -> None:
     page = unescape(rollout_as_html(found))
     assert "p95 of voice to voice: share of turns slower than the control's p95 by more than 100 ms" in page
     assert ">5 % may be<" in page
-    assert "5 % of the control's turns take longer than its p95: " in page
+    assert "At most 5 % of the control's turns take longer than its p95: " in page
 
 
 def test_a_log_of_an_earlier_version_shows_its_differences() -> None:

@@ -69,7 +69,7 @@ def test_a_check_of_a_quantile_shows_its_share_first_and_over_how_many_turns() -
     assert (row.beyond, row.margin) == ("2.9 %, at most 6.2 %", "100 ms")
     assert (row.candidate, row.difference, row.bounds) == ("900 ms", "+20.0 ms", "−50.0 to +120 ms")
     assert row.status_text == "not known yet, 100 of 120 turns"
-    assert f"{explanation_of(found.checks)}".startswith("5 % of the control's turns take longer than its p95: ")
+    assert f"{explanation_of(found.checks)}".startswith("At most 5 % of the control's turns take longer than its p95: ")
 
 
 def test_the_funnel_is_about_the_share_that_decides_and_leaves_out_looks_that_know_none() -> None:

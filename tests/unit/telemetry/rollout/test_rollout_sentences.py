@@ -112,8 +112,8 @@ def test_a_ratio_has_its_difference_bounds_and_margin() -> None:
 @pytest.mark.parametrize(("statistic", "may"), [("50", 0.5), ("90", 0.1), ("95", 0.05), ("99", 0.01)])
 def test_the_explanation_is_of_the_quantile(statistic: str, may: float) -> None:
     found = explanation(may)
-    assert found.startswith(f"{100 * may:g} % of the control's turns take longer than its p{statistic}: ")
-    assert f"less than {100 * may:g} % of its turns" in found
+    assert found.startswith(f"At most {100 * may:g} % of the control's turns take longer than its p{statistic}: ")
+    assert f"fewer than {100 * may:g} % of its turns" in found
     assert "holds for one look and decides nothing" in found
 
 
