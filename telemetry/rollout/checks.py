@@ -78,14 +78,8 @@ class CheckResult:
 
     @property
     def holds(self) -> bool:
-        """Whether a promotion waits for it. A default that the plan does not state can roll back, and holds only while
-        the candidate is estimated to be beyond its margin, or missing values could put it there: nobody asked to wait
-        until that is excluded."""
-        if self.status in ("within", "worse"):
-            return False
-        if not self.check.is_optional or self.difference is None or self.reason is not None:
-            return True
-        return self.difference >= self.check.margin
+        """Whether a promotion waits for it."""
+        return self.status in ("open", "unknown")
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +164,7 @@ def _forecast(found: ComparedShares, turns: int, error_level: float) -> int | No
     margin, and most candidates are like their control: so the excess is that of such a candidate, give or take
     _EXPECTED_SPREAD of it, as far as the turns do not say otherwise (the mean of two normal distributions)."""
     above, alike = found.above_margin, found.without_difference
-    error = above.standard_error if above.settled_error is None else above.settled_error
+    error = above.standard_error
     spread = _EXPECTED_SPREAD * abs(alike)
     weight = spread**2 / (spread**2 + error**2) if spread else 1.0
     expected = Excess(alike + weight * (above.value - alike), error)

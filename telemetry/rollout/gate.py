@@ -7,8 +7,7 @@ The rules, in their order; the first that applies decides:
 3. Both cohorts must have turns, of the services that the plan names or of the only one, telemetry must be complete,
    units must have met one cohort each, and the cohorts' sizes must fit the plan: otherwise hold.
 4. Any check shown to be worse than the control, and estimated to be so by its margin at least: roll back.
-5. Every check shown to stay within its margin, but for a default that is estimated to (`CheckResult.holds`), and the
-   stage's shortest time and fewest turns are there: promote.
+5. Every check shown to stay within its margin, and the stage's shortest time and fewest turns are there: promote.
 6. Otherwise hold.
 """
 
@@ -286,8 +285,7 @@ class _Judged:
             found.append(f"{met_both(self.evidence.units, self.plan.unit)}, of which the plan allows {allowed}")
         both, allowed = (self.evidence.candidate, self.evidence.control), self.plan.completeness.invalid_turns
         found += [f"{nameless(each)}, and count nowhere" for each in both if 0 < each.nameless_share <= allowed]
-        waived = [sentences.waived(result) for result in self.checks if result.status == "open" and not result.holds]
-        return (*found, *self.not_applied, *waived)
+        return (*found, *self.not_applied)
 
     def _unnamed(self) -> str:
         both = (self.evidence.candidate, self.evidence.control)

@@ -103,12 +103,6 @@ def undecided(result: CheckResult) -> str:
     )
 
 
-def waived(result: CheckResult) -> str:
-    """Of a default that is open, for which a promotion does not wait."""
-    what, margin = result.check.sentence, result.check.format_margin()
-    return f"{what} is not shown to be within {margin}: {figures(result)}; it is a default, and holds nothing up"
-
-
 def against_margin(result: CheckResult) -> str:
     """The figures that a promotion is about, and those of both cohorts."""
     shares = result.shares

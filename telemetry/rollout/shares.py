@@ -43,7 +43,8 @@ DENSITY_RATIOS: Final = (0.5, 2.0)
 FEWEST_BEYOND: Final = 3
 # Below so many clusters of equal size, their sums say too little about the variance.
 FEWEST_INDEPENDENT: Final = 6
-# With few turns beyond a threshold, those of a call are assumed to be half alike: so many are added that are.
+# With few turns beyond a threshold, so many are added, and those of a call assumed to be as alike as the control's, of
+# which there are more, and half alike at most.
 _ASSUMED_BEYOND: Final = 0.5
 # With few of the candidate's turns around a threshold, its density is assumed to be the control's: so many are added.
 _ASSUMED_AROUND: Final = 4.0
@@ -51,12 +52,11 @@ _ASSUMED_AROUND: Final = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Excess:
-    """By how much the candidate lies above what it is compared with (below, where negative), with its standard error.
-    `settled_error` is without what is only assumed while few turns are known."""
+    """By how much the candidate lies above what it is compared with (below, where negative), with its standard
+    error."""
 
     value: float
     standard_error: float
-    settled_error: float | None = None
 
     @property
     def z(self) -> float:
@@ -276,12 +276,11 @@ def _excess(
         variance = paired_variance((influences[0], ratio * influences[1]), samples)
         return Excess(value, math.sqrt(max(variance, abs(value) / min(candidate.size, control.size))))
     spread = max(_variance_of(of_candidate), _variance_of(of_control)) if at is None else _variance_of(at)
-    alone = spread / candidate.size, ratio**2 * _variance_of(of_control) / control.size
-    effects = [_design_effects(each, of.clusters) for each, of in zip(beyond, samples, strict=True)]
-    cautious, settled = (
-        sum(each * effect[place] for each, effect in zip(alone, effects, strict=True)) for place in (0, 1)
-    )
-    return Excess(value, math.sqrt(cautious), math.sqrt(settled))
+    effect_of_control = _design_effect(beyond[1], control.clusters)
+    effect = _design_effect(beyond[0], candidate.clusters, effect_of_control)
+    variance = spread * effect / candidate.size
+    variance += ratio**2 * _variance_of(of_control) * effect_of_control / control.size
+    return Excess(value, math.sqrt(variance))
 
 
 def _variance_of(share: float) -> float:
@@ -294,17 +293,15 @@ def _cautious(beyond: Bools) -> float:
     return (float(np.count_nonzero(beyond)) + 1) / (beyond.size + 2)
 
 
-def _design_effects(beyond: Bools, clusters: Codes) -> tuple[float, float]:
-    """By how much clusters multiply the variance of a share of turns, 1 at least; with what is assumed while few turns
-    are beyond, and without."""
+def _design_effect(beyond: Bools, clusters: Codes, assumed: float = math.inf) -> float:
+    """By how much clusters multiply the variance of a share of turns, 1 at least. While few turns are beyond, it is
+    close to `assumed`, or to that of turns of which those of a call are half alike, if that is less."""
     size, share = beyond.size, float(beyond.mean())
     # Turns in an order of their own, so that sums by cluster do not depend on which arrived first.
     order = np.argsort(beyond, kind="stable")
     together = clustered_variance((beyond[order] - share) / size, (clusters[order],)) * size**2
-    half_alike = (1 + size / effective_clusters(clusters)) / 2
-    alone = size * _variance_of(share)
-    cautious = (together + _ASSUMED_BEYOND * half_alike) / (alone + _ASSUMED_BEYOND)
-    return max(1.0, cautious), max(1.0, together / alone) if alone else 1.0
+    assumed = min(assumed, (1 + size / effective_clusters(clusters)) / 2)
+    return max(1.0, (together + _ASSUMED_BEYOND * assumed) / (size * _variance_of(share) + _ASSUMED_BEYOND))
 
 
 def _density_ratio(candidate: Floats, control: Floats, threshold: float, quantile: float) -> float:

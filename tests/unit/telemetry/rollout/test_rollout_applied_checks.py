@@ -15,7 +15,7 @@ from telemetry.rollout.gate import GateVerdict, RolloutEvidence, decide, first_h
 from telemetry.rollout.plan import DEFAULT_CACHE_MISSES, RolloutPlan
 from telemetry.rollout.verdict_document import as_object
 from telemetry.store.rollout_turns import question_of
-from tests.rollout_cohorts import MS, Regression, cohort, first_turns, plan
+from tests.rollout_cohorts import Regression, cohort, plan
 from tests.unit.telemetry.rollout.test_rollout_cohort_comparison import size_of
 
 NOW = 1_790_000_000_000_000_000
@@ -110,24 +110,6 @@ def test_a_candidate_that_reports_it_less_often_holds_until_it_hardly_does(
     most of them, there is no such check, and a note says so."""
     found = look(hits(CANDIDATE, 0.3, reporting), hits(CONTROL, 0.3))
     assert (found.verdict, len(found.notes)) == (verdict, notes)
-
-
-def test_a_default_that_is_open_holds_only_while_it_is_estimated_beyond_its_margin() -> None:
-    stated = replace(OWN, guardrails=(*OWN.guardrails, replace(DEFAULT_CACHE_MISSES, is_optional=False)))
-    turns = 400  # enough for the wide margin, too few to show a difference of shares to be below 5 points
-    few = [first_turns(each, turns * times) for each, times in ((hits(CANDIDATE, 0.5), 1), (hits(CONTROL, 0.48), 3))]
-    wide = replace(PLAN, primary=replace(PLAN.primary, margin=2000 * MS), guardrails=PLAN.guardrails[-1:])
-    found = look(few[0], few[1], wide)
-    (open_one,) = [each for each in found.checks if each.check.is_optional]
-    assert (open_one.status, open_one.holds, found.verdict) == ("open", False, "promote")
-    assert found.notes[-1].startswith("share of turns that no cache answered is not shown to be within 5 points: ")
-    assert found.notes[-1].endswith("; it is a default, and holds nothing up")
-    own = look(few[0], few[1], replace(wide, guardrails=stated.guardrails[-1:]))
-    assert own.verdict == "hold"
-    fewer_hits = first_turns(hits(CANDIDATE, 0.40), 150)
-    found = look(fewer_hits, first_turns(hits(CONTROL, 0.48), 450), wide)
-    (open_one,) = [each for each in found.checks if each.check.is_optional]
-    assert (open_one.status, open_one.holds, found.verdict) == ("open", True, "hold")
 
 
 def test_a_check_that_the_plan_states_holds_as_before() -> None:
