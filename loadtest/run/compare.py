@@ -57,7 +57,8 @@ def compare(request: CompareRequest, console: Console) -> ExitCode:
     for each in found:
         _print(each, console)
     if len(found) > 1:
-        console.print("each verdict holds by itself; with many runs, one in forty may be wrong by chance", style="dim")
+        by_chance = "one verdict in forty may be wrong, and one pair in twenty that does not differ may have a mark"
+        console.print(f"each comparison holds by itself; by chance, {by_chance}", style="dim", soft_wrap=True)
     if request.json_file is not None:
         write_json(request.json_file, reports.comparison_object(found))
     if request.html_file is not None:
