@@ -81,8 +81,6 @@ ATOMS: Final = {
 }
 # The candidate's share beyond the p95 and the margin is 4.5 %: between them lies hardly a turn.
 _IN_A_GAP: Final = {"3.6 % at 2.5 s": ((0.036, 2500.0),)}
-_STATED: Final = '[[guardrails]]\ncheck = "cache_misses"\nmargin = 0.05'
-_MUST_PROMOTE: Final = (Limit("promoted by the primary check", least=0.9), Limit("promoted", least=0.8))
 _FORECASTS: Final = (Limit("forecast at 25 %", 1 / 1.5, 1.5), Limit("forecast at 50 %", 1 / 1.5, 1.5))
 _NO_ALARM: Final = Limit("rolled back", most=0.02)
 _NOT_PROMOTED: Final = Limit("promoted", most=0.05)
@@ -117,11 +115,9 @@ def _identical() -> Iterator[Scenario]:
     for name, service in KINDS.items():
         must: tuple[Limit, ...] = ()
         if name in ("smooth", "bimodal", "rounded to 250 ms"):
-            must = (*_MUST_PROMOTE, *_FORECASTS)
-        elif service.calls == "to 200" and service.correlation == 0.5:
-            must = (Limit("promoted", least=0.6),)
-        for share in SHARES if must else (0.25,):
-            yield _one(f"identical: {name}", service, SAME, share, _NO_ALARM, *must)
+            must = (Limit("promoted by the primary check", least=0.9), *_FORECASTS)
+        for share in SHARES if must or service in (LONG, replace(LONG, hits=None)) else (0.25,):
+            yield _one(f"identical: {name}", service, SAME, share, _NO_ALARM, *must, *_all_checks(service, share))
     for name, atoms in {**ATOMS, **_IN_A_GAP}.items():
         told = (Limit("told of the gap", least=0.95),) if name in _IN_A_GAP else ()
         for share in (0.05, 0.25):
@@ -133,6 +129,17 @@ def _identical() -> Iterator[Scenario]:
         several = tuple(combination for at, combination in combinations() if at == share)
         name = f"identical: {len(several)} of 20 random combinations; {_percent(share)}"
         yield Scenario(name, several, SAME, share, (_NO_ALARM,), rollouts=len(several) / 4)
+
+
+def _all_checks(service: Service, share: float) -> tuple[Limit, ...]:
+    """How many must be promoted by all checks. Where hits are alike within calls, as latencies are, it takes thousands
+    of turns of both cohorts to show cache misses within 5 points, and no promotion comes before. With equal cohorts,
+    and with long calls, that is reported, so that a candidate at that margin is promoted in at most 5 %."""
+    if service == LONG or (service.hits is not None and share == 0.5):
+        return ()
+    if service.calls == "to 200" and service.correlation == 0.5:
+        return (Limit("promoted", least=0.6),)
+    return (Limit("promoted", least=0.8),) if service in (SMOOTH, BIMODAL, replace(BIMODAL, rounded_ms=250)) else ()
 
 
 def combinations() -> tuple[tuple[float, Service], ...]:
@@ -193,10 +200,7 @@ def _ratios() -> Iterator[Scenario]:
         soon = (Limit("rolled back by cache misses", least=0.95), Limit("turns to roll back", most=1000))
         yield _one("cache hits 30 -> 15 %", BIMODAL, Change(hits=0.15), share, *soon)
         fewer = Change(hits=0.25)
-        yield _one("cache hits 30 -> 25 %, at the stated margin", BIMODAL, fewer, share, _NOT_PROMOTED, plan=_STATED)
-        # Reported: a default rolls back, and no promotion waits until it is shown to be within its margin. To wait
-        # would hold half of the identical candidates whose hits are as alike within a call as here.
-        yield _one("cache hits 30 -> 25 %, at the margin by default", BIMODAL, fewer, share)
+        yield _one("cache hits 30 -> 25 %, at the margin", BIMODAL, fewer, share, _NOT_PROMOTED)
         at = Change(no_reply=0.01)
         yield _one("no reply to 1 % more, at the margin", BIMODAL, at, share, _NOT_PROMOTED, plan=no_reply)
 
@@ -233,15 +237,14 @@ def _every_turn() -> Iterator[Scenario]:
 
 def _stages() -> Iterator[Scenario]:
     """Over all stages together, 5, 25 and 50 %, with a pause after each."""
-    for name, change, limit, plan in (
-        ("identical", SAME, Limit("rolled back", most=0.05), ""),
-        ("p95 at the margin", Change(MARGIN_MS), _NOT_PROMOTED, ""),
-        ("2 x the margin", Change(2 * MARGIN_MS), Limit("rolled back", least=0.99), ""),
-        ("slowest 2 % + 1.5 s", Change(slowest=0.02, later_ms=1500), _NOT_PROMOTED, ""),
-        ("cache hits 30 -> 25 %, at the stated margin", Change(hits=0.25), _NOT_PROMOTED, _STATED),
+    for name, change, limit in (
+        ("identical", SAME, Limit("rolled back", most=0.05)),
+        ("p95 at the margin", Change(MARGIN_MS), _NOT_PROMOTED),
+        ("2 x the margin", Change(2 * MARGIN_MS), Limit("rolled back", least=0.99)),
+        ("slowest 2 % + 1.5 s", Change(slowest=0.02, later_ms=1500), _NOT_PROMOTED),
+        ("cache hits 30 -> 25 %", Change(hits=0.25), _NOT_PROMOTED),
     ):
-        of = f"{name}, through every stage"
-        yield Scenario(of, (BIMODAL,), change, 0.05, (limit,), plan, looks="every stage")
+        yield Scenario(f"{name}, through every stage", (BIMODAL,), change, 0.05, (limit,), looks="every stage")
 
 
 def _paired() -> Iterator[Scenario]:
