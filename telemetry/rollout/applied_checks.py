@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from telemetry.rollout.checks import CheckResult, check_results
-from telemetry.rollout.cohort_turns import CohortTurns
+from telemetry.rollout.cohort_turns import CACHE_HIT, CohortTurns
 from telemetry.rollout.plan import Check, RolloutPlan
 from telemetry.rollout.samples import columns_of
 
@@ -35,9 +35,11 @@ def applied_checks(plan: RolloutPlan, candidate: CohortTurns, control: CohortTur
     )
 
 
-def _reported(plan: RolloutPlan, *cohorts: CohortTurns) -> tuple[RolloutPlan, list[str]]:
-    """The plan without the optional checks of which a cohort reports nothing, or less than half as often as the
-    other: they have no part of its error level; and a note for each that only one cohort reports."""
+def _reported(plan: RolloutPlan, candidate: CohortTurns, control: CohortTurns) -> tuple[RolloutPlan, list[str]]:
+    """The plan without the optional checks that have no part of its error level: those of which a cohort reports
+    nothing, or less than half as often as the other, with a note where that one reports it; and cache misses where no
+    cache answers the control, which cannot become more."""
+    cohorts = (candidate, control)
     silent: dict[Check, dict[str, float]] = {}
     for check in (each for each in plan.checks if each.is_optional):
         shares = [_reporting_share(each, check) for each in cohorts]
@@ -52,7 +54,14 @@ def _reported(plan: RolloutPlan, *cohorts: CohortTurns) -> tuple[RolloutPlan, li
         for name, share in found.items()
         if len(found) == 1
     ]
-    return _without(plan, [check for check, found in silent.items() if found]), notes
+    left_out = [check for check, found in silent.items() if found or not _can_become_more(check, control)]
+    return _without(plan, left_out), notes
+
+
+def _can_become_more(check: Check, control: CohortTurns) -> bool:
+    """Whether a candidate can be worse: a service without a cache may say of every turn that none answered it."""
+    hits = control.number(CACHE_HIT) if check.kind == "cache_misses" else None
+    return hits is None or bool((hits[control.eligible] == 1).any())
 
 
 def _without(plan: RolloutPlan, checks: Collection[Check]) -> RolloutPlan:
