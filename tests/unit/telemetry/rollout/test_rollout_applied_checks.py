@@ -101,6 +101,18 @@ def test_a_candidate_that_no_cache_answers_any_more_is_rolled_back() -> None:
     assert look(hits(CANDIDATE, 0.0), hits(CONTROL, 0.3)).verdict == "roll_back"
 
 
+@pytest.mark.parametrize(
+    ("reporting", "verdict", "notes"), [(0.55, "hold", 0), (0.45, "promote", 1), (1.0, "promote", 0)]
+)
+def test_a_candidate_that_reports_it_less_often_holds_until_it_hardly_does(
+    reporting: float, verdict: str, notes: int
+) -> None:
+    """The turns that the candidate is silent about beyond the control's share could be misses; where it is silent about
+    most of them, there is no such check, and a note says so."""
+    found = look(hits(CANDIDATE, 0.3, reporting), hits(CONTROL, 0.3))
+    assert (found.verdict, len(found.notes)) == (verdict, notes)
+
+
 def test_a_check_that_the_plan_states_holds_as_before() -> None:
     stated = replace(OWN, guardrails=(*OWN.guardrails, replace(DEFAULT_CACHE_MISSES, is_optional=False)))
     found = look(CANDIDATE, hits(CONTROL, 0.3), stated)
