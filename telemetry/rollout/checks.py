@@ -13,7 +13,6 @@ from telemetry.rollout.samples import Mask, compare
 from telemetry.rollout.sequential import boundary, holm, sequential_p_value, turns_until_shown
 from telemetry.rollout.shares import (
     ComparedShares,
-    Excess,
     Threshold,
     compare_quantile,
     compare_ratios,
@@ -164,11 +163,12 @@ def _forecast(found: ComparedShares, turns: int, error_level: float) -> int | No
     margin, and most candidates are like their control: so the excess is that of such a candidate, give or take
     _EXPECTED_SPREAD of it, as far as the turns do not say otherwise (the mean of two normal distributions)."""
     above, alike = found.above_margin, found.without_difference
-    error = above.standard_error
     spread = _EXPECTED_SPREAD * abs(alike)
-    weight = spread**2 / (spread**2 + error**2) if spread else 1.0
-    expected = Excess(alike + weight * (above.value - alike), error)
-    shown_at = turns_until_shown(-expected.z, turns, error_level)
+    weight = spread**2 / (spread**2 + above.settled_error**2) if spread else 1.0
+    expected = -(alike + weight * (above.value - alike))
+    if expected <= 0 or not above.settled_error > 0:
+        return None
+    shown_at = turns_until_shown(expected / above.standard_error, turns, error_level, expected / above.settled_error)
     return None if shown_at is None else max(1, shown_at - turns)
 
 

@@ -53,14 +53,20 @@ def sequential_p_value(z: float, turns: float) -> float:
     return min(1.0, math.sqrt(1 + turns / MIXTURE_TURNS) / 2 * math.exp(-exponent) / -math.expm1(-exponent))
 
 
-def turns_until_shown(z: float, turns: int, error_level: float) -> int | None:
+def turns_until_shown(z: float, turns: int, error_level: float, settled_z: float | None = None) -> int | None:
     """After how many turns altogether a difference that is `z` standard errors from zero after `turns` of them crosses
-    the boundary, if it stays as it is; None where it never does, or only after MOST_TURNS_FORECAST."""
+    the boundary, if it stays as it is; None where it never does, or only after MOST_TURNS_FORECAST.
+
+    `settled_z` is what `z` would be without the part of its variance that more turns take away altogether; that part
+    becomes smaller as the number of turns becomes larger.
+    """
     if z <= 0 or turns <= 0:
         return None
+    settled = z**-2 if settled_z is None else settled_z**-2
 
     def is_shown(at: int) -> bool:
-        return z * math.sqrt(at / turns) + FLUCTUATION >= boundary(error_level, at)
+        variance = (settled + (z**-2 - settled) * turns / at) * turns / at
+        return variance**-0.5 + FLUCTUATION >= boundary(error_level, at)
 
     high = turns
     while not is_shown(high):

@@ -43,8 +43,8 @@ DENSITY_RATIOS: Final = (0.5, 2.0)
 FEWEST_BEYOND: Final = 3
 # Below so many clusters of equal size, their sums say too little about the variance.
 FEWEST_INDEPENDENT: Final = 6
-# With few turns beyond a threshold, so many are added, and those of a call assumed to be as alike as the control's, of
-# which there are more, and half alike at most.
+# With few turns beyond a threshold, so many are added, and those of a call assumed to be half alike; at the margin,
+# where a quick candidate has none beyond, as alike as the control's if that is less.
 _ASSUMED_BEYOND: Final = 0.5
 # With few of the candidate's turns around a threshold, its density is assumed to be the control's: so many are added.
 _ASSUMED_AROUND: Final = 4.0
@@ -52,11 +52,12 @@ _ASSUMED_AROUND: Final = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Excess:
-    """By how much the candidate lies above what it is compared with (below, where negative), with its standard
-    error."""
+    """By how much the candidate lies above what it is compared with (below, where negative), with its standard error.
+    `settled_error` is without what is only assumed while few turns are beyond a threshold."""
 
     value: float
     standard_error: float
+    settled_error: float
 
     @property
     def z(self) -> float:
@@ -199,9 +200,9 @@ def compare_ratios(
     return ComparedShares(
         candidate=found.candidate,
         control=found.control,
-        above_control=Excess(worse, error),
+        above_control=Excess(worse, error, error),
         harm=worse - margin,
-        above_margin=Excess(better - margin, error),
+        above_margin=Excess(better - margin, error, error),
         without_difference=-margin,
         by_missing=better - difference,
     )
@@ -274,13 +275,14 @@ def _excess(
     if candidate.pairs is not None and control.pairs is not None:
         influences = [(each - each.mean()) / each.size for each in beyond]
         variance = paired_variance((influences[0], ratio * influences[1]), samples)
-        return Excess(value, math.sqrt(max(variance, abs(value) / min(candidate.size, control.size))))
+        error = math.sqrt(max(variance, abs(value) / min(candidate.size, control.size)))
+        return Excess(value, error, error)
     spread = max(_variance_of(of_candidate), _variance_of(of_control)) if at is None else _variance_of(at)
-    effect_of_control = _design_effect(beyond[1], control.clusters)
-    effect = _design_effect(beyond[0], candidate.clusters, effect_of_control)
-    variance = spread * effect / candidate.size
-    variance += ratio**2 * _variance_of(of_control) * effect_of_control / control.size
-    return Excess(value, math.sqrt(variance))
+    of_both = _design_effects(beyond[1], control.clusters)
+    effects = _design_effects(beyond[0], candidate.clusters, math.inf if at is None else of_both[0]), of_both
+    alone = spread / candidate.size, ratio**2 * _variance_of(of_control) / control.size
+    error, settled = (math.sqrt(alone[0] * one + alone[1] * other) for one, other in zip(*effects, strict=True))
+    return Excess(value, error, settled)
 
 
 def _variance_of(share: float) -> float:
@@ -293,15 +295,17 @@ def _cautious(beyond: Bools) -> float:
     return (float(np.count_nonzero(beyond)) + 1) / (beyond.size + 2)
 
 
-def _design_effect(beyond: Bools, clusters: Codes, assumed: float = math.inf) -> float:
+def _design_effects(beyond: Bools, clusters: Codes, assumed: float = math.inf) -> tuple[float, float]:
     """By how much clusters multiply the variance of a share of turns, 1 at least. While few turns are beyond, it is
-    close to `assumed`, or to that of turns of which those of a call are half alike, if that is less."""
+    close to `assumed`, or to that of turns of which those of a call are half alike, if that is less; and without what
+    is assumed, as far as any turn shows it."""
     size, share = beyond.size, float(beyond.mean())
     # Turns in an order of their own, so that sums by cluster do not depend on which arrived first.
     order = np.argsort(beyond, kind="stable")
     together = clustered_variance((beyond[order] - share) / size, (clusters[order],)) * size**2
-    assumed = min(assumed, (1 + size / effective_clusters(clusters)) / 2)
-    return max(1.0, (together + _ASSUMED_BEYOND * assumed) / (size * _variance_of(share) + _ASSUMED_BEYOND))
+    assumed, alone = min(assumed, (1 + size / effective_clusters(clusters)) / 2), size * _variance_of(share)
+    effect = max(1.0, (together + _ASSUMED_BEYOND * assumed) / (alone + _ASSUMED_BEYOND))
+    return effect, max(1.0, together / alone) if alone else effect
 
 
 def _density_ratio(candidate: Floats, control: Floats, threshold: float, quantile: float) -> float:

@@ -119,9 +119,9 @@ def _identical() -> Iterator[Scenario]:
         for share in SHARES if must or service in (LONG, replace(LONG, hits=None)) else (0.25,):
             yield _one(f"identical: {name}", service, SAME, share, _NO_ALARM, *must, *_all_checks(service, share))
     for name, atoms in {**ATOMS, **_IN_A_GAP}.items():
-        told = (Limit("told of the gap", least=0.95),) if name in _IN_A_GAP else ()
+        warned = (Limit("told of the gap", least=0.95),) if name in _IN_A_GAP else ()
         for share in (0.05, 0.25):
-            yield _one(f"identical: time-outs, {name}", replace(BIMODAL, atoms=atoms), SAME, share, _NO_ALARM, *told)
+            yield _one(f"identical: time-outs, {name}", replace(BIMODAL, atoms=atoms), SAME, share, _NO_ALARM, *warned)
     at_p50 = '[primary]\nmetric = "voice_to_voice"\nstatistic = "p50"\nmargin = "100ms"'
     half_hits = replace(BIMODAL, hits=0.53)
     yield _one("identical: p50 between the humps of 53 % cache hits", half_hits, SAME, 0.25, _NO_ALARM, plan=at_p50)
