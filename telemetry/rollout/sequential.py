@@ -25,7 +25,7 @@ LARGEST_LEVEL: Final = 0.15
 MIXTURE_TURNS: Final = 50.0
 # A path crosses the boundary when chance carries it there, before its drift alone would: in half of all cases while the
 # drift is so many standard errors short of it.
-FLUCTUATION: Final = 0.2
+FLUCTUATION: Final = 0.35
 # A forecast of more turns than this says nothing.
 MOST_TURNS_FORECAST: Final = 10**9
 
