@@ -25,12 +25,22 @@ DECISIVE = (
     "5 x the margin, 60 % of the values over the control's p90 missing; 50 %",
     "half the turns unanswered from turn 1,500 on; 25 %",
 )
-# Missed, and stated so on the page: over all turns of a long stage a harm that grows slowly is beyond the margin late.
-MISSED = {"+1 ms a turn from turn 1,500 on"}
+# Missed, and stated so on the page: over all turns of a long stage a harm that grows slowly is beyond the margin late,
+# and where hits are alike within calls, cache misses keep promotions waiting.
+MISSED = {
+    ("+1 ms a turn from turn 1,500 on", "turns to roll back"),
+    ("identical: rounded to 250 ms", "promoted"),
+}
 
 
 def row(name: str, rollouts: int, seed: int = 35) -> Row:
     return Row(BY_NAME[name], tuple(simulated(BY_NAME[name], number, seed) for number in range(rollouts)))
+
+
+def unforeseen(name: str, rollouts: int) -> list[str]:
+    """The limits that a row surely misses, and is not known to."""
+    missed = row(name, rollouts).surely_missed()
+    return [described(limit) for limit in missed if (name.split(";", maxsplit=1)[0], limit.figure) not in MISSED]
 
 
 @pytest.mark.parametrize(
@@ -44,10 +54,10 @@ def test_a_few_rollouts_end_as_they_should(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DECISIVE)
 def test_the_decisive_rows_keep_their_limits(name: str) -> None:
-    assert [described(limit) for limit in row(name, 40).surely_missed()] == []
+    assert unforeseen(name, 40) == []
 
 
 @pytest.mark.slow
 def test_no_other_row_of_the_whole_table_surely_misses_its_limits() -> None:
-    missed = {each.name for each in scenarios() if row(each.name, max(3, round(8 * each.rollouts))).surely_missed()}
-    assert {name.split(";")[0] for name in missed} <= MISSED
+    found = {each.name: unforeseen(each.name, max(3, round(8 * each.rollouts))) for each in scenarios()}
+    assert {name: missed for name, missed in found.items() if missed} == {}
