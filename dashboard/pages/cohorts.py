@@ -138,7 +138,7 @@ def _slices(found: CohortComparison) -> None:
         f"correction for their number; {_SHOWN_INTERVALS}</span></h2></div>"
     )
     if found.slices:
-        if difference_charts.difference_rows(found.slices):
+        if len(difference_charts.difference_rows(found.slices)) == len(found.slices):
             says = f"Differences of {found.primary} in each slice with 95 % intervals against the margin"
             _forest(found, found.slices, says, "slice")
         else:
