@@ -17,7 +17,7 @@ from tests.rollout_cohorts import SAME, Regression, cohort, latencies_ms, plan
 AT_UNIX_NS = 1_790_000_000_000_000_000
 MINUTE = 60_000_000_000
 PLAN_TEXT = "# a plan\n"
-SLOWER = Regression(shift_ms=400)
+SLOWER = Regression(shift_ms=800)
 
 
 def two_stages() -> RolloutPlan:

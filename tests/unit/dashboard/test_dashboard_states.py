@@ -187,7 +187,7 @@ def test_pages_of_a_run_without_an_answer_say_so_in_place_of_pictures(store: Pat
     assert "No turn of these was answered." in text_of(cohorts)
     assert "Too few turns for bounds" not in text_of(cohorts), "there are 120 of each"
     assert max(map(float, re.findall(r"to \+([\d.]+) points", text_of(cohorts)))) <= 100
-    assert max(map(float, re.findall(r"\(−([\d.]+) points to", text_of(cohorts)))) <= 100
+    assert max(map(float, re.findall(r"\(−([\d.]+) to \+", text_of(cohorts)))) <= 100
     assert "within 1 point yet" in text_of(cohorts)
     assert not cohorts.get("vega_lite_chart")
     assert "Which dimension explains it" not in shown("now"), "there are no others to set them apart from"

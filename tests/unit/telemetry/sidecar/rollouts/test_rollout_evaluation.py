@@ -234,7 +234,7 @@ def _fsync_refused(_descriptor: int) -> None:
 def test_a_verdict_that_the_disk_does_not_take_does_not_count(
     sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sidecar.turns.candidate = 300
+    sidecar.turns.candidate = 100
     assert sidecar.look().decision == "hold"
     sidecar.turns.candidate = 600
     with monkeypatch.context() as patched:
@@ -265,7 +265,7 @@ def _emptied(_content: bytes) -> bytes:
 def test_a_log_that_is_edited_by_hand_holds(
     sidecar: Sidecar, change: Callable[[bytes], bytes], *, is_restarted: bool
 ) -> None:
-    sidecar.turns.candidate = 300
+    sidecar.turns.candidate = 100
     assert sidecar.look().decision == "hold"
     file = sidecar.store / "rollouts" / "streaming" / "verdicts.jsonl"
     file.write_bytes(change(file.read_bytes()))
