@@ -2,7 +2,7 @@
 
 Intervals are clustered by call, and where both runs heard the same audio paired by utterance, so that what an utterance
 does to both runs cancels. Of a percentile they come from the ranks of its values (`rollout.quantile_intervals`), of a
-ratio they are the difference plus and minus Student's t times its standard error (`rollout.estimates`), with as many
+ratio they are the difference plus and minus Student's t times its standard error (`rollout.shares`), with as many
 degrees of freedom as the run with fewer clusters is worth, less one. An interval holds the difference with 95 %
 confidence, each figure by itself and for one look: unlike the bounds of a rollout it is not made to be looked at again
 and again while turns arrive.
@@ -26,9 +26,9 @@ from telemetry.comparison.figures import ComparedFigure
 from telemetry.model.formatting import DASH, percent
 from telemetry.model.intervals import CONFIDENCE
 from telemetry.model.metrics import MIN_COUNT_FOR
-from telemetry.rollout.clustering import FEWEST_CLUSTERS, effective_clusters, expect_clusters
+from telemetry.rollout.check_sample import CheckSample, Codes, TooFewError
+from telemetry.rollout.clustering import FEWEST_CLUSTERS, degrees_of_freedom, expect_clusters
 from telemetry.rollout.cohort_turns import AUDIO, NOT_REPORTED, CohortTurns
-from telemetry.rollout.estimates import CheckSample, Codes, TooFewError
 from telemetry.rollout.quantile_intervals import quantile_difference, share_p_value
 from telemetry.rollout.samples import heard_by_both
 from telemetry.rollout.sequential import holm
@@ -198,7 +198,7 @@ def _of_ratio(known: FigureDifference, samples: Sequence[CheckSample]) -> Figure
     for sample in samples:
         expect_clusters(sample, FEWEST_CLUSTERS)
     found = ratio_difference(candidate, baseline)
-    freedom = max(1.0, _clusters(samples) - 1)
+    freedom = degrees_of_freedom(samples)
     reach = float(scipy.special.stdtrit(freedom, (1 + CONFIDENCE) / 2)) * found.standard_error
     lower, upper = found.value - reach, found.value + reach
     p_value = 2 * float(scipy.special.stdtr(freedom, -abs(found.value) / found.standard_error))
@@ -220,17 +220,10 @@ def _of_ratio(known: FigureDifference, samples: Sequence[CheckSample]) -> Figure
 def _value(figure: ComparedFigure, sample: CheckSample) -> float | None:
     """The figure of one run; None with too few values for it, and where the quantile is a turn that nobody answered."""
     if figure.fraction is None:
-        weights = sample.size if sample.weights is None else float(sample.weights.sum())
-        return float(sample.values.sum()) / weights if weights else None
+        return float(sample.values.sum()) / sample.total_weight if sample.total_weight else None
     statistic = "p50" if figure.check is None else figure.check.statistic
     if sample.size < MIN_COUNT_FOR.get(statistic, MIN_COUNT_FOR["p95"]):
         return None
     # Between an answered turn and one that is not there is nothing to interpolate.
     value = float(np.quantile(sample.values, figure.fraction, method="higher"))
     return None if math.isinf(value) else float(np.quantile(sample.values, figure.fraction))
-
-
-def _clusters(samples: Sequence[CheckSample]) -> float:
-    """How many clusters the run with fewer of them is worth, by call or by utterance."""
-    groupings = (codes for each in samples for codes in (each.clusters, each.pairs) if codes is not None)
-    return min(map(effective_clusters, groupings))

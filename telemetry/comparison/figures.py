@@ -9,8 +9,8 @@ import numpy as np
 from telemetry.model.formatting import figure, signed_difference
 from telemetry.model.metrics import DEFINITIONS, HEADLINE, METRICS
 from telemetry.objectives.objective import Objective
+from telemetry.rollout.check_sample import CheckSample
 from telemetry.rollout.cohort_turns import CACHE_HIT, FALLBACK, WER_ERRORS, WER_WORDS, CohortTurns, missed_column
-from telemetry.rollout.estimates import CheckSample
 from telemetry.rollout.plan import FRACTIONS, Check
 from telemetry.rollout.samples import kept_values, sample_of
 

@@ -33,7 +33,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from telemetry.rollout.estimates import Codes
+from telemetry.rollout.check_sample import Codes
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from telemetry.model.stats import minimum_for_target
 from telemetry.objectives.run_verdict import MissCause, StageGrowth, Statistic
-from telemetry.rollout.estimates import CheckSample, Codes, Floats, TooFewError
+from telemetry.rollout.check_sample import CheckSample, Codes, Floats, TooFewError
 from telemetry.rollout.quantile_intervals import QuantileDifference, quantile_difference
 
 Bools = NDArray[np.bool_]

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from telemetry.model.formatting import count
+from telemetry.rollout.check_sample import CheckSample, TooFewError
 from telemetry.rollout.cohort_turns import CohortTurns
-from telemetry.rollout.estimates import CheckSample, TooFewError
 from telemetry.rollout.plan import Check, RolloutPlan
 from telemetry.rollout.quantile_intervals import quantile_difference
 from telemetry.rollout.samples import Mask, compare

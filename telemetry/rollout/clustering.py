@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from telemetry.rollout.estimates import CheckSample, Codes, Floats, TooFewError
+from telemetry.rollout.check_sample import CheckSample, Codes, Floats, TooFewError
 
 # Below so many clusters, an interval says little.
 FEWEST_CLUSTERS: Final = 20
@@ -48,6 +48,11 @@ def expect_clusters(sample: CheckSample, fewest: int) -> None:
         known = known_clusters(codes)
         if known < needed:
             raise TooFewError(f"its turns come from {known:,} of at least {needed} {unit}s")
+
+
+def degrees_of_freedom(samples: Sequence[CheckSample]) -> float:
+    """Of a variance over the clusters of the cohort that is worth fewer of them, by call or by utterance."""
+    return max(1.0, min(effective_clusters(codes) for each in samples for codes in each.groupings) - 1)
 
 
 def known_clusters(clusters: Codes) -> int:

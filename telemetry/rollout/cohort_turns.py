@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from telemetry.model.semconv import OUTCOMES
-from telemetry.rollout.estimates import Codes, Floats
+from telemetry.rollout.check_sample import Codes, Floats
 
 # Columns of numbers that are not metrics; NaN where a turn did not report them. `fallback` is 1 where one answered.
 FALLBACK: Final = "fallback"

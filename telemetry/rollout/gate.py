@@ -168,8 +168,7 @@ class _Judged:
         if worse := [sentences.worse(result) for result in self.checks if result.status == "worse"]:
             return "roll_back", worse
         waits = [*self._open(), *self._too_early()]
-        within = [sentences.within(result) for result in self.checks if result.status == "within"]
-        return ("hold", waits) if waits else ("promote", within)
+        return ("hold", waits) if waits else ("promote", [sentences.within(result) for result in self.checks])
 
     def sentence(self, verdict: Decision, reasons: Sequence[str]) -> str:
         """The verdict in one sentence."""

@@ -28,15 +28,15 @@ import scipy
 
 from telemetry.model.formatting import declared_percent
 from telemetry.model.intervals import CONFIDENCE
+from telemetry.rollout.check_sample import CheckSample, Floats, TooFewError, are_paired
 from telemetry.rollout.clustering import (
     FEWEST_CLUSTERS,
     clustered_variance,
-    effective_clusters,
+    degrees_of_freedom,
     expect_clusters,
     paired_variance,
     total,
 )
-from telemetry.rollout.estimates import CheckSample, Floats, TooFewError
 
 # So many values are expected on the far side of a quantile before it has an interval.
 FEWEST_BEYOND: Final = 5
@@ -100,7 +100,7 @@ def share_p_value(candidate: CheckSample, control: CheckSample) -> float:
 
 
 def _cohorts(candidate: CheckSample, control: CheckSample, fewest_turns: int) -> _Both:
-    is_paired = candidate.pairs is not None and control.pairs is not None
+    is_paired = are_paired(candidate, control)
     return _cohort(candidate, fewest_turns, is_paired), _cohort(control, fewest_turns, is_paired)
 
 
@@ -110,10 +110,6 @@ def _cohort(sample: CheckSample, fewest_turns: int, is_paired: bool) -> CheckSam
     sample = sample if is_paired else replace(sample, pairs=None)
     expect_clusters(sample, FEWEST_CLUSTERS)
     return sample.in_order()
-
-
-def _freedom(both: _Both) -> float:
-    return max(1.0, min(effective_clusters(codes) for cohort in both for codes in cohort.groupings) - 1)
 
 
 def _quantile(ordered: Floats, fraction: float) -> float:
@@ -126,7 +122,7 @@ def _quantile(ordered: Floats, fraction: float) -> float:
 
 def _interval(both: _Both, quantiles: tuple[float, float], fraction: float, error: float) -> tuple[float, float]:
     """The bounds, each of which fails with the probability `error`."""
-    errors, t = _share_errors(both, fraction), -float(scipy.special.stdtrit(_freedom(both), error))
+    errors, t = _share_errors(both, fraction), -float(scipy.special.stdtrit(degrees_of_freedom(both), error))
     few_clusters = (float(scipy.special.ndtri(error)) / t) ** 2
     (low, high), (control_low, control_high) = (
         _between(cohort.values, value, fraction, _Ranks(fraction * (1 - fraction) / own * few_clusters, error))
@@ -232,4 +228,4 @@ def _p_value(both: _Both, together: Floats) -> float:
     beyond_half = max(0.0, abs(difference) - sum(0.5 / cohort.size for cohort in both))
     if not beyond_half:
         return 1.0
-    return 2 * float(scipy.special.stdtr(_freedom(both), -beyond_half / math.sqrt(variance)))
+    return 2 * float(scipy.special.stdtr(degrees_of_freedom(both), -beyond_half / math.sqrt(variance)))

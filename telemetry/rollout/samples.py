@@ -1,5 +1,7 @@
 """From a cohort's turns to the values that a check compares. Pure."""
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
@@ -8,6 +10,7 @@ from numpy.typing import NDArray
 
 from telemetry.model.metrics import NOT_OF_AN_ANSWER
 from telemetry.model.semconv import UNANSWERED
+from telemetry.rollout.check_sample import CheckSample, Floats, TooFewError
 from telemetry.rollout.cohort_turns import (
     AUDIO,
     CACHE_HIT,
@@ -22,7 +25,6 @@ from telemetry.rollout.cohort_turns import (
     missed_column,
     open_column,
 )
-from telemetry.rollout.estimates import CheckSample, Floats, TooFewError
 from telemetry.rollout.plan import Check
 from telemetry.rollout.shares import expect_independent
 
@@ -60,26 +62,32 @@ def compare(
 
     Raises TooFewError, which names the cohort, also where nothing was measured.
     """
-    masks = list(only or (np.ones(candidate.turns, np.bool_), np.ones(control.turns, np.bool_)))
+    both = candidate, control
+    masks = only or (np.ones(candidate.turns, np.bool_), np.ones(control.turns, np.bool_))
     samples: list[CheckSample] = []
-    for turns, mask in zip((candidate, control), masks, strict=True):
-        try:
+    for turns, mask in zip(both, masks, strict=True):
+        with _named(turns):
             samples.append(sample_of(check, turns, is_paired, mask))
-        except TooFewError as error:
-            raise TooFewError(f"{turns.cohort}: {error}") from None
     if is_paired:
-        heard = _heard_by_both(candidate, control)
-        counts = [int(np.count_nonzero(mask & both)) for mask, both in zip(masks, heard, strict=True)]
+        heard = _eligible_with_common_audio(candidate, control)
+        counts = [int(np.count_nonzero(mask & each)) for mask, each in zip(masks, heard, strict=True)]
         samples = [
             replace(each.in_order(), eligible=max(each.size, counted))
             for each, counted in zip(heard_by_both(samples[0], samples[1]), counts, strict=True)
         ]
-    for turns, sample in zip((candidate, control), samples, strict=True):
-        try:
+    for turns, sample in zip(both, samples, strict=True):
+        with _named(turns):
             expect_independent(sample)
-        except TooFewError as error:
-            raise TooFewError(f"{turns.cohort}: {error}") from None
     return samples[0], samples[1]
+
+
+@contextmanager
+def _named(turns: CohortTurns) -> Generator[None]:
+    """Names the cohort that has too few turns."""
+    try:
+        yield
+    except TooFewError as error:
+        raise TooFewError(f"{turns.cohort}: {error}") from None
 
 
 def sample_of(check: Check, turns: CohortTurns, is_paired: bool, only: Mask | None = None) -> CheckSample:
@@ -162,7 +170,7 @@ def _column(turns: CohortTurns, name: str) -> Floats:
     return np.full(turns.turns, np.nan) if found is None else found
 
 
-def _heard_by_both(candidate: CohortTurns, control: CohortTurns) -> list[Mask]:
+def _eligible_with_common_audio(candidate: CohortTurns, control: CohortTurns) -> list[Mask]:
     """Which turns of each cohort have audio that a turn of the other has, too, whether or not they have a value."""
     heard = [turns.code(AUDIO) for turns in (candidate, control)]
     common = np.intersect1d(heard[0][candidate.eligible], heard[1][control.eligible])

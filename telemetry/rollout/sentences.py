@@ -40,12 +40,9 @@ def figures(result: CheckResult) -> str:
 
 def _bounds(result: CheckResult) -> str:
     """The bounds of the difference in parentheses, as far as there are any."""
-    text = interval(*(None if each is None else result.check.format_difference(each) for each in _both(result)))
+    both = result.lower, result.upper
+    text = interval(*(None if each is None else result.check.format_difference(each) for each in both))
     return f" ({text})" if text else ""
-
-
-def _both(result: CheckResult) -> tuple[float | None, float | None]:
-    return result.lower, result.upper
 
 
 def interval(lower: str | None, upper: str | None) -> str:

@@ -32,12 +32,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from telemetry.model.formatting import declared_percent
+from telemetry.rollout.check_sample import CheckSample, Codes, Floats, TooFewError, are_paired
 from telemetry.rollout.clustering import clustered_variance, effective_clusters, known_clusters, paired_variance, total
-from telemetry.rollout.estimates import CheckSample, Codes, Floats, TooFewError
 
 Bools = NDArray[np.bool_]
 
-TAIL: Final = 0.99
+_TAIL: Final = 0.99
 DENSITY_RATIOS: Final = (0.5, 2.0)
 # So many of the control's values are expected beyond a quantile before it is a threshold.
 FEWEST_BEYOND: Final = 3
@@ -166,14 +166,14 @@ def compare_quantile(candidate: CheckSample, control: CheckSample, fraction: flo
     )
 
 
-def compare_tail(candidate: CheckSample, control: CheckSample, margin: float, fraction: float = TAIL) -> ComparedShares:
-    """The shares of turns beyond the control's quantile at `fraction`; a margin is a share.
+def compare_tail(candidate: CheckSample, control: CheckSample, margin: float) -> ComparedShares:
+    """The shares of turns beyond the control's quantile at _TAIL; a margin is a share.
 
     Where so many of the control's turns were not answered that its quantile is one of them, the shares are those of the
     turns that were not. Raises TooFewError.
     """
-    _expect_threshold(control, fraction)
-    threshold = lowest_quantile(control.values, fraction)
+    _expect_threshold(control, _TAIL)
+    threshold = lowest_quantile(control.values, _TAIL)
     if math.isinf(threshold):
         beyond, ratio = tuple(np.isinf(each.values) for each in (candidate, control)), 1.0
     else:
@@ -218,7 +218,7 @@ def ratio_difference(candidate: CheckSample, control: CheckSample) -> Difference
         for each, figure in zip(samples, figures, strict=True)
     ]
     least = [_variance_of(_cautious(each.values == 1)) / each.size if each.is_share else 0.0 for each in samples]
-    if candidate.pairs is not None and control.pairs is not None:
+    if are_paired(candidate, control):
         variance = max(paired_variance((influences[0], influences[1]), samples), sum(least))
     else:
         variance = sum(
@@ -272,7 +272,7 @@ def _excess(
     the larger one of what was seen of itself and of the control."""
     candidate, control = samples
     of_candidate, of_control = float(beyond[0].mean()), _cautious(beyond[1])
-    if candidate.pairs is not None and control.pairs is not None:
+    if are_paired(candidate, control):
         influences = [(each - each.mean()) / each.size for each in beyond]
         variance = paired_variance((influences[0], ratio * influences[1]), samples)
         error = math.sqrt(max(variance, abs(value) / min(candidate.size, control.size)))

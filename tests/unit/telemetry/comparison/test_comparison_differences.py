@@ -15,8 +15,8 @@ from telemetry.comparison.differences import (
 )
 from telemetry.comparison.figures import ComparedFigure, quantile_figure
 from telemetry.model.semconv import OUTCOMES
+from telemetry.rollout.check_sample import Floats
 from telemetry.rollout.cohort_turns import CACHE_HIT, CALL, OUTCOME, CohortTurns, packed_codes, packed_numbers
-from telemetry.rollout.estimates import Floats
 from telemetry.rollout.plan import Check
 from tests.rollout_cohorts import MS, cohort_of, latencies_ms
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from telemetry.rollout.estimates import CheckSample, Codes, Floats, TooFewError
+from telemetry.rollout.check_sample import CheckSample, Codes, Floats, TooFewError
 from telemetry.rollout.quantile_intervals import QuantileDifference, quantile_difference, share_p_value
 
 RHO = 0.25

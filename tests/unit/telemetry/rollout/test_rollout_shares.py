@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from telemetry.rollout.estimates import CheckSample, Floats, TooFewError
+from telemetry.rollout.check_sample import CheckSample, Floats, TooFewError
 from telemetry.rollout.shares import (
     ComparedShares,
     compare_quantile,

@@ -64,6 +64,11 @@ class CheckSample:
         return (self.clusters,) if self.pairs is None else (self.clusters, self.pairs)
 
 
+def are_paired(candidate: CheckSample, control: CheckSample) -> bool:
+    """Whether the turns of both cohorts name what was heard, so that they are compared by utterance."""
+    return candidate.pairs is not None and control.pairs is not None
+
+
 class TooFewError(ValueError):
     """Raised where a cohort has too few turns for a difference to have a standard error; the text says what is
     missing."""
