@@ -10,10 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from telemetry.store.manifest import Table
 from telemetry.store.point_rows import NUMBER_KINDS
-from telemetry.store.schema import ArrowTable
-from telemetry.store.segment_files import TIME_COLUMNS
+from telemetry.store.schema import TIME_COLUMNS, ArrowTable, Table
 
 # pyarrow ships no types of its own.
 _Column = Any
@@ -25,13 +23,11 @@ _IDENTITY_COLUMNS: Final[Mapping[Table, tuple[str, ...]]] = {
     "points": ("name", "unix_ns", "service", "attributes", "kind"),
 }
 _KIND: Final = "kind"
-# What `keys` and `starts` need of a table.
+# What `keys` and `moments` need of a table.
 KEY_COLUMNS: Final[Mapping[Table, tuple[str, ...]]] = {
     table: tuple(dict.fromkeys((*columns, TIME_COLUMNS[table]))) for table, columns in _IDENTITY_COLUMNS.items()
 }
 _SEPARATOR: Final = b"\0"
-# Ids take 49 bytes. What a sender makes longer is kept as a digest: identities stay in memory by the hundred thousand.
-_KEY_BYTES_MAX: Final = 64
 
 
 def keys(table: Table, content: ArrowTable) -> list[bytes]:
@@ -50,11 +46,10 @@ def keys(table: Table, content: ArrowTable) -> list[bytes]:
         if _compute.any(without_ids).as_py():
             joined = _compute.if_else(without_ids, _joined(columns[2:]), joined)
     found: list[bytes] = joined.to_numpy(zero_copy_only=False).tolist()
-    longest: int | None = _compute.max(_compute.binary_length(joined)).as_py()
-    return found if (longest or 0) <= _KEY_BYTES_MAX else [_short(key) for key in found]
+    return found
 
 
-def starts(table: Table, content: ArrowTable) -> NDArray[np.int64]:
+def moments(table: Table, content: ArrowTable) -> NDArray[np.int64]:
     """The moment of each row as an array of nanoseconds since 1970; 0 where it is unknown."""
     return _compute.fill_null(_flat(content.column(TIME_COLUMNS[table])), 0).to_numpy()
 
@@ -97,10 +92,6 @@ def _sorted_json(text: bytes) -> bytes:
         return orjson.dumps(orjson.loads(text), option=orjson.OPT_SORT_KEYS)
     except orjson.JSONDecodeError:
         return text
-
-
-def _short(key: bytes) -> bytes:
-    return key if len(key) <= _KEY_BYTES_MAX else _digest(key)
 
 
 def _digest(text: bytes) -> bytes:

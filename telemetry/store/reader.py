@@ -1,14 +1,21 @@
-"""The store's questions and their answers: the one port through which reports, the dashboard and the gate read."""
+"""The store's questions and their answers: the one port through which reports, the dashboard and the gate read.
+
+Each question is a method of `StoreReader`, declared once: its parameters and its answer are those of the method, and
+so are its parameters on the wire (telemetry.store.wire). What a question answers stands in telemetry.store.questions.
+"""
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
 
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Final, Self
+from typing import Annotated, Final, Self, TypeVar
+
+import duckdb
+import msgspec
 
 from telemetry.comparison.runs import ComparedRun
 from telemetry.model import semconv
@@ -18,7 +25,7 @@ from telemetry.model.spans import SpanRow
 from telemetry.model.turns import Turn
 from telemetry.objectives.judgment import EligibleTurns
 from telemetry.objectives.slo import Objective
-from telemetry.store import manifest, queries
+from telemetry.store import queries
 from telemetry.store.answers import (
     CallCounts,
     Filter,
@@ -33,7 +40,8 @@ from telemetry.store.both_sides import both_sides
 from telemetry.store.burn_rates import BurnRateAnswer, burn_rates
 from telemetry.store.calls import call_counts
 from telemetry.store.cohort_pages import CohortsAnswer, CohortsQuestion, cohorts_page
-from telemetry.store.connection import StoreConnection, rows
+from telemetry.store.connection import StoreConnection, rows, rows_of_trace
+from telemetry.store.database import owned_here, read_only
 from telemetry.store.explanation import Explanation, ExplanationQuestion, explanation
 from telemetry.store.model_servers import ModelServer, model_servers
 from telemetry.store.objectives import ObjectiveCounts, sampling_intervals
@@ -42,49 +50,53 @@ from telemetry.store.pages import PageAnswer, PageQuestion, page
 from telemetry.store.processes import processes
 from telemetry.store.queries import Condition, valid
 from telemetry.store.recordings.expiry import remove_expired
-from telemetry.store.rollout_log import MOST_ENTRIES, RolloutRecord, read_rollouts
-from telemetry.store.rollout_memory import RolloutMemory
+from telemetry.store.rollout_log import MOST_ENTRIES, RolloutRecord, read_rollouts, rollouts_stamp
 from telemetry.store.rollout_pages import RolloutPage, rollout_page
 from telemetry.store.rollout_turns import RolloutQuestion, RolloutTurns, rollout_turns
-from telemetry.store.rollups.library import FEWEST_TURNS, RollupLibrary
 from telemetry.store.run_details import RunDetails, run_details
 from telemetry.store.run_figures import RunFigures, run_figures
 from telemetry.store.run_turns import RunTurnsQuestion, run_turns
 from telemetry.store.run_verdict import RunVerdictEvidence, run_verdict_evidence
 from telemetry.store.runs import RunsOfStore, runs, runs_and_sources
 from telemetry.store.schema import span_from_row, turn_from_row, with_turn
-from telemetry.store.snapshot import Snapshots
 from telemetry.store.system_pages import CachePage, InstrumentPage, cache_page, instrument_page
 from telemetry.store.timelines import generator_points
-from telemetry.store.traces import rows_of_trace
 from telemetry.store.turn_pages import ORDERS, StoreMoment, TurnsAnswer, TurnsQuestion, turns_page
 from telemetry.store.turn_questions import TurnQuestions
 from telemetry.store.turn_rows import TURN_COLUMNS, full_turns
 from telemetry.store.turn_views import TurnView, turn_view
 from telemetry.store.views import ViewQuestion
+from telemetry.store.wire import AskedSidecar, owner_of, question
 
 ANY: Final = Filter()
+# An answer over the network stays of a size that both sides can hold.
+MOST_TURNS: Final = 10_000
+MOST_BUCKETS: Final = 10_000
+MOST_OBJECTIVES: Final = 200
+
+_PAGE: Final = PageQuestion()
+_VIEW: Final = ViewQuestion()
+_COHORTS: Final = CohortsQuestion()
+_TURNS: Final = TurnsQuestion()
+
+_Answer = TypeVar("_Answer")
+_Turns = Annotated[int, msgspec.Meta(ge=0, le=MOST_TURNS)]
+_Buckets = Annotated[int, msgspec.Meta(ge=1, le=MOST_BUCKETS)]
+_Natural = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
+_Objectives = Annotated[tuple[Objective, ...], msgspec.Meta(max_length=MOST_OBJECTIVES)]
+_Entries = Annotated[int, msgspec.Meta(ge=1, le=MOST_ENTRIES)]
 
 
 class StoreReader:
-    """Reads a store directory, also while a sidecar writes it; thread-safe.
+    """Reads a store's folder; thread-safe.
 
-    Every question is one consistent read of what is committed at that moment: there is nothing to refresh. Raises
-    StoreError from any question when the directory is missing or its manifest cannot be understood; segments that are
-    damaged are left out and named in `faults`.
+    While a sidecar owns the store, the questions are asked of it; otherwise the file is opened for each question and
+    closed again, as nobody can write to it meanwhile. Every question is one consistent read of what is committed at
+    that moment: there is nothing to refresh. Raises StoreError from any question when the store cannot be read.
     """
 
-    def __init__(
-        self,
-        directory: Path | str,
-        *,
-        wall_clock_ns: Callable[[], int] = time.time_ns,
-        fewest_rolled_up: int = FEWEST_TURNS,
-    ) -> None:
+    def __init__(self, directory: Path | str, *, wall_clock_ns: Callable[[], int] = time.time_ns) -> None:
         self.directory = Path(directory)
-        self._snapshots = Snapshots(self.directory)
-        self._library = RollupLibrary(self.directory, self._snapshots.checks, fewest_turns=fewest_rolled_up)
-        self._rollouts = RolloutMemory(self.directory)
         self._wall_clock_ns = wall_clock_ns
         # Where no sidecar runs any more, whoever looks at the store removes what was kept of calls and is due.
         remove_expired(self.directory, wall_clock_ns())
@@ -96,86 +108,104 @@ class StoreReader:
         self.close()
 
     def close(self) -> None:
-        """Release DuckDB."""
-        self._snapshots.close()
-        self._library.close()
+        """Nothing is held between two questions."""
 
-    def patiently(self) -> AbstractContextManager[None]:
-        """Let the questions of this thread give way to those of other threads, and be asked again after them."""
-        return self._snapshots.patiently()
+    def elsewhere(self) -> AskedSidecar | None:
+        """The sidecar that answers in the place of this process, None where this process reads the store itself."""
+        return None if owned_here(self.directory) is not None else owner_of(self.directory)
 
-    @property
-    def faults(self) -> tuple[str, ...]:
-        """The segments that the last question had to leave out, a sentence each."""
-        return tuple(self._snapshots.faults)
-
+    @question
     def state(self) -> int:
-        """A number that changes with what is committed, turns or verdicts: answers may be kept as long as it stays the
-        same."""
-        sequence, stamp = manifest.load(self.directory).sequence, self._rollouts.stamp()
+        """A number that changes with what is committed, turns or verdicts."""
+        commits = self._ask(lambda connection: int(rows(connection, "SELECT commits FROM store_state")[0]["commits"]))
+        stamp = rollouts_stamp(self.directory)
         # The same number in every process that answers for this folder.
-        return int.from_bytes(sha256(repr((sequence, stamp)).encode()).digest()[:7]) if stamp else sequence
+        return int.from_bytes(sha256(repr((commits, stamp)).encode()).digest()[:7]) if stamp else commits
 
+    def _ask(self, asked: Callable[[StoreConnection], _Answer]) -> _Answer:
+        """Answer from one consistent read. Raises StoreError when the store cannot be read, or the question needs more
+        memory than it may take."""
+        here = owned_here(self.directory)
+        try:
+            with ExitStack() as stack:
+                database = here if here is not None else stack.enter_context(read_only(self.directory))
+                return asked(StoreConnection(stack.enter_context(database.snapshot()), self.directory))
+        except msgspec.ValidationError as error:
+            # The ingest takes no turn that this version could not read again.
+            raise StoreError(
+                f"{self.directory}: a turn cannot be read ({error}); update voiceprobe to the version that wrote it"
+            ) from error
+        except duckdb.OutOfMemoryException as error:
+            what, *_ = str(error).splitlines()  # what follows is advice to who opened the database
+            raise StoreError(
+                f"{self.directory}: too many turns for one answer, narrow it by time or a dimension ({what})"
+            ) from error
+        except (duckdb.IOException, duckdb.InternalException, duckdb.FatalException) as error:
+            raise StoreError(f"{self.directory}: the store cannot be read ({error})") from error
+
+    @question
     def runs(self) -> list[RunRecord]:
         """Every run in the store, from what its generator declared or from its turns; the newest first."""
-        return self._snapshots.ask(runs)
+        return self._ask(runs)
 
+    @question
     def runs_and_sources(self) -> RunsOfStore:
         """As `runs`, with what tells which segments belong to each of them, from one consistent read."""
-        return self._snapshots.ask(lambda connection: runs_and_sources(connection, self.faults))
+        return self._ask(runs_and_sources)
 
+    @question
     def summary(self, f: Filter = ANY) -> Summary:
         """Everything about a filter from one consistent read."""
         now_unix_ns = self._wall_clock_ns()
-        return self._snapshots.ask(
-            lambda connection: self._about(connection, f).summary(now_unix_ns, self._snapshots.skipped), f.run_id
-        )
+        return self._ask(lambda connection: self._about(connection, f).summary(now_unix_ns))
 
-    def page(self, asked: PageQuestion) -> PageAnswer:
+    @question
+    def page(self, asked: PageQuestion = _PAGE) -> PageAnswer:
         """All that a page shows, from one consistent read."""
         _column(asked.metric)
         now_unix_ns = self._wall_clock_ns()
-        return self._snapshots.ask(lambda connection: page(connection, asked, self._library, now_unix_ns, self.faults))
+        return self._ask(lambda connection: page(connection, asked, now_unix_ns))
 
-    def cache_page(self, asked: ViewQuestion) -> CachePage:
+    @question
+    def cache_page(self, asked: ViewQuestion = _VIEW) -> CachePage:
         """All that the page about caches, routes and fallbacks shows, from one consistent read."""
         now_unix_ns = self._wall_clock_ns()
-        return self._snapshots.ask(
-            lambda connection: cache_page(connection, asked, self._library, now_unix_ns, self.faults)
-        )
+        return self._ask(lambda connection: cache_page(connection, asked, now_unix_ns))
 
-    def instrument_page(self, asked: ViewQuestion) -> InstrumentPage:
+    @question
+    def instrument_page(self, asked: ViewQuestion = _VIEW) -> InstrumentPage:
         """All that the page about the instrument shows, from one consistent read."""
         now_unix_ns = self._wall_clock_ns()
-        return self._snapshots.ask(
-            lambda connection: instrument_page(connection, asked, self._library, now_unix_ns, self.faults)
-        )
+        return self._ask(lambda connection: instrument_page(connection, asked, now_unix_ns))
 
-    def timeline(self, f: Filter = ANY, metric: str = "voice_to_voice", buckets: int = 60) -> list[TimelinePoint]:
+    @question
+    def timeline(self, f: Filter = ANY, metric: str = "voice_to_voice", buckets: _Buckets = 60) -> list[TimelinePoint]:
         """The metric over time in at most `buckets` buckets of one round width; empty ones in between are given too."""
         _column(metric)
-        return self._snapshots.ask(
-            lambda connection: self._about(connection, f).timeline(metric, max(1, buckets)), f.run_id
-        )
+        return self._ask(lambda connection: self._about(connection, f).timeline(metric, max(1, buckets)))
 
+    @question
     def generator_points(self, f: Filter = ANY) -> list[GeneratorPoint]:
         """What the load generator's processes reported of themselves over time, the oldest first."""
-        return self._snapshots.ask(lambda connection: generator_points(connection, f), f.run_id)
+        return self._ask(lambda connection: generator_points(connection, f))
 
-    def slowest(self, f: Filter = ANY, metric: str = "voice_to_voice", limit: int = 10) -> list[Turn]:
+    @question
+    def slowest(self, f: Filter = ANY, metric: str = "voice_to_voice", limit: _Turns = 10) -> list[Turn]:
         """The valid client turns with the largest values of a metric, the largest first."""
         _column(metric)
-        return self._snapshots.ask(lambda connection: self._about(connection, f).slowest(metric, limit), f.run_id)
+        return self._ask(lambda connection: self._about(connection, f).slowest(metric, limit))
 
-    def turn(self, trace_id: str, turn_index: int) -> tuple[Turn | None, Turn | None]:
+    @question
+    def turn(self, trace_id: str, turn_index: _Natural) -> tuple[Turn | None, Turn | None]:
         """One turn as the client heard it and as the service reported it."""
-        return self._snapshots.ask(lambda connection: both_sides(connection, trace_id, turn_index))
+        return self._ask(lambda connection: both_sides(connection, trace_id, turn_index))
 
+    @question
     def turns(
         self,
         f: Filter = ANY,
-        limit: int = 1000,
-        offset: int = 0,
+        limit: _Turns = 1000,
+        offset: _Natural = 0,
         *,
         source: semconv.Source | None = None,
         outcome: semconv.Outcome | None = None,
@@ -186,19 +216,19 @@ class StoreReader:
             where &= Condition("source = ?", (source,))
         if outcome is not None:
             where &= Condition("outcome = ?", (outcome,))
-        return self._snapshots.ask(
-            lambda connection: full_turns(connection, where, "started_unix_ns, span_id", limit, offset), f.run_id
-        )
+        return self._ask(lambda connection: full_turns(connection, where, "started_unix_ns, span_id", limit, offset))
 
+    @question
     def dimension_values(self, f: Filter = ANY) -> dict[str, tuple[str, ...]]:
         """The values that occur among the client turns of a filter, for each dimension that a filter can ask for."""
-        return self._snapshots.ask(lambda connection: self._about(connection, f).dimension_values(), f.run_id)
+        return self._ask(lambda connection: self._about(connection, f).dimension_values())
 
+    @question
     def spans(self, trace_id: str) -> list[SpanRow]:
         """The spans of a trace in the order of their beginning, each with every attribute that it came with."""
         order = "timestamp_unix_ns, duration_ns DESC, span_id"
 
-        def question(connection: StoreConnection) -> list[SpanRow]:
+        def answer(connection: StoreConnection) -> list[SpanRow]:
             spans = rows_of_trace(connection, "spans", trace_id, columns="*", order=order)
             found = [span_from_row(row) for row in spans]
             if not any(span.name == semconv.SPAN_TURN for span in found):
@@ -207,48 +237,55 @@ class StoreReader:
             of_turns = {row["span_id"]: turn_from_row(row) for row in turns}
             return [with_turn(span, of_turns.get(span.span_id)) for span in found]
 
-        return self._snapshots.ask(question)
+        return self._ask(answer)
 
+    @question
     def calls(self, f: Filter = ANY) -> CallCounts:
         """How many calls the client began and how many reached a session: their first turn carries the connect time."""
-        return self._snapshots.ask(lambda connection: call_counts(connection, f), f.run_id)
+        return self._ask(lambda connection: call_counts(connection, f))
 
+    @question
     def processes(self, run_id: str) -> list[ProcessInfo]:
         """The generator's processes of a run; at its end, one that has not announced its end was lost."""
-        return self._snapshots.ask(lambda connection: processes(connection, run_id), run_id)
+        return self._ask(lambda connection: processes(connection, run_id))
 
-    def model_servers(self, since_unix_ns: int, until_unix_ns: int) -> tuple[ModelServer, ...]:
+    @question
+    def model_servers(self, since_unix_ns: _Natural, until_unix_ns: _Natural) -> tuple[ModelServer, ...]:
         """What model servers reported of themselves between two moments, as context of the turns of that time."""
-        return self._snapshots.ask(lambda connection: model_servers(connection, since_unix_ns, until_unix_ns))
+        return self._ask(lambda connection: model_servers(connection, since_unix_ns, until_unix_ns))
 
-    def objective_counts(self, f: Filter, objectives: Sequence[Objective]) -> ObjectiveCounts:
+    @question
+    def objective_counts(self, f: Filter, objectives: _Objectives) -> ObjectiveCounts:
         """What `objectives.slo.judge` asks of all the objectives, over the filter's turns and over each cohort's, from
         one consistent read."""
-        return self._snapshots.ask(lambda connection: self._about(connection, f).objective_counts(objectives), f.run_id)
+        return self._ask(lambda connection: self._about(connection, f).objective_counts(objectives))
 
-    def run_verdict(self, f: Filter, objectives: Sequence[Objective]) -> RunVerdictEvidence:
+    @question
+    def run_verdict(self, f: Filter, objectives: _Objectives) -> RunVerdictEvidence:
         """What `objectives.run_verdict` makes a verdict of: the counts as `objective_counts`, the cause of a miss as
         far as it is shown, and the sampling intervals of the shares, from one consistent read."""
 
-        def question(connection: StoreConnection) -> RunVerdictEvidence:
+        def answer(connection: StoreConnection) -> RunVerdictEvidence:
             counts = self._about(connection, f).objective_counts(objectives)
             evidence = run_verdict_evidence(connection, f, objectives, counts)
             return replace(evidence, sampling=sampling_intervals(connection, f, objectives))
 
-        return self._snapshots.ask(question, f.run_id)
+        return self._ask(answer)
 
+    @question
     def explanation(self, asked: ExplanationQuestion) -> Explanation:
         """Which dimensions set a selection of turns apart from the others of its filter, the one that does most
         first."""
         if asked.selection.metric is not None:
             _column(asked.selection.metric)
-        return self._snapshots.ask(lambda connection: explanation(connection, asked), asked.filter.run_id)
+        return self._ask(lambda connection: explanation(connection, asked))
 
     def count(self, f: Filter = ANY) -> Callable[[Objective], EligibleTurns]:
         """Good and eligible turns of one objective after another. The function raises NotObservable when the wire
         withholds the metric on all of them."""
         return lambda objective: self.objective_counts(f, [objective]).count(objective)
 
+    @question
     def metric_values(self, f: Filter, metric: str) -> list[float]:
         """The raw values of a metric over the valid client turns in the order of the turns, in the metric's unit."""
         column = "unnest(llm_chunk_gaps_ns)" if metric == ITL else _column(metric)
@@ -258,100 +295,97 @@ class StoreReader:
                 SELECT {column} AS value, started_unix_ns, span_id FROM turns WHERE {where.sql}
             ) WHERE value IS NOT NULL ORDER BY started_unix_ns, span_id
             """
-        return self._snapshots.ask(
-            lambda connection: [float(row["value"]) for row in rows(connection, statement, list(where.values))],
-            f.run_id,
+        return self._ask(
+            lambda connection: [float(row["value"]) for row in rows(connection, statement, list(where.values))]
         )
 
+    @question
     def stage_budget(self, f: Filter = ANY) -> dict[str, StageStats]:
         """Where voice-to-voice goes: endpointing, asr, llm, tts, leading_silence, and what none of them explains
         (`unexplained`: network, playout). Stages that no turn shows are left out."""
-        return self._snapshots.ask(lambda connection: self._about(connection, f).stage_budget(), f.run_id)
+        return self._ask(lambda connection: self._about(connection, f).stage_budget())
 
+    @question
     def rollout_turns(self, asked: RolloutQuestion) -> RolloutTurns:
         """The turns of a rollout's two cohorts, as the gate reads them."""
         now_unix_ns = self._wall_clock_ns()
-        return self._snapshots.ask(
-            lambda connection: rollout_turns(connection, asked, now_unix_ns), asked.filter.run_id
-        )
+        return self._ask(lambda connection: rollout_turns(connection, asked, now_unix_ns))
 
-    def rollouts(self, most_entries: int = MOST_ENTRIES) -> tuple[RolloutRecord, ...]:
+    @question
+    def rollouts(self, most_entries: _Entries = MOST_ENTRIES) -> tuple[RolloutRecord, ...]:
         """The rollouts whose verdicts the store keeps, by name; of each at most about `most_entries` entries."""
         return read_rollouts(self.directory, most_entries)
 
-    def burn_rates(self, objectives: Sequence[Objective], f: Filter = ANY) -> BurnRateAnswer:
+    @question
+    def burn_rates(self, objectives: _Objectives, f: Filter = ANY) -> BurnRateAnswer:
         """Error budgets and burn rates of objectives over windows that end now, from one consistent read."""
         now_unix_ns = self._wall_clock_ns()
-        return self._snapshots.ask(
-            lambda connection: burn_rates(connection, objectives, f, now_unix_ns, faults=self.faults)[0],
-            f.run_id,
-        )
+        return self._ask(lambda connection: burn_rates(connection, objectives, f, now_unix_ns)[0])
 
-    def objectives_page(self, objectives: Sequence[Objective], f: Filter = ANY) -> ObjectivesPage:
+    @question
+    def objectives_page(self, objectives: _Objectives, f: Filter = ANY) -> ObjectivesPage:
         """What the page of objectives shows, from one consistent read."""
         now_unix_ns = self._wall_clock_ns()
-        return self._snapshots.ask(
-            lambda connection: objectives_page(connection, objectives, f, now_unix_ns, faults=self.faults)
-        )
+        return self._ask(lambda connection: objectives_page(connection, objectives, f, now_unix_ns))
 
-    def cohorts_page(self, asked: CohortsQuestion) -> CohortsAnswer:
+    @question
+    def cohorts_page(self, asked: CohortsQuestion = _COHORTS) -> CohortsAnswer:
         """What the page of cohorts shows, from one consistent read."""
         now_unix_ns = self._wall_clock_ns()
-        records = self._rollouts.read()
-        return self._snapshots.ask(
-            lambda connection: cohorts_page(connection, asked, records, self._library, now_unix_ns, faults=self.faults)
-        )
+        records = read_rollouts(self.directory)
+        return self._ask(lambda connection: cohorts_page(connection, asked, records, now_unix_ns))
 
-    def rollout_page(self, name: str | None = None, objectives: Sequence[Objective] = ()) -> RolloutPage:
+    @question
+    def rollout_page(self, name: str | None = None, objectives: _Objectives = ()) -> RolloutPage:
         """What the page of rollouts shows: one of them, else the newest, and the names of all."""
         now_unix_ns = self._wall_clock_ns()
-        records = self._rollouts.read()
-        return self._snapshots.ask(
+        records = read_rollouts(self.directory)
+        return self._ask(
             lambda connection: rollout_page(connection, records, name, objectives, now_unix_ns=now_unix_ns)
         )
 
+    @question
     def run_turns(self, asked: RunTurnsQuestion) -> ComparedRun | None:
         """The turns of a run, as a comparison of runs reads them; None where there is no such run."""
         now_unix_ns = self._wall_clock_ns()
-        return self._snapshots.ask(lambda connection: run_turns(connection, asked, now_unix_ns), asked.run_id)
+        return self._ask(lambda connection: run_turns(connection, asked, now_unix_ns))
 
-    def run_figures(self, run_id: str, objectives: Sequence[Objective], now_unix_ns: int | None = None) -> RunFigures:
+    @question
+    def run_figures(self, run_id: str, objectives: _Objectives, now_unix_ns: _Natural | None = None) -> RunFigures:
         """A run as the list of runs needs it: of the `summary` what it shows, and unless the run goes on the verdict
         that `run_verdict` comes to. `now_unix_ns` is the moment that decides whether it goes on, None for this one."""
         at_unix_ns = self._wall_clock_ns() if now_unix_ns is None else now_unix_ns
         f = Filter(run_id=run_id)
 
-        def question(connection: StoreConnection) -> RunFigures:
-            about, faults = self._about(connection, f), self.faults
-            return run_figures(connection, about, run_id, objectives, now_unix_ns=at_unix_ns, faults=faults)
+        def answer(connection: StoreConnection) -> RunFigures:
+            about = self._about(connection, f)
+            return run_figures(connection, about, run_id, objectives, now_unix_ns=at_unix_ns)
 
-        return self._snapshots.ask(question, run_id)
+        return self._ask(answer)
 
+    @question
     def run_details(self, run_id: str) -> RunDetails:
         """A run by its calls in flight, its profiles and its callers' behavior."""
         now_unix_ns = self._wall_clock_ns()
-        return self._snapshots.ask(
-            lambda connection: run_details(connection, run_id, self._library, now_unix_ns, self._snapshots.skipped),
-            run_id,
-        )
+        return self._ask(lambda connection: run_details(connection, run_id, now_unix_ns))
 
-    def turns_page(self, asked: TurnsQuestion) -> TurnsAnswer:
+    @question
+    def turns_page(self, asked: TurnsQuestion = _TURNS) -> TurnsAnswer:
         """All that the Turns page shows, from one consistent read."""
         _column(asked.metric)
         if asked.order not in ORDERS:
             raise StoreError(f"there is no order {asked.order!r:.60}; known are {', '.join(ORDERS)}")
-        moment = StoreMoment(self.directory, self._wall_clock_ns(), self.faults)
-        return self._snapshots.ask(lambda connection: turns_page(connection, asked, self._library, moment))
+        moment = StoreMoment(self.directory, self._wall_clock_ns())
+        return self._ask(lambda connection: turns_page(connection, asked, moment))
 
-    def turn_view(self, trace_id: str, turn_index: int, *, whole_call: bool = False) -> TurnView:
+    @question
+    def turn_view(self, trace_id: str, turn_index: _Natural, *, whole_call: bool = False) -> TurnView:
         """All that the page of one turn shows, from one consistent read."""
         moment = StoreMoment(self.directory, self._wall_clock_ns())
-        return self._snapshots.ask(
-            lambda connection: turn_view(connection, trace_id, turn_index, moment, whole_call=whole_call)
-        )
+        return self._ask(lambda connection: turn_view(connection, trace_id, turn_index, moment, whole_call=whole_call))
 
     def _about(self, connection: StoreConnection, f: Filter) -> TurnQuestions:
-        return TurnQuestions(connection, f, self._library)
+        return TurnQuestions(connection, f)
 
 
 def _column(metric: str) -> str:

@@ -79,6 +79,24 @@ def read_rollouts(store: Path, most_entries: int = MOST_ENTRIES) -> tuple[Rollou
     return tuple(each for each in found if each is not None)
 
 
+def rollouts_stamp(store: Path) -> tuple[tuple[str, int, int, int], ...]:
+    """What changes with every verdict, and with whatever else happens to the logs: of every file its name, its inode,
+    when it was changed, its size."""
+    found: list[tuple[str, int, int, int]] = []
+    try:
+        names = sorted(each.name for each in os.scandir(store / FOLDER) if each.is_dir(follow_symlinks=False))
+    except OSError:
+        return ()
+    for name in names:
+        for file in (PLAN_NAME, LOG_NAME, HEAD_NAME):
+            try:
+                stat = (store / FOLDER / name / file).stat()
+            except OSError:
+                continue
+            found.append((f"{name}/{file}", stat.st_ino, stat.st_ctime_ns, stat.st_size))
+    return tuple(found)
+
+
 def _record(folder: Path, most_entries: int) -> RolloutRecord | None:
     try:
         content, plan, head = _read(folder)

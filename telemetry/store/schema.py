@@ -9,7 +9,7 @@ field of the turn shares the field's column), two for the bounds of each metric 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 import orjson
@@ -23,13 +23,17 @@ from telemetry.model.spans import SpanEvent, SpanLink, SpanRow
 from telemetry.model.turn_spans import turn_attributes
 from telemetry.model.turns import Turn
 from telemetry.store.attribute_values import ATTRIBUTES_TYPE, read_attributes, stored_attributes
-from telemetry.store.manifest import Table
 from telemetry.store.point_rows import POINT_COLUMNS, PointRow, column_of
 
 # A turn's integers stay below this so that sums and differences of two of them fit the store's 64 bits.
 INTEGER_LIMIT: Final = 2**62
 _INT64_LIMIT: Final = 2**63
 _STATUS_MESSAGE_MAX_CHARS: Final = 2**16
+
+Table = Literal["turns", "spans", "points"]
+TABLES: Final[tuple[Table, ...]] = ("turns", "spans", "points")
+# The moment of a row, as its sender gave it.
+TIME_COLUMNS: Final[dict[Table, str]] = {"turns": "started_unix_ns", "spans": "timestamp_unix_ns", "points": "unix_ns"}
 
 # pyarrow ships no types of its own.
 ArrowTable = Any
@@ -86,6 +90,8 @@ TURN_FIELDS: Final[dict[str, ArrowType]] = _turn_fields()
 DERIVED_METRICS: Final[tuple[Metric, ...]] = tuple(m for m in METRICS.values() if m.column not in TURN_FIELDS)
 SIDES: Final[tuple[Side, Side]] = ("lower", "upper")
 ENDED_COLUMN: Final = "ended_unix_ns"
+# What the store adds to each row: when it was stored by the owner's clock, and with which commit.
+STORED_COLUMNS: Final = (("stored_unix_ns", pa.int64()), ("commit_number", pa.int64()))
 
 EVENTS_TYPE: Final[ArrowType] = pa.list_(
     pa.struct([("timestamp_unix_ns", pa.int64()), ("name", pa.string()), ("attributes", ATTRIBUTES_TYPE)])

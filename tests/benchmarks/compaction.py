@@ -14,7 +14,7 @@ from typing import Any
 
 from telemetry.store.compaction import Compactor
 from telemetry.store.compaction_plan import MergeLimits
-from telemetry.store.manifest import TABLES
+from telemetry.store.schema import TABLES
 from telemetry.store.peak_memory import peak_rss_bytes
 from telemetry.store.schema import points_table, spans_table, turns_table
 from telemetry.store.writer import StoreWriter

@@ -1,0 +1,253 @@
+"""The store's one file: a DuckDB database, in a folder that only its user may read, and who owns it.
+
+One process owns a store: it alone writes, and while it does, it alone can read; every other asks it (`owner.json` says
+where). When nobody owns a store, readers open its file read-only, for one question. A commit is a transaction, and what
+is committed is on the disk.
+"""
+
+# ruff: noqa: S608 - the identifiers in these statements come from our own tables, paths are quoted here
+
+import contextlib
+import re
+import threading
+import time
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any, Final, Self
+
+import duckdb
+import pyarrow as pa
+
+from telemetry.model.errors import StoreError
+from telemetry.store.private_files import FILE_MODE, make_folder
+from telemetry.store.schema import SCHEMAS, STORED_COLUMNS, TABLES, without_rows
+
+DATABASE_NAME: Final = "store.duckdb"
+OWNER_NAME: Final = "owner.json"
+SPILL_FOLDER: Final = "spill"
+# Counts with each change of what a row or a table means: a database of another format is refused, never guessed at.
+FORMAT: Final = 1
+# Questions share the machine with what is measured.
+THREADS: Final = 2
+MEMORY_LIMIT: Final = "1GB"
+# A checkpoint rewrites the last row group, and commits wait for it: small ones keep that wait short.
+_ROW_GROUP_ROWS: Final = 16_384
+_CHECKPOINT_BYTES: Final = "64MB"
+# How long whoever wants to own a store waits for those who read it or are about to leave it.
+OWN_WITHIN_S: Final = 10.0
+READ_WITHIN_S: Final = 5.0
+_EVERY_S: Final = 0.05
+_HELD_BY: Final = re.compile(r"PID (\d+)")
+# What earlier versions left in a store's folder.
+_EARLIER: Final = ("manifest.json", "manifest.previous.json", "segments")
+
+# The databases that this process owns, by folder: its readers use them, since a file can be opened once.
+_owned: dict[Path, "Database"] = {}
+
+
+class InUseError(StoreError):
+    """A store that another process holds."""
+
+
+class Database:
+    """An open store; thread-safe through its cursors. Made by `owned` or `read_only`."""
+
+    def __init__(self, directory: Path, connection: duckdb.DuckDBPyConnection) -> None:
+        self.directory = directory
+        self._connection = connection
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release the file; an owner's last commits are put into it."""
+        if _owned.get(self.directory.resolve()) is self:
+            del _owned[self.directory.resolve()]
+        self._connection.close()
+
+    def cursor(self) -> duckdb.DuckDBPyConnection:
+        """A connection of its own to the database, with transactions of its own: to be closed by who asked for it."""
+        with self._lock:
+            cursor = self._connection.cursor()
+        cursor.execute("USE store")
+        return cursor
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Generator[duckdb.DuckDBPyConnection]:
+        """A cursor whose statements all see what is committed now."""
+        cursor = self.cursor()
+        try:
+            cursor.execute("BEGIN TRANSACTION")
+            yield cursor
+        finally:
+            with contextlib.suppress(duckdb.Error):
+                cursor.execute("ROLLBACK")
+            cursor.close()
+
+
+def owned(
+    directory: Path,
+    *,
+    threads: int = THREADS,
+    memory_limit: str = MEMORY_LIMIT,
+    within_s: float = OWN_WITHIN_S,
+    clock_s: Callable[[], float] = time.monotonic,
+    sleep_s: Callable[[float], None] = time.sleep,
+) -> Database:
+    """Open a store to write it, creating it when missing. Raises StoreError when it cannot be used, and InUseError when
+    another process holds it for longer than `within_s`."""
+    if directory.resolve() in _owned:
+        raise InUseError(f"{directory}: this process writes to the store already")
+    refuse_earlier(directory)
+    try:
+        make_folder(directory)
+    except OSError as error:
+        raise StoreError(f"{directory}: cannot be used as a store ({error.strerror}); name another one") from error
+    connection = _patiently(
+        lambda: _attached(directory, "", threads, memory_limit), directory, within_s, clock_s, sleep_s
+    )
+    try:
+        (directory / DATABASE_NAME).chmod(FILE_MODE)
+        _make_tables(connection, directory)
+    except BaseException:
+        connection.close()
+        raise
+    database = Database(directory, connection)
+    _owned[directory.resolve()] = database
+    return database
+
+
+def owned_here(directory: Path) -> Database | None:
+    """The database of a store that this process owns."""
+    return _owned.get(directory.resolve())
+
+
+def read_only(
+    directory: Path,
+    *,
+    within_s: float = READ_WITHIN_S,
+    clock_s: Callable[[], float] = time.monotonic,
+    sleep_s: Callable[[float], None] = time.sleep,
+) -> Database:
+    """Open a store that nobody owns, to read it. Raises StoreError where there is none or it cannot be read, and
+    InUseError where it is owned after all."""
+    if not directory.is_dir():
+        raise StoreError(f"{directory}: there is no store here; start the sidecar with --store or name its directory")
+    refuse_earlier(directory)
+    if not (directory / DATABASE_NAME).exists():
+        # A sidecar that has just been started, or a folder in which nothing was stored yet: an empty store.
+        connection = duckdb.connect(":memory:")
+        connection.execute("ATTACH ':memory:' AS store")
+        connection.execute("USE store")
+        _make_tables(connection, directory)
+        return Database(directory, connection)
+    connection = _patiently(
+        lambda: _attached(directory, "READ_ONLY", THREADS, MEMORY_LIMIT), directory, within_s, clock_s, sleep_s
+    )
+    try:
+        _check_format(connection, directory)
+    except BaseException:
+        connection.close()
+        raise
+    return Database(directory, connection)
+
+
+def refuse_earlier(directory: Path) -> None:
+    """Raises StoreError for the folder of a store that a version before this one wrote."""
+    if (directory / DATABASE_NAME).exists():
+        return
+    if any((directory / name).exists() for name in _EARLIER):
+        raise StoreError(
+            f"{directory}: this store was written by an earlier version; export it with that version's "
+            f"`voiceprobe store export {directory} FOLDER`, then `voiceprobe store import FOLDER NEW_STORE` here"
+        )
+
+
+def _patiently(
+    attach: Callable[[], duckdb.DuckDBPyConnection],
+    directory: Path,
+    within_s: float,
+    clock_s: Callable[[], float],
+    sleep_s: Callable[[float], None],
+) -> duckdb.DuckDBPyConnection:
+    until_s = clock_s() + within_s
+    while True:
+        try:
+            return attach()
+        except duckdb.IOException as error:
+            if "lock" not in str(error).lower():
+                raise StoreError(f"{directory}: the store cannot be opened ({_first_line(error)})") from error
+            if clock_s() >= until_s:
+                holder = _HELD_BY.search(str(error))
+                who = f"process {holder[1]}" if holder else "another process"
+                raise InUseError(
+                    f"{directory}: the store is in use by {who}; stop it, or ask it by the address of its sidecar"
+                ) from error
+        except duckdb.Error as error:
+            raise StoreError(f"{directory}: the store cannot be opened ({_first_line(error)})") from error
+        sleep_s(_EVERY_S)
+
+
+def _attached(directory: Path, mode: str, threads: int, memory_limit: str) -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect(
+        ":memory:",
+        config={
+            "threads": threads,
+            "memory_limit": memory_limit,
+            "temp_directory": str(directory / SPILL_FOLDER),
+            "checkpoint_threshold": _CHECKPOINT_BYTES,
+            "autoinstall_known_extensions": "false",
+        },
+    )
+    try:
+        path = str(directory / DATABASE_NAME).replace("'", "''")
+        connection.execute(f"ATTACH '{path}' AS store ({mode or f'ROW_GROUP_SIZE {_ROW_GROUP_ROWS}'})")
+        connection.execute("USE store")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _make_tables(connection: duckdb.DuckDBPyConnection, directory: Path) -> None:
+    known = {name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
+    if known:
+        _check_format(connection, directory)
+        return
+    connection.execute("BEGIN TRANSACTION")
+    for table in TABLES:
+        empty = without_rows(pa.schema([*SCHEMAS[table], *STORED_COLUMNS]))
+        connection.register("empty_table", empty)
+        connection.execute(f"CREATE TABLE {table} AS SELECT * FROM empty_table")
+        connection.unregister("empty_table")
+    connection.execute("CREATE TABLE store_state (format INTEGER, commits BIGINT)")
+    connection.execute("INSERT INTO store_state VALUES (?, 0)", [FORMAT])
+    # What retention took out of a table, by run where the table knows runs.
+    connection.execute(
+        "CREATE TABLE removed (of_table VARCHAR, run_id VARCHAR, row_count BIGINT, until_unix_ns BIGINT)"
+    )
+    connection.execute("COMMIT")
+
+
+def _check_format(connection: duckdb.DuckDBPyConnection, directory: Path) -> None:
+    try:
+        found: Any = connection.execute("SELECT format FROM store_state").fetchone()
+    except duckdb.Error as error:
+        raise StoreError(
+            f"{directory / DATABASE_NAME}: is not a store of voiceprobe ({_first_line(error)}); name another folder"
+        ) from error
+    if found is None or found[0] != FORMAT:
+        number = "none" if found is None else found[0]
+        raise StoreError(
+            f"{directory}: the store has format {number}, this version reads {FORMAT}; export it with the version that "
+            f"wrote it (`voiceprobe store export`) and import it here (`voiceprobe store import`)"
+        )
+
+
+def _first_line(error: duckdb.Error) -> str:
+    line, *_ = str(error).splitlines() or [type(error).__name__]
+    return line
