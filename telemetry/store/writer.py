@@ -137,7 +137,8 @@ class StoreWriter:
             with self._registered(ids):
                 gone: Any = self._cursor.execute(
                     f"""
-                    DELETE FROM turns USING {_NEW_ROWS} n WHERE turns.trace_id = n.trace_id AND turns.span_id = n.span_id
+                    DELETE FROM turns USING {_NEW_ROWS} n
+                    WHERE turns.trace_id = n.trace_id AND turns.span_id = n.span_id
                     RETURNING turns.trace_id, turns.span_id
                     """
                 ).fetchall()
@@ -217,12 +218,12 @@ class StoreWriter:
         columns = ", ".join(f"t.{name}" for name in identity.KEY_COLUMNS[table])
         same = " AND ".join(f"t.{name} = n.{name}" for name in _SAME[table])
         with self._registered(content.select(list(_SAME[table]))):
-            stored = self._cursor.execute(
+            stored = self._cursor.sql(
                 f"""
                 SELECT {columns} FROM {table} t SEMI JOIN {_NEW_ROWS} n ON {same}
                 WHERE t.{moment} BETWEEN ? AND ?
                 """,
-                [int(bounds.min()), int(bounds.max())],
+                params=[int(bounds.min()), int(bounds.max())],
             ).to_arrow_table()
         return set(identity.keys(table, stored)) if stored.num_rows else set()
 
