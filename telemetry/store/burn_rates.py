@@ -19,8 +19,7 @@ from telemetry.store.turns_of_runs import CountedTurns
 class BurnRateAnswer:
     """The budgets, missed ones first, at a moment; `source` says whose turns count. `newest_unix_ns` is when the newest
     of them began, None without one. `counted` are all of them and the invalid ones, which no budget counts; `limited`
-    are those of the valid ones whose run says nothing about the service by itself; `faults` say what of the store could
-    not be read."""
+    are those of the valid ones whose run says nothing about the service by itself."""
 
     at_unix_ns: int
     source: Source
@@ -28,7 +27,6 @@ class BurnRateAnswer:
     newest_unix_ns: int | None = None
     counted: CountedTurns = field(default_factory=CountedTurns)
     limited: LimitedTurns = field(default_factory=LimitedTurns)
-    faults: tuple[str, ...] = ()
 
     @property
     def claims_nothing(self) -> bool:
@@ -41,8 +39,6 @@ def burn_rates(
     objectives: Sequence[Objective],
     f: Filter,
     now_unix_ns: int,
-    *,
-    faults: Sequence[str] = (),
 ) -> tuple[BurnRateAnswer, PeriodTurns]:
     """The objectives over their windows, of the filter's run, cohort, target and dimensions, and the turns that they
     are of; the filter's time is not looked at. The turns are those that callers heard, where there are any within the
@@ -55,7 +51,6 @@ def burn_rates(
         newest_unix_ns=turns.newest_unix_ns,
         counted=sum(turns.by_run.values(), CountedTurns()),
         limited=limited_turns(connection, turns.by_run, turns.source, now_unix_ns),
-        faults=tuple(faults),
     )
     return answer, turns
 

@@ -33,7 +33,6 @@ from telemetry.store.queries import Condition, source_of
 from telemetry.store.rollout_lines import RolloutEntry, logged_verdicts
 from telemetry.store.rollout_log import RolloutRecord
 from telemetry.store.rollout_turns import RolloutQuestion, asked_turns, question_of, telemetry_lost, unit_counts
-from telemetry.store.rollups.library import RollupLibrary
 from telemetry.store.views import HeadedAnswer, OpenView, ViewQuestion, open_view
 
 # Which turns are compared: those of the rollout's newest verdict, or those of the run that were chosen.
@@ -97,14 +96,11 @@ def cohorts_page(
     connection: StoreConnection,
     asked: CohortsQuestion,
     records: Sequence[RolloutRecord],
-    library: RollupLibrary,
     now_unix_ns: int,
-    *,
-    faults: Sequence[str] = (),
 ) -> CohortsAnswer:
     """Compare two cohorts, whatever single cohort the filter names."""
     view = replace(asked.view, filter=replace(asked.view.filter, cohort=None))
-    opened = open_view(connection, view, library, now_unix_ns, faults)
+    opened = open_view(connection, view, now_unix_ns)
     if not isinstance(opened, OpenView):
         return CohortsAnswer(opened)
     head = opened.head
@@ -149,8 +145,6 @@ def _compared(
 ) -> CohortComparison:
     """The comparison over the turns of a filter."""
     covering, logged = of
-    if logged is not None:
-        connection.about(None)  # a verdict is about the turns of every run
     view, now_unix_ns, lost = asked
     within_ns = _good_within_ns(view.objectives)
     question = replace(question_of(with_shown(plan, within_ns), None, view.objectives), filter=f)

@@ -14,9 +14,9 @@ from telemetry.objectives.judgment import DECIDED, Judgment
 from telemetry.objectives.objective import Objective
 from telemetry.store.answers import Filter
 from telemetry.store.connection import StoreConnection
-from telemetry.store.objectives import columns_of_rules, verdicts_by_key
+from telemetry.store.objectives import verdicts_by_key
 from telemetry.store.queries import ASKED, Condition, metric_column, source_of
-from telemetry.store.turn_samples import TurnsToLookAt, asked_of_turns
+from telemetry.store.turn_samples import drawn_turns
 
 # What is asked, by its name for people, and where a turn has it.
 DIMENSIONS: Final[dict[str, str]] = {
@@ -32,16 +32,6 @@ DIMENSIONS: Final[dict[str, str]] = {
     "utterance": "utterance_id",
     "worker": "nullif(process_id, '')",
 }
-# What a search may ask of a turn.
-SEARCHED: Final = (
-    *("trace_id", "call_id", "turn_index", "utterance_id", "transcript_pii", "outcome", "model", "started_unix_ns"),
-    "voice_to_voice_ns",
-)
-_READ: Final = (
-    *("cohort", "domain", "length_class", "noise_profile", "channel_profile", "route", "cache_hit", "cache_tier"),
-    *("model", "region", "utterance_id", "process_id", "call_id", "started_unix_ns", "run_id", "target", "phase"),
-    *("phase_kind", "source", "outcome", "turn_kind"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,38 +73,21 @@ class Explanation:
 def explanation(
     connection: StoreConnection, asked: ExplanationQuestion, searched: Condition | None = None
 ) -> Explanation:
-    """The answer. Of the selection only those turns count as selected that `searched` means, too, a condition on
-    columns of SEARCHED. Raises KeyError for a metric that there is none of."""
-    selection, f = asked.selection, asked.filter
-    column = _column(selection)
-    read = [*_READ, *columns_of_rules(_objectives(selection))]
-    read += ["llm_chunk_gaps_ns" if "(" in column else column] if selection.metric is not None else []
-    read += [] if searched is None else SEARCHED
-    return asked_of_turns(
-        connection,
-        f,
-        read,
-        ("explanation", asked, searched),
-        lambda turns: _explained(connection, asked, searched, turns),
-    )
-
-
-def _explained(
-    connection: StoreConnection, asked: ExplanationQuestion, searched: Condition | None, turns: TurnsToLookAt
-) -> Explanation:
+    """The answer. Of the selection only those turns count as selected that `searched` means, too. Raises KeyError for a metric that there is none of."""
     selection, f = asked.selection, asked.filter
     column = _column(selection)
     objectives = _objectives(selection)
+    turns = drawn_turns(connection, f)
     where = turns.where & Condition(ASKED)
     key, values, verdicts = "0", [], {}
     if objectives:
-        key, values, verdicts = verdicts_by_key(connection, where, objectives, source_of(f), turns.table)
+        key, values, verdicts = verdicts_by_key(connection, where, objectives, source_of(f))
     dimensions = ", ".join(f"{sql} AS d_{name}" for name, sql in DIMENSIONS.items())
     found: dict[str, Any] = connection.execute(
         f"""
         SELECT hash(call_id) AS call, started_unix_ns, {key} AS rule, ({column})::DOUBLE AS value,
                coalesce({"TRUE" if searched is None else searched.sql}, FALSE) AS searched, {dimensions}
-        FROM {turns.table} WHERE {where.sql}
+        FROM turns WHERE {where.sql}
         """,
         [*values, *([] if searched is None else searched.values), *where.values],
     ).fetchnumpy()

@@ -3,14 +3,20 @@
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from telemetry.model import semconv
 from telemetry.model.semconv import Source
-from telemetry.store.connection import StoreConnection
+from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.processes import TurnsOfProcess, asked_processes, processes_of_runs
 from telemetry.store.run_limit import run_limit
 from telemetry.store.run_spans import run_spans
-from telemetry.store.turns_of_runs import CountedTurns, turns_of_callers
+from telemetry.store.turns_of_runs import CountedTurns
+
+_PROCESSES: Final = """
+    SELECT run_id, process_id, max(ended_unix_ns) AS last_unix_ns FROM turns WHERE source = 'client'
+    GROUP BY run_id, process_id
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +65,11 @@ def _is_over(connection: StoreConnection, run_id: str, run: _RunState) -> bool:
 def _runs(connection: StoreConnection) -> dict[str, _RunState]:
     """The runs that have turns of callers."""
     found: defaultdict[str, _RunState] = defaultdict(_RunState)
-    for row in turns_of_callers(connection):
-        run = found[row.run_id]
-        if row.process_id:
-            run.known.add(row.process_id)
-            run.emitted[row.process_id] = max(run.emitted.get(row.process_id, 0), row.last_unix_ns)
+    for row in rows(connection, _PROCESSES):
+        run = found[row["run_id"]]
+        if row["process_id"]:
+            run.known.add(row["process_id"])
+            run.emitted[row["process_id"]] = row["last_unix_ns"]
     for span in run_spans(connection):
         run_id, process_id, phase = (
             str(span.attributes.get(semconv.RUN_PREFIX + name) or "") for name in ("run_id", "process_id", "phase")

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from telemetry.model.metrics import MIN_COUNT_FOR
 from telemetry.model.semconv import GEN_AI_REQUEST_MODEL, SCRAPE_SCOPE, SCRAPE_UP
-from telemetry.store.connection import StoreConnection, near, rows
+from telemetry.store.connection import StoreConnection, rows
 
 # The same series by their present and their former name; a server has one of them.
 _QUERIES: Final = ("vllm:prefix_cache_queries", "vllm:gpu_prefix_cache_queries")
@@ -55,10 +55,6 @@ class ModelServer:
 
 def model_servers(connection: StoreConnection, since_unix_ns: int, until_unix_ns: int) -> tuple[ModelServer, ...]:
     """What each model server reported from shortly before `since_unix_ns` to `until_unix_ns`, by name and model."""
-    segments = near(connection.segments("points"), since_unix_ns - _BEFORE_NS, until_unix_ns)
-    if not segments:
-        return ()
-    connection.view("scraped", "points", segments)
     found = rows(connection, _READINGS, [SCRAPE_SCOPE, since_unix_ns - _BEFORE_NS, until_unix_ns, since_unix_ns])
     if not found:
         return ()
@@ -82,7 +78,7 @@ def model_servers(connection: StoreConnection, since_unix_ns: int, until_unix_ns
 _READINGS: Final = """
     WITH read AS (
         SELECT service, name, attributes, unix_ns, kind, value, count, sum, bucket_counts, explicit_bounds
-        FROM scraped WHERE scope_name = ? AND unix_ns >= ? AND unix_ns < ?
+        FROM points WHERE scope_name = ? AND unix_ns >= ? AND unix_ns < ?
     ),
     following AS (
         SELECT *, lag(value) OVER series AS value_before, lag(count) OVER series AS count_before,

@@ -41,11 +41,9 @@ def objectives_page(
     objectives: Sequence[Objective],
     f: Filter,
     now_unix_ns: int,
-    *,
-    faults: Sequence[str] = (),
 ) -> ObjectivesPage:
     """Answer the page about the turns of a filter, at whatever time of the period they began."""
-    burn, turns = burn_rates(connection, objectives, f, now_unix_ns, faults=faults)
+    burn, turns = burn_rates(connection, objectives, f, now_unix_ns)
     known, period = runs(connection), of_period(f, now_unix_ns)
     begin, end = period.since_unix_ns or 0, period.until_unix_ns or 0
     choices = values_of_turns(connection, period, burn.source)

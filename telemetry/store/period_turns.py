@@ -14,7 +14,7 @@ from telemetry.store.budget_period import of_period, part_column
 from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.objectives import counts_by_part
 from telemetry.store.queries import Condition, judged
-from telemetry.store.turns_of_runs import CountedTurns, counted_by_run
+from telemetry.store.turns_of_runs import CountedTurns, turns_by_run
 
 Counts = dict[str, dict[int, EligibleTurns]]  # by objective and part of the period
 
@@ -49,4 +49,4 @@ def turns_of_period(
     source: Source = "service" if "service" in newest and "client" not in newest else "client"
     asked = where & Condition("source = ?", (source,))
     counts = counts_by_part(connection, asked, part_column(now_unix_ns), objectives, source)
-    return PeriodTurns(source, counts, counted_by_run(connection, "turns", f, source), newest.get(source))
+    return PeriodTurns(source, counts, turns_by_run(connection, f, source), newest.get(source))

@@ -17,9 +17,9 @@ from telemetry.objectives.slo import judge
 from telemetry.store.answers import Filter
 from telemetry.store.connection import StoreConnection
 from telemetry.store.explanation import coded
-from telemetry.store.objectives import ObjectiveCounts, columns_of_rules, verdicts_by_key
+from telemetry.store.objectives import ObjectiveCounts, verdicts_by_key
 from telemetry.store.queries import source_of
-from telemetry.store.turn_samples import TurnsToLookAt, asked_of_turns
+from telemetry.store.turn_samples import drawn_turns
 
 # The stages that a metric is the sum of, as the stage budget divides voice-to-voice.
 _PARTS: Final[dict[str, tuple[str, ...]]] = {
@@ -30,12 +30,6 @@ _PARTS: Final[dict[str, tuple[str, ...]]] = {
 _FINAL: Final = (
     "CASE WHEN asr_final_perf_ns <= llm_first_token_perf_ns"
     " AND asr_final_perf_ns >= coalesce(endpoint_perf_ns, speech_end_perf_ns) THEN asr_final_perf_ns END"
-)
-_READ: Final = (
-    *("run_id", "call_id", "span_id", "cohort", "started_unix_ns", "source", "outcome", "target", "noise_profile"),
-    *("length_class", "channel_profile", "route", "phase", "phase_kind", "turn_kind", "leading_silence_ns"),
-    *("speech_end_perf_ns", "endpoint_perf_ns", "asr_final_perf_ns", "llm_first_token_perf_ns"),
-    *("tts_first_chunk_perf_ns", "voice_to_voice_ns", "asr_final_latency_ns", "llm_first_token_latency_ns"),
 )
 _COUNTED: Final[dict[Judgment | None, int]] = {Judgment.GOOD: 0, Judgment.BAD: 1}
 _STAGES: Final = {
@@ -64,26 +58,20 @@ def run_verdict_evidence(
     missed = leading_miss(objectives, judge(objectives, counts.count))
     if missed is None:
         return RunVerdictEvidence(counts)
-    cause = asked_of_turns(
-        connection,
-        f,
-        (*_READ, *columns_of_rules([missed])),
-        ("cause of a miss", missed),
-        lambda turns: find_cause(_miss_turns(connection, f, missed, turns)),
-    )
+    cause = find_cause(_miss_turns(connection, f, missed))
     return RunVerdictEvidence(counts, cause)
 
 
-def _miss_turns(connection: StoreConnection, f: Filter, objective: Objective, turns: TurnsToLookAt) -> MissTurns:
+def _miss_turns(connection: StoreConnection, f: Filter, objective: Objective) -> MissTurns:
     """The turns that count for the objective, in the order in which they began."""
-    where = turns.where
-    key, values, verdicts = verdicts_by_key(connection, where, [objective], source_of(f), turns.table)
+    where = drawn_turns(connection, f).where
+    key, values, verdicts = verdicts_by_key(connection, where, [objective], source_of(f))
     column = METRICS[objective.metric].column if objective.metric in _PARTS else "NULL"
     stages = ", ".join(f"({sql})::DOUBLE AS {name}" for name, sql in _STAGES.items())
     found: dict[str, Any] = connection.execute(
         f"""
         SELECT started_unix_ns, hash(call_id) AS call, cohort, {key} AS rule, ({column})::DOUBLE AS total, {stages}
-        FROM {turns.table} WHERE {where.sql} ORDER BY started_unix_ns, span_id
+        FROM turns WHERE {where.sql} ORDER BY started_unix_ns, span_id
         """,
         [*values, *where.values],
     ).fetchnumpy()
