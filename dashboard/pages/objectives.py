@@ -63,12 +63,8 @@ def _selectors(view: ObjectivesPage, choice: Choice) -> None:
 
 def _draw(view: ObjectivesPage, context: PageContext, store: str) -> None:
     if view.burn.newest_unix_ns is None:
-        if view.burn.faults:
-            st.html(header.notes(view.burn.faults, frame.DAMAGED))
         st.html(_nothing(view, context.choice, store))
         return
-    for part in _above(view):
-        st.html(part)
     overview, *below = ended([_overview(view, context), *_below(view)])
     frame.head(overview, turns_trust(view.measured), turns_details(view.measured))
     for part in below:
@@ -92,11 +88,7 @@ def _first(view: ObjectivesPage, context: PageContext) -> list[str]:
     """All but the chart."""
     if view.burn.newest_unix_ns is None:
         return []
-    return [*_above(view), frame.first_head(_overview(view, context), turns_trust(view.measured)), *_below(view)]
-
-
-def _above(view: ObjectivesPage) -> list[str]:
-    return [header.notes(view.burn.faults, frame.DAMAGED)] if view.burn.faults else []
+    return [frame.first_head(_overview(view, context), turns_trust(view.measured)), *_below(view)]
 
 
 def _below(view: ObjectivesPage) -> list[str]:

@@ -73,7 +73,8 @@ class Explanation:
 def explanation(
     connection: StoreConnection, asked: ExplanationQuestion, searched: Condition | None = None
 ) -> Explanation:
-    """The answer. Of the selection only those turns count as selected that `searched` means, too. Raises KeyError for a metric that there is none of."""
+    """The answer. Of the selection only those turns count as selected that `searched` means, too. Raises KeyError for a
+    metric that there is none of."""
     selection, f = asked.selection, asked.filter
     column = _column(selection)
     objectives = _objectives(selection)
