@@ -404,7 +404,6 @@ class Summary:
     behavior: Behavior = Behavior()
     beside: Beside = NOTHING_BESIDE
     contradictions: Contradictions = NO_CONTRADICTIONS
-    skipped_segments: int = 0  # unreadable files, named by the reader's `faults`
     phases: tuple[PhaseSummary, ...] = ()
     failures: tuple[FailureCount, ...] = ()  # why turns failed, the commonest first; also prevented ones
     remarks: tuple[RemarkCount, ...] = ()  # on turns that ended well, the commonest first
@@ -416,9 +415,6 @@ class Summary:
     unreached: str | None = None  # that no call of the run reached a session, and why; None where one did
     # Last sign of life of the generator's process that is quiet for longest; None where all have announced their end.
     heard_unix_ns: int | None = None
-    # Turns of the store in segments whose roll-up is of another version or damaged: answers take longer, and are the
-    # same. The sidecar makes those roll-ups anew.
-    turns_to_roll_up: int = 0
 
     @property
     def is_generator_limited(self) -> bool:

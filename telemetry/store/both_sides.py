@@ -5,10 +5,9 @@
 from collections.abc import Sequence
 
 from telemetry.model.turns import Turn
-from telemetry.store.connection import StoreConnection, near, rows
+from telemetry.store.connection import SIDES_APART_NS, StoreConnection, rows, rows_of_trace
 from telemetry.store.heard_traces import with_heard_trace
 from telemetry.store.schema import turn_from_row
-from telemetry.store.traces import rows_of_trace
 from telemetry.store.turn_rows import TURN_COLUMNS
 
 
@@ -43,27 +42,28 @@ def _counterpart(client: Turn | None, services: Sequence[Turn], turn_index: int)
 
 def _heard_trace(connection: StoreConnection, service: Turn) -> str | None:
     """The trace of the caller's call that a turn of a service belongs to, where it is not the service's own."""
-    _look_around(connection, service)
     connection.execute(
         "CREATE OR REPLACE TEMP TABLE of_service AS SELECT ?::VARCHAR AS trace_id, ?::VARCHAR AS call_id",
         [service.trace_id, service.call_id],
     )
     connection.execute(
-        "CREATE OR REPLACE TEMP TABLE seen_clients AS SELECT trace_id, call_id FROM other_turns WHERE source = 'client'"
+        """
+        CREATE OR REPLACE TEMP TABLE seen_clients AS SELECT trace_id, call_id FROM turns
+        WHERE source = 'client' AND started_unix_ns BETWEEN ? AND ?
+        """,
+        _about_then(service),
     )
     (row,) = rows(connection, with_heard_trace("of_service", "seen_clients"))
     return row["heard_trace"]
 
 
-def _look_around(connection: StoreConnection, turn: Turn) -> None:
-    """Make the view `other_turns` of the turns of about the same time."""
-    segments = near(connection.segments("turns"), turn.started_unix_ns, turn.started_unix_ns)
-    connection.view("other_turns", "turns", segments)
+def _about_then(turn: Turn) -> tuple[int, int]:
+    """From when to when the other side of a turn may have begun."""
+    return turn.started_unix_ns - SIDES_APART_NS, turn.started_unix_ns + SIDES_APART_NS
 
 
 def _of_another_trace(connection: StoreConnection, client: Turn) -> list[Turn]:
     """What a service to which the caller's trace did not come reported of the call."""
-    _look_around(connection, client)
     names = _names_of_call(connection, client)
     if not names:
         return []
@@ -73,29 +73,33 @@ def _of_another_trace(connection: StoreConnection, client: Turn) -> list[Turn]:
     )
     connection.execute(
         """
-        CREATE OR REPLACE TEMP TABLE seen_services AS SELECT trace_id, span_id, call_id FROM other_turns
-        WHERE source = 'service' AND trace_id <> ? AND list_contains(?::VARCHAR[], call_id)
+        CREATE OR REPLACE TEMP TABLE seen_services AS SELECT trace_id, span_id, call_id FROM turns
+        WHERE started_unix_ns BETWEEN ? AND ? AND source = 'service' AND trace_id <> ?
+        AND list_contains(?::VARCHAR[], call_id)
         """,
-        [client.trace_id, names],
+        [*_about_then(client), client.trace_id, names],
     )
     services = with_heard_trace("seen_services", "of_call")
     meant = f"SELECT trace_id, span_id FROM ({services}) WHERE heard_trace IS NOT NULL"
     if not rows(connection, f"SELECT 1 AS found FROM ({meant}) LIMIT 1"):
         return []
     statement = f"""
-        SELECT {TURN_COLUMNS} FROM other_turns WHERE source = 'service' AND (trace_id, span_id) IN ({meant})
+        SELECT {TURN_COLUMNS} FROM turns
+        WHERE started_unix_ns BETWEEN ? AND ? AND source = 'service' AND (trace_id, span_id) IN ({meant})
         ORDER BY started_unix_ns, span_id
         """
-    return [turn_from_row(row) for row in rows(connection, statement)]
+    return [turn_from_row(row) for row in rows(connection, statement, _about_then(client))]
 
 
 def _names_of_call(connection: StoreConnection, client: Turn) -> list[str]:
     """The names that a service may have given the caller's call. Most often there is none, and millions of turns are
     looked through: no other column of them is read, and few names are taken apart."""
+    first, last = _about_then(client)
     found = rows(
         connection,
         """
-        SELECT DISTINCT call_id FROM other_turns WHERE source = 'service' AND (
+        SELECT DISTINCT call_id FROM turns
+        WHERE started_unix_ns BETWEEN $first AND $last AND source = 'service' AND (
             call_id = $call
             OR (
                 (ends_with(call_id, right($trace, 1)) OR ends_with(call_id, upper(right($trace, 1)))
@@ -104,6 +108,6 @@ def _names_of_call(connection: StoreConnection, client: Turn) -> list[str]:
             )
         )
         """,
-        {"call": client.call_id, "trace": client.trace_id.lower()},
+        {"call": client.call_id, "trace": client.trace_id.lower(), "first": first, "last": last},
     )
     return [row["call_id"] for row in found]

@@ -1,8 +1,7 @@
 """Caches, routes and fallbacks of a filter's turns: what answered over time, how long each made callers wait, and what
 caches save.
 
-All of it is taken over the valid turns that asked something, none of a ramp unless the filter names its phase. Answers
-from turns and from roll-ups are the same, except that percentiles from roll-ups are within their buckets' width.
+All of it is taken over the valid turns that asked something, none of a ramp unless the filter names its phase.
 """
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
@@ -19,14 +18,15 @@ from telemetry.model.stats import enough
 from telemetry.store import queries
 from telemetry.store.answers import Filter
 from telemetry.store.connection import StoreConnection, rows
-from telemetry.store.rollups.buckets import DURATIONS
-from telemetry.store.rollups.figures import FRACTIONS, RolledFigures
-from telemetry.store.rollups.histogram import Histogram
-from telemetry.store.rollups.over_time import ANSWERED_BY, ANSWERING, COUNT_TICK_NS, OVER_TIME
 from telemetry.store.timelines import bucket_width_ns
 
 Row = dict[str, Any]
 MOST_BUCKETS: Final = 60
+# Divides every width of a timeline that is not shorter.
+COUNT_TICK_NS: Final = 5_000_000_000
+# The columns that say who answered, by the name under which answers have it.
+ANSWERING: Final = {"tier": "cache_tier", "route": "route", "model": "model", "fallback": "fallback"}
+FRACTIONS: Final = (0.5, 0.95, 0.99)
 # Models are named by others: no page has room for any number of them.
 MOST_NAMES: Final = 12
 OTHERS: Final = "others"
@@ -63,7 +63,6 @@ class WaitOfGroup:
     p50_ns: float | None
     p95_ns: float | None
     p99_ns: float | None
-    approximate: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +109,9 @@ class CacheAnswer:
         return self.hits / self.reported if self.reported else None
 
 
-def cache_answer(connection: StoreConnection, f: Filter, rolled: RolledFigures | None) -> CacheAnswer:
-    """The answer from the turns of a filter, or from their roll-up where there is one."""
-    if rolled is None:
-        waits, ticks, judged = _waits_of_turns(connection, f), _ticks_of_turns(connection, f), _intents(connection, f)
-    else:
-        waits, ticks, judged = _rolled_waits(rolled), _rolled_ticks(rolled), dict(rolled.counts(judged=True))
+def cache_answer(connection: StoreConnection, f: Filter) -> CacheAnswer:
+    """The answer from the turns of a filter."""
+    waits, ticks, judged = _waits_of_turns(connection, f), _ticks_of_turns(connection, f), _intents(connection, f)
     caches, routes = _caches(waits), [row for row in waits if row["what"] == "route"]
     found = {"cache": caches} | {
         what: _named(what, [row for row in waits if row["what"] == what]) for what in ("route", "model", "fallback")
@@ -131,8 +127,8 @@ def cache_answer(connection: StoreConnection, f: Filter, rolled: RolledFigures |
         fallbacks=counts_over_time(_renamed(ticks, "fallback"), _ORDER["fallback"], among=every),
         waits={what: groups for what, groups in found.items() if _is_reported(what, groups)},
         saved=_saved(hits, misses),
-        false_hits=FalseAnswers(judged.get("hits_judged", 0), judged.get("hits_false", 0)),
-        false_misses=FalseAnswers(judged.get("misses_judged", 0), judged.get("misses_false", 0)),
+        false_hits=FalseAnswers(judged["hits_judged"], judged["hits_false"]),
+        false_misses=FalseAnswers(judged["misses_judged"], judged["misses_false"]),
     )
 
 
@@ -216,15 +212,9 @@ def _named(what: str, waits: Sequence[Row]) -> tuple[WaitOfGroup, ...]:
 
 
 def _group(name: str, parts: Sequence[Row]) -> WaitOfGroup:
-    """One group from its rows: of turns there are their `values`, of roll-ups their histograms."""
+    """One group from its rows with their `values`."""
     n, total = sum(row["n"] for row in parts), sum(row["total"] for row in parts)
-    approximate = any(row["histogram"] is not None for row in parts)
-    if approximate:
-        added = Histogram.added(row["histogram"] for row in parts if row["histogram"] is not None)
-        q = added.quantiles(DURATIONS, FRACTIONS)
-    else:
-        q = _exact(parts)
-    p50, p95, p99 = q or (None, None, None)
+    p50, p95, p99 = _exact(parts) or (None, None, None)
     return WaitOfGroup(
         name=name,
         turns=sum(row["turns"] for row in parts),
@@ -233,7 +223,6 @@ def _group(name: str, parts: Sequence[Row]) -> WaitOfGroup:
         p50_ns=p50,
         p95_ns=enough("p95", n, p95),
         p99_ns=enough("p99", n, p99),
-        approximate=approximate,
     )
 
 
@@ -261,7 +250,7 @@ def _waits_of_turns(connection: StoreConnection, f: Filter) -> list[Row]:
                    coalesce(sum({column}), 0)::DOUBLE AS total, list({column}) FILTER ({column} IS NOT NULL) AS values
             FROM turns WHERE {where.sql} AND {known} GROUP BY ALL
             """
-        found += [row | {"histogram": None} for row in rows(connection, statement, list(where.values))]
+        found += rows(connection, statement, list(where.values))
     return found
 
 
@@ -280,20 +269,3 @@ def _ticks_of_turns(connection: StoreConnection, f: Filter) -> list[Row]:
 def _intents(connection: StoreConnection, f: Filter) -> dict[str, int]:
     (row,) = rows(connection, *queries.answers_of_cache(f))
     return row
-
-
-def _rolled_waits(figures: RolledFigures) -> list[Row]:
-    return [
-        {"what": key.labels[0], "value": key.labels[1], "hit": key.labels[2] == "true", "turns": cell.n,
-         "n": 0 if cell.histogram is None else cell.histogram.n, "total": cell.total, "histogram": cell.histogram}
-        for key, cell in figures.judged(ANSWERED_BY)
-    ]  # fmt: skip
-
-
-def _rolled_ticks(figures: RolledFigures) -> list[Row]:
-    return [
-        {"what": key.labels[0], "value": key.labels[1], "hit": key.labels[2] == "true", "tick": tick, "n": n}
-        for key, cell in figures.judged(OVER_TIME)
-        if cell.histogram is not None
-        for tick, n in zip(cell.histogram.buckets.tolist(), cell.histogram.counts.tolist(), strict=True)
-    ]

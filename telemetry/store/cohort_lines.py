@@ -16,7 +16,6 @@ from telemetry.model.stats import enough
 from telemetry.store.answers import Filter
 from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.queries import ASKED, Condition, judged, metric_column, valid
-from telemetry.store.rollups.view import RolledUp
 from telemetry.store.timelines import bucket_width_ns, calls_in_flight
 
 STATISTIC: Final = "p95"
@@ -56,14 +55,13 @@ class LoadPoint:
 @dataclass(frozen=True, slots=True)
 class CohortLines:
     """A line for each cohort and the load, on one axis of time. `left_out` cohorts have too few turns to be among the
-    lines; `approximate` where the values are estimates."""
+    lines."""
 
     metric: str
     window_ns: int = 0
     lines: Sequence[CohortLine] = ()
     load: Sequence[LoadPoint] = ()
     left_out: int = 0
-    approximate: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,35 +80,26 @@ class _Axis:
         ]
 
 
-def cohort_lines(connection: StoreConnection, f: Filter, metric: str, rolled: RolledUp | None) -> CohortLines:
+def cohort_lines(connection: StoreConnection, f: Filter, metric: str) -> CohortLines:
     """The lines of a filter's turns. Raises KeyError for a metric that there is none of."""
     column, where = metric_column(metric), judged(f) & valid(f) & Condition(ASKED)
     counted = rows(
         connection,
         f"""
         SELECT cohort, count({column}) AS n, min(started_unix_ns) AS first, max(started_unix_ns) AS last
-        FROM turns WHERE {where.sql} GROUP BY cohort HAVING n > 0 ORDER BY n DESC, cohort
-        """
-        if rolled is None
-        else "SELECT NULL AS cohort, 0 AS n, 0 AS first, 0 AS last LIMIT 0",
-        where.values if rolled is None else (),
+        FROM turns WHERE {where.sql} GROUP BY cohort HAVING n > 0 ORDER BY n DESC, coalesce(cohort, '')
+        """,
+        where.values,
     )
-    sizes = {row["cohort"]: row["n"] for row in counted} if rolled is None else rolled.cohort_sizes()
-    span = rolled.span if rolled is not None else _span([(row["first"], row["last"]) for row in counted])
-    if span is None or not sizes:
+    if not counted:
         return CohortLines(metric)
-    kept = dict(sorted(sizes.items(), key=lambda each: (-each[1], each[0] or ""))[:MOST_LINES])
-    first, last = span
+    kept = {row["cohort"]: row["n"] for row in counted[:MOST_LINES]}
+    first, last = min(row["first"] for row in counted), max(row["last"] for row in counted)
     windows = min(kept.values()) // (_SPARE * MIN_COUNT_FOR[STATISTIC])
     steps = min(_MOST_STEPS, max(WINDOW_STEPS, WINDOW_STEPS * windows))
-    if rolled is not None:
-        steps = max(2, min(steps, rolled.buckets_max))
     step_ns = bucket_width_ns(last - first, steps)
-    found = None if rolled is None else rolled.windows(step_ns, WINDOW_STEPS, list(kept))
-    is_rolled = found is not None
     axis = _Axis(first // step_ns, last // step_ns, step_ns)
-    if found is None:
-        found = _windows(connection, where, column, step_ns)
+    found = _windows(connection, where, column, step_ns)
     in_flight = calls_in_flight(connection, f, step_ns)
     return CohortLines(
         metric,
@@ -121,13 +110,8 @@ def cohort_lines(connection: StoreConnection, f: Filter, metric: str, rolled: Ro
         load=[LoadPoint(step * step_ns, in_flight.get(step)) for step in range(axis.first, axis.last + 1)]
         if in_flight
         else (),
-        left_out=len(sizes) - len(kept),
-        approximate=is_rolled,
+        left_out=len(counted) - len(kept),
     )
-
-
-def _span(moments: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
-    return (min(first for first, _ in moments), max(last for _, last in moments)) if moments else None
 
 
 def _windows(

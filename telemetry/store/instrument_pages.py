@@ -3,7 +3,6 @@ were stamped, and what telemetry is missing by process."""
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -11,13 +10,9 @@ from typing import Any, Final
 from telemetry.model.generator_health import GAUGES, HealthFigure
 from telemetry.store import queries
 from telemetry.store.answers import Filter
-from telemetry.store.cache_pages import MOST_BUCKETS, CountsOverTime, counts_over_time
+from telemetry.store.cache_pages import COUNT_TICK_NS, MOST_BUCKETS, CountsOverTime, counts_over_time
 from telemetry.store.connection import StoreConnection, rows
-from telemetry.store.rollups import parts
-from telemetry.store.rollups.figures import RolledFigures
-from telemetry.store.rollups.over_time import COUNT_TICK_NS, OVER_TIME
-from telemetry.store.rollups.rollup import Rollup
-from telemetry.store.telemetry_loss import LossOfProcess, loss_by_process, received
+from telemetry.store.telemetry_loss import LossOfProcess, loss_by_process
 from telemetry.store.timelines import bucket_width_ns
 
 # The gauges that are drawn over time, in the order of the table of figures.
@@ -50,24 +45,14 @@ class InstrumentAnswer:
     loss: Sequence[LossOfProcess] = ()
 
 
-def instrument_answer(
-    connection: StoreConnection, f: Filter, now_unix_ns: int, rolled: tuple[RolledFigures, Rollup] | None
-) -> InstrumentAnswer:
-    """The answer from the turns of a filter, or from its figures and the roll-up of everything where there are such."""
-    if rolled is None:
-        stamps, pacers = (_named(connection, f, column) for column in ("receive_stamp", "pacer"))
-        ticks, every, arrived = _invalid(connection, f), _first_and_last(connection, f), received(connection, f)
-    else:
-        figures, everything = rolled
-        stamps, pacers = (_rolled_names(figures, part) for part in ("receive_stamp", "pacer"))
-        ticks, every = _rolled_invalid(figures), _rolled_ticks(figures)
-        arrived = parts.received(everything, f.run_id)
+def instrument_answer(connection: StoreConnection, f: Filter, now_unix_ns: int) -> InstrumentAnswer:
+    """The answer from the turns of a filter and what the processes of its run reported."""
     return InstrumentAnswer(
         series=gauge_series(connection, f),
-        stamps=stamps,
-        pacers=pacers,
-        invalid=counts_over_time(ticks, among=every),
-        loss=loss_by_process(connection, f, now_unix_ns, arrived),
+        stamps=_named(connection, f, "receive_stamp"),
+        pacers=_named(connection, f, "pacer"),
+        invalid=counts_over_time(_invalid(connection, f), among=_first_and_last(connection, f)),
+        loss=loss_by_process(connection, f, now_unix_ns),
     )
 
 
@@ -123,13 +108,6 @@ def _named(connection: StoreConnection, f: Filter, column: str) -> dict[str, int
     return {row["name"]: row["n"] for row in rows(connection, statement, list(where.values))}
 
 
-def _rolled_names(figures: RolledFigures, part: str) -> dict[str, int]:
-    counts = Counter[str]()
-    for key, cell in figures.of(part):
-        counts[key.labels[0] or ""] += cell.n
-    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
-
-
 def _invalid(connection: StoreConnection, f: Filter) -> list[tuple[str, int, int]]:
     where = queries.grouped(f)
     statement = f"""
@@ -138,15 +116,6 @@ def _invalid(connection: StoreConnection, f: Filter) -> list[tuple[str, int, int
             FROM turns WHERE {where.sql} AND outcome = 'invalid') GROUP BY ALL
         """
     return [(row["reason"], row["tick"], row["n"]) for row in rows(connection, statement, list(where.values))]
-
-
-def _rolled_invalid(figures: RolledFigures) -> list[tuple[str, int, int]]:
-    return [
-        (key.labels[1] or "", tick, n)
-        for key, cell in figures.judged(OVER_TIME)
-        if key.labels[0] == "invalid" and cell.histogram is not None
-        for tick, n in zip(cell.histogram.buckets.tolist(), cell.histogram.counts.tolist(), strict=True)
-    ]
 
 
 def _first_and_last(connection: StoreConnection, f: Filter) -> list[int]:
@@ -158,13 +127,3 @@ def _first_and_last(connection: StoreConnection, f: Filter) -> list[int]:
         """
     (row,) = rows(connection, statement, list(where.values))
     return [] if row["first"] is None else [row["first"], row["last"]]
-
-
-def _rolled_ticks(figures: RolledFigures) -> list[int]:
-    """The ticks of all turns: each valid one is counted by its fallback, also those without one."""
-    return [
-        tick
-        for key, cell in figures.judged(OVER_TIME)
-        if key.labels[0] in ("fallback", "invalid") and cell.histogram is not None
-        for tick in cell.histogram.buckets.tolist()
-    ]

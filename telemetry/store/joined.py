@@ -11,7 +11,7 @@ from telemetry.model.semconv import RAMP
 from telemetry.model.stats import enough
 from telemetry.store.answers import REPORTED_STAGES, Filter, StageStats
 from telemetry.store.client_service_delta import ClientServiceDelta
-from telemetry.store.connection import StoreConnection, near, rows
+from telemetry.store.connection import SIDES_APART_NS, StoreConnection, rows
 from telemetry.store.heard_traces import with_heard_trace
 from telemetry.store.queries import Condition, source_of, turns_of, viewed
 
@@ -44,7 +44,7 @@ def join_services(connection: StoreConnection, f: Filter) -> None:
     service and day the clients are all callers of about that time.
     """
     is_service_view = source_of(f) == "service"
-    _look_at_others(connection, f)
+    then = _about_then(connection, f)
     where = turns_of(f) & viewed(f)
     run = Condition("true") if f.run_id is None else Condition("run_id = ?", (f.run_id,))
     of_clients = f"{', '.join(_BOTH)}, outcome, phase_kind, leading_silence_ns, started_unix_ns"
@@ -52,14 +52,12 @@ def join_services(connection: StoreConnection, f: Filter) -> None:
     clients = Condition(f"SELECT {of_clients} FROM turns WHERE {where.sql}", where.values)
     services = Condition(
         f"""
-        SELECT {of_services} FROM run_turns WHERE source = 'service' AND {run.sql}
-        UNION ALL
-        SELECT {of_services} FROM other_turns WHERE source = 'service' AND NOT ({run.sql})
+        SELECT {of_services} FROM turns WHERE source = 'service' AND ({run.sql} OR {then.sql})
         """,
-        (*run.values, *run.values),
+        (*run.values, *then.values),
     )
     if is_service_view:
-        clients = Condition(f"SELECT {of_clients} FROM other_turns WHERE source = 'client'")
+        clients = Condition(f"SELECT {of_clients} FROM turns WHERE source = 'client' AND {then.sql}", then.values)
         services = Condition(f"SELECT {of_services} FROM turns WHERE {where.sql}", where.values)
     connection.execute(f"CREATE OR REPLACE TEMP TABLE clients AS {clients.sql}", list(clients.values))
     connection.execute(f"CREATE OR REPLACE TEMP TABLE seen_services AS {services.sql}", list(services.values))
@@ -89,17 +87,16 @@ def join_services(connection: StoreConnection, f: Filter) -> None:
     )
 
 
-def _look_at_others(connection: StoreConnection, f: Filter) -> None:
-    """Make the view `other_turns` of the turns of other runs among which the other side of the filter's calls may be:
-    those of about the same time, as a service need not know the run of its caller."""
-    segments = []
-    if f.run_id is not None:
-        where = turns_of(f) & viewed(f)
-        statement = f"SELECT min(started_unix_ns) AS first, max(started_unix_ns) AS last FROM turns WHERE {where.sql}"
-        (row,) = rows(connection, statement, list(where.values))
-        others = [each for each in connection.segments("turns") if each.run_ids != (f.run_id,)]
-        segments = near(others, row["first"], row["last"])
-    connection.view("other_turns", "turns", segments)
+def _about_then(connection: StoreConnection, f: Filter) -> Condition:
+    """When the other side of the filter's calls may have begun, which need not be of the same run."""
+    if f.run_id is None:
+        return Condition("false")
+    where = turns_of(f) & viewed(f)
+    statement = f"SELECT min(started_unix_ns) AS first, max(started_unix_ns) AS last FROM turns WHERE {where.sql}"
+    (row,) = rows(connection, statement, list(where.values))
+    if row["first"] is None:
+        return Condition("false")
+    return Condition("started_unix_ns BETWEEN ? AND ?", (row["first"] - SIDES_APART_NS, row["last"] + SIDES_APART_NS))
 
 
 def client_service_delta(connection: StoreConnection, f: Filter) -> ClientServiceDelta:

@@ -1,13 +1,9 @@
 """The bands of latency of a heat map, and turns counted in them; numbers in, numbers out."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-
-from telemetry.store.rollups.distributions import TICK_SCALE
-from telemetry.store.rollups.histogram import Histogram
 from telemetry.store.timelines import bucket_width_ns
 
 # What is below an edge is in its band, what is beyond the last one in one more. Finer where people hear a difference;
@@ -16,7 +12,6 @@ EDGES_MS: Final = (
     *(0, 50, 100, 150, 200, 300, 400, 500, 600, 700, 800, 900, 1_000, 1_200, 1_400, 1_600, 1_800, 2_000),
     *(2_500, 3_000, 4_000, 5_000, 7_000, 10_000, 15_000, 20_000, 30_000, 60_000),
 )
-_MS: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +21,6 @@ class HeatCell:
     start_unix_ns: int
     band: int
     n: int
-
-
-@dataclass(frozen=True, slots=True)
-class TickHistogram:
-    """The values of the turns that began in a tick of a roll-up."""
-
-    start_unix_ns: int
-    length_ns: int
-    histogram: Histogram
 
 
 def band_limits_ms(band: int) -> tuple[int | None, int | None]:
@@ -48,30 +34,6 @@ def width_of(first_unix_ns: int | None, last_unix_ns: int | None, columns: int) 
     if first_unix_ns is None or last_unix_ns is None:
         return bucket_width_ns(0, columns)
     return bucket_width_ns(last_unix_ns - first_unix_ns, columns)
-
-
-def counted_in_bands(ticks: Iterable[TickHistogram], width_ns: int) -> list[HeatCell] | None:
-    """Count the histograms of a roll-up; None where its ticks do not fit into columns of this width.
-
-    A bucket is counted where its middle lies: values within 1 % of an edge may be in the band beside theirs.
-    """
-    known = [tick for tick in ticks if tick.histogram.n]
-    if any(width_ns % tick.length_ns for tick in known):
-        return None
-    if not known:
-        return []
-    edges_ns = np.asarray(EDGES_MS, dtype=np.float64) * _MS
-    low, high = TICK_SCALE.edges(np.concatenate([tick.histogram.buckets for tick in known]))
-    bands = np.searchsorted(edges_ns, (low + high) / 2, side="right")
-    starts = np.array([tick.start_unix_ns // width_ns for tick in known], dtype=np.int64)
-    columns, of_tick = np.unique(starts, return_inverse=True)
-    of_bucket = np.repeat(of_tick.reshape(-1), [len(tick.histogram.buckets) for tick in known])
-    counts = np.zeros((columns.size, len(EDGES_MS) + 1), dtype=np.int64)
-    np.add.at(counts, (of_bucket, bands), np.concatenate([tick.histogram.counts for tick in known]))
-    return [
-        HeatCell(int(columns[column]) * width_ns, int(band), int(counts[column, band]))
-        for column, band in np.argwhere(counts)
-    ]
 
 
 def bands_of(cells: Sequence[HeatCell]) -> list[int]:

@@ -1,10 +1,7 @@
 """All that one page of the dashboard shows, from one consistent read of the store."""
 
-# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 from telemetry.model.metrics import HEADLINE
 from telemetry.model.turns import Turn
@@ -13,21 +10,16 @@ from telemetry.objectives.slo import Objective, judge
 from telemetry.store import queries
 from telemetry.store.answers import Filter, RunRecord, StageStats, Summary, TimelinePoint
 from telemetry.store.cohort_lines import CohortLines
-from telemetry.store.connection import StoreConnection, rows
+from telemetry.store.connection import StoreConnection
 from telemetry.store.explanation import Explanation, ExplanationQuestion, TurnSelection, explanation
 from telemetry.store.objectives import ObjectiveCounts
 from telemetry.store.queries import viewed
-from telemetry.store.rollups.library import RollupLibrary
 from telemetry.store.run_state import calls_in_flight_now
 from telemetry.store.run_verdict import run_verdict_evidence
 from telemetry.store.runs import newest_run, runs
 from telemetry.store.turn_questions import TurnQuestions
 from telemetry.store.turn_rows import full_turns
 from telemetry.store.views import values_of_run
-
-# Up to so many turns of a filter are copied once for all the statements of a page: each of some forty then costs next
-# to nothing. Of more the copy would take as long as what it saves.
-COPIED_TURNS: Final = 30_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +57,6 @@ class PageAnswer:
     budget: dict[str, StageStats] = field(default_factory=dict[str, StageStats])
     slowest: Sequence[Turn] = ()
     counts: ObjectiveCounts = field(default_factory=lambda: ObjectiveCounts({}))
-    faults: Sequence[str] = ()
     lines: CohortLines | None = None
     cause: MissCause | None = None
     explained: Objective | None = None  # the bad turns by it are what `explanation` is about
@@ -74,24 +65,19 @@ class PageAnswer:
     calls_in_flight: int | None = None  # as `run_state.calls_in_flight_now`
 
 
-def page(
-    connection: StoreConnection, asked: PageQuestion, library: RollupLibrary, now_unix_ns: int, faults: Sequence[str]
-) -> PageAnswer:
+def page(connection: StoreConnection, asked: PageQuestion, now_unix_ns: int) -> PageAnswer:
     """Answer all of it. Raises KeyError for a metric that there is none of."""
     known = runs(connection)
     wanted = asked.filter.run_id
     run = newest_run(known) if wanted is None else next((each for each in known if each.run_id == wanted), None)
     if run is None:
-        return PageAnswer(known, faults=faults)
+        return PageAnswer(known)
     f = replace(asked.filter, run_id=run.run_id)
     if asked.window_ns is not None:
         f = replace(f, since_unix_ns=run.reached_unix_ns - asked.window_ns)
-    connection.about(run.run_id)
-    about = TurnQuestions(connection, f, library)
-    choices = values_of_run(connection, f, library, about)
-    if not about.is_rolled_up:
-        _copy_if_few(connection, f)
-    summary = about.summary(now_unix_ns, len(faults))
+    about = TurnQuestions(connection, f)
+    choices = values_of_run(connection, f)
+    summary = about.summary(now_unix_ns)
     counts = about.objective_counts(asked.objectives)
     cause, explained = _cause(connection, f, asked, counts) if asked.with_cause else (None, None)
     return PageAnswer(
@@ -105,14 +91,13 @@ def page(
         run=run,
         filter=f,
         summary=summary,
-        timeline=about.timeline(asked.metric, _buckets(about, summary.turns.eligible, asked))
+        timeline=about.timeline(asked.metric, buckets_for(summary.turns.eligible, asked))
         if asked.with_timeline
         else (),
         dots=_dots(connection, f, asked.dots) if asked.with_timeline and summary.turns.total <= asked.dots else (),
         budget=about.stage_budget(),
         slowest=about.slowest(asked.metric, asked.slowest),
         counts=counts,
-        faults=faults,
         choices=choices,
         calls_in_flight=None if run.service is not None else calls_in_flight_now(about.processes(run.run_id)),
     )
@@ -128,11 +113,6 @@ def _cause(
     return run_verdict_evidence(connection, f, asked.objectives, counts).cause, missed or headline
 
 
-def _buckets(about: TurnQuestions, turns: int, asked: PageQuestion) -> int:
-    wanted, quickly = buckets_for(turns, asked), about.buckets_max(asked.metric)
-    return wanted if quickly is None or quickly < asked.fewest_buckets else min(wanted, quickly)
-
-
 def buckets_for(turns: int, asked: PageQuestion) -> int:
     """How many buckets a timeline may have so that each holds enough turns for a percentile worth drawing."""
     return min(asked.most_buckets, max(asked.fewest_buckets, turns // asked.turns_per_bucket))
@@ -141,10 +121,3 @@ def buckets_for(turns: int, asked: PageQuestion) -> int:
 def _dots(connection: StoreConnection, f: Filter, limit: int) -> list[Turn]:
     where = queries.turns_of(f) & viewed(f)
     return full_turns(connection, where, "started_unix_ns, span_id", limit)
-
-
-def _copy_if_few(connection: StoreConnection, f: Filter) -> None:
-    where = queries.turns_of(f) & viewed(f)
-    (row,) = rows(connection, f"SELECT count(*) AS n FROM turns WHERE {where.sql}", list(where.values))
-    if row["n"] <= COPIED_TURNS:
-        connection.copy("turns", f"SELECT * FROM turns WHERE {where.sql}", where.values)

@@ -121,7 +121,7 @@ def asked_processes(connection: StoreConnection, run_id: str) -> int | None:
 
 def _emitted(connection: StoreConnection, run_id: str) -> list[TurnsOfProcess]:
     statement = """
-        SELECT process_id, count(*) AS turns, max(ended_unix_ns) AS last FROM run_turns
+        SELECT process_id, count(*) AS turns, max(ended_unix_ns) AS last FROM turns
         WHERE run_id = ? AND source = 'client' AND process_id <> '' GROUP BY process_id
         """
     return [

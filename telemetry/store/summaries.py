@@ -36,7 +36,7 @@ from telemetry.store.noticed import beside, contradictions
 from telemetry.store.run_totals import RunTotals
 from telemetry.store.schema import SIDES
 from telemetry.store.starts import StartsOfPhase, starts_by_phase, total
-from telemetry.store.telemetry_loss import received, telemetry_loss
+from telemetry.store.telemetry_loss import telemetry_loss
 from telemetry.store.wer_by_condition import wer_by_condition
 
 Row = dict[str, Any]
@@ -56,7 +56,6 @@ class SummaryRows:
     phases: list[Row]
     phase_outcomes: list[Row]
     client_service_delta: ClientServiceDelta
-    received: list[Row]
     evidence: Row
     wer_by_condition: tuple[WerByCondition, ...]
     behavior: Behavior
@@ -67,9 +66,9 @@ class SummaryRows:
     retries: Retries
 
 
-def summarize(connection: StoreConnection, f: Filter, now_unix_ns: int, skipped_segments: int) -> Summary:
+def summarize(connection: StoreConnection, f: Filter, now_unix_ns: int) -> Summary:
     """Everything about one filter from its turns; all statements see the same snapshot."""
-    return assemble(connection, f, now_unix_ns, skipped_segments, _read(connection, f))
+    return assemble(connection, f, now_unix_ns, _read(connection, f))
 
 
 def run_totals(connection: StoreConnection, f: Filter) -> RunTotals:
@@ -110,7 +109,6 @@ def _read(connection: StoreConnection, f: Filter) -> SummaryRows:
         phases=phases,
         phase_outcomes=rows(connection, *queries.phase_outcomes(f)) if phases else [],
         client_service_delta=client_service_delta(connection, f),
-        received=received(connection, f),
         evidence=evidence(connection, f),
         wer_by_condition=wer_by_condition(connection, f),
         behavior=Behavior(**rows(connection, *queries.behavior(f))[0]),
@@ -122,9 +120,7 @@ def _read(connection: StoreConnection, f: Filter) -> SummaryRows:
     )
 
 
-def assemble(
-    connection: StoreConnection, f: Filter, now_unix_ns: int, skipped_segments: int, found: SummaryRows
-) -> Summary:
+def assemble(connection: StoreConnection, f: Filter, now_unix_ns: int, found: SummaryRows) -> Summary:
     """The summary from its rows; what processes reported of themselves is read here."""
     totals = _merged(found.totals, rows(connection, *queries.not_as_recorded(f)))
     phases = _merged(found.phases, rows(connection, *queries.phase_not_as_recorded(f)))
@@ -147,7 +143,7 @@ def assemble(
             fallback=_fallback(total, named),
         )
 
-    starts = starts_by_phase(connection, f)
+    starts, cut_runs = starts_by_phase(connection, f), connection.cut_runs()
     whole = next(row for row in totals if row["is_total"])
     overall = part(whole)
     return Summary(
@@ -159,15 +155,14 @@ def assemble(
         routes=_routes(whole, found.names),
         cohorts=tuple(part(each) for each in totals if not each["is_total"] and each["cohort"] is not None),
         client_service_delta=found.client_service_delta,
-        loss=telemetry_loss(connection, f, now_unix_ns, found.received),
+        loss=telemetry_loss(connection, f, now_unix_ns),
         generator=generator(connection, f, found.evidence),
         newest_unix_ns=whole["newest_unix_ns"],
         wer_by_condition=found.wer_by_condition,
         behavior=found.behavior,
         beside=found.beside,
         contradictions=contradictions(connection, f),
-        skipped_segments=skipped_segments,
-        lacks_old_turns=bool(connection.cut_runs) if f.run_id is None else f.run_id in connection.cut_runs,
+        lacks_old_turns=bool(cut_runs) if f.run_id is None else f.run_id in cut_runs,
         phases=_phases(replace(found, phases=phases), starts),
         speech_bounds=found.speech_bounds,
         failures=found.failures,

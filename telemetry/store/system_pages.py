@@ -1,13 +1,11 @@
 """What the pages about caches and about the instrument show, each from one snapshot: the head of the page and its
 figures."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from telemetry.store.cache_pages import CacheAnswer
 from telemetry.store.connection import StoreConnection
 from telemetry.store.instrument_pages import InstrumentAnswer
-from telemetry.store.rollups.library import RollupLibrary
 from telemetry.store.views import HeadedAnswer, ViewHead, ViewQuestion, open_view
 
 
@@ -25,19 +23,15 @@ class InstrumentPage(HeadedAnswer):
     instrument: InstrumentAnswer = InstrumentAnswer()  # noqa: RUF009 - immutable
 
 
-def cache_page(
-    connection: StoreConnection, asked: ViewQuestion, library: RollupLibrary, now_unix_ns: int, faults: Sequence[str]
-) -> CachePage:
+def cache_page(connection: StoreConnection, asked: ViewQuestion, now_unix_ns: int) -> CachePage:
     """Answer the page about caches, routes and fallbacks."""
-    view = open_view(connection, asked, library, now_unix_ns, faults)
+    view = open_view(connection, asked, now_unix_ns)
     return CachePage(view) if isinstance(view, ViewHead) else CachePage(view.head, view.about.cache())
 
 
-def instrument_page(
-    connection: StoreConnection, asked: ViewQuestion, library: RollupLibrary, now_unix_ns: int, faults: Sequence[str]
-) -> InstrumentPage:
+def instrument_page(connection: StoreConnection, asked: ViewQuestion, now_unix_ns: int) -> InstrumentPage:
     """Answer the page about the instrument."""
-    view = open_view(connection, asked, library, now_unix_ns, faults)
+    view = open_view(connection, asked, now_unix_ns)
     if isinstance(view, ViewHead):
         return InstrumentPage(view)
     return InstrumentPage(view.head, view.about.instrument(now_unix_ns))

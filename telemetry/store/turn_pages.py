@@ -2,7 +2,6 @@
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -13,23 +12,24 @@ from telemetry.store import queries
 from telemetry.store.answers import Filter
 from telemetry.store.connection import Row, StoreConnection, rows
 from telemetry.store.explanation import Explanation, ExplanationQuestion, TurnSelection, explanation
-from telemetry.store.foremost_turns import ORDERS
-from telemetry.store.latency_bands import EDGES_MS, HeatCell, bands_of, counted_in_bands, width_of
-from telemetry.store.manifest import Segment
+from telemetry.store.latency_bands import EDGES_MS, HeatCell, bands_of, width_of
 from telemetry.store.queries import Condition
-from telemetry.store.rollups.library import RollupLibrary
-from telemetry.store.rollups.view import HeadlineTotals
 from telemetry.store.turn_search import FoundWords, TurnSearch, search_condition
 from telemetry.store.views import HeadedAnswer, ViewHead, ViewQuestion, open_view
 
 PAGE_SIZES: Final = (25, 50, 100)
-# So many first turns of an order are kept by segment.
-_MOST_KEPT: Final = 200
 # A table is sorted anew for each of its pages: whoever wants what is behind so many turns narrows the search.
 MOST_PAGED: Final = 10_000
 HEAT_COLUMNS: Final = 60
-FEWEST_COLUMNS: Final = 10  # with fewer, turns are read one by one: the ticks of a roll-up are too long
 OUTLIERS: Final = 60
+# The column by which each order goes, None for the metric's, and whether the greatest comes first. Turns without a
+# value of it come last, turns of one value in the order in which they began.
+ORDERS: Final[dict[str, tuple[str | None, bool]]] = {
+    "slowest": (None, True),
+    "fastest": (None, False),
+    "newest": ("started_unix_ns", True),
+    "oldest": ("started_unix_ns", False),
+}
 _SHOWN: Final = (
     "trace_id",
     "turn_index",
@@ -99,69 +99,50 @@ class TurnsAnswer(HeadedAnswer):
     pages: int = 0
     values: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     words: FoundWords = FoundWords()  # noqa: RUF009 - immutable
-    approximate: bool = False
     explanation: Explanation | None = None  # what sets the turns that are searched for apart
 
 
 @dataclass(frozen=True, slots=True)
 class StoreMoment:
-    """The store that is asked, and when: texts are kept beside it for a time. `faults` are what was left out of it."""
+    """The store that is asked, and when: texts are kept beside it for a time."""
 
     directory: Path
     now_unix_ns: int
-    faults: Sequence[str] = ()
 
 
-def turns_page(
-    connection: StoreConnection, asked: TurnsQuestion, library: RollupLibrary, moment: StoreMoment
-) -> TurnsAnswer:
+def turns_page(connection: StoreConnection, asked: TurnsQuestion, moment: StoreMoment) -> TurnsAnswer:
     """Answer all of it. Raises KeyError for a metric or an order that there is none of."""
     column = queries.metric_column(asked.metric)
-    opened = open_view(
-        connection, ViewQuestion(asked.filter, asked.window_ns), library, moment.now_unix_ns, list(moment.faults)
-    )
+    opened = open_view(connection, ViewQuestion(asked.filter, asked.window_ns), moment.now_unix_ns)
     if isinstance(opened, ViewHead):
         return TurnsAnswer(opened)
-    f, about = opened.head.filter, opened.about
+    f = opened.head.filter
     searched, words = search_condition(asked.search, column, moment.directory, f.run_id, moment.now_unix_ns)
     where = queries.grouped(f) & searched
-    rolled = about.headline_totals() if asked.metric == HEADLINE and asked.search.is_any else None
-    totals = rolled or _totals(connection, where, column)
-    width_ns = width_of(totals.first_unix_ns, totals.last_unix_ns, HEAT_COLUMNS)
-    ticks = None if rolled is None else about.ticks()
-    rolled_width_ns = max([width_ns, *(tick.length_ns for tick in ticks or ())])
-    cells = None
-    if ticks and (totals.last_unix_ns or 0) - (totals.first_unix_ns or 0) >= FEWEST_COLUMNS * rolled_width_ns:
-        cells = counted_in_bands(ticks, rolled_width_ns)
-    approximate = cells is not None
-    if cells is None:
-        cells = _cells(connection, where, column, width_ns)
-    else:
-        width_ns = rolled_width_ns
+    totals = _totals(connection, where, column)
+    width_ns = width_of(totals["first_unix_ns"], totals["last_unix_ns"], HEAT_COLUMNS)
+    cells = _cells(connection, where, column, width_ns)
     bands = bands_of(cells)
-    paged = min(totals.total, MOST_PAGED)
+    paged = min(totals["total"], MOST_PAGED)
     pages = -(-paged // asked.page_size)
     page = min(asked.page, max(0, pages - 1))
-    # Words that are kept may go; a stretch of time before the newest turn is another one at each refresh, and small.
-    is_kept = asked.search.is_any and f.since_unix_ns is None and f.until_unix_ns is None
     return TurnsAnswer(
         head=opened.head,
-        total=totals.total,
-        with_value=totals.with_value,
+        total=totals["total"],
+        with_value=totals["with_value"],
         width_ns=width_ns,
         cells=tuple(cells),
         distribution=tuple(bands),
-        outliers=_listed(connection, _Listing(f, where & _MEASURED, column, "slowest", is_kept), (OUTLIERS, 0)),
+        outliers=_listed(connection, _Listing(where & _MEASURED, column, "slowest"), (OUTLIERS, 0)),
         turns=_listed(
             connection,
-            _Listing(f, where, column, asked.order, is_kept),
+            _Listing(where, column, asked.order),
             (asked.page_size, page * asked.page_size),
         ),
         page=page,
         pages=pages,
         values={name: tuple(found) for name, found in _values(connection, f).items()},
         words=words,
-        approximate=approximate,
         explanation=_explained(connection, asked, opened.head, searched),
     )
 
@@ -180,7 +161,7 @@ def _explained(
 _MEASURED: Final = Condition("outcome <> 'invalid'")
 
 
-def _totals(connection: StoreConnection, where: Condition, column: str) -> HeadlineTotals:
+def _totals(connection: StoreConnection, where: Condition, column: str) -> Row:
     (row,) = rows(
         connection,
         f"SELECT count(*) AS total, count({column}) FILTER (outcome <> 'invalid') AS with_value, "
@@ -188,7 +169,7 @@ def _totals(connection: StoreConnection, where: Condition, column: str) -> Headl
         f"max(started_unix_ns) FILTER (outcome <> 'invalid') AS last_unix_ns FROM turns WHERE {where.sql}",
         list(where.values),
     )
-    return HeadlineTotals(**row)
+    return row
 
 
 def _cells(connection: StoreConnection, where: Condition, column: str, width_ns: int) -> list[HeatCell]:
@@ -208,34 +189,20 @@ def _cells(connection: StoreConnection, where: Condition, column: str, width_ns:
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """Turns of a filter that meet a condition, in an order; `is_kept` where the first ones are worth to be kept."""
+    """Turns that meet a condition, in an order."""
 
-    filter: Filter
     where: Condition
     column: str
     order: str
-    is_kept: bool
 
 
 def _listed(connection: StoreConnection, asked: _Listing, limits: tuple[int, int]) -> tuple[ListedTurn, ...]:
     """Turns in an order, so many behind so many."""
-    most = sum(limits)
-    if most > _MOST_KEPT or not asked.is_kept:
-        found = _foremost(connection, asked, "turns", most)
-    else:
-
-        def ask(segments: Sequence[Segment]) -> list[Row]:
-            connection.view("some_turns", "turns", segments)
-            return _foremost(connection, asked, "some_turns", most)
-
-        question = (asked.where.sql, asked.where.values, asked.column)
-        found = connection.foremost_turns.of(
-            (question, asked.order, most), connection.segments("turns", asked.filter.run_id), ask
-        )
+    found = _foremost(connection, asked, sum(limits))
     return tuple(ListedTurn(**_plain(row)) for row in found[limits[1] :])
 
 
-def _foremost(connection: StoreConnection, asked: _Listing, table: str, most: int) -> list[Row]:
+def _foremost(connection: StoreConnection, asked: _Listing, most: int) -> list[Row]:
     """The first rows of an order. Which of many turns can be among them is asked of one column first: the others are
     then read of few row groups only."""
     named, is_falling = ORDERS[asked.order]
@@ -243,14 +210,14 @@ def _foremost(connection: StoreConnection, asked: _Listing, table: str, most: in
     (last,) = rows(
         connection,
         f"SELECT {'min' if is_falling else 'max'}(value) AS value, count(value) AS n FROM (SELECT {by} AS value "
-        f"FROM {table} WHERE {where.sql} ORDER BY value {direction} NULLS LAST LIMIT ?)",
+        f"FROM turns WHERE {where.sql} ORDER BY value {direction} NULLS LAST LIMIT ?)",
         [*where.values, most],
     )
     if last["n"] == most:
         where &= Condition(f"{by} {'>=' if is_falling else '<='} ?", (last["value"],))
     return rows(
         connection,
-        f"SELECT {', '.join(_SHOWN)}, span_id, {asked.column} AS value_ns FROM {table} WHERE {where.sql} "
+        f"SELECT {', '.join(_SHOWN)}, span_id, {asked.column} AS value_ns FROM turns WHERE {where.sql} "
         f"ORDER BY {by} {direction} NULLS LAST, started_unix_ns, span_id LIMIT ?",
         [*where.values, most],
     )
@@ -262,16 +229,14 @@ def _plain(row: Any) -> dict[str, Any]:
 
 
 def _values(connection: StoreConnection, f: Filter) -> dict[str, list[str]]:
-    """The models and outcomes that occur among the turns of the run. A segment is asked once for all of its runs."""
-    found = connection.of_each_segment(
-        "named_values",
-        "turns",
-        "SELECT file, run_id, source, array_agg(DISTINCT model) AS models, array_agg(DISTINCT outcome) AS outcomes "
-        "FROM one_by_one GROUP BY file, run_id, source",
-        lambda _folder, _segment: None,
+    """The models and outcomes that occur among the turns of the run."""
+    where = queries.turns_of(Filter(run_id=f.run_id)) & queries.viewed(f)
+    (row,) = rows(
+        connection,
+        f"""
+        SELECT list_sort(array_agg(DISTINCT model) FILTER (WHERE model IS NOT NULL)) AS model,
+               list_sort(array_agg(DISTINCT outcome)) AS outcome FROM turns WHERE {where.sql}
+        """,
+        list(where.values),
     )
-    mine = [row for row in found if row["source"] == queries.source_of(f) and f.run_id in (None, row["run_id"])]
-    return {
-        name: sorted({value for row in mine for value in row[column] or () if value is not None})
-        for name, column in (("model", "models"), ("outcome", "outcomes"))
-    }
+    return {name: list(found or ()) for name, found in row.items()}

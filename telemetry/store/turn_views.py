@@ -10,11 +10,10 @@ from telemetry.model.spans import SpanRow
 from telemetry.model.turns import Turn
 from telemetry.model.waterfall import Waterfall, waterfall
 from telemetry.store.both_sides import both_sides
-from telemetry.store.connection import StoreConnection
+from telemetry.store.connection import StoreConnection, rows_of_trace
 from telemetry.store.recordings.excerpt import CallExcerpt, CallOfTurn, excerpt
 from telemetry.store.runs import runs
 from telemetry.store.schema import span_from_row, turn_from_row
-from telemetry.store.traces import rows_of_trace
 from telemetry.store.turn_pages import StoreMoment
 from telemetry.store.turn_rows import TURN_COLUMNS
 

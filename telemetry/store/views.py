@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from telemetry.objectives.objective import Objective
 from telemetry.store.answers import Filter, RunRecord, Summary
 from telemetry.store.connection import StoreConnection
-from telemetry.store.rollups.library import RollupLibrary
 from telemetry.store.runs import newest_run, runs
 from telemetry.store.turn_questions import TurnQuestions
 
@@ -28,14 +27,13 @@ class ViewQuestion:
 @dataclass(frozen=True, slots=True)
 class ViewHead:
     """What every page says above its figures: `run` and `summary` are None when there is no such run. `filter` is the
-    one that was applied, with the run that was found. `faults` name damaged files that were left out; `values` are
-    those of each dimension which occur among all turns of the run."""
+    one that was applied, with the run that was found. `values` are those of each dimension which occur among all turns
+    of the run."""
 
     runs: Sequence[RunRecord]
     run: RunRecord | None = None
     filter: Filter = Filter()  # noqa: RUF009 - immutable
     summary: Summary | None = None
-    faults: Sequence[str] = ()
     values: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
 
 
@@ -61,11 +59,6 @@ class HeadedAnswer:
         return self.head.summary
 
     @property
-    def faults(self) -> Sequence[str]:
-        """What damaged data was left out."""
-        return self.head.faults
-
-    @property
     def choices(self) -> Mapping[str, tuple[str, ...]]:
         """The values of each dimension which occur in the page's run, whatever it is narrowed to."""
         return self.head.values
@@ -79,32 +72,22 @@ class OpenView:
     about: TurnQuestions
 
 
-def open_view(
-    connection: StoreConnection,
-    asked: ViewQuestion,
-    library: RollupLibrary,
-    now_unix_ns: int,
-    faults: Sequence[str],
-) -> OpenView | ViewHead:
+def open_view(connection: StoreConnection, asked: ViewQuestion, now_unix_ns: int) -> OpenView | ViewHead:
     """Find the run and sum it up; the head alone where there is no such run."""
     known = runs(connection)
     wanted = asked.filter.run_id
     run = newest_run(known) if wanted is None else next((each for each in known if each.run_id == wanted), None)
     if run is None:
-        return ViewHead(known, faults=faults)
+        return ViewHead(known)
     f = replace(asked.filter, run_id=run.run_id)
     if asked.window_ns is not None:
         f = replace(f, since_unix_ns=run.reached_unix_ns - asked.window_ns)
-    connection.about(run.run_id)
-    about = TurnQuestions(connection, f, library)
-    summary = about.summary(now_unix_ns, len(faults))
-    values = values_of_run(connection, f, library, about)
-    return OpenView(ViewHead(known, run, f, summary, faults, values), about)
+    about = TurnQuestions(connection, f)
+    summary = about.summary(now_unix_ns)
+    values = values_of_run(connection, f)
+    return OpenView(ViewHead(known, run, f, summary, values), about)
 
 
-def values_of_run(
-    connection: StoreConnection, f: Filter, library: RollupLibrary, about: TurnQuestions
-) -> dict[str, tuple[str, ...]]:
-    """The values of each dimension which occur among all turns of a filter's run; `about` are the filter's own."""
-    whole = Filter(run_id=f.run_id)
-    return (about if f == whole else TurnQuestions(connection, whole, library)).dimension_values()
+def values_of_run(connection: StoreConnection, f: Filter) -> dict[str, tuple[str, ...]]:
+    """The values of each dimension which occur among all turns of a filter's run."""
+    return TurnQuestions(connection, Filter(run_id=f.run_id)).dimension_values()
