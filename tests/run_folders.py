@@ -6,11 +6,8 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-import pytest
 
 from telemetry.model.turns import Turn
-from telemetry.store.run_folders import stored
-from telemetry.store.run_folders.entries import RunEntry
 from tests.fixtures_turns import MS, START_UNIX_NS, Run, exchange, fill_store, run_span
 
 HOUR_NS = 3_600_000_000_000
@@ -90,18 +87,4 @@ def part(run: Run, source: str, begin: int = 0, end: int | None = None) -> Run:
     return Run([turn for turn in run.turns if turn.source == source][begin:end])
 
 
-def watched_entries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The runs that lists read from stores from now on, one after the other."""
-    seen: list[str] = []
-    entry = stored._entry
-
-    def counted(*values: object) -> tuple[RunEntry, tuple[str, ...]]:
-        found = entry(*values)  # type: ignore[arg-type]
-        seen.append(found[0].run_id)
-        return found
-
-    monkeypatch.setattr(stored, "_entry", counted)
-    return seen
-
-
-__all__ = ["HOUR_NS", "MS", "latency_run", "part", "run_folder", "run_of", "watched_entries", "write_summary"]
+__all__ = ["HOUR_NS", "MS", "latency_run", "part", "run_folder", "run_of", "write_summary"]

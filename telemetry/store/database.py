@@ -156,11 +156,14 @@ def read_only(
     return Database(directory, connection)
 
 
+def is_earlier(directory: Path) -> bool:
+    """Whether a version before this one wrote the store in a folder."""
+    return not (directory / DATABASE_NAME).exists() and any((directory / name).exists() for name in _EARLIER)
+
+
 def refuse_earlier(directory: Path) -> None:
     """Raises StoreError for the folder of a store that a version before this one wrote."""
-    if (directory / DATABASE_NAME).exists():
-        return
-    if any((directory / name).exists() for name in _EARLIER):
+    if is_earlier(directory):
         raise StoreError(
             f"{directory}: this store was written by an earlier version; export it with that version's "
             f"`voiceprobe store export {directory} FOLDER`, then `voiceprobe store import FOLDER NEW_STORE` here"

@@ -57,7 +57,7 @@ from telemetry.store.run_details import RunDetails, run_details
 from telemetry.store.run_figures import RunFigures, run_figures
 from telemetry.store.run_turns import RunTurnsQuestion, run_turns
 from telemetry.store.run_verdict import RunVerdictEvidence, run_verdict_evidence
-from telemetry.store.runs import RunsOfStore, runs, runs_and_sources
+from telemetry.store.runs import runs
 from telemetry.store.schema import span_from_row, turn_from_row, with_turn
 from telemetry.store.system_pages import CachePage, InstrumentPage, cache_page, instrument_page
 from telemetry.store.timelines import generator_points
@@ -147,11 +147,6 @@ class StoreReader:
     def runs(self) -> list[RunRecord]:
         """Every run in the store, from what its generator declared or from its turns; the newest first."""
         return self._ask(runs)
-
-    @question
-    def runs_and_sources(self) -> RunsOfStore:
-        """As `runs`, with what tells which segments belong to each of them, from one consistent read."""
-        return self._ask(runs_and_sources)
 
     @question
     def summary(self, f: Filter = ANY) -> Summary:

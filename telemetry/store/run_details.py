@@ -18,10 +18,10 @@ from telemetry.store import queries
 from telemetry.store.answers import Behavior, Filter, MetricStats, WerByCondition
 from telemetry.store.connection import Row, StoreConnection, rows
 from telemetry.store.queries import valid
-from telemetry.store.rollups.buckets import Ints
-from telemetry.store.rollups.library import RollupLibrary
 from telemetry.store.turn_questions import TurnQuestions
 from telemetry.store.wer_by_condition import wer_by_condition
+
+Ints = Any  # a numpy array of int64
 
 MOST_LEVELS: Final = 12
 _WINDOW_NS: Final = 1_000_000_000
@@ -73,12 +73,10 @@ class RunDetails:
     waited_p50: float | None = None
 
 
-def run_details(
-    connection: StoreConnection, run_id: str, library: RollupLibrary, now_unix_ns: int, skipped: int
-) -> RunDetails:
+def run_details(connection: StoreConnection, run_id: str, now_unix_ns: int) -> RunDetails:
     """All of it for one run; nothing of a run that is not there."""
     f = Filter(run_id=run_id)
-    summary = TurnQuestions(connection, f, library).summary(now_unix_ns, skipped)
+    summary = TurnQuestions(connection, f).summary(now_unix_ns)
     turns = summary.turns
     return RunDetails(
         run_id=run_id,

@@ -20,12 +20,11 @@ from telemetry.store.turn_questions import TurnQuestions
 class RunFigures:
     """What is shown of a run's turns, the load generator's processes, and the verdict: None of a run that goes on, as
     nothing is said of its objectives before it has ended, nor of which telemetry is missing (`loss`) and whether its
-    load generator was the limit. `faults` are the segments that were left out, a sentence each."""
+    load generator was the limit."""
 
     totals: RunTotals
     processes: tuple[ProcessInfo, ...]
     verdict: RunVerdict | None
-    faults: tuple[str, ...] = ()
     # As they are also where a sidecar of an older version does not say.
     loss: TelemetryLoss | None = None
     is_generator_limited: bool = False
@@ -38,14 +37,13 @@ def run_figures(
     objectives: Sequence[Objective],
     *,
     now_unix_ns: int,
-    faults: tuple[str, ...],
 ) -> RunFigures:
     """The answer; `about` asks of the run's turns. Of a run that goes on, which is asked at every look, no more is
     read than is shown: all that a verdict rests on takes many times as long."""
     known = tuple(about.processes(run_id))
     if is_under_way(known, now_unix_ns):
-        return RunFigures(about.run_totals(), known, None, faults)
-    summary = about.summary(now_unix_ns, len(faults))
+        return RunFigures(about.run_totals(), known, None)
+    summary = about.summary(now_unix_ns)
     counts = about.objective_counts(objectives)
     objectives = observed(objectives, counts.is_withheld)
     verdict = judged_turns(objectives, counts, summary).verdict
@@ -55,4 +53,4 @@ def run_figures(
     if verdict.state == "missed":  # of a run that its generator limited, no cause is stated
         evidence = run_verdict_evidence(connection, Filter(run_id=run_id), objectives, counts)
         verdict = judged_turns(objectives, counts, summary, evidence.cause).verdict
-    return RunFigures(totals_of(summary), known, verdict, faults, summary.loss, summary.limit is not None)
+    return RunFigures(totals_of(summary), known, verdict, summary.loss, summary.limit is not None)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from telemetry.model.errors import ConfigError
-from telemetry.store.manifest import MANIFEST_NAME, PREVIOUS_NAME, SEGMENTS_FOLDER
+from telemetry.store.database import DATABASE_NAME, OWNER_NAME, is_earlier
 from telemetry.store.remote import is_address
 
 RUNS_FOLDER: Final = "runs"
@@ -41,7 +41,7 @@ class StorePlace:
 
 def is_store(folder: Path) -> bool:
     """Whether a sidecar has written to a folder."""
-    return any((folder / name).exists() for name in (MANIFEST_NAME, PREVIOUS_NAME, SEGMENTS_FOLDER))
+    return (folder / DATABASE_NAME).exists() or (folder / OWNER_NAME).exists() or is_earlier(folder)
 
 
 def is_run_folder(folder: Path) -> bool:

@@ -11,11 +11,10 @@ import uuid
 from pathlib import Path
 
 from telemetry.model.errors import StoreError
-from telemetry.store.manifest import LOCK_NAME
+from telemetry.store.database import DATABASE_NAME, InUseError, owned
 from telemetry.store.private_files import fsync_directory
 from telemetry.store.run_folders.open_files import writer_in
 from telemetry.store.run_folders.places import REMOVING_PREFIX, STORE_FOLDER
-from telemetry.store.writer import locked
 
 
 def remove_folder(folder: Path) -> None:
@@ -27,12 +26,14 @@ def remove_folder(folder: Path) -> None:
         raise StoreError(f"{folder}: the run is under way (process {writer} writes there); end it first")
     store = folder / STORE_FOLDER
     with contextlib.ExitStack() as stack:
-        if (store / LOCK_NAME).exists():
+        if (store / DATABASE_NAME).exists():
             try:
                 # Owned while it moves: no sidecar can begin to write to it in between.
-                stack.enter_context(contextlib.closing(locked(store)))
-            except StoreError:
+                stack.enter_context(owned(store, within_s=0))
+            except InUseError:
                 raise StoreError(f"{folder}: the run is under way; end it first") from None
+            except StoreError:
+                pass  # nobody writes to a damaged store
         moved = folder.with_name(f"{REMOVING_PREFIX}{folder.name}-{uuid.uuid4().hex[:8]}")
         try:
             folder.rename(moved)
