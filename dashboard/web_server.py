@@ -18,7 +18,6 @@ from streamlit.web import bootstrap
 from dashboard.page_requests import PageRequests
 from telemetry.model.errors import ConfigError
 from telemetry.model.host_names import host_and_port
-from telemetry.store.duckdb_access import remove_spill_folder
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 # As Streamlit's own command has them, and without a word of the server's own.
@@ -49,7 +48,6 @@ def end_by_signals() -> None:
 def _end(_number: int, _frame: object) -> None:
     """End without finalizing the interpreter: threads of pages may be inside DuckDB, which prints of what they hold
     and can crash when the interpreter is taken from under them. Nothing here is to be written."""
-    remove_spill_folder()
     os._exit(0)
 
 

@@ -100,8 +100,7 @@ def owned(
 ) -> Database:
     """Open a store to write it, creating it when missing. Raises StoreError when it cannot be used, and InUseError when
     another process holds it for longer than `within_s`."""
-    if directory.resolve() in _owned:
-        raise InUseError(f"{directory}: this process writes to the store already")
+    _refuse_own(directory)
     refuse_earlier(directory)
     try:
         make_folder(directory)
@@ -137,6 +136,7 @@ def read_only(
     InUseError where it is owned after all."""
     if not directory.is_dir():
         raise StoreError(f"{directory}: there is no store here; start the sidecar with --store or name its directory")
+    _refuse_own(directory)
     refuse_earlier(directory)
     if not (directory / DATABASE_NAME).exists():
         # A sidecar that has just been started, or a folder in which nothing was stored yet: an empty store.
@@ -168,6 +168,11 @@ def refuse_earlier(directory: Path) -> None:
             f"{directory}: this store was written by an earlier version; export it with that version's "
             f"`voiceprobe store export {directory} FOLDER`, then `voiceprobe store import FOLDER NEW_STORE` here"
         )
+
+
+def _refuse_own(directory: Path) -> None:
+    if directory.resolve() in _owned:
+        raise InUseError(f"{directory}: this process writes to the store already")
 
 
 def _patiently(

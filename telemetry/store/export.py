@@ -1,113 +1,165 @@
-"""Copies what a store holds into files that other programs read, also while a sidecar writes it."""
+"""Copies a store that nobody writes to into files, for other programs or for another version, and reads them back.
+
+`turns.parquet` and `points.parquet` have the columns of the store. Spans are written as `otel_traces-…`, with the
+columns of the Collector's ClickHouse table, where attributes are texts; or as `spans-…` with the store's own columns,
+which keep every type.
+"""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal
 
+import duckdb
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import csv
 
 from telemetry.model.errors import StoreError
-from telemetry.store import manifest as manifests
-from telemetry.store.inventory import Progress
-from telemetry.store.manifest import Segment, StoreManifest, Table
-from telemetry.store.otel_traces import OTEL_TRACES_SCHEMA, otel_traces
+from telemetry.store.check import Progress
+from telemetry.store.database import DATABASE_NAME, read_only
+from telemetry.store.otel_traces import OTEL_TRACES_SCHEMA, otel_traces, spans_of_otel_traces
 from telemetry.store.private_files import make_folder, open_private
-from telemetry.store.schema import SCHEMAS, ArrowTable
+from telemetry.store.schema import SCHEMAS, TABLES, ArrowTable, Table, without_rows
+from telemetry.store.writer import StoreWriter
 
 TurnsFormat = Literal["parquet", "csv"]
-SPANS_FILE: Final = "otel_traces-{:05d}.parquet"
+SpansFormat = Literal["otel_traces", "store"]
+SPANS_FILES: Final[dict[SpansFormat, str]] = {
+    "otel_traces": "otel_traces-{:05d}.parquet",
+    "store": "spans-{:05d}.parquet",
+}
 SPANS_IN_A_FILE: Final = 1_000_000
 _ROWS_AT_ONCE: Final = 16_384
-_ATTEMPTS: Final = 20
 _PART: Final = ".part"
 
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """The files that were written, the rows of each table in them, and the segments that had to be left out."""
+    """The files that were written, and the rows of each table in them."""
 
     files: tuple[Path, ...]
     turns: int
     spans: int
     points: int
-    faults: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """How many rows of each table were stored, and how many were stored already."""
+
+    turns: int
+    spans: int
+    points: int
+    duplicates: int
 
 
 def export(
-    directory: Path, target: Path, *, turns: TurnsFormat = "parquet", progress: Progress = lambda _done, _total: None
+    directory: Path,
+    target: Path,
+    *,
+    turns: TurnsFormat = "parquet",
+    spans: SpansFormat = "otel_traces",
+    progress: Progress = lambda _done, _total: None,
 ) -> Exported:
     """Write the turns, the spans and the metric points of a store into a new or empty folder.
 
-    `turns.parquet` (or `.csv`) and `points.parquet` have the columns of the store, the `otel_traces-…` files
-    those of the Collector's ClickHouse table. Raises StoreError when the store cannot be read or the folder cannot be
-    written.
+    Raises StoreError when the store cannot be read or the folder cannot be written, and InUseError while a sidecar
+    owns the store.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise StoreError(f"{target}: is there already; name a folder that is new or empty")
-    with ExitStack() as stack:
-        segments, faults = _opened(directory, stack)
-        total = sum(segment.rows for segment, _ in segments)
+    if directory.is_dir() and not (directory / DATABASE_NAME).exists():
+        read_only(directory).close()  # says what else it is, where it is a store of an earlier version
+        raise StoreError(f"{directory}: is not a store; name the folder that the sidecar was given")
+    with read_only(directory) as database, database.snapshot() as cursor:
+        total = sum(_count(cursor, table) for table in TABLES)
         writing = _Writing(target, progress, total)
         try:
             make_folder(target)
             with writing:
-                turn_rows = _write_turns(writing, _batches(segments, "turns"), turns)
-                span_rows = _write_spans(writing, _batches(segments, "spans"))
-                point_rows = _write_points(writing, _batches(segments, "points"))
-        except (OSError, pa.ArrowException) as error:
+                turn_rows = _write_turns(writing, _batches(cursor, "turns"), turns)
+                span_rows = _write_spans(writing, _batches(cursor, "spans"), spans)
+                point_rows = _write_points(writing, _batches(cursor, "points"))
+        except (OSError, pa.ArrowException, duckdb.Error) as error:
             writing.remove()
             why = getattr(error, "strerror", None) or error
             raise StoreError(f"{target}: cannot be exported to ({why}); nothing is left of it there") from error
         except BaseException:
             writing.remove()
             raise
-        return Exported(writing.publish(), turn_rows, span_rows, point_rows, tuple(faults))
+        return Exported(writing.publish(), turn_rows, span_rows, point_rows)
 
 
-def _opened(directory: Path, stack: ExitStack) -> tuple[list[tuple[Segment, BinaryIO]], list[str]]:
-    """The sound segments of one manifest, open, so that none goes before it is read; and what is wrong with others."""
-    for _ in range(_ATTEMPTS):
-        manifest = manifests.load(directory)
-        if manifest == StoreManifest() and not (directory / manifests.MANIFEST_NAME).exists():
-            raise StoreError(f"{directory}: is not a store; name the folder that the sidecar was given")
-        files = stack.enter_context(ExitStack())
-        found: list[tuple[Segment, BinaryIO]] = []
-        faults: list[str] = []
-        for segment in manifest.segments:
-            path = manifests.segment_path(directory, segment)
-            try:
-                file = files.enter_context(path.open("rb"))
-                if manifests.is_intact(directory, segment):
-                    found.append((segment, file))
-                    continue
-                why = "its content is not what was written"
-            except FileNotFoundError:
-                why = "the file is missing"
-            except OSError as error:
-                raise StoreError(f"{path}: cannot be read ({error.strerror}); see to that and export again") from error
-            faults.append(f"{path}: {segment.rows:,} rows of {segment.table} left out, {why}")
-        if not faults or manifests.load(directory).sequence == manifest.sequence:
-            return found, faults
-        files.close()
-    raise StoreError(f"{directory}: the store changes faster than it can be read; export it again")
+def import_export(
+    source: Path,
+    directory: Path,
+    *,
+    keep_text: bool = False,
+    progress: Progress = lambda _done, _total: None,
+) -> Imported:
+    """Store what `export` wrote, of this version or an earlier one, in a store (created when missing). What is stored
+    already is left as it is, so that an import that was interrupted may be repeated.
+
+    Raises StoreError for a folder that holds no export, a file that cannot be read, and a store that cannot be written.
+    """
+    files = _exported_files(source)
+    total = sum(_rows_of(file) for _, file in files)
+    stored, duplicates, done = dict.fromkeys(TABLES, 0), 0, 0
+    empty = {table: without_rows(SCHEMAS[table]) for table in TABLES}
+    with StoreWriter(directory, keep_text=keep_text) as writer:
+        for table, file in files:
+            for content in _read(table, file):
+                appended = writer.append_tables(**{**empty, table: content})
+                stored[table] += appended.rows
+                duplicates += appended.duplicates
+                done += content.num_rows
+                progress(done, total)
+    return Imported(**stored, duplicates=duplicates)
 
 
-def _batches(segments: list[tuple[Segment, BinaryIO]], table: Table) -> Iterator[ArrowTable]:
+def _exported_files(source: Path) -> list[tuple[Table, Path]]:
+    if not source.is_dir():
+        raise StoreError(f"{source}: is no folder; name the one that `voiceprobe store export` wrote")
+    spans = sorted(source.glob("spans-*.parquet")) or sorted(source.glob("otel_traces-*.parquet"))
+    turns, points = source / "turns.parquet", source / "points.parquet"
+    if not turns.exists() and (source / "turns.csv").exists():
+        raise StoreError(
+            f"{source}: its turns are a CSV file, which cannot be imported; export them with --turns parquet"
+        )
+    missing = [file.name for file in (turns, points) if not file.exists()] + (
+        [] if spans else ["otel_traces-*.parquet"]
+    )
+    if missing:
+        raise StoreError(f"{source}: lacks {', '.join(missing)}; name the folder that `voiceprobe store export` wrote")
+    return [("turns", turns), *(("spans", file) for file in spans), ("points", points)]
+
+
+def _rows_of(file: Path) -> int:
+    try:
+        return pq.read_metadata(file).num_rows
+    except (OSError, pa.ArrowException) as error:
+        raise StoreError(f"{file}: cannot be read ({error}); export the store again") from error
+
+
+def _read(table: Table, file: Path) -> Iterator[ArrowTable]:
+    """The rows of an exported file in the columns of the store; those that its version did not have are unknown."""
     schema = SCHEMAS[table]
-    for segment, file in segments:
-        if segment.table == table:
-            for batch in pq.ParquetFile(file).iter_batches(_ROWS_AT_ONCE):
-                yield _as_now(pa.Table.from_batches([batch]), schema)
+    try:
+        with pq.ParquetFile(file) as opened:
+            for batch in opened.iter_batches(_ROWS_AT_ONCE):
+                content = pa.Table.from_batches([batch])
+                if file.name.startswith("otel_traces"):
+                    content = spans_of_otel_traces(content, schema)
+                yield _as_now(content, schema)
+    except (OSError, pa.ArrowException) as error:
+        raise StoreError(f"{file}: cannot be read ({error}); export the store again") from error
 
 
 def _as_now(content: ArrowTable, schema: Any) -> ArrowTable:
-    """The columns of today's schema; those that an older version did not have are unknown."""
     return pa.Table.from_arrays(
         [
             content.column(field.name).cast(field.type)
@@ -117,6 +169,19 @@ def _as_now(content: ArrowTable, schema: Any) -> ArrowTable:
         ],
         schema=schema,
     )
+
+
+def _count(cursor: duckdb.DuckDBPyConnection, table: Table) -> int:
+    ((count,),) = cursor.execute(f"SELECT count(*) FROM {table}").fetchall()  # noqa: S608 - one of three names
+    return int(count)
+
+
+def _batches(cursor: duckdb.DuckDBPyConnection, table: Table) -> Generator[ArrowTable]:
+    schema = SCHEMAS[table]
+    columns = ", ".join(schema.names)
+    found: Any = cursor.sql(f"SELECT {columns} FROM {table}")  # noqa: S608 - our own names
+    for batch in found.to_arrow_reader(_ROWS_AT_ONCE):
+        yield pa.Table.from_batches([batch]).cast(schema)
 
 
 class _Writing:
@@ -203,21 +268,32 @@ def _flat(content: ArrowTable) -> ArrowTable:
     return content
 
 
-def _write_spans(writing: _Writing, batches: Iterator[ArrowTable]) -> int:
+def _write_spans(writing: _Writing, batches: Iterator[ArrowTable], spans: SpansFormat) -> int:
     rows = rows_in_file = 0
     number = 1
-    writer = writing.open(SPANS_FILE.format(number), _spans_writer)
+    name, open_file = SPANS_FILES[spans], _SPANS_WRITERS[spans]
+    writer = writing.open(name.format(number), open_file)
     for content in batches:
         if rows_in_file and rows_in_file + content.num_rows > SPANS_IN_A_FILE:
             writer.close()
             number, rows_in_file = number + 1, 0
-            writer = writing.open(SPANS_FILE.format(number), _spans_writer)
-        writer.write_table(otel_traces(content))
+            writer = writing.open(name.format(number), open_file)
+        writer.write_table(otel_traces(content) if spans == "otel_traces" else content)
         rows += content.num_rows
         rows_in_file += content.num_rows
         writing.wrote(content.num_rows)
     return rows
 
 
-def _spans_writer(file: BinaryIO) -> Any:
+def _otel_traces_writer(file: BinaryIO) -> Any:
     return pq.ParquetWriter(file, OTEL_TRACES_SCHEMA, compression="zstd")
+
+
+def _spans_writer(file: BinaryIO) -> Any:
+    return pq.ParquetWriter(file, SCHEMAS["spans"], compression="zstd")
+
+
+_SPANS_WRITERS: Final[dict[SpansFormat, Callable[[BinaryIO], Any]]] = {
+    "otel_traces": _otel_traces_writer,
+    "store": _spans_writer,
+}

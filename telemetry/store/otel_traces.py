@@ -1,4 +1,4 @@
-"""Spans of the store as rows of `otel_traces`, the table of the OpenTelemetry Collector's ClickHouse exporter.
+"""Spans of the store as rows of `otel_traces`, the table that the OpenTelemetry Collector writes to ClickHouse.
 
 Attributes are maps of text there: booleans and numbers are written out, lists and maps are JSON, bytes are base64.
 """
@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValueList
 
+from telemetry.store.attribute_values import ATTRIBUTES_TYPE
 from telemetry.store.schema import ArrowTable
 
 # pyarrow ships no types of its own.
@@ -68,6 +69,56 @@ def otel_traces(spans: ArrowTable) -> ArrowTable:
         _each(links, _attributes(_field(links, "attributes"))),
     ]
     return pa.Table.from_arrays(found, schema=OTEL_TRACES_SCHEMA)
+
+
+def spans_of_otel_traces(table: ArrowTable, schema: Any) -> ArrowTable:
+    """Rows of `otel_traces` as rows of the store's table `spans`. Values of attributes are texts there, and stay so."""
+    columns = {name: _one_chunk(table.column(name)) for name in table.schema.names}
+    found: list[_Array] = [
+        columns["Timestamp"].cast(pa.int64()),
+        *(columns[name] for name in ("TraceId", "SpanId", "ParentSpanId", "TraceState")),
+        *(columns[name] for name in ("SpanName", "SpanKind", "ServiceName")),
+        _pairs_of_texts(columns["ResourceAttributes"]),
+        *(columns[name] for name in ("ScopeName", "ScopeVersion")),
+        _pairs_of_texts(columns["SpanAttributes"]),
+        columns["Duration"].cast(pa.int64()),
+        *(columns[name] for name in ("StatusCode", "StatusMessage")),
+        _structs(
+            columns["Events.Timestamp"],
+            schema.field("events").type,
+            [
+                _compute.list_flatten(columns["Events.Timestamp"]).cast(pa.int64()),
+                _compute.list_flatten(columns["Events.Name"]),
+                _pairs_of_texts(_compute.list_flatten(columns["Events.Attributes"])),
+            ],
+        ),
+        _structs(
+            columns["Links.TraceId"],
+            schema.field("links").type,
+            [
+                *(_compute.list_flatten(columns[f"Links.{name}"]) for name in ("TraceId", "SpanId", "TraceState")),
+                _pairs_of_texts(_compute.list_flatten(columns["Links.Attributes"])),
+            ],
+        ),
+    ]
+    return pa.Table.from_arrays(found, schema=schema)
+
+
+def _structs(lists: _Array, kind: Any, fields: list[_Array]) -> _Array:
+    """Fields of the items of lists, one after another, as lists of structs of the same lengths."""
+    structs = pa.StructArray.from_arrays(fields, fields=list(kind.value_type))
+    return pa.ListArray.from_arrays(_offsets(lists), structs, kind)
+
+
+def _pairs_of_texts(maps: _Array) -> _Array:
+    """Maps of texts as the store's attributes."""
+    lengths = _compute.fill_null(pa.array([0 if each is None else len(each) for each in maps.to_pylist()]), 0)
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), _compute.cumulative_sum(lengths).cast(pa.int32())])
+    pairs = [pair for each in maps.to_pylist() for pair in each or ()]
+    return pa.ListArray.from_arrays(
+        offsets if len(maps) else pa.array([0], pa.int32()),
+        pa.array([{"key": key, "value": {"string_value": value}} for key, value in pairs], ATTRIBUTES_TYPE.value_type),
+    )
 
 
 def _one_chunk(column: _Array) -> _Array:

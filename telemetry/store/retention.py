@@ -1,20 +1,31 @@
-"""Which segments are too old or too many to be kept: pure.
+"""Removes rows that are too old or too many, in small portions, so that no commit waits long for it.
 
 Age counts from when rows were stored, not from what their senders say of themselves: a wrong clock elsewhere neither
-keeps rows for ever nor takes new ones away. Whole segments go, the oldest first, never the newest of a table.
+keeps rows for ever nor takes new ones away. What is removed is counted in the table `removed`.
 """
 
-from dataclasses import dataclass
-from typing import Final
+# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
 
-from telemetry.store.manifest import TABLES, Segment, StoreManifest
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import duckdb
+
+from telemetry.store.schema import TABLES, TIME_COLUMNS, Table
+from telemetry.store.writer import StoreWriter
+
+PORTION_ROWS: Final = 20_000
+# How far beyond the size that is allowed a store may grow before rows go: its file is reused in large pieces.
+_SLACK: Final = 1.02
 
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Rows stored less than `age_ns` ago are kept, as long as segments and roll-ups together have at most `size_bytes`.
+    """Rows stored less than `age_ns` ago are kept, as long as they take at most `size_bytes`; None is no limit.
 
-    None is no limit. Files that readers still need come on top of the size.
+    The size is that of the parts of the file that hold rows: space of removed ones is used again, and not given back.
     """
 
     age_ns: int | None = None
@@ -24,21 +35,122 @@ class Keep:
 KEEP_ALL: Final = Keep()
 
 
-def to_remove(manifest: StoreManifest, keep: Keep, now_unix_ns: int) -> tuple[Segment, ...]:
-    """The segments that must go, oldest first."""
-    newest = {segments[-1] for table in TABLES if (segments := _by_age(manifest.of(table)))}
-    size_bytes = sum(segment.kept_bytes for segment in manifest.segments)
-    chosen: list[Segment] = []
-    for segment in _by_age(manifest.segments):
-        if segment in newest:
-            continue
-        too_old = keep.age_ns is not None and segment.stored_unix_ns < now_unix_ns - keep.age_ns
-        too_many = keep.size_bytes is not None and size_bytes > keep.size_bytes
-        if too_old or too_many:
-            chosen.append(segment)
-            size_bytes -= segment.kept_bytes
-    return tuple(chosen)
+class Retention:
+    """Removes what a writer's store is not to keep, a portion at each call of `remove_some`."""
+
+    def __init__(
+        self,
+        writer: StoreWriter,
+        keep: Keep,
+        *,
+        portion_rows: int = PORTION_ROWS,
+        unix_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._writer = writer
+        self._keep = keep
+        self._portion_rows = portion_rows
+        self._unix_ns = unix_ns
+        # Rows that are to go because the file was too large when it was last looked at, and how large that was.
+        self._surplus_rows = 0
+        self._looked_at_bytes: int | None = None
+
+    def remove_some(self) -> int:
+        """Remove one portion of what is not to be kept, the oldest first; how many rows that were, 0 when all that is
+        left is to be kept. Raises StoreError when it cannot be written: then nothing has changed."""
+        if self._keep.age_ns is not None:
+            before_unix_ns = self._unix_ns() - self._keep.age_ns
+            for table in TABLES:
+                removed = self._remove(table, before_unix_ns)
+                if removed:
+                    return removed
+        return self._remove_surplus()
+
+    def _remove_surplus(self) -> int:
+        if self._keep.size_bytes is None:
+            return 0
+        if not self._surplus_rows:
+            self._surplus_rows = self._surplus(self._keep.size_bytes)
+        if not self._surplus_rows:
+            return 0
+        removed = self._remove(self._oldest(), None)
+        self._surplus_rows = max(0, self._surplus_rows - removed) if removed else 0
+        if not self._surplus_rows:
+            self._writer.checkpoint()  # what was removed is known to the file's size from then on
+        return removed
+
+    def _surplus(self, size_bytes: int) -> int:
+        """How many rows there are beyond the size, by what a row takes on average."""
+        with self._writer.database.snapshot() as cursor:
+            used_bytes = used_bytes_of(cursor)
+            # What is removed leaves the size once whole parts of the file are free: until then no more goes for it.
+            if used_bytes <= size_bytes * _SLACK or used_bytes == self._looked_at_bytes:
+                return 0
+            rows = sum(_number(cursor, f"SELECT count(*) FROM {table}") for table in TABLES)
+        self._looked_at_bytes = used_bytes
+        return max(1, round(rows * (used_bytes - size_bytes) / used_bytes))
+
+    def _oldest(self) -> Table:
+        """The table that holds the row that was stored first."""
+        with self._writer.database.snapshot() as cursor:
+            first = {table: _first_commit(cursor, table) for table in TABLES}
+        known = {table: commit for table, commit in first.items() if commit is not None}
+        return min(known, key=lambda table: known[table]) if known else "turns"
+
+    def _remove(self, table: Table, before_unix_ns: int | None) -> int:
+        """Remove a portion of the rows of a table, those stored first; only such as were stored before a moment."""
+        is_due = "true" if before_unix_ns is None else f"stored_unix_ns < {int(before_unix_ns)}"
+        with self._writer.database.snapshot() as cursor:
+            # Rows lie in the order of their commits.
+            last: Any = cursor.execute(
+                f"SELECT max(commit_number) FROM (SELECT commit_number FROM {table} WHERE {is_due} LIMIT ?)",
+                [self._portion_rows],
+            ).fetchone()
+        if last is None or last[0] is None:
+            return 0
+        where, values = f"commit_number <= ? AND {is_due}", [last[0]]
+        run = "NULL" if table == "spans" else "run_id"
+        moment = f"least({TIME_COLUMNS[table]}, stored_unix_ns)"
+        with self._writer.change() as cursor:
+            cursor.execute(
+                f"""
+                INSERT INTO removed SELECT '{table}', {run}, count(*), max({moment}) FROM {table}
+                WHERE {where} GROUP BY 2
+                """,
+                values,
+            )
+            deleted: Any = cursor.execute(f"DELETE FROM {table} WHERE {where}", values).fetchone()
+            _sum_up(cursor, table)
+        return int(deleted[0])
 
 
-def _by_age(segments: tuple[Segment, ...]) -> list[Segment]:
-    return sorted(segments, key=lambda segment: segment.stored_unix_ns)
+def used_bytes_of(cursor: duckdb.DuckDBPyConnection) -> int:
+    """What the rows of a database take on the disk, without the space that is free for others."""
+    found: Any = cursor.execute(
+        "SELECT used_blocks * block_size FROM pragma_database_size() WHERE database_name = 'store'"
+    ).fetchone()
+    return int(found[0])
+
+
+def _sum_up(cursor: duckdb.DuckDBPyConnection, table: Table) -> None:
+    """Leave one row of what was removed for each run of which rows are left, and one for all others."""
+    left = "false" if table == "spans" else f"run_id IN (SELECT DISTINCT run_id FROM {table})"
+    cursor.execute(
+        f"""
+        CREATE OR REPLACE TEMP TABLE summed AS
+        SELECT of_table, CASE WHEN {left} THEN run_id END AS run_id, sum(row_count)::BIGINT AS row_count,
+               max(until_unix_ns) AS until_unix_ns
+        FROM removed WHERE of_table = '{table}' GROUP BY ALL
+        """
+    )
+    cursor.execute(f"DELETE FROM removed WHERE of_table = '{table}'")
+    cursor.execute("INSERT INTO removed SELECT * FROM summed")
+
+
+def _first_commit(cursor: duckdb.DuckDBPyConnection, table: Table) -> int | None:
+    found: Any = cursor.execute(f"SELECT commit_number FROM {table} LIMIT 1").fetchone()
+    return None if found is None else int(found[0])
+
+
+def _number(cursor: duckdb.DuckDBPyConnection, statement: str) -> int:
+    found: Any = cursor.execute(statement).fetchone()
+    return int(found[0])

@@ -9,7 +9,7 @@ of about its moment, in the same transaction, so that a batch which is sent twic
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
@@ -149,8 +149,13 @@ class StoreWriter:
             self._count_commit()
         return replaced
 
+    def checkpoint(self) -> None:
+        """Put what was committed into the file itself. What it cannot do now, DuckDB does later by itself."""
+        with self._lock, contextlib.suppress(duckdb.Error):
+            self._cursor.execute("CHECKPOINT store")
+
     @contextlib.contextmanager
-    def change(self) -> Any:
+    def change(self) -> Generator[duckdb.DuckDBPyConnection]:
         """A cursor in a transaction that is committed at the end, for what removes or imports rows. Raises StoreError
         when it could not be written."""
         with self._lock, self._transaction():
@@ -158,7 +163,7 @@ class StoreWriter:
             self._count_commit()
 
     @contextlib.contextmanager
-    def _transaction(self) -> Any:
+    def _transaction(self) -> Generator[None]:
         commits = self._commits
         try:
             self._cursor.execute("BEGIN TRANSACTION")
@@ -228,12 +233,13 @@ class StoreWriter:
         return set(identity.keys(table, stored)) if stored.num_rows else set()
 
     @contextlib.contextmanager
-    def _registered(self, content: ArrowTable) -> Any:
+    def _registered(self, content: ArrowTable) -> Generator[None]:
         self._cursor.register(_NEW_ROWS, content)
         try:
             yield
         finally:
-            self._cursor.unregister(_NEW_ROWS)
+            with contextlib.suppress(duckdb.Error):  # of a transaction that failed; the next rows take the name over
+                self._cursor.unregister(_NEW_ROWS)
 
 
 def tables_without_rows() -> dict[Table, ArrowTable]:
