@@ -1,4 +1,4 @@
-"""Fills a store with as many turns as asked for, in columns, without sending and merging them: 10 million in minutes.
+"""Fills a store with as many turns as asked for, in columns, without sending them: 10 million in minutes.
 
 What a store holds after N turns: N turns that a client heard, three to a call; the service's side of every fourth
 call; the span of every turn and of its stages, and of every call; and the generator's gauges. Half of the turns are
@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loadtest.bench.store.merged_segments import MergedSegments
 from loadtest.bench.store.templates import (
     CALLS,
     LARGE_RUN,
@@ -32,7 +31,7 @@ from loadtest.bench.store.templates import (
 )
 from telemetry.model.errors import StoreError
 from telemetry.model.metrics import TIMESTAMPS
-from telemetry.store.schema import DERIVED_METRICS, ENDED_COLUMN, SCHEMAS, SIDES, ArrowTable, spans_table
+from telemetry.store.schema import DERIVED_METRICS, ENDED_COLUMN, SCHEMAS, SIDES, ArrowTable, spans_table, without_rows
 from telemetry.store.writer import StoreWriter
 
 # pyarrow ships no types of its own.
@@ -109,15 +108,16 @@ def fill(
     templates, rng = make_templates(seed), np.random.default_rng(seed)
     runs = planned_runs(turns, end_unix_ns)
     spans, trace_id, client_turns = 0, "", 0
+    no_turns, no_points = without_rows(SCHEMAS["turns"]), without_rows(SCHEMAS["points"])
     try:
         # There is no text to be removed.
-        with StoreWriter(directory, keep_text=True) as writer, MergedSegments(writer) as segments:
+        with StoreWriter(directory, keep_text=True) as writer:
             for run in runs:
                 declared = _run_spans(run, rng)
-                writer.append_tables(SCHEMAS["turns"].empty_table(), declared, _run_points(run))
+                writer.append_tables(no_turns, declared, _run_points(run))
                 spans += declared.num_rows
                 for chunk in _chunks(templates, run, rng):
-                    segments.add(chunk.turns, chunk.spans)
+                    writer.append_tables(chunk.turns, chunk.spans, no_points)
                     spans, trace_id = spans + chunk.spans.num_rows, chunk.turns.column("trace_id")[0].as_py()
                     client_turns += chunk.client_turns
                     on_turns(chunk.client_turns)

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from loadtest.bench import machine
 from loadtest.bench.store.filling import Filled, fill
-from loadtest.bench.store.measuring import answered, settle, sidecar_on, size_bytes
+from loadtest.bench.store.measuring import answered, sidecar_on, size_bytes
 from loadtest.bench.store.options import StoreBenchOptions
 from loadtest.bench.store.report import StoreFigures, markdown, print_figures
 from loadtest.run.json_file import write_json
@@ -23,7 +23,7 @@ LOG_WIDTH: Final = 132
 LOOKUPS: Final = 20
 # The generated turns end before those that are sent, as in a store that a sidecar has written for a while.
 _BEFORE_NOW_NS: Final = 600 * 1_000_000_000
-_STEPS: Final = 7
+_STEPS: Final = 6
 _Step = Callable[[str], None]
 
 
@@ -67,15 +67,13 @@ def bench_store(options: StoreBenchOptions) -> None:
 def measured(store: Path, filled: Filled, options: StoreBenchOptions, step: _Step) -> StoreFigures:
     """The figures of one store; what changes the store comes last. Raises ProcessFailedError."""
     folder = store.parent
-    step("merging")
-    settle(store, folder)
     stored_bytes = size_bytes(store)
     step("starting")
     with sidecar_on(store, folder) as sidecar:
         times = str(options.times)
         step("page")
-        page = answered("dashboard.page_cost", str(store), times, folder=folder)
         questions = "loadtest.bench.store.questions"
+        page = answered(questions, "page", str(store), times, folder=folder)
         step("lookup and summary")
         lookup = answered(questions, "lookup", str(store), str(LOOKUPS), folder=folder)
         summary = answered(questions, "summary", str(store), times, folder=folder)

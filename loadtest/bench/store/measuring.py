@@ -5,7 +5,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -16,13 +16,9 @@ import psutil
 from loadtest.bench.store.exports import one_turn
 from loadtest.run import processes
 from loadtest.run.processes import Child, ProcessFailedError
-from telemetry.store import manifest as manifests
-from telemetry.store.compaction_plan import MergeLimits, backlog
 from telemetry.store.peak_memory import peak_rss_bytes_of
 
 READY_S: Final = 120.0
-_LOOK_EVERY_S: Final = 0.2
-_SETTLED_S: Final = 1_800.0
 _ASKED_S: Final = 1_800.0
 _OK: Final = 200
 _HEADERS: Final = {"content-type": "application/x-protobuf"}
@@ -30,7 +26,7 @@ _HEADERS: Final = {"content-type": "application/x-protobuf"}
 
 @dataclass(frozen=True, slots=True)
 class Ingested:
-    """What a sender got acknowledged, and what that cost the sidecar's processes together."""
+    """What a sender got acknowledged, and what that cost the sidecar."""
 
     spans: int
     refused: int
@@ -116,22 +112,6 @@ def sidecar_on(store: Path, folder: Path) -> Generator[SidecarOfStore]:
         yield sidecar
 
 
-def settle(store: Path, folder: Path, on_waiting: Callable[[int], None] = lambda _waiting: None) -> None:
-    """Let a sidecar merge what it would merge, until there is nothing left to do. Raises ProcessFailedError.
-
-    `on_waiting` is called with the number of segments that wait to be merged.
-    """
-    with sidecar_on(store, folder):
-        until_s = time.monotonic() + _SETTLED_S
-        while time.monotonic() < until_s:
-            waiting = backlog(manifests.load(store), MergeLimits())
-            on_waiting(waiting)
-            if not waiting:
-                return
-            time.sleep(_LOOK_EVERY_S)
-    raise ProcessFailedError(f"the sidecar still merges the segments of {store} after {_SETTLED_S:g} s")
-
-
 def answered(module: str, *arguments: str, folder: Path) -> AnswerTimes:
     """Let a process of its own ask. Raises ProcessFailedError."""
     found = asked(module, *arguments, folder=folder)
@@ -168,7 +148,7 @@ def asked(module: str, *arguments: str, folder: Path) -> dict[str, Any]:
 
 def size_bytes(store: Path) -> int:
     """What a store takes on the disk."""
-    return sum(segment.size_bytes for segment in manifests.load(store).segments)
+    return sum(file.stat().st_size for file in store.glob("store.duckdb*"))
 
 
 def _send(url: str, body: bytes) -> None:

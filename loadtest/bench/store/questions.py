@@ -1,6 +1,7 @@
 """Asks a store one kind of question: `python -m loadtest.bench.store.questions KIND STORE TIMES [URL]` prints JSON.
 
-`lookup` finds turns by their trace id, another one each time; `summary` sums up the newest run; `fresh` sends a turn to
+`page` asks what the overview of the newest run shows; `lookup` finds turns by their trace id, another one each time;
+`summary` sums up the newest run; `fresh` sends a turn to
 the sidecar at URL and asks until a reader finds it, counted from its acknowledgment.
 """
 
@@ -15,7 +16,9 @@ import httpx
 
 from loadtest.bench.store.exports import one_turn
 from telemetry.model.errors import StoreError
+from telemetry.objectives.slo import load_objectives
 from telemetry.store.answers import Filter
+from telemetry.store.pages import PageQuestion
 from telemetry.store.peak_memory import peak_rss_bytes
 from telemetry.store.reader import StoreReader
 from telemetry.store.without_pandas import refuse_pandas
@@ -36,6 +39,13 @@ def lookups(reader: StoreReader, times: int) -> Iterator[Callable[[], None]]:
                 raise StoreError(f"the turn {trace_id} is not found in its own store")
 
         yield find
+
+
+def pages(reader: StoreReader, times: int) -> Iterator[Callable[[], None]]:
+    """Asks for the overview of the newest run, again and again."""
+    asked = PageQuestion(objectives=load_objectives(None), with_cause=True)
+    for _ in range(times):
+        yield lambda: (reader.page(asked), None)[1]
 
 
 def summaries(reader: StoreReader, times: int) -> Iterator[Callable[[], None]]:
@@ -61,14 +71,14 @@ def fresh(reader: StoreReader, times: int, url: str) -> Iterator[Callable[[], No
         yield find
 
 
+_KINDS: Final = {"page": pages, "lookup": lookups, "summary": summaries}
+
+
 def main(kind: str, store: Path, times: int, url: str) -> None:
     """Print `wall_s` of each time and `peak_rss_bytes`."""
     wall_s: list[float] = []
     with StoreReader(store) as reader:
-        if kind == "fresh":
-            asked = fresh(reader, times, url)
-        else:
-            asked = (lookups if kind == "lookup" else summaries)(reader, times)
+        asked = fresh(reader, times, url) if kind == "fresh" else _KINDS[kind](reader, times)
         for ask in asked:
             began_s = time.perf_counter()
             ask()

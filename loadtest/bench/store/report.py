@@ -31,11 +31,11 @@ class StoreFigures:
 
 _ROWS: Final[tuple[tuple[str, Callable[[StoreFigures], str]], ...]] = (
     ("spans/s stored, as fast as acknowledged", lambda f: f"{f.fastest.spans_per_s:,.0f}"),
-    ("CPU per span, front and store process, µs", lambda f: f"{f.fastest.cpu_us_per_span:.1f}"),
+    ("CPU per span, µs", lambda f: f"{f.fastest.cpu_us_per_span:.1f}"),
     ("acknowledged at that rate, p50, p99, ms", lambda f: _acknowledged(f.fastest)),
     ("spans/s stored, paced", lambda f: f"{f.paced.spans_per_s:,.0f}"),
     ("acknowledged when paced, p50, p99, ms", lambda f: _acknowledged(f.paced)),
-    ("memory of front and store process, MiB", lambda f: _mib(f.fastest.peak_rss_bytes)),
+    ("memory of the sidecar, MiB", lambda f: _mib(f.fastest.peak_rss_bytes)),
     ("visible after acknowledged, middle, worst, s", lambda f: f"{f.fresh.repeated_s:.2f}, {f.fresh.worst_s:.2f}"),
     ("page, first, repeated, s", lambda f: _twice(f.page)),
     ("memory of the process that asks for it, MiB", lambda f: _mib(f.page.peak_rss_bytes)),

@@ -4,13 +4,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
 
 from loadtest.bench.store.filling import LARGE_RUN_NS, Filled, fill, planned_runs
 from telemetry.model.bounds import BOUNDED, metric_bounds
 from telemetry.model.metrics import METRICS
 from telemetry.store.answers import Filter
+from telemetry.store.connection import StoreConnection, rows
+from telemetry.store.database import read_only
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import DERIVED_METRICS, ENDED_COLUMN, SIDES, ended_unix_ns, turn_from_row
 
@@ -26,20 +27,15 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Filled, list
     return store, fill(store, TURNS, end_unix_ns=END_UNIX_NS, on_turns=added.append), added
 
 
-def ask(store: Path, table: str, statement: str) -> list[dict[str, Any]]:
-    with duckdb.connect() as connection:
-        files = str(store / "segments" / f"{table}-*.parquet")
-        connection.read_parquet(files).create_view(table)
-        found = connection.execute(statement)
-        names = [column[0] for column in found.description or ()]
-        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+def ask(store: Path, statement: str) -> list[dict[str, Any]]:
+    with read_only(store) as database, database.snapshot() as cursor:
+        return rows(StoreConnection(cursor, store), statement)
 
 
 def test_it_holds_what_was_asked_for(filled: tuple[Path, Filled, list[int]]) -> None:
     store, made, added = filled
     (turns,) = ask(
         store,
-        "turns",
         "SELECT count(*) FILTER (source = 'client') AS heard, count(*) FILTER (source = 'service') AS reported, "
         "count(DISTINCT span_id) AS ids, count(DISTINCT trace_id) AS calls, max(ended_unix_ns) AS newest FROM turns",
     )
@@ -48,12 +44,12 @@ def test_it_holds_what_was_asked_for(filled: tuple[Path, Filled, list[int]]) -> 
     assert turns["ids"] == turns["heard"] + turns["reported"]
     assert turns["calls"] == TURNS / 3
     assert abs(turns["newest"] - END_UNIX_NS) < 60 * 10**9
-    (spans,) = ask(store, "spans", "SELECT count(*) AS rows, count(DISTINCT span_id) AS ids FROM spans")
+    (spans,) = ask(store, "SELECT count(*) AS rows, count(DISTINCT span_id) AS ids FROM spans")
     assert spans["rows"] == spans["ids"] == made.spans
 
 
 def test_every_derived_column_is_what_the_definitions_say(filled: tuple[Path, Filled, list[int]]) -> None:
-    rows = ask(filled[0], "turns", "SELECT * FROM turns ORDER BY span_id LIMIT 300")
+    rows = ask(filled[0], "SELECT * FROM turns ORDER BY span_id LIMIT 300")
     for row in rows:
         turn = turn_from_row(row)
         assert row[ENDED_COLUMN] == ended_unix_ns(turn)
@@ -67,7 +63,7 @@ def test_every_derived_column_is_what_the_definitions_say(filled: tuple[Path, Fi
 
 
 def test_latencies_have_many_values(filled: tuple[Path, Filled, list[int]]) -> None:
-    (row,) = ask(filled[0], "turns", "SELECT count(DISTINCT voice_to_voice_ns) AS distinct, count(*) AS n FROM turns")
+    (row,) = ask(filled[0], "SELECT count(DISTINCT voice_to_voice_ns) AS distinct, count(*) AS n FROM turns")
     assert row["distinct"] > 0.9 * row["n"]
 
 
