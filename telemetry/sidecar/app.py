@@ -42,6 +42,8 @@ def run(options: SidecarOptions) -> int:
     progress; what was acknowledged is stored in any case.
     """
 
+    os.umask(0o077)  # the database makes files of its own beside the store's
+
     async def main() -> None:
         stop = StopRequests()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -77,7 +79,7 @@ def _sidecar(**flags: Any) -> None:
     if prints:
         print(settings_shown(configuration), end="")  # noqa: T201 - the command line's answer
         raise typer.Exit
-    start_logging("front", *(str(configuration.value(key)) for key in ("log_format", "log_level")))
+    start_logging("sidecar", *(str(configuration.value(key)) for key in ("log_format", "log_level")))
     raise typer.Exit(run(options))
 
 

@@ -22,11 +22,9 @@ class IngestState:
     changed: int = 0  # stored without an attribute that was nested too deeply, or with bytes of a text replaced
     bad_requests: int = 0
     refused_requests: int = 0  # rejected with a retry hint: overload, full disk
-    store_process_restarts: int = 0
     stored_turns: int = 0
     stored_spans: int = 0
     stored_points: int = 0
-    waiting_rows: int = 0  # acknowledged, and not yet visible to readers
     duplicates: int = 0
     # Spans of frameworks that became part of no turn: too many were open, or their turn never came.
     framework_spans_given_up: int = 0

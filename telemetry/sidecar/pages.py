@@ -1,53 +1,65 @@
 """The pages that a sidecar shows: health, readiness, state and Prometheus metrics."""
 
-from collections.abc import Awaitable, Callable
-from typing import Literal
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
 
 import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from telemetry.model.errors import StoreError
-from telemetry.sidecar.messages import FrontCounts, StoreFault
+from telemetry.sidecar.faults import StoreFault
+from telemetry.sidecar.ingest import Ingest
+from telemetry.sidecar.ingest_state import IngestState
 from telemetry.sidecar.otlp.access import Access
-from telemetry.sidecar.otlp.backlog import RETRY_AFTER_S
-from telemetry.sidecar.otlp.ingest import Ingest
-from telemetry.sidecar.store_link import StoreLink
+from telemetry.sidecar.storing import Counts
 
 _Answer = Callable[[Request], Awaitable[Response]]
+_Page = Callable[[bytes], bytes]
+_NO_PAGES: Final[tuple[_Page, ...]] = ()
 
 
-def routes(
-    link: StoreLink,
-    ingest: Ingest,
-    access: Access,
-    is_stopping: Callable[[], bool],
-    with_more: Callable[[bytes], bytes] = bytes,
-) -> list[Route]:
-    """Create the routes of the pages; `with_more` adds what the front knows to the metrics.
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What the pages show. `with_more` add to the metrics what others count, and `more_state` to the state."""
 
-    Health and readiness ask for no token, and never wait for the store process. Without one they name the faults; their
-    sentences, which hold paths of this machine, are for those who have it.
+    counts: Counts
+    ingest: Ingest
+    access: Access
+    is_stopping: Callable[[], bool]
+    with_more: Sequence[_Page] = _NO_PAGES
+    more_state: Callable[[], Mapping[str, object]] = field(default=dict[str, object])
+
+
+def routes(shown: Shown) -> list[Route]:
+    """Create the routes of the pages.
+
+    Health and readiness ask for no token, and wait for nothing. Without one they name the faults; their sentences,
+    which hold paths of this machine, are for those who have it.
     """
+    board, access = shown.counts.faults, shown.access
 
     async def healthz(request: Request) -> Response:
-        return _json({"alive": True, "faults": {fault.name: shown(request, fault) for fault in link.faults}})
+        return _json({"alive": True, "faults": {fault.name: sentence(request, fault) for fault in board.all()}})
 
     async def readyz(request: Request) -> Response:
-        reasons = [shown(request, fault) for fault in link.faults if fault.stops_storing]
-        reasons += ["the sidecar is stopping"] if is_stopping() else []
+        reasons = [sentence(request, fault) for fault in board.all() if fault.stops_storing]
+        reasons += ["the sidecar is stopping"] if shown.is_stopping() else []
         content = {"ready": not reasons, "reasons": reasons}
         return _json(content, 503 if reasons else 200)
 
-    def shown(request: Request, fault: StoreFault) -> str:
+    def sentence(request: Request, fault: StoreFault) -> str:
         return fault.sentence if access.denial(request) is None else fault.name
 
     async def state(_request: Request) -> Response:
-        return await _page(link, "state", "", _counts(link, ingest))
+        return _json({**_snapshot(shown).as_dict(), **shown.more_state()})
 
     async def metrics(request: Request) -> Response:
-        return await _page(link, "metrics", request.headers.get("accept", ""), _counts(link, ingest), with_more)
+        # In a thread: the receivers do not wait for the text.
+        body, content_type = await asyncio.to_thread(_metrics, shown, request.headers.get("accept", ""))
+        return Response(body, headers={"content-type": content_type})
 
     return [
         Route("/healthz", healthz),
@@ -57,22 +69,20 @@ def routes(
     ]
 
 
-def _counts(link: StoreLink, ingest: Ingest) -> FrontCounts:
-    return FrontCounts(ingest.bad_requests, ingest.refused_requests, link.restarts)
+def _snapshot(shown: Shown) -> IngestState:
+    state = shown.counts.state
+    with state.lock:
+        state.bad_requests = shown.ingest.bad_requests
+        state.refused_requests = shown.ingest.refused_requests
+    return state.snapshot()
 
 
-async def _page(
-    link: StoreLink,
-    page: Literal["state", "metrics"],
-    accept: str,
-    counts: FrontCounts,
-    with_more: Callable[[bytes], bytes] = bytes,
-) -> Response:
-    try:
-        answer = await link.ask(page, accept, counts)
-    except StoreError as error:
-        return Response(f"{error}\n", 503, {"retry-after": str(RETRY_AFTER_S)}, "text/plain")
-    return Response(with_more(answer.body), headers={"content-type": answer.content_type})
+def _metrics(shown: Shown, accept: str) -> tuple[bytes, str]:
+    unmapped = _snapshot(shown).unmapped_spans
+    body, content_type = shown.counts.turns.render(accept)
+    for with_more in shown.with_more:
+        body = with_more(body)
+    return shown.counts.service_turns.add_to(body, unmapped), content_type
 
 
 def _guarded(answer: _Answer, access: Access) -> _Answer:

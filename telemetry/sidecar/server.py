@@ -1,72 +1,176 @@
-"""The front of a sidecar: its sockets, from the start of the store process to its end."""
+"""A sidecar in one process: its sockets in an event loop, and the threads that store, answer and look after the store.
+
+From the opening of the store to its end: what is opened last is closed first, and whatever ends it, everything that was
+acknowledged is committed.
+"""
 
 import asyncio
 import contextlib
+import gc
 import logging
+import os
+import secrets
 import socket
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Final
 
+import msgspec
+import uvicorn
 from starlette.applications import Starlette
+from starlette.routing import BaseRoute
 
 from telemetry.model.errors import ConfigError
 from telemetry.model.host_names import host_and_port
-from telemetry.sidecar import pages, query_api, systemd
-from telemetry.sidecar.connection_limits import connections_allowed
+from telemetry.objectives.objective import Objective
+from telemetry.objectives.slo import load_objectives
+from telemetry.sidecar import pages, queries, systemd
+from telemetry.sidecar.connection_limits import ConnectionLimits, connections_allowed
+from telemetry.sidecar.faults import FaultBoard, StoreWatch
 from telemetry.sidecar.forwarding.destinations import refuse_own_address
 from telemetry.sidecar.http_connections import http_server
+from telemetry.sidecar.ingest import Ingest
+from telemetry.sidecar.ingest_state import IngestState
 from telemetry.sidecar.logs import log_event
-from telemetry.sidecar.messages import StoreOptions
 from telemetry.sidecar.options import SidecarOptions
 from telemetry.sidecar.otlp import grpc as otlp_grpc
 from telemetry.sidecar.otlp import http as otlp_http
 from telemetry.sidecar.otlp.access import Access
 from telemetry.sidecar.otlp.body import Bodies
 from telemetry.sidecar.otlp.grpc_health import GrpcHealth
-from telemetry.sidecar.otlp.ingest import Ingest
+from telemetry.sidecar.privacy.of_store import redactor_of_store
+from telemetry.sidecar.prometheus import Exposition
 from telemetry.sidecar.rollouts import routes as rollout_routes
+from telemetry.sidecar.rollouts.evaluation import RolloutEvaluator
 from telemetry.sidecar.rollouts.exposition import with_rollouts
-from telemetry.sidecar.rollouts.link import RolloutLink
-from telemetry.sidecar.rollouts.messages import RolloutOptions
+from telemetry.sidecar.rollouts.thread import RolloutThread
 from telemetry.sidecar.scraping.scraper import Scraper
+from telemetry.sidecar.service_metrics import ServiceExposition
+from telemetry.sidecar.service_turns import ServiceTurns
 from telemetry.sidecar.stopping import StopRequests
-from telemetry.sidecar.store_link import StoreLink
+from telemetry.sidecar.storing import Counts, GroupStore
 from telemetry.sidecar.tls_connections import TlsConnection
+from telemetry.store.database import OWNER_NAME, owned
+from telemetry.store.private_files import write_durably
+from telemetry.store.reader import StoreReader
+from telemetry.store.recordings.expiry import Expiry
+from telemetry.store.retention import Retention
+from telemetry.store.wire import Owner
+from telemetry.store.writer import StoreWriter
 
 # On shutdown, requests in progress get this long to finish: what an exporter waits for an answer.
 _GRACE_S: Final = 10
+# Who asks on this machine by the address in the store's folder.
+_LOOPBACK: Final = "127.0.0.1"
+_OWN_CONNECTIONS: Final = 64
+_WATCH_S: Final = 1.0
+# A group of requests that takes longer than any request may is not going to be stored.
+_HANGS_AFTER_S: Final = 20.0
+# DuckDB's own: checkpoints are made by the one who looks after the store, where the disk has room for them.
+_NEVER: Final = "1TB"
 
 _log = logging.getLogger(__name__)
+
+
+class StoreServer:
+    """All that a sidecar does with its store, without its sockets. Raises StoreError for a store that cannot be used,
+    and ConfigError for unusable objectives, names or plans."""
+
+    def __init__(self, options: SidecarOptions, stack: contextlib.ExitStack) -> None:
+        directory = options.store
+        objectives = load_objectives(options.slo)
+        self.faults = FaultBoard()
+        self.counts = Counts(IngestState(), Exposition(objectives), ServiceExposition(objectives), self.faults)
+        self.counts.turns.watch(self.counts.state)
+        database = owned(directory, memory_limit=f"{options.store_memory_mib}MiB", checkpoint_bytes=_NEVER)
+        self.writer = StoreWriter(directory, keep_text=options.keep_transcripts, database=database)
+        stack.callback(self.writer.close)
+        (directory / OWNER_NAME).unlink(missing_ok=True)
+        redactor = redactor_of_store(directory, keep_text=options.keep_transcripts, names=options.redact_names)
+        self._service_turns = ServiceTurns(
+            self.writer,
+            self.counts.stored,
+            self.counts.state,
+            self.faults,
+            revised=self.counts.service_turns.observe_revised,
+        )
+        self._service_turns.recover()
+        stack.callback(self._service_turns.close)
+        self._watch_for = StoreWatch(self.writer, self.faults)
+        self._watch_for.look()
+        self.ingest = Ingest(
+            GroupStore(self.writer, redactor, self.counts, self._service_turns, None, self._watch_for).store
+        )
+        self.rollouts = RolloutThread(_evaluator(options, objectives))
+        self._retention = Retention(self.writer, options.keep)
+        self._expiry = Expiry(directory)
+        self._ended = threading.Event()
+        self._watching = threading.Thread(target=self._watch, name="watch", daemon=True)
+
+    def start(self) -> None:
+        """Begin to store and to look after the store; to be called in the event loop."""
+        self.ingest.start()
+        self._watching.start()
+
+    async def stop(self) -> None:
+        """Store what waits, then end."""
+        await self.ingest.stop()
+        self._ended.set()
+        if self._watching.ident is not None:
+            await asyncio.to_thread(self._watching.join)
+
+    def _watch(self) -> None:
+        while not self._ended.wait(_WATCH_S):
+            for look in (
+                self._watch_for.look,
+                self._look_at_ingest,
+                self._service_turns.look,
+                self._retention.remove_some,
+                self.writer.checkpoint_when_due,
+                self._expiry.look,
+            ):
+                try:
+                    look()
+                except Exception:  # noqa: BLE001 - what fails once is looked at again
+                    _log.exception("the state of the store could not be looked at")
+
+    def _look_at_ingest(self) -> None:
+        hangs = self.ingest.busy_s > _HANGS_AFTER_S
+        sentence = f"nothing was stored for {_HANGS_AFTER_S:.0f} s, restart the sidecar" if hangs else None
+        self.faults.set("ingest", sentence, stops_storing=True)
 
 
 async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], None], stop: StopRequests) -> None:
     """Run until `stop` is asked for; `ready` is called with the addresses once both receivers are listening.
 
-    Raises ConfigError for an unusable port, address or objectives file, and StoreError for a store that another process
-    owns. Whatever ends it, everything that was acknowledged is durable.
+    Raises ConfigError for an unusable port, address, plan or objectives file, and StoreError for a store that another
+    process owns. Whatever ends it, everything that was acknowledged is durable.
     """
     async with contextlib.AsyncExitStack() as stack:
         listener = stack.enter_context(_listen(options.host, options.http_port))
         refuse_own_address(options.destinations, listener.getsockname()[1])
-        link = StoreLink(_store_options(options))
-        ingest = Ingest(link.send)
-        stack.push_async_callback(link.stop)
-        await link.start(ingest)
+        of_store = stack.enter_context(contextlib.ExitStack())
+        store = await asyncio.to_thread(StoreServer, options, of_store)
+        stack.push_async_callback(store.stop)
+        store.start()
         limits = replace(options.limits, connections=connections_allowed(options.limits.connections))
         bodies = Bodies(limits)
         stack.callback(bodies.close)
-        scraper = Scraper(options.scrape, lambda body: ingest.take("metrics", "protobuf", body))
+        scraper = Scraper(options.scrape, lambda body: store.ingest.take("metrics", "protobuf", body))
         stack.push_async_callback(scraper.stop)
-        questions = query_api.QueryLink(options.store)
+        questions = queries.Questions(store.writer.database)
         stack.push_async_callback(questions.stop)
-        rollouts = RolloutLink(_rollout_options(options))
-        stack.push_async_callback(rollouts.stop)
-        health = GrpcHealth(lambda: link.is_storing and not stop.is_asked, otlp_grpc.SERVICES)
-        access = _access(options)
+        stack.push_async_callback(store.rollouts.stop)
+        access = Access(
+            options.token, requires_certificate=options.tls is not None and options.tls.requires_certificate
+        )
+        health = GrpcHealth(lambda: store.faults.is_storing and not stop.is_asked, otlp_grpc.SERVICES)
         grpc_server, grpc_port = await otlp_grpc.start(
-            ingest,
+            store.ingest,
             bodies,
             # A name may have several addresses, and gRPC is content with any of them: both receivers have the same one.
             listener.getsockname()[0],
@@ -75,57 +179,81 @@ async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], No
             health=health,
             credentials=None if options.tls is None else options.tls.grpc,
         )
+        shown = pages.Shown(
+            store.counts,
+            store.ingest,
+            access,
+            lambda: stop.is_asked,
+            (partial(with_rollouts, thread=store.rollouts),),
+            lambda: {"store": str(options.store.resolve())},
+        )
         routes = [
-            *otlp_http.routes(ingest, bodies, access),
-            *pages.routes(link, ingest, access, lambda: stop.is_asked, partial(with_rollouts, link=rollouts)),
-            *query_api.routes(questions, access),
-            *rollout_routes.routes(rollouts, access),
+            *otlp_http.routes(store.ingest, bodies, access),
+            *pages.routes(shown),
+            *queries.routes(questions, access),
+            *rollout_routes.routes(store.rollouts, access),
         ]
         secured = None if options.tls is None else partial(TlsConnection, options.tls.http)
         http = http_server(Starlette(routes=routes), limits, _GRACE_S, secured)
-        serving = asyncio.create_task(http.serve(sockets=[listener]))
-        while not http.started and not serving.done():  # noqa: ASYNC110 - uvicorn only sets this flag
-            await asyncio.sleep(0.005)
-        if not serving.done():
-            scraper.start()
-            rollouts.start()
-            ready(addresses := _addresses(options, listener.getsockname()[1], grpc_port))
-            log_event(_log, logging.INFO, "ready", "the receivers are listening", **addresses)
-            systemd.notify(systemd.READY)
-            await stop.wait(serving)
-            systemd.notify(systemd.STOPPING)
-            log_event(_log, logging.INFO, "stopping", "the sidecar stops: requests in progress are finished")
-            await stop.drain(options.drain_s, serving)
-        http.should_exit = True
-        health.close()
-        with stop.hurrying(partial(setattr, http, "force_exit", True)):
-            await asyncio.gather(serving, grpc_server.shutdown(_GRACE_S))
+        async with _for_readers(options.store, questions, limits), _serving(http, listener) as serving:
+            if not serving.done():
+                scraper.start()
+                store.rollouts.start()
+                # What was made until now stays: who looks for garbage need not look at it again and stop everybody.
+                gc.collect()
+                gc.freeze()
+                stack.callback(gc.unfreeze)
+                ready(addresses := _addresses(options, listener.getsockname()[1], grpc_port))
+                log_event(_log, logging.INFO, "ready", "the receivers are listening", **addresses)
+                systemd.notify(systemd.READY)
+                await stop.wait(serving)
+                systemd.notify(systemd.STOPPING)
+                log_event(_log, logging.INFO, "stopping", "the sidecar stops: requests in progress are finished")
+                await stop.drain(options.drain_s, serving)
+            http.should_exit = True
+            health.close()
+            with stop.hurrying(partial(setattr, http, "force_exit", True)):
+                await asyncio.gather(serving, grpc_server.shutdown(_GRACE_S))
     log_event(_log, logging.INFO, "stopped", "the sidecar has stopped; everything acknowledged is stored")
 
 
-def _access(options: SidecarOptions) -> Access:
-    return Access(options.token, requires_certificate=options.tls is not None and options.tls.requires_certificate)
+@contextlib.asynccontextmanager
+async def _serving(http: uvicorn.Server, listener: socket.socket) -> AsyncGenerator["asyncio.Task[None]"]:
+    """Serve HTTP; begun when this is entered, ended when it is left."""
+    serving = asyncio.create_task(http.serve(sockets=[listener]))
+    try:
+        while not http.started and not serving.done():  # noqa: ASYNC110 - uvicorn only sets this flag
+            await asyncio.sleep(0.005)
+        yield serving
+    finally:
+        http.should_exit = True
+        await serving
 
 
-def _store_options(options: SidecarOptions) -> StoreOptions:
-    return StoreOptions(
-        str(options.store.resolve()),
-        options.keep_transcripts,
-        str(options.slo) if options.slo else None,
-        options.keep.age_ns,
-        options.keep.size_bytes,
-        redact_names=str(options.redact_names) if options.redact_names else None,
-        destinations=options.destinations,
-    )
+@contextlib.asynccontextmanager
+async def _for_readers(store: Path, questions: queries.Questions, limits: ConnectionLimits) -> AsyncGenerator[None]:
+    """Answer questions of this machine's readers meanwhile, whatever the receivers ask for: on a port of its own, by a
+    token of its own, both in a file that only this user can read."""
+    with _listen(_LOOPBACK, 0) as listener:
+        token = secrets.token_urlsafe(32)
+        routes: Sequence[BaseRoute] = queries.routes(questions, Access(token))
+        http = http_server(Starlette(routes=routes), replace(limits, connections=_OWN_CONNECTIONS), _GRACE_S)
+        async with _serving(http, listener):
+            owner = Owner(os.getpid(), f"http://{_LOOPBACK}:{listener.getsockname()[1]}", token)
+            written, file = store / f"{OWNER_NAME}.new", store / OWNER_NAME
+            write_durably(written, msgspec.json.encode(owner))
+            written.replace(file)
+            try:
+                yield
+            finally:
+                file.unlink(missing_ok=True)
 
 
-def _rollout_options(options: SidecarOptions) -> RolloutOptions:
-    return RolloutOptions(
-        str(options.store.resolve()),
-        options.rollouts,
-        str(options.slo) if options.slo else None,
-        options.rollout_every_s,
-    )
+def _evaluator(options: SidecarOptions, objectives: Sequence[Objective]) -> RolloutEvaluator | None:
+    if not options.rollouts:
+        return None
+    reader = StoreReader(options.store)
+    return RolloutEvaluator(options.store, options.rollouts, objectives, reader, time.time_ns, options.rollout_every_s)
 
 
 def _addresses(options: SidecarOptions, http_port: int, grpc_port: int) -> dict[str, object]:

@@ -23,6 +23,7 @@ from telemetry.store.private_files import FILE_MODE, make_folder
 from telemetry.store.schema import SCHEMAS, STORED_COLUMNS, TABLES, without_rows
 
 DATABASE_NAME: Final = "store.duckdb"
+LOG_NAME: Final = DATABASE_NAME + ".wal"
 OWNER_NAME: Final = "owner.json"
 SPILL_FOLDER: Final = "spill"
 # Counts with each change of what a row or a table means: a database of another format is refused, never guessed at.
@@ -32,7 +33,7 @@ THREADS: Final = 2
 MEMORY_LIMIT: Final = "1GB"
 # A checkpoint rewrites the last row group, and commits wait for it: small ones keep that wait short.
 _ROW_GROUP_ROWS: Final = 16_384
-_CHECKPOINT_BYTES: Final = "64MB"
+CHECKPOINT_BYTES: Final = "64MB"
 # How long whoever wants to own a store waits for those who read it or are about to leave it.
 OWN_WITHIN_S: Final = 10.0
 READ_WITHIN_S: Final = 5.0
@@ -52,10 +53,14 @@ class InUseError(StoreError):
 class Database:
     """An open store; thread-safe through its cursors. Made by `owned` or `read_only`."""
 
-    def __init__(self, directory: Path, connection: duckdb.DuckDBPyConnection) -> None:
+    def __init__(self, directory: Path, connection: duckdb.DuckDBPyConnection, attach: str) -> None:
         self.directory = directory
+        # It has no default database: only so can the file be opened again in its place.
         self._connection = connection
-        self._lock = threading.Lock()
+        self._attach = attach
+        self._changed = threading.Condition()
+        self._snapshots: dict[duckdb.DuckDBPyConnection, int] = {}
+        self._is_reopening = False
 
     def __enter__(self) -> Self:
         return self
@@ -70,16 +75,24 @@ class Database:
         self._connection.close()
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
-        """A connection of its own to the database, with transactions of its own: to be closed by who asked for it."""
-        with self._lock:
-            cursor = self._connection.cursor()
-        cursor.execute("USE store")
+        """A connection of its own to the database, with transactions of its own: to be closed by who asked for it.
+        Raises StoreError."""
+        try:
+            with self._changed:
+                cursor = self._connection.cursor()
+            cursor.execute("USE store")
+        except duckdb.Error as error:
+            raise StoreError(f"{self.directory}: the store cannot be read ({_first_line(error)})") from error
         return cursor
 
     @contextlib.contextmanager
     def snapshot(self) -> Generator[duckdb.DuckDBPyConnection]:
-        """A cursor whose statements all see what is committed now."""
-        cursor = self.cursor()
+        """A cursor whose statements all see what is committed now. Raises StoreError."""
+        with self._changed:
+            if self._is_reopening:
+                raise StoreError(f"{self.directory}: the store is opened again after a fault; ask again")
+            cursor = self.cursor()
+            self._snapshots[cursor] = threading.get_ident()
         try:
             cursor.execute("BEGIN TRANSACTION")
             yield cursor
@@ -87,35 +100,64 @@ class Database:
             with contextlib.suppress(duckdb.Error):
                 cursor.execute("ROLLBACK")
             cursor.close()
+            with self._changed:
+                del self._snapshots[cursor]
+                self._changed.notify_all()
+
+    def interrupt(self, thread: int | None = None) -> None:
+        """Interrupt the statement that a thread runs in a snapshot, None: those of all threads."""
+        with self._changed:
+            for cursor, of_thread in self._snapshots.items():
+                if thread in (None, of_thread):
+                    with contextlib.suppress(duckdb.Error):  # it has just ended
+                        cursor.interrupt()
+
+    def reopen(self, within_s: float = READ_WITHIN_S) -> None:
+        """Open the file again, after DuckDB has given it up: it does so where a checkpoint finds the disk full, and
+        nothing that was committed is lost. Snapshots are interrupted; other cursors must be closed before.
+
+        Raises StoreError when it cannot be opened; then this may be tried again."""
+        with self._changed:
+            self._is_reopening = True
+            try:
+                self.interrupt()
+                self._changed.wait_for(lambda: not self._snapshots, within_s)
+                self._connection.execute("DETACH DATABASE IF EXISTS store")
+                self._connection.execute(self._attach)
+            except duckdb.Error as error:
+                raise StoreError(f"{self.directory}: the store cannot be opened ({_first_line(error)})") from error
+            finally:
+                self._is_reopening = False
 
 
 def owned(
     directory: Path,
     *,
-    threads: int = THREADS,
     memory_limit: str = MEMORY_LIMIT,
+    checkpoint_bytes: str = CHECKPOINT_BYTES,
     within_s: float = OWN_WITHIN_S,
     clock_s: Callable[[], float] = time.monotonic,
     sleep_s: Callable[[float], None] = time.sleep,
 ) -> Database:
-    """Open a store to write it, creating it when missing. Raises StoreError when it cannot be used, and InUseError when
-    another process holds it for longer than `within_s`."""
+    """Open a store to write it, creating it when missing; a commit that makes the log of the database longer than
+    `checkpoint_bytes` puts it into the file. Raises StoreError when it cannot be used, and InUseError when another
+    process holds it for longer than `within_s`."""
     _refuse_own(directory)
     refuse_earlier(directory)
     try:
         make_folder(directory)
     except OSError as error:
         raise StoreError(f"{directory}: cannot be used as a store ({error.strerror}); name another one") from error
-    connection = _patiently(
-        lambda: _attached(directory, "", threads, memory_limit), directory, within_s, clock_s, sleep_s
-    )
+    attach = _attach_statement(directory, f"ROW_GROUP_SIZE {_ROW_GROUP_ROWS}")
+    config = {"memory_limit": memory_limit, "checkpoint_threshold": checkpoint_bytes}
+    connection = _patiently(lambda: _attached(directory, attach, config), directory, within_s, clock_s, sleep_s)
+    database = Database(directory, connection, attach)
     try:
         (directory / DATABASE_NAME).chmod(FILE_MODE)
-        _make_tables(connection, directory)
+        _make_tables(database)
     except BaseException:
         connection.close()
         raise
-    database = Database(directory, connection)
     _owned[directory.resolve()] = database
     return database
 
@@ -140,20 +182,21 @@ def read_only(
     refuse_earlier(directory)
     if not (directory / DATABASE_NAME).exists():
         # A sidecar that has just been started, or a folder in which nothing was stored yet: an empty store.
-        connection = duckdb.connect(":memory:")
-        connection.execute("ATTACH ':memory:' AS store")
-        connection.execute("USE store")
-        _make_tables(connection, directory)
-        return Database(directory, connection)
-    connection = _patiently(
-        lambda: _attached(directory, "READ_ONLY", THREADS, MEMORY_LIMIT), directory, within_s, clock_s, sleep_s
-    )
+        attach = "ATTACH ':memory:' AS store"
+        database = Database(directory, _attached(directory, attach, {}), attach)
+        _make_tables(database)
+        return database
+    attach = _attach_statement(directory, "READ_ONLY")
+    config = {"memory_limit": MEMORY_LIMIT}
+    connection = _patiently(lambda: _attached(directory, attach, config), directory, within_s, clock_s, sleep_s)
+    database = Database(directory, connection, attach)
     try:
-        _check_format(connection, directory)
+        with contextlib.closing(database.cursor()) as cursor:
+            _check_format(cursor, directory)
     except BaseException:
         connection.close()
         raise
-    return Database(directory, connection)
+    return database
 
 
 def is_earlier(directory: Path) -> bool:
@@ -200,45 +243,47 @@ def _patiently(
         sleep_s(_EVERY_S)
 
 
-def _attached(directory: Path, mode: str, threads: int, memory_limit: str) -> duckdb.DuckDBPyConnection:
+def _attach_statement(directory: Path, mode: str) -> str:
+    path = str(directory / DATABASE_NAME).replace("'", "''")
+    return f"ATTACH '{path}' AS store ({mode})"
+
+
+def _attached(directory: Path, attach: str, config: dict[str, str]) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(
         ":memory:",
         config={
-            "threads": threads,
-            "memory_limit": memory_limit,
+            "threads": THREADS,
             "temp_directory": str(directory / SPILL_FOLDER),
-            "checkpoint_threshold": _CHECKPOINT_BYTES,
             "autoinstall_known_extensions": "false",
+            **config,
         },
     )
     try:
-        path = str(directory / DATABASE_NAME).replace("'", "''")
-        connection.execute(f"ATTACH '{path}' AS store ({mode or f'ROW_GROUP_SIZE {_ROW_GROUP_ROWS}'})")
-        connection.execute("USE store")
+        connection.execute(attach)
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def _make_tables(connection: duckdb.DuckDBPyConnection, directory: Path) -> None:
-    known = {name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
-    if known:
-        _check_format(connection, directory)
-        return
-    connection.execute("BEGIN TRANSACTION")
-    for table in TABLES:
-        empty = without_rows(pa.schema([*SCHEMAS[table], *STORED_COLUMNS]))
-        connection.register("empty_table", empty)
-        connection.execute(f"CREATE TABLE {table} AS SELECT * FROM empty_table")
-        connection.unregister("empty_table")
-    connection.execute("CREATE TABLE store_state (format INTEGER, commits BIGINT)")
-    connection.execute("INSERT INTO store_state VALUES (?, 0)", [FORMAT])
-    # What retention took out of a table, by run where the table knows runs.
-    connection.execute(
-        "CREATE TABLE removed (of_table VARCHAR, run_id VARCHAR, row_count BIGINT, until_unix_ns BIGINT)"
-    )
-    connection.execute("COMMIT")
+def _make_tables(database: Database) -> None:
+    with contextlib.closing(database.cursor()) as cursor:
+        if cursor.execute("SELECT 1 FROM duckdb_tables() WHERE database_name = 'store'").fetchone() is not None:
+            _check_format(cursor, database.directory)
+            return
+        cursor.execute("BEGIN TRANSACTION")
+        for table in TABLES:
+            empty = without_rows(pa.schema([*SCHEMAS[table], *STORED_COLUMNS]))
+            cursor.register("empty_table", empty)
+            cursor.execute(f"CREATE TABLE {table} AS SELECT * FROM empty_table")
+            cursor.unregister("empty_table")
+        cursor.execute("CREATE TABLE store_state (format INTEGER, commits BIGINT)")
+        cursor.execute("INSERT INTO store_state VALUES (?, 0)", [FORMAT])
+        # What retention took out of a table, by run where the table knows runs.
+        cursor.execute(
+            "CREATE TABLE removed (of_table VARCHAR, run_id VARCHAR, row_count BIGINT, until_unix_ns BIGINT)"
+        )
+        cursor.execute("COMMIT")
 
 
 def _check_format(connection: duckdb.DuckDBPyConnection, directory: Path) -> None:

@@ -7,6 +7,7 @@ of about its moment, in the same transaction, so that a batch which is sent twic
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
 
 import contextlib
+import shutil
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -21,7 +22,7 @@ import pyarrow as pa
 from telemetry.model.errors import StoreError
 from telemetry.model.turns import Turn
 from telemetry.store import identity
-from telemetry.store.database import Database, owned
+from telemetry.store.database import LOG_NAME, Database, owned
 from telemetry.store.schema import (
     TABLES,
     TIME_COLUMNS,
@@ -35,6 +36,10 @@ from telemetry.store.schema import (
 from telemetry.store.table_redaction import table_without_text
 
 _NEW_ROWS: Final = "new_rows"
+# Reopening a store reads its log, and commits wait while a checkpoint puts it into the file: both take less than half a
+# second for one of this size.
+_CHECKPOINT_BYTES: Final = 64 << 20
+_CHECKPOINT_ROOM_BYTES: Final = 16 << 20
 # What narrows the rows of a moment to those that can be the same: hashed, which a comparison of moments is not.
 _SAME: Final[dict[Table, tuple[str, ...]]] = {
     "turns": ("started_unix_ns",),
@@ -102,6 +107,34 @@ class StoreWriter:
     def why_unwritable(self) -> str | None:
         """Why the last append failed, None when it did not."""
         return self._why_unwritable
+
+    def checkpoint_when_due(self) -> None:
+        """Put a long log of the database into its file, where the disk has room for it: for an owner that has the
+        database leave it to this."""
+        log_bytes = self._log_bytes()
+        room = shutil.disk_usage(self.directory).free
+        if log_bytes < _CHECKPOINT_BYTES or room < log_bytes + _CHECKPOINT_ROOM_BYTES:
+            return
+        with self._lock:
+            try:
+                self._cursor.execute("CHECKPOINT store")
+            except duckdb.Error as error:
+                self._why_unwritable = reason_of(error)
+
+    def reopen(self) -> None:
+        """Open the file again where DuckDB has given it up. Raises StoreError when it cannot be opened; then this may
+        be tried again."""
+        with self._lock:
+            self._cursor.close()
+            self.database.reopen()
+            self._cursor = self.database.cursor()
+            self._commits = self._last_commit()
+
+    def _log_bytes(self) -> int:
+        try:
+            return (self.directory / LOG_NAME).stat().st_size
+        except OSError:
+            return 0
 
     def append(self, batch: Batch) -> AppendedTables:
         """As `append_tables`, of rows that are objects."""

@@ -55,6 +55,7 @@ def options_of(configuration: Configuration) -> SidecarOptions:
         keep_transcripts=configuration.value("keep_transcripts") is True,
         slo=_path(configuration, "slo"),
         keep=_keep(configuration),
+        store_memory_mib=int(_number(configuration, "store_memory")),
         limits=_limits(configuration),
         scrape=tuple(scrape or ()),
         destinations=tuple(forward or ()),

@@ -6,6 +6,7 @@ from typing import Final, Literal, get_args
 from telemetry.model.semconv import SIDECAR_VARIABLE_PREFIX
 from telemetry.sidecar.body_budget import BODIES_BYTES_MAX
 from telemetry.sidecar.connection_limits import BODY_S, CONNECTIONS_MAX, HEADER_S, IDLE_S
+from telemetry.sidecar.options import STORE_MEMORY_MIB
 from telemetry.sidecar.rollouts.settings import EVERY_S
 
 Kind = Literal["text", "path", "integer", "number", "boolean"]
@@ -113,6 +114,14 @@ SETTINGS: Final = (
     ),
     SidecarSetting(
         "keep_gib", "GiB to which the store is kept, the newest data (default: all)", "store", "number", low=0.001
+    ),
+    SidecarSetting(
+        "store_memory",
+        "most memory for the database, in MiB; questions that need more are refused with a sentence",
+        "store",
+        "integer",
+        STORE_MEMORY_MIB,
+        256,
     ),
     SidecarSetting(
         "rollout",

@@ -16,16 +16,15 @@ from telemetry.model.errors import ConfigError, StoreError
 from telemetry.model.host_names import host_and_port
 from telemetry.sidecar.body_budget import BodyLease, BudgetExhausted
 from telemetry.sidecar.connection_limits import ConnectionLimits
-from telemetry.sidecar.messages import Signal
+from telemetry.sidecar.ingest import RETRY_AFTER_S, Ingest, Overloaded
 from telemetry.sidecar.otlp.access import UNAUTHORIZED, Access, is_authorized
 from telemetry.sidecar.otlp.attributes import OtlpDecodeError
-from telemetry.sidecar.otlp.backlog import RETRY_AFTER_S, Overloaded
 from telemetry.sidecar.otlp.body import Bodies
 from telemetry.sidecar.otlp.compression import BODY_BYTES_MAX, BodyDamaged, BodyTooLarge
 from telemetry.sidecar.otlp.grpc_health import CHECK, WATCH, GrpcHealth
-from telemetry.sidecar.otlp.ingest import Ingest
 from telemetry.sidecar.otlp.receive_slots import NoSlot, ReceiveSlots
 from telemetry.sidecar.otlp.responses import TOO_LARGE, TOO_MANY_BODIES, retryable, success
+from telemetry.sidecar.signals import Signal
 
 _METHODS: Final[dict[str, Signal]] = {
     "/opentelemetry.proto.collector.trace.v1.TraceService/Export": "traces",

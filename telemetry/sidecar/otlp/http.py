@@ -14,14 +14,13 @@ from starlette.routing import Route
 
 from telemetry.model.errors import StoreError
 from telemetry.sidecar.body_budget import BodyLease, BudgetExhausted
-from telemetry.sidecar.messages import Encoding, Signal
+from telemetry.sidecar.ingest import RETRY_AFTER_S, Ingest, Overloaded
 from telemetry.sidecar.otlp.access import Access
 from telemetry.sidecar.otlp.attributes import OtlpDecodeError
-from telemetry.sidecar.otlp.backlog import RETRY_AFTER_S, Overloaded
 from telemetry.sidecar.otlp.body import Bodies, BodyTooSlow
 from telemetry.sidecar.otlp.compression import BODY_BYTES_MAX, COMPRESSIONS, BodyDamaged, BodyTooLarge
-from telemetry.sidecar.otlp.ingest import Ingest
 from telemetry.sidecar.otlp.responses import TOO_LARGE, TOO_MANY_BODIES, retryable, success
+from telemetry.sidecar.signals import Encoding, Signal
 
 _ENCODINGS: Final[dict[str, Encoding]] = {"application/x-protobuf": "protobuf", "application/json": "json"}
 _CONTENT_TYPES: Final[dict[Encoding, str]] = {"protobuf": "application/x-protobuf", "json": "application/json"}

@@ -10,10 +10,9 @@ from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from telemetry.sidecar.messages import Signal
-from telemetry.sidecar.otlp.backlog import RETRY_AFTER_S
+from telemetry.sidecar.ingest import RETRY_AFTER_S, Taken
 from telemetry.sidecar.otlp.compression import BODY_BYTES_MAX
-from telemetry.sidecar.otlp.ingest import Taken
+from telemetry.sidecar.signals import Signal
 
 TOO_LARGE: Final = f"the body exceeds {BODY_BYTES_MAX >> 20} MiB, compressed or decompressed; send smaller batches"
 TOO_MANY_BODIES: Final = "the bodies of requests in progress exceed the memory for them; send it again"

@@ -17,8 +17,7 @@ from telemetry.sidecar.otlp.metric_points import read_points
 from telemetry.sidecar.otlp.span_chunks import decode_chunks
 from telemetry.sidecar.otlp.span_groups import SpanGroup
 from telemetry.sidecar.privacy.requests import Redactor
-from telemetry.store.schema import Table
-from telemetry.store.schema import SCHEMAS, ArrowTable, PointRow, points_table, without_rows
+from telemetry.store.schema import SCHEMAS, ArrowTable, PointRow, Table, points_table, without_rows
 
 KNOWN_SPANS: Final = frozenset(
     {

@@ -11,12 +11,12 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from telemetry.model.personal_data.labels import without_personal_data
-from telemetry.sidecar.messages import Signal
 from telemetry.sidecar.otlp.attributes import OtlpDecodeError
 from telemetry.sidecar.otlp.framing import Framed, framed
 from telemetry.sidecar.otlp.readable import METRIC, RESOURCE, SCOPE, SPAN, Shape, readable
 from telemetry.sidecar.privacy.messages import clean_metric, clean_resource, clean_scope, clean_span, serialized
 from telemetry.sidecar.privacy.rules import PrivacyRules
+from telemetry.sidecar.signals import Signal
 from telemetry.store.redaction import framework_of
 
 _REMEMBERED: Final = 1000

@@ -9,35 +9,85 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from telemetry.model.errors import ConfigError, StoreError
 from telemetry.model.formatting import NS_PER_S
 from telemetry.objectives.objective import Objective
+from telemetry.rollout.checks import BeyondShares
 from telemetry.rollout.gate import GateVerdict, decide
-from telemetry.rollout.history import RolloutHistory
+from telemetry.rollout.history import Decision, RolloutHistory
 from telemetry.rollout.plan import RolloutPlan, conflicts, moment
 from telemetry.rollout.verdict_document import as_object
-from telemetry.sidecar.rollouts.messages import (
-    BEGUN,
-    FRESH_GRACE_S,
-    FRESH_INTERVALS,
-    REFUSED,
-    UNAVAILABLE,
-    UNKNOWN,
-    PrimaryFigures,
-    RolloutState,
-    StageAnswered,
-    StageAsked,
-)
 from telemetry.sidecar.rollouts.settings import RolloutSetting, read_plan
 from telemetry.store.rollout_log import RolloutLog
 from telemetry.store.rollout_turns import RolloutQuestion, RolloutTurns, evidence_of, question_of
 
 _log = logging.getLogger(__name__)
 _Stamp = tuple[int, int, int]
+
+# Answers of HTTP to whoever moves the share.
+BEGUN: Final = 200
+UNKNOWN: Final = 404
+REFUSED: Final = 409
+UNAVAILABLE: Final = 503
+# A promotion is acted upon while it is at most so many intervals old.
+FRESH_INTERVALS: Final = 3
+FRESH_GRACE_S: Final = 30.0
+
+
+class StageAsked(msgspec.Struct, frozen=True):
+    """May this stage begin? None: the next one. If it may, it has begun with the answer.
+
+    `is_settled`: the stage has begun, and its share is in effect only now; turns from now on are judged.
+    """
+
+    rollout: str
+    stage: str | None
+    is_settled: bool = False
+
+
+class StageAnswered(msgspec.Struct, frozen=True):
+    """The status of the HTTP answer, a sentence, and the stage at which the rollout is."""
+
+    status: int
+    sentence: str
+    stage: str
+
+
+class PrimaryFigures(msgspec.Struct, frozen=True):
+    """The primary check: the shares of turns that decide it, and the difference of the quantiles with its interval of
+    one look, in seconds; None where it is not known."""
+
+    margin_s: float
+    lower_s: float | None = None
+    estimate_s: float | None = None
+    upper_s: float | None = None
+    shares: BeyondShares | None = None
+
+
+class RolloutState(msgspec.Struct, frozen=True):
+    """What a look at a rollout found: what is answered until the next one.
+
+    `body` is the verdict as a JSON object. `kept_unix_ns` is when the log last took a verdict, and `is_kept` whether it
+    took this one; others only hold. `promoted` are the stages before this one whose promotion still holds.
+    """
+
+    rollout: str
+    decision: Decision
+    sentence: str
+    stage: str
+    stages: tuple[str, ...]
+    share: float
+    turns_needed: int | None
+    is_kept: bool
+    at_unix_ns: int
+    kept_unix_ns: int | None
+    body: bytes
+    promoted: tuple[str, ...] = ()
+    primary: PrimaryFigures | None = None
 
 
 class TurnsReader(Protocol):
@@ -109,7 +159,7 @@ class RolloutEvaluator:
             status, sentence = step(rollout, asked.stage)
         except (ConfigError, StoreError) as error:
             status, sentence = UNAVAILABLE, str(error)
-        return StageAnswered(asked.number, status, sentence, _stage_of(rollout))
+        return StageAnswered(status, sentence, _stage_of(rollout))
 
     def _look(self, rollout: _Evaluated, now: int) -> RolloutState:
         log = self._log_of(rollout, now)

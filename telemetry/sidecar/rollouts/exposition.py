@@ -6,8 +6,8 @@ from typing import Final, get_args
 from telemetry.objectives import series
 from telemetry.rollout.history import Decision
 from telemetry.sidecar.counts.text import Family, label_text, with_families
-from telemetry.sidecar.rollouts.link import RolloutLink
-from telemetry.sidecar.rollouts.messages import PrimaryFigures, RolloutState
+from telemetry.sidecar.rollouts.evaluation import PrimaryFigures, RolloutState
+from telemetry.sidecar.rollouts.thread import RolloutThread
 
 _DECISIONS: Final[tuple[Decision, ...]] = get_args(Decision)
 _NS_PER_S: Final = 1e9
@@ -49,11 +49,11 @@ FAMILIES: Final = (
 _Samples = Mapping[tuple[str, ...], float | None]
 
 
-def with_rollouts(page: bytes, link: RolloutLink) -> bytes:
+def with_rollouts(page: bytes, thread: RolloutThread) -> bytes:
     """A page of `/metrics` with the gauges of rollouts behind its own; without rollouts it stays as it is."""
-    if not link.names:
+    if not thread.names:
         return page
-    samples = {name: _samples(link, name) for name in link.names}
+    samples = {name: _samples(thread, name) for name in thread.names}
 
     def parts(openmetrics: bool) -> Iterator[str]:
         for family in FAMILIES:
@@ -66,8 +66,8 @@ def with_rollouts(page: bytes, link: RolloutLink) -> bytes:
     return with_families(page, parts)
 
 
-def _samples(link: RolloutLink, name: str) -> Mapping[str, _Samples]:
-    known, newest = link.state(name), link.newest(name)
+def _samples(thread: RolloutThread, name: str) -> Mapping[str, _Samples]:
+    known, newest = thread.state(name), thread.newest(name)
     state = known if isinstance(known, RolloutState) else None
     decision = "hold" if state is None else state.decision
     kept_unix_ns = None if newest is None else newest.kept_unix_ns
@@ -78,7 +78,7 @@ def _samples(link: RolloutLink, name: str) -> Mapping[str, _Samples]:
         series.ROLLOUT_SHARE: {(): None if newest is None else newest.share},
         series.ROLLOUT_NEEDED: {(): None if state is None else state.turns_needed},
         series.ROLLOUT_EVALUATED: {(): 0 if kept_unix_ns is None else kept_unix_ns / _NS_PER_S},
-        series.ROLLOUT_EVERY: {(): link.options.every_s},
+        series.ROLLOUT_EVERY: {(): thread.every_s},
     }
 
 

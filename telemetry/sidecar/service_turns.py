@@ -5,23 +5,30 @@ commit, which `recover` reads at the start. Turns that are stored already are de
 the ids of the framework's own turn span. Where late spans make another turn of one, it takes the place of the first.
 """
 
+# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
+
 import logging
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
+import duckdb
+import msgspec
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 
+from telemetry.model import semconv
 from telemetry.model.errors import StoreError
+from telemetry.model.foreign_text import one_line
 from telemetry.model.spans import SpanRow
 from telemetry.model.turns import Turn
-from telemetry.sidecar.adapters.turn_assembly import GRACE_NS, TurnAssembly
+from telemetry.sidecar.adapters.turn_assembly import GRACE_NS, TurnAssembly, is_foreign
+from telemetry.sidecar.faults import FaultBoard
 from telemetry.sidecar.ingest_state import IngestState, count_names
-from telemetry.sidecar.store_process.fault_board import FaultBoard
-from telemetry.sidecar.store_process.foreign_spans import foreign_spans, stored_foreign_spans, stored_turns
-from telemetry.store.schema import ArrowTable, Batch, fits, span_from_row
+from telemetry.store.schema import SCHEMAS, ArrowTable, Batch, fits, span_from_row, turn_from_row
 from telemetry.store.writer import AppendedTables, StoreWriter
 
 # A turn takes no longer than this from its first span to its own one, its grace period included.
@@ -31,6 +38,13 @@ _ROWS_AT_ONCE: Final = 1_000
 _STORE_FAULT: Final = "service_turns"
 _REVISION_FAULT: Final = "revised_turns"
 _SPANS_FAULT: Final = "service_spans"
+
+_NAMES: Final = ("scope_name", "span_name")
+# Spans that are not ours, of the last time in which any was stored.
+_RECOVERED: Final = "scope_name IS DISTINCT FROM ? AND stored_unix_ns >= (SELECT max(stored_unix_ns) FROM spans) - ?"
+_RECOVERED_VALUES: Final = (semconv.SCOPE, RECOVERED_NS)
+
+pc: Any = pyarrow.compute  # pyarrow ships no types of its own
 
 _log = logging.getLogger(__name__)
 
@@ -67,7 +81,7 @@ class ServiceTurns:
     def take(self, spans: ArrowTable) -> None:
         """Take spans that were stored just now."""
         try:
-            if (found := foreign_spans(spans)) is not None:
+            if (found := _foreign_spans(spans)) is not None:
                 for first in range(0, found.num_rows, _ROWS_AT_ONCE):
                     self._add([span_from_row(row) for row in found.slice(first, _ROWS_AT_ONCE).to_pylist()])
         except Exception as error:  # noqa: BLE001 - the spans are stored, whatever becomes of them
@@ -75,28 +89,17 @@ class ServiceTurns:
 
     def recover(self) -> None:
         """Take the stored spans of which turns may still be open: those stored within `RECOVERED_NS` before the last
-        commit, whenever that was."""
-        directory, manifest = self._writer.directory, self._writer.manifest
-        last_unix_ns = max((each.stored_unix_ns for each in manifest.of("spans")), default=0)
-        spans, turns = (
-            [each for each in manifest.of(table) if each.stored_unix_ns >= last_unix_ns - RECOVERED_NS]
-            for table in ("spans", "turns")
-        )
-        tables: list[ArrowTable] = []
-        span_ids: list[ArrowTable] = []
-        settled: set[tuple[str, str]] = set()
-        for segment in spans:
-            for found in stored_foreign_spans(directory, [segment]):
-                tables.append(found)
-                span_ids += found.column("span_id").chunks
-                if segment.stored_unix_ns < last_unix_ns - RECOVERED_NS // 2:
-                    # What belongs to these may have been stored before what is read here.
-                    ids = (found.column(name).to_pylist() for name in ("trace_id", "span_id"))
-                    settled.update(zip(*ids, strict=True))
-        stored = stored_turns(directory, turns, pa.concat_arrays(span_ids)) if span_ids else {}
-        self._assembly = TurnAssembly(stored=stored, settled=settled)
-        for found in tables:
-            self.take(found)
+        of them, whenever that was. Raises StoreError when they cannot be read."""
+        with self._writer.database.snapshot() as cursor:
+            stored, settled = _stored_turns(cursor)
+            self._assembly = TurnAssembly(stored=stored, settled=settled)
+            columns = ", ".join(SCHEMAS["spans"].names)
+            found = cursor.sql(
+                f"SELECT {columns} FROM spans WHERE {_RECOVERED} ORDER BY commit_number, rowid",
+                params=_RECOVERED_VALUES,
+            )
+            for batch in found.to_arrow_reader(_ROWS_AT_ONCE):
+                self.take(pa.Table.from_batches([batch]))
 
     def look(self) -> None:
         """Store the turns that have come due, and those that changed. What cannot be stored now is stored later."""
@@ -193,3 +196,64 @@ class ServiceTurns:
     def _spans_failed(self, error: Exception) -> None:
         _log.exception("spans of a service could not become turns")
         self._faults.set(_SPANS_FAULT, f"spans of a service could not become turns ({type(error).__name__}: {error})")
+
+
+def _foreign_spans(spans: ArrowTable) -> ArrowTable | None:
+    """The rows of a table of spans that an adapter may want; None where there is none.
+
+    Our own spans cost one comparison of a column.
+    """
+    is_other = pc.not_equal(spans.column("scope_name"), semconv.SCOPE)
+    if not spans.num_rows or not pc.any(is_other).as_py():
+        return None
+    # Each pair of names as two numbers in one: no character is certain not to be in a name.
+    scopes, names = (_encoded(spans.column(name)) for name in _NAMES)
+    pairs = scopes.indices.to_numpy().astype(np.int64) * max(len(names.dictionary), 1) + names.indices.to_numpy()
+    found, of_row = np.unique(pairs, return_inverse=True)
+    scope_names, span_names = scopes.dictionary.to_pylist(), names.dictionary.to_pylist()
+    wanted = np.array(
+        [_is_wanted(scope_names[pair // len(span_names)], span_names[pair % len(span_names)]) for pair in found],
+        np.bool_,
+    )
+    return spans.filter(pa.array(wanted[of_row])) if wanted.any() else None
+
+
+def _encoded(texts: Any) -> Any:
+    whole = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
+    return pc.fill_null(whole, "").dictionary_encode()
+
+
+def _is_wanted(scope_name: str, span_name: str) -> bool:
+    return scope_name != semconv.SCOPE and is_foreign(one_line(scope_name), one_line(span_name))
+
+
+def _stored_turns(
+    cursor: duckdb.DuckDBPyConnection,
+) -> tuple[dict[tuple[str, str], Turn], set[tuple[str, str]]]:
+    """Of the spans that are taken again: the turns of services that have their ids, by trace and span, and the ids of
+    those with which others may belong together that are not among them."""
+    cursor.execute(
+        f"CREATE OR REPLACE TEMP TABLE recovered AS SELECT trace_id, span_id, stored_unix_ns FROM spans "
+        f"WHERE {_RECOVERED}",
+        _RECOVERED_VALUES,
+    )
+    settled = cursor.execute(
+        "SELECT trace_id, span_id FROM recovered WHERE stored_unix_ns < (SELECT max(stored_unix_ns) FROM spans) - ?",
+        [RECOVERED_NS // 2],
+    ).fetchall()
+    found = cursor.sql(
+        """
+        SELECT t.* FROM turns t SEMI JOIN recovered r ON t.trace_id = r.trace_id AND t.span_id = r.span_id
+        WHERE t.source = 'service'
+        """
+    ).to_arrow_table()
+    cursor.execute("DROP TABLE recovered")
+    stored: dict[tuple[str, str], Turn] = {}
+    for row in found.to_pylist():
+        try:
+            turn = turn_from_row(row)
+        except msgspec.ValidationError as error:
+            _log.warning("a turn cannot be recognized (%s)", error)
+            continue
+        stored[turn.trace_id, turn.span_id] = turn
+    return stored, {(str(trace_id), str(span_id)) for trace_id, span_id in settled}

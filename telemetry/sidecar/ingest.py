@@ -1,0 +1,222 @@
+"""The way of a request from a receiver into the store and back: what is acknowledged is committed.
+
+Receivers call `Ingest.take` in the event loop. One thread takes what waits as a group, has it stored in one transaction
+and gives the answers back. More than two seconds of work wait for nobody: further requests are told to come back.
+"""
+
+import asyncio
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from telemetry.model.errors import StoreError
+from telemetry.sidecar.otlp.attributes import OtlpDecodeError
+from telemetry.sidecar.signals import Encoding, Signal
+
+# Exporters give up after ten seconds. Who waits until shortly before is sent back; it may be stored all the same, and
+# is recognized when it is sent again.
+ANSWER_WITHIN_S: Final = 8.0
+PENDING_BYTES_MAX: Final = 64 << 20
+PENDING_S_MAX: Final = 2.0
+# Python's exporters give up ten seconds after their first attempt, so a retry must come well before that.
+RETRY_AFTER_S: Final = 1
+# What a request costs beside its body, and a group beside its requests, in bytes of a body.
+_REQUEST_COST_BYTES: Final = 4096
+_GROUP_COST_BYTES: Final = 64 << 10
+# A group ends after about this much work, so that who came first is answered soon.
+_GROUP_S: Final = 0.1
+_GROUP_BYTES_MIN: Final = 64 << 10
+# The rate is a mean that forgets a fifth with each group; before anything was measured it is assumed.
+_KEPT: Final = 0.8
+_ASSUMED_BYTES_PER_S: Final = 4e6
+
+_log = logging.getLogger(__name__)
+
+
+class Overloaded(StoreError):  # noqa: N818 - reads as what happened
+    """More waits than can be stored soon; the request is to be sent again after `retry_after_s`."""
+
+    def __init__(self, sentence: str, retry_after_s: int = RETRY_AFTER_S) -> None:
+        super().__init__(sentence)
+        self.retry_after_s = retry_after_s
+
+
+@dataclass(frozen=True, slots=True)
+class ExportRequest:
+    """A request as a receiver passes it on, decompressed."""
+
+    signal: Signal
+    encoding: Encoding
+    body: bytes
+
+    @property
+    def cost_bytes(self) -> int:
+        """What it takes to store it, in bytes of a body."""
+        return len(self.body) + _REQUEST_COST_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What became of an accepted request: how many of its items were rejected, and the first few reasons."""
+
+    rejected: int = 0
+    reasons: tuple[str, ...] = ()
+
+
+Outcome = Taken | OtlpDecodeError | StoreError
+
+
+class Backlog:
+    """How much work waits, in bytes and in seconds; used in one thread."""
+
+    def __init__(self, bytes_max: int = PENDING_BYTES_MAX, seconds_max: float = PENDING_S_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._seconds_max = seconds_max
+        self.pending_bytes = 0
+        self.bytes_per_s = _ASSUMED_BYTES_PER_S
+
+    @property
+    def pending_s(self) -> float:
+        """How long it takes to store what waits."""
+        return self.pending_bytes / self.bytes_per_s
+
+    def add(self, cost_bytes: int) -> None:
+        """Count a request in. Raises Overloaded when too much waits already; a request alone may be of any size."""
+        if self.pending_bytes and self.pending_bytes + cost_bytes > self._bytes_max:
+            raise Overloaded(f"{self.pending_bytes} bytes wait to be stored; send it again")
+        if self.pending_s > self._seconds_max:
+            raise Overloaded(f"what waits to be stored takes {self.pending_s:.1f} s; send it again")
+        self.pending_bytes += cost_bytes
+
+    def stored(self, cost_bytes: int, took_s: float) -> None:
+        """Count a group out, and learn from how long it took."""
+        self.pending_bytes -= cost_bytes
+        rate = (cost_bytes + _GROUP_COST_BYTES) / max(took_s, 1e-4)
+        self.bytes_per_s = _KEPT * self.bytes_per_s + (1 - _KEPT) * rate
+
+
+@dataclass(slots=True)
+class _Waiting:
+    request: ExportRequest
+    answer: "asyncio.Future[Taken]"
+
+
+class Ingest:
+    """Takes requests of all receivers, in the event loop in which it was started.
+
+    `store` is called in a thread of its own with a group of requests and gives what became of each, in their order.
+    """
+
+    def __init__(
+        self,
+        store: Callable[[Sequence[ExportRequest]], Sequence[Outcome]],
+        *,
+        backlog: Backlog | None = None,
+        answer_within_s: float = ANSWER_WITHIN_S,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._backlog = backlog or Backlog()
+        self._answer_within_s = answer_within_s
+        self._clock_s = clock_s
+        self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="ingest", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._began_s: float | None = None
+        self.bad_requests = 0
+        self.refused_requests = 0
+
+    def start(self) -> None:
+        """Begin to store; to be called in the event loop."""
+        self._loop = asyncio.get_running_loop()
+        self._thread.start()
+
+    async def stop(self) -> None:
+        """Store and answer what waits, then end."""
+        self._queue.put(None)
+        if self._thread.ident is not None:
+            await asyncio.to_thread(self._thread.join)
+
+    @property
+    def busy_s(self) -> float:
+        """How long the group takes that is being stored; 0 between two groups."""
+        began_s = self._began_s
+        return 0.0 if began_s is None else self._clock_s() - began_s
+
+    def bad_request(self) -> None:
+        """Count a request that was refused before it reached `take`."""
+        self.bad_requests += 1
+
+    def refused_request(self) -> None:
+        """Count a request that was told to come back before it reached `take`."""
+        self.refused_requests += 1
+
+    async def take(self, signal: Signal, encoding: Encoding, body: bytes) -> Taken:
+        """Store a request durably. `body` is decompressed.
+
+        Raises OtlpDecodeError for a body that cannot be read, Overloaded and StoreError if it is to be sent again.
+        """
+        try:
+            return await self._submit(ExportRequest(signal, encoding, body))
+        except OtlpDecodeError:
+            self.bad_requests += 1
+            raise
+        except StoreError:
+            self.refused_requests += 1
+            raise
+
+    async def _submit(self, request: ExportRequest) -> Taken:
+        self._backlog.add(request.cost_bytes)
+        waiting = _Waiting(request, asyncio.get_running_loop().create_future())
+        self._queue.put(waiting)
+        try:
+            async with asyncio.timeout(self._answer_within_s):
+                return await waiting.answer
+        except TimeoutError:
+            sentence = f"it was not stored within {self._answer_within_s:.0f} s; send it again"
+            raise Overloaded(sentence) from None
+
+    def _run(self) -> None:
+        while (first := self._queue.get()) is not None:
+            group, goes_on = self._group(first)
+            self._began_s = began_s = self._clock_s()
+            try:
+                outcomes = self._store([each.request for each in group])
+            except Exception as error:  # noqa: BLE001 - whatever it is, the next group may be stored
+                _log.exception("a group of requests could not be stored")
+                outcomes = [StoreError(f"it could not be stored ({type(error).__name__}); send it again")] * len(group)
+            took_s = self._clock_s() - began_s
+            self._began_s = None
+            assert self._loop is not None  # noqa: S101 - the thread is started in it
+            self._loop.call_soon_threadsafe(self._answer, group, outcomes, took_s)
+            if not goes_on:
+                return
+
+    def _group(self, first: _Waiting) -> tuple[list[_Waiting], bool]:
+        """The request and those that wait behind it; whether more may come."""
+        group, cost_bytes = [first], first.request.cost_bytes
+        limit_bytes = max(_GROUP_BYTES_MIN, self._backlog.bytes_per_s * _GROUP_S)
+        while cost_bytes < limit_bytes:
+            try:
+                waiting = self._queue.get_nowait()
+            except queue.Empty:
+                break
+            if waiting is None:
+                return group, False
+            group.append(waiting)
+            cost_bytes += waiting.request.cost_bytes
+        return group, True
+
+    def _answer(self, group: Sequence[_Waiting], outcomes: Sequence[Outcome], took_s: float) -> None:
+        self._backlog.stored(sum(each.request.cost_bytes for each in group), took_s)
+        for waiting, outcome in zip(group, outcomes, strict=True):
+            if waiting.answer.done():
+                continue
+            if isinstance(outcome, Taken):
+                waiting.answer.set_result(outcome)
+            else:
+                waiting.answer.set_exception(outcome)
