@@ -6,7 +6,7 @@ from dashboard.filters import Choice
 from dashboard.markup import css_percent, escape
 from telemetry.model.formatting import milliseconds, seconds
 from telemetry.model.semconv import OUTCOME_LABELS
-from telemetry.store.turn_views import TurnOfCall
+from telemetry.store.questions.turns import TurnOfCall
 
 
 def neighbors(call: Sequence[TurnOfCall], trace_id: str, turn_index: int, choice: Choice, **more: str) -> str:

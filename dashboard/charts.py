@@ -22,7 +22,7 @@ from telemetry.model.formatting import (
     milliseconds,
     number,
 )
-from telemetry.store.cohort_lines import CohortLines
+from telemetry.store.questions.timelines import CohortLines
 
 Row = dict[str, Any]
 LINES_HEIGHT: Final = 236

@@ -24,6 +24,7 @@ from telemetry.model.semconv import Source
 from telemetry.model.service_runs import ServiceDay
 from telemetry.model.validity import invalid_text
 from telemetry.store.answers import (
+    ClientServiceDelta,
     Generator,
     MetricStats,
     RunRecord,
@@ -31,7 +32,6 @@ from telemetry.store.answers import (
     TelemetryLoss,
     TurnCounts,
 )
-from telemetry.store.client_service_delta import ClientServiceDelta
 
 UNKNOWN: Final = NOT_REPORTED
 

@@ -11,7 +11,7 @@ from dashboard.markup import escape
 from dashboard.palette import palette
 from dashboard.series_charts import Limit, bars_spec, lines_spec, series_rows
 from telemetry.model import formatting
-from telemetry.store.cache_pages import CountsOverTime
+from telemetry.store.questions.timelines import CountsOverTime
 
 NOT_OBSERVABLE = "not observable on this wire"
 

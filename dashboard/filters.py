@@ -14,8 +14,7 @@ from telemetry.model.metrics import HEADLINE
 from telemetry.model.semconv import LENGTH_CLASSES, ROUTES
 from telemetry.objectives.objective import Objective
 from telemetry.store.answers import Filter
-from telemetry.store.pages import PageQuestion
-from telemetry.store.views import ViewQuestion
+from telemetry.store.questions.pages import PageQuestion, ViewQuestion
 
 WINDOWS_S: Final[dict[str, int]] = {"1m": 60, "5m": 300, "15m": 900, "1h": 3600}
 WINDOW_LABELS: Final[dict[str, str]] = {

@@ -15,8 +15,7 @@ from dashboard.kept_specs import kept_spec
 from dashboard.palette import Palette
 from telemetry.model import formatting
 from telemetry.model.formatting import NS_PER_S, in_milliseconds, milliseconds
-from telemetry.store.latency_bands import EDGES_MS, HeatCell, band_limits_ms
-from telemetry.store.turn_pages import ListedTurn, TurnsAnswer
+from telemetry.store.questions.turns import EDGES_MS, HeatCell, ListedTurn, TurnsAnswer, band_limits_ms
 
 CELL: Final = "cell"
 OUTLIER: Final = "outlier"

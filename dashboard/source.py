@@ -28,18 +28,15 @@ from telemetry.store.answers import (
     StageStats,
     Summary,
 )
-from telemetry.store.cohort_lines import CohortLines
 from telemetry.store.cohort_pages import CohortsAnswer, CohortsQuestion
 from telemetry.store.explanation import Explanation
 from telemetry.store.judged_turns import judged_turns, measured_s
 from telemetry.store.objectives import ObjectiveCounts
 from telemetry.store.objectives_pages import ObjectivesPage
-from telemetry.store.pages import PageAnswer, PageQuestion
+from telemetry.store.questions.pages import CachePage, InstrumentPage, PageAnswer, PageQuestion, ViewQuestion
+from telemetry.store.questions.timelines import CohortLines
+from telemetry.store.questions.turns import TurnsAnswer, TurnsQuestion, TurnView
 from telemetry.store.rollout_pages import RolloutPage
-from telemetry.store.system_pages import CachePage, InstrumentPage
-from telemetry.store.turn_pages import TurnsAnswer, TurnsQuestion
-from telemetry.store.turn_views import TurnView
-from telemetry.store.views import ViewQuestion
 
 # The parameter of a link that names the store.
 STORE: Final = "store"

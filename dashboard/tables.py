@@ -14,7 +14,7 @@ from telemetry.model.metrics import DEFINITIONS, HEADLINE, METRICS, shown_in
 from telemetry.model.semconv import failure_label
 from telemetry.model.turns import Turn
 from telemetry.store.answers import CohortSummary, FailureCount, MetricStats, Summary
-from telemetry.store.queries import source_of
+from telemetry.store.questions.filters import source_of
 
 STAGES: Final = shown_in("page")
 PERCENTILES: Final[tuple[Statistic, ...]] = ("p50", "p95", "p99")

@@ -9,7 +9,7 @@ from telemetry.model import formatting
 from telemetry.model.metrics import DEFINITIONS, HEADLINE
 from telemetry.model.semconv import OUTCOME_LABELS, UNANSWERED, Source
 from telemetry.store.answers import MetricStats, Summary, TurnCounts
-from telemetry.store.queries import source_of
+from telemetry.store.questions.filters import source_of
 
 
 def tiles(summary: Summary, statuses: Sequence[ObjectiveStatus]) -> str:

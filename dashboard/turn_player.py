@@ -19,8 +19,8 @@ from telemetry.model.formatting import DASH, in_milliseconds, milliseconds, sign
 from telemetry.model.semconv import OUTCOME_LABELS
 from telemetry.model.turns import Turn
 from telemetry.model.waterfall import Waterfall
+from telemetry.store.questions.turns import TurnOfCall
 from telemetry.store.recordings.excerpt import MEDIA_TYPE, CallExcerpt
-from telemetry.store.turn_views import TurnOfCall
 
 NAME: Final = "voiceprobe_turn_player"
 CHANNELS: Final = ("caller sent", "caller heard")

@@ -6,8 +6,7 @@ from typing import Final
 
 from dashboard.filters import Choice
 from telemetry.model.formatting import NS_PER_MS, NS_PER_S
-from telemetry.store.turn_pages import MOST_PAGED, ORDERS, PAGE_SIZES, TurnsQuestion
-from telemetry.store.turn_search import MOST_CHARS, TurnSearch
+from telemetry.store.questions.turns import MOST_CHARS, MOST_PAGED, ORDERS, PAGE_SIZES, TurnSearch, TurnsQuestion
 
 _NUMBERS: Final = ("from_ms", "below_ms", "since_s", "until_s", "at_page", "rows")
 _LARGEST: Final = 10**12

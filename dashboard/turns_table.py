@@ -9,7 +9,7 @@ from dashboard.markup import escape, short
 from dashboard.turns_choice import TurnsChoice
 from telemetry.model import formatting
 from telemetry.model.semconv import OUTCOME_LABELS
-from telemetry.store.turn_pages import MOST_PAGED, ListedTurn, TurnsAnswer
+from telemetry.store.questions.turns import MOST_PAGED, ListedTurn, TurnsAnswer
 
 PAGE = "turns"
 _COLUMNS = ("voice to voice", "began", "outcome", "utterance", "cohort", "route", "model", "noise", "cache", "fallback")

@@ -14,8 +14,8 @@ from dashboard.source import Source
 from telemetry.model import formatting
 from telemetry.model.foreign_text import one_line
 from telemetry.store.answers import RunRecord, Summary
-from telemetry.store.cache_pages import CacheAnswer, FalseAnswers, WaitOfGroup
-from telemetry.store.system_pages import CachePage
+from telemetry.store.questions.caches import CacheAnswer, FalseAnswers, WaitOfGroup
+from telemetry.store.questions.pages import CachePage
 
 _TITLES: Final = {"cache": "By cache", "route": "By route", "model": "By model", "fallback": "By fallback"}
 _LONGEST_NAME: Final = 40

@@ -15,9 +15,8 @@ from dashboard.source import Source
 from telemetry.model import formatting
 from telemetry.model.generator_health import GAUGES, NOT_REPORTED, SUMMARY_FIGURES, HealthFigure, Unit
 from telemetry.store.answers import RunRecord, Summary
-from telemetry.store.instrument_pages import SERIES, GaugeSeries
-from telemetry.store.system_pages import InstrumentPage
-from telemetry.store.telemetry_loss import LossOfProcess
+from telemetry.store.questions.instrument import SERIES, GaugeSeries, LossOfProcess
+from telemetry.store.questions.pages import InstrumentPage
 
 _FAR_ABOVE: Final = "That limit is far above these values and not drawn."
 _AXES: Final[dict[Unit, str]] = {"ns": "ms", "bytes": "bytes", "share of a core": "cores"}

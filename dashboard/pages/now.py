@@ -21,7 +21,7 @@ from telemetry.model import formatting
 from telemetry.model.metrics import DEFINITIONS, HEADLINE
 from telemetry.objectives.run_verdict import RunVerdict
 from telemetry.store.answers import RunRecord, Summary
-from telemetry.store.cohort_lines import STATISTIC
+from telemetry.store.questions.timelines import STATISTIC
 
 STAGE: Final = "stage"  # in the link: the metric that is drawn over time
 DRAWN: Final = (

@@ -19,7 +19,7 @@ from dashboard.waterfall_chart import view_ms, waterfall_rows, waterfall_spec, w
 from telemetry.model.errors import TelemetryError
 from telemetry.model.turns import Turn
 from telemetry.model.waterfall import Waterfall
-from telemetry.store.turn_views import TurnView
+from telemetry.store.questions.turns import TurnView
 
 TITLE: Final = "Turn"
 TRACE: Final = "trace"

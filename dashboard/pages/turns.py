@@ -18,9 +18,7 @@ from dashboard.turns_choice import TurnsChoice, turns_choice_of
 from telemetry.model import formatting
 from telemetry.model.semconv import OUTCOME_LABELS
 from telemetry.store.answers import RunRecord, Summary
-from telemetry.store.latency_bands import HeatCell, band_limits_ms
-from telemetry.store.turn_pages import ORDERS, TurnsAnswer
-from telemetry.store.turn_search import MOST_CHARS
+from telemetry.store.questions.turns import MOST_CHARS, ORDERS, HeatCell, TurnsAnswer, band_limits_ms
 
 _KEY: Final = "turns_"
 _ANY: Final = ""

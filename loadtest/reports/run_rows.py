@@ -9,8 +9,7 @@ from loadtest.reports.run_info import RunInfo
 from loadtest.reports.summary import fallback_rate
 from telemetry.model import formatting
 from telemetry.model.semconv import OUTCOME_LABELS
-from telemetry.store.answers import CacheStats, ShareByName, Summary
-from telemetry.store.beside import Beside
+from telemetry.store.answers import Beside, CacheStats, ShareByName, Summary
 
 
 def happened_rows(summary: Summary) -> list[tuple[str, str]]:

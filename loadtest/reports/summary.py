@@ -25,6 +25,7 @@ from telemetry.objectives.run_verdict import RunVerdict
 from telemetry.objectives.slo import Verdict
 from telemetry.store.answers import (
     CacheStats,
+    ClientServiceDelta,
     CohortSummary,
     Generator,
     MetricStats,
@@ -36,7 +37,6 @@ from telemetry.store.answers import (
     TurnCounts,
 )
 from telemetry.store.causes import Retries
-from telemetry.store.client_service_delta import ClientServiceDelta
 
 SCHEMA_VERSION: Final = 2
 # What a cohort is shown by; the whole set per cohort is a question to the store.

@@ -45,8 +45,8 @@ from telemetry.model import formatting
 from telemetry.model.errors import StoreError
 from telemetry.objectives.slo import Verdict, judge
 from telemetry.store.answers import Filter
-from telemetry.store.pages import PageQuestion
 from telemetry.store.private_files import make_folder
+from telemetry.store.questions.pages import PageQuestion
 from telemetry.store.reader import StoreReader
 from telemetry.store.recordings.kept_call import FOLDER as RECORDINGS
 

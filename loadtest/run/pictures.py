@@ -14,7 +14,7 @@ from telemetry.model.turns import Turn
 from telemetry.model.waterfall import waterfall
 from telemetry.objectives.judgment import is_unanswered
 from telemetry.store.answers import Filter, Summary
-from telemetry.store.queries import source_of
+from telemetry.store.questions.filters import source_of
 from telemetry.store.reader import StoreReader
 from telemetry.store.remote import RemoteStore
 

@@ -8,15 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from telemetry.model import formatting
+from telemetry.model.formatting import count, number, turns
 from telemetry.model.generator_health import HEALTH_FIGURES, HealthFigure
 from telemetry.model.measured_within import STATISTICS, MeasuredWithin, Statistic, measured_within
 from telemetry.model.metrics import DEFINITIONS
-from telemetry.model.semconv import RAMP
-from telemetry.model.service_runs import ServiceDay, service_day
-from telemetry.store.beside import NO_CONTRADICTIONS, NOTHING_BESIDE, Beside, Contradictions
+from telemetry.model.semconv import CONTRADICTION_LABELS, RAMP, Source
+from telemetry.model.service_runs import REPORTED, ServiceDay, service_day
 from telemetry.store.causes import FailureCount, RemarkCount, Retries
-from telemetry.store.client_service_delta import ClientServiceDelta
-from telemetry.store.generator_limit import GeneratorLimit
 
 # 1,000 s or more bound nothing.
 _MOST_BOUND_MS: Final = 1e6
@@ -369,6 +368,105 @@ class Generator:
         """A figure with its label, for people."""
         is_estimate, too_few = figure.name in self.approximate, self.too_few.get(figure.name)
         return figure.describe(self[figure.name], is_estimate=is_estimate, too_few=too_few)
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What arrived beside the conversations of the client turns: events of types that the protocol does not know (the
+    names of the first few), events that the endpoint sent twice, and turns on which the service stated latencies of its
+    own."""
+
+    unknown: int = 0
+    duplicates: int = 0
+    turns_with_service_latency: int = 0
+    unknown_names: tuple[str, ...] = ()
+
+
+NOTHING_BESIDE: Final = Beside()
+
+
+@dataclass(frozen=True, slots=True)
+class ContradictedValue:
+    """On how many turns of a source a metric was withheld because its value cannot be, and the cause."""
+
+    source: Source
+    metric: str
+    cause: str
+    turns: int
+
+    @property
+    def text(self) -> str:
+        """The same for people."""
+        metric = DEFINITIONS[self.metric].phrase if self.metric in DEFINITIONS else self.metric
+        cause = CONTRADICTION_LABELS.get(self.cause, self.cause.replace("_", " "))
+        whose = "heard" if self.source == "client" else "reported"
+        return f"{number(self.turns)} × {metric}, {whose}: {cause}"
+
+
+@dataclass(frozen=True, slots=True)
+class Contradictions:
+    """Values that cannot be in the turns of a filter and in what services report of them, the commonest first; and the
+    service's turns that late spans changed, with how many spans those were."""
+
+    values: tuple[ContradictedValue, ...] = ()
+    late_spans: int = 0
+    revised_turns: int = 0
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """What there is of both in words, by a short name: the same in every report and on the page."""
+        found: dict[str, str] = {}
+        if total := sum(value.turns for value in self.values):
+            causes = "; ".join(value.text for value in self.values)
+            found["withheld"] = f"{count(total, 'impossible value')} ({causes})"
+        if self.late_spans:
+            revised = turns(self.revised_turns)
+            found["late"] = f"{count(self.late_spans, 'span')} of services came late: {revised} judged anew"
+        return found
+
+
+NO_CONTRADICTIONS: Final = Contradictions()
+
+
+@dataclass(frozen=True, slots=True)
+class ClientServiceDelta:
+    """Client-heard against service-reported voice-to-voice on joined turns, corrected for where each believes that
+    speech ended: the rest is network, playout and the error of the instrument. On `uncorrected` ones the service does
+    not state where that was, and the difference includes it."""
+
+    joined: int
+    client_only: int
+    service_only: int
+    difference_p50_ns: float | None
+    difference_p99_ns: float | None  # None under 100 joined turns
+    difference_abs_max_ns: float | None
+    approximate: bool = False  # whether the percentiles are estimates
+    uncorrected: int = 0
+
+    @property
+    def reported(self) -> str:
+        """Whose figures those of a view by service and day are, for people: callers may have heard the same turns."""
+        return "reported by the service, not as callers heard them" if self.joined else REPORTED
+
+    @property
+    def note(self) -> str:
+        """What stands behind the difference, for people; empty where it is corrected for the end of speech."""
+        if not self.uncorrected:
+            return ""
+        return f" (the service does not state where speech ended in {formatting.turns(self.uncorrected)})"
+
+
+# Of so many turns the service may have kept its caller, and is still not what kept other calls from beginning.
+SHARE_LIMIT: Final = 0.01
+# Why no objective is judged then.
+GENERATOR_LIMITED: Final = "the load generator was the limit, not the service"
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratorLimit:
+    """Why figures say nothing about the service, as half a sentence."""
+
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,15 +25,14 @@ from telemetry.rollout.plan_document import parse_plan
 from telemetry.rollout.progress import LoggedVerdict, cause_of
 from telemetry.rollout.sample_ratio import UnitCounts
 from telemetry.rollout.verdict_document import units_of
-from telemetry.store.answers import CohortSummary, Filter, Summary
+from telemetry.store.answers import GENERATOR_LIMITED, CohortSummary, Filter, Summary
 from telemetry.store.cohort_reading import read_cohorts
 from telemetry.store.connection import StoreConnection
-from telemetry.store.generator_limit import GENERATOR_LIMITED
-from telemetry.store.queries import Condition, source_of
+from telemetry.store.questions.filters import Condition, source_of
+from telemetry.store.questions.pages import HeadedAnswer, ViewQuestion, open_view
 from telemetry.store.rollout_lines import RolloutEntry, logged_verdicts
 from telemetry.store.rollout_log import RolloutRecord
 from telemetry.store.rollout_turns import RolloutQuestion, asked_turns, question_of, telemetry_lost, unit_counts
-from telemetry.store.views import HeadedAnswer, OpenView, ViewQuestion, open_view
 
 # Which turns are compared: those of the rollout's newest verdict, or those of the run that were chosen.
 ComparedTurns = Literal["verdict", "chosen"]
@@ -100,10 +99,9 @@ def cohorts_page(
 ) -> CohortsAnswer:
     """Compare two cohorts, whatever single cohort the filter names."""
     view = replace(asked.view, filter=replace(asked.view.filter, cohort=None))
-    opened = open_view(connection, view, now_unix_ns)
-    if not isinstance(opened, OpenView):
-        return CohortsAnswer(opened)
-    head = opened.head
+    head = open_view(connection, view, now_unix_ns)
+    if head.run is None:
+        return CohortsAnswer(head)
     known = sorted(head.summary.cohorts if head.summary else (), key=lambda each: (-each.turns.total, each.cohort))
     names = tuple(each.cohort for each in known)
     covering = _covering(records, names, asked)

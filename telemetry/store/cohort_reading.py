@@ -16,7 +16,7 @@ import numpy as np
 from telemetry.rollout.cohort_comparison import CohortSize
 from telemetry.rollout.cohort_turns import CohortTurns
 from telemetry.store.connection import Row, StoreConnection, rows
-from telemetry.store.queries import Condition
+from telemetry.store.questions.filters import Condition
 from telemetry.store.rollout_turns import RolloutQuestion, asked_turns
 from telemetry.store.turn_columns import (
     MOST_SLICE_VALUES,

@@ -15,7 +15,7 @@ from telemetry.objectives.objective import Objective
 from telemetry.store.answers import Filter
 from telemetry.store.connection import StoreConnection
 from telemetry.store.objectives import verdicts_by_key
-from telemetry.store.queries import ASKED, Condition, metric_column, source_of
+from telemetry.store.questions.filters import ASKED, Condition, metric_column, source_of
 from telemetry.store.turn_samples import drawn_turns
 
 # What is asked, by its name for people, and where a turn has it.

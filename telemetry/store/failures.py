@@ -5,11 +5,11 @@
 from collections.abc import Sequence
 from typing import Final
 
-from telemetry.store import queries
 from telemetry.store.answers import Filter
 from telemetry.store.causes import FailureCount, RemarkCount, Retries
 from telemetry.store.connection import StoreConnection, rows
-from telemetry.store.queries import Condition, viewed
+from telemetry.store.questions import filters
+from telemetry.store.questions.filters import Condition, viewed
 
 MOST_CAUSES: Final = 20
 MOST_REMARKS: Final = 10
@@ -19,7 +19,7 @@ def failures(connection: StoreConnection, f: Filter) -> tuple[FailureCount, ...]
     """Eligible turns that did not end well by their cause, and those that the generator itself prevented, the commonest
     first."""
     prevented = "(outcome = 'invalid' AND failure_kind = 'generator')"
-    where = queries.grouped(f) & Condition(f"(outcome NOT IN ('ok', 'cut', 'invalid') OR {prevented})")
+    where = filters.grouped(f) & Condition(f"(outcome NOT IN ('ok', 'cut', 'invalid') OR {prevented})")
     statement = f"""
         SELECT failure_kind AS kind, failure_code AS code, count(*) AS turns,
                arg_max(outcome_reason, started_unix_ns) AS example
@@ -40,7 +40,7 @@ def folded(found: Sequence[FailureCount]) -> tuple[FailureCount, ...]:
 
 def remarks(connection: StoreConnection, f: Filter) -> tuple[RemarkCount, ...]:
     """Eligible turns that ended well by what is remarked of them, the commonest first."""
-    where = queries.grouped(f) & Condition("outcome = 'ok' AND outcome_reason IS NOT NULL")
+    where = filters.grouped(f) & Condition("outcome = 'ok' AND outcome_reason IS NOT NULL")
     statement = f"""
         SELECT outcome_reason AS remark, count(*) AS turns
         FROM turns WHERE {where.sql} GROUP BY ALL ORDER BY turns DESC, remark LIMIT {MOST_REMARKS}
@@ -50,7 +50,7 @@ def remarks(connection: StoreConnection, f: Filter) -> tuple[RemarkCount, ...]:
 
 def retries(connection: StoreConnection, f: Filter) -> Retries:
     """Over all client turns: waits are no figure of a stage."""
-    where = queries.turns_of(f) & viewed(f)
+    where = filters.turns_of(f) & viewed(f)
     statement = f"""
         SELECT count(retry_after_ns) AS asked, max(retry_after_ns) AS asked_worst_ns, count(retry_wait_ns) AS waits,
                coalesce(sum(retry_wait_ns), 0)::BIGINT AS waited_ns

@@ -10,11 +10,10 @@ from typing import Final
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.run_verdict import MissCause, RunVerdict, run_verdict
 from telemetry.objectives.slo import Verdict, judge, not_judged
-from telemetry.store.answers import RunRecord, Summary
-from telemetry.store.calls import UNREACHED
-from telemetry.store.generator_limit import GENERATOR_LIMITED
+from telemetry.store.answers import GENERATOR_LIMITED, RunRecord, Summary
 from telemetry.store.objectives import ObjectiveCounts
-from telemetry.store.run_limit import limit_turns
+from telemetry.store.questions.conversations import UNREACHED
+from telemetry.store.questions.instrument import limit_turns
 from telemetry.store.run_state import AS_MANY_AS_ALLOWED, calls_not_begun
 
 KEPT_BY_THE_SERVICE: Final = "kept by the service"

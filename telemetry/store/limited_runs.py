@@ -8,8 +8,7 @@ from typing import Final
 from telemetry.model import semconv
 from telemetry.model.semconv import Source
 from telemetry.store.connection import StoreConnection, rows
-from telemetry.store.processes import TurnsOfProcess, asked_processes, processes_of_runs
-from telemetry.store.run_limit import run_limit
+from telemetry.store.questions.instrument import TurnsOfProcess, asked_processes, processes_of_runs, run_limit
 from telemetry.store.run_spans import run_spans
 from telemetry.store.turns_of_runs import CountedTurns
 

@@ -7,8 +7,8 @@ from telemetry.model.semconv import Source
 from telemetry.store.answers import RunRecord, TelemetryLoss
 from telemetry.store.connection import StoreConnection
 from telemetry.store.limited_runs import LimitedTurns, limited_turns
+from telemetry.store.questions.instrument import loss_of_runs
 from telemetry.store.runs import runs
-from telemetry.store.telemetry_loss import loss_of_runs
 from telemetry.store.turns_of_runs import CountedTurns
 
 

@@ -36,7 +36,7 @@ from telemetry.objectives.judgment import (
 from telemetry.objectives.slo import NotObservable, Objective
 from telemetry.store.answers import Filter
 from telemetry.store.connection import StoreConnection, rows
-from telemetry.store.queries import Condition, judged, source_of, viewed
+from telemetry.store.questions.filters import Condition, judged, source_of, viewed
 from telemetry.store.schema import SIDES, TURN_FIELDS, turn_from_row
 
 _DIMENSIONS: Final = ("cohort", "length_class", "noise_profile", "channel_profile", "route")

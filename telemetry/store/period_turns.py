@@ -13,7 +13,7 @@ from telemetry.store.answers import Filter
 from telemetry.store.budget_period import of_period, part_column
 from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.objectives import counts_by_part
-from telemetry.store.queries import Condition, judged
+from telemetry.store.questions.filters import Condition, judged
 from telemetry.store.turns_of_runs import CountedTurns, turns_by_run
 
 Counts = dict[str, dict[int, EligibleTurns]]  # by objective and part of the period

@@ -25,7 +25,6 @@ from telemetry.model.spans import SpanRow
 from telemetry.model.turns import Turn
 from telemetry.objectives.judgment import EligibleTurns
 from telemetry.objectives.slo import Objective
-from telemetry.store import queries
 from telemetry.store.answers import (
     CallCounts,
     Filter,
@@ -36,19 +35,49 @@ from telemetry.store.answers import (
     Summary,
     TimelinePoint,
 )
-from telemetry.store.both_sides import both_sides
 from telemetry.store.burn_rates import BurnRateAnswer, burn_rates
-from telemetry.store.calls import call_counts
 from telemetry.store.cohort_pages import CohortsAnswer, CohortsQuestion, cohorts_page
 from telemetry.store.connection import StoreConnection, rows, rows_of_trace
 from telemetry.store.database import owned_here, read_only
 from telemetry.store.explanation import Explanation, ExplanationQuestion, explanation
 from telemetry.store.model_servers import ModelServer, model_servers
-from telemetry.store.objectives import ObjectiveCounts, sampling_intervals
+from telemetry.store.objectives import ObjectiveCounts, count_objectives, sampling_intervals
 from telemetry.store.objectives_pages import ObjectivesPage, objectives_page
-from telemetry.store.pages import PageAnswer, PageQuestion, page
-from telemetry.store.processes import processes
-from telemetry.store.queries import Condition, valid
+from telemetry.store.questions.conversations import call_counts
+from telemetry.store.questions.filters import (
+    TURN_COLUMNS,
+    Condition,
+    dimension_values,
+    full_turns,
+    judged,
+    metric_column,
+    slowest,
+    turns_of,
+    valid,
+)
+from telemetry.store.questions.instrument import processes
+from telemetry.store.questions.pages import (
+    CachePage,
+    InstrumentPage,
+    PageAnswer,
+    PageQuestion,
+    ViewQuestion,
+    cache_page,
+    instrument_page,
+    page,
+)
+from telemetry.store.questions.pairs import PairedTurns, both_sides
+from telemetry.store.questions.summaries import summary
+from telemetry.store.questions.timelines import generator_points, timeline
+from telemetry.store.questions.turns import (
+    ORDERS,
+    StoreMoment,
+    TurnsAnswer,
+    TurnsQuestion,
+    TurnView,
+    turn_view,
+    turns_page,
+)
 from telemetry.store.recordings.expiry import remove_expired
 from telemetry.store.rollout_log import MOST_ENTRIES, RolloutRecord, read_rollouts, rollouts_stamp
 from telemetry.store.rollout_pages import RolloutPage, rollout_page
@@ -59,13 +88,6 @@ from telemetry.store.run_turns import RunTurnsQuestion, run_turns
 from telemetry.store.run_verdict import RunVerdictEvidence, run_verdict_evidence
 from telemetry.store.runs import runs
 from telemetry.store.schema import span_from_row, turn_from_row, with_turn
-from telemetry.store.system_pages import CachePage, InstrumentPage, cache_page, instrument_page
-from telemetry.store.timelines import generator_points
-from telemetry.store.turn_pages import ORDERS, StoreMoment, TurnsAnswer, TurnsQuestion, turns_page
-from telemetry.store.turn_questions import TurnQuestions
-from telemetry.store.turn_rows import TURN_COLUMNS, full_turns
-from telemetry.store.turn_views import TurnView, turn_view
-from telemetry.store.views import ViewQuestion
 from telemetry.store.wire import AskedSidecar, owner_of, question
 
 ANY: Final = Filter()
@@ -152,7 +174,7 @@ class StoreReader:
     def summary(self, f: Filter = ANY) -> Summary:
         """Everything about a filter from one consistent read."""
         now_unix_ns = self._wall_clock_ns()
-        return self._ask(lambda connection: self._about(connection, f).summary(now_unix_ns))
+        return self._ask(lambda connection: summary(connection, f, now_unix_ns))
 
     @question
     def page(self, asked: PageQuestion = _PAGE) -> PageAnswer:
@@ -177,7 +199,7 @@ class StoreReader:
     def timeline(self, f: Filter = ANY, metric: str = "voice_to_voice", buckets: _Buckets = 60) -> list[TimelinePoint]:
         """The metric over time in at most `buckets` buckets of one round width; empty ones in between are given too."""
         _column(metric)
-        return self._ask(lambda connection: self._about(connection, f).timeline(metric, max(1, buckets)))
+        return self._ask(lambda connection: timeline(connection, f, metric, buckets))
 
     @question
     def generator_points(self, f: Filter = ANY) -> list[GeneratorPoint]:
@@ -188,7 +210,7 @@ class StoreReader:
     def slowest(self, f: Filter = ANY, metric: str = "voice_to_voice", limit: _Turns = 10) -> list[Turn]:
         """The valid client turns with the largest values of a metric, the largest first."""
         _column(metric)
-        return self._ask(lambda connection: self._about(connection, f).slowest(metric, limit))
+        return self._ask(lambda connection: slowest(connection, f, metric, limit))
 
     @question
     def turn(self, trace_id: str, turn_index: _Natural) -> tuple[Turn | None, Turn | None]:
@@ -206,7 +228,7 @@ class StoreReader:
         outcome: semconv.Outcome | None = None,
     ) -> list[Turn]:
         """Turns of a filter in the order of their beginning, of either source unless one is named."""
-        where = queries.turns_of(f)
+        where = turns_of(f)
         if source is not None:
             where &= Condition("source = ?", (source,))
         if outcome is not None:
@@ -216,7 +238,7 @@ class StoreReader:
     @question
     def dimension_values(self, f: Filter = ANY) -> dict[str, tuple[str, ...]]:
         """The values that occur among the client turns of a filter, for each dimension that a filter can ask for."""
-        return self._ask(lambda connection: self._about(connection, f).dimension_values())
+        return self._ask(lambda connection: dimension_values(connection, f))
 
     @question
     def spans(self, trace_id: str) -> list[SpanRow]:
@@ -253,7 +275,7 @@ class StoreReader:
     def objective_counts(self, f: Filter, objectives: _Objectives) -> ObjectiveCounts:
         """What `objectives.slo.judge` asks of all the objectives, over the filter's turns and over each cohort's, from
         one consistent read."""
-        return self._ask(lambda connection: self._about(connection, f).objective_counts(objectives))
+        return self._ask(lambda connection: count_objectives(connection, f, objectives))
 
     @question
     def run_verdict(self, f: Filter, objectives: _Objectives) -> RunVerdictEvidence:
@@ -261,7 +283,7 @@ class StoreReader:
         far as it is shown, and the sampling intervals of the shares, from one consistent read."""
 
         def answer(connection: StoreConnection) -> RunVerdictEvidence:
-            counts = self._about(connection, f).objective_counts(objectives)
+            counts = count_objectives(connection, f, objectives)
             evidence = run_verdict_evidence(connection, f, objectives, counts)
             return replace(evidence, sampling=sampling_intervals(connection, f, objectives))
 
@@ -284,7 +306,7 @@ class StoreReader:
     def metric_values(self, f: Filter, metric: str) -> list[float]:
         """The raw values of a metric over the valid client turns in the order of the turns, in the metric's unit."""
         column = "unnest(llm_chunk_gaps_ns)" if metric == ITL else _column(metric)
-        where = queries.judged(f) & valid(f)
+        where = judged(f) & valid(f)
         statement = f"""
             SELECT value FROM (
                 SELECT {column} AS value, started_unix_ns, span_id FROM turns WHERE {where.sql}
@@ -298,7 +320,7 @@ class StoreReader:
     def stage_budget(self, f: Filter = ANY) -> dict[str, StageStats]:
         """Where voice-to-voice goes: endpointing, asr, llm, tts, leading_silence, and what none of them explains
         (`unexplained`: network, playout). Stages that no turn shows are left out."""
-        return self._ask(lambda connection: self._about(connection, f).stage_budget())
+        return self._ask(lambda connection: PairedTurns(connection, f).stage_budget())
 
     @question
     def rollout_turns(self, asked: RolloutQuestion) -> RolloutTurns:
@@ -350,13 +372,7 @@ class StoreReader:
         """A run as the list of runs needs it: of the `summary` what it shows, and unless the run goes on the verdict
         that `run_verdict` comes to. `now_unix_ns` is the moment that decides whether it goes on, None for this one."""
         at_unix_ns = self._wall_clock_ns() if now_unix_ns is None else now_unix_ns
-        f = Filter(run_id=run_id)
-
-        def answer(connection: StoreConnection) -> RunFigures:
-            about = self._about(connection, f)
-            return run_figures(connection, about, run_id, objectives, now_unix_ns=at_unix_ns)
-
-        return self._ask(answer)
+        return self._ask(lambda connection: run_figures(connection, run_id, objectives, now_unix_ns=at_unix_ns))
 
     @question
     def run_details(self, run_id: str) -> RunDetails:
@@ -379,11 +395,8 @@ class StoreReader:
         moment = StoreMoment(self.directory, self._wall_clock_ns())
         return self._ask(lambda connection: turn_view(connection, trace_id, turn_index, moment, whole_call=whole_call))
 
-    def _about(self, connection: StoreConnection, f: Filter) -> TurnQuestions:
-        return TurnQuestions(connection, f)
-
 
 def _column(metric: str) -> str:
     if metric not in METRIC_NAMES:
         raise StoreError(f"there is no metric {metric!r}; known are {', '.join(METRIC_NAMES)}")
-    return queries.metric_column(metric)
+    return metric_column(metric)

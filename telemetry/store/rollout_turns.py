@@ -17,8 +17,8 @@ from telemetry.rollout.sample_ratio import AssignedUnits, UnitCounts
 from telemetry.rollout.samples import columns_of
 from telemetry.store.answers import Filter
 from telemetry.store.connection import StoreConnection, rows
-from telemetry.store.queries import ASKED, Condition, judged
-from telemetry.store.telemetry_loss import EXPORT_GRACE_NS
+from telemetry.store.questions.filters import ASKED, Condition, judged
+from telemetry.store.questions.instrument import EXPORT_GRACE_NS
 from telemetry.store.turn_columns import (
     REPORTED_COLUMNS,
     TurnColumns,

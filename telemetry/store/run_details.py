@@ -14,12 +14,12 @@ from telemetry.model.generator_health import gauge_metric
 from telemetry.model.intervals import interval_ranks, wilson_interval
 from telemetry.model.metrics import HEADLINE, METRICS
 from telemetry.model.stats import enough
-from telemetry.store import queries
 from telemetry.store.answers import Behavior, Filter, MetricStats, WerByCondition
 from telemetry.store.connection import Row, StoreConnection, rows
-from telemetry.store.queries import valid
-from telemetry.store.turn_questions import TurnQuestions
-from telemetry.store.wer_by_condition import wer_by_condition
+from telemetry.store.questions import filters
+from telemetry.store.questions.conversations import wer_by_condition
+from telemetry.store.questions.filters import valid
+from telemetry.store.questions.summaries import summary
 
 Ints = Any  # a numpy array of int64
 
@@ -76,15 +76,15 @@ class RunDetails:
 def run_details(connection: StoreConnection, run_id: str, now_unix_ns: int) -> RunDetails:
     """All of it for one run; nothing of a run that is not there."""
     f = Filter(run_id=run_id)
-    summary = TurnQuestions(connection, f).summary(now_unix_ns)
-    turns = summary.turns
+    whole = summary(connection, f, now_unix_ns)
+    turns = whole.turns
     return RunDetails(
         run_id=run_id,
         loads=_loads(connection, f),
         latencies=_latencies(connection, f),
         word_errors=wer_by_condition(connection, f),
-        behavior=summary.behavior,
-        barge_in_stop=summary.metrics.get("barge_in_stop"),
+        behavior=whole.behavior,
+        barge_in_stop=whole.metrics.get("barge_in_stop"),
         abandoned=turns.abandoned,
         eligible=turns.eligible,
         abandoned_interval=wilson_interval(turns.abandoned, turns.eligible),
@@ -94,7 +94,7 @@ def run_details(connection: StoreConnection, run_id: str, now_unix_ns: int) -> R
 
 def _loads(connection: StoreConnection, f: Filter) -> tuple[LoadLevel, ...]:
     """By levels of a round width. A ramp counts: it is where the load changes."""
-    where, points = queries.turns_of(f) & valid(f), queries.points_of(f)
+    where, points = filters.turns_of(f) & valid(f), filters.points_of(f)
     flight = f"""
         SELECT bucket, sum(mean) AS calls FROM (
             SELECT unix_ns // {_WINDOW_NS} AS bucket, process_id, avg(value) AS mean
@@ -134,7 +134,7 @@ def level_width(most: float) -> int:
 
 def _latencies(connection: StoreConnection, f: Filter) -> tuple[ConditionLatency, ...]:
     """Clean first, then by noise and falling SNR."""
-    where = queries.judged(f) & valid(f)
+    where = filters.judged(f) & valid(f)
     found = _grouped(
         connection,
         f"""
@@ -180,7 +180,7 @@ def _grouped(connection: StoreConnection, statement: str, values: Sequence[Any])
 
 def _waited(connection: StoreConnection, f: Filter) -> float | None:
     """From the end of the caller's speech until it hung up without an answer, at the median."""
-    where = queries.judged(f) & valid(f)
+    where = filters.judged(f) & valid(f)
     (row,) = rows(
         connection,
         f"""

@@ -9,11 +9,12 @@ from telemetry.objectives.run_verdict import RunVerdict
 from telemetry.store.answers import Filter, ProcessInfo, TelemetryLoss
 from telemetry.store.connection import StoreConnection
 from telemetry.store.judged_turns import judged_turns, measured_s
+from telemetry.store.objectives import count_objectives
+from telemetry.store.questions.instrument import processes
+from telemetry.store.questions.summaries import RunTotals, run_totals, summary, totals_of
 from telemetry.store.run_state import is_under_way
-from telemetry.store.run_totals import RunTotals, totals_of
 from telemetry.store.run_verdict import run_verdict_evidence
 from telemetry.store.runs import runs
-from telemetry.store.turn_questions import TurnQuestions
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,25 +33,25 @@ class RunFigures:
 
 def run_figures(
     connection: StoreConnection,
-    about: TurnQuestions,
     run_id: str,
     objectives: Sequence[Objective],
     *,
     now_unix_ns: int,
 ) -> RunFigures:
-    """The answer; `about` asks of the run's turns. Of a run that goes on, which is asked at every look, no more is
+    """The answer. Of a run that goes on, which is asked at every look, no more is
     read than is shown: all that a verdict rests on takes many times as long."""
-    known = tuple(about.processes(run_id))
+    f = Filter(run_id=run_id)
+    known = tuple(processes(connection, run_id))
     if is_under_way(known, now_unix_ns):
-        return RunFigures(about.run_totals(), known, None)
-    summary = about.summary(now_unix_ns)
-    counts = about.objective_counts(objectives)
+        return RunFigures(run_totals(connection, f), known, None)
+    whole = summary(connection, f, now_unix_ns, known=known)
+    counts = count_objectives(connection, f, objectives)
     objectives = observed(objectives, counts.is_withheld)
-    verdict = judged_turns(objectives, counts, summary).verdict
+    verdict = judged_turns(objectives, counts, whole).verdict
     if verdict.state == "undecided":
         run = next((each for each in runs(connection) if each.run_id == run_id), None)
-        verdict = judged_turns(objectives, counts, summary, measured_s=measured_s(summary, run)).verdict
+        verdict = judged_turns(objectives, counts, whole, measured_s=measured_s(whole, run)).verdict
     if verdict.state == "missed":  # of a run that its generator limited, no cause is stated
-        evidence = run_verdict_evidence(connection, Filter(run_id=run_id), objectives, counts)
-        verdict = judged_turns(objectives, counts, summary, evidence.cause).verdict
-    return RunFigures(totals_of(summary), known, verdict, summary.loss, summary.limit is not None)
+        evidence = run_verdict_evidence(connection, f, objectives, counts)
+        verdict = judged_turns(objectives, counts, whole, evidence.cause).verdict
+    return RunFigures(totals_of(whole), known, verdict, whole.loss, whole.limit is not None)

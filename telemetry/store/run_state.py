@@ -5,11 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from telemetry.model.formatting import number
-from telemetry.store.answers import ProcessInfo, StartCounts
-from telemetry.store.generator_limit import (
-    SHARE_LIMIT,
-    GeneratorLimit,
-)
+from telemetry.store.answers import SHARE_LIMIT, GeneratorLimit, ProcessInfo, StartCounts
 
 # A process reports its health every second or so, and a busy machine or a spool may hold that up.
 RECENT_S: Final = 30.0

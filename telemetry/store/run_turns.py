@@ -6,15 +6,13 @@ from typing import Final
 from telemetry.comparison.runs import ComparedRun
 from telemetry.model.formatting import count, declared_percent, number
 from telemetry.objectives.objective import Objective
-from telemetry.store import queries
-from telemetry.store.answers import Filter, RunRecord, StartCounts
-from telemetry.store.calls import unreached_run
+from telemetry.store.answers import SHARE_LIMIT, Filter, RunRecord, StartCounts
 from telemetry.store.connection import StoreConnection, rows
-from telemetry.store.generator_limit import SHARE_LIMIT
-from telemetry.store.processes import processes
-from telemetry.store.queries import ASKED, Condition, judged, viewed
+from telemetry.store.questions import filters
+from telemetry.store.questions.conversations import unreached_run
+from telemetry.store.questions.filters import ASKED, Condition, judged, viewed
+from telemetry.store.questions.instrument import processes, run_limit, starts_by_phase, total_starts
 from telemetry.store.rollout_turns import telemetry_lost
-from telemetry.store.run_limit import run_limit
 from telemetry.store.run_state import (
     KEPT_OUTCOMES,
     LimitTurns,
@@ -23,7 +21,6 @@ from telemetry.store.run_state import (
     kept_turns,
 )
 from telemetry.store.runs import runs
-from telemetry.store.starts import starts_by_phase, total
 from telemetry.store.turn_columns import TurnColumns, columns_of_turns, rules_of
 
 # In a short run one pause of a busy machine is more than 1 % of the turns already.
@@ -55,14 +52,14 @@ def run_turns(connection: StoreConnection, asked: RunTurnsQuestion, now_unix_ns:
         where,
         asked.run_id,
         read,
-        ({}, rules_of(connection, where, asked.objectives, queries.source_of(f))),
+        ({}, rules_of(connection, where, asked.objectives, filters.source_of(f))),
     )
     invalid = int(turns.has_outcome("invalid").sum())
     known = processes(connection, asked.run_id)
     by_outcome = {outcome: int(turns.has_outcome(outcome).sum()) for outcome in KEPT_OUTCOMES}
     counted = LimitTurns(turns.turns, kept_turns(by_outcome, _did_not_read(connection, where)))
     limit = run_limit(connection, asked.run_id, now_unix_ns)
-    starts = None if counted.is_service_slow else total(starts_by_phase(connection, f))
+    starts = None if counted.is_service_slow else total_starts(starts_by_phase(connection, f))
     return ComparedRun(
         run_id=asked.run_id,
         asked=asked_of(record),
@@ -102,7 +99,7 @@ def asked_of(record: RunRecord) -> dict[str, str]:
 
 def _did_not_read(connection: StoreConnection, where: Condition) -> int:
     """In how many of the turns the endpoint did not take the caller's audio."""
-    statement = f"SELECT {queries.UNREAD} AS unread FROM turns WHERE {where.sql}"  # noqa: S608 - our own identifiers
+    statement = f"SELECT {filters.UNREAD} AS unread FROM turns WHERE {where.sql}"  # noqa: S608 - our own identifiers
     (row,) = rows(connection, statement, list(where.values))
     return row["unread"]
 

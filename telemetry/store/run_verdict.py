@@ -18,7 +18,7 @@ from telemetry.store.answers import Filter
 from telemetry.store.connection import StoreConnection
 from telemetry.store.explanation import coded
 from telemetry.store.objectives import ObjectiveCounts, verdicts_by_key
-from telemetry.store.queries import source_of
+from telemetry.store.questions.filters import source_of
 from telemetry.store.turn_samples import drawn_turns
 
 # The stages that a metric is the sum of, as the stage budget divides voice-to-voice.

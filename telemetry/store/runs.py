@@ -12,7 +12,7 @@ import msgspec
 from telemetry.model import semconv
 from telemetry.store.answers import RunRecord
 from telemetry.store.connection import StoreConnection, rows
-from telemetry.store.queries import COUNTED, VIEWED
+from telemetry.store.questions.filters import COUNTED, VIEWED
 from telemetry.store.run_spans import RunSpan, run_spans
 
 _PHASE: Final = semconv.RUN_PREFIX + "phase"

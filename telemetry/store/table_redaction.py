@@ -18,9 +18,8 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue
 
 from telemetry.model.personal_data.pseudonyms import is_pseudonym
 from telemetry.store.attribute_values import VALUE_TYPE
-from telemetry.store.schema import Table
 from telemetry.store.redaction import NameKind, framework_of, is_label, is_person, kind_of_name, without_text
-from telemetry.store.schema import ArrowTable
+from telemetry.store.schema import ArrowTable, Table
 
 _ArrowArray = Any
 _Places = npt.NDArray[np.uint8]

@@ -19,7 +19,7 @@ from telemetry.rollout.cohort_turns import CohortTurns, packed_codes, packed_num
 from telemetry.rollout.plan import SLICE_DIMENSIONS, AssignmentUnit, SliceDimension
 from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.objectives import verdicts_by_key
-from telemetry.store.queries import Condition
+from telemetry.store.questions.filters import Condition
 
 # A slice of which there are more values says nothing about where a difference is.
 MOST_SLICE_VALUES: Final = 50

@@ -7,7 +7,7 @@ from typing import Final
 
 from telemetry.store.answers import Filter
 from telemetry.store.connection import StoreConnection, rows
-from telemetry.store.queries import Condition, judged, valid
+from telemetry.store.questions.filters import Condition, judged, valid
 
 # More turns than that take longer than a page may.
 MOST_TURNS: Final = 120_000

@@ -8,7 +8,7 @@ from typing import Final
 from telemetry.model.semconv import Source
 from telemetry.store.answers import Filter
 from telemetry.store.connection import StoreConnection, rows
-from telemetry.store.queries import ASKED, Condition, judged, turns_of
+from telemetry.store.questions.filters import ASKED, Condition, judged, turns_of
 
 _CHOSEN_BY: Final = ("cohort", "noise_profile", "length_class", "route")
 

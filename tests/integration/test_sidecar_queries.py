@@ -20,7 +20,7 @@ from telemetry.model.errors import StoreError
 from telemetry.model.semconv import SIDECAR_TOKEN_VARIABLE
 from telemetry.objectives.slo import default_objectives
 from telemetry.store.answers import Filter
-from telemetry.store.pages import PageQuestion
+from telemetry.store.questions.pages import PageQuestion
 from telemetry.store.reader import StoreReader
 from telemetry.store.remote import RemoteStore
 from tests.fixtures_sidecar import SidecarProcess, running_sidecar, turns_request

@@ -14,7 +14,7 @@ from telemetry.model.metrics import METRICS
 from telemetry.model.turn_texts import with_plain_texts
 from telemetry.model.turns import Turn
 from telemetry.sidecar.otlp.attributes import OtlpDecodeError
-from telemetry.store.queries import metric_column
+from telemetry.store.questions.filters import metric_column
 from telemetry.store.schema import SCHEMAS, turn_from_row, turns_table
 from tests.fixtures_sidecar import decoded_metrics, decoded_traces, turns_json, turns_request
 from tests.strategies_turns import turns

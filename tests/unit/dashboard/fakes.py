@@ -8,6 +8,7 @@ from telemetry.model.turns import Turn
 from telemetry.objectives.judgment import EligibleTurns
 from telemetry.store.answers import (
     CacheStats,
+    ClientServiceDelta,
     CohortSummary,
     Filter,
     Generator,
@@ -18,13 +19,9 @@ from telemetry.store.answers import (
     TelemetryLoss,
     TurnCounts,
 )
-from telemetry.store.client_service_delta import ClientServiceDelta
 from telemetry.store.objectives import ObjectiveCount, ObjectiveCounts
-from telemetry.store.pages import PageAnswer, PageQuestion
-from telemetry.store.system_pages import CachePage, InstrumentPage
-from telemetry.store.turn_pages import TurnsAnswer, TurnsQuestion
-from telemetry.store.turn_views import TurnView
-from telemetry.store.views import ViewHead, ViewQuestion
+from telemetry.store.questions.pages import CachePage, InstrumentPage, PageAnswer, PageQuestion, ViewHead, ViewQuestion
+from telemetry.store.questions.turns import TurnsAnswer, TurnsQuestion, TurnView
 
 MS = 1_000_000
 

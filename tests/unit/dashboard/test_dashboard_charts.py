@@ -18,7 +18,7 @@ from telemetry.comparison.runs import ComparedRun
 from telemetry.comparison.verdict import RegressionMargin, compare_runs
 from telemetry.model.formatting import MINUS
 from telemetry.model.waterfall import BAR_NAMES, waterfall
-from telemetry.store.cohort_lines import CohortLine, CohortLines, LinePoint, LoadPoint
+from telemetry.store.questions.timelines import CohortLine, CohortLines, LinePoint, LoadPoint
 from tests.rollout_cohorts import cohort_of, latencies_ms
 from tests.unit.dashboard.scenes import MS, S, Scene, service_turn, turns_of
 

@@ -11,6 +11,7 @@ from dashboard.markup import escape
 from telemetry.model.formatting import DASH, NS_PER_S
 from telemetry.model.measured_within import MeasuredWithin
 from telemetry.store.answers import (
+    ClientServiceDelta,
     Generator,
     MetricStats,
     RunRecord,
@@ -18,7 +19,6 @@ from telemetry.store.answers import (
     TelemetryLoss,
     TurnCounts,
 )
-from telemetry.store.client_service_delta import ClientServiceDelta
 
 S = NS_PER_S
 

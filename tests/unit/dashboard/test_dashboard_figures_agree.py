@@ -33,14 +33,12 @@ from telemetry.model.turns import Turn
 from telemetry.objectives.slo import default_objectives
 from telemetry.store.answers import Filter
 from telemetry.store.cohort_pages import CohortsAnswer, CohortsQuestion
-from telemetry.store.latency_bands import EDGES_MS
 from telemetry.store.objectives_pages import ObjectivesPage
+from telemetry.store.questions.pages import CachePage, InstrumentPage, ViewQuestion
+from telemetry.store.questions.turns import EDGES_MS, TurnsAnswer, TurnsQuestion
 from telemetry.store.reader import StoreReader
 from telemetry.store.run_folders.catalog import RunCatalog
 from telemetry.store.run_folders.entries import RunEntry
-from telemetry.store.system_pages import CachePage, InstrumentPage
-from telemetry.store.turn_pages import TurnsAnswer, TurnsQuestion
-from telemetry.store.views import ViewQuestion
 from tests.fixtures_turns import MS, SECOND, START_UNIX_NS, Run, exchange, fill_store
 from tests.run_folders import latency_run
 

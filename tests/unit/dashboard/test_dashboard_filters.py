@@ -11,7 +11,7 @@ from dashboard.filters import DIMENSION_OF, Choice, choice_of
 from telemetry.model.formatting import NS_PER_S
 from telemetry.objectives.slo import default_objectives
 from telemetry.store.answers import Filter
-from telemetry.store.pages import PageQuestion
+from telemetry.store.questions.pages import PageQuestion
 
 
 def test_a_choice_is_a_question_to_the_store() -> None:

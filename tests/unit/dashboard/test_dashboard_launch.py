@@ -21,8 +21,8 @@ from dashboard.source_names import ENV_STORE
 from dashboard.warming import BEFORE_S, BETWEEN_S, ask_ahead, warm_up
 from dashboard.web_server import claimed_socket
 from telemetry.model.errors import ConfigError
-from telemetry.store.pages import PageAnswer, PageQuestion
-from telemetry.store.queries import DIMENSIONS
+from telemetry.store.questions.filters import DIMENSIONS
+from telemetry.store.questions.pages import PageAnswer, PageQuestion
 from telemetry.store.reader import StoreReader
 from telemetry.store.rollups.library import KEPT_VALUES
 from tests.unit.dashboard.scenes import Scene, fill

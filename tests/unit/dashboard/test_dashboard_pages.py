@@ -13,7 +13,7 @@ from streamlit.testing.v1 import AppTest
 import dashboard
 from dashboard.frame import OLD_TURNS_GONE
 from dashboard.source_names import ENV_LOCUST
-from telemetry.store.pages import PageAnswer, PageQuestion
+from telemetry.store.questions.pages import PageAnswer, PageQuestion
 from telemetry.store.reader import StoreReader
 from telemetry.store.run_folders.places import SUMMARY_NAME
 from telemetry.store.writer import StoreWriter

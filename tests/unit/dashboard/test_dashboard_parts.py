@@ -22,10 +22,16 @@ from telemetry.model.turns import Turn
 from telemetry.model.waterfall import waterfall
 from telemetry.objectives.judgment import EligibleTurns
 from telemetry.objectives.slo import NotObservable, Objective, default_objectives
-from telemetry.store.answers import RunRecord, StageStats, TelemetryLoss, TurnCounts
-from telemetry.store.beside import ContradictedValue, Contradictions
+from telemetry.store.answers import (
+    ContradictedValue,
+    Contradictions,
+    GeneratorLimit,
+    RunRecord,
+    StageStats,
+    TelemetryLoss,
+    TurnCounts,
+)
 from telemetry.store.explanation import Explanation
-from telemetry.store.generator_limit import GeneratorLimit
 from tests.unit.dashboard.fakes import MS, stats, summary
 from tests.unit.dashboard.scenes import S, Scene, service_turn, turns_of
 

@@ -12,13 +12,10 @@ from dashboard.palette import LIGHT
 from dashboard.turn_player import call_data, call_table, turn_data
 from dashboard.turns_choice import TurnsChoice, turns_choice_of
 from telemetry.model.waterfall import waterfall
-from telemetry.store.latency_bands import EDGES_MS, HeatCell
+from telemetry.store.questions.pages import ViewHead
+from telemetry.store.questions.turns import EDGES_MS, FoundWords, HeatCell, ListedTurn, TurnsAnswer, calls_turns
 from telemetry.store.recordings.excerpt import CallExcerpt
 from telemetry.store.recordings.kept_call import KeptTurn, PartialText
-from telemetry.store.turn_pages import ListedTurn, TurnsAnswer
-from telemetry.store.turn_search import FoundWords
-from telemetry.store.turn_views import calls_turns
-from telemetry.store.views import ViewHead
 from tests.unit.dashboard.scenes import MS, S, Scene, turns_of
 
 NOW = 1_800_000_000 * S

@@ -10,6 +10,7 @@ from telemetry.objectives.run_verdict import RunVerdict
 from telemetry.objectives.slo import Verdict, default_objectives, judge
 from telemetry.store.answers import (
     CacheStats,
+    ClientServiceDelta,
     CohortSummary,
     Filter,
     Generator,
@@ -20,7 +21,6 @@ from telemetry.store.answers import (
     TurnCounts,
     WerByCondition,
 )
-from telemetry.store.client_service_delta import ClientServiceDelta
 
 MS = 1_000_000
 VERDICT = RunVerdict("undecided", "Undecided: 9 of the 100 turns that the 99 % objective needs")

@@ -16,8 +16,7 @@ from loadtest.reports.run_info import SpoolInfo
 from loadtest.reports.summary import metric_object, schema, summary_object
 from telemetry.model.measured_within import MeasuredWithin
 from telemetry.model.metrics import METRIC_NAMES, METRICS
-from telemetry.store.answers import SpeechBoundErrors, TelemetryLoss
-from telemetry.store.beside import ContradictedValue, Contradictions
+from telemetry.store.answers import ContradictedValue, Contradictions, SpeechBoundErrors, TelemetryLoss
 from tests.unit.loadtest.reports import reports_material as material
 
 

@@ -15,7 +15,11 @@ from loadtest.reports.terminal import final_view
 from telemetry.model.measured_within import MeasuredWithin
 from telemetry.objectives.slo import default_objectives, not_judged
 from telemetry.store.answers import (
+    Beside,
     CacheStats,
+    ClientServiceDelta,
+    ContradictedValue,
+    Contradictions,
     FailureCount,
     PhaseSummary,
     Retries,
@@ -25,9 +29,7 @@ from telemetry.store.answers import (
     TelemetryLoss,
     TurnCounts,
 )
-from telemetry.store.beside import Beside, ContradictedValue, Contradictions
 from telemetry.store.causes import RemarkCount
-from telemetry.store.client_service_delta import ClientServiceDelta
 from tests.unit.loadtest.reports import reports_material as material
 
 MS = material.MS

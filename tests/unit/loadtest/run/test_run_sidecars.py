@@ -9,8 +9,7 @@ import pytest
 
 from loadtest.run import sidecars
 from loadtest.run.sidecars import VISIBLE_S, Sidecar
-from telemetry.store.answers import Filter
-from telemetry.store.client_service_delta import ClientServiceDelta
+from telemetry.store.answers import ClientServiceDelta, Filter
 from telemetry.store.reader import StoreReader
 
 PLACE = Sidecar("http://127.0.0.1:4318", Path("store"))

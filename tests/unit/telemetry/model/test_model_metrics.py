@@ -14,7 +14,7 @@ from loadtest.reports.summary import COHORT_METRICS, summary_object
 from loadtest.reports.terminal import final_view
 from telemetry.model import formatting, semconv
 from telemetry.model.metrics import DEFINITIONS, HEADLINE, ITL, METRIC_NAMES, METRICS, View, shown_in
-from telemetry.store.queries import PHASE_METRICS
+from telemetry.store.questions.summaries import PHASE_METRICS
 from tests.fixtures_turns import client_turn
 from tests.unit.loadtest.reports import reports_material as material
 

@@ -16,9 +16,9 @@ from telemetry.store.answers import (
     ShareByName,
     TelemetryLoss,
 )
+from telemetry.store.questions.timelines import bucket_width_ns
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch, PointRow
-from telemetry.store.timelines import bucket_width_ns
 from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import MS, SECOND, START_UNIX_NS, Run, client_turn, exchange, fill_store, synthetic_run
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from telemetry.store.answers import Filter
-from telemetry.store.cohort_lines import MOST_LINES, WINDOW_STEPS, CohortLines
-from telemetry.store.pages import PageQuestion
+from telemetry.store.questions.pages import PageQuestion
+from telemetry.store.questions.timelines import MOST_LINES, WINDOW_STEPS, CohortLines
 from telemetry.store.reader import StoreReader
 from tests.fixtures_turns import SECOND, START_UNIX_NS, Run, client_turn, fill_store, synthetic_run
 

@@ -19,11 +19,11 @@ from telemetry.rollout.plan_document import parse_plan
 from telemetry.store.answers import Filter
 from telemetry.store.cohort_pages import CohortsAnswer, CohortsQuestion
 from telemetry.store.cohort_reading import read_cohorts
+from telemetry.store.questions.pages import ViewQuestion
 from telemetry.store.reader import StoreReader
 from telemetry.store.rollout_log import LOG_NAME, RolloutLog, read_rollouts
 from telemetry.store.rollout_turns import question_of
 from telemetry.store.snapshot import Snapshots
-from telemetry.store.views import ViewQuestion
 from tests.fixtures_turns import MS, SECOND, START_UNIX_NS, Run, client_turn, fill_store, synthetic_run
 from tests.unit.dashboard.rollout_scenes import PLAN, Rollout, S, fill_rollout
 

@@ -8,8 +8,7 @@ import pytest
 from telemetry.model.turns import Turn
 from telemetry.objectives.judgment import WAITED_FROM, EligibleTurns
 from telemetry.objectives.slo import Objective, count_turns, default_objectives
-from telemetry.store.answers import Filter
-from telemetry.store.beside import Beside, ContradictedValue, Contradictions
+from telemetry.store.answers import Beside, ContradictedValue, Contradictions, Filter
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter

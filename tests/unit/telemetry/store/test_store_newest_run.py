@@ -13,13 +13,13 @@ from telemetry.store.answers import ProcessInfo
 from telemetry.store.compaction import Compactor
 from telemetry.store.compaction_plan import MergeLimits
 from telemetry.store.manifest import MANIFEST_NAME, PREVIOUS_NAME
+from telemetry.store.questions.pages import ViewQuestion
 from telemetry.store.reader import StoreReader
 from telemetry.store.repair import repair
 from telemetry.store.run_folders.catalog import RunCatalog
 from telemetry.store.run_state import RECENT_S, is_at_work, is_under_way
 from telemetry.store.runs import newest_run
 from telemetry.store.schema import Batch
-from telemetry.store.views import ViewQuestion
 from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import SECOND, START_UNIX_NS, client_turn
 

@@ -17,13 +17,11 @@ from telemetry.objectives.slo import default_objectives
 from telemetry.store.answers import Filter
 from telemetry.store.cohort_pages import CohortsQuestion
 from telemetry.store.connection import StoreConnection
-from telemetry.store.pages import PageQuestion
+from telemetry.store.questions.pages import PageQuestion, ViewQuestion
+from telemetry.store.questions.turns import TurnSearch, TurnsQuestion
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch
 from telemetry.store.snapshot import Snapshots
-from telemetry.store.turn_pages import TurnsQuestion
-from telemetry.store.turn_search import TurnSearch
-from telemetry.store.views import ViewQuestion
 from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import SECOND, START_UNIX_NS, client_turn, fill_store, synthetic_run
 

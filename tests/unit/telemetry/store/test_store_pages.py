@@ -7,11 +7,11 @@ import pytest
 
 from telemetry.model.errors import StoreError
 from telemetry.objectives.slo import default_objectives
-from telemetry.store import pages
 from telemetry.store.answers import Filter
-from telemetry.store.pages import PageQuestion, buckets_for
+from telemetry.store.questions import pages
+from telemetry.store.questions.pages import PageQuestion, buckets_for
+from telemetry.store.questions.turns import TurnsQuestion
 from telemetry.store.reader import StoreReader
-from telemetry.store.turn_pages import TurnsQuestion
 from tests.fixtures_turns import SECOND, START_UNIX_NS, Run, fill_store, synthetic_run
 
 NOW = START_UNIX_NS + 10_000 * SECOND

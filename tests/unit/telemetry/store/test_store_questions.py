@@ -15,13 +15,11 @@ from telemetry.sidecar_client import SidecarAnswer, SidecarClient
 from telemetry.store.answers import Filter
 from telemetry.store.cohort_pages import CohortsQuestion
 from telemetry.store.explanation import ExplanationQuestion, TurnSelection
-from telemetry.store.pages import PageQuestion
 from telemetry.store.questions import QUESTIONS, BadQuestionError, answer
+from telemetry.store.questions.pages import PageQuestion, ViewQuestion
+from telemetry.store.questions.turns import TurnSearch, TurnsQuestion
 from telemetry.store.reader import StoreReader
 from telemetry.store.remote import QUERY_PATH, RemoteStore
-from telemetry.store.turn_pages import TurnsQuestion
-from telemetry.store.turn_search import TurnSearch
-from telemetry.store.views import ViewQuestion
 from tests.fixtures_rollouts import keep_verdicts
 from tests.fixtures_turns import SECOND, START_UNIX_NS, fill_store, synthetic_run
 from tests.unit.dashboard.rollout_scenes import Rollout, fill_rollout

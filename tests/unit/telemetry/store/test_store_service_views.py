@@ -14,7 +14,7 @@ from telemetry.model.turns import Turn
 from telemetry.objectives.judgment import EligibleTurns
 from telemetry.objectives.objective import Objective
 from telemetry.store.answers import Filter, RunRecord
-from telemetry.store.pages import PageQuestion
+from telemetry.store.questions.pages import PageQuestion
 from telemetry.store.reader import StoreReader
 from telemetry.store.rollups.library import FEWEST_TURNS
 from telemetry.store.rollups.making import roll_up_tables

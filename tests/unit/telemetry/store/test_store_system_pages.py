@@ -10,10 +10,10 @@ import pytest
 from telemetry.model.metrics import HEADLINE, METRICS
 from telemetry.model.turns import Turn
 from telemetry.store.answers import Filter
-from telemetry.store.cache_pages import counts_over_time
+from telemetry.store.questions.pages import ViewQuestion
+from telemetry.store.questions.timelines import counts_over_time
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch
-from telemetry.store.views import ViewQuestion
 from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import MS, START_UNIX_NS, generator_points, synthetic_run
 from tests.unit.telemetry.store.rollups.answers_compared import (

@@ -12,12 +12,10 @@ from telemetry.model.metrics import HEADLINE, METRICS
 from telemetry.model.turns import Turn
 from telemetry.store.answers import Filter
 from telemetry.store.explanation import ExplanationQuestion, TurnSelection
-from telemetry.store.latency_bands import EDGES_MS, band_limits_ms
 from telemetry.store.questions import BadQuestionError, answer
+from telemetry.store.questions.turns import EDGES_MS, TurnsAnswer, TurnSearch, TurnsQuestion, band_limits_ms
 from telemetry.store.reader import StoreReader
 from telemetry.store.recordings.kept_call import FOLDER, KeptCall, KeptTurn, MissingAudio, file_stem, run_folder
-from telemetry.store.turn_pages import TurnsAnswer, TurnsQuestion
-from telemetry.store.turn_search import TurnSearch
 from tests.unit.dashboard.scenes import MS, S, Scene, fill, turns_of
 
 NOW = 1_800_000_000 * S

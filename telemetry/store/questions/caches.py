@@ -1,5 +1,4 @@
-"""Caches, routes and fallbacks of a filter's turns: what answered over time, how long each made callers wait, and what
-caches save.
+"""Caches, routes and fallbacks: what answered over time, how long each made callers wait, and what caches save.
 
 All of it is taken over the valid turns that asked something, none of a ramp unless the filter names its phase.
 """
@@ -15,15 +14,29 @@ from telemetry.model import semconv
 from telemetry.model.generator_health import NOT_REPORTED
 from telemetry.model.metrics import HEADLINE, METRICS
 from telemetry.model.stats import enough
-from telemetry.store import queries
 from telemetry.store.answers import Filter
 from telemetry.store.connection import StoreConnection, rows
-from telemetry.store.timelines import bucket_width_ns
+from telemetry.store.questions.filters import grouped, judged, valid
+from telemetry.store.questions.timelines import COUNT_TICK_NS, CountsOverTime, counts_over_time
+
+# Which of the valid turns tell whether a cache answered what was asked: those of which both intents are known.
+_JUDGED_ANSWER: Final = "turn_kind IS DISTINCT FROM 'silence' AND expected_intent IS NOT NULL AND intent IS NOT NULL"
+ANSWERS_OF_CACHE: Final = {
+    "hits_judged": f"cache_hit AND {_JUDGED_ANSWER}",
+    "hits_false": f"cache_hit AND {_JUDGED_ANSWER} AND expected_intent <> intent",
+    "misses_judged": f"NOT cache_hit AND {_JUDGED_ANSWER}",
+    "misses_false": f"NOT cache_hit AND {_JUDGED_ANSWER} AND expected_intent <> intent",
+}
+
+
+def answers_of_cache(f: Filter) -> tuple[str, list[Any]]:
+    """One row: how many hits and misses were judged by their intents, and how many answered another intent."""
+    where = judged(f) & valid(f)
+    columns = ", ".join(f"count(*) FILTER ({condition}) AS {name}" for name, condition in ANSWERS_OF_CACHE.items())
+    return f"SELECT {columns} FROM turns WHERE {where.sql}", list(where.values)
+
 
 Row = dict[str, Any]
-MOST_BUCKETS: Final = 60
-# Divides every width of a timeline that is not shorter.
-COUNT_TICK_NS: Final = 5_000_000_000
 # The columns that say who answered, by the name under which answers have it.
 ANSWERING: Final = {"tier": "cache_tier", "route": "route", "model": "model", "fallback": "fallback"}
 FRACTIONS: Final = (0.5, 0.95, 0.99)
@@ -38,15 +51,6 @@ _ORDER: Final = {
     "route": semconv.ROUTES,
     "fallback": (NO_FALLBACK, *semconv.FALLBACKS),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class CountsOverTime:
-    """Turns by name in buckets of `width_ns`; `counts[name][i]` belongs to the bucket at `starts_unix_ns[i]`."""
-
-    width_ns: int
-    starts_unix_ns: tuple[int, ...] = ()
-    counts: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +100,8 @@ class CacheAnswer:
     turns: int = 0
     reported: int = 0
     hits: int = 0
-    tiers: CountsOverTime = CountsOverTime(COUNT_TICK_NS)
-    fallbacks: CountsOverTime = CountsOverTime(COUNT_TICK_NS)
+    tiers: CountsOverTime = CountsOverTime(COUNT_TICK_NS)  # noqa: RUF009 - immutable
+    fallbacks: CountsOverTime = CountsOverTime(COUNT_TICK_NS)  # noqa: RUF009 - immutable
     waits: Mapping[str, tuple[WaitOfGroup, ...]] = field(default_factory=dict[str, tuple[WaitOfGroup, ...]])
     saved: TimeSaved | None = None
     false_hits: FalseAnswers = FalseAnswers(0, 0)
@@ -130,29 +134,6 @@ def cache_answer(connection: StoreConnection, f: Filter) -> CacheAnswer:
         false_hits=FalseAnswers(judged["hits_judged"], judged["hits_false"]),
         false_misses=FalseAnswers(judged["misses_judged"], judged["misses_false"]),
     )
-
-
-def counts_over_time(
-    ticks: Sequence[tuple[str, int, int]], order: Sequence[str] = (), *, among: Sequence[int] = ()
-) -> CountsOverTime:
-    """Rows `name, tick, n` (of COUNT_TICK_NS) in at most MOST_BUCKETS buckets of one round width, from the first to the
-    last tick of these and of those `among` which they lie, so that what is rare is seen to be. Names of `order` come
-    first, the others by the alphabet: a name keeps its place, and so its color, while the counts grow."""
-    if not ticks:
-        return CountsOverTime(COUNT_TICK_NS)
-    every = [*among, *(tick for _, tick, _ in ticks)]
-    first, last = (by(every) * COUNT_TICK_NS for by in (min, max))
-    width_ns = max(COUNT_TICK_NS, bucket_width_ns(last - first, MOST_BUCKETS))
-    begin = first // width_ns
-    length = last // width_ns - begin + 1
-    counts: defaultdict[str, list[int]] = defaultdict(lambda: [0] * length)
-    for name, tick, n in ticks:
-        counts[name][tick * COUNT_TICK_NS // width_ns - begin] += n
-    ordered = sorted(
-        counts.items(), key=lambda item: (order.index(item[0]) if item[0] in order else len(order), item[0])
-    )
-    starts = tuple((begin + place) * width_ns for place in range(length))
-    return CountsOverTime(width_ns, starts, {name: tuple(found) for name, found in ordered})
 
 
 def _is_reported(what: str, groups: Sequence[WaitOfGroup]) -> bool:
@@ -240,7 +221,7 @@ def _exact(parts: Sequence[Row]) -> Sequence[float] | None:
 
 
 def _waits_of_turns(connection: StoreConnection, f: Filter) -> list[Row]:
-    where = queries.grouped(f) & queries.valid(f)
+    where = grouped(f) & valid(f)
     column = METRICS[HEADLINE].column
     found: list[Row] = []
     for what, value in ANSWERING.items():
@@ -255,7 +236,7 @@ def _waits_of_turns(connection: StoreConnection, f: Filter) -> list[Row]:
 
 
 def _ticks_of_turns(connection: StoreConnection, f: Filter) -> list[Row]:
-    where = queries.grouped(f) & queries.valid(f)
+    where = grouped(f) & valid(f)
     statement = f"""
         SELECT 'tier' AS what, cache_tier AS value, cache_hit AS hit, started_unix_ns // {COUNT_TICK_NS} AS tick,
                count(*) AS n FROM turns WHERE {where.sql} AND cache_hit IS NOT NULL GROUP BY ALL
@@ -267,5 +248,5 @@ def _ticks_of_turns(connection: StoreConnection, f: Filter) -> list[Row]:
 
 
 def _intents(connection: StoreConnection, f: Filter) -> dict[str, int]:
-    (row,) = rows(connection, *queries.answers_of_cache(f))
+    (row,) = rows(connection, *answers_of_cache(f))
     return row

@@ -1,0 +1,230 @@
+"""How conversations went beside their latency: behavior, recognition, calls without a session, impossible values."""
+
+# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from statistics import NormalDist
+from typing import Any, Final
+
+from telemetry.model.metrics import CONNECT
+from telemetry.model.service_runs import service_day
+from telemetry.store.answers import (
+    Behavior,
+    Beside,
+    CallCounts,
+    ContradictedValue,
+    Contradictions,
+    Filter,
+    SpeechBoundErrors,
+    Summary,
+    WerByCondition,
+)
+from telemetry.store.connection import StoreConnection, rows
+from telemetry.store.questions.filters import Condition, judged, turns_of, valid, viewed
+
+# Which of the valid turns each count of `behavior` counts.
+BEHAVIOR: Final = {
+    "barge_ins": "barge_in_at_ns IS NOT NULL",
+    "barge_ins_recovered": "barge_in_recovered",
+    "barge_ins_stopped": "barge_in_end = 'stopped'",
+    "barge_ins_ended": "barge_in_end = 'ended_by_itself'",
+    "barge_ins_not_stopped": "barge_in_end = 'never_stopped'",
+    "barge_ins_unclear": "barge_in_end = 'cannot_tell'",
+    "barge_ins_missed": "barge_in_at_ns IS NULL AND barge_in_reason IS NOT NULL",
+    "backchannels": "backchannel_stopped IS NOT NULL",
+    "backchannels_stopped": "backchannel_stopped",
+    "silent_turns": "turn_kind = 'silence'",
+    "reprompted": "reprompted",
+    "intents_expected": "expected_intent IS NOT NULL",
+    "intents_reported": "expected_intent IS NOT NULL AND intent IS NOT NULL",
+    "intents_matched": "expected_intent = intent",
+}
+
+
+def behavior(connection: StoreConnection, f: Filter) -> Behavior:
+    """How callers behaved: counts over the valid client turns."""
+    where = judged(f) & valid(f)
+    columns = ", ".join(f"count(*) FILTER (WHERE {condition}) AS {name}" for name, condition in BEHAVIOR.items())
+    (row,) = rows(connection, f"SELECT {columns} FROM turns WHERE {where.sql}", where.values)
+    return Behavior(**row)
+
+
+def speech_bounds(connection: StoreConnection, f: Filter) -> SpeechBoundErrors:
+    """How well it is known where the callers' speech began and ended."""
+    where = judged(f) & valid(f) & Condition("speech_end_perf_ns IS NOT NULL")
+    start, end = "speech_start_uncertainty_ns", "speech_end_uncertainty_ns"
+    statement = f"""
+        SELECT count(*) AS turns, count(*) FILTER (WHERE {start} IS NULL OR {end} IS NULL) AS turns_unknown,
+               quantile_cont({start}, 0.5) AS start_median_ns, max({start}) AS start_worst_ns,
+               quantile_cont({end}, 0.5) AS end_median_ns, max({end}) AS end_worst_ns
+        FROM turns WHERE {where.sql}
+        """
+    (row,) = rows(connection, statement, where.values)
+    return SpeechBoundErrors(**row)
+
+
+# Why no objective is judged then.
+UNREACHED: Final = "no call reached a session"
+
+
+def call_counts(connection: StoreConnection, f: Filter) -> CallCounts:
+    """How many calls the client began and how many reached a session: their first turn carries the connect time."""
+    where = turns_of(f) & viewed(f)
+    statement = f"""
+        SELECT count(DISTINCT call_id) AS started,
+               count(DISTINCT call_id) FILTER (WHERE turn_index = 0 AND connect_ns IS NOT NULL) AS connected,
+               arg_max(outcome_reason, started_unix_ns)
+                   FILTER (WHERE turn_index = 0 AND connect_ns IS NULL AND outcome <> 'invalid') AS failure,
+               count(DISTINCT call_id)
+                   FILTER (WHERE turn_index = 0 AND connect_ns IS NULL AND outcome = 'invalid') AS prevented,
+               arg_max(target, started_unix_ns) AS target
+        FROM turns WHERE {where.sql}
+        """
+    (row,) = rows(connection, statement, list(where.values))
+    return CallCounts(row["started"], row["connected"], row["failure"], row["target"], row["prevented"])
+
+
+def unreached_reason(calls: int, target: str, failure: str | None) -> str:
+    """What is said of a run none of whose calls reached a session, as half a sentence."""
+    return f"none of {calls} calls reached a session at {target}{f': {failure}' if failure else ''}"
+
+
+def unreached(connection: StoreConnection, summary: Summary) -> str | None:
+    """As `unreached_run`; None also where a filter narrows the run."""
+    run_id, turns = summary.filter.run_id, summary.turns
+    if run_id is None or summary.filter != Filter(run_id=run_id) or not turns.total or summary.metrics[CONNECT].n:
+        return None
+    return unreached_run(connection, run_id, answered=turns.ok)
+
+
+def unreached_run(connection: StoreConnection, run_id: str, answered: int) -> str | None:
+    """That no call of the run reached a session, and why, as half a sentence; None where one did, where the generator
+    itself prevented all of them, and of what services report of themselves. `answered` is in how many turns the caller
+    was answered."""
+    # Who was answered reached one, though nobody timed how it connected. The calls of a large run are not counted one
+    # by one where that is known already.
+    if answered or service_day(run_id) is not None:
+        return None
+    calls = call_counts(connection, Filter(run_id=run_id))
+    if not calls.none_reached:
+        return None
+    return unreached_reason(calls.started, calls.target or "an unknown target", calls.connect_failure)
+
+
+NAMED_EVENTS: Final = 8
+
+
+def beside(connection: StoreConnection, f: Filter) -> Beside:
+    """Over all client turns, those of ramps and silent ones too: it is no figure of the service."""
+    where = turns_of(f) & viewed(f)
+    statement = f"""
+        SELECT coalesce(sum(unknown_events), 0)::BIGINT AS unknown,
+               coalesce(sum(duplicate_events), 0)::BIGINT AS duplicates,
+               count(*) FILTER (WHERE service_latency_reports > 0) AS turns_with_service_latency,
+               list_sort(list_distinct(flatten(list(unknown_event_names))))[:{NAMED_EVENTS}] AS unknown_names
+        FROM turns WHERE {where.sql}
+        """
+    (row,) = rows(connection, statement, list(where.values))
+    return Beside(
+        unknown=row["unknown"],
+        duplicates=row["duplicates"],
+        turns_with_service_latency=row["turns_with_service_latency"],
+        unknown_names=tuple(row["unknown_names"] or ()),
+    )
+
+
+def contradictions(connection: StoreConnection, f: Filter) -> Contradictions:
+    """Over the filter's turns, those of ramps and silent ones too, and what services report of the same traces."""
+    where = turns_of(f)
+    traces = Condition("true") if f.run_id is None else Condition("run_id = ?", (f.run_id,))
+    statement = f"""
+        WITH noted AS (SELECT * FROM turns WHERE len(contradicted_metrics) > 0 OR late_spans > 0),
+        mine AS (SELECT source, contradicted_metrics, contradicted_causes, late_spans FROM noted
+                 WHERE ({where.sql}) OR (source = 'service' AND trace_id IN (
+                     SELECT trace_id FROM turns WHERE {traces.sql} AND {where.sql} AND source = 'client'
+                     AND trace_id IN (SELECT trace_id FROM noted WHERE trace_id <> '')))),
+        named AS (SELECT source, unnest(contradicted_metrics) AS metric, unnest(contradicted_causes) AS cause FROM mine)
+        SELECT source, metric, cause, count(*) AS n FROM named WHERE metric IS NOT NULL GROUP BY ALL
+        UNION ALL SELECT NULL, 'late', NULL, coalesce(sum(late_spans), 0)::BIGINT FROM mine
+        UNION ALL SELECT NULL, 'revised', NULL, count(*) FILTER (WHERE late_spans > 0) FROM mine
+        ORDER BY n DESC, source, metric, cause
+        """
+    found = rows(connection, statement, [*where.values, *traces.values, *where.values])
+    counts = {row["metric"]: row["n"] for row in found if row["source"] is None}
+    values = tuple(
+        ContradictedValue(row["source"], row["metric"], row["cause"] or "", row["n"])
+        for row in found
+        if row["source"] is not None
+    )
+    return Contradictions(values, counts["late"], counts["revised"])
+
+
+FEWEST_TURNS: Final = 20
+_Z: Final = NormalDist().inv_cdf(0.975)
+
+
+def wer_by_condition(connection: StoreConnection, f: Filter) -> tuple[WerByCondition, ...]:
+    """A row for each profile whose turns have a transcript to compare: clean first, then by noise and falling SNR."""
+    where = judged(f) & valid(f) & Condition("wer_reference_words > 0")
+    found = rows(
+        connection,
+        f"""
+        SELECT noise_profile, snr_asked_db, channel_profile, count(*) AS turns,
+               sum(wer_reference_words)::BIGINT AS words, sum(wer_errors)::BIGINT AS errors,
+               coalesce(sum(wer_reference_characters), 0)::BIGINT AS characters,
+               sum(wer_errors * wer_errors)::DOUBLE AS errors_squared,
+               sum(wer_errors * wer_reference_words)::DOUBLE AS errors_times_words,
+               sum(wer_reference_words * wer_reference_words)::DOUBLE AS words_squared
+        FROM turns WHERE {where.sql}
+        GROUP BY noise_profile, snr_asked_db, channel_profile
+        ORDER BY channel_profile <> 'clean', channel_profile, noise_profile <> 'clean', noise_profile,
+                 snr_asked_db DESC NULLS FIRST
+        """,
+        list(where.values),
+    )
+    return tuple(
+        wer_row(row, WordErrorSums(**{each.name: row[each.name] for each in fields(WordErrorSums)})) for row in found
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class WordErrorSums:
+    """Sums over the turns of one condition; `words` are those of the references, of which some may be characters."""
+
+    turns: int
+    words: int
+    errors: int
+    errors_squared: float
+    errors_times_words: float
+    words_squared: float
+    characters: int = 0
+
+    def rate_interval(self) -> tuple[float, float] | None:
+        """Return the interval of errors / words; None with fewer than FEWEST_TURNS turns.
+
+        The variance of this ratio of two sums is that of errors - rate x words, over words squared. A bootstrap would
+        need each turn, and 1.2 s for 5,000 of them.
+        """
+        if self.turns < FEWEST_TURNS:
+            return None
+        rate = self.errors / self.words
+        squares = self.errors_squared - 2 * rate * self.errors_times_words + rate * rate * self.words_squared
+        spread = max(0.0, squares) * self.turns / (self.turns - 1)
+        half = _Z * math.sqrt(spread) / self.words
+        return max(0.0, rate - half), rate + half
+
+
+def wer_row(condition: Mapping[str, Any], sums: WordErrorSums) -> WerByCondition:
+    """The rate of one condition (its profiles and the SNR that was asked for) with its interval."""
+    return WerByCondition(
+        noise_profile=condition["noise_profile"],
+        snr_asked_db=condition["snr_asked_db"],
+        channel_profile=condition["channel_profile"],
+        turns=sums.turns,
+        words=sums.words,
+        errors=sums.errors,
+        characters=sums.characters,
+        interval=sums.rate_interval(),
+    )

@@ -1,0 +1,142 @@
+"""Which turns a question is about, and whole turns of them.
+
+A statement narrows `turns`, `spans` and `points` by a `Condition`, whose values are bound.
+"""
+
+# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from telemetry.model.metrics import ITL, METRICS
+from telemetry.model.semconv import RAMP, Source
+from telemetry.model.service_runs import SERVICE_RUN_PREFIX, service_day
+from telemetry.model.turns import Turn
+from telemetry.store.answers import Filter
+from telemetry.store.connection import StoreConnection, rows
+from telemetry.store.schema import TURN_FIELDS, turn_from_row
+
+# Which turns count among those of any run: what its callers heard, in a view by service and day what that reported.
+VIEWED: Final = f"source = CASE WHEN starts_with(run_id, '{SERVICE_RUN_PREFIX}') THEN 'service' ELSE 'client' END"
+VALID: Final = "outcome <> 'invalid'"
+FRACTIONS: Final = "[0.5, 0.95, 0.99]"
+ASKED: Final = "turn_kind IS DISTINCT FROM 'silence'"
+# Which turns the figures of a whole run are taken over.
+COUNTED: Final = f"{ASKED} AND phase_kind IS DISTINCT FROM '{RAMP}'"
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition of a WHERE clause with its values."""
+
+    sql: str
+    values: tuple[Any, ...] = ()
+
+    def __and__(self, other: "Condition") -> "Condition":
+        return Condition(f"({self.sql}) AND ({other.sql})", (*self.values, *other.values))
+
+
+def source_of(f: Filter) -> Source:
+    """Who saw the turns that a filter's figures are taken over: its callers, or in a view by service and day the
+    service."""
+    return "client" if f.run_id is None or service_day(f.run_id) is None else "service"
+
+
+def viewed(f: Filter) -> Condition:
+    """The turns of one source that a filter's figures are taken over: never both sides of one turn."""
+    return Condition(f"source = '{source_of(f)}'")
+
+
+def valid(f: Filter) -> Condition:
+    """As `viewed`, without those that are blamed on the instrument: what every figure of the service is taken over."""
+    return viewed(f) & Condition(VALID)
+
+
+def turns_of(f: Filter) -> Condition:
+    """The turns a filter means, of either source."""
+    parts: list[str] = ["true"]
+    values: list[Any] = []
+    for column in ("run_id", "cohort", "target", "noise_profile", "length_class", "channel_profile", "route", "phase"):
+        wanted = getattr(f, column)
+        if wanted is not None:
+            parts.append(f"{column} = ?")
+            values.append(wanted)
+    return Condition(" AND ".join(parts), tuple(values)) & _within("started_unix_ns", f)
+
+
+def points_of(f: Filter) -> Condition:
+    """The metric points a filter means: they carry their run and their time only."""
+    run = Condition("true") if f.run_id is None else Condition("run_id = ?", (f.run_id,))
+    return run & _within("unix_ns", f)
+
+
+def farthest_from_0(column: str) -> str:
+    """The value of a column that is farthest from 0, with its sign; of two as far, the positive one, so that the same
+    store gives the same answer each time."""
+    return f"CASE WHEN max({column}) >= -min({column}) THEN max({column}) ELSE min({column}) END"
+
+
+def is_by_turn(f: Filter) -> bool:
+    """Whether the filter asks for something that only turns carry."""
+    return f.phase is not None or asks_beyond_phases(f)
+
+
+def asks_beyond_phases(f: Filter) -> bool:
+    """Whether the filter asks for something of a turn that has nothing to do with when it began."""
+    return any((f.cohort, f.target, f.noise_profile, f.length_class, f.channel_profile, f.route))
+
+
+def _within(column: str, f: Filter) -> Condition:
+    condition = Condition("true")
+    if f.since_unix_ns is not None:
+        condition &= Condition(f"{column} >= ?", (f.since_unix_ns,))
+    if f.until_unix_ns is not None:
+        condition &= Condition(f"{column} < ?", (f.until_unix_ns,))
+    return condition
+
+
+def metric_column(metric: str) -> str:
+    """The column of a metric's value on a turn; for `itl` the turn's worst gap. Raises KeyError for another name."""
+    return "list_max(llm_chunk_gaps_ns)" if metric == ITL else METRICS[metric].column
+
+
+def judged(f: Filter) -> Condition:
+    """The turns over which figures are taken: none of a ramp, unless the filter asks for it by its name."""
+    steady = Condition("true") if f.phase is not None else Condition("phase_kind IS DISTINCT FROM ?", (RAMP,))
+    return turns_of(f) & steady
+
+
+def grouped(f: Filter) -> Condition:
+    """The turns over which counts and metrics are taken: a silent turn asked nothing and is counted apart."""
+    return judged(f) & viewed(f) & Condition(ASKED)
+
+
+UNREAD: Final = "count(*) FILTER (WHERE endpoint_did_not_read AND outcome <> 'invalid')"
+DIMENSIONS: Final = ("cohort", "target", "noise_profile", "length_class", "route", "phase")
+
+
+def dimension_values(connection: StoreConnection, f: Filter) -> dict[str, tuple[str, ...]]:
+    """The values that occur among the client turns, sorted, by dimension."""
+    where = turns_of(f) & viewed(f)
+    lists = ", ".join(
+        f"list_sort(array_agg(DISTINCT {name}) FILTER (WHERE {name} IS NOT NULL)) AS {name}" for name in DIMENSIONS
+    )
+    (row,) = rows(connection, f"SELECT {lists} FROM turns WHERE {where.sql}", where.values)
+    return {name: tuple(found or ()) for name, found in row.items()}
+
+
+TURN_COLUMNS: Final = ", ".join(TURN_FIELDS)
+
+
+def full_turns(connection: StoreConnection, where: Condition, order: str, limit: int, offset: int = 0) -> list[Turn]:
+    """The turns of a condition in an order of columns."""
+    statement = f"SELECT {TURN_COLUMNS} FROM turns WHERE {where.sql} ORDER BY {order} LIMIT ? OFFSET ?"
+    return [turn_from_row(row) for row in rows(connection, statement, [*where.values, limit, offset])]
+
+
+def slowest(connection: StoreConnection, f: Filter, metric: str, limit: int) -> list[Turn]:
+    """The valid client turns with the largest values of a metric, the largest first; none of a ramp. Raises KeyError
+    for a metric that there is none of."""
+    column = metric_column(metric)
+    where = judged(f) & valid(f) & Condition(f"{column} IS NOT NULL")
+    return full_turns(connection, where, f"{column} DESC, started_unix_ns, span_id", limit)

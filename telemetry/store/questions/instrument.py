@@ -1,0 +1,536 @@
+"""The load generator of a run: its processes, their health, calls that were due, telemetry that is missing."""
+
+# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import orjson
+
+from telemetry.model import semconv
+from telemetry.model.generator_health import GAUGES, SUMMARY_FIGURES, HealthFigure, gauge_metric
+from telemetry.model.metrics import MIN_COUNT_FOR
+from telemetry.model.service_runs import service_day
+from telemetry.store.answers import Filter, Generator, GeneratorLimit, ProcessInfo, StartCounts, Summary, TelemetryLoss
+from telemetry.store.connection import Row, StoreConnection, rows
+from telemetry.store.questions.filters import (
+    Condition,
+    asks_beyond_phases,
+    farthest_from_0,
+    grouped,
+    points_of,
+    turns_of,
+    viewed,
+)
+from telemetry.store.questions.timelines import (
+    COUNT_TICK_NS,
+    MOST_BUCKETS,
+    CountsOverTime,
+    bucket_width_ns,
+    counts_over_time,
+)
+from telemetry.store.run_spans import run_spans
+from telemetry.store.run_state import LimitEvidence, LimitTurns, generator_limit, kept_turns
+
+_RUN_ID: Final = f"{semconv.RUN_PREFIX}run_id"
+_PROCESS: Final = f"{semconv.RUN_PREFIX}process_id"
+_PHASE: Final = f"{semconv.RUN_PREFIX}phase"
+_WORKER: Final = f"{semconv.RUN_PREFIX}worker"
+_ASKED: Final = f"{semconv.RUN_PREFIX}processes"
+
+
+@dataclass(frozen=True, slots=True)
+class TurnsOfProcess:
+    """How many client turns a process emitted, and when the last of them ended."""
+
+    process_id: str
+    turns: int
+    last_unix_ns: int
+
+
+def processes(
+    connection: StoreConnection, run_id: str, emitted: Sequence[TurnsOfProcess] | None = None
+) -> list[ProcessInfo]:
+    """Every process of a run that announced its start, reported its health or emitted a client turn; earliest first.
+    `emitted` is what is known of the turns already; None has them counted."""
+    known = _emitted(connection, run_id) if emitted is None else emitted
+    return processes_of_runs(connection, {run_id: known})[run_id]
+
+
+def processes_of_runs(
+    connection: StoreConnection, emitted: Mapping[str, Sequence[TurnsOfProcess]]
+) -> dict[str, list[ProcessInfo]]:
+    """The processes of several runs, as `processes` gives those of one; by run, `emitted` is what is known of the
+    turns."""
+    if not emitted:
+        return {}
+    runs = {run_id: _Seen() for run_id in emitted}
+    for span in run_spans(connection):
+        run, process_id = runs.get(str(span.attributes.get(_RUN_ID))), span.attributes.get(_PROCESS)
+        if run is None or not isinstance(process_id, str):
+            continue
+        run.heard(process_id, span.end_unix_ns)
+        if span.attributes.get(_PHASE) == "end":
+            run.ended.add(process_id)
+        else:
+            run.began[process_id] = span.start_unix_ns
+            run.names[process_id] = str(span.attributes.get(_WORKER) or "")
+    for run_id, of_run in emitted.items():
+        for of in of_run:
+            runs[run_id].turns[of.process_id] = of.turns
+            runs[run_id].heard(of.process_id, of.last_unix_ns)
+    for row in _gauge(connection, emitted, "calls_in_flight", "max(unix_ns) AS last, arg_max(value, unix_ns) AS value"):
+        run = runs[row["run_id"]]
+        run.calls[row["process_id"]] = (round(row["value"]), row["last"])
+        run.heard(row["process_id"], row["last"])
+    for row in _gauge(connection, emitted, "cpu_ratio", "quantile_cont(value, 0.75) AS value"):
+        runs[row["run_id"]].cpu_ratio[row["process_id"]] = float(row["value"])
+    return {run_id: run.found() for run_id, run in runs.items()}
+
+
+def _gauge(connection: StoreConnection, run_ids: Iterable[str], name: str, columns: str) -> list[Row]:
+    """These columns of a gauge, by run and process, of at least one run."""
+    values = [*run_ids, gauge_metric(name)]
+    statement = f"""
+        SELECT run_id, process_id, {columns} FROM points
+        WHERE run_id IN ({", ".join("?" for _ in values[1:])}) AND name = ? AND process_id IS NOT NULL
+        GROUP BY run_id, process_id
+        """
+    return rows(connection, statement, values)
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What was seen of the processes of a run."""
+
+    began: dict[str, int] = field(default_factory=dict[str, int])
+    names: dict[str, str] = field(default_factory=dict[str, str])
+    ended: set[str] = field(default_factory=set[str])
+    turns: dict[str, int] = field(default_factory=dict[str, int])
+    calls: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])  # and when they were so many
+    cpu_ratio: dict[str, float] = field(default_factory=dict[str, float])
+    last_seen_unix_ns: dict[str, int] = field(default_factory=dict[str, int])
+
+    def heard(self, process_id: str, unix_ns: int) -> None:
+        """Keep when a process was last heard of."""
+        self.last_seen_unix_ns[process_id] = max(self.last_seen_unix_ns.get(process_id, 0), unix_ns)
+
+    def found(self) -> list[ProcessInfo]:
+        """The processes, earliest first."""
+        found = [
+            ProcessInfo(
+                process_id=process_id,
+                worker=self.names.get(process_id, ""),
+                began_unix_ns=self.began.get(process_id),
+                last_seen_unix_ns=last_seen,
+                ended=process_id in self.ended,
+                turns=self.turns.get(process_id, 0),
+                calls_in_flight=self.calls.get(process_id, (None, None))[0],
+                cpu_ratio=self.cpu_ratio.get(process_id),
+                calls_reported_unix_ns=self.calls.get(process_id, (None, None))[1],
+            )
+            for process_id, last_seen in self.last_seen_unix_ns.items()
+        ]
+        return sorted(found, key=lambda each: (each.began_unix_ns or each.last_seen_unix_ns, each.process_id))
+
+
+def asked_processes(connection: StoreConnection, run_id: str) -> int | None:
+    """How many processes the run was to have, as they declare; None where none says so."""
+    declared = [span.attributes.get(_ASKED) for span in run_spans(connection) if span.attributes.get(_RUN_ID) == run_id]
+    numbers = [int(each) for each in map(str, declared) if each.isascii() and each.isdigit() and len(each) < 10]
+    return max(numbers, default=0) or None
+
+
+def _emitted(connection: StoreConnection, run_id: str) -> list[TurnsOfProcess]:
+    statement = """
+        SELECT process_id, count(*) AS turns, max(ended_unix_ns) AS last FROM turns
+        WHERE run_id = ? AND source = 'client' AND process_id <> '' GROUP BY process_id
+        """
+    return [
+        TurnsOfProcess(row["process_id"], row["turns"], row["last"]) for row in rows(connection, statement, [run_id])
+    ]
+
+
+def limit_turns(summary: Summary) -> LimitTurns:
+    """What a limit is seen by of the turns of a summary."""
+    turns = summary.turns
+    return LimitTurns(turns.total, kept_turns(turns.by_outcome, turns.endpoint_did_not_read))
+
+
+def run_limit(
+    connection: StoreConnection,
+    run_id: str | None,
+    now_unix_ns: int,
+    *,
+    known: Sequence[ProcessInfo] | None = None,
+) -> GeneratorLimit | None:
+    """Why the figures of a run say nothing about the service; None where they do. `known` are its processes, where they
+    were asked for already.
+
+    A service that reports of itself has no load generator, and turns of several runs have none in common.
+    """
+    if run_id is None or service_day(run_id) is not None:
+        return None
+    found, asked = processes(connection, run_id) if known is None else known, asked_processes(connection, run_id)
+    return generator_limit(LimitEvidence(found, asked), now_unix_ns)
+
+
+_OF_TURNS: Final = {"max": "max({})", "p99": "quantile_cont({}, 0.99)"}
+
+
+def generator(connection: StoreConnection, f: Filter) -> Generator:
+    """Every figure of SUMMARY_FIGURES over a filter, from what its turns say and the processes' gauges."""
+    turns, points = _of_turns(connection, f), _of_processes(connection, f)
+    return Generator(
+        processes=max(turns["processes"], points["processes"]),
+        figures={figure.name: _combined(figure, turns, points) for figure in SUMMARY_FIGURES},
+        receive_stamp=turns["receive_stamp"],
+        pacer=turns["pacer"],
+        too_few={each.name: n for each in SUMMARY_FIGURES if (n := _too_few(each, turns))},
+    )
+
+
+def _of_turns(connection: StoreConnection, f: Filter) -> dict[str, Any]:
+    """A row with `v_NAME`, the combined value of a figure's column, and `n_NAME`, of how many turns."""
+    where = turns_of(f) & viewed(f)
+    columns = ", ".join(
+        f"{_OF_TURNS[figure.combine].format(figure.turn_column)} AS v_{figure.name}, "
+        f"count({figure.turn_column}) AS n_{figure.name}"
+        for figure in SUMMARY_FIGURES
+        if figure.turn_column is not None
+    )
+    (row,) = rows(
+        connection,
+        f"""SELECT count(DISTINCT process_id) FILTER (WHERE process_id <> '') AS processes, {columns},
+                   string_agg(DISTINCT receive_stamp, ', ' ORDER BY receive_stamp) AS receive_stamp,
+                   string_agg(DISTINCT pacer, ', ' ORDER BY pacer) AS pacer
+            FROM turns WHERE {where.sql}""",
+        list(where.values),
+    )
+    return row
+
+
+def _of_processes(connection: StoreConnection, f: Filter) -> dict[str, Any]:
+    """By gauge: the value farthest from 0, and under `sum_GAUGE` the sum of the most that each process counted."""
+    where = points_of(f)
+    statement = f"""
+        SELECT name, {farthest_from_0("farthest")} AS farthest, sum(most) AS total,
+               count(DISTINCT process_id) AS processes
+        FROM (SELECT name, run_id, process_id, {farthest_from_0("value")} AS farthest, max(value) AS most
+              FROM points WHERE {where.sql} GROUP BY name, run_id, process_id)
+        GROUP BY name
+        """
+    by_metric = {row["name"]: row for row in rows(connection, statement, list(where.values))}
+    found: dict[str, Any] = {"processes": 0}
+    for gauge, figure in GAUGES.items():
+        row = by_metric.get(figure.metric)
+        if row is not None:
+            found[gauge], found[f"sum_{gauge}"] = row["farthest"], row["total"]
+    if (cpu := by_metric.get(gauge_metric("cpu_ratio"))) is not None:
+        found["processes"] = cpu["processes"]
+    return found
+
+
+def _too_few(figure: HealthFigure, turns: dict[str, Any]) -> int | None:
+    """The number of turns that report a figure where it is a percentile that needs more; else None."""
+    n = turns[f"n_{figure.name}"] if figure.combine == "p99" else MIN_COUNT_FOR["p99"]
+    return n if n < MIN_COUNT_FOR["p99"] else None
+
+
+def _combined(figure: HealthFigure, turns: dict[str, Any], points: dict[str, Any]) -> int | float | None:
+    """The figure from both sources; durations and counts are whole."""
+    gauge = None
+    if figure.gauge is not None:
+        gauge = points.get(f"sum_{figure.gauge}" if figure.combine == "sum" else figure.gauge)
+    turn = turns[f"v_{figure.name}"] if figure.turn_column is not None else None
+    if _too_few(figure, turns) is not None:
+        turn = None
+    known = [value for value in (turn, gauge) if value is not None]
+    if not known:
+        return None
+    value = max(known)
+    return float(value) if figure.unit == "share of a core" else round(value)
+
+
+@dataclass(slots=True)
+class StartsOfPhase:
+    """One phase over all processes."""
+
+    kind: str | None
+    begin_s: float
+    first_unix_ns: int
+    counts: Counter[str] = field(default_factory=Counter[str])
+
+    @property
+    def answer(self) -> StartCounts:
+        """The counts as the store answers."""
+        return StartCounts(*(self.counts[which] for which in semconv.START_COUNTS))
+
+
+def starts_by_phase(connection: StoreConnection, f: Filter) -> dict[str, StartsOfPhase]:
+    """By the name of the phase, in the order of time; empty without open arrivals, and for a filter that asks for what
+    a start does not know (a cohort, a stretch of time)."""
+    if f.since_unix_ns is not None or f.until_unix_ns is not None or asks_beyond_phases(f):
+        return {}
+    where = points_of(f)
+    # The counts are cumulative: the largest that a process reported is its last.
+    statement = f"""
+        SELECT process_id, attributes, max(value)::BIGINT AS n, min(unix_ns) AS first FROM points
+        WHERE name = ? AND {where.sql} GROUP BY run_id, process_id, attributes
+        """
+    found: dict[str, StartsOfPhase] = {}
+    for row in rows(connection, statement, [semconv.METRIC_GENERATOR_STARTS, *where.values]):
+        attributes: defaultdict[str, Any] = defaultdict(lambda: None, orjson.loads(row["attributes"]))
+        name, which, begin_s = attributes["phase"], attributes["which"], attributes["phase_begin_s"]
+        if not isinstance(name, str) or which not in semconv.START_COUNTS or not isinstance(begin_s, int | float):
+            continue
+        if f.phase is not None and name != f.phase:
+            continue
+        phase = found.setdefault(name, StartsOfPhase(attributes["phase_kind"], float(begin_s), row["first"]))
+        phase.first_unix_ns = min(phase.first_unix_ns, row["first"])
+        phase.counts[which] += row["n"]
+    return dict(sorted(found.items(), key=lambda item: (item[1].begin_s, item[0])))
+
+
+def total_starts(phases: dict[str, StartsOfPhase]) -> StartCounts | None:
+    """Over all phases; None without open arrivals."""
+    if not phases:
+        return None
+    return StartCounts(*(sum(phase.counts[which] for phase in phases.values()) for which in semconv.START_COUNTS))
+
+
+# A process states how many turns it emitted ahead of the turns themselves, which wait for their batch: what it reported
+# this long ago must have arrived by now.
+EXPORT_GRACE_NS: Final = 15_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class LossOfProcess:
+    """Turns of one process: how many it says it `emitted` (None where it does not say), how many were `received`, how
+    many of its numbers in between did not arrive (`holes`), and how many are `missing` for either reason."""
+
+    process_id: str
+    emitted: int | None
+    received: int
+    holes: int
+    missing: int
+
+
+def telemetry_loss(connection: StoreConnection, f: Filter, now_unix_ns: int) -> TelemetryLoss:
+    """Missing turns of all processes: holes in the numbers that each gave them, and what it says it emitted and did not
+    arrive."""
+    return _total(loss_by_process(connection, f, now_unix_ns))
+
+
+def loss_by_process(connection: StoreConnection, f: Filter, now_unix_ns: int) -> tuple[LossOfProcess, ...]:
+    """As `telemetry_loss`, for each process by itself, in the order of their names.
+
+    Of the filter only the run narrows this, as numbers know no cohort.
+    """
+    run = Condition("true") if f.run_id is None else Condition("run_id = ?", (f.run_id,))
+    return _losses(
+        [*_arrived(connection, run, ("process_id",)), *_reported(connection, run, ("process_id",), now_unix_ns)]
+    )
+
+
+def loss_of_runs(connection: StoreConnection, run_ids: frozenset[str], now_unix_ns: int) -> TelemetryLoss:
+    """What is missing of some runs, each by itself. How many turns were emitted is not known where one of them does not
+    say it."""
+    run = Condition("list_contains(?::VARCHAR[], run_id)", (sorted(run_ids),))
+    by_run: dict[str, list[Row]] = {run_id: [] for run_id in run_ids}
+    for row in _arrived(connection, run, ("run_id", "process_id")):
+        by_run[row["run_id"]].append(row)
+    for row in _reported(connection, run, ("run_id", "process_id"), now_unix_ns):
+        by_run[row["run_id"]].append(row)
+    found = [_total(_losses(of_run)) for of_run in by_run.values()]
+    emitted = [each.emitted for each in found if each.emitted is not None]
+    return TelemetryLoss(
+        processes=sum(each.processes for each in found),
+        emitted=sum(emitted) if len(emitted) == len(found) else None,
+        received=sum(each.received for each in found),
+        missing=sum(each.missing for each in found),
+    )
+
+
+def _arrived(connection: StoreConnection, run: Condition, by: tuple[str, ...]) -> list[Row]:
+    """By process, how many numbers of its turns arrived, and how many in between did not.
+
+    A process may outlive a run (an assistant does): where the store has lower numbers of it, its numbers are looked at
+    from the run's first to the run's last, whichever runs the turns in between belong to.
+    """
+    columns = ", ".join(by)
+    return rows(
+        connection,
+        f"""
+        WITH mine AS (
+            SELECT {columns}, count(DISTINCT sequence) AS received, min(sequence) AS first, max(sequence) AS last
+            FROM turns WHERE sequence IS NOT NULL AND process_id <> '' AND {run.sql} GROUP BY {columns})
+        SELECT {", ".join(f"mine.{name}" for name in by)}, received,
+               last + 1 - CASE WHEN min(sequence) < first THEN first ELSE 0 END
+               - count(DISTINCT sequence) FILTER (sequence BETWEEN first AND last) AS holes
+        FROM mine JOIN turns ON turns.process_id = mine.process_id AND sequence IS NOT NULL
+        GROUP BY {", ".join(f"mine.{name}" for name in by)}, received, first, last
+        """,
+        list(run.values),
+    )
+
+
+def _reported(connection: StoreConnection, run: Condition, by: tuple[str, ...], now_unix_ns: int) -> list[Row]:
+    """By process, how many turns it says it emitted, and how many of them must have arrived by now."""
+    columns = ", ".join(by)
+    return rows(
+        connection,
+        f"""
+        WITH counters AS (
+            SELECT process_id, run_id, max(value) AS emitted, max(value) FILTER (WHERE unix_ns <= ?) AS due
+            FROM points WHERE name = ? AND process_id IS NOT NULL AND {run.sql} GROUP BY process_id, run_id)
+        SELECT {columns}, sum(emitted)::BIGINT AS emitted, coalesce(sum(due), 0)::BIGINT AS due
+        FROM counters GROUP BY {columns}
+        """,
+        [now_unix_ns - EXPORT_GRACE_NS, semconv.METRIC_TURNS_EMITTED, *run.values],
+    )
+
+
+def _losses(found: Sequence[Row]) -> tuple[LossOfProcess, ...]:
+    """The loss of each process from the rows of both statements."""
+    nothing: Row = {"received": 0, "holes": 0, "emitted": None, "due": 0}
+    by_process: defaultdict[str, Row] = defaultdict(nothing.copy)
+    for row in found:
+        by_process[row["process_id"]].update(row)
+    return tuple(
+        LossOfProcess(
+            process_id=process_id,
+            emitted=row["emitted"],
+            received=row["received"],
+            holes=row["holes"],
+            missing=max(row["holes"], row["due"] - row["received"]),
+        )
+        for process_id, row in sorted(by_process.items())
+    )
+
+
+def _total(found: Sequence[LossOfProcess]) -> TelemetryLoss:
+    """The loss of all of some processes."""
+    emitted = [each.emitted for each in found if each.emitted is not None]
+    return TelemetryLoss(
+        processes=len(found),
+        emitted=sum(max(each.emitted or 0, each.received + each.holes) for each in found) if emitted else None,
+        received=sum(each.received for each in found),
+        missing=sum(each.missing for each in found),
+    )
+
+
+# The gauges that are drawn over time, in the order of the table of figures.
+SERIES: Final = tuple(gauge for gauge, figure in GAUGES.items() if figure.chart_heading)
+# No page can tell more lines apart; the processes with the worst values are drawn.
+MOST_PROCESSES: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class GaugeSeries:
+    """One gauge over time in its unit: the worst value of each process in each bucket of `width_ns`, None where it
+    reported none. Of more than MOST_PROCESSES processes those with the worst values are here, of `processes`."""
+
+    gauge: str
+    width_ns: int
+    starts_unix_ns: tuple[int, ...]
+    values: Mapping[str, tuple[float | None, ...]]
+    processes: int
+
+
+@dataclass(frozen=True, slots=True)
+class InstrumentAnswer:
+    """What the store knows of the instrument. `stamps` and `pacers` count client turns by what took the time of their
+    chunks and sent their frames; `invalid` counts reasons, of which a turn may have several."""
+
+    series: Mapping[str, GaugeSeries] = field(default_factory=dict[str, GaugeSeries])
+    stamps: Mapping[str, int] = field(default_factory=dict[str, int])
+    pacers: Mapping[str, int] = field(default_factory=dict[str, int])
+    invalid: CountsOverTime = CountsOverTime(COUNT_TICK_NS)  # noqa: RUF009 - immutable
+    loss: Sequence[LossOfProcess] = ()
+
+
+def instrument_answer(connection: StoreConnection, f: Filter, now_unix_ns: int) -> InstrumentAnswer:
+    """The answer from the turns of a filter and what the processes of its run reported."""
+    return InstrumentAnswer(
+        series=gauge_series(connection, f),
+        stamps=_named(connection, f, "receive_stamp"),
+        pacers=_named(connection, f, "pacer"),
+        invalid=counts_over_time(_invalid(connection, f), among=_first_and_last(connection, f)),
+        loss=loss_by_process(connection, f, now_unix_ns),
+    )
+
+
+def gauge_series(connection: StoreConnection, f: Filter) -> dict[str, GaugeSeries]:
+    """Each gauge of SERIES that was reported, by its name. Processes know their run and the time, and nothing else of
+    the filter."""
+    names = {GAUGES[gauge].metric: gauge for gauge in SERIES}
+    where = points_of(f)
+    chosen = f"name IN ({', '.join('?' for _ in names)}) AND process_id IS NOT NULL AND {where.sql}"
+    values = [*names, *where.values]
+    (span,) = rows(connection, f"SELECT min(unix_ns) AS first, max(unix_ns) AS last FROM points WHERE {chosen}", values)
+    if span["first"] is None:
+        return {}
+    width_ns = max(COUNT_TICK_NS, bucket_width_ns(span["last"] - span["first"], MOST_BUCKETS))
+    found = rows(
+        connection,
+        f"""
+        SELECT name, process_id, unix_ns // {width_ns} AS bucket,
+               {farthest_from_0("value")} AS worst
+        FROM points WHERE {chosen} GROUP BY ALL
+        """,
+        values,
+    )
+    begin, end = span["first"] // width_ns, span["last"] // width_ns
+    starts = tuple(bucket * width_ns for bucket in range(begin, end + 1))
+    return {
+        gauge: _series(GAUGES[gauge], mine, width_ns, starts)
+        for metric, gauge in names.items()
+        if (mine := [row for row in found if row["name"] == metric])
+    }
+
+
+def _series(figure: HealthFigure, found: list[dict[str, Any]], width_ns: int, starts: tuple[int, ...]) -> GaugeSeries:
+    worst: dict[str, float] = {}
+    by_process: dict[str, list[float | None]] = {}
+    for row in found:
+        process = row["process_id"]
+        worst[process] = max(worst.get(process, 0.0), abs(row["worst"]))
+        line = by_process.setdefault(process, [None] * len(starts))
+        line[row["bucket"] - starts[0] // width_ns] = row["worst"]
+    drawn = sorted(sorted(worst, key=lambda process: (-worst[process], process))[:MOST_PROCESSES])
+    return GaugeSeries(
+        figure.gauge or "", width_ns, starts, {process: tuple(by_process[process]) for process in drawn}, len(worst)
+    )
+
+
+def _named(connection: StoreConnection, f: Filter, column: str) -> dict[str, int]:
+    where = turns_of(f) & viewed(f)
+    statement = f"""
+        SELECT {column} AS name, count(*) AS n FROM turns WHERE {where.sql} AND {column} IS NOT NULL
+        GROUP BY ALL ORDER BY n DESC, name
+        """
+    return {row["name"]: row["n"] for row in rows(connection, statement, list(where.values))}
+
+
+def _invalid(connection: StoreConnection, f: Filter) -> list[tuple[str, int, int]]:
+    where = grouped(f)
+    statement = f"""
+        SELECT reason, tick, count(*) AS n FROM (
+            SELECT unnest(invalid_reasons) AS reason, started_unix_ns // {COUNT_TICK_NS} AS tick
+            FROM turns WHERE {where.sql} AND outcome = 'invalid') GROUP BY ALL
+        """
+    return [(row["reason"], row["tick"], row["n"]) for row in rows(connection, statement, list(where.values))]
+
+
+def _first_and_last(connection: StoreConnection, f: Filter) -> list[int]:
+    """The ticks of the first and the last turn, invalid or not."""
+    where = grouped(f)
+    statement = f"""
+        SELECT min(started_unix_ns) // {COUNT_TICK_NS} AS first, max(started_unix_ns) // {COUNT_TICK_NS} AS last
+        FROM turns WHERE {where.sql} AND (outcome <> 'invalid' OR len(invalid_reasons) > 0)
+        """
+    (row,) = rows(connection, statement, list(where.values))
+    return [] if row["first"] is None else [row["first"], row["last"]]

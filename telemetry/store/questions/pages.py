@@ -1,0 +1,218 @@
+"""The pages of the dashboard, each from one consistent read: the head that all have, and what each shows."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from telemetry.model.metrics import HEADLINE
+from telemetry.model.turns import Turn
+from telemetry.objectives.run_verdict import MissCause, leading_miss
+from telemetry.objectives.slo import Objective, judge
+from telemetry.store.answers import Filter, RunRecord, StageStats, Summary, TimelinePoint
+from telemetry.store.connection import StoreConnection
+from telemetry.store.explanation import Explanation, ExplanationQuestion, TurnSelection, explanation
+from telemetry.store.objectives import ObjectiveCounts, count_objectives
+from telemetry.store.questions.caches import CacheAnswer, cache_answer
+from telemetry.store.questions.filters import dimension_values, full_turns, slowest, turns_of, viewed
+from telemetry.store.questions.instrument import InstrumentAnswer, instrument_answer, processes
+from telemetry.store.questions.pairs import PairedTurns
+from telemetry.store.questions.summaries import summary
+from telemetry.store.questions.timelines import CohortLines, cohort_lines, timeline
+from telemetry.store.run_state import calls_in_flight_now
+from telemetry.store.run_verdict import run_verdict_evidence
+from telemetry.store.runs import newest_run, runs
+
+
+@dataclass(frozen=True, slots=True)
+class ViewQuestion:
+    """Which turns a page is about. A filter without a run means the newest one; `window_ns` is how long before the end
+    of its run the turns began, None for all of it."""
+
+    filter: Filter = Filter()  # noqa: RUF009 - immutable
+    window_ns: int | None = None
+    objectives: tuple[Objective, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ViewHead:
+    """What every page says above its figures: `run` and `summary` are None when there is no such run. `filter` is the
+    one that was applied, with the run that was found. `values` are those of each dimension which occur among all turns
+    of the run."""
+
+    runs: Sequence[RunRecord]
+    run: RunRecord | None = None
+    filter: Filter = Filter()  # noqa: RUF009 - immutable
+    summary: Summary | None = None
+    values: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+
+
+@dataclass(frozen=True, slots=True)
+class HeadedAnswer:
+    """What a page's question answers: the head of the page, and in each subclass what else the page shows."""
+
+    head: ViewHead
+
+    @property
+    def runs(self) -> Sequence[RunRecord]:
+        """Every run of the store."""
+        return self.head.runs
+
+    @property
+    def run(self) -> RunRecord | None:
+        """The run that the page is about."""
+        return self.head.run
+
+    @property
+    def summary(self) -> Summary | None:
+        """The summary of the page's turns, whatever else is asked of them."""
+        return self.head.summary
+
+    @property
+    def choices(self) -> Mapping[str, tuple[str, ...]]:
+        """The values of each dimension which occur in the page's run, whatever it is narrowed to."""
+        return self.head.values
+
+
+def open_view(connection: StoreConnection, asked: ViewQuestion, now_unix_ns: int) -> ViewHead:
+    """Find the run and sum it up; a head without a run where there is no such run."""
+    known = runs(connection)
+    run, f = _narrowed(known, asked.filter, asked.window_ns)
+    if run is None:
+        return ViewHead(known)
+    return ViewHead(known, run, f, summary(connection, f, now_unix_ns), _values_of_run(connection, run))
+
+
+def _narrowed(known: Sequence[RunRecord], f: Filter, window_ns: int | None) -> tuple[RunRecord | None, Filter]:
+    """The run that is meant, and the filter that is about its turns alone."""
+    run = newest_run(known) if f.run_id is None else next((each for each in known if each.run_id == f.run_id), None)
+    if run is None:
+        return None, f
+    since_unix_ns = f.since_unix_ns if window_ns is None else run.reached_unix_ns - window_ns
+    return run, replace(f, run_id=run.run_id, since_unix_ns=since_unix_ns)
+
+
+def _values_of_run(connection: StoreConnection, run: RunRecord) -> dict[str, tuple[str, ...]]:
+    return dimension_values(connection, Filter(run_id=run.run_id))
+
+
+@dataclass(frozen=True, slots=True)
+class PageQuestion:
+    """What a page asks. A filter without a run means the newest one; `window_ns` is how long before the end of its run
+    the turns began, None for all of it. `dots` and `slowest` are the most single turns that are wanted."""
+
+    filter: Filter = Filter()  # noqa: RUF009 - immutable
+    window_ns: int | None = None
+    metric: str = HEADLINE
+    objectives: tuple[Objective, ...] = ()
+    slowest: int = 5
+    # Whether the timeline with all cohorts in one, and whether the cause of a miss and what explains it are wanted.
+    with_timeline: bool = True
+    with_cause: bool = False
+    dots: int = 800
+    # A timeline has so many buckets that each holds enough turns for its percentiles.
+    turns_per_bucket: int = 30
+    fewest_buckets: int = 10
+    most_buckets: int = 90
+
+
+@dataclass(frozen=True, slots=True)
+class PageAnswer:
+    """What the store answers: `run` is None, and nothing of it is known, when there is no such run. `dots` are all
+    client turns while they are few. `choices` are the values of each dimension which occur among all turns of the
+    run."""
+
+    runs: Sequence[RunRecord]
+    run: RunRecord | None = None
+    filter: Filter = Filter()  # noqa: RUF009 - immutable
+    summary: Summary | None = None
+    timeline: Sequence[TimelinePoint] = ()
+    dots: Sequence[Turn] = ()
+    budget: dict[str, StageStats] = field(default_factory=dict[str, StageStats])
+    slowest: Sequence[Turn] = ()
+    counts: ObjectiveCounts = field(default_factory=lambda: ObjectiveCounts({}))
+    lines: CohortLines | None = None
+    cause: MissCause | None = None
+    explained: Objective | None = None  # the bad turns by it are what `explanation` is about
+    explanation: Explanation | None = None
+    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    calls_in_flight: int | None = None  # as `run_state.calls_in_flight_now`
+
+
+def page(connection: StoreConnection, asked: PageQuestion, now_unix_ns: int) -> PageAnswer:
+    """Answer all of it. Raises KeyError for a metric that there is none of."""
+    known = runs(connection)
+    run, f = _narrowed(known, asked.filter, asked.window_ns)
+    if run is None:
+        return PageAnswer(known)
+    of_generator = processes(connection, run.run_id) if run.service is None else []
+    pairs = PairedTurns(connection, f)
+    whole = summary(connection, f, now_unix_ns, known=of_generator, pairs=pairs)
+    counts = count_objectives(connection, f, asked.objectives)
+    cause, explained = _cause(connection, f, asked, counts) if asked.with_cause else (None, None)
+    buckets = buckets_for(whole.turns.eligible, asked)
+    return PageAnswer(
+        lines=cohort_lines(connection, f, asked.metric),
+        cause=cause,
+        explained=explained,
+        explanation=None
+        if explained is None or whole.is_generator_limited
+        else explanation(connection, ExplanationQuestion(TurnSelection(explained), f)),
+        runs=known,
+        run=run,
+        filter=f,
+        summary=whole,
+        timeline=timeline(connection, f, asked.metric, buckets) if asked.with_timeline else (),
+        dots=_dots(connection, f, asked.dots) if asked.with_timeline and whole.turns.total <= asked.dots else (),
+        budget=pairs.stage_budget(),
+        slowest=slowest(connection, f, asked.metric, asked.slowest),
+        counts=counts,
+        choices=_values_of_run(connection, run),
+        calls_in_flight=None if run.service is not None else calls_in_flight_now(of_generator),
+    )
+
+
+def _cause(
+    connection: StoreConnection, f: Filter, asked: PageQuestion, counts: ObjectiveCounts
+) -> tuple[MissCause | None, Objective | None]:
+    """What is shown of why the leading objective is missed, and the objective whose bad turns are to be explained."""
+    verdicts = judge(asked.objectives, counts.count)
+    missed = leading_miss(asked.objectives, verdicts)
+    headline = next((objective for objective in asked.objectives if objective.metric == HEADLINE), None)
+    return run_verdict_evidence(connection, f, asked.objectives, counts).cause, missed or headline
+
+
+def buckets_for(turns: int, asked: PageQuestion) -> int:
+    """How many buckets a timeline may have so that each holds enough turns for a percentile worth drawing."""
+    return min(asked.most_buckets, max(asked.fewest_buckets, turns // asked.turns_per_bucket))
+
+
+def _dots(connection: StoreConnection, f: Filter, limit: int) -> list[Turn]:
+    where = turns_of(f) & viewed(f)
+    return full_turns(connection, where, "started_unix_ns, span_id", limit)
+
+
+@dataclass(frozen=True, slots=True)
+class CachePage(HeadedAnswer):
+    """The head of the page and what is known of caches, routes and fallbacks."""
+
+    cache: CacheAnswer = CacheAnswer()  # noqa: RUF009 - immutable
+
+
+@dataclass(frozen=True, slots=True)
+class InstrumentPage(HeadedAnswer):
+    """The head of the page and what is known of the instrument."""
+
+    instrument: InstrumentAnswer = InstrumentAnswer()  # noqa: RUF009 - immutable
+
+
+def cache_page(connection: StoreConnection, asked: ViewQuestion, now_unix_ns: int) -> CachePage:
+    """Answer the page about caches, routes and fallbacks."""
+    head = open_view(connection, asked, now_unix_ns)
+    return CachePage(head) if head.run is None else CachePage(head, cache_answer(connection, head.filter))
+
+
+def instrument_page(connection: StoreConnection, asked: ViewQuestion, now_unix_ns: int) -> InstrumentPage:
+    """Answer the page about the instrument."""
+    head = open_view(connection, asked, now_unix_ns)
+    if head.run is None:
+        return InstrumentPage(head)
+    return InstrumentPage(head, instrument_answer(connection, head.filter, now_unix_ns))

@@ -1,0 +1,330 @@
+"""Client turns beside what the service reported of them: how far the two agree, where the time of a turn goes.
+
+A response is known by its id within the call; where the wire shows no id, by the turn's place in it.
+"""
+
+# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from telemetry.model.semconv import RAMP
+from telemetry.model.stats import enough
+from telemetry.model.turns import Turn
+from telemetry.store.answers import REPORTED_STAGES, ClientServiceDelta, Filter, StageStats
+from telemetry.store.connection import SIDES_APART_NS, StoreConnection, rows, rows_of_trace
+from telemetry.store.questions.filters import TURN_COLUMNS, Condition, source_of, turns_of, viewed
+from telemetry.store.schema import turn_from_row
+
+_NAMED: Final = "regexp_extract(lower(replace(s.call_id, '-', '')), '([0-9a-f]{32})$', 1)"
+
+
+def with_heard_trace(services: str, clients: str) -> str:
+    """A statement that gives the rows of the table `services` with a column `heard_trace`: the trace of the call among
+    those of the table `clients`, NULL where none of them is meant. Both have `trace_id` and `call_id`."""
+    traces = f"(SELECT DISTINCT trace_id FROM {clients} WHERE trace_id <> '')"
+    calls = f"""(SELECT call_id, min(trace_id) AS trace_id FROM {clients} WHERE call_id <> '' AND trace_id <> ''
+                 GROUP BY call_id HAVING count(DISTINCT trace_id) = 1)"""
+    return f"""
+        SELECT s.*, coalesce(t.trace_id, n.trace_id, c.trace_id) AS heard_trace FROM {services} s
+        LEFT JOIN {traces} t ON t.trace_id = s.trace_id
+        LEFT JOIN {traces} n ON n.trace_id = {_NAMED}
+        LEFT JOIN {calls} c ON c.call_id = s.call_id
+        """
+
+
+_STAGES: Final = ("endpointing", "asr", "llm", "tts", "leading_silence", "unexplained")
+_POINTS: Final = (
+    "speech_end_perf_ns",
+    "endpoint_perf_ns",
+    "asr_final_perf_ns",
+    "llm_first_token_perf_ns",
+    "tts_first_chunk_perf_ns",
+)
+# All that is asked of both sides.
+_BOTH: Final = (
+    "trace_id",
+    "call_id",
+    "response_id",
+    "turn_index",
+    "voice_to_voice_ns",
+    "speech_end_audio_ns",
+    *_POINTS,
+)
+
+
+class PairedTurns:
+    """Each client turn of a filter beside the service's turn, where there is one.
+
+    They are in the table `pairs` (columns `c_NAME` and `s_NAME`), which belongs to the question; `services` has the
+    service's turns that belong to the filter's run or calls. Of the other side's turns only those are looked at which
+    the filter's calls or its run can have. In a view by service and day the clients are all callers of about that time.
+    """
+
+    def __init__(self, connection: StoreConnection, f: Filter) -> None:
+        self._connection = connection
+        self._filter = f
+        is_service_view = source_of(f) == "service"
+        then = _about_then(connection, f)
+        where = turns_of(f) & viewed(f)
+        run = Condition("true") if f.run_id is None else Condition("run_id = ?", (f.run_id,))
+        of_clients = f"{', '.join(_BOTH)}, outcome, phase_kind, leading_silence_ns, started_unix_ns"
+        of_services = f"{of_clients}, span_id, run_id"
+        clients = Condition(f"SELECT {of_clients} FROM turns WHERE {where.sql}", where.values)
+        services = Condition(
+            f"""
+            SELECT {of_services} FROM turns WHERE source = 'service' AND ({run.sql} OR {then.sql})
+            """,
+            (*run.values, *then.values),
+        )
+        if is_service_view:
+            clients = Condition(f"SELECT {of_clients} FROM turns WHERE source = 'client' AND {then.sql}", then.values)
+            services = Condition(f"SELECT {of_services} FROM turns WHERE {where.sql}", where.values)
+        connection.execute(f"CREATE OR REPLACE TEMP TABLE clients AS {clients.sql}", list(clients.values))
+        connection.execute(f"CREATE OR REPLACE TEMP TABLE seen_services AS {services.sql}", list(services.values))
+        connection.execute(
+            f"""
+            CREATE OR REPLACE TEMP TABLE services AS
+            SELECT * FROM ({with_heard_trace("seen_services", "clients")}) WHERE {run.sql} OR heard_trace IS NOT NULL
+            QUALIFY row_number() OVER (
+                PARTITION BY coalesce(heard_trace, trace_id), coalesce(response_id, turn_index::VARCHAR)
+                ORDER BY started_unix_ns, span_id) = 1
+            """,
+            list(run.values),
+        )
+        columns = ", ".join(
+            [f"c.{name} AS c_{name}" for name in (*_BOTH, "outcome", "phase_kind", "leading_silence_ns")]
+            + [f"s.{name} AS s_{name}" for name in (*_BOTH, "outcome", "phase_kind", "leading_silence_ns", "span_id")]
+        )
+        joined = "RIGHT" if is_service_view else "LEFT"
+        connection.execute(
+            f"""
+            CREATE OR REPLACE TEMP TABLE pairs AS
+            SELECT {columns} FROM clients c {joined} JOIN services s
+            ON c.trace_id = s.heard_trace AND c.trace_id <> '' AND (
+                c.response_id = s.response_id
+                OR (c.turn_index = s.turn_index AND (c.response_id IS NULL OR s.response_id IS NULL)))
+            """
+        )
+
+    def delta(self) -> ClientServiceDelta:
+        """Client-heard minus service-reported voice-to-voice over the turns that figures are taken over, none of a
+        ramp, and what found no counterpart.
+
+        Where a service does not say where it believes that speech ended, the difference is `uncorrected` for it.
+        """
+        steady = _steady(self._filter, "c")
+        (row,) = rows(
+            self._connection,
+            f"""
+            WITH differences AS (
+                SELECT c_voice_to_voice_ns - s_voice_to_voice_ns
+                       - coalesce(s_speech_end_audio_ns - c_speech_end_audio_ns, 0) AS difference_ns,
+                       s_speech_end_audio_ns IS NULL OR c_speech_end_audio_ns IS NULL AS is_uncorrected
+                FROM pairs
+                WHERE s_trace_id IS NOT NULL AND c_outcome <> 'invalid' AND {steady.sql}
+                  AND c_voice_to_voice_ns IS NOT NULL AND s_voice_to_voice_ns IS NOT NULL
+            )
+            SELECT
+                (SELECT count(*) FROM differences) AS joined,
+                (SELECT count(*) FILTER (WHERE is_uncorrected) FROM differences) AS uncorrected,
+                (SELECT quantile_cont(difference_ns, [0.5, 0.99]) FROM differences) AS q,
+                (SELECT max(abs(difference_ns)) FROM differences) AS abs_max,
+                (SELECT count(*) FROM pairs WHERE s_trace_id IS NULL AND c_outcome <> 'invalid' AND {steady.sql}
+                    AND c_voice_to_voice_ns IS NOT NULL) AS client_only,
+                (SELECT count(*) FROM services s
+                 WHERE s.voice_to_voice_ns IS NOT NULL
+                   AND (s.trace_id, s.span_id) NOT IN (
+                       SELECT (s_trace_id, s_span_id) FROM pairs
+                       WHERE s_trace_id IS NOT NULL AND c_trace_id IS NOT NULL)
+                ) AS service_only
+            """,
+            [*steady.values, *steady.values],
+        )
+        p50, p99 = row["q"] if row["q"] is not None else (None, None)
+        return ClientServiceDelta(
+            joined=row["joined"],
+            client_only=row["client_only"],
+            service_only=row["service_only"],
+            difference_p50_ns=p50,
+            difference_p99_ns=enough("p99", row["joined"], p99),
+            difference_abs_max_ns=None if row["abs_max"] is None else float(row["abs_max"]),
+            uncorrected=row["uncorrected"],
+        )
+
+    def stage_budget(self) -> dict[str, StageStats]:
+        """Median and p95 of each stage over every valid turn with a voice-to-voice, ramps left out.
+
+        The service's own points where it reported them, else the points as the client saw them. A transcript that came
+        after the first token was not on the way to it: there the model's stage begins at the endpoint.
+        """
+        # What the turn waited in all: as the caller heard it, in a view by service and day as the service reported it.
+        whole = "s" if source_of(self._filter) == "service" else "c"
+        steady = _steady(self._filter, whole)
+        by_service = "s_voice_to_voice_ns IS NOT NULL"
+        later = "0" if whole == "s" else "coalesce(s_speech_end_audio_ns - c_speech_end_audio_ns, 0)"
+        points = ", ".join(f"CASE WHEN {by_service} THEN s_{name} ELSE c_{name} END AS {name}" for name in _POINTS)
+        quantiles = ", ".join(
+            f"count({stage}) AS n_{stage}, quantile_cont({stage}, [0.5, 0.95]) AS q_{stage}" for stage in _STAGES
+        )
+        (row,) = rows(
+            self._connection,
+            f"""
+            WITH chosen AS (
+                SELECT {by_service} AS by_service, {points},
+                       {whole}_voice_to_voice_ns AS total_ns, {whole}_leading_silence_ns AS leading_silence,
+                       CASE WHEN {by_service} THEN {later} ELSE 0 END AS later_ns
+                FROM pairs WHERE {whole}_outcome <> 'invalid' AND {whole}_voice_to_voice_ns > 0 AND {steady.sql}
+            ),
+            points AS (
+                SELECT by_service, total_ns, leading_silence, speech_end_perf_ns - later_ns AS speech_end,
+                       endpoint_perf_ns AS endpoint, llm_first_token_perf_ns AS token, tts_first_chunk_perf_ns AS chunk,
+                       CASE WHEN asr_final_perf_ns <= llm_first_token_perf_ns
+                             AND asr_final_perf_ns >= coalesce(endpoint_perf_ns, speech_end_perf_ns)
+                            THEN asr_final_perf_ns END AS final
+                FROM chosen
+            ),
+            stages AS (
+                SELECT by_service, total_ns,
+                       endpoint - speech_end AS endpointing,
+                       final - coalesce(endpoint, speech_end) AS asr,
+                       token - coalesce(final, endpoint, speech_end) AS llm,
+                       chunk - token AS tts,
+                       leading_silence
+                FROM points
+            ),
+            whole AS (
+                SELECT *, total_ns - coalesce(endpointing, 0) - coalesce(asr, 0) - coalesce(llm, 0) - coalesce(tts, 0)
+                          - coalesce(leading_silence, 0) AS unexplained FROM stages
+            )
+            SELECT {quantiles}, coalesce(bool_or(by_service), false) AS by_service FROM whole
+            """,
+            list(steady.values),
+        )
+        row["by_service"] &= whole == "c"
+        return {stage: _stage(stage, row) for stage in _STAGES if row[f"n_{stage}"]}
+
+
+def _about_then(connection: StoreConnection, f: Filter) -> Condition:
+    """When the other side of the filter's calls may have begun, which need not be of the same run."""
+    if f.run_id is None:
+        return Condition("false")
+    where = turns_of(f) & viewed(f)
+    statement = f"SELECT min(started_unix_ns) AS first, max(started_unix_ns) AS last FROM turns WHERE {where.sql}"
+    (row,) = rows(connection, statement, list(where.values))
+    if row["first"] is None:
+        return Condition("false")
+    return Condition("started_unix_ns BETWEEN ? AND ?", (row["first"] - SIDES_APART_NS, row["last"] + SIDES_APART_NS))
+
+
+def _steady(f: Filter, side: str) -> Condition:
+    """The pairs of which this side is of no ramp, unless the filter asks for a phase by its name."""
+    return Condition("true") if f.phase is not None else Condition(f"{side}_phase_kind IS DISTINCT FROM ?", (RAMP,))
+
+
+def _stage(stage: str, row: dict[str, Any]) -> StageStats:
+    n, (p50, p95) = row[f"n_{stage}"], row[f"q_{stage}"]
+    by_service = stage in REPORTED_STAGES and row["by_service"]
+    return StageStats(name=stage, n=n, p50_ns=p50, p95_ns=enough("p95", n, p95), by_service=by_service)
+
+
+def both_sides(connection: StoreConnection, trace_id: str, turn_index: int) -> tuple[Turn | None, Turn | None]:
+    """The turn of a place in the call of a trace, heard and reported; None for a side that is not in the store."""
+    found = _of_trace(connection, trace_id)
+    client = _heard(found, turn_index)
+    services = [turn for turn in found if turn.source == "service"]
+    if client is not None and not services:
+        services = _of_another_trace(connection, client)
+    elif client is None and (reported := _counterpart(None, services, turn_index)) is not None:
+        heard_trace = _heard_trace(connection, reported)
+        client = _heard(_of_trace(connection, heard_trace), turn_index) if heard_trace is not None else None
+    return client, _counterpart(client, services, turn_index)
+
+
+def _of_trace(connection: StoreConnection, trace_id: str) -> list[Turn]:
+    found = rows_of_trace(connection, "turns", trace_id, columns=TURN_COLUMNS, order="started_unix_ns, span_id")
+    return [turn_from_row(row) for row in found]
+
+
+def _heard(turns: Sequence[Turn], turn_index: int) -> Turn | None:
+    return next((turn for turn in turns if turn.source == "client" and turn.turn_index == turn_index), None)
+
+
+def _counterpart(client: Turn | None, services: Sequence[Turn], turn_index: int) -> Turn | None:
+    response_id = client.response_id if client is not None else None
+    by_response = (t for t in services if response_id is not None and t.response_id == response_id)
+    by_place = (t for t in services if t.turn_index == turn_index and (response_id is None or t.response_id is None))
+    return next(by_response, None) or next(by_place, None)
+
+
+def _heard_trace(connection: StoreConnection, service: Turn) -> str | None:
+    """The trace of the caller's call that a turn of a service belongs to, where it is not the service's own."""
+    connection.execute(
+        "CREATE OR REPLACE TEMP TABLE of_service AS SELECT ?::VARCHAR AS trace_id, ?::VARCHAR AS call_id",
+        [service.trace_id, service.call_id],
+    )
+    connection.execute(
+        """
+        CREATE OR REPLACE TEMP TABLE seen_clients AS SELECT trace_id, call_id FROM turns
+        WHERE source = 'client' AND started_unix_ns BETWEEN ? AND ?
+        """,
+        _about_turn(service),
+    )
+    (row,) = rows(connection, with_heard_trace("of_service", "seen_clients"))
+    return row["heard_trace"]
+
+
+def _about_turn(turn: Turn) -> tuple[int, int]:
+    """From when to when the other side of a turn may have begun."""
+    return turn.started_unix_ns - SIDES_APART_NS, turn.started_unix_ns + SIDES_APART_NS
+
+
+def _of_another_trace(connection: StoreConnection, client: Turn) -> list[Turn]:
+    """What a service to which the caller's trace did not come reported of the call."""
+    names = _names_of_call(connection, client)
+    if not names:
+        return []
+    connection.execute(
+        "CREATE OR REPLACE TEMP TABLE of_call AS SELECT ?::VARCHAR AS trace_id, ?::VARCHAR AS call_id",
+        [client.trace_id, client.call_id],
+    )
+    connection.execute(
+        """
+        CREATE OR REPLACE TEMP TABLE seen_services AS SELECT trace_id, span_id, call_id FROM turns
+        WHERE started_unix_ns BETWEEN ? AND ? AND source = 'service' AND trace_id <> ?
+        AND list_contains(?::VARCHAR[], call_id)
+        """,
+        [*_about_turn(client), client.trace_id, names],
+    )
+    services = with_heard_trace("seen_services", "of_call")
+    meant = f"SELECT trace_id, span_id FROM ({services}) WHERE heard_trace IS NOT NULL"
+    if not rows(connection, f"SELECT 1 AS found FROM ({meant}) LIMIT 1"):
+        return []
+    statement = f"""
+        SELECT {TURN_COLUMNS} FROM turns
+        WHERE started_unix_ns BETWEEN ? AND ? AND source = 'service' AND (trace_id, span_id) IN ({meant})
+        ORDER BY started_unix_ns, span_id
+        """
+    return [turn_from_row(row) for row in rows(connection, statement, _about_turn(client))]
+
+
+def _names_of_call(connection: StoreConnection, client: Turn) -> list[str]:
+    """The names that a service may have given the caller's call. Most often there is none, and millions of turns are
+    looked through: no other column of them is read, and few names are taken apart."""
+    first, last = _about_turn(client)
+    found = rows(
+        connection,
+        """
+        SELECT DISTINCT call_id FROM turns
+        WHERE started_unix_ns BETWEEN $first AND $last AND source = 'service' AND (
+            call_id = $call
+            OR (
+                (ends_with(call_id, right($trace, 1)) OR ends_with(call_id, upper(right($trace, 1)))
+                 OR ends_with(call_id, '-'))
+                AND ends_with(lower(replace(call_id, '-', '')), $trace)
+            )
+        )
+        """,
+        {"call": client.call_id, "trace": client.trace_id.lower(), "first": first, "last": last},
+    )
+    return [row["call_id"] for row in found]

@@ -1,0 +1,270 @@
+"""A metric, counts and the load over time.
+
+Buckets have one round width, aligned to the clock so that a live picture does not wander. A line for each cohort goes
+over rolling windows: WINDOW_STEPS steps of one width, so wide that the turns of a window are enough for the percentile
+even of the smallest cohort that is drawn, had its turns come evenly. A window with fewer turns has no value: the line
+has a gap there.
+"""
+
+# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from telemetry.model.generator_health import gauge_metric
+from telemetry.model.metrics import MIN_COUNT_FOR
+from telemetry.model.stats import enough
+from telemetry.store.answers import Filter, GeneratorPoint, TimelinePoint
+from telemetry.store.connection import StoreConnection, rows
+from telemetry.store.questions.filters import (
+    ASKED,
+    Condition,
+    is_by_turn,
+    judged,
+    metric_column,
+    points_of,
+    turns_of,
+    valid,
+)
+
+_SECOND_NS: Final = 1_000_000_000
+# Divides every width of a timeline that is not shorter.
+COUNT_TICK_NS: Final = 5_000_000_000
+MOST_BUCKETS: Final = 60
+STATISTIC: Final = "p95"
+WINDOW_STEPS: Final = 4
+# More lines than that nobody tells apart: the cohorts with most turns have one.
+MOST_LINES: Final = 6
+_MOST_STEPS: Final = 120
+# How many times the turns that the percentile needs a window holds on average.
+_SPARE: Final = 2
+_WIDTHS_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200, 86400)
+
+
+def bucket_width_ns(length_ns: int, buckets: int) -> int:
+    """The smallest round width by which the length takes at most `buckets` buckets, whatever it starts at."""
+    for width_s in _WIDTHS_S:
+        if length_ns // (width_s * _SECOND_NS) + 2 <= buckets:
+            return width_s * _SECOND_NS
+    day_ns = _WIDTHS_S[-1] * _SECOND_NS
+    # Aligned buckets: a length of k widths may touch k + 1 of them.
+    days = -(-length_ns // (day_ns * max(1, buckets - 1)))
+    return max(1, days) * day_ns
+
+
+def timeline(connection: StoreConnection, f: Filter, metric: str, buckets: int) -> list[TimelinePoint]:
+    """The points of the filter from its first to its last bucket, those without a turn included (n = 0). Raises
+    KeyError for a metric that there is none of."""
+    column, where = metric_column(metric), turns_of(f) & valid(f)
+    (span,) = rows(
+        connection,
+        f"SELECT min(started_unix_ns) AS first, max(started_unix_ns) AS last FROM turns WHERE {where.sql}",
+        list(where.values),
+    )
+    if span["first"] is None:
+        return []
+    width_ns = bucket_width_ns(span["last"] - span["first"], buckets)
+    first = span["first"] // width_ns
+    found = {
+        row["bucket"]: row
+        for row in rows(
+            connection,
+            f"""
+            SELECT started_unix_ns // {width_ns} AS bucket, count({column}) AS n,
+                   quantile_cont({column}, [0.5, 0.95, 0.99]) AS q
+            FROM turns WHERE {where.sql} GROUP BY bucket
+            """,
+            list(where.values),
+        )
+    }
+    in_flight = calls_in_flight(connection, f, width_ns)
+    points: list[TimelinePoint] = []
+    for bucket in range(first, span["last"] // width_ns + 1):
+        row = found.get(bucket)
+        n = 0 if row is None else row["n"]
+        p50, p95, p99 = row["q"] if row is not None and n else (None, None, None)
+        points.append(
+            TimelinePoint(
+                start_unix_ns=bucket * width_ns,
+                n=n,
+                p50=p50,
+                p95=enough("p95", n, p95),
+                p99=enough("p99", n, p99),
+                calls_in_flight=in_flight.get(bucket),
+            )
+        )
+    return points
+
+
+def calls_in_flight(connection: StoreConnection, f: Filter, width_ns: int) -> dict[int, int]:
+    """By bucket, what the generator reported: the mean of each process over the bucket, added up. Unknown where it
+    reported nothing, and where the filter asks for what only turns carry."""
+    if is_by_turn(f):
+        return {}
+    where = points_of(f)
+    found = rows(
+        connection,
+        f"""
+        SELECT bucket, round(sum(mean))::BIGINT AS calls FROM (
+            SELECT unix_ns // {width_ns} AS bucket, process_id, avg(value) AS mean
+            FROM points WHERE name = ? AND {where.sql} GROUP BY ALL
+        ) GROUP BY bucket
+        """,
+        [gauge_metric("calls_in_flight"), *where.values],
+    )
+    return {row["bucket"]: row["calls"] for row in found}
+
+
+def generator_points(connection: StoreConnection, f: Filter) -> list[GeneratorPoint]:
+    """What the generator's processes reported of themselves over time, the oldest first."""
+    where = points_of(f)
+    found = rows(
+        connection,
+        f"""
+        SELECT unix_ns, process_id, max(value) FILTER (name = ?) AS cpu, max(value) FILTER (name = ?)::BIGINT AS frames
+        FROM points WHERE process_id IS NOT NULL AND {where.sql} GROUP BY unix_ns, process_id
+        HAVING cpu IS NOT NULL OR frames IS NOT NULL ORDER BY unix_ns, process_id
+        """,
+        [gauge_metric("cpu_ratio"), gauge_metric("frames_sent"), *where.values],
+    )
+    return [GeneratorPoint(row["unix_ns"], row["process_id"], row["cpu"], row["frames"]) for row in found]
+
+
+@dataclass(frozen=True, slots=True)
+class CountsOverTime:
+    """Turns by name in buckets of `width_ns`; `counts[name][i]` belongs to the bucket at `starts_unix_ns[i]`."""
+
+    width_ns: int
+    starts_unix_ns: tuple[int, ...] = ()
+    counts: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+
+
+def counts_over_time(
+    ticks: Sequence[tuple[str, int, int]], order: Sequence[str] = (), *, among: Sequence[int] = ()
+) -> CountsOverTime:
+    """Rows `name, tick, n` (of COUNT_TICK_NS) in at most MOST_BUCKETS buckets of one round width, from the first to the
+    last tick of these and of those `among` which they lie, so that what is rare is seen to be. Names of `order` come
+    first, the others by the alphabet: a name keeps its place, and so its color, while the counts grow."""
+    if not ticks:
+        return CountsOverTime(COUNT_TICK_NS)
+    every = [*among, *(tick for _, tick, _ in ticks)]
+    first, last = (by(every) * COUNT_TICK_NS for by in (min, max))
+    width_ns = max(COUNT_TICK_NS, bucket_width_ns(last - first, MOST_BUCKETS))
+    begin = first // width_ns
+    length = last // width_ns - begin + 1
+    counts: defaultdict[str, list[int]] = defaultdict(lambda: [0] * length)
+    for name, tick, n in ticks:
+        counts[name][tick * COUNT_TICK_NS // width_ns - begin] += n
+    ordered = sorted(
+        counts.items(), key=lambda item: (order.index(item[0]) if item[0] in order else len(order), item[0])
+    )
+    starts = tuple((begin + place) * width_ns for place in range(length))
+    return CountsOverTime(width_ns, starts, {name: tuple(found) for name, found in ordered})
+
+
+@dataclass(frozen=True, slots=True)
+class LinePoint:
+    """The percentile over the turns that began in the window before a moment, None where they are too few."""
+
+    end_unix_ns: int
+    n: int
+    value: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class CohortLine:
+    """The points of a cohort; `cohort` is None for turns that name none."""
+
+    cohort: str | None
+    points: Sequence[LinePoint]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPoint:
+    """How many calls were in flight on average in the step that begins at a moment; None where no process said so."""
+
+    start_unix_ns: int
+    calls: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CohortLines:
+    """A line for each cohort and the load, on one axis of time. `left_out` cohorts have too few turns to be among the
+    lines."""
+
+    metric: str
+    window_ns: int = 0
+    lines: Sequence[CohortLine] = ()
+    load: Sequence[LoadPoint] = ()
+    left_out: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    first: int  # step
+    last: int
+    step_ns: int
+
+    def points(self, found: Mapping[int, tuple[int, float | None]]) -> list[LinePoint]:
+        """The windows by the step that they end with; the first are not whole, unless the axis is so short."""
+        begin = min(self.last, self.first + WINDOW_STEPS - 1)
+        return [
+            LinePoint((step + 1) * self.step_ns, n, enough(STATISTIC, n, value))
+            for step in range(begin, self.last + 1)
+            for n, value in [found.get(step, (0, None))]
+        ]
+
+
+def cohort_lines(connection: StoreConnection, f: Filter, metric: str) -> CohortLines:
+    """The lines of a filter's turns. Raises KeyError for a metric that there is none of."""
+    column, where = metric_column(metric), judged(f) & valid(f) & Condition(ASKED)
+    counted = rows(
+        connection,
+        f"""
+        SELECT cohort, count({column}) AS n, min(started_unix_ns) AS first, max(started_unix_ns) AS last
+        FROM turns WHERE {where.sql} GROUP BY cohort HAVING n > 0 ORDER BY n DESC, coalesce(cohort, '')
+        """,
+        where.values,
+    )
+    if not counted:
+        return CohortLines(metric)
+    kept = {row["cohort"]: row["n"] for row in counted[:MOST_LINES]}
+    first, last = min(row["first"] for row in counted), max(row["last"] for row in counted)
+    windows = min(kept.values()) // (_SPARE * MIN_COUNT_FOR[STATISTIC])
+    steps = min(_MOST_STEPS, max(WINDOW_STEPS, WINDOW_STEPS * windows))
+    step_ns = bucket_width_ns(last - first, steps)
+    axis = _Axis(first // step_ns, last // step_ns, step_ns)
+    found = _windows(connection, where, column, step_ns)
+    in_flight = calls_in_flight(connection, f, step_ns)
+    return CohortLines(
+        metric,
+        window_ns=step_ns * min(WINDOW_STEPS, axis.last - axis.first + 1),
+        lines=[
+            CohortLine(cohort, axis.points(found.get(cohort, {}))) for cohort in sorted(kept, key=lambda c: c or "")
+        ],
+        load=[LoadPoint(step * step_ns, in_flight.get(step)) for step in range(axis.first, axis.last + 1)]
+        if in_flight
+        else (),
+        left_out=len(counted) - len(kept),
+    )
+
+
+def _windows(
+    connection: StoreConnection, where: Condition, column: str, step_ns: int
+) -> dict[str | None, dict[int, tuple[int, float | None]]]:
+    """Count and percentile of every window by cohort and the step that it ends with."""
+    steps = ", ".join(f"started_unix_ns // {step_ns} + {place}" for place in range(WINDOW_STEPS))
+    found: dict[str | None, dict[int, tuple[int, float | None]]] = {}
+    for row in rows(
+        connection,
+        f"""
+        SELECT cohort, step, count(value) AS n, quantile_cont(value, 0.95) AS value
+        FROM (SELECT cohort, {column} AS value, unnest([{steps}]) AS step FROM turns WHERE {where.sql})
+        WHERE value IS NOT NULL GROUP BY cohort, step
+        """,
+        where.values,
+    ):
+        found.setdefault(row["cohort"], {})[row["step"]] = row["n"], row["value"]
+    return found

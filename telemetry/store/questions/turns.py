@@ -1,0 +1,461 @@
+"""Single turns: the page that searches and lists them, and that of one turn with its call."""
+
+# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from telemetry.model.metrics import HEADLINE, METRICS
+from telemetry.model.semconv import Outcome
+from telemetry.model.spans import SpanRow
+from telemetry.model.turns import Turn
+from telemetry.model.waterfall import Waterfall, waterfall
+from telemetry.store.answers import Filter
+from telemetry.store.connection import Row, StoreConnection, rows, rows_of_trace
+from telemetry.store.explanation import Explanation, ExplanationQuestion, TurnSelection, explanation
+from telemetry.store.questions.filters import TURN_COLUMNS, Condition, grouped, metric_column, turns_of, viewed
+from telemetry.store.questions.pages import HeadedAnswer, ViewHead, ViewQuestion, open_view
+from telemetry.store.questions.pairs import both_sides
+from telemetry.store.questions.timelines import bucket_width_ns
+from telemetry.store.recordings.excerpt import CallExcerpt, CallOfTurn, excerpt
+from telemetry.store.recordings.texts import calls_with_words
+from telemetry.store.runs import runs
+from telemetry.store.schema import span_from_row, turn_from_row
+
+# What is below an edge is in its band, what is beyond the last one in one more. Finer where people hear a difference;
+# the last one is open, so that no outlier is left out.
+EDGES_MS: Final = (
+    *(0, 50, 100, 150, 200, 300, 400, 500, 600, 700, 800, 900, 1_000, 1_200, 1_400, 1_600, 1_800, 2_000),
+    *(2_500, 3_000, 4_000, 5_000, 7_000, 10_000, 15_000, 20_000, 30_000, 60_000),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HeatCell:
+    """How many turns that began in a stretch of time have a value in a band; bands count from 0."""
+
+    start_unix_ns: int
+    band: int
+    n: int
+
+
+def band_limits_ms(band: int) -> tuple[int | None, int | None]:
+    """From where a band goes, and below which value it ends; None where it is open."""
+    low = EDGES_MS[band - 1] if band else None
+    return low, EDGES_MS[band] if band < len(EDGES_MS) else None
+
+
+def width_of(first_unix_ns: int | None, last_unix_ns: int | None, columns: int) -> int:
+    """A round width by which a stretch of time has at most so many columns."""
+    if first_unix_ns is None or last_unix_ns is None:
+        return bucket_width_ns(0, columns)
+    return bucket_width_ns(last_unix_ns - first_unix_ns, columns)
+
+
+def bands_of(cells: Sequence[HeatCell]) -> list[int]:
+    """The turns of each band over all of the time."""
+    counts = [0] * (len(EDGES_MS) + 1)
+    for cell in cells:
+        counts[cell.band] += cell.n
+    return counts
+
+
+# Nobody types more, and a statement has room for it.
+MOST_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class TurnSearch:
+    """What is asked of turns beside a filter; latencies of the metric in ns and moments at which turns began, each from
+    the first to below the second."""
+
+    text: str = ""
+    outcome: str | None = None
+    model: str | None = None
+    from_ns: int | None = None
+    below_ns: int | None = None
+    since_unix_ns: int | None = None
+    until_unix_ns: int | None = None
+
+    @property
+    def is_any(self) -> bool:
+        """Whether it leaves out no turn."""
+        return self == TurnSearch()
+
+
+@dataclass(frozen=True, slots=True)
+class FoundWords:
+    """In how many kept calls words were looked for, and whether there were more than could be."""
+
+    calls: int = 0
+    is_all: bool = True
+
+
+def search_condition(
+    search: TurnSearch, column: str, store: Path | None, run_id: str | None, now_unix_ns: int
+) -> tuple[Condition, FoundWords]:
+    """What a search asks of a turn. Words are looked for in the transcripts of the store and in the texts that were
+    kept beside it."""
+    where = Condition("TRUE")
+    if search.since_unix_ns is not None:
+        where &= Condition("started_unix_ns >= ?", (search.since_unix_ns,))
+    if search.until_unix_ns is not None:
+        where &= Condition("started_unix_ns < ?", (search.until_unix_ns,))
+    if search.outcome is not None:
+        where &= Condition("outcome = ?", (search.outcome,))
+    if search.model is not None:
+        where &= Condition("model = ?", (search.model,))
+    if search.from_ns is not None:
+        where &= Condition(f"{column} >= ?", (search.from_ns,))
+    if search.below_ns is not None:
+        where &= Condition(f"{column} < ?", (search.below_ns,))
+    text = search.text.strip()[:MOST_CHARS]
+    if not text:
+        return where, FoundWords()
+    found, looked, is_all = [], 0, True
+    if store is not None and run_id is not None:
+        found, looked, is_all = calls_with_words(store, run_id, text, now_unix_ns)
+    by_text = Condition(
+        "starts_with(lower(trace_id), lower(?)) OR starts_with(lower(call_id), lower(?)) "
+        "OR contains(lower(utterance_id), lower(?)) OR contains(lower(transcript_pii), lower(?))",
+        (text,) * 4,
+    )
+    if found:
+        by_text = Condition(
+            f"({by_text.sql}) OR (call_id, turn_index) IN (SELECT unnest(?::VARCHAR[]), unnest(?::BIGINT[]))",
+            (*by_text.values, [call for call, _ in found], [index for _, index in found]),
+        )
+    return where & by_text, FoundWords(looked, is_all)
+
+
+PAGE_SIZES: Final = (25, 50, 100)
+# A table is sorted anew for each of its pages: whoever wants what is behind so many turns narrows the search.
+MOST_PAGED: Final = 10_000
+HEAT_COLUMNS: Final = 60
+OUTLIERS: Final = 60
+# The column by which each order goes, None for the metric's, and whether the greatest comes first. Turns without a
+# value of it come last, turns of one value in the order in which they began.
+ORDERS: Final[dict[str, tuple[str | None, bool]]] = {
+    "slowest": (None, True),
+    "fastest": (None, False),
+    "newest": ("started_unix_ns", True),
+    "oldest": ("started_unix_ns", False),
+}
+_SHOWN: Final = (
+    "trace_id",
+    "turn_index",
+    "call_id",
+    "started_unix_ns",
+    "outcome",
+    "utterance_id",
+    "cohort",
+    "route",
+    "model",
+    "noise_profile",
+    "cache_hit",
+    "fallback",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnsQuestion:
+    """What the page asks. A filter without a run means the newest one; `window_ns` is how long before the end of its
+    run the turns began. `page` counts from 0."""
+
+    filter: Filter = Filter()  # noqa: RUF009 - immutable
+    window_ns: int | None = None
+    search: TurnSearch = TurnSearch()
+    metric: str = HEADLINE
+    order: str = "slowest"
+    page: int = 0
+    page_size: int = PAGE_SIZES[0]
+
+
+@dataclass(frozen=True, slots=True)
+class ListedTurn:
+    """A row of the table; `value_ns` is that of the metric, None where the turn has none."""
+
+    trace_id: str
+    turn_index: int
+    call_id: str
+    started_unix_ns: int
+    outcome: Outcome
+    value_ns: int | None = None
+    utterance_id: str | None = None
+    cohort: str | None = None
+    route: str | None = None
+    model: str | None = None
+    noise_profile: str | None = None
+    cache_hit: bool | None = None
+    fallback: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnsAnswer(HeadedAnswer):
+    """What the store answers; nothing of it is known where there is no such run.
+
+    `total` turns are meant, `with_value` of them have a value of the metric and were measured well: those are in
+    `cells`, whose columns are `width_ns` wide and whose rows are the bands of `latency_bands.EDGES_MS`. `outliers` are
+    the turns with the largest values.
+    """
+
+    total: int = 0
+    with_value: int = 0
+    width_ns: int = 1
+    cells: tuple[HeatCell, ...] = ()
+    distribution: tuple[int, ...] = ()  # turns in each band
+    outliers: tuple[ListedTurn, ...] = ()
+    turns: tuple[ListedTurn, ...] = ()
+    page: int = 0
+    pages: int = 0
+    values: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    words: FoundWords = FoundWords()
+    explanation: Explanation | None = None  # what sets the turns that are searched for apart
+
+
+@dataclass(frozen=True, slots=True)
+class StoreMoment:
+    """The store that is asked, and when: texts are kept beside it for a time."""
+
+    directory: Path
+    now_unix_ns: int
+
+
+def turns_page(connection: StoreConnection, asked: TurnsQuestion, moment: StoreMoment) -> TurnsAnswer:
+    """Answer all of it. Raises KeyError for a metric or an order that there is none of."""
+    column = metric_column(asked.metric)
+    head = open_view(connection, ViewQuestion(asked.filter, asked.window_ns), moment.now_unix_ns)
+    if head.run is None:
+        return TurnsAnswer(head)
+    f = head.filter
+    searched, words = search_condition(asked.search, column, moment.directory, f.run_id, moment.now_unix_ns)
+    where = grouped(f) & searched
+    totals = _totals(connection, where, column)
+    width_ns = width_of(totals["first_unix_ns"], totals["last_unix_ns"], HEAT_COLUMNS)
+    cells = _cells(connection, where, column, width_ns)
+    bands = bands_of(cells)
+    paged = min(totals["total"], MOST_PAGED)
+    pages = -(-paged // asked.page_size)
+    page = min(asked.page, max(0, pages - 1))
+    return TurnsAnswer(
+        head=head,
+        total=totals["total"],
+        with_value=totals["with_value"],
+        width_ns=width_ns,
+        cells=tuple(cells),
+        distribution=tuple(bands),
+        outliers=_listed(connection, _Listing(where & _MEASURED, column, "slowest"), (OUTLIERS, 0)),
+        turns=_listed(
+            connection,
+            _Listing(where, column, asked.order),
+            (asked.page_size, page * asked.page_size),
+        ),
+        page=page,
+        pages=pages,
+        values={name: tuple(found) for name, found in _values(connection, f).items()},
+        words=words,
+        explanation=_explained(connection, asked, head, searched),
+    )
+
+
+def _explained(
+    connection: StoreConnection, asked: TurnsQuestion, head: ViewHead, searched: Condition
+) -> Explanation | None:
+    """What sets the turns that are searched for apart from the others of the filter; None where all are meant or none,
+    and where the figures claim nothing."""
+    if asked.search.is_any or asked.metric != HEADLINE or head.summary is None or head.summary.is_generator_limited:
+        return None
+    found = explanation(connection, ExplanationQuestion(TurnSelection(), head.filter), searched)
+    return found if found.selected and found.others else None
+
+
+_MEASURED: Final = Condition("outcome <> 'invalid'")
+
+
+def _totals(connection: StoreConnection, where: Condition, column: str) -> Row:
+    (row,) = rows(
+        connection,
+        f"SELECT count(*) AS total, count({column}) FILTER (outcome <> 'invalid') AS with_value, "
+        "min(started_unix_ns) FILTER (outcome <> 'invalid') AS first_unix_ns, "
+        f"max(started_unix_ns) FILTER (outcome <> 'invalid') AS last_unix_ns FROM turns WHERE {where.sql}",
+        list(where.values),
+    )
+    return row
+
+
+def _cells(connection: StoreConnection, where: Condition, column: str, width_ns: int) -> list[HeatCell]:
+    """Count by time and latency: exact."""
+    cases = " ".join(f"WHEN {column} < {round(edge * 1_000_000)} THEN {band}" for band, edge in enumerate(EDGES_MS))
+    measured = where & _MEASURED
+    found = rows(
+        connection,
+        f"""
+        SELECT started_unix_ns // {width_ns} AS bucket, CASE {cases} ELSE {len(EDGES_MS)} END AS band, count(*) AS n
+        FROM turns WHERE {measured.sql} AND {column} IS NOT NULL GROUP BY bucket, band ORDER BY bucket, band
+        """,
+        list(measured.values),
+    )
+    return [HeatCell(row["bucket"] * width_ns, row["band"], row["n"]) for row in found]
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """Turns that meet a condition, in an order."""
+
+    where: Condition
+    column: str
+    order: str
+
+
+def _listed(connection: StoreConnection, asked: _Listing, limits: tuple[int, int]) -> tuple[ListedTurn, ...]:
+    """Turns in an order, so many behind so many."""
+    found = _foremost(connection, asked, sum(limits))
+    return tuple(ListedTurn(**_plain(row)) for row in found[limits[1] :])
+
+
+def _foremost(connection: StoreConnection, asked: _Listing, most: int) -> list[Row]:
+    """The first rows of an order. Which of many turns can be among them is asked of one column first: the others are
+    then read of few row groups only."""
+    named, is_falling = ORDERS[asked.order]
+    by, direction, where = named or asked.column, "DESC" if is_falling else "ASC", asked.where
+    (last,) = rows(
+        connection,
+        f"SELECT {'min' if is_falling else 'max'}(value) AS value, count(value) AS n FROM (SELECT {by} AS value "
+        f"FROM turns WHERE {where.sql} ORDER BY value {direction} NULLS LAST LIMIT ?)",
+        [*where.values, most],
+    )
+    if last["n"] == most:
+        where &= Condition(f"{by} {'>=' if is_falling else '<='} ?", (last["value"],))
+    return rows(
+        connection,
+        f"SELECT {', '.join(_SHOWN)}, span_id, {asked.column} AS value_ns FROM turns WHERE {where.sql} "
+        f"ORDER BY {by} {direction} NULLS LAST, started_unix_ns, span_id LIMIT ?",
+        [*where.values, most],
+    )
+
+
+def _plain(row: Any) -> dict[str, Any]:
+    value = row["value_ns"]
+    return {**{name: row[name] for name in _SHOWN}, "value_ns": None if value is None else int(value)}
+
+
+def _values(connection: StoreConnection, f: Filter) -> dict[str, list[str]]:
+    """The models and outcomes that occur among the turns of the run."""
+    where = turns_of(Filter(run_id=f.run_id)) & viewed(f)
+    (row,) = rows(
+        connection,
+        f"""
+        SELECT list_sort(array_agg(DISTINCT model) FILTER (WHERE model IS NOT NULL)) AS model,
+               list_sort(array_agg(DISTINCT outcome)) AS outcome FROM turns WHERE {where.sql}
+        """,
+        list(where.values),
+    )
+    return {name: list(found or ()) for name, found in row.items()}
+
+
+# A call has up to a thousand turns of ours; a service may report more.
+MOST_TURNS: Final = 2_000
+_MOST_SPANS: Final = 5_000
+_AROUND_NS: Final = 500_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class TurnOfCall:
+    """One turn of a call on the call's own clock, in ns from its first turn's beginning."""
+
+    turn_index: int
+    start_ns: int
+    end_ns: int
+    outcome: Outcome
+    speech_ns: tuple[int, int] | None = None
+    reply_ns: tuple[int, int] | None = None
+    voice_to_voice_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnView:
+    """A turn; both sides are None where the store has neither. `excerpt` is None where nothing was kept of its call.
+
+    `kept_in` is the folder, on the machine of the callers, in which the run kept calls; None for a run that kept none.
+    """
+
+    client: Turn | None = None
+    service: Turn | None = None
+    picture: Waterfall | None = None
+    call: tuple[TurnOfCall, ...] = ()
+    excerpt: CallExcerpt | None = None
+    kept_in: str | None = None
+
+
+def turn_view(
+    connection: StoreConnection, trace_id: str, turn_index: int, moment: StoreMoment, *, whole_call: bool = False
+) -> TurnView:
+    """Answer all of it."""
+    client, service = both_sides(connection, trace_id, turn_index)
+    shown = client or service
+    if shown is None:
+        return TurnView()
+    of_trace = rows_of_trace(
+        connection, "turns", shown.trace_id, columns=TURN_COLUMNS, order="started_unix_ns, span_id"
+    )
+    turns = [turn for turn in map(turn_from_row, of_trace[:MOST_TURNS]) if turn.source == shown.source]
+    spans = _spans(connection, trace_id)
+    kept = None
+    if client is not None:
+        first, end = _stretch(turns if whole_call else [client])
+        kept = excerpt(
+            moment.directory,
+            CallOfTurn(client.run_id, client.call_id, turn_index, first - _AROUND_NS, end + _AROUND_NS),
+            moment.now_unix_ns,
+        )
+    run = next((run for run in runs(connection) if run.run_id == shown.run_id), None)
+    kept_in = None if run is None or client is None else run.declared.get("recordings")
+    return TurnView(client, service, waterfall(client, service, spans), tuple(calls_turns(turns)), kept, kept_in)
+
+
+def _spans(connection: StoreConnection, trace_id: str) -> list[SpanRow]:
+    order = "timestamp_unix_ns, duration_ns DESC, span_id"
+    found = rows_of_trace(connection, "spans", trace_id, columns="*", order=order)
+    return [span_from_row(row) for row in found[:_MOST_SPANS]]
+
+
+def calls_turns(turns: Sequence[Turn]) -> list[TurnOfCall]:
+    """The turns of one side of a call, on one clock."""
+    if not turns:
+        return []
+    zero = min(turn.started_perf_ns for turn in turns)
+    return [_of_call(turn, zero) for turn in sorted(turns, key=lambda turn: turn.turn_index)]
+
+
+def _of_call(turn: Turn, zero_perf_ns: int) -> TurnOfCall:
+    first, end = _stretch([turn])
+    value = METRICS[HEADLINE].value(turn)
+    return TurnOfCall(
+        turn_index=turn.turn_index,
+        start_ns=first - zero_perf_ns,
+        end_ns=end - zero_perf_ns,
+        outcome=turn.outcome,
+        speech_ns=_between(turn.speech_start_perf_ns, turn.speech_end_perf_ns, zero_perf_ns),
+        reply_ns=_between(turn.first_audio_perf_ns, turn.reply_end_perf_ns, zero_perf_ns),
+        voice_to_voice_ns=None if value is None else int(value),
+    )
+
+
+def _between(start_perf_ns: int | None, end_perf_ns: int | None, zero_perf_ns: int) -> tuple[int, int] | None:
+    if start_perf_ns is None or end_perf_ns is None or end_perf_ns < start_perf_ns:
+        return None
+    return start_perf_ns - zero_perf_ns, end_perf_ns - zero_perf_ns
+
+
+def _stretch(turns: Sequence[Turn]) -> tuple[int, int]:
+    """From the beginning of the first of these turns to the last moment that is known of any."""
+    first = min(turn.speech_start_perf_ns or turn.started_perf_ns for turn in turns)
+    ends = [
+        moment
+        for turn in turns
+        for moment in (turn.started_perf_ns, turn.speech_end_perf_ns, turn.reply_end_perf_ns, turn.hangup_perf_ns)
+        if moment is not None
+    ]
+    return first, max(ends)
