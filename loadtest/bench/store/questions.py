@@ -18,8 +18,8 @@ from loadtest.bench.store.exports import one_turn
 from telemetry.model.errors import StoreError
 from telemetry.objectives.slo import load_objectives
 from telemetry.store.answers import Filter
-from telemetry.store.questions.pages import PageQuestion
 from telemetry.store.peak_memory import peak_rss_bytes
+from telemetry.store.questions.pages import PageQuestion
 from telemetry.store.reader import StoreReader
 from telemetry.store.without_pandas import refuse_pandas
 
