@@ -1,0 +1,57 @@
+"""What counts as equal: whole numbers, texts and orders exactly, other numbers to nine digits (a sum of fractions has
+no order of its own), and every difference by its place."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+_RELATIVE: Final = 1e-9
+_ABSOLUTE: Final = 1e-12
+
+
+def written(answers: Mapping[str, object]) -> str:
+    """Answers as JSON, a question a line."""
+    lines = [f"{json.dumps(key)}: {json.dumps(answers[key], sort_keys=True)}" for key in sorted(answers)]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The answers of a file."""
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def differences(golden: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
+    """Where answers are not what they were, a line each."""
+    return [*_different("", json.loads(json.dumps(golden)), json.loads(json.dumps(now)))]
+
+
+def _different(place: str, golden: Any, now: Any) -> Iterator[str]:
+    if isinstance(golden, dict) and isinstance(now, dict):
+        for key in sorted(golden.keys() | now.keys()):
+            if key not in now:
+                yield f"{place}/{key}: was {_short(golden[key])}, is missing"
+            elif key not in golden:
+                yield f"{place}/{key}: is new, {_short(now[key])}"
+            else:
+                yield from _different(f"{place}/{key}", golden[key], now[key])
+    elif isinstance(golden, list) and isinstance(now, list) and len(golden) == len(now):
+        for number, (before, after) in enumerate(zip(golden, now, strict=True)):
+            yield from _different(f"{place}/{number}", before, after)
+    elif not _equal(golden, now):
+        yield f"{place}: was {_short(golden)}, is {_short(now)}"
+
+
+def _equal(golden: object, now: object) -> bool:
+    numbers = (int, float)
+    if isinstance(golden, bool) or isinstance(now, bool) or not isinstance(golden, numbers):
+        return type(golden) is type(now) and golden == now
+    if isinstance(golden, int) and isinstance(now, int):
+        return golden == now
+    return isinstance(now, numbers) and math.isclose(golden, now, rel_tol=_RELATIVE, abs_tol=_ABSOLUTE)
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 80 else f"{text[:79]}…"

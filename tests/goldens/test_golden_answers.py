@@ -1,0 +1,81 @@
+"""Every question, report and figure of `/metrics` answers as before the store was replaced.
+
+A difference is a defect of the new code, unless the design says that the figure changes: then the file is written again
+by `python -m tests.goldens --write`, and the change is reviewed line by line.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from telemetry.model.turns import Turn
+from telemetry.store.questions import QUESTIONS
+from tests.goldens import asking, comparing, one_day
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def day(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    folder = tmp_path_factory.mktemp("day")
+    return one_day.answered(folder, one_day.fill(folder))
+
+
+def test_every_answer_is_what_it_was(day: dict[str, object]) -> None:
+    found = comparing.differences(comparing.read(one_day.FILE), day)
+    assert found == [], "\n".join(found[:40])
+
+
+def test_every_question_is_asked() -> None:
+    asked = {name for name, _ in asking.questions(one_day.asked())}
+    assert asked == QUESTIONS.keys() - {"state"}, "`state` is a number that only changes"
+
+
+def _of_one_turn(change: dict[str, object]) -> Callable[[Turn], Turn]:
+    def changed(turn: Turn) -> Turn:
+        is_the_one = (turn.call_id, turn.turn_index) == ("morning-call-70", 1)
+        return msgspec.structs.replace(turn, **change) if is_the_one else turn
+
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("change", "seen_in"),
+    [
+        ({"asr_final_perf_ns": None}, {"run_turns", "/metrics"}),
+        ({"outcome": "no_reply"}, {"run_turns", "/metrics"}),
+        ({"cohort": "streaming-2"}, {"dimension_values", "/metrics"}),
+    ],
+    ids=str,
+)
+def test_a_change_of_one_value_in_one_turn_is_seen(
+    tmp_path: Path, change: dict[str, object], seen_in: set[str]
+) -> None:
+    only = ("run_turns", "dimension_values")
+    now = one_day.answered(tmp_path, one_day.fill(tmp_path, _of_one_turn(change)), only)
+    golden = comparing.read(one_day.FILE)
+    assert {key.split(" ")[0] for key in now if comparing.differences({"": golden[key]}, {"": now[key]})} == seen_in
+
+
+@pytest.mark.parametrize(
+    ("golden", "now", "places"),
+    [
+        ({"q": {"n": 1, "p50": 0.1 + 0.2}}, {"q": {"n": 1, "p50": 0.3}}, []),
+        ({"q": {"n": 1}}, {"q": {"n": 2}}, ["/q/n"]),
+        ({"q": {"p50": 1.0}}, {"q": {"p50": 1.00000001}}, ["/q/p50"]),
+        ({"q": 10**18}, {"q": 10**18 + 1}, ["/q"]),
+        ({"q": [1, 2]}, {"q": [2, 1]}, ["/q/0", "/q/1"]),
+        ({"q": [1]}, {"q": [1, 1]}, ["/q"]),
+        ({"q": 0}, {"q": False}, ["/q"]),
+        ({"q": 0}, {"q": None}, ["/q"]),
+        ({"q": {"a": 0}}, {"q": {}}, ["/q/a"]),
+        ({"q": {}}, {"q": {"a": 0}}, ["/q/a"]),
+        ({"q": {}}, {}, ["/q"]),
+    ],
+)
+def test_differences_are_found_by_their_place(
+    golden: dict[str, object], now: dict[str, object], places: list[str]
+) -> None:
+    assert [each.split(": ")[0] for each in comparing.differences(golden, now)] == places
