@@ -12,7 +12,7 @@ from telemetry.model.errors import ConfigError
 from telemetry.model.foreign_text import one_line
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import load_objectives
-from telemetry.store.run_folders.kept_objectives import objectives_kept_beside
+from telemetry.store.run_folders.places import objectives_kept_beside
 
 _FAULT: Final = "The changed file cannot be used, and every page judges by the version before it: {}"
 _Stamp = tuple[int, ...]

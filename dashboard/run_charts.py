@@ -27,8 +27,8 @@ from telemetry.model.formatting import (
 )
 from telemetry.model.speech_conditions import condition_label
 from telemetry.store.run_details import ConditionLatency, LoadLevel, RunDetails
-from telemetry.store.run_folders.capacity import CapacityResult
-from telemetry.store.run_folders.trends import RunTrend
+from telemetry.store.run_folders.entries import RunTrend
+from telemetry.store.run_folders.places import CapacityResult
 
 _SHAPES: Final = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down"]
 _DASHES: Final = [[1, 0], [5, 3], [2, 2], [8, 3], [3, 6], [1, 3]]

@@ -11,8 +11,7 @@ from typing import Final, get_args
 
 from dashboard.filters import read_link
 from telemetry.model.formatting import NS_PER_S
-from telemetry.store.run_folders.entries import EntryState, RunEntry
-from telemetry.store.run_folders.narrowing import RunFilter
+from telemetry.store.run_folders.entries import EntryState, RunEntry, RunFilter
 
 _DAY_NS: Final = 24 * 3_600 * NS_PER_S
 BEGAN_NS: Final[dict[str, int]] = {"1d": _DAY_NS, "7d": 7 * _DAY_NS, "28d": 28 * _DAY_NS, "90d": 90 * _DAY_NS}

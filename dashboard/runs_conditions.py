@@ -15,8 +15,8 @@ from telemetry.model.formatting import in_milliseconds
 from telemetry.model.metrics import HEADLINE
 from telemetry.objectives.objective import Objective
 from telemetry.store.run_details import RunDetails
-from telemetry.store.run_folders.capacity import read_capacity
 from telemetry.store.run_folders.entries import RunEntry
+from telemetry.store.run_folders.places import read_capacity
 
 NO_LATENCY: Final = "No turn of these has a voice-to-voice latency."
 

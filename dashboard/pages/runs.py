@@ -32,9 +32,7 @@ from telemetry.model.errors import TelemetryError
 from telemetry.model.formatting import in_milliseconds
 from telemetry.objectives.objective import Objective
 from telemetry.store.run_folders.catalog import RunListing
-from telemetry.store.run_folders.entries import RunEntry
-from telemetry.store.run_folders.narrowing import narrowed
-from telemetry.store.run_folders.trends import RunTrends, run_trends
+from telemetry.store.run_folders.entries import RunEntry, RunTrends, narrowed, run_trends
 
 TICKED: Final = "ticked"
 BASELINE: Final = "baseline"

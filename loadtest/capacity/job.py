@@ -25,7 +25,7 @@ from loadtest.run.json_file import write_json
 from loadtest.run.request import MAX_USERS, CheckedRun, RunRequest, check
 from loadtest.run.sidecars import destination
 from loadtest.run.unreachable import leave_unreachable
-from telemetry.store.run_folders.capacity import CAPACITY_NAME
+from telemetry.store.run_folders.places import CAPACITY_NAME
 
 LONGEST_STEP_S: Final = 3600.0
 # An endpoint that is still busy with the step before may refuse one session: it is asked so many times.

@@ -13,7 +13,7 @@ from loadtest.reports.markdown import as_markdown
 from loadtest.reports.run_report import RunReport
 from loadtest.reports.summary import summary_object
 from loadtest.run.json_file import write_result
-from telemetry.store.run_folders.kept_objectives import OBJECTIVES_NAME
+from telemetry.store.run_folders.places import OBJECTIVES_NAME
 
 SUMMARY: Final = "summary.json"
 HTML: Final = "report.html"

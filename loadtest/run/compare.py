@@ -25,9 +25,8 @@ from telemetry.model.metrics import DEFINITIONS, METRICS
 from telemetry.objectives.slo import load_objectives
 from telemetry.store.comparisons import compare_entries, compared_by
 from telemetry.store.remote import open_store
-from telemetry.store.run_folders.catalog import RunCatalog
+from telemetry.store.run_folders.catalog import RunCatalog, find_run
 from telemetry.store.run_folders.entries import RunEntry
-from telemetry.store.run_folders.naming import find_run
 
 
 @dataclass(frozen=True, slots=True)

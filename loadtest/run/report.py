@@ -23,11 +23,11 @@ from telemetry.model.errors import ConfigError
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import load_objectives
 from telemetry.store.answers import RunRecord
-from telemetry.store.manifest import MANIFEST_NAME, SEGMENTS_FOLDER
+from telemetry.store.questions.runs import newest_run
 from telemetry.store.reader import StoreReader
-from telemetry.store.remote import RemoteStore, is_address, open_store
+from telemetry.store.remote import is_address, open_store
+from telemetry.store.run_folders.places import STORE_FOLDER, is_store
 from telemetry.store.run_state import is_under_way
-from telemetry.store.runs import newest_run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +124,7 @@ def list_runs(store: str | Path, console: Console, *, now_unix_ns: int | None = 
     return ExitCode.OK
 
 
-def _state(reader: StoreReader | RemoteStore, run: RunRecord, now_unix_ns: int) -> str:
+def _state(reader: StoreReader, run: RunRecord, now_unix_ns: int) -> str:
     if run.service is not None:
         return "reported"
     known = reader.processes(run.run_id)
@@ -133,7 +133,7 @@ def _state(reader: StoreReader | RemoteStore, run: RunRecord, now_unix_ns: int) 
     return "ended" if known and all(process.ended for process in known) else "lost a process"
 
 
-def opened_store(store: str | Path) -> StoreReader | RemoteStore:
+def opened_store(store: str | Path) -> StoreReader:
     """Open a folder, or a sidecar's address with the token of the environment. Raises UsageError, StoreError."""
     return open_store(store if is_address(str(store)) else _store(Path(store)), sidecar_token())
 
@@ -142,14 +142,14 @@ def _store(store: Path) -> Path:
     """The folder, if it is a store. Raises UsageError."""
     if not store.is_dir():
         raise UsageError(f"--store {store} is not a folder: give the one that the sidecar was given with --store")
-    if not (store / MANIFEST_NAME).exists() and not (store / SEGMENTS_FOLDER).exists():
-        inner = store / "store"
-        hint = f"give {inner}" if (inner / MANIFEST_NAME).exists() else "give the folder that the sidecar writes"
+    if not is_store(store):
+        inner = store / STORE_FOLDER
+        hint = f"give {inner}" if is_store(inner) else "give the folder that the sidecar writes"
         raise UsageError(f"--store {store} is not a store, or nothing was ever written to it: {hint}")
     return store
 
 
-def _runs(reader: StoreReader | RemoteStore, store: str | Path) -> Sequence[RunRecord]:
+def _runs(reader: StoreReader, store: str | Path) -> Sequence[RunRecord]:
     """The runs with callers, and the days of services that report without them."""
     runs = [run for run in reader.runs() if run.turns or run.declared]
     if not runs:
@@ -167,7 +167,7 @@ def _choose(runs: Sequence[RunRecord], run_id: str | None, store: str | Path) ->
     return found
 
 
-def choose_run(reader: StoreReader | RemoteStore, run_id: str | None, store: str | Path) -> RunRecord:
+def choose_run(reader: StoreReader, run_id: str | None, store: str | Path) -> RunRecord:
     """Return the run of this name, or the newest one. Raises UsageError."""
     return _choose(_runs(reader, store), run_id, store)
 

@@ -11,12 +11,17 @@ from loadtest.exit_codes import ExitCode
 from loadtest.reports.run_info import SpoolInfo
 from loadtest.run.artifacts import HTML, SUMMARY
 from loadtest.run.judged_run import BesideStore
-from telemetry.store.manifest import MANIFEST_NAME, SEGMENTS_FOLDER
-from telemetry.store.run_folders.kept_objectives import kept_objectives
+from telemetry.store.run_folders.places import (
+    SETTINGS_PREFIX,
+    STORE_FOLDER,
+    begun_runs,
+    is_store,
+    kept_objectives,
+    modified_ns,
+    sidecar_of,
+)
 
 RUNS: Final = Path("runs")
-_STORE: Final = "store"
-_SETTINGS: Final = "settings-"
 _COUNTS: Final = ("turns", "spans", "waiting_turns", "waiting_spans")
 
 
@@ -83,23 +88,18 @@ def find_run(named: str | None, store: str | None, run_id: str | None, runs: Pat
 
 
 def _is_run(folder: Path) -> bool:
-    return bool(_run_ids(folder)) or _is_store(folder / _STORE)
-
-
-def _is_store(folder: Path) -> bool:
-    return (folder / MANIFEST_NAME).exists() or (folder / SEGMENTS_FOLDER).exists()
+    return bool(_run_ids(folder)) or is_store(folder / STORE_FOLDER)
 
 
 def _of_folder(folder: Path) -> NamedRun:
     """The place of the newest run of a folder: in its own store, or in that of the sidecar that the run was given."""
-    if not (folder / _STORE).is_dir() and _is_store(folder):
+    if not (folder / STORE_FOLDER).is_dir() and is_store(folder):
         return NamedRun(str(folder))
     ids = _run_ids(folder)
     newest = ids[-1] if ids else None
-    if _is_store(folder / _STORE):
-        return NamedRun(str(folder / _STORE), newest, folder)
-    sidecar = _object(folder / f"{_SETTINGS}{newest}.json").get("sidecar") if newest is not None else None
-    if isinstance(sidecar, str):
+    if is_store(folder / STORE_FOLDER):
+        return NamedRun(str(folder / STORE_FOLDER), newest, folder)
+    if (sidecar := sidecar_of(folder)) is not None:
         return NamedRun(sidecar, newest, folder)
     if (why := _why_nothing_is_stored(folder)) is not None:
         raise UsageError(f"{folder} has no turn to judge: {why}; its own reports say so: {folder / HTML}")
@@ -115,23 +115,15 @@ def _why_nothing_is_stored(folder: Path) -> str | None:
 
 def _run_ids(folder: Path) -> list[str]:
     """The runs that were started in a folder, the oldest first: each left its settings, or at least its summary."""
-    files = sorted(folder.glob(f"{_SETTINGS}*.json"), key=lambda file: (_modified_ns(file), file.name))
-    found = [file.stem.removeprefix(_SETTINGS) for file in files]
+    found = begun_runs(folder)
     left = _at(_object(folder / SUMMARY), "run", "id")
     return [left, *found] if isinstance(left, str) and left not in found else found
 
 
 def _began(folder: Path) -> int:
     """About when the newest run of a folder began: its settings are written before its callers start."""
-    files = [*folder.glob(f"{_SETTINGS}*.json")] or [folder]
-    return max(map(_modified_ns, files))
-
-
-def _modified_ns(file: Path) -> int:
-    try:
-        return file.stat().st_mtime_ns
-    except OSError:
-        return 0
+    files = [*folder.glob(f"{SETTINGS_PREFIX}*.json")] or [folder]
+    return max(map(modified_ns, files))
 
 
 def _object(file: Path) -> Mapping[str, Any]:

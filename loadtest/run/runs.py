@@ -25,13 +25,10 @@ from telemetry.model.formatting import DASH, MINUS, NS_PER_S, count, millisecond
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import load_objectives
 from telemetry.store.remote import is_address
-from telemetry.store.run_folders.catalog import RunCatalog
-from telemetry.store.run_folders.entries import EntryState, RunEntry
-from telemetry.store.run_folders.naming import find_run
-from telemetry.store.run_folders.narrowing import RunFilter, narrowed
-from telemetry.store.run_folders.notes import write_note
+from telemetry.store.run_folders.catalog import RunCatalog, find_run
+from telemetry.store.run_folders.changes import finish_removals, remove_folder, write_note
+from telemetry.store.run_folders.entries import EntryState, RunEntry, RunFilter, narrowed
 from telemetry.store.run_folders.places import RUNS_FOLDER, StorePlace
-from telemetry.store.run_folders.removal import finish_removals, remove_folder
 
 SCHEMA_VERSION: Final = 1
 WIDE_COLUMNS: Final = 120

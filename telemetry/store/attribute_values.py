@@ -26,7 +26,7 @@ VALUE_TYPE: Final[ArrowType] = pa.struct(
     ]
 )
 ATTRIBUTES_TYPE: Final[ArrowType] = pa.list_(pa.struct([("key", pa.string()), ("value", VALUE_TYPE)]))
-_TEXT_MAX_CHARS: Final = 2**16
+TEXT_MAX_CHARS: Final = 2**16
 _INT64: Final = range(-(2**63), 2**63)
 
 
@@ -87,7 +87,7 @@ def _read(value: Mapping[str, Any] | None) -> object:
             continue
         match field:
             case "string_value":
-                return several_lines(content, _TEXT_MAX_CHARS)
+                return several_lines(content, TEXT_MAX_CHARS)
             case "array_value":
                 return [_read_message(item) for item in ArrayValue.FromString(content).values]
             case "kvlist_value":
@@ -102,7 +102,7 @@ def _read_message(value: AnyValue) -> object:
         case None:
             return None
         case "string_value":
-            return several_lines(value.string_value, _TEXT_MAX_CHARS)
+            return several_lines(value.string_value, TEXT_MAX_CHARS)
         case "array_value":
             return [_read_message(item) for item in value.array_value.values]
         case "kvlist_value":

@@ -13,7 +13,7 @@ from telemetry.objectives.objective import Objective
 from telemetry.store.reader import StoreReader
 from telemetry.store.remote import RemoteStore
 from telemetry.store.run_folders.entries import RunEntry
-from telemetry.store.run_folders.kept_objectives import are_judged_otherwise, objectives_of
+from telemetry.store.run_folders.places import are_judged_otherwise, objectives_of
 from telemetry.store.run_turns import RunTurnsQuestion
 
 # Gives the reader of a store, for as long as its context lasts.

@@ -167,6 +167,17 @@ def owned_here(directory: Path) -> Database | None:
     return _owned.get(directory.resolve())
 
 
+def is_at_rest(directory: Path) -> bool:
+    """Whether no process owns the store, so that nothing can come to it."""
+    try:
+        with read_only(directory, within_s=0):
+            return True
+    except InUseError:
+        return False
+    except StoreError:
+        return not directory.exists()  # of a damaged one nobody can say
+
+
 def read_only(
     directory: Path,
     *,

@@ -9,7 +9,7 @@ from telemetry.model import semconv
 from telemetry.model.semconv import Source
 from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.questions.instrument import TurnsOfProcess, asked_processes, processes_of_runs, run_limit
-from telemetry.store.run_spans import run_spans
+from telemetry.store.questions.runs import run_spans
 from telemetry.store.turns_of_runs import CountedTurns
 
 _PROCESSES: Final = """

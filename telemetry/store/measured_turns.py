@@ -8,7 +8,7 @@ from telemetry.store.answers import RunRecord, TelemetryLoss
 from telemetry.store.connection import StoreConnection
 from telemetry.store.limited_runs import LimitedTurns, limited_turns
 from telemetry.store.questions.instrument import loss_of_runs
-from telemetry.store.runs import runs
+from telemetry.store.questions.runs import runs
 from telemetry.store.turns_of_runs import CountedTurns
 
 

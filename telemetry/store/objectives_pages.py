@@ -11,7 +11,7 @@ from telemetry.store.budget_period import of_period
 from telemetry.store.burn_rates import BurnRateAnswer, burn_rates
 from telemetry.store.connection import StoreConnection
 from telemetry.store.measured_turns import MeasuredTurns, RunsEvidence, runs_evidence
-from telemetry.store.runs import runs
+from telemetry.store.questions.runs import runs
 from telemetry.store.turns_of_runs import values_of_turns
 
 # A selector of more is no help, and a store may keep thousands.

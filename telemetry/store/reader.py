@@ -67,6 +67,8 @@ from telemetry.store.questions.pages import (
     page,
 )
 from telemetry.store.questions.pairs import PairedTurns, both_sides
+from telemetry.store.questions.run_list import ListedRun, run_list
+from telemetry.store.questions.runs import runs
 from telemetry.store.questions.summaries import summary
 from telemetry.store.questions.timelines import generator_points, timeline
 from telemetry.store.questions.turns import (
@@ -86,7 +88,6 @@ from telemetry.store.run_details import RunDetails, run_details
 from telemetry.store.run_figures import RunFigures, run_figures
 from telemetry.store.run_turns import RunTurnsQuestion, run_turns
 from telemetry.store.run_verdict import RunVerdictEvidence, run_verdict_evidence
-from telemetry.store.runs import runs
 from telemetry.store.schema import span_from_row, turn_from_row, with_turn
 from telemetry.store.wire import AskedSidecar, owner_of, question
 
@@ -373,6 +374,14 @@ class StoreReader:
         that `run_verdict` comes to. `now_unix_ns` is the moment that decides whether it goes on, None for this one."""
         at_unix_ns = self._wall_clock_ns() if now_unix_ns is None else now_unix_ns
         return self._ask(lambda connection: run_figures(connection, run_id, objectives, now_unix_ns=at_unix_ns))
+
+    @question
+    def run_list(self, objectives: _Objectives, now_unix_ns: _Natural | None = None) -> list[ListedRun]:
+        """Every run that has turns or was declared as the list of runs shows it, the newest first: of its figures what
+        is shown, and unless it goes on the verdict that `run_verdict` comes to, without the cause of a miss.
+        `now_unix_ns` is the moment that decides whether a run goes on, None for this one."""
+        at_unix_ns = self._wall_clock_ns() if now_unix_ns is None else now_unix_ns
+        return self._ask(lambda connection: run_list(connection, objectives, at_unix_ns))
 
     @question
     def run_details(self, run_id: str) -> RunDetails:

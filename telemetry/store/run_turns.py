@@ -12,6 +12,7 @@ from telemetry.store.questions import filters
 from telemetry.store.questions.conversations import unreached_run
 from telemetry.store.questions.filters import ASKED, Condition, judged, viewed
 from telemetry.store.questions.instrument import processes, run_limit, starts_by_phase, total_starts
+from telemetry.store.questions.runs import runs
 from telemetry.store.rollout_turns import telemetry_lost
 from telemetry.store.run_state import (
     KEPT_OUTCOMES,
@@ -20,7 +21,6 @@ from telemetry.store.run_state import (
     is_under_way,
     kept_turns,
 )
-from telemetry.store.runs import runs
 from telemetry.store.turn_columns import TurnColumns, columns_of_turns, rules_of
 
 # In a short run one pause of a busy machine is more than 1 % of the turns already.

@@ -43,10 +43,14 @@ class Owner(msgspec.Struct):
 
 
 class AskedSidecar:
-    """The sidecar at an address, asked what a reader answers of a folder. Raises StoreError for a bad address."""
+    """The sidecar at an address, asked what a reader answers of a folder. `owns` is the store whose `owner.json` names
+    it, None where somebody else does. Raises StoreError for a bad address."""
 
-    def __init__(self, address: str, token: str | None, *, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(
+        self, address: str, token: str | None, *, timeout_s: float = TIMEOUT_S, owns: Path | None = None
+    ) -> None:
         self._sidecar = SidecarClient(address, token, timeout_s=timeout_s)
+        self.owns = owns
         self.address = self._sidecar.address
 
     def ask(self, name: str, parameters: Mapping[str, object]) -> Any:
@@ -95,7 +99,7 @@ def question(
             try:
                 return sidecar.ask(method.__name__, dict(parameters))
             except StoreError as error:
-                if not isinstance(error.__cause__, ConnectionRefusedError):
+                if sidecar.owns is None or not isinstance(error.__cause__, ConnectionRefusedError):
                     raise
                 # It was killed, and the file says where it was: the store can be opened.
         return method(reader, *values, **named)
@@ -150,7 +154,7 @@ def owner_of(directory: Path) -> AskedSidecar | None:
         owner = msgspec.json.decode((directory / OWNER_NAME).read_bytes(), type=Owner)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
-    return AskedSidecar(owner.url, owner.token)
+    return AskedSidecar(owner.url, owner.token, owns=directory)
 
 
 def _unknown(sent: Any, understood: Any) -> str | None:

@@ -8,7 +8,7 @@ import pytest
 
 from loadtest.exit_codes import ExitCode
 from loadtest.run.artifacts import NAMES
-from telemetry.store.run_folders.capacity import CAPACITY_NAME
+from telemetry.store.run_folders.places import CAPACITY_NAME
 from tests.integration.calling import CORPUS, assistant
 from tests.integration.commands import completed
 

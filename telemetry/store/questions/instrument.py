@@ -24,6 +24,7 @@ from telemetry.store.questions.filters import (
     turns_of,
     viewed,
 )
+from telemetry.store.questions.runs import run_spans
 from telemetry.store.questions.timelines import (
     COUNT_TICK_NS,
     MOST_BUCKETS,
@@ -31,7 +32,6 @@ from telemetry.store.questions.timelines import (
     bucket_width_ns,
     counts_over_time,
 )
-from telemetry.store.run_spans import run_spans
 from telemetry.store.run_state import LimitEvidence, LimitTurns, generator_limit, kept_turns
 
 _RUN_ID: Final = f"{semconv.RUN_PREFIX}run_id"

@@ -15,11 +15,11 @@ from telemetry.store.questions.caches import CacheAnswer, cache_answer
 from telemetry.store.questions.filters import dimension_values, full_turns, slowest, turns_of, viewed
 from telemetry.store.questions.instrument import InstrumentAnswer, instrument_answer, processes
 from telemetry.store.questions.pairs import PairedTurns
+from telemetry.store.questions.runs import newest_run, runs
 from telemetry.store.questions.summaries import summary
 from telemetry.store.questions.timelines import CohortLines, cohort_lines, timeline
 from telemetry.store.run_state import calls_in_flight_now
 from telemetry.store.run_verdict import run_verdict_evidence
-from telemetry.store.runs import newest_run, runs
 
 
 @dataclass(frozen=True, slots=True)

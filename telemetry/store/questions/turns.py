@@ -18,10 +18,10 @@ from telemetry.store.explanation import Explanation, ExplanationQuestion, TurnSe
 from telemetry.store.questions.filters import TURN_COLUMNS, Condition, grouped, metric_column, turns_of, viewed
 from telemetry.store.questions.pages import HeadedAnswer, ViewHead, ViewQuestion, open_view
 from telemetry.store.questions.pairs import both_sides
+from telemetry.store.questions.runs import runs
 from telemetry.store.questions.timelines import bucket_width_ns
 from telemetry.store.recordings.excerpt import CallExcerpt, CallOfTurn, excerpt
 from telemetry.store.recordings.texts import calls_with_words
-from telemetry.store.runs import runs
 from telemetry.store.schema import span_from_row, turn_from_row
 
 # What is below an edge is in its band, what is beyond the last one in one more. Finer where people hear a difference;

@@ -1,7 +1,7 @@
-"""The list of all runs, of folders of runs and of several stores.
+"""The list of all runs, of folders of runs, stores and sidecars, and which of them somebody means by a name.
 
 The folder of a run that has ended answers with its `summary.json`; of all others the stores are asked, or the sidecars
-that own them.
+that own them, each once.
 """
 
 import contextlib
@@ -16,18 +16,33 @@ import msgspec
 from telemetry.model.errors import ConfigError, StoreError
 from telemetry.model.foreign_text import one_line
 from telemetry.objectives.objective import Objective
-from telemetry.store.database import DATABASE_NAME
+from telemetry.objectives.run_verdict import State
+from telemetry.store.answers import calibrated_bound_ms
+from telemetry.store.questions.run_list import ListedRun
 from telemetry.store.reader import StoreReader
-from telemetry.store.remote import open_store
-from telemetry.store.run_folders.entries import RunEntry, judged_anew
-from telemetry.store.run_folders.kept_objectives import are_kept_otherwise, objectives_of
-from telemetry.store.run_folders.notes import read_notes
-from telemetry.store.run_folders.open_files import writer_in
-from telemetry.store.run_folders.places import StorePlace, places_of
-from telemetry.store.run_folders.stored import read_store
+from telemetry.store.remote import is_address, open_store
+from telemetry.store.run_folders.changes import read_notes, writer_in
+from telemetry.store.run_folders.entries import EntryState, RunEntry, judged_anew, missing_turns
+from telemetry.store.run_folders.places import (
+    StorePlace,
+    are_kept_otherwise,
+    begun_runs,
+    is_store,
+    objectives_of,
+    places_of,
+)
 from telemetry.store.run_folders.summaries import BadSummaryError, read_summary
 
 NOTHING_STORED: Final = "no turn is stored here: the run never began, or its turns went to another sidecar's store"
+SEPARATOR: Final = "#"
+_MOST_NAMED: Final = 5
+_STATES: Final[dict[State, EntryState]] = {
+    "met": "met",
+    "missed": "missed",
+    "undecided": "undecided",
+    "not_judged": "not judged",
+}
+_UNDER_WAY: Final[tuple[EntryState, str]] = ("under way", "the run is under way")
 
 Progress = Callable[[int, int], None]
 
@@ -68,19 +83,6 @@ class RunCatalog:
     def close(self) -> None:
         """Nothing is held between two listings."""
 
-    def entries(
-        self, *, now_unix_ns: int | None = None, progress: Progress = lambda _done, _total: None
-    ) -> list[RunEntry]:
-        """Every run, the newest first. Raises ConfigError for a place that is not a folder; what is wrong with a single
-        run is said in its entry."""
-        now_unix_ns = time.time_ns() if now_unix_ns is None else now_unix_ns
-        places = places_of(self.given)
-        entries: list[RunEntry] = []
-        for number, place in enumerate(places):
-            entries += _noted(place, self._read(place, now_unix_ns))
-            progress(number + 1, len(places))
-        return sorted(entries, key=lambda each: (each.listed_unix_ns, each.run_id, each.store), reverse=True)
-
     def listing(
         self,
         *,
@@ -91,14 +93,27 @@ class RunCatalog:
         """As `entries`, with what the runs are judged by."""
         return RunListing(self.entries(now_unix_ns=now_unix_ns, progress=progress), objectives=self._objectives)
 
-    def _read(self, place: StorePlace, now_unix_ns: int) -> list[RunEntry]:
+    def entries(
+        self, *, now_unix_ns: int | None = None, progress: Progress = lambda _done, _total: None
+    ) -> list[RunEntry]:
+        """Every run, the newest first. Raises ConfigError for a place that is not a folder; what is wrong with a single
+        run is said in its entry."""
+        places = places_of(self.given)
+        asked = _AskedStores(self._open, time.time_ns() if now_unix_ns is None else now_unix_ns)
+        entries: list[RunEntry] = []
+        for number, place in enumerate(places):
+            entries += _noted(place, self._read(place, asked))
+            progress(number + 1, len(places))
+        return sorted(_joined(entries), key=lambda each: (each.listed_unix_ns, each.run_id, each.store), reverse=True)
+
+    def _read(self, place: StorePlace, asked: "_AskedStores") -> list[RunEntry]:
         summed, fault = None, None
         try:
             summed = read_summary(place)
         except (BadSummaryError, OSError) as error:
             fault = _reason(error)
         try:
-            found = self._read_store(place, summed, now_unix_ns)
+            found = self._read_store(place, summed, asked)
         except (StoreError, ConfigError, OSError) as error:
             # The row of a sidecar begins with its address already.
             fault = _reason(error).removeprefix(f"{place.store}: " if place.is_remote else "")
@@ -107,18 +122,100 @@ class RunCatalog:
             return [_unread(place, fault or NOTHING_STORED)]
         return found if fault is None else [msgspec.structs.replace(each, fault=fault) for each in found]
 
-    def _read_store(self, place: StorePlace, summed: RunEntry | None, now_unix_ns: int) -> list[RunEntry]:
-        """Every run of the store; of `summed` what its command said of it, unless that was by other objectives."""
+    def _read_store(self, place: StorePlace, summed: RunEntry | None, asked: "_AskedStores") -> list[RunEntry]:
+        """Every run of the place; of `summed` what its command said of it, unless that was by other objectives."""
+        begun = None if place.folder is None else begun_runs(place.folder)
         is_judged_anew = self._objectives is not None and are_kept_otherwise(place.folder, self._objectives)
-        if not place.is_remote:
-            if summed is not None and not is_judged_anew:
-                return [summed]
-            if not (Path(place.store) / DATABASE_NAME).exists():
-                return [] if summed is None else [summed]
+        if summed is not None and not is_judged_anew and not set(begun or ()) - {summed.run_id}:
+            return [summed]
+        if not place.is_remote and not is_store(Path(place.store)):
+            return [] if summed is None else [summed]
         objectives = objectives_of(place.folder) if self._objectives is None else self._objectives
-        with contextlib.closing(self._open(place.store)) as reader:
-            found = read_store(reader, place, objectives, now_unix_ns)
-        return found if summed is None else [judged_anew(summed, each) for each in found]
+        found = [_entry(place, run) for run in asked.runs(place.store, objectives)]
+        if place.is_remote and begun is not None:
+            found = [each for each in found if each.run_id in begun]
+        if summed is None:
+            return found
+        others = [each for each in found if each.run_id != summed.run_id]
+        own = next((each for each in found if each.run_id == summed.run_id), None)
+        return [summed if own is None or not is_judged_anew else judged_anew(summed, own), *others]
+
+
+class _AskedStores:
+    """The stores that one list of runs has asked: a sidecar that several run folders name is asked once."""
+
+    def __init__(self, open_reader: Callable[[str], StoreReader], now_unix_ns: int) -> None:
+        self._open = open_reader
+        self._now_unix_ns = now_unix_ns
+        self._answers: dict[tuple[str, tuple[Objective, ...]], list[ListedRun] | StoreError] = {}
+
+    def runs(self, store: str, objectives: tuple[Objective, ...]) -> list[ListedRun]:
+        """The runs of a store, judged by the objectives. Raises StoreError."""
+        key = store, objectives
+        if key not in self._answers:
+            try:
+                # Whether a run goes on is decided by the clock of who reads the store.
+                with contextlib.closing(self._open(store)) as reader:
+                    self._answers[key] = reader.run_list(objectives, None if is_address(store) else self._now_unix_ns)
+            except StoreError as error:
+                self._answers[key] = error
+        found = self._answers[key]
+        if isinstance(found, StoreError):
+            raise found
+        return found
+
+
+def _joined(entries: Sequence[RunEntry]) -> list[RunEntry]:
+    """One entry of each run: what its folder says of it, and which store its turns are in."""
+    shared = {each.run_id: each for each in entries if each.folder is None}
+    found: list[RunEntry] = []
+    taken: set[str] = set()
+    for each in entries:
+        stored = None if each.folder is None else shared.get(each.run_id)
+        if stored is None or (not is_address(each.store) and is_store(Path(each.store))):
+            found.append(each)
+            continue
+        taken.add(each.run_id)
+        if each.state == "damaged":
+            found.append(msgspec.structs.replace(stored, folder=each.folder, name=each.name, note=each.note))
+        else:
+            found.append(msgspec.structs.replace(each, store=stored.store, note=each.note or stored.note))
+    return [each for each in found if each.folder is not None or each.run_id not in taken]
+
+
+def _entry(place: StorePlace, listed: ListedRun) -> RunEntry:
+    run, loss = listed.run, listed.loss
+    verdict = listed.verdict
+    state, sentence = _UNDER_WAY if verdict is None else (_STATES[verdict.state], verdict.sentence)
+    return RunEntry(
+        run_id=run.run_id,
+        store=place.store,
+        folder=None if place.folder is None else str(place.folder),
+        name="" if place.folder is None else place.folder.name,
+        state=state,
+        began_unix_ns=run.first_unix_ns,
+        target=run.target,
+        protocol=run.protocol,
+        source="client" if run.service is None else "service",
+        users=_whole(run.declared.get("users")),
+        scenario=run.declared.get("scenario"),
+        profile=run.declared.get("profile"),
+        turns=listed.turns,
+        invalid=listed.invalid,
+        p50_ns=listed.p50,
+        p95_ns=listed.p95,
+        p99_ns=listed.p99,
+        sentence=sentence,
+        is_generator_limited=listed.is_generator_limited,
+        cohorts=listed.cohorts,
+        missing_turns=None if loss is None else missing_turns(loss.emitted, loss.missing),
+        calibrated_to_ms=calibrated_bound_ms(run.calibrated_to_ms),
+        stored_unix_ns=run.stored_unix_ns,
+    )
+
+
+def _whole(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isascii() and text.isdigit() else None
 
 
 def _noted(place: StorePlace, entries: list[RunEntry]) -> list[RunEntry]:
@@ -130,13 +227,14 @@ def _unread(place: StorePlace, fault: str) -> RunEntry:
     """A place of which no run is known: one that has only begun, or a damaged one."""
     folder = place.folder
     name = folder.name if folder is not None else ""
+    begun = [] if folder is None else begun_runs(folder)
     begins = fault == NOTHING_STORED and folder is not None and writer_in(folder) is not None
     changed_unix_ns = None
     if folder is not None:
         with contextlib.suppress(OSError):
             changed_unix_ns = folder.stat().st_mtime_ns
     return RunEntry(
-        run_id=name or place.store,
+        run_id=begun[-1] if begun else name or place.store,
         store=place.store,
         state="under way" if begins else "damaged",
         folder=None if folder is None else str(folder),
@@ -150,3 +248,40 @@ def _unread(place: StorePlace, fault: str) -> RunEntry:
 def _reason(error: Exception) -> str:
     text = error.strerror if isinstance(error, OSError) else None
     return one_line(text or str(error))
+
+
+def find_run(
+    text: str, listed: Callable[[], Sequence[RunEntry]], open_catalog: Callable[[str], RunCatalog]
+) -> RunEntry:
+    """The one run that is meant: by its folder, its id, the beginning of one, `STORE#RUN`, or a sidecar's address.
+    `listed` are the runs to choose from by name; `open_catalog` lists another place.
+
+    A place with one run means that run; of a store with several the newest is never guessed. Raises ConfigError.
+    """
+    if (text and Path(text).is_dir()) or (is_address(text) and SEPARATOR not in text):
+        return _only(text, open_catalog(text).entries(), f"give {text}{SEPARATOR}RUN")
+    if SEPARATOR in text:
+        store, _, run_id = text.rpartition(SEPARATOR)
+        inside = open_catalog(store).entries()
+        return _only(text, _named(run_id, inside), f"known are {_names(inside)}")
+    known = listed()
+    found = _named(text, known)
+    return _only(text, found, f"known are {_names(known)}" if known else "there are no runs here")
+
+
+def _named(text: str, known: Sequence[RunEntry]) -> list[RunEntry]:
+    exact = [each for each in known if text in (each.run_id, each.name)]
+    return exact or [each for each in known if text and (each.run_id.startswith(text) or each.name.startswith(text))]
+
+
+def _only(text: str, found: Sequence[RunEntry], advice: str) -> RunEntry:
+    if not found:
+        raise ConfigError(text, [f"is no run: {advice}"])
+    if len(found) > 1:
+        raise ConfigError(text, [f"is {len(found):,} runs ({_names(found)}): {advice}"])
+    return found[0]
+
+
+def _names(known: Sequence[RunEntry]) -> str:
+    names = [each.name or each.run_id for each in known[:_MOST_NAMED]]
+    return ", ".join([*names, f"{len(known) - _MOST_NAMED:,} more"] if known[_MOST_NAMED:] else names) or "none"

@@ -1,8 +1,13 @@
-"""A run as the list of runs shows it, whatever it was read from."""
+"""A run as the list of runs shows it, which of them are asked for, and how figures went from run to run. Pure."""
 
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final, Literal
 
 import msgspec
+
+from telemetry.model.foreign_text import one_line
 
 # met, missed, undecided: by its objectives. not judged: the load generator was the limit. damaged: nothing of it can be
 # read, the fault says why.
@@ -85,3 +90,84 @@ def judged_anew(summed: RunEntry, entry: RunEntry) -> RunEntry:
     if entry.state not in _BY_OBJECTIVES or summed.state not in _BY_OBJECTIVES:
         return summed
     return msgspec.structs.replace(summed, state=entry.state, sentence=entry.sentence)
+
+
+@dataclass(frozen=True, slots=True)
+class RunFilter:
+    """None means any. A run of which something is not known does not match where that is asked for."""
+
+    since_unix_ns: int | None = None  # inclusive, of the moment when a run began
+    cohort: str | None = None  # that occurs in the run, beside others or not
+    target: str | None = None
+    state: str | None = None
+    profile: str | None = None
+    scenario: str | None = None
+    protocol: str | None = None
+    users: int | None = None
+
+    def matches(self, run: RunEntry) -> bool:
+        """Whether a run is one of those that are asked for."""
+        if self.since_unix_ns is not None and (run.began_unix_ns is None or run.began_unix_ns < self.since_unix_ns):
+            return False
+        if self.cohort is not None and self.cohort not in (run.cohorts or ()):
+            return False
+        wanted = (
+            (self.target, run.target),
+            (self.state, run.state),
+            (self.profile, run.profile),
+            (self.scenario, run.scenario),
+            (self.protocol, run.protocol),
+            (self.users, run.users),
+        )
+        return all(asked is None or asked == found for asked, found in wanted)
+
+
+def narrowed(runs: Iterable[RunEntry], f: RunFilter) -> list[RunEntry]:
+    """The runs that match, in the order in which they came."""
+    return [each for each in runs if f.matches(each)]
+
+
+MOST_TRENDS: Final = 6
+# A run that says nothing about the service, or not yet, is no point of a trend.
+_UNFIT: Final = ("not judged", "damaged", "failed", "unreachable", "under way")
+
+
+@dataclass(frozen=True, slots=True)
+class RunTrend:
+    """Runs against one target that had the same scenario, profile and callers, the oldest first."""
+
+    label: str
+    runs: tuple[RunEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunTrends:
+    """The trends with the most runs; `left_out` is how many others there are, `unfit` how many runs are in none because
+    nothing is claimed of them or they have too few turns for a p95."""
+
+    shown: tuple[RunTrend, ...]
+    left_out: int = 0
+    unfit: int = 0
+
+
+def run_trends(entries: Sequence[RunEntry]) -> RunTrends:
+    """The trends of at least two runs."""
+    fit = [each for each in entries if each.state not in _UNFIT and each.p95_ns is not None and each.began_unix_ns]
+    groups: defaultdict[str, list[RunEntry]] = defaultdict(list)
+    for each in sorted(fit, key=lambda entry: entry.began_unix_ns or 0):
+        groups[_label(each)].append(each)
+    several = sorted(
+        (RunTrend(label, tuple(runs)) for label, runs in groups.items() if len(runs) > 1),
+        key=lambda trend: (-len(trend.runs), trend.label),
+    )
+    return RunTrends(tuple(several[:MOST_TRENDS]), len(several[MOST_TRENDS:]), len(entries) - len(fit))
+
+
+def _label(each: RunEntry) -> str:
+    parts = (
+        each.target,
+        each.scenario,
+        each.profile,
+        None if each.users is None else f"{each.users} callers",
+    )
+    return " · ".join(one_line(part, 60) for part in parts if part) or "not said"

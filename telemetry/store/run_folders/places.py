@@ -1,30 +1,40 @@
-"""Where runs are: folders of runs, single run folders, stores, and the addresses of sidecars."""
+"""Where runs are (folders of runs, single run folders, stores, and the addresses of sidecars), and what the folder of a
+run holds beside its store and reports: the objectives it was judged by, and the result of a search for the capacity.
+"""
 
+import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from telemetry.model.errors import ConfigError
+from telemetry.objectives.objective import Objective
+from telemetry.objectives.openslo import parse_objectives
+from telemetry.objectives.slo import default_objectives, objectives_text
 from telemetry.store.database import DATABASE_NAME, OWNER_NAME, is_earlier
 from telemetry.store.remote import is_address
+from telemetry.store.run_folders.entries import RunEntry
 
 RUNS_FOLDER: Final = "runs"
 STORE_FOLDER: Final = "store"
 SUMMARY_NAME: Final = "summary.json"
+SETTINGS_PREFIX: Final = "settings-"
 # A folder that is being removed has this name until it is gone.
 REMOVING_PREFIX: Final = ".removing-"
 
 
 @dataclass(frozen=True, slots=True)
 class StorePlace:
-    """One store with runs. `folder` is the run folder around it, None for a store of its own; `root` is the folder of
-    runs that it was found in."""
+    """One store with runs, by its folder or the address of its sidecar. `folder` is that of a run of it; None where all
+    runs of the store are meant."""
 
     store: str
     folder: Path | None = None
-    root: Path | None = None
 
     @property
     def is_remote(self) -> bool:
@@ -46,13 +56,13 @@ def is_store(folder: Path) -> bool:
 
 def is_run_folder(folder: Path) -> bool:
     """Whether a folder is that of one run (or of one command that made several)."""
-    return (folder / STORE_FOLDER).is_dir() or (folder / SUMMARY_NAME).is_file()
+    return (folder / STORE_FOLDER).is_dir() or (folder / SUMMARY_NAME).is_file() or bool(begun_runs(folder))
 
 
 def places_of(given: Sequence[str]) -> list[StorePlace]:
     """Every store at what was named, each once, in the order of names. Raises ConfigError for what is not a folder;
     a folder without any run is no error, nor that RUNS_FOLDER is missing: the first run makes it."""
-    found: dict[str, StorePlace] = {}
+    found: dict[StorePlace, None] = {}
     faults: list[str] = []
     for each in given:
         if is_address(each):
@@ -64,11 +74,10 @@ def places_of(given: Sequence[str]) -> list[StorePlace]:
             continue
         else:
             places = _in_folder(Path(each))
-        for place in places:
-            found.setdefault(place.store, place)
+        found.update(dict.fromkeys(places))
     if faults:
         raise ConfigError("runs", faults)
-    return list(found.values())
+    return list(found)
 
 
 def _in_folder(folder: Path) -> list[StorePlace]:
@@ -76,10 +85,10 @@ def _in_folder(folder: Path) -> list[StorePlace]:
         # The store of a run folder is that run's, however it was named.
         return [StorePlace(str(folder), None if folder_around(str(folder)) is None else folder.parent)]
     if is_run_folder(folder):
-        return [_run_place(folder, None)]
+        return [_run_place(folder)]
     with os.scandir(folder) as inside:
         names = sorted(each.name for each in inside if not each.name.startswith(".") and each.is_dir())
-    return [_run_place(folder / name, folder) for name in names]
+    return [_run_place(folder / name) for name in names]
 
 
 def folder_around(store: str) -> Path | None:
@@ -95,6 +104,126 @@ def _has_logs(folder: Path) -> bool:
     return (folder / "logs").is_dir() or (folder / SUMMARY_NAME).is_file()
 
 
-def _run_place(folder: Path, root: Path | None) -> StorePlace:
-    store = folder if is_store(folder) else folder / STORE_FOLDER
-    return StorePlace(str(store), folder if store != folder else None, root)
+def _run_place(folder: Path) -> StorePlace:
+    if is_store(folder):
+        return StorePlace(str(folder))
+    own = folder / STORE_FOLDER
+    sidecar = None if own.is_dir() else sidecar_of(folder)
+    return StorePlace(str(own) if sidecar is None else sidecar.rstrip("/"), folder)
+
+
+def begun_runs(folder: Path) -> list[str]:
+    """The runs that were started in a folder, the oldest first: each left its settings."""
+    files = sorted(folder.glob(f"{SETTINGS_PREFIX}*.json"), key=lambda file: (modified_ns(file), file.name))
+    return [file.stem.removeprefix(SETTINGS_PREFIX) for file in files]
+
+
+def modified_ns(file: Path) -> int:
+    """When a file or folder was changed; 0 where there is none."""
+    try:
+        return file.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+class _Settings(msgspec.Struct):
+    sidecar: str | None = None
+
+
+def sidecar_of(folder: Path) -> str | None:
+    """The sidecar that the newest run of a folder was given; None where its settings name none."""
+    for run_id in begun_runs(folder)[-1:]:
+        with contextlib.suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):
+            content = (folder / f"{SETTINGS_PREFIX}{run_id}.json").read_bytes()
+            named = msgspec.json.decode(content, type=_Settings).sidecar
+            return named if named is not None and is_address(named) else None
+    return None
+
+
+OBJECTIVES_NAME: Final = "objectives.yaml"
+
+
+def kept_objectives(folder: Path | None) -> Path | None:
+    """The file of a run folder; None where it has none."""
+    kept = None if folder is None else folder / OBJECTIVES_NAME
+    return kept if kept is not None and kept.is_file() else None
+
+
+def objectives_kept_beside(store: str) -> Path | None:
+    """The file of the run folder around a store; None for a store of its own, and for a sidecar."""
+    return kept_objectives(folder_around(store))
+
+
+def objectives_of(folder: Path | None) -> tuple[Objective, ...]:
+    """What the run of a folder is judged by: the objectives that are kept there, else the default set. Raises
+    ConfigError."""
+    file = kept_objectives(folder)
+    return tuple(default_objectives()) if file is None else _parsed(objectives_text(file), str(file))
+
+
+def are_kept_otherwise(folder: Path | None, objectives: tuple[Objective, ...]) -> bool:
+    """Whether the run of a folder was judged by other objectives than these. Where none are kept, that is not known."""
+    return kept_objectives(folder) is not None and are_judged_otherwise(folder, objectives)
+
+
+def are_judged_otherwise(folder: Path | None, objectives: tuple[Objective, ...]) -> bool:
+    """Whether the run of a folder is judged by other objectives than these; those that cannot be read are."""
+    try:
+        return objectives_of(folder) != objectives
+    except ConfigError:
+        return True
+
+
+# Hundreds of runs were judged by a few files: to parse one takes 10 ms.
+@lru_cache(maxsize=64)
+def _parsed_text(text: str) -> tuple[Objective, ...]:
+    return tuple(parse_objectives(text, ""))
+
+
+def _parsed(text: str, where: str) -> tuple[Objective, ...]:
+    try:
+        return _parsed_text(text)
+    except ConfigError as error:
+        raise ConfigError(where, error.faults) from error
+
+
+CAPACITY_NAME: Final = "capacity.json"
+
+
+class CapacityLatency(msgspec.Struct, frozen=True):
+    """Percentiles of voice-to-voice at one step, in seconds; null where there are too few turns."""
+
+    n: int = 0
+    p50_s: float | None = None
+    p95_s: float | None = None
+    p95_interval_s: tuple[float, float] | None = None
+    p99_s: float | None = None
+
+
+class CapacityStep(msgspec.Struct, frozen=True):
+    """One number of callers, measured."""
+
+    callers: int
+    turns: int = 0
+    status: str = ""
+    voice_to_voice: CapacityLatency = CapacityLatency()
+
+
+class CapacityResult(msgspec.Struct, frozen=True):
+    """A search: `callers_met` are served within the objectives, `callers_missed` are not; null is not known."""
+
+    target: str
+    sentence: str
+    callers_met: int | None = None
+    callers_missed: int | None = None
+    steps: tuple[CapacityStep, ...] = ()
+
+
+def read_capacity(entry: RunEntry) -> CapacityResult | None:
+    """The search that a run was part of; None where its folder holds none that can be understood."""
+    if entry.folder is None:
+        return None
+    try:
+        return msgspec.json.decode((Path(entry.folder) / CAPACITY_NAME).read_bytes(), type=CapacityResult)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None

@@ -19,7 +19,7 @@ from dashboard.source_names import ENV_RUNS, ENV_SLO, ENV_STORE
 from telemetry.model.errors import ConfigError
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import default_objectives, load_objectives, objectives_text
-from telemetry.store.run_folders.kept_objectives import OBJECTIVES_NAME
+from telemetry.store.run_folders.places import OBJECTIVES_NAME
 from tests.fixtures_turns import START_UNIX_NS, fill_store
 from tests.run_folders import HOUR_NS, latency_run, run_folder
 from tests.unit.dashboard.opened_pages import opened, text_of

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from dashboard import filters
 from dashboard.controls import _LABELS
 from dashboard.runs_choice import BEGAN_LABELS, BEGAN_NS, NAMES, STATES, RunsChoice, runs_choice_of, values_of
-from telemetry.store.run_folders.entries import RunEntry
-from telemetry.store.run_folders.narrowing import RunFilter
+from telemetry.store.run_folders.entries import RunEntry, RunFilter
 
 NOW_NS = 2_000_000_000_000_000_000
 CHOSEN = {

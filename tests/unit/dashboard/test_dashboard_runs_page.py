@@ -24,10 +24,9 @@ from telemetry.model.errors import StoreError
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import default_objectives, objectives_text
 from telemetry.store.run_details import RunDetails
-from telemetry.store.run_folders.capacity import CapacityLatency, CapacityResult, CapacityStep
 from telemetry.store.run_folders.catalog import KEPT_NAME, RunCatalog, RunListing
 from telemetry.store.run_folders.entries import EntryState, RunEntry
-from telemetry.store.run_folders.kept_objectives import OBJECTIVES_NAME
+from telemetry.store.run_folders.places import OBJECTIVES_NAME, CapacityLatency, CapacityResult, CapacityStep
 from tests.fixtures_turns import START_UNIX_NS, fill_store, synthetic_run
 from tests.run_folders import HOUR_NS, latency_run, run_folder, write_summary
 from tests.unit.dashboard.opened_pages import opened, text_of

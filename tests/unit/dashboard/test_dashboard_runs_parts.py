@@ -16,9 +16,9 @@ from loadtest.run.json_file import write_json
 from telemetry.store.answers import Behavior, MetricStats
 from telemetry.store.reader import StoreReader
 from telemetry.store.run_details import RunDetails
-from telemetry.store.run_folders.capacity import CAPACITY_NAME
 from telemetry.store.run_folders.catalog import RunCatalog, RunListing
 from telemetry.store.run_folders.entries import EntryState, RunEntry
+from telemetry.store.run_folders.places import CAPACITY_NAME
 from tests.fixtures_turns import START_UNIX_NS, fill_store, synthetic_run
 from tests.run_folders import HOUR_NS, MS, latency_run, run_folder
 from tests.unit.dashboard.opened_pages import html_of, opened, text_of

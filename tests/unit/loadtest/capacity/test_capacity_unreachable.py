@@ -17,7 +17,7 @@ from loadtest.run.artifacts import NAMES, SUMMARY
 from loadtest.run.request import CheckedRun, RunRequest
 from loadtest.run.sidecars import Sidecar
 from loadtest.scenario.settings import SwarmSettings
-from telemetry.store.run_folders.capacity import CAPACITY_NAME
+from telemetry.store.run_folders.places import CAPACITY_NAME
 
 WHY = "cannot connect to 127.0.0.1:9: Connection refused"
 

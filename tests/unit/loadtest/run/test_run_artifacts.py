@@ -22,7 +22,7 @@ from loadtest.run.run_place import NamedRun, find_run
 from telemetry.objectives.slo import default_objectives, load_objectives, objectives_text
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
-from telemetry.store.run_folders.kept_objectives import OBJECTIVES_NAME
+from telemetry.store.run_folders.places import OBJECTIVES_NAME
 from tests.fixtures_turns import START_UNIX_NS, fill_store, synthetic_run
 
 HOUR_LATER_NS = START_UNIX_NS + 3_600 * 10**9

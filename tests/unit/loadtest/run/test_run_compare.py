@@ -17,7 +17,7 @@ from loadtest.run.runs import RunsRequest, list_runs, note_run, remove_runs
 from telemetry.model.errors import ConfigError, StoreError
 from telemetry.model.metrics import METRICS
 from telemetry.objectives.slo import objectives_text
-from telemetry.store.run_folders.kept_objectives import OBJECTIVES_NAME
+from telemetry.store.run_folders.places import OBJECTIVES_NAME
 from tests.fixtures_turns import START_UNIX_NS, fill_store
 from tests.run_folders import HOUR_NS, latency_run, run_folder, write_summary
 

@@ -21,7 +21,7 @@ from loadtest.run.unreachable import leave_unreachable
 from loadtest.scenario.settings import SwarmSettings
 from telemetry.model.errors import StoreError
 from telemetry.store.run_folders.catalog import RunCatalog
-from telemetry.store.run_folders.kept_objectives import OBJECTIVES_NAME
+from telemetry.store.run_folders.places import OBJECTIVES_NAME
 from tests.fixtures_turns import fill_store
 from tests.run_folders import latency_run
 

@@ -4,21 +4,15 @@ from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 
-import pytest
-
 from telemetry.model.service_runs import service_run_id
 from telemetry.model.turns import Turn
 from telemetry.objectives.slo import default_objectives
 from telemetry.store.answers import ProcessInfo
-from telemetry.store.compaction import Compactor
-from telemetry.store.compaction_plan import MergeLimits
-from telemetry.store.manifest import MANIFEST_NAME, PREVIOUS_NAME
 from telemetry.store.questions.pages import ViewQuestion
+from telemetry.store.questions.runs import newest_run
 from telemetry.store.reader import StoreReader
-from telemetry.store.repair import repair
 from telemetry.store.run_folders.catalog import RunCatalog
 from telemetry.store.run_state import RECENT_S, is_at_work, is_under_way
-from telemetry.store.runs import newest_run
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import SECOND, START_UNIX_NS, client_turn
@@ -50,18 +44,13 @@ def service_turns(at_unix_ns: int) -> list[Turn]:
     return turns(service_run_id("bot", at_unix_ns), at_unix_ns)
 
 
-def stored(folder: Path, *commits: tuple[int, Sequence[Turn]], is_merged: bool = False) -> Path:
+def stored(folder: Path, *commits: tuple[int, Sequence[Turn]]) -> Path:
     """A store to which turns came in this order: after so many minutes of its own clock each."""
     clock = [0]
     with StoreWriter(folder, unix_ns=lambda: clock[0]) as writer:
         for minute, some in commits:
             clock[0] = START_UNIX_NS + minute * MINUTE
             writer.append(Batch(turns=list(some)))
-        if is_merged:
-            compactor = Compactor(writer, limits=MergeLimits(fan_in=2), roll_up=lambda _path, _segment: None)
-            while compactor.run_once():
-                pass
-            assert len(writer.manifest.of("turns")) == 1
     return folder
 
 
@@ -71,53 +60,31 @@ def newest(folder: Path) -> str | None:
     return None if found is None else found.run_id
 
 
-each_way = pytest.mark.parametrize("is_merged", [False, True], ids=["as it came", "merged"])
-
-
-@each_way
-def test_a_service_s_turns_of_the_future_do_not_hide_a_run_of_callers(tmp_path: Path, is_merged: bool) -> None:
+def test_a_service_s_turns_of_the_future_do_not_hide_a_run_of_callers(tmp_path: Path) -> None:
     callers, ahead = turns("run-1", START_UNIX_NS, 20), service_turns(START_UNIX_NS + 20 * MINUTE)
-    assert newest(stored(tmp_path / "after", (1, callers), (2, ahead), is_merged=is_merged)) == "run-1"
-    assert newest(stored(tmp_path / "before", (1, ahead), (2, callers), is_merged=is_merged)) == "run-1"
+    assert newest(stored(tmp_path / "after", (1, callers), (2, ahead))) == "run-1"
+    assert newest(stored(tmp_path / "before", (1, ahead), (2, callers))) == "run-1"
 
 
-@each_way
-def test_a_run_of_callers_whose_clock_is_behind_is_not_hidden_by_its_service(tmp_path: Path, is_merged: bool) -> None:
+def test_a_run_of_callers_whose_clock_is_behind_is_not_hidden_by_its_service(tmp_path: Path) -> None:
     callers, service = turns("run-1", START_UNIX_NS - 60 * MINUTE, 20), service_turns(START_UNIX_NS + MINUTE)
-    assert newest(stored(tmp_path, (1, callers), (2, service), is_merged=is_merged)) == "run-1"
+    assert newest(stored(tmp_path, (1, callers), (2, service))) == "run-1"
 
 
-@each_way
-def test_of_two_runs_of_callers_the_one_stored_last_is_the_newest(tmp_path: Path, is_merged: bool) -> None:
+def test_of_two_runs_of_callers_the_one_stored_last_is_the_newest(tmp_path: Path) -> None:
     ahead, now = turns("tomorrow", START_UNIX_NS + DAY), turns("today", START_UNIX_NS)
-    folder = stored(tmp_path, (1, ahead), (30, now), is_merged=is_merged)
+    folder = stored(tmp_path, (1, ahead), (30, now))
     assert newest(folder) == "today"
     with StoreReader(folder) as reader:
         assert [run.run_id for run in reader.runs()] == ["today", "tomorrow"]
         assert [run.stored_unix_ns for run in reader.runs()] == [START_UNIX_NS + n * MINUTE for n in (30, 1)]
 
 
-@each_way
-def test_a_service_that_reports_long_after_the_callers_is_the_newest(tmp_path: Path, is_merged: bool) -> None:
+def test_a_service_that_reports_long_after_the_callers_is_the_newest(tmp_path: Path) -> None:
     # Also where the service's clock is behind, so that its turns seem older than the callers'.
     service = service_turns(START_UNIX_NS - 5 * MINUTE)
-    folder = stored(tmp_path, (1, turns("run-1", START_UNIX_NS)), (20, service), is_merged=is_merged)
+    folder = stored(tmp_path, (1, turns("run-1", START_UNIX_NS)), (20, service))
     assert newest(folder) == service[0].run_id
-
-
-def test_when_a_run_was_stored_outlives_a_repair(tmp_path: Path) -> None:
-    folder = stored(tmp_path, (1, turns("b", START_UNIX_NS + DAY)), (30, turns("a", START_UNIX_NS)), is_merged=True)
-    for name in (MANIFEST_NAME, PREVIOUS_NAME):
-        (folder / name).unlink()
-    assert repair(folder).rows["turns"] == 6
-    assert newest(folder) == "a"
-
-
-def test_of_a_segment_with_many_runs_no_run_is_newer_than_its_storing(tmp_path: Path) -> None:
-    """A segment names up to 16 runs: of more, the clocks decide, up to the moment of the segment."""
-    many = [turn for number in range(17) for turn in turns(f"run-{number:02}", START_UNIX_NS + number * SECOND, 1)]
-    ahead = service_turns(START_UNIX_NS + 20 * MINUTE)
-    assert newest(stored(tmp_path, (1, many), (2, ahead), is_merged=True)) == "run-16"
 
 
 def test_a_page_s_window_ends_with_what_has_come(tmp_path: Path) -> None:

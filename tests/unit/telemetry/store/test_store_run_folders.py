@@ -1,12 +1,8 @@
 """The list of runs: what each folder holds, what cannot be read, what is kept, notes, and removing."""
 
-import fcntl
-import itertools
-import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,17 +11,20 @@ from telemetry.model.errors import ConfigError, StoreError
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.openslo import parse_objectives
 from telemetry.objectives.slo import default_objectives, objectives_text
+from telemetry.store.database import DATABASE_NAME, owned
 from telemetry.store.reader import StoreReader
-from telemetry.store.remote import open_store
 from telemetry.store.run_folders import catalog as catalogs
-from telemetry.store.run_folders.catalog import KEPT_NAME, RunCatalog
+from telemetry.store.run_folders.catalog import RunCatalog, find_run
+from telemetry.store.run_folders.changes import (
+    LONGEST_NOTE_CHARS,
+    finish_removals,
+    read_notes,
+    remove_folder,
+    write_note,
+    writer_in,
+)
 from telemetry.store.run_folders.entries import RunEntry
-from telemetry.store.run_folders.kept_objectives import OBJECTIVES_NAME
-from telemetry.store.run_folders.naming import find_run
-from telemetry.store.run_folders.notes import LONGEST_NOTE_CHARS, read_notes, write_note
-from telemetry.store.run_folders.open_files import writer_in
-from telemetry.store.run_folders.places import REMOVING_PREFIX, RUNS_FOLDER, StorePlace, places_of
-from telemetry.store.run_folders.removal import finish_removals, remove_folder
+from telemetry.store.run_folders.places import OBJECTIVES_NAME, REMOVING_PREFIX, RUNS_FOLDER, StorePlace, places_of
 from tests.fixtures_turns import SECOND, START_UNIX_NS, Run, fill_store
 from tests.run_folders import HOUR_NS, latency_run, run_folder, write_summary
 
@@ -91,6 +90,8 @@ def test_other_runs_in_the_store_of_a_summary_are_listed_too(tmp_path: Path) -> 
     folder = tmp_path / "capacity"
     fill_store(folder / "store", latency_run("step-1", 20), latency_run("step-2", 20, seed=2))
     write_summary(folder, "step-2")
+    for step in ("step-1", "step-2"):
+        (folder / f"settings-{step}.json").write_text("{}")
     entries = {each.run_id: each for each in listed(tmp_path)}
     assert set(entries) == {"step-1", "step-2"}
     assert entries["step-2"].p95_ns == pytest.approx(750 * 1e6), "by its summary"
@@ -99,52 +100,28 @@ def test_other_runs_in_the_store_of_a_summary_are_listed_too(tmp_path: Path) -> 
 
 def test_what_cannot_be_read_is_listed_with_its_fault(root: Path, tmp_path: Path) -> None:
     torn = run_folder(tmp_path, "torn", latency_run("r", 20))
-    (torn / "store" / "manifest.json").write_text('{"version"')
+    (torn / "store" / DATABASE_NAME).write_bytes(b"torn" * 5_000)
     (tmp_path / "empty").mkdir()
-    missing = run_folder(tmp_path, "no-segment", latency_run("r", 20))
-    next((missing / "store" / "segments").glob("turns-*")).unlink()
+    earlier = tmp_path / "earlier" / "store"
+    earlier.mkdir(parents=True)
+    (earlier / "manifest.json").write_text("{}")
     half = run_folder(tmp_path, "half-summary", latency_run("r-half", 20))
     (half / "summary.json").write_text('{"run": {"id":')
     other = run_folder(tmp_path, "other-summary", latency_run("r-other", 20))
     (other / "summary.json").write_text("[1, 2]")
     summed = run_folder(tmp_path, "summed", latency_run("r-summed", 20))
     write_summary(summed, "r-summed")
-    (summed / "store" / "manifest.json").write_bytes(b"\xff\xfe")
     (tmp_path / "a-file").write_text("no run")
     found = {each.name: each for each in listed(tmp_path)}
-    assert set(found) == {"torn", "empty", "no-segment", "half-summary", "other-summary", "summed"}
+    assert set(found) == {"torn", "empty", "earlier", "half-summary", "other-summary", "summed"}
     assert found["torn"].state == "damaged"
-    assert "manifest" in (found["torn"].fault or "")
+    assert "cannot be opened" in (found["torn"].fault or "")
     assert found["empty"].state == "damaged"
     assert "no turn is stored here" in (found["empty"].fault or "")
-    assert found["no-segment"].fault is not None
+    assert "earlier version" in (found["earlier"].fault or "")
     assert found["half-summary"].turns == found["other-summary"].turns == 60
     assert "summary.json cannot be understood" in (found["half-summary"].fault or "")
     assert (found["summed"].state, found["summed"].turns) == ("met", 180)
-    assert found["summed"].fault is not None
-
-
-def test_damage_is_known_from_the_answers_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = tmp_path / "store"
-    fill_store(store, latency_run("r-one", 20))
-    fill_store(store, latency_run("r-two", 20, began_unix_ns=START_UNIX_NS + HOUR_NS))
-    segment = min((store / "segments").glob("turns-*"))
-    segment.write_bytes(segment.read_bytes()[::-1])
-    expected = listed(store)
-    assert all("damaged segments are left out" in (each.fault or "") for each in expected)
-    # Whoever asks the same reader in between may be answered by a store that is whole again.
-    for name in ("runs_and_sources", "run_figures"):
-        monkeypatch.setattr(StoreReader, name, _forgetful(getattr(StoreReader, name)))
-    assert listed(store) == expected
-
-
-def _forgetful(question: Callable[..., object]) -> Callable[..., object]:
-    def asked(reader: StoreReader, *values: object) -> object:
-        found = question(reader, *values)
-        reader._snapshots.faults = []
-        return found
-
-    return asked
 
 
 def test_a_run_under_way_is_not_kept_as_it_is(tmp_path: Path) -> None:
@@ -157,93 +134,6 @@ def test_a_run_under_way_is_not_kept_as_it_is(tmp_path: Path) -> None:
     (later,) = catalog.entries(now_unix_ns=NOW)
     assert later.state == "not judged"
     assert later.sentence.startswith("Not judged: 2 of 2 generator processes were lost after 63 s and 64 s")
-
-
-@pytest.mark.slow
-def test_what_was_found_is_kept_until_the_files_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = run_folder(tmp_path, "one", latency_run("r-1", 20))
-    before = listed(tmp_path)
-    assert json.loads((tmp_path / KEPT_NAME).read_text())["places"].keys() == {"one"}
-    with monkeypatch.context() as patched:
-        patched.setattr(catalogs, "open_store", never_opened)
-        assert listed(tmp_path) == before
-        # By whatever path the folder is named now.
-        patched.chdir(tmp_path.parent)
-        (relative,) = listed(tmp_path.name)
-        assert relative.store == f"{tmp_path.name}/one/store"
-    fill_store(folder / "store", latency_run("r-2", 20, seed=2))
-    assert {each.run_id for each in listed(tmp_path)} == {"r-1", "r-2"}
-    for damage in (b"", b"{}", b'{"version": 1, "places": 3}', b"\xff", b'{"version": 99, "places": {}}'):
-        (tmp_path / KEPT_NAME).write_bytes(damage)
-        assert {each.run_id for each in listed(tmp_path)} == {"r-1", "r-2"}
-    (tmp_path / KEPT_NAME).unlink()
-    tmp_path.chmod(0o500)
-    try:
-        assert {each.run_id for each in listed(tmp_path)} == {"r-1", "r-2"}
-    finally:
-        tmp_path.chmod(0o700)
-
-
-@pytest.mark.slow
-def test_a_listing_in_parts_comes_to_the_whole_list(tmp_path: Path) -> None:
-    """A damaged store and a run that goes on are read every time, and never keep others from being read."""
-    live = latency_run("r-live", 20)
-    began = [span for span in live.spans if span.attributes["voice.run.phase"] != "end"]
-    run_folder(tmp_path, "live", Run(live.turns, began))
-    broken = run_folder(tmp_path, "broken", latency_run("r-broken", 20))
-    next((broken / "store" / "segments").rglob("*.parquet")).write_bytes(b"cut")
-    for number in range(4):
-        run_folder(tmp_path, f"ended-{number}", latency_run(f"r-{number}", 20, seed=number))
-    now_unix_ns = START_UNIX_NS + 70 * SECOND
-    whole = RunCatalog([str(tmp_path)], OBJECTIVES).entries(now_unix_ns=now_unix_ns)
-    (tmp_path / KEPT_NAME).unlink()
-    # Each look at the clock takes a second: there is time for one store.
-    ticks = itertools.count()
-    catalog = RunCatalog([str(tmp_path)], OBJECTIVES, monotonic_s=lambda: float(next(ticks)))
-    left = [6]
-    while left[-1]:
-        listing = catalog.listing(within_s=1, now_unix_ns=now_unix_ns)
-        assert len({each.store for each in listing.entries}) == 6 - len(listing.unread)
-        left.append(len(listing.unread))
-        assert left[-1] < left[-2]
-    assert listing.entries == whole
-    # From then on those that change are read in turn, and the list stays whole.
-    for _ in range(3):
-        later = catalog.listing(within_s=0, now_unix_ns=NOW)
-        assert {each.store for each in later.entries} == {each.store for each in whole}
-    assert next(each for each in later.entries if each.run_id == "r-live").state == "not judged"
-
-
-def test_what_changed_last_is_read_first(tmp_path: Path) -> None:
-    for number in (1, 0, 2):
-        folder = run_folder(tmp_path, f"run-{number}", latency_run(f"r-{number}", 20, seed=number))
-        os.utime(folder / "store" / "manifest.json", ns=(NOW, NOW + number))
-    (first,) = RunCatalog([str(tmp_path)], OBJECTIVES).listing(within_s=0, now_unix_ns=NOW).entries
-    assert first.run_id == "r-2"
-
-
-def test_what_was_read_is_kept_when_a_listing_is_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(3):
-        run_folder(tmp_path, f"run-{number}", latency_run(f"r-{number}", 20, seed=number))
-    opened: list[str] = []
-
-    def interrupted(store: str, token: str | None) -> StoreReader:
-        opened.append(store)
-        if len(opened) > 2:
-            raise KeyboardInterrupt
-        reader = open_store(store, token)
-        assert isinstance(reader, StoreReader)
-        return reader
-
-    with monkeypatch.context() as patched:
-        patched.setattr(catalogs, "open_store", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            listed(tmp_path)
-    assert len(json.loads((tmp_path / KEPT_NAME).read_text())["places"]) == 2
-    del opened[:2]
-    monkeypatch.setattr(catalogs, "open_store", interrupted)
-    assert len(listed(tmp_path)) == 3
-    assert len(opened) == 2  # the one that was interrupted, and the last try of it
 
 
 def test_other_objectives_are_other_verdicts(tmp_path: Path) -> None:
@@ -327,10 +217,8 @@ def test_a_removed_run_is_gone_and_nothing_else(tmp_path: Path) -> None:
 
 def test_a_run_under_way_is_never_removed(tmp_path: Path) -> None:
     one = run_folder(tmp_path, "one", latency_run("r", 20))
-    with (one / "store" / "writer.lock").open("rb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(StoreError, match="under way"):
-            remove_folder(one)
+    with owned(one / "store"), pytest.raises(StoreError, match="under way"):
+        remove_folder(one)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     with (elsewhere / "locust.log").open("w"):
@@ -343,14 +231,14 @@ def test_a_run_under_way_is_never_removed(tmp_path: Path) -> None:
         assert writer_in(elsewhere) is None, "who reads does not hold it up"
     remove_folder(elsewhere)
     remove_folder(one)
-    assert list(tmp_path.iterdir()) == [tmp_path / KEPT_NAME]
+    assert list(tmp_path.iterdir()) == []
 
 
 _KILLED_AT_THE_RENAME = """
 import os, pathlib, shutil, signal, sys
-from telemetry.store.run_folders import removal
+from telemetry.store.run_folders import changes
 shutil.rmtree = lambda path: os.kill(os.getpid(), signal.SIGKILL)
-removal.remove_folder(pathlib.Path(sys.argv[1]))
+changes.remove_folder(pathlib.Path(sys.argv[1]))
 """
 
 

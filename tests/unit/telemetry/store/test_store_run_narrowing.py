@@ -3,8 +3,7 @@
 import msgspec
 import pytest
 
-from telemetry.store.run_folders.entries import RunEntry
-from telemetry.store.run_folders.narrowing import RunFilter, narrowed
+from telemetry.store.run_folders.entries import RunEntry, RunFilter, narrowed
 
 RUN = RunEntry(
     run_id="r",

@@ -4,8 +4,7 @@ from typing import Any, get_args
 
 import pytest
 
-from telemetry.store.run_folders.entries import EntryState, RunEntry
-from telemetry.store.run_folders.trends import MOST_TRENDS, RunTrends, run_trends
+from telemetry.store.run_folders.entries import MOST_TRENDS, EntryState, RunEntry, RunTrends, run_trends
 
 # These ended and say something of the service.
 FIT = ("met", "missed", "undecided", "interrupted")

@@ -15,10 +15,10 @@ from telemetry.objectives.judgment import EligibleTurns
 from telemetry.objectives.objective import Objective
 from telemetry.store.answers import Filter, RunRecord
 from telemetry.store.questions.pages import PageQuestion
+from telemetry.store.questions.runs import newest_run
 from telemetry.store.reader import StoreReader
 from telemetry.store.rollups.library import FEWEST_TURNS
 from telemetry.store.rollups.making import roll_up_tables
-from telemetry.store.runs import newest_run
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import MS, SECOND, START_UNIX_NS, exchange

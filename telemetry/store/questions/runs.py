@@ -1,20 +1,23 @@
-"""The runs of a store, from what their generators declared or from their turns."""
+"""The runs of a store: from what their generators declared or from their turns."""
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
 
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
 
 from telemetry.model import semconv
+from telemetry.model.foreign_text import one_line, several_lines
 from telemetry.store.answers import RunRecord
-from telemetry.store.connection import StoreConnection, rows
+from telemetry.store.attribute_values import TEXT_MAX_CHARS, read_attributes
+from telemetry.store.connection import Row, StoreConnection, rows
 from telemetry.store.questions.filters import COUNTED, VIEWED
-from telemetry.store.run_spans import RunSpan, run_spans
 
+# The attributes under which a sender may name the run; the first that it states counts.
+_RUN_IDS: Final = (semconv.RUN_PREFIX + "run_id", semconv.RUN_PREFIX + "id", "run_id")
 _PHASE: Final = semconv.RUN_PREFIX + "phase"
 # A service's last turns of a run of callers are reported within this of theirs.
 _GOES_ON_NS: Final = 10 * 60 * 1_000_000_000
@@ -29,6 +32,51 @@ _STATEMENT: Final = f"""
            max(stored_unix_ns) AS stored_unix_ns
     FROM turns WHERE run_id <> '' GROUP BY run_id
     """
+# What a declaration says, as texts; what is none of a text, a whole number and a yes or no stays in `others`.
+_TEXT: Final = "coalesce(a.value.string_value, a.value.int_value::VARCHAR, a.value.bool_value::VARCHAR)"
+_DECLARED: Final = f"""
+    SELECT start_unix_ns, end_unix_ns, stored_unix_ns, [a.key for a in declared] AS names,
+           [{_TEXT} for a in declared] AS texts, [a for a in declared if {_TEXT} IS NULL] AS others
+    FROM (SELECT timestamp_unix_ns AS start_unix_ns, timestamp_unix_ns + duration_ns AS end_unix_ns, stored_unix_ns,
+                 span_id, [a for a in span_attributes
+                           if starts_with(a.key, '{semconv.RUN_PREFIX}') OR a.key = 'run_id'] AS declared
+          FROM spans WHERE span_name = '{semconv.SPAN_RUN}')
+    ORDER BY start_unix_ns, span_id
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpan:
+    """A `voice.run` span, with which a process of the generator declares its run at its beginning and at its end, by
+    the attributes that are about the run; `stored_unix_ns` is by the store's clock."""
+
+    start_unix_ns: int
+    end_unix_ns: int
+    stored_unix_ns: int
+    attributes: Mapping[str, str]
+
+    @property
+    def run_id(self) -> str | None:
+        """The run that it declares; None where it names none."""
+        return next((self.attributes[name] for name in _RUN_IDS if self.attributes.get(name)), None)
+
+
+def run_spans(connection: StoreConnection) -> list[RunSpan]:
+    """Every `voice.run` span of the store in the order of their beginning."""
+    return [
+        RunSpan(row["start_unix_ns"], row["end_unix_ns"], row["stored_unix_ns"], _texts(row))
+        for row in rows(connection, _DECLARED)
+    ]
+
+
+def _texts(row: Row) -> dict[str, str]:
+    found = {
+        one_line(name): several_lines(text, TEXT_MAX_CHARS)
+        for name, text in zip(row["names"] or (), row["texts"] or (), strict=True)
+        if text is not None
+    }
+    others = read_attributes(row["others"])
+    return found | {name: msgspec.json.encode(value).decode() for name, value in others.items() if value is not None}
 
 
 def runs(connection: StoreConnection) -> list[RunRecord]:
@@ -79,7 +127,7 @@ def _with_declaration(known: RunRecord | None, run_id: str, span: RunSpan) -> Ru
     declared = {} if known is None else dict(known.declared)
     for name, value in span.attributes.items():
         if name.startswith(semconv.RUN_PREFIX) and name != _PHASE:
-            declared[name.removeprefix(semconv.RUN_PREFIX)] = _shown(value)
+            declared[name.removeprefix(semconv.RUN_PREFIX)] = value
     return RunRecord(
         run_id=run_id,
         first_unix_ns=span.start_unix_ns if known is None else min(known.first_unix_ns, span.start_unix_ns),
@@ -91,7 +139,3 @@ def _with_declaration(known: RunRecord | None, run_id: str, span: RunSpan) -> Ru
         declared=declared,
         stored_unix_ns=stored,
     )
-
-
-def _shown(value: object) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
