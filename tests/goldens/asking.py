@@ -22,13 +22,13 @@ from telemetry.model.metrics import METRIC_NAMES
 from telemetry.objectives.slo import default_objectives
 from telemetry.rollout.cohort_turns import CALL, OUTCOME, CohortTurns
 from telemetry.store.answers import Filter
-from telemetry.store.questions import answer
 from telemetry.store.reader import StoreReader
+from telemetry.store.wire import answer
 
 Parameters = dict[str, Any]
 # Asks a question by its name and its parameters, which are JSON.
 Ask = Callable[[str, Parameters], object]
-LEFT_OUT: Final = frozenset({"skipped_segments", "turns_to_roll_up"})
+LEFT_OUT: Final = frozenset({"skipped_segments", "turns_to_roll_up", "faults"})
 _SUMMARY_LEFT_OUT: Final = frozenset({"store"})
 _REPEATED_CHARS: Final = 400
 _OBJECTIVES: Final[list[Parameters]] = [

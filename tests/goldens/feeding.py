@@ -14,12 +14,12 @@ import pyarrow as pa
 from telemetry.objectives.slo import default_objectives
 from telemetry.rollout.gate import decide
 from telemetry.rollout.plan_document import parse_plan
+from telemetry.sidecar.faults import FaultBoard
 from telemetry.sidecar.ingest_state import IngestState
 from telemetry.sidecar.otlp.tables import DecodedTables, decode_metrics, decode_traces
 from telemetry.sidecar.prometheus import Exposition
 from telemetry.sidecar.service_metrics import ServiceExposition
-from telemetry.sidecar.store_process.assembly import ServiceTurns
-from telemetry.sidecar.store_process.fault_board import FaultBoard
+from telemetry.sidecar.service_turns import ServiceTurns
 from telemetry.store.reader import StoreReader
 from telemetry.store.rollout_log import RolloutLog
 from telemetry.store.rollout_turns import evidence_of, question_of
@@ -66,12 +66,12 @@ class _Feeder:
         self._exposition = Exposition(objectives, clock_s=self._now_s, wall_clock_ns=self._now_ns)
         self._of_services = ServiceExposition(objectives, clock_s=self._now_s, wall_clock_ns=self._now_ns)
         self.writer = StoreWriter(directory, unix_ns=self._now_ns)
-        self._faults: list[object] = []
+        self._faults = FaultBoard()
         self._turns = ServiceTurns(
             self.writer,
             self._count,
             self._state,
-            FaultBoard(self._faults.append),
+            self._faults,
             revised=self._of_services.observe_revised,
             unix_ns=self._now_ns,
         )
@@ -110,7 +110,7 @@ class _Feeder:
         self._until(self.unix_ns + 30 * MINUTE)
         self._turns.close()
         self.writer.close()
-        assert self._faults == []
+        assert self._faults.all() == ()
         page, _ = self._exposition.render("")
         return self._of_services.add_to(page, self._state.snapshot().unmapped_spans).decode()
 
