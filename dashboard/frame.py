@@ -268,9 +268,6 @@ def _overview(run: RunRecord, summary: Summary, context: PageContext) -> str:
 def _below(run: RunRecord, summary: Summary) -> list[str]:
     """What is to be known of the store, below the overview."""
     found = [header.notes([OLD_TURNS_GONE], "what the store keeps")] if run.lacks_old_turns else []
-    if summary.turns_to_roll_up:
-        how_many = formatting.turns(summary.turns_to_roll_up)
-        found.append(header.notes([ROLLED_UP_ANEW.format(how_many)], "a store of an earlier version"))
     return found
 
 

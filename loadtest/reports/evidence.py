@@ -115,6 +115,4 @@ def _telemetry(run: RunInfo, summary: Summary) -> str:
             text += f", {figures.turns_and_spans(kept.turns, kept.spans)} delivered from the spool after the run"
         if kept.waiting_spans:
             text += f", {figures.turns_and_spans(kept.waiting_turns, kept.waiting_spans)} waiting in the spool"
-    if summary.skipped_segments:
-        text += f", {formatting.number(summary.skipped_segments)} unreadable store files left out"
     return text

@@ -121,7 +121,6 @@ def _telemetry(run: RunInfo, summary: Summary) -> dict[str, Any]:
         "received": summary.loss.received,
         "missing": summary.loss.missing,
         "spooled": _spooled(run.spooled),
-        "unreadable_segments": summary.skipped_segments,
         "lacks_old_turns": summary.lacks_old_turns,
     }
 

@@ -29,7 +29,7 @@ Parameters = dict[str, Any]
 # Asks a question by its name and its parameters, which are JSON.
 Ask = Callable[[str, Parameters], object]
 LEFT_OUT: Final = frozenset({"skipped_segments", "turns_to_roll_up", "faults"})
-_SUMMARY_LEFT_OUT: Final = frozenset({"store"})
+_SUMMARY_LEFT_OUT: Final = frozenset({"store", "unreadable_segments"})
 _REPEATED_CHARS: Final = 400
 _OBJECTIVES: Final[list[Parameters]] = [
     *map(msgspec.to_builtins, default_objectives()),

@@ -30,7 +30,9 @@ def test_every_answer_is_what_it_was(day: dict[str, object]) -> None:
 
 def test_every_question_is_asked() -> None:
     asked = {name for name, _ in asking.questions(one_day.asked())}
-    assert asked == set(questions()) - {"state", "metric_values", "runs_and_sources"}, "`state` is a number that only changes"
+    assert asked == set(questions()) - {"state", "metric_values", "runs_and_sources"}, (
+        "`state` is a number that only changes"
+    )
 
 
 def _of_one_turn(change: dict[str, object]) -> Callable[[Turn], Turn]:

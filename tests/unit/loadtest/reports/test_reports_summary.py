@@ -223,7 +223,6 @@ def test_lost_and_spooled_turns_are_reported() -> None:
         "received": 182,
         "missing": 10,
         "spooled": {"turns": 7, "spans": 31, "waiting_turns": 2, "waiting_spans": 9},
-        "unreadable_segments": 1,
         "lacks_old_turns": True,
     }
     Draft202012Validator(schema()).validate(made)
