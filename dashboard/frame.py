@@ -267,8 +267,7 @@ def _overview(run: RunRecord, summary: Summary, context: PageContext) -> str:
 
 def _below(run: RunRecord, summary: Summary) -> list[str]:
     """What is to be known of the store, below the overview."""
-    found = [header.notes([OLD_TURNS_GONE], "what the store keeps")] if run.lacks_old_turns else []
-    return found
+    return [header.notes([OLD_TURNS_GONE], "what the store keeps")] if run.lacks_old_turns else []
 
 
 def _no_run(choice: Choice, store: str) -> None:

@@ -211,7 +211,6 @@ def test_lost_and_spooled_turns_are_reported() -> None:
         run=material.run_info(spooled=SpoolInfo(turns=7, spans=31, waiting_turns=2, waiting_spans=9)),
         summary=material.summary(
             loss=TelemetryLoss(processes=2, emitted=192, received=182, missing=10),
-            skipped_segments=1,
             lacks_old_turns=True,
         ),
         verdicts=[],
