@@ -321,3 +321,56 @@ def fill_store(directory: Path, *runs: Run, keep_text: bool = False) -> Path:
         for run in runs:
             writer.append(run.batch)
     return directory
+
+
+def mixed_turns(seed: int, turns: int) -> list[Turn]:
+    """A run in three phases with turns that differ in all that figures tell apart."""
+    dice, other, limits = random.Random(seed), random.Random(seed + 1_000), random.Random(seed + 2_000)
+    found: list[Turn] = []
+    for place, turn in enumerate(synthetic_run(turns=turns, seed=seed).turns):
+        phase = ("up", "steady", None)[min(2, place * 5 // (2 * turns))]
+        changes: dict[str, object] = {
+            "phase": phase,
+            "phase_kind": {"up": "ramp", "steady": "hold"}.get(phase or ""),
+            "speech_end_uncertainty_ns": dice.choice((None, 0, 15 * MS, 40 * MS)) if dice.random() < 0.3 else 5 * MS,
+            "speech_start_uncertainty_ns": dice.choice((None, 3 * MS)),
+        }
+        if turn.source == "client":
+            changes["noise_profile"] = other.choice(("clean", "street", "a\x1fb", None))
+            changes["length_class"] = other.choice(("short", "long"))
+            changes["channel_profile"] = other.choice(("g711", "", None))
+            changes["route"] = other.choice(("cloud", "cache", None))
+        if dice.random() < 0.15:
+            changes["outcome"] = dice.choice(("interrupted", "cut", "error", "no_reply"))
+            changes["hangup_perf_ns"] = turn.started_perf_ns + dice.choice((2_400, 2_900, 3_400)) * MS
+            changes |= {"failure_kind": dice.choice((None, "tcp")), "failure_code": dice.choice(("503", None))}
+            changes |= {"outcome_reason": f"reason {place}", "cut_by": dice.choice((None, "stop"))}
+        elif other.random() < 0.1:
+            changes["outcome_reason"] = f"cut short ({other.choice(('content_filter', 'length'))})"
+        if dice.random() < 0.1:
+            changes |= {"first_audio_perf_ns": None, "asr_final_perf_ns": None}
+        if dice.random() < 0.05:
+            changes |= {"withheld_metrics": ("voice_to_voice",), "withheld_reasons": ("not on this wire",)}
+        if dice.random() < 0.05:
+            changes |= {"cohort": None, "turn_kind": "silence", "silence_ns": 3 * MS, "reprompted": True}
+        if dice.random() < 0.05:
+            changes |= {"retry_after_ns": 5 * MS, "retry_wait_ns": 6 * MS, "unknown_events": 2}
+            changes |= {"unknown_event_names": ("b", "a"), "connect_ns": None, "barge_in_at_ns": MS}
+        if turn.source == "service" and dice.random() < 0.1:
+            continue
+        if turn.source == "service" and dice.random() < 0.1:
+            changes |= {"response_id": None}
+        if turn.source == "client" and dice.random() < 0.05:
+            changes |= {"response_id": None}
+        found.append(_prevented_or(msgspec.structs.replace(turn, **changes), limits))
+    dice.shuffle(found)
+    return found
+
+
+def _prevented_or(turn: Turn, dice: random.Random) -> Turn:
+    """Return some turns of callers as the load generator's own limits prevented them, and the others as they are."""
+    if turn.source != "client" or dice.random() >= 0.05:
+        return turn
+    cause = {"failure_kind": "generator", "failure_code": dice.choice(("EMFILE", "EADDRNOTAVAIL"))}
+    reason = {"outcome_reason": f"limit {turn.span_id}", "invalid_reasons": ("out of open files",)}
+    return msgspec.structs.replace(turn, outcome="invalid", outcome_observed="error", **cause, **reason)

@@ -255,6 +255,8 @@ def _patiently(
 
 
 def _attach_statement(directory: Path, mode: str) -> str:
+    if "?" in str(directory):  # DuckDB would look for the write-ahead log elsewhere
+        raise StoreError(f"{directory}: a store cannot be in a folder with `?` in its path; name another one")
     path = str(directory / DATABASE_NAME).replace("'", "''")
     return f"ATTACH '{path}' AS store ({mode})"
 

@@ -20,7 +20,7 @@ import msgspec
 from telemetry.comparison.runs import ComparedRun
 from telemetry.model import semconv
 from telemetry.model.errors import StoreError
-from telemetry.model.metrics import ITL, METRIC_NAMES
+from telemetry.model.metrics import HEADLINE, ITL, METRIC_NAMES
 from telemetry.model.spans import SpanRow
 from telemetry.model.turns import Turn
 from telemetry.objectives.judgment import EligibleTurns
@@ -47,6 +47,10 @@ from telemetry.store.questions.conversations import call_counts
 from telemetry.store.questions.filters import (
     TURN_COLUMNS,
     Condition,
+    ManyBuckets,
+    ManyTurns,
+    Natural,
+    Objectives,
     dimension_values,
     full_turns,
     judged,
@@ -92,10 +96,6 @@ from telemetry.store.schema import span_from_row, turn_from_row, with_turn
 from telemetry.store.wire import AskedSidecar, owner_of, question
 
 ANY: Final = Filter()
-# An answer over the network stays of a size that both sides can hold.
-MOST_TURNS: Final = 10_000
-MOST_BUCKETS: Final = 10_000
-MOST_OBJECTIVES: Final = 200
 
 _PAGE: Final = PageQuestion()
 _VIEW: Final = ViewQuestion()
@@ -103,10 +103,6 @@ _COHORTS: Final = CohortsQuestion()
 _TURNS: Final = TurnsQuestion()
 
 _Answer = TypeVar("_Answer")
-_Turns = Annotated[int, msgspec.Meta(ge=0, le=MOST_TURNS)]
-_Buckets = Annotated[int, msgspec.Meta(ge=1, le=MOST_BUCKETS)]
-_Natural = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
-_Objectives = Annotated[tuple[Objective, ...], msgspec.Meta(max_length=MOST_OBJECTIVES)]
 _Entries = Annotated[int, msgspec.Meta(ge=1, le=MOST_ENTRIES)]
 
 
@@ -197,7 +193,7 @@ class StoreReader:
         return self._ask(lambda connection: instrument_page(connection, asked, now_unix_ns))
 
     @question
-    def timeline(self, f: Filter = ANY, metric: str = "voice_to_voice", buckets: _Buckets = 60) -> list[TimelinePoint]:
+    def timeline(self, f: Filter = ANY, metric: str = HEADLINE, buckets: ManyBuckets = 60) -> list[TimelinePoint]:
         """The metric over time in at most `buckets` buckets of one round width; empty ones in between are given too."""
         _column(metric)
         return self._ask(lambda connection: timeline(connection, f, metric, buckets))
@@ -208,13 +204,13 @@ class StoreReader:
         return self._ask(lambda connection: generator_points(connection, f))
 
     @question
-    def slowest(self, f: Filter = ANY, metric: str = "voice_to_voice", limit: _Turns = 10) -> list[Turn]:
+    def slowest(self, f: Filter = ANY, metric: str = HEADLINE, limit: ManyTurns = 10) -> list[Turn]:
         """The valid client turns with the largest values of a metric, the largest first."""
         _column(metric)
         return self._ask(lambda connection: slowest(connection, f, metric, limit))
 
     @question
-    def turn(self, trace_id: str, turn_index: _Natural) -> tuple[Turn | None, Turn | None]:
+    def turn(self, trace_id: str, turn_index: Natural) -> tuple[Turn | None, Turn | None]:
         """One turn as the client heard it and as the service reported it."""
         return self._ask(lambda connection: both_sides(connection, trace_id, turn_index))
 
@@ -222,8 +218,8 @@ class StoreReader:
     def turns(
         self,
         f: Filter = ANY,
-        limit: _Turns = 1000,
-        offset: _Natural = 0,
+        limit: ManyTurns = 1000,
+        offset: Natural = 0,
         *,
         source: semconv.Source | None = None,
         outcome: semconv.Outcome | None = None,
@@ -268,18 +264,18 @@ class StoreReader:
         return self._ask(lambda connection: processes(connection, run_id))
 
     @question
-    def model_servers(self, since_unix_ns: _Natural, until_unix_ns: _Natural) -> tuple[ModelServer, ...]:
+    def model_servers(self, since_unix_ns: Natural, until_unix_ns: Natural) -> tuple[ModelServer, ...]:
         """What model servers reported of themselves between two moments, as context of the turns of that time."""
         return self._ask(lambda connection: model_servers(connection, since_unix_ns, until_unix_ns))
 
     @question
-    def objective_counts(self, f: Filter, objectives: _Objectives) -> ObjectiveCounts:
+    def objective_counts(self, f: Filter, objectives: Objectives) -> ObjectiveCounts:
         """What `objectives.slo.judge` asks of all the objectives, over the filter's turns and over each cohort's, from
         one consistent read."""
         return self._ask(lambda connection: count_objectives(connection, f, objectives))
 
     @question
-    def run_verdict(self, f: Filter, objectives: _Objectives) -> RunVerdictEvidence:
+    def run_verdict(self, f: Filter, objectives: Objectives) -> RunVerdictEvidence:
         """What `objectives.run_verdict` makes a verdict of: the counts as `objective_counts`, the cause of a miss as
         far as it is shown, and the sampling intervals of the shares, from one consistent read."""
 
@@ -335,13 +331,13 @@ class StoreReader:
         return read_rollouts(self.directory, most_entries)
 
     @question
-    def burn_rates(self, objectives: _Objectives, f: Filter = ANY) -> BurnRateAnswer:
+    def burn_rates(self, objectives: Objectives, f: Filter = ANY) -> BurnRateAnswer:
         """Error budgets and burn rates of objectives over windows that end now, from one consistent read."""
         now_unix_ns = self._wall_clock_ns()
         return self._ask(lambda connection: burn_rates(connection, objectives, f, now_unix_ns)[0])
 
     @question
-    def objectives_page(self, objectives: _Objectives, f: Filter = ANY) -> ObjectivesPage:
+    def objectives_page(self, objectives: Objectives, f: Filter = ANY) -> ObjectivesPage:
         """What the page of objectives shows, from one consistent read."""
         now_unix_ns = self._wall_clock_ns()
         return self._ask(lambda connection: objectives_page(connection, objectives, f, now_unix_ns))
@@ -354,7 +350,7 @@ class StoreReader:
         return self._ask(lambda connection: cohorts_page(connection, asked, records, now_unix_ns))
 
     @question
-    def rollout_page(self, name: str | None = None, objectives: _Objectives = ()) -> RolloutPage:
+    def rollout_page(self, name: str | None = None, objectives: Objectives = ()) -> RolloutPage:
         """What the page of rollouts shows: one of them, else the newest, and the names of all."""
         now_unix_ns = self._wall_clock_ns()
         records = read_rollouts(self.directory)
@@ -369,14 +365,14 @@ class StoreReader:
         return self._ask(lambda connection: run_turns(connection, asked, now_unix_ns))
 
     @question
-    def run_figures(self, run_id: str, objectives: _Objectives, now_unix_ns: _Natural | None = None) -> RunFigures:
+    def run_figures(self, run_id: str, objectives: Objectives, now_unix_ns: Natural | None = None) -> RunFigures:
         """A run as the list of runs needs it: of the `summary` what it shows, and unless the run goes on the verdict
         that `run_verdict` comes to. `now_unix_ns` is the moment that decides whether it goes on, None for this one."""
         at_unix_ns = self._wall_clock_ns() if now_unix_ns is None else now_unix_ns
         return self._ask(lambda connection: run_figures(connection, run_id, objectives, now_unix_ns=at_unix_ns))
 
     @question
-    def run_list(self, objectives: _Objectives, now_unix_ns: _Natural | None = None) -> list[ListedRun]:
+    def run_list(self, objectives: Objectives, now_unix_ns: Natural | None = None) -> list[ListedRun]:
         """Every run that has turns or was declared as the list of runs shows it, the newest first: of its figures what
         is shown, and unless it goes on the verdict that `run_verdict` comes to, without the cause of a miss.
         `now_unix_ns` is the moment that decides whether a run goes on, None for this one."""
@@ -399,7 +395,7 @@ class StoreReader:
         return self._ask(lambda connection: turns_page(connection, asked, moment))
 
     @question
-    def turn_view(self, trace_id: str, turn_index: _Natural, *, whole_call: bool = False) -> TurnView:
+    def turn_view(self, trace_id: str, turn_index: Natural, *, whole_call: bool = False) -> TurnView:
         """All that the page of one turn shows, from one consistent read."""
         moment = StoreMoment(self.directory, self._wall_clock_ns())
         return self._ask(lambda connection: turn_view(connection, trace_id, turn_index, moment, whole_call=whole_call))

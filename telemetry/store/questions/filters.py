@@ -6,15 +6,24 @@ A statement narrows `turns`, `spans` and `points` by a `Condition`, whose values
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+import msgspec
 
 from telemetry.model.metrics import ITL, METRICS
 from telemetry.model.semconv import RAMP, Source
 from telemetry.model.service_runs import SERVICE_RUN_PREFIX, service_day
 from telemetry.model.turns import Turn
+from telemetry.objectives.objective import Objective
 from telemetry.store.answers import Filter
 from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.schema import TURN_FIELDS, turn_from_row
+
+# What may be asked: an answer over the network stays of a size that both sides can hold.
+Natural = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
+ManyTurns = Annotated[int, msgspec.Meta(ge=0, le=10_000)]
+ManyBuckets = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
+Objectives = Annotated[tuple[Objective, ...], msgspec.Meta(max_length=200)]
 
 # Which turns count among those of any run: what its callers heard, in a view by service and day what that reported.
 VIEWED: Final = f"source = CASE WHEN starts_with(run_id, '{SERVICE_RUN_PREFIX}') THEN 'service' ELSE 'client' END"

@@ -2,6 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Annotated
+
+import msgspec
 
 from telemetry.model.metrics import HEADLINE
 from telemetry.model.turns import Turn
@@ -12,7 +15,17 @@ from telemetry.store.connection import StoreConnection
 from telemetry.store.explanation import Explanation, ExplanationQuestion, TurnSelection, explanation
 from telemetry.store.objectives import ObjectiveCounts, count_objectives
 from telemetry.store.questions.caches import CacheAnswer, cache_answer
-from telemetry.store.questions.filters import dimension_values, full_turns, slowest, turns_of, viewed
+from telemetry.store.questions.filters import (
+    ManyBuckets,
+    ManyTurns,
+    Natural,
+    Objectives,
+    dimension_values,
+    full_turns,
+    slowest,
+    turns_of,
+    viewed,
+)
 from telemetry.store.questions.instrument import InstrumentAnswer, instrument_answer, processes
 from telemetry.store.questions.pairs import PairedTurns
 from telemetry.store.questions.runs import newest_run, runs
@@ -28,8 +41,8 @@ class ViewQuestion:
     of its run the turns began, None for all of it."""
 
     filter: Filter = Filter()  # noqa: RUF009 - immutable
-    window_ns: int | None = None
-    objectives: tuple[Objective, ...] = ()
+    window_ns: Natural | None = None
+    objectives: Objectives = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,18 +113,18 @@ class PageQuestion:
     the turns began, None for all of it. `dots` and `slowest` are the most single turns that are wanted."""
 
     filter: Filter = Filter()  # noqa: RUF009 - immutable
-    window_ns: int | None = None
+    window_ns: Natural | None = None
     metric: str = HEADLINE
-    objectives: tuple[Objective, ...] = ()
-    slowest: int = 5
+    objectives: Objectives = ()
+    slowest: ManyTurns = 5
     # Whether the timeline with all cohorts in one, and whether the cause of a miss and what explains it are wanted.
     with_timeline: bool = True
     with_cause: bool = False
-    dots: int = 800
+    dots: ManyTurns = 800
     # A timeline has so many buckets that each holds enough turns for its percentiles.
-    turns_per_bucket: int = 30
-    fewest_buckets: int = 10
-    most_buckets: int = 90
+    turns_per_bucket: Annotated[int, msgspec.Meta(ge=1, lt=2**62)] = 30
+    fewest_buckets: ManyBuckets = 10
+    most_buckets: ManyBuckets = 90
 
 
 @dataclass(frozen=True, slots=True)

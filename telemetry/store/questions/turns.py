@@ -5,7 +5,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Final
+
+import msgspec
 
 from telemetry.model.metrics import HEADLINE, METRICS
 from telemetry.model.semconv import Outcome
@@ -15,7 +17,7 @@ from telemetry.model.waterfall import Waterfall, waterfall
 from telemetry.store.answers import Filter
 from telemetry.store.connection import Row, StoreConnection, rows, rows_of_trace
 from telemetry.store.explanation import Explanation, ExplanationQuestion, TurnSelection, explanation
-from telemetry.store.questions.filters import TURN_COLUMNS, Condition, grouped, metric_column, turns_of, viewed
+from telemetry.store.questions.filters import TURN_COLUMNS, Condition, Natural, grouped, metric_column, turns_of, viewed
 from telemetry.store.questions.pages import HeadedAnswer, ViewHead, ViewQuestion, open_view
 from telemetry.store.questions.pairs import both_sides
 from telemetry.store.questions.runs import runs
@@ -165,12 +167,12 @@ class TurnsQuestion:
     run the turns began. `page` counts from 0."""
 
     filter: Filter = Filter()  # noqa: RUF009 - immutable
-    window_ns: int | None = None
+    window_ns: Natural | None = None
     search: TurnSearch = TurnSearch()
     metric: str = HEADLINE
-    order: str = "slowest"
-    page: int = 0
-    page_size: int = PAGE_SIZES[0]
+    order: Annotated[str, msgspec.Meta(pattern=f"^({'|'.join(ORDERS)})$")] = "slowest"
+    page: Annotated[int, msgspec.Meta(ge=0, le=MOST_PAGED)] = 0
+    page_size: Annotated[int, msgspec.Meta(ge=1, le=PAGE_SIZES[-1])] = PAGE_SIZES[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,12 +248,8 @@ def turns_page(connection: StoreConnection, asked: TurnsQuestion, moment: StoreM
         width_ns=width_ns,
         cells=tuple(cells),
         distribution=tuple(bands),
-        outliers=_listed(connection, _Listing(where & _MEASURED, column, "slowest"), (OUTLIERS, 0)),
-        turns=_listed(
-            connection,
-            _Listing(where, column, asked.order),
-            (asked.page_size, page * asked.page_size),
-        ),
+        outliers=_listed(connection, where & _MEASURED, column, "slowest", (OUTLIERS, 0)),
+        turns=_listed(connection, where, column, asked.order, (asked.page_size, page * asked.page_size)),
         page=page,
         pages=pages,
         values={name: tuple(found) for name, found in _values(connection, f).items()},
@@ -300,26 +298,16 @@ def _cells(connection: StoreConnection, where: Condition, column: str, width_ns:
     return [HeatCell(row["bucket"] * width_ns, row["band"], row["n"]) for row in found]
 
 
-@dataclass(frozen=True, slots=True)
-class _Listing:
-    """Turns that meet a condition, in an order."""
+def _listed(
+    connection: StoreConnection, where: Condition, column: str, order: str, limits: tuple[int, int]
+) -> tuple[ListedTurn, ...]:
+    """So many turns in an order, behind so many.
 
-    where: Condition
-    column: str
-    order: str
-
-
-def _listed(connection: StoreConnection, asked: _Listing, limits: tuple[int, int]) -> tuple[ListedTurn, ...]:
-    """Turns in an order, so many behind so many."""
-    found = _foremost(connection, asked, sum(limits))
-    return tuple(ListedTurn(**_plain(row)) for row in found[limits[1] :])
-
-
-def _foremost(connection: StoreConnection, asked: _Listing, most: int) -> list[Row]:
-    """The first rows of an order. Which of many turns can be among them is asked of one column first: the others are
-    then read of few row groups only."""
-    named, is_falling = ORDERS[asked.order]
-    by, direction, where = named or asked.column, "DESC" if is_falling else "ASC", asked.where
+    Which of many turns can be among them is asked of one column first: the others are then read of few row groups
+    only.
+    """
+    named, is_falling = ORDERS[order]
+    by, direction, most = named or column, "DESC" if is_falling else "ASC", sum(limits)
     (last,) = rows(
         connection,
         f"SELECT {'min' if is_falling else 'max'}(value) AS value, count(value) AS n FROM (SELECT {by} AS value "
@@ -328,17 +316,15 @@ def _foremost(connection: StoreConnection, asked: _Listing, most: int) -> list[R
     )
     if last["n"] == most:
         where &= Condition(f"{by} {'>=' if is_falling else '<='} ?", (last["value"],))
-    return rows(
+    found = rows(
         connection,
-        f"SELECT {', '.join(_SHOWN)}, span_id, {asked.column} AS value_ns FROM turns WHERE {where.sql} "
-        f"ORDER BY {by} {direction} NULLS LAST, started_unix_ns, span_id LIMIT ?",
-        [*where.values, most],
+        f"SELECT {', '.join(_SHOWN)}, {column} AS value_ns FROM turns WHERE {where.sql} "
+        f"ORDER BY {by} {direction} NULLS LAST, started_unix_ns, span_id LIMIT ? OFFSET ?",
+        [*where.values, *limits],
     )
-
-
-def _plain(row: Any) -> dict[str, Any]:
-    value = row["value_ns"]
-    return {**{name: row[name] for name in _SHOWN}, "value_ns": None if value is None else int(value)}
+    return tuple(
+        ListedTurn(**row | {"value_ns": None if row["value_ns"] is None else int(row["value_ns"])}) for row in found
+    )
 
 
 def _values(connection: StoreConnection, f: Filter) -> dict[str, list[str]]:

@@ -377,9 +377,14 @@ def test_an_unknown_metric_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_directories_with_awkward_names_are_read(tmp_path: Path) -> None:
-    directory = tmp_path / "o'clock [1] *?"
+    directory = tmp_path / 'o\'clock [1] * "%41" ;'
     with _reader(directory, client_turn(0)) as reader:
         assert reader.summary().turns.total == 1
+
+
+def test_a_name_that_the_database_cuts_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"\?: a store cannot be in a folder with `\?` in its path; name another one"):
+        StoreWriter(tmp_path / "why?")
 
 
 def test_percentiles_of_the_answered_say_how_many_were_not(tmp_path: Path) -> None:

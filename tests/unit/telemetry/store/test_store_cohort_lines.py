@@ -21,8 +21,8 @@ def turns(count: int = 900, cohorts: tuple[str | None, ...] = ("candidate", "con
     ])  # fmt: skip
 
 
-def lines(store: Path, metric: str = "voice_to_voice", fewest_rolled_up: int = 30_000) -> CohortLines:
-    with StoreReader(store, fewest_rolled_up=fewest_rolled_up) as reader:
+def lines(store: Path, metric: str = "voice_to_voice") -> CohortLines:
+    with StoreReader(store) as reader:
         answer = reader.page(PageQuestion(Filter("run-1"), metric=metric))
     assert answer.lines is not None
     return answer.lines
@@ -84,18 +84,6 @@ def test_the_load_is_on_the_same_axis(tmp_path: Path) -> None:
     assert any(point.calls for point in found.load)
     last = max(point.end_unix_ns for line in found.lines for point in line.points)
     assert last - found.load[-1].start_unix_ns == found.window_ns // WINDOW_STEPS
-
-
-def test_rolled_up_turns_have_the_same_figures_within_a_bucket(tmp_path: Path) -> None:
-    run = turns(3000)
-    found = lines(fill_store(tmp_path / "store", run), fewest_rolled_up=100)
-    assert found.approximate
-    assert len(found.lines[0].points) > 10
-    for line in found.lines:
-        for point in line.points:
-            values = _values(run, line.cohort, point.end_unix_ns - found.window_ns, point.end_unix_ns)
-            assert point.n == len(values)
-            assert point.value == (pytest.approx(np.quantile(values, 0.95), rel=0.02) if len(values) >= 20 else None)
 
 
 def test_another_metric_has_its_own_lines(tmp_path: Path) -> None:

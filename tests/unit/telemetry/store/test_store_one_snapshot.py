@@ -14,14 +14,15 @@ from telemetry.model.errors import StoreError
 from telemetry.model.turns import Turn
 from telemetry.objectives.judgment import EligibleTurns
 from telemetry.objectives.slo import default_objectives
+from telemetry.store import reader
 from telemetry.store.answers import Filter
 from telemetry.store.cohort_pages import CohortsQuestion
 from telemetry.store.connection import StoreConnection
+from telemetry.store.database import Database
 from telemetry.store.questions.pages import PageQuestion, ViewQuestion
 from telemetry.store.questions.turns import TurnSearch, TurnsQuestion
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch
-from telemetry.store.snapshot import Snapshots
 from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import SECOND, START_UNIX_NS, client_turn, fill_store, synthetic_run
 
@@ -38,20 +39,22 @@ def test_no_two_figures_of_a_page_disagree_while_turns_arrive(tmp_path: Path) ->
     begun, seen, now_unix_ns = threading.Event(), list[int](), [START_UNIX_NS]
 
     def write() -> None:
-        with StoreWriter(store) as writer:
-            for batch in range(BATCHES):
-                turns = [
-                    client_turn(index, voice_to_voice_ms=900.0, cohort=("a", "b")[index % 2])
-                    for index in range(batch * BATCH, (batch + 1) * BATCH)
-                ]
-                now_unix_ns[0] = turns[-1].started_unix_ns
-                writer.append(Batch(turns))
-                begun.set()
+        for batch in range(BATCHES):
+            turns = [
+                client_turn(index, voice_to_voice_ms=900.0, cohort=("a", "b")[index % 2])
+                for index in range(batch * BATCH, (batch + 1) * BATCH)
+            ]
+            now_unix_ns[0] = turns[-1].started_unix_ns
+            writer.append(Batch(turns))
+            begun.set()
 
     thread = threading.Thread(target=write)
-    thread.start()
-    begun.wait()
-    with StoreReader(store, wall_clock_ns=lambda: now_unix_ns[0]) as reader:  # its process is at work
+    with (
+        StoreWriter(store) as writer,
+        StoreReader(store, wall_clock_ns=lambda: now_unix_ns[0]) as reader,  # its process is at work
+    ):
+        thread.start()
+        begun.wait()
         while thread.is_alive() or not seen:
             page = reader.page(PageQuestion(Filter("run-1"), objectives=OBJECTIVES, with_cause=True))
             assert page.run is not None
@@ -68,16 +71,16 @@ def test_no_two_figures_of_a_page_disagree_while_turns_arrive(tmp_path: Path) ->
             assert page.explanation.selected + page.explanation.others == turns
             assert sum(cohort.turns.total for cohort in page.summary.cohorts) == turns
             seen.append(turns)
-    thread.join()
+        thread.join()
     assert seen == sorted(seen)
 
 
 @contextmanager
 def turns_arriving(store: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[StoreReader]:
-    """A reader of a store to which more turns come before each of the first statements of every question: a question
+    """A reader of a store to which more turns come after each of the first statements of every question: a question
     that looked at the store anew half-way would find them. Of each batch every second turn is slow, of cohort b and a
     cache hit, and one in five is invalid."""
-    execute, ask = StoreConnection.execute, Snapshots.ask
+    execute, snapshot = StoreConnection.execute, Database.snapshot
     batches, left = count(), [0]
     with StoreWriter(store) as writer:
 
@@ -86,18 +89,19 @@ def turns_arriving(store: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[St
             writer.append(Batch([turn_of(index) for index in range(batch * BATCH, (batch + 1) * BATCH)]))
 
         def executed(connection: StoreConnection, *asked: Any) -> duckdb.DuckDBPyConnection:
+            found = execute(connection, *asked)
             if left[0]:
                 left[0] -= 1
                 arrive()
-            return execute(connection, *asked)
+            return found
 
-        def asked(snapshots: Snapshots, *question: Any) -> Any:
+        def asked(database: Database) -> Any:
             left[0] = ARRIVING
-            return ask(snapshots, *question)
+            return snapshot(database)
 
         arrive()
         monkeypatch.setattr(StoreConnection, "execute", executed)
-        monkeypatch.setattr(Snapshots, "ask", asked)
+        monkeypatch.setattr(Database, "snapshot", asked)
         with StoreReader(store, wall_clock_ns=lambda: START_UNIX_NS + 250 * SECOND) as reader:
             yield reader
 
@@ -218,10 +222,18 @@ def test_every_figure_of_an_answer_counts_the_turns_of_one_moment(
             assert found == dict.fromkeys(found, known)
 
 
-def test_a_question_that_needs_too_much_memory_is_refused_in_one_sentence(tmp_path: Path) -> None:
+def test_a_question_that_needs_too_much_memory_is_refused_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fill_store(tmp_path, synthetic_run("r", 4))
-    too_much = "SELECT len(list(i || repeat('-', 200))) FROM range(20000000) r(i)"
-    with pytest.raises(StoreError, match="too many turns for one answer, narrow it by time") as refused:
-        Snapshots(tmp_path).ask(lambda connection: connection.execute(too_much).fetchall())
+
+    def too_much(connection: StoreConnection) -> Any:
+        statement = "SELECT len(list(i || repeat('-', 200))) FROM range(20000000) r(i)"
+        return connection.execute(statement).fetchall()
+
+    monkeypatch.setattr(reader, "runs", too_much)
+    with StoreReader(tmp_path) as asked, pytest.raises(StoreError, match="too many turns for one answer") as refused:
+        asked.runs()
+    assert "narrow it by time" in str(refused.value)
     assert len(str(refused.value).splitlines()) == 1
     assert "SET " not in str(refused.value)

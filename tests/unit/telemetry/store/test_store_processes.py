@@ -2,19 +2,17 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import pytest
 
 from telemetry.model.generator_health import gauge_metric
 from telemetry.model.spans import SpanRow
-from telemetry.store import run_spans
 from telemetry.store.answers import Filter, ProcessInfo
-from telemetry.store.attribute_values import read_attributes
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch, PointRow
 from telemetry.store.writer import StoreWriter
-from tests.fixtures_turns import SECOND, START_UNIX_NS, client_turn, run_span
+from tests.fixtures_turns import SECOND, START_UNIX_NS, Run, client_turn, exchange, fill_store, run_span
 
 
 def _spoken(process: str, at_s: int, phase: str) -> SpanRow:
@@ -102,20 +100,22 @@ def test_how_busy_a_process_was_is_what_three_in_four_of_its_seconds_took(tmp_pa
         assert [process.cpu_ratio for process in reader.processes("run-1")] == [0.5, None]
 
 
-def test_what_a_process_declared_is_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    decoded: list[Any] = []
+@pytest.mark.slow
+def test_a_process_that_outlives_its_runs_lacks_what_is_missing_between_a_runs_numbers(tmp_path: Path) -> None:
+    def of(run_id: str, sequences: range, *missing: int) -> Run:
+        turns = [exchange(index, run_id=run_id)[1] for index in sequences if index not in missing]
+        return Run([msgspec.structs.replace(t, process_id="assistant") for t in turns])
 
-    def decoding(stored: Any) -> dict[str, object]:
-        decoded.append(stored)
-        return read_attributes(stored)
-
-    monkeypatch.setattr(run_spans, "read_attributes", decoding)
-    with StoreWriter(tmp_path) as writer, StoreReader(tmp_path) as reader:
-        writer.append(Batch(turns=[client_turn(0, process_id="1")], spans=[_spoken("1", 0, "start")]))
-        assert [process.ended for process in reader.processes("run-1")] == [False]
-        assert len(decoded) == 1
-        writer.append(Batch(turns=[client_turn(1, process_id="1")], spans=[_spoken("1", 30, "end")]))
-        assert [process.ended for process in reader.processes("run-1")] == [True]
-        assert reader.runs()[0].ended
-        assert reader.summary(Filter(run_id="run-1")).turns.total == 2
-    assert len(decoded) == 2
+    # Runs 1 and 2 share the numbers 30 to 39; 7 and 52 are lost; run 3 begins with 70.
+    store = fill_store(
+        tmp_path,
+        of("run-1", range(0, 40, 1), 7, *range(30, 40, 2)),
+        of("run-2", range(30, 60, 1), *range(31, 40, 2), 52),
+        of("run-3", range(70, 80)),
+    )
+    with StoreReader(store) as reader:
+        missing = [reader.summary(Filter(run_id=f"run-{number}")).loss.missing for number in (1, 2, 3)]
+        received = [reader.summary(Filter(run_id=f"run-{number}")).loss.received for number in (1, 2, 3)]
+    # Up to its last number, 39, run 1 lacks 7; run 2, from 30 to 59, lacks 52; run 3 begins where it began.
+    assert missing == [1, 1, 0]
+    assert received == [34, 24, 10]

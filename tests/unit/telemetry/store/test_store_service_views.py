@@ -2,7 +2,6 @@
 
 from datetime import date
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -17,12 +16,9 @@ from telemetry.store.answers import Filter, RunRecord
 from telemetry.store.questions.pages import PageQuestion
 from telemetry.store.questions.runs import newest_run
 from telemetry.store.reader import StoreReader
-from telemetry.store.rollups.library import FEWEST_TURNS
-from telemetry.store.rollups.making import roll_up_tables
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
-from tests.fixtures_turns import MS, SECOND, START_UNIX_NS, exchange
-from tests.unit.telemetry.store.rollups.answers_compared import compared, mixed_turns, stored
+from tests.fixtures_turns import MS, SECOND, START_UNIX_NS, Run, exchange, fill_store
 
 VIEW = service_run_id("bot", START_UNIX_NS)
 
@@ -72,9 +68,6 @@ def test_what_no_run_is_asked_of_is_what_callers_heard(tmp_path: Path) -> None:
         assert {(run.run_id, run.turns) for run in reader.runs()} == {("run-1", 5), (VIEW, 5)}
 
 
-each_way = pytest.mark.parametrize("fewest_rolled_up", [FEWEST_TURNS, -1], ids=["exact", "rolled up"])
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("column", "name"),
@@ -88,16 +81,15 @@ each_way = pytest.mark.parametrize("fewest_rolled_up", [FEWEST_TURNS, -1], ids=[
     ],
     ids=["trace", "call", "twilio", "telnyx", "uuid", "dash"],
 )
-@each_way
-def test_both_sides_of_a_turn_are_joined(tmp_path: Path, column: str, name: str, fewest_rolled_up: int) -> None:
+def test_both_sides_of_a_turn_are_joined(tmp_path: Path, column: str, name: str) -> None:
     turns: list[Turn] = []
     for index in range(20):
         client, service = map(without_response, exchange(index, network_ms=6.0))
         uuid = str(UUID(client.trace_id)).upper()
         shared = name.format(trace=client.trace_id, call=client.call_id, uuid=uuid)
         turns += [client, reported(service, **{"call_id": f"{index:032x}"} | {column: shared})]
-    folder = stored(tmp_path / "store", turns, segments=4, compacted=2)
-    with StoreReader(folder, fewest_rolled_up=fewest_rolled_up) as reader:
+    folder = fill_store(tmp_path / "store", Run(turns))
+    with StoreReader(folder) as reader:
         of_callers = reader.summary(Filter(run_id="run-1")).client_service_delta
         of_service = reader.summary(Filter(run_id=VIEW)).client_service_delta
         for client, service in zip(turns[::2], turns[1::2], strict=True):
@@ -111,73 +103,33 @@ def test_both_sides_of_a_turn_are_joined(tmp_path: Path, column: str, name: str,
         assert "not heard by a caller" not in delta.reported
 
 
-@each_way
-def test_sides_that_name_nothing_in_common_are_not_joined(tmp_path: Path, fewest_rolled_up: int) -> None:
+def test_sides_that_name_nothing_in_common_are_not_joined(tmp_path: Path) -> None:
     turns: list[Turn] = []
     for index in range(10):
         client, service = map(without_response, exchange(index))
         turns += [client, reported(service, call_id=f"conversation-{index}")]
-    folder = stored(tmp_path / "store", turns, segments=2, compacted=2)
-    with StoreReader(folder, fewest_rolled_up=fewest_rolled_up) as reader:
+    folder = fill_store(tmp_path / "store", Run(turns))
+    with StoreReader(folder) as reader:
         assert reader.summary(Filter(run_id="run-1")).client_service_delta.joined == 0
         delta = reader.summary(Filter(run_id=VIEW)).client_service_delta
         assert (delta.joined, delta.service_only) == (0, 10)
 
 
-@pytest.mark.slow
-def test_roll_ups_join_as_the_turns_do(tmp_path: Path) -> None:
-    turns: list[Turn] = []
-    for index in range(60):
-        client, service = map(without_response, exchange(index, network_ms=2.0 + index))
-        call = {"call_id": client.call_id if index % 3 else f"other-{index}"}
-        turns += [client, reported(service, **call)]
-    folder = stored(tmp_path / "store", turns, segments=6, compacted=3)
-    with StoreReader(folder) as exact, StoreReader(folder, fewest_rolled_up=-1) as rolled:
-        asked = Filter(run_id="run-1")
-        compared(exact.summary(asked).client_service_delta, rolled.summary(asked).client_service_delta)
+def at_another_time(run: Run, by_ns: int) -> Run:
+    """The same turns at another time."""
+    return Run([msgspec.structs.replace(turn, started_unix_ns=turn.started_unix_ns + by_ns) for turn in run.turns])
 
 
-@pytest.mark.slow
-def test_roll_ups_of_a_view_answer_as_its_turns_do(tmp_path: Path) -> None:
-    turns: list[Turn] = []
-    for place, turn in enumerate(mixed_turns(5, 240)):
-        turns.append(turn if turn.source == "client" else reported(turn, cohort=("a", "b", None)[place % 3]))
-    folder = stored(tmp_path / "store", turns, segments=8, compacted=5)
-    objectives = [Objective("v2v", "metric", 0.9, "voice_to_voice", 800 * MS), Objective("ok", "outcome", 0.9)]
-    with StoreReader(folder) as exact, StoreReader(folder, fewest_rolled_up=-1) as rolled:
-        views = [run.run_id for run in exact.runs() if run.service is not None]
-        assert views
-        first = rolled.summary(Filter(run_id=views[0])).metrics["voice_to_voice"]
-        assert not first.approximate, "who looks once is answered from the turns"
-        for f in (Filter(run_id=views[0]), Filter(run_id=views[0], cohort="a"), Filter(run_id="run-1"), Filter()):
-            found = rolled.summary(f)
-            assert found.metrics["voice_to_voice"].approximate
-            compared(exact.summary(f), found)
-            assert rolled.dimension_values(f) == exact.dimension_values(f)
-            assert rolled.objective_counts(f, objectives) == exact.objective_counts(f, objectives)
-            assert rolled.slowest(f, limit=5) == exact.slowest(f, limit=5)
-            compared(exact.stage_budget(f), rolled.stage_budget(f))
-        of_minute = Filter(run_id=views[0], since_unix_ns=START_UNIX_NS + 60 * SECOND)
-        assert rolled.summary(of_minute).turns == exact.summary(of_minute).turns
-
-
-def test_a_segment_of_a_view_is_rolled_up_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with StoreWriter(tmp_path) as writer:
-        writer.append(Batch([reported(exchange(index)[1]) for index in range(30)]))
-        with StoreReader(tmp_path, fewest_rolled_up=-1) as reader:
-            asked = Filter(run_id=VIEW)
-            assert [reader.summary(asked).turns.total for _ in range(2)] == [30, 30]
-            made: list[int] = []
-
-            def counted(database: Any, tables: Any) -> Any:
-                found = roll_up_tables(database, tables)
-                made.append(sum(cell.n for _, cell in found.of("turns")))
-                return found
-
-            monkeypatch.setattr("telemetry.store.rollups.library.roll_up_tables", counted)
-            writer.append(Batch([reported(exchange(index)[1]) for index in range(30, 34)]))
-            assert reader.summary(asked).turns.total == 34
-            assert made == [4]
+def test_a_service_that_does_not_know_the_run_is_found_beside_its_client(tmp_path: Path) -> None:
+    pairs = [exchange(index, run_id="run-1", network_ms=6.0) for index in range(30)]
+    strangers = [msgspec.structs.replace(service, run_id="") for _, service in pairs]
+    store = fill_store(
+        tmp_path, Run([client for client, _ in pairs]), Run(strangers), at_another_time(Run(strangers), 86_400 * SECOND)
+    )
+    with StoreReader(store) as reader:
+        delta = reader.summary(Filter(run_id="run-1")).client_service_delta
+    assert (delta.joined, delta.client_only, delta.service_only) == (30, 0, 0)
+    assert delta.difference_p50_ns == 6 * MS
 
 
 def run_record(run_id: str, first_s: int, last_s: int) -> RunRecord:

@@ -15,14 +15,7 @@ from telemetry.store.questions.timelines import counts_over_time
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
-from tests.fixtures_turns import MS, START_UNIX_NS, generator_points, synthetic_run
-from tests.unit.telemetry.store.rollups.answers_compared import (
-    FILTERS,
-    NOW_NS,
-    compared,
-    mixed_turns,
-    stored,
-)
+from tests.fixtures_turns import MS, START_UNIX_NS, Run, fill_store, generator_points, mixed_turns, synthetic_run
 
 TIERS_IN_ORDER = ("miss", "device", "edge", "central", "prefix", "not reported")
 
@@ -52,7 +45,7 @@ def turns() -> list[Turn]:
 
 @pytest.fixture(scope="module")
 def folder(turns: list[Turn], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return stored(tmp_path_factory.mktemp("pages") / "store", turns, segments=4, compacted=2)
+    return fill_store(tmp_path_factory.mktemp("pages") / "store", Run(turns))
 
 
 def test_who_answered_and_how_long_that_took(folder: Path, turns: list[Turn]) -> None:
@@ -124,15 +117,14 @@ def test_counts_over_time_hold_every_turn_once_in_its_bucket(folder: Path, turns
     assert len(reasons) == 2
 
 
-@pytest.mark.parametrize("fewest", [10**9, -1], ids=["turns", "roll-ups"])
-def test_what_is_rare_is_counted_over_the_time_of_all_turns(turns: list[Turn], fewest: int, tmp_path: Path) -> None:
+def test_what_is_rare_is_counted_over_the_time_of_all_turns(turns: list[Turn], tmp_path: Path) -> None:
     asked = sorted((t for t in judged(turns) if t.run_id == "run-1"), key=lambda t: t.started_unix_ns)
     plain = {"cache_hit": None, "cache_tier": None, "fallback": None, "outcome": "ok", "invalid_reasons": ()}
     asked = [msgspec.structs.replace(turn, **plain) for turn in asked]
     rare = {"cache_hit": False, "fallback": "rule"}, {"outcome": "invalid", "invalid_reasons": ("loop lag",)}
     for place, changes in zip((len(asked) // 2, len(asked) // 3), rare, strict=True):
         asked[place] = msgspec.structs.replace(asked[place], **changes)
-    with StoreReader(stored(tmp_path / "store", asked, segments=3, compacted=2), fewest_rolled_up=fewest) as reader:
+    with StoreReader(fill_store(tmp_path / "store", Run(asked))) as reader:
         cache = reader.cache_page(ViewQuestion(Filter(run_id="run-1"))).cache
         instrument = reader.instrument_page(ViewQuestion(Filter(run_id="run-1"))).instrument
     for counts in (cache.tiers, cache.fallbacks, instrument.invalid):
@@ -141,20 +133,6 @@ def test_what_is_rare_is_counted_over_the_time_of_all_turns(turns: list[Turn], f
         assert sum(of_name) == 1
         assert first <= asked[0].started_unix_ns < first + counts.width_ns
         assert last <= asked[-1].started_unix_ns < last + counts.width_ns
-
-
-@pytest.mark.slow
-def test_roll_ups_give_the_same_pages(folder: Path) -> None:
-    with (
-        StoreReader(folder, wall_clock_ns=lambda: NOW_NS) as exact,
-        StoreReader(folder, wall_clock_ns=lambda: NOW_NS, fewest_rolled_up=-1) as rolled,
-    ):
-        for f in FILTERS[1:]:
-            asked = ViewQuestion(f)
-            compared(exact.cache_page(asked).cache, rolled.cache_page(asked).cache)
-            compared(exact.instrument_page(asked).instrument, rolled.instrument_page(asked).instrument)
-        waits = rolled.cache_page(ViewQuestion(FILTERS[1])).cache.waits["cache"]
-        assert all(group.approximate for group in waits)
 
 
 def test_what_nobody_reports_is_not_there(tmp_path: Path) -> None:
