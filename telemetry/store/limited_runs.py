@@ -8,8 +8,9 @@ from typing import Final
 from telemetry.model import semconv
 from telemetry.model.semconv import Source
 from telemetry.store.connection import StoreConnection, rows
-from telemetry.store.questions.instrument import TurnsOfProcess, asked_processes, processes_of_runs, run_limit
+from telemetry.store.questions.instrument import TurnsOfProcess, asked_processes, processes_of_runs
 from telemetry.store.questions.runs import run_spans
+from telemetry.store.run_state import LimitEvidence, generator_limit
 from telemetry.store.turns_of_runs import CountedTurns
 
 _PROCESSES: Final = """
@@ -48,17 +49,20 @@ def limited_turns(
         return LimitedTurns()
     found = {run_id: each for run_id, each in _runs(connection).items() if run_id in counted}
     # Whether a process is at work or lost is asked of the few runs of which one has not announced its end.
-    unsure = {run_id: each for run_id, each in found.items() if not _is_over(connection, run_id, each)}
+    asked = asked_processes(connection)
+    unsure = {run_id: each for run_id, each in found.items() if not _is_over(each, asked.get(run_id))}
     known = processes_of_runs(connection, {run_id: each.turns_of_processes() for run_id, each in unsure.items()})
     limited = [
-        run_id for run_id in unsure if run_limit(connection, run_id, now_unix_ns, known=known[run_id]) is not None
+        run_id
+        for run_id in unsure
+        if generator_limit(LimitEvidence(known[run_id], asked.get(run_id)), now_unix_ns) is not None
     ]
     return LimitedTurns(len(limited), sum(counted[run_id].valid for run_id in limited))
 
 
-def _is_over(connection: StoreConnection, run_id: str, run: _RunState) -> bool:
+def _is_over(run: _RunState, asked: int | None) -> bool:
     """Whether all processes that the run was to have announced their end."""
-    return len(run.known) >= (asked_processes(connection, run_id) or 1) and run.known <= run.ended
+    return len(run.known) >= (asked or 1) and run.known <= run.ended
 
 
 def _runs(connection: StoreConnection) -> dict[str, _RunState]:

@@ -3,7 +3,7 @@
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from statistics import NormalDist
 from typing import Any, Final
@@ -69,21 +69,32 @@ def speech_bounds(connection: StoreConnection, f: Filter) -> SpeechBoundErrors:
 UNREACHED: Final = "no call reached a session"
 
 
+_CALLS: Final = """
+    count(DISTINCT call_id) AS started,
+    count(DISTINCT call_id) FILTER (WHERE turn_index = 0 AND connect_ns IS NOT NULL) AS connected,
+    arg_max(outcome_reason, started_unix_ns)
+        FILTER (WHERE turn_index = 0 AND connect_ns IS NULL AND outcome <> 'invalid') AS connect_failure,
+    count(DISTINCT call_id) FILTER (WHERE turn_index = 0 AND connect_ns IS NULL AND outcome = 'invalid') AS prevented,
+    arg_max(target, started_unix_ns) AS target
+    """
+
+
 def call_counts(connection: StoreConnection, f: Filter) -> CallCounts:
     """How many calls the client began and how many reached a session: their first turn carries the connect time."""
     where = turns_of(f) & viewed(f)
+    (row,) = rows(connection, f"SELECT {_CALLS} FROM turns WHERE {where.sql}", list(where.values))
+    return CallCounts(**row)
+
+
+def unreached_runs(connection: StoreConnection, run_ids: Sequence[str]) -> dict[str, str]:
+    """As `unreached_run`, of those of some runs of callers of which no call reached a session; in none of them a caller
+    was answered."""
     statement = f"""
-        SELECT count(DISTINCT call_id) AS started,
-               count(DISTINCT call_id) FILTER (WHERE turn_index = 0 AND connect_ns IS NOT NULL) AS connected,
-               arg_max(outcome_reason, started_unix_ns)
-                   FILTER (WHERE turn_index = 0 AND connect_ns IS NULL AND outcome <> 'invalid') AS failure,
-               count(DISTINCT call_id)
-                   FILTER (WHERE turn_index = 0 AND connect_ns IS NULL AND outcome = 'invalid') AS prevented,
-               arg_max(target, started_unix_ns) AS target
-        FROM turns WHERE {where.sql}
+        SELECT run_id, {_CALLS} FROM turns
+        WHERE run_id IN (SELECT unnest(?::VARCHAR[])) AND source = 'client' GROUP BY run_id
         """
-    (row,) = rows(connection, statement, list(where.values))
-    return CallCounts(row["started"], row["connected"], row["failure"], row["target"], row["prevented"])
+    found = {row.pop("run_id"): CallCounts(**row) for row in rows(connection, statement, [list(run_ids)])}
+    return {run_id: _unreached(calls) for run_id, calls in found.items() if calls.none_reached}
 
 
 def unreached_reason(calls: int, target: str, failure: str | None) -> str:
@@ -108,8 +119,10 @@ def unreached_run(connection: StoreConnection, run_id: str, answered: int) -> st
     if answered or service_day(run_id) is not None:
         return None
     calls = call_counts(connection, Filter(run_id=run_id))
-    if not calls.none_reached:
-        return None
+    return _unreached(calls) if calls.none_reached else None
+
+
+def _unreached(calls: CallCounts) -> str:
     return unreached_reason(calls.started, calls.target or "an unknown target", calls.connect_failure)
 
 

@@ -13,7 +13,15 @@ from telemetry.model import semconv
 from telemetry.model.generator_health import GAUGES, SUMMARY_FIGURES, HealthFigure, gauge_metric
 from telemetry.model.metrics import MIN_COUNT_FOR
 from telemetry.model.service_runs import service_day
-from telemetry.store.answers import Filter, Generator, GeneratorLimit, ProcessInfo, StartCounts, Summary, TelemetryLoss
+from telemetry.store.answers import (
+    Filter,
+    Generator,
+    GeneratorLimit,
+    ProcessInfo,
+    StartCounts,
+    Summary,
+    TelemetryLoss,
+)
 from telemetry.store.connection import Row, StoreConnection, rows
 from telemetry.store.questions.filters import (
     Condition,
@@ -50,13 +58,10 @@ class TurnsOfProcess:
     last_unix_ns: int
 
 
-def processes(
-    connection: StoreConnection, run_id: str, emitted: Sequence[TurnsOfProcess] | None = None
-) -> list[ProcessInfo]:
-    """Every process of a run that announced its start, reported its health or emitted a client turn; earliest first.
-    `emitted` is what is known of the turns already; None has them counted."""
-    known = _emitted(connection, run_id) if emitted is None else emitted
-    return processes_of_runs(connection, {run_id: known})[run_id]
+def processes(connection: StoreConnection, run_id: str) -> list[ProcessInfo]:
+    """Every process of a run that announced its start, reported its health or emitted a client turn; earliest first."""
+    emitted = turns_of_processes(connection, Condition("run_id = ?", (run_id,))).get(run_id, [])
+    return processes_of_runs(connection, {run_id: emitted})[run_id]
 
 
 def processes_of_runs(
@@ -91,14 +96,13 @@ def processes_of_runs(
 
 
 def _gauge(connection: StoreConnection, run_ids: Iterable[str], name: str, columns: str) -> list[Row]:
-    """These columns of a gauge, by run and process, of at least one run."""
-    values = [*run_ids, gauge_metric(name)]
+    """These columns of a gauge, by run and process."""
     statement = f"""
         SELECT run_id, process_id, {columns} FROM points
-        WHERE run_id IN ({", ".join("?" for _ in values[1:])}) AND name = ? AND process_id IS NOT NULL
+        WHERE run_id IN (SELECT unnest(?::VARCHAR[])) AND name = ? AND process_id IS NOT NULL
         GROUP BY run_id, process_id
         """
-    return rows(connection, statement, values)
+    return rows(connection, statement, [list(run_ids), gauge_metric(name)])
 
 
 @dataclass(slots=True)
@@ -136,21 +140,26 @@ class _Seen:
         return sorted(found, key=lambda each: (each.began_unix_ns or each.last_seen_unix_ns, each.process_id))
 
 
-def asked_processes(connection: StoreConnection, run_id: str) -> int | None:
-    """How many processes the run was to have, as they declare; None where none says so."""
-    declared = [span.attributes.get(_ASKED) for span in run_spans(connection) if span.attributes.get(_RUN_ID) == run_id]
-    numbers = [int(each) for each in map(str, declared) if each.isascii() and each.isdigit() and len(each) < 10]
-    return max(numbers, default=0) or None
+def asked_processes(connection: StoreConnection) -> dict[str, int]:
+    """How many processes each run was to have, as they declare; without the runs in which none says so."""
+    found: dict[str, int] = {}
+    for span in run_spans(connection):
+        run_id, asked = span.attributes.get(_RUN_ID), span.attributes.get(_ASKED, "")
+        if run_id is not None and asked.isascii() and asked.isdigit() and len(asked) < 10:
+            found[run_id] = max(int(asked), found.get(run_id, 0))
+    return found
 
 
-def _emitted(connection: StoreConnection, run_id: str) -> list[TurnsOfProcess]:
-    statement = """
-        SELECT process_id, count(*) AS turns, max(ended_unix_ns) AS last FROM turns
-        WHERE run_id = ? AND source = 'client' AND process_id <> '' GROUP BY process_id
+def turns_of_processes(connection: StoreConnection, run: Condition) -> dict[str, list[TurnsOfProcess]]:
+    """How many client turns each process emitted, by run, of the runs that meet a condition."""
+    statement = f"""
+        SELECT run_id, process_id, count(*) AS turns, max(ended_unix_ns) AS last FROM turns
+        WHERE source = 'client' AND process_id <> '' AND {run.sql} GROUP BY run_id, process_id
         """
-    return [
-        TurnsOfProcess(row["process_id"], row["turns"], row["last"]) for row in rows(connection, statement, [run_id])
-    ]
+    found: defaultdict[str, list[TurnsOfProcess]] = defaultdict(list)
+    for row in rows(connection, statement, list(run.values)):
+        found[row["run_id"]].append(TurnsOfProcess(row["process_id"], row["turns"], row["last"]))
+    return found
 
 
 def limit_turns(summary: Summary) -> LimitTurns:
@@ -173,7 +182,7 @@ def run_limit(
     """
     if run_id is None or service_day(run_id) is not None:
         return None
-    found, asked = processes(connection, run_id) if known is None else known, asked_processes(connection, run_id)
+    found, asked = processes(connection, run_id) if known is None else known, asked_processes(connection).get(run_id)
     return generator_limit(LimitEvidence(found, asked), now_unix_ns)
 
 
@@ -274,19 +283,34 @@ def starts_by_phase(connection: StoreConnection, f: Filter) -> dict[str, StartsO
     a start does not know (a cohort, a stretch of time)."""
     if f.since_unix_ns is not None or f.until_unix_ns is not None or asks_beyond_phases(f):
         return {}
-    where = points_of(f)
+    return _by_phase(_starts(connection, points_of(f)), f.phase)
+
+
+def starts_by_run(connection: StoreConnection) -> dict[str, dict[str, StartsOfPhase]]:
+    """As `starts_by_phase`, of each run with open arrivals."""
+    by_run: defaultdict[str, list[Row]] = defaultdict(list)
+    for row in _starts(connection, Condition("run_id <> ''")):
+        by_run[row["run_id"]].append(row)
+    return {run_id: _by_phase(of_run, None) for run_id, of_run in by_run.items()}
+
+
+def _starts(connection: StoreConnection, where: Condition) -> list[Row]:
     # The counts are cumulative: the largest that a process reported is its last.
     statement = f"""
-        SELECT process_id, attributes, max(value)::BIGINT AS n, min(unix_ns) AS first FROM points
+        SELECT run_id, process_id, attributes, max(value)::BIGINT AS n, min(unix_ns) AS first FROM points
         WHERE name = ? AND {where.sql} GROUP BY run_id, process_id, attributes
         """
+    return rows(connection, statement, [semconv.METRIC_GENERATOR_STARTS, *where.values])
+
+
+def _by_phase(starts: Iterable[Row], wanted: str | None) -> dict[str, StartsOfPhase]:
     found: dict[str, StartsOfPhase] = {}
-    for row in rows(connection, statement, [semconv.METRIC_GENERATOR_STARTS, *where.values]):
+    for row in starts:
         attributes: defaultdict[str, Any] = defaultdict(lambda: None, orjson.loads(row["attributes"]))
         name, which, begin_s = attributes["phase"], attributes["which"], attributes["phase_begin_s"]
         if not isinstance(name, str) or which not in semconv.START_COUNTS or not isinstance(begin_s, int | float):
             continue
-        if f.phase is not None and name != f.phase:
+        if wanted is not None and name != wanted:
             continue
         phase = found.setdefault(name, StartsOfPhase(attributes["phase_kind"], float(begin_s), row["first"]))
         phase.first_unix_ns = min(phase.first_unix_ns, row["first"])
@@ -304,6 +328,7 @@ def total_starts(phases: dict[str, StartsOfPhase]) -> StartCounts | None:
 # A process states how many turns it emitted ahead of the turns themselves, which wait for their batch: what it reported
 # this long ago must have arrived by now.
 EXPORT_GRACE_NS: Final = 15_000_000_000
+NO_LOSS: Final = TelemetryLoss(processes=0, emitted=None, received=0, missing=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,16 +360,20 @@ def loss_by_process(connection: StoreConnection, f: Filter, now_unix_ns: int) ->
     )
 
 
+def loss_by_run(connection: StoreConnection, now_unix_ns: int) -> dict[str, TelemetryLoss]:
+    """What is missing of each run by itself. Runs of which nothing is known have no entry."""
+    by_run: defaultdict[str, list[Row]] = defaultdict(list)
+    every, by = Condition("true"), ("run_id", "process_id")
+    for row in (*_arrived(connection, every, by), *_reported(connection, every, by, now_unix_ns)):
+        by_run[row["run_id"]].append(row)
+    return {run_id: _total(_losses(of_run)) for run_id, of_run in by_run.items()}
+
+
 def loss_of_runs(connection: StoreConnection, run_ids: frozenset[str], now_unix_ns: int) -> TelemetryLoss:
-    """What is missing of some runs, each by itself. How many turns were emitted is not known where one of them does not
-    say it."""
-    run = Condition("list_contains(?::VARCHAR[], run_id)", (sorted(run_ids),))
-    by_run: dict[str, list[Row]] = {run_id: [] for run_id in run_ids}
-    for row in _arrived(connection, run, ("run_id", "process_id")):
-        by_run[row["run_id"]].append(row)
-    for row in _reported(connection, run, ("run_id", "process_id"), now_unix_ns):
-        by_run[row["run_id"]].append(row)
-    found = [_total(_losses(of_run)) for of_run in by_run.values()]
+    """What is missing of some runs together. How many turns were emitted is not known where one of them does not say
+    it."""
+    by_run = loss_by_run(connection, now_unix_ns)
+    found = [by_run.get(run_id, NO_LOSS) for run_id in run_ids]
     emitted = [each.emitted for each in found if each.emitted is not None]
     return TelemetryLoss(
         processes=sum(each.processes for each in found),
@@ -360,18 +389,22 @@ def _arrived(connection: StoreConnection, run: Condition, by: tuple[str, ...]) -
     A process may outlive a run (an assistant does): where the store has lower numbers of it, its numbers are looked at
     from the run's first to the run's last, whichever runs the turns in between belong to.
     """
-    columns = ", ".join(by)
+    columns, of_mine = ", ".join(by), ", ".join(f"mine.{name}" for name in by)
     return rows(
         connection,
         f"""
         WITH mine AS (
             SELECT {columns}, count(DISTINCT sequence) AS received, min(sequence) AS first, max(sequence) AS last
-            FROM turns WHERE sequence IS NOT NULL AND process_id <> '' AND {run.sql} GROUP BY {columns})
-        SELECT {", ".join(f"mine.{name}" for name in by)}, received,
-               last + 1 - CASE WHEN min(sequence) < first THEN first ELSE 0 END
-               - count(DISTINCT sequence) FILTER (sequence BETWEEN first AND last) AS holes
-        FROM mine JOIN turns ON turns.process_id = mine.process_id AND sequence IS NOT NULL
-        GROUP BY {", ".join(f"mine.{name}" for name in by)}, received, first, last
+            FROM turns WHERE sequence IS NOT NULL AND process_id <> '' AND {run.sql} GROUP BY {columns}),
+        ranked AS (
+            SELECT process_id, sequence, row_number() OVER (PARTITION BY process_id ORDER BY sequence) AS place,
+                   min(sequence) OVER (PARTITION BY process_id) AS lowest
+            FROM (SELECT DISTINCT process_id, sequence FROM turns
+                  WHERE sequence IS NOT NULL AND process_id IN (SELECT process_id FROM mine)))
+        SELECT {of_mine}, received, mine.last + 1 - CASE WHEN head.lowest < mine.first THEN mine.first ELSE 0 END
+               - (tail.place - head.place + 1) AS holes
+        FROM mine JOIN ranked head ON head.process_id = mine.process_id AND head.sequence = mine.first
+                  JOIN ranked tail ON tail.process_id = mine.process_id AND tail.sequence = mine.last
         """,
         list(run.values),
     )
