@@ -22,9 +22,33 @@ def read(path: Path) -> dict[str, Any]:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
+def spelled_out(answers: Mapping[str, object]) -> dict[str, Any]:
+    """Answers with what stood in an answer before in each place where it is repeated. Marks that a figure is not
+    approximate are left out: nothing is, of so few turns."""
+    places: dict[str, Any] = {}
+
+    def note(value: Any, place: str) -> None:
+        places[place] = value
+        for key, each in value.items() if isinstance(value, dict) else enumerate(value):
+            if isinstance(each, dict | list):
+                note(each, f"{place}/{key}")
+
+    def spelled(value: Any) -> Any:
+        if isinstance(value, dict):
+            if value.keys() == {"as in"}:
+                return spelled(places[value["as in"]])
+            return {key: spelled(each) for key, each in value.items() if (key, each) != ("approximate", False)}
+        return [spelled(each) for each in value] if isinstance(value, list) else value
+
+    for key, answer in answers.items():
+        if isinstance(answer, dict | list):
+            note(answer, key)
+    return {key: spelled(answer) for key, answer in answers.items()}
+
+
 def differences(golden: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
     """Where answers are not what they were, a line each."""
-    return [*_different("", json.loads(json.dumps(golden)), json.loads(json.dumps(now)))]
+    return [*_different("", *(spelled_out(json.loads(json.dumps(each))) for each in (golden, now)))]
 
 
 def _different(place: str, golden: Any, now: Any) -> Iterator[str]:
