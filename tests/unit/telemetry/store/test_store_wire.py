@@ -9,17 +9,16 @@ import msgspec
 import pytest
 
 from telemetry.objectives.slo import default_objectives
-from telemetry.sidecar.query_messages import Asked
-from telemetry.sidecar.query_process import reply_to
+from telemetry.sidecar.queries import Asked, reply_to
 from telemetry.sidecar_client import SidecarAnswer, SidecarClient
 from telemetry.store.answers import Filter
 from telemetry.store.cohort_pages import CohortsQuestion
 from telemetry.store.explanation import ExplanationQuestion, TurnSelection
-from telemetry.store.questions import QUESTIONS, BadQuestionError, answer
 from telemetry.store.questions.pages import PageQuestion, ViewQuestion
 from telemetry.store.questions.turns import TurnSearch, TurnsQuestion
 from telemetry.store.reader import StoreReader
-from telemetry.store.remote import QUERY_PATH, RemoteStore
+from telemetry.store.remote import RemoteStore
+from telemetry.store.wire import QUERY_PATH, BadQuestionError, answer, question_of, questions
 from tests.fixtures_rollouts import keep_verdicts
 from tests.fixtures_turns import SECOND, START_UNIX_NS, fill_store, synthetic_run
 from tests.unit.dashboard.rollout_scenes import Rollout, fill_rollout
@@ -46,7 +45,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreReader]:
 
 
 class Client(SidecarClient):
-    """Its requests go to the query process's own code instead of a socket."""
+    """Its requests go to the sidecar's own code instead of a socket."""
 
     def __init__(self, reader: StoreReader, *, is_msgpack: bool) -> None:
         super().__init__("http://nowhere:1", None)
@@ -67,21 +66,13 @@ class Wire(RemoteStore):
 
     def __init__(self, reader: StoreReader, *, is_msgpack: bool = True) -> None:
         super().__init__("http://nowhere:1", None)
-        self._sidecar = Client(reader, is_msgpack=is_msgpack)
+        self._sidecar._sidecar = Client(reader, is_msgpack=is_msgpack)
 
 
 def test_every_question_of_a_reader_can_be_asked_from_elsewhere() -> None:
-    def questions(of: type[object]) -> dict[str, list[str]]:
-        found = inspect.getmembers(of, inspect.isfunction)
-        return {name: list(inspect.signature(f).parameters) for name, f in found if not name.startswith("_")}
-
-    # `count` gives a function, `metric_values` every value of a run, and `runs_and_sources` names files:
-    # nothing for a network. Nor is `patiently` about threads of this process.
-    kept_here = ("count", "metric_values", "runs_and_sources", "patiently")
-    here = {k: v for k, v in questions(StoreReader).items() if k not in kept_here}
-    # `ask` takes any question by its name.
-    assert {k: v for k, v in questions(RemoteStore).items() if k != "ask"} == here
-    assert set(QUESTIONS) == set(here) - {"close"}
+    kept_here = {"close", "elsewhere", "count"}  # `count` gives a function: nothing for a network
+    methods = {name for name, _ in inspect.getmembers(StoreReader, inspect.isfunction) if not name.startswith("_")}
+    assert set(questions()) == methods - kept_here
 
 
 def _as_json(page: object) -> object:
@@ -117,7 +108,7 @@ def test_each_answer_is_that_of_the_folder(reader: StoreReader, f: Filter) -> No
         if name == "page":
             assert (list(there.runs), there.run, there.filter) == (here.runs, here.run, here.filter)
             assert (there.summary, there.budget, there.counts) == (here.summary, here.budget, here.counts)
-            for part in ("timeline", "dots", "slowest", "faults"):
+            for part in ("timeline", "dots", "slowest"):
                 assert list(getattr(there, part)) == list(getattr(here, part)), part
         elif name in ("cache_page", "instrument_page", "cohorts_page"):
             assert _as_json(there) == _as_json(here), name
@@ -153,7 +144,7 @@ def test_the_log_of_a_rollout_comes_as_it_is(reader: StoreReader) -> None:
 
 def test_an_answer_can_be_had_in_json(reader: StoreReader) -> None:
     replied = reply_to(reader, Asked("summary", b'{"f": {"run_id": "run-1"}}', False))
-    found = msgspec.json.decode(replied.body, type=QUESTIONS["summary"].answer)
+    found = msgspec.json.decode(replied.body, type=question_of("summary").answer)
     assert (replied.status, found) == (200, reader.summary(Filter(run_id="run-1")))
 
 
@@ -170,7 +161,7 @@ def test_an_answer_can_be_had_in_json(reader: StoreReader) -> None:
         ("page", b'{"asked": {"filter": {"runs": "x"}}}', "page: there is no 'runs' to ask by"),
         (
             "objective_counts",
-            b'{"objectives": [{"name": "x", "kind": "cache", "target": 0.9, "goal": 1}]}',
+            b'{"f": {}, "objectives": [{"name": "x", "kind": "cache", "target": 0.9, "goal": 1}]}',
             "there is no 'goal' to ask by",
         ),
         ("summary", b'{"g": {}}', "unknown field `g`"),
@@ -180,8 +171,8 @@ def test_an_answer_can_be_had_in_json(reader: StoreReader) -> None:
         ("timeline", b'{"metric": "1; DROP TABLE turns"}', "there is no metric '1; DROP TABLE turns'"),
         ("slowest", b'{"metric": "speed"}', "there is no metric 'speed'"),
         ("page", b'{"asked": {"metric": "speed"}}', "there is no metric 'speed'"),
-        ("page", b'{"asked": {"dots": 1000000000}}', "page: dots is 1000000000"),
-        ("page", b'{"asked": {"turns_per_bucket": 0}}', "page: turns_per_bucket is 0"),
+        ("page", b'{"asked": {"dots": 1000000000}}', "page: Expected `int` <= 10000 - at `$.asked.dots`"),
+        ("page", b'{"asked": {"turns_per_bucket": 0}}', "page: Expected `int` >= 1 - at `$.asked.turns_per_bucket`"),
         ("rollouts", b'{"most_entries": 1001}', "rollouts: Expected `int` <= 1000"),
         ("turn", b'{"trace_id": "x"}', "missing required field `turn_index`"),
     ],
