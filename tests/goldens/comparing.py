@@ -9,6 +9,7 @@ from typing import Any, Final
 
 _RELATIVE: Final = 1e-9
 _ABSOLUTE: Final = 1e-12
+_CALL: Final = "call"
 
 
 def written(answers: Mapping[str, object]) -> str:
@@ -37,13 +38,27 @@ def spelled_out(answers: Mapping[str, object]) -> dict[str, Any]:
         if isinstance(value, dict):
             if value.keys() == {"as in"}:
                 return spelled(places[value["as in"]])
-            return {key: spelled(each) for key, each in value.items() if (key, each) != ("approximate", False)}
+            found = {key: spelled(each) for key, each in value.items() if (key, each) != ("approximate", False)}
+            return _in_one_order(found) if found.keys() >= {"numbers", "codes"} else found
         return [spelled(each) for each in value] if isinstance(value, list) else value
 
     for key, answer in answers.items():
         if isinstance(answer, dict | list):
             note(answer, key)
     return {key: spelled(answer) for key, answer in answers.items()}
+
+
+def _in_one_order(cohort: dict[str, Any]) -> dict[str, Any]:
+    """The columns of a cohort's turns in the order of their values: an answer has its turns in no order of its own."""
+    columns = {**cohort["numbers"], **{name: each for name, each in cohort["codes"].items() if name != _CALL}}
+    turns = zip(*(columns[name] for name in sorted(columns)), strict=True)
+    order = [place for place, _ in sorted(enumerate(turns), key=lambda turn: json.dumps(turn[1]))]
+    numbers = {name: [each[place] for place in order] for name, each in cohort["numbers"].items()}
+    codes = {name: [each[place] for place in order] for name, each in cohort["codes"].items()}
+    if _CALL in codes:
+        first = {call: place for place, call in enumerate(dict.fromkeys(codes[_CALL]))}
+        codes[_CALL] = [first[call] for call in codes[_CALL]]
+    return {**cohort, "numbers": numbers, "codes": codes}
 
 
 def differences(golden: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
