@@ -11,7 +11,6 @@ from typing import Any, Final
 import altair as alt
 
 from dashboard.accessible_chart import ChartTable
-from dashboard.kept_specs import kept_spec
 from dashboard.palette import Palette
 from telemetry.model.foreign_text import one_line
 from telemetry.model.formatting import (
@@ -103,7 +102,6 @@ def finished(chart: alt.LayerChart | alt.FacetChart, colors: Palette, *, left: i
     return spec
 
 
-@kept_spec
 def lines_spec(colors: Palette, cohorts: tuple[str, ...], objective_ms: float | None, *, is_dark: bool) -> Row:
     """A percentile over time, a straight line with a color, a dash and a shape of its own for each cohort, gaps where
     turns are too few; the objective, and where it was first missed, as rules."""
@@ -204,7 +202,6 @@ def lines_table(found: CohortLines, label: str, clock: Callable[[int], str]) -> 
     return ChartTable(f"{label} over time", ("window from", "cohort", "turns", "p95"), rows)
 
 
-@kept_spec
 def load_spec(colors: Palette) -> Row:
     """Calls in flight as a strip of its own."""
     base = alt.Chart(alt.NamedData("rows"))
