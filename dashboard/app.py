@@ -7,10 +7,8 @@ from typing import Final
 
 import streamlit as st
 
-from dashboard.opened_page import title_of
 from dashboard.pages import cache, cohorts, instrument, now, objectives, rollout, runs, turn, turns
 from dashboard.stylesheet import stylesheet
-from dashboard.theme import follow_theme
 
 # One turn is a view of the page of turns (`?trace=…`): it is reached from a figure, never from the navigation.
 IS_TURN: Final = turn.TRACE in st.query_params
@@ -28,8 +26,7 @@ PAGES: Final = {
 shown = st.navigation(list(PAGES.values()), position="top")
 # A page does not know its title where no browser asked for it, as in a process that imports this script.
 of_page = next(title for title, page in PAGES.items() if page is shown)
-title = title_of(turn.TITLE if IS_TURN else of_page)
-st.set_page_config(page_title=title, layout="wide", initial_sidebar_state="collapsed")
+title = turn.TITLE if IS_TURN else of_page
+st.set_page_config(page_title=f"{title} · voiceprobe", layout="wide", initial_sidebar_state="collapsed")
 st.html(stylesheet())
 shown.run()
-follow_theme()

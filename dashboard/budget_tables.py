@@ -7,7 +7,6 @@ import altair as alt
 
 from dashboard.accessible_chart import ChartTable
 from dashboard.charts import Row, finished
-from dashboard.kept_specs import kept_spec
 from dashboard.markup import css_percent, escape
 from dashboard.objective_status import State, chip
 from dashboard.palette import Palette
@@ -126,7 +125,6 @@ def days_table(budget: ErrorBudget) -> ChartTable:
     )
 
 
-@kept_spec
 def days_spec(colors: Palette) -> Row:
     """The budget left as a line over the days, from all of it to none (dotted) and beyond."""
     base = alt.Chart(alt.NamedData("rows"))

@@ -11,13 +11,11 @@ from typing import Any, Final
 import altair as alt
 
 from dashboard.accessible_chart import ChartTable
-from dashboard.kept_specs import kept_spec
 from dashboard.palette import Palette
 from telemetry.model.foreign_text import one_line
 from telemetry.model.formatting import (
     NS_PER_MS,
     declared_milliseconds,
-    estimate_if,
     in_milliseconds,
     milliseconds,
     number,
@@ -103,7 +101,6 @@ def finished(chart: alt.LayerChart | alt.FacetChart, colors: Palette, *, left: i
     return spec
 
 
-@kept_spec
 def lines_spec(colors: Palette, cohorts: tuple[str, ...], objective_ms: float | None, *, is_dark: bool) -> Row:
     """A percentile over time, a straight line with a color, a dash and a shape of its own for each cohort, gaps where
     turns are too few; the objective, and where it was first missed, as rules."""
@@ -174,7 +171,7 @@ def lines_rows(found: CohortLines, onset: tuple[int, str] | None, clock: Callabl
             "cohort": cohort_label(line.cohort),
             "value": None if point.value is None else in_milliseconds(point.value),
             "n": point.n,
-            "value_text": estimate_if(found.approximate and point.value is not None, milliseconds(point.value)),
+            "value_text": milliseconds(point.value),
             "from_text": clock(point.end_unix_ns - found.window_ns),
             "to_text": clock(point.end_unix_ns),
         }
@@ -204,7 +201,6 @@ def lines_table(found: CohortLines, label: str, clock: Callable[[int], str]) -> 
     return ChartTable(f"{label} over time", ("window from", "cohort", "turns", "p95"), rows)
 
 
-@kept_spec
 def load_spec(colors: Palette) -> Row:
     """Calls in flight as a strip of its own."""
     base = alt.Chart(alt.NamedData("rows"))

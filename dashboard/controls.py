@@ -1,14 +1,14 @@
 """The row of selectors: what to look at. The link always carries the choice, and is the one place where it is kept."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 import streamlit as st
 
 from dashboard import descriptions
-from dashboard.filters import DIMENSION_OF, WINDOW_LABELS, Choice
-from dashboard.markup import escape
+from dashboard.filters import DIMENSION_OF, NEWEST, WHOLE, WINDOW_LABELS, Choice, window_of
+from dashboard.refreshing import title as draw_title
 from dashboard.runs_source import runs_elsewhere
 from telemetry.model import formatting
 from telemetry.store.answers import RunRecord
@@ -47,6 +47,8 @@ class Offered(Protocol):
     @property
     def runs(self) -> Sequence[RunRecord]: ...
     @property
+    def run(self) -> RunRecord | None: ...
+    @property
     def choices(self) -> Mapping[str, tuple[str, ...]]: ...
 
 
@@ -64,11 +66,15 @@ class Selector:
 def controls(offered: Offered, choice: Choice, title: str) -> None:
     """Draw the page's title and its selectors: run, time and cohort in sight, the others behind "Filters". A change
     rewrites the link and runs the page again. Raises ConfigError for a place with runs that is not a folder."""
+    default = window_of(replace(choice, window=None), offered.run)
+    # The default is the empty choice, so that a link names what was chosen alone.
+    left_out = (NEWEST, WHOLE) if default is None else (NEWEST, "1h")
+    windows = {name: label for name, label in WINDOW_LABELS.items() if name not in left_out}
+    windows[""] = WINDOW_LABELS[default or WHOLE]
+    chosen = choice.window if choice.window in windows else None
     in_sight = (
         run_selector(offered.runs, choice, "newest run"),
-        Selector(
-            "window", list(WINDOW_LABELS), lambda name: WINDOW_LABELS[name] if name else "whole run", choice.window
-        ),
+        Selector("window", [name for name in windows if name], lambda name: windows[name], chosen),
         value_selector(offered, choice, "cohort", "every cohort"),
     )
     behind = (
@@ -106,7 +112,7 @@ def selector_row(title: str, in_sight: Sequence[Selector], behind: Sequence[Sele
     with st.container(key="selectors"):
         first, *others, last = st.columns((1.5, *widths, 1.1), gap="small", vertical_alignment="bottom")
     with first:
-        st.html(f'<div class="vp"><h1>{escape(title)}</h1></div>')
+        draw_title(title)
     names = [each.name for each in (*in_sight, *behind)]
     for column, selector in zip(others, in_sight, strict=True):
         with column:

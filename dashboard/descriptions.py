@@ -6,6 +6,7 @@ Unknown is `UNKNOWN` or a dash, never 0.
 from collections.abc import Callable
 from datetime import UTC, datetime, tzinfo
 from typing import Final, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from telemetry.model.formatting import (
     DASH,
@@ -104,6 +105,14 @@ def ago(seconds: float) -> str:
             whole = int(seconds // size)
             return f"{whole} {unit}{'s' if unit == 'day' and whole > 1 else ''} ago"
     return f"{int(seconds)} s ago"
+
+
+def zone_of(name: str | None) -> tzinfo:
+    """A viewer's time zone as the browser says, else UTC."""
+    try:
+        return ZoneInfo(name) if name else UTC
+    except (ZoneInfoNotFoundError, ValueError):
+        return UTC
 
 
 def time_of_day(unix_ns: int, zone: tzinfo = UTC) -> str:

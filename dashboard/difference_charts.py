@@ -7,7 +7,6 @@ import altair as alt
 
 from dashboard.accessible_chart import ChartTable
 from dashboard.charts import Row, cohort_label, finished, spacing_room
-from dashboard.kept_specs import kept_spec
 from dashboard.palette import Palette
 from telemetry.model import formatting
 from telemetry.rollout.cohort_comparison import CurvePoint
@@ -50,7 +49,6 @@ def curve_table(curves: Sequence[CurvePoint]) -> ChartTable:
     return ChartTable("share of turns answered within a time", ("cohort", "within", "share of turns"), rows)
 
 
-@kept_spec
 def curve_spec(colors: Palette, cohorts: tuple[str, str]) -> Row:
     """Cumulative curves of the control and the candidate, with the shares at which percentiles are read off."""
     base = alt.Chart(alt.NamedData("rows"))
@@ -118,7 +116,6 @@ def difference_table(rows: Sequence[CheckRow], caption: str, first: str) -> Char
     return ChartTable(caption, columns, cells)
 
 
-@kept_spec
 def difference_spec(colors: Palette, names: Sequence[str], unit: str, margin: float, margin_text: str) -> Row:
     """A forest plot: each difference as a point with its bounds, beside no difference and the margin."""
     base = alt.Chart(alt.NamedData("rows"))

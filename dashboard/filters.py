@@ -4,7 +4,7 @@ and `&store=…` where there are several.
 Pure: the page's widgets read and write a `Choice`, a link carries it, and the store gets it as a `Filter`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Final
 from urllib.parse import urlencode
@@ -13,21 +13,29 @@ from telemetry.model.formatting import NS_PER_S
 from telemetry.model.metrics import HEADLINE
 from telemetry.model.semconv import LENGTH_CLASSES, ROUTES
 from telemetry.objectives.objective import Objective
-from telemetry.store.answers import Filter
+from telemetry.store.answers import Filter, RunRecord
 from telemetry.store.questions.pages import PageQuestion, ViewQuestion
+from telemetry.store.questions.runs import newest_run
 
-WINDOWS_S: Final[dict[str, int]] = {"1m": 60, "5m": 300, "15m": 900, "1h": 3600}
+WINDOWS_S: Final[dict[str, int]] = {"1m": 60, "5m": 300, "15m": 900, "1h": 3600, "newest": 3600}
 WINDOW_LABELS: Final[dict[str, str]] = {
     "1m": "last minute",
     "5m": "last 5 min",
     "15m": "last 15 min",
     "1h": "last hour",
+    "newest": "last hour",
+    "whole": "whole run",
 }
+# What a page shows of a run unless something else is chosen: of a longer one its newest hour, else all of it.
+NEWEST: Final = "newest"
+NEWEST_NS: Final = 3600 * NS_PER_S
+WHOLE: Final = "whole"
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """None means any (of phases: any but ramps); a run of None is the newest one, whichever that is at the time."""
+    """None means any (of phases: any but ramps); a run of None is the newest one, whichever that is at the time, and a
+    window of None is `window_of`."""
 
     run: str | None = None
     cohort: str | None = None
@@ -61,7 +69,7 @@ class Choice:
                 length_class=self.length,
                 route=self.route,
             ),
-            window_ns=None if self.window is None else WINDOWS_S[self.window] * NS_PER_S,
+            window_ns=WINDOWS_S[self.window] * NS_PER_S if self.window in WINDOWS_S else None,
             objectives=tuple(objectives),
         )
 
@@ -77,7 +85,7 @@ class Choice:
     @property
     def narrows(self) -> bool:
         """Whether it leaves out turns of the run."""
-        return any((self.cohort, self.phase, self.noise, self.length, self.route, self.window))
+        return any((self.cohort, self.phase, self.noise, self.length, self.route, self.window in WINDOWS_S))
 
 
 # The dimension of the turns, among those of the store, that each choice of a value is about.
@@ -91,8 +99,28 @@ DIMENSION_OF: Final[dict[str, str]] = {
 ALLOWED: Final[dict[str, tuple[str, ...]]] = {
     "length": LENGTH_CLASSES,
     "route": ROUTES,
-    "window": tuple(WINDOWS_S),
+    "window": (*WINDOWS_S, WHOLE),
 }
+
+
+def window_of(choice: Choice, run: RunRecord | None) -> str | None:
+    """Which of its windows a page shows of a run, by name, None for all of it: the one that was chosen, else the newest
+    hour of a run that is longer."""
+    if choice.window is not None:
+        return choice.window if choice.window in WINDOWS_S else None
+    is_longer = run is not None and run.reached_unix_ns - run.first_unix_ns > NEWEST_NS
+    return NEWEST if is_longer else None
+
+
+def with_default_window(link: Mapping[str, str], runs: Callable[[], Sequence[RunRecord]]) -> Mapping[str, str]:
+    """The link with the window that it leaves open, by the runs of the store, which are asked for only then."""
+    choice, _ = choice_of(link)
+    if choice.window is not None:
+        return link
+    known = runs()
+    run = newest_run(known) if choice.run is None else next((each for each in known if each.run_id == choice.run), None)
+    window = window_of(choice, run)
+    return link if window is None else {**link, "window": window}
 
 
 def choice_of(query: Mapping[str, str]) -> tuple[Choice, list[str]]:

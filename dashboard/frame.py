@@ -1,27 +1,26 @@
 """The frame of every page: its title, what it shows, how far it can be trusted, and how it refreshes.
 
 A page gives a question that answers from one snapshot of the store and a function that draws the answer. The frame
-draws what all pages have in common and says what is wrong before any figure.
+asks when it draws, draws what all pages have in common, and says what is wrong before any figure.
 """
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, tzinfo
+from datetime import tzinfo
 from typing import Final, Generic, Protocol, TypeVar
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import streamlit as st
 
 from dashboard import descriptions, header
-from dashboard.asking_ahead import next_answer
 from dashboard.controls import Offered, controls
-from dashboard.filters import Choice, choice_of
+from dashboard.descriptions import zone_of
+from dashboard.filters import Choice, choice_of, window_of, with_default_window
 from dashboard.markup import escape
-from dashboard.objectives_in_force import ObjectivesInForce, objectives_in_force
-from dashboard.opened_page import OpenedPage, PageContext, ended
+from dashboard.objectives_in_force import objectives_in_force
+from dashboard.refreshing import Asked, hand_over, handed_over, interval_s, is_out_of_pace, show_age_of, title
 from dashboard.runs_source import NoRunsError
-from dashboard.source import Source, current_source, store_of
+from dashboard.source import Source, source_of, store_of
 from dashboard.starting import no_runs_yet, start_a_run, why_no_turn
 from dashboard.trust import Trust, trust
 from telemetry.model import formatting
@@ -32,14 +31,9 @@ REFRESH_LIVE_S: Final = 2.0
 REFRESH_STALE_S: Final = 5.0
 # Shown where that takes more than half a second.
 READING: Final = "Reading the store"
-DAMAGED: Final = "damaged data left out; the figures below are from the rest"
 LIMIT_TITLE: Final = "generator-limited: nothing is claimed about the service"
 NO_TURN: Final = "This run has no turn"
 OLD_TURNS_GONE: Final = "The store no longer keeps the oldest turns of this run: the figures are of the others."
-ROLLED_UP_ANEW: Final = (
-    "The sums over {} are to be made anew, which the sidecar does in the background (without one: voiceprobe store "
-    "compact). Until then pages take longer; their figures are the same."
-)
 
 
 class View(Offered, Protocol):
@@ -55,6 +49,85 @@ class View(Offered, Protocol):
 
 _View = TypeVar("_View", bound=View)
 _Answer = TypeVar("_Answer")
+Link = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class PageContext:
+    """What a page draws with besides its answer. `zone` is the viewer's."""
+
+    link: Link
+    zone: tzinfo
+    now_unix_ns: int
+
+    @property
+    def choice(self) -> Choice:
+        """What the link chooses of all turns."""
+        return choice_of(self.link)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[_Answer]):
+    """A page by its question and by what draws the answer.
+
+    `ask` raises TelemetryError. `selectors` draws the row of the title, `offered` is what of an answer it shows, and
+    `least_s` is the shortest time between two refreshes, None for none: where one of these changes, all of the page is
+    drawn again. `draw` draws what is below the row, which refreshes by itself.
+    """
+
+    title: str
+    ask: Callable[[Link], _Answer]
+    selectors: Callable[[_Answer, Link], None]
+    offered: Callable[[_Answer], object]
+    least_s: Callable[[_Answer], float | None]
+    draw: Callable[[_Answer, PageContext], None]
+    unreadable: str = "The store cannot be read"
+
+    def show(self) -> None:
+        """Draw the page."""
+        link = st.query_params.to_dict()
+        try:
+            with st.spinner(READING):
+                drawn = handed_over((self.title, link)) or self._asked(link)
+        except TelemetryError as error:
+            heading(self.title)
+            unreadable(self.unreadable, error)
+            return
+        offered, least_s = self.offered(drawn.answer), self.least_s(drawn.answer)
+        every_s = interval_s(least_s, drawn.took_s)
+        # The first picture is of the answer that the selectors show.
+        first = [drawn]
+        self._show_age(drawn, every_s)
+        self.selectors(drawn.answer, link)
+
+        def body() -> None:
+            link = st.query_params.to_dict()
+            is_first = bool(first)
+            try:
+                latest = first.pop() if is_first else self._asked(link)
+            except TelemetryError as error:
+                unreadable(self.unreadable, error)
+                return
+            if self.offered(latest.answer) != offered or self.least_s(latest.answer) != least_s:
+                hand_over(latest)  # the selectors and the pace belong to the page around this part
+            self._show_age(latest, every_s)
+            self.draw(latest.answer, PageContext(link, viewer_zone(), time.time_ns()))
+            if is_first or every_s is None:
+                return
+            latest.took_s = time.monotonic() - latest.began_s
+            if is_out_of_pace(every_s, interval_s(least_s, latest.took_s) or every_s):
+                hand_over(latest)
+
+        st.fragment(body, run_every=every_s)()
+
+    def _asked(self, link: Link) -> Asked[_Answer]:
+        began_s, at_unix_ns = time.monotonic(), time.time_ns()
+        answer = self.ask(link)
+        return Asked((self.title, link), answer, at_unix_ns, time.monotonic() - began_s, began_s=began_s)
+
+    def _show_age(self, asked: Asked[_Answer], every_s: float | None) -> None:
+        asked.every_s = every_s
+        show_age_of(asked)
 
 
 def _says_nothing(view: View) -> str:
@@ -63,111 +136,62 @@ def _says_nothing(view: View) -> str:
     return ""
 
 
-def _nothing_first(view: View, run: RunRecord, summary: Summary, context: PageContext) -> Sequence[str]:
-    """For pages that begin with selectors of their own."""
-    del view, run, summary, context
-    return ()
-
-
 @dataclass(frozen=True, slots=True)
-class FramedPage(Generic[_View]):
+class RunPage(Generic[_View]):
     """A page about the turns of a run.
 
-    `ask` answers a link from one snapshot and raises TelemetryError; `first` gives what the page shows first, as HTML,
-    and `draw` draws what is below it: both are called when there are turns to show. Where the run says nothing about
-    the service, `says_limit` gives the sentence that says so, as HTML, for a page that has one of its own; empty for
-    the frame's.
+    `ask` answers a link from one snapshot and raises TelemetryError; `draw` draws what is below the head, when there
+    are turns to show. Where the run says nothing about the service, `says_limit` gives the sentence that says so, as
+    HTML, for a page that has one of its own; empty for the frame's.
     """
 
     title: str
-    ask: Callable[[Source, Mapping[str, str]], _View]
+    ask: Callable[[Source, Link], _View]
     draw: Callable[[_View, RunRecord, Summary, PageContext], None]
     says_limit: Callable[[_View], str] = _says_nothing
-    first: Callable[[_View, RunRecord, Summary, PageContext], Sequence[str]] = _nothing_first
 
-    def opened(self) -> OpenedPage[_View]:
-        """The page by what is asked when it is opened."""
-        return OpenedPage(self.title, self.ask, self._first_with_head, selectors_in_sight=3)
+    def show(self) -> None:
+        """Draw the page; below the selectors it refreshes by itself while the run lives."""
+        Page(
+            self.title,
+            self._answer,
+            selectors=self._selectors,
+            offered=lambda view: {run.run_id for run in view.runs},
+            least_s=_least_s,
+            draw=self._draw,
+        ).show()
 
-    def _first_with_head(self, view: _View, context: PageContext) -> Sequence[str]:
+    def _answer(self, link: Link) -> _View:
+        source = source_of(link)
+        return self.ask(source, with_default_window(link, source.reader.runs))
+
+    def _selectors(self, view: _View, link: Link) -> None:
+        choice, faults = choice_of(link)
+        controls(view, choice, self.title)
+        if faults:
+            st.html(header.notes(faults, "the link"))
+
+    def _draw(self, view: _View, context: PageContext) -> None:
+        say_fault_of_objectives(context.link)
         run, summary = view.run, view.summary
         if run is None or summary is None or not summary.turns.total:
-            return ()
-        return [
-            *_above(view, summary, self.says_limit),
-            first_head(_overview(run, summary, context), trust(run, summary)),
-            *_below(run, summary),
-            *self.first(view, run, summary, context),
-        ]
-
-
-def show(page: FramedPage[_View]) -> None:
-    """Draw a page about the turns of a run; below the selectors it refreshes by itself while the run lives."""
-    around = PageAround(
-        page.title,
-        page.ask,
-        selectors=lambda view, choice: controls(view, choice, page.title),
-        refresh_s=_refresh_s,
-        offered=lambda view: {run.run_id for run in view.runs},
-        draw=lambda view, context, store: _draw_view(page, view, context, store),
-    )
-    show_around(around)
-
-
-@dataclass(frozen=True, slots=True)
-class PageAround(Generic[_Answer]):
-    """A page whose selectors stand around a part that refreshes. `offered` is what of an answer the selectors show:
-    where that changes, or `refresh_s`, all of the page is drawn anew."""
-
-    title: str
-    ask: Callable[[Source, Mapping[str, str]], _Answer]
-    selectors: Callable[[_Answer, Choice], None]
-    refresh_s: Callable[[_Answer], float | None]
-    offered: Callable[[_Answer], object]
-    draw: Callable[[_Answer, PageContext, str], None]
-
-
-def show_around(page: PageAround[_Answer]) -> None:
-    """Draw a page; below the selectors it refreshes by itself."""
-    choice, faults = choice_of(st.query_params)
-    try:
-        store = store_of(st.query_params)
-        with st.spinner(READING):
-            view = page.ask(current_source(store), st.query_params)
-    except TelemetryError as error:
-        heading(page.title)
-        unreadable(error)
-        return
-    page.selectors(view, choice)
-    if faults:
-        st.html(header.notes(faults, "the link"))
-    offered, refresh_s = page.offered(view), page.refresh_s(view)
-    # The first picture is of the answer that the selectors show: of a store that is written to, asking again would take
-    # as long once more, and answer something else.
-    first = [view]
-    answers = next_answer(refresh_s)
-
-    def body() -> None:
-        link = st.query_params.to_dict()
-        try:
-            latest = answers.after(
-                lambda: first.pop() if first else page.ask(current_source(store), link),
-                lambda: page.ask(current_source(store).ahead(), link),
-            )
-        except TelemetryError as error:
-            unreadable(error)
+            if run is None or summary is None:
+                _no_run(context)
+            else:
+                _no_turns(run, context)
             return
-        if page.offered(latest) != offered or page.refresh_s(latest) != refresh_s:
-            st.rerun()  # the selectors and the pace belong to the page around this part
-        say_fault_of_objectives(objectives_in_force(store))
-        page.draw(latest, PageContext(link, viewer_zone(), time.time_ns()), store)
+        if summary.limit is not None:
+            st.html(self.says_limit(view) or header.notes([summary.limit.reason], LIMIT_TITLE))
+        head(_overview(run, summary, context), trust(run, summary), header.details(run, summary))
+        if run.lacks_old_turns:
+            st.html(header.notes([OLD_TURNS_GONE], "what the store keeps"))
+        self.draw(view, run, summary, context)
 
-    st.fragment(body, run_every=refresh_s)()
 
-
-def heading(title: str) -> None:
+def heading(text: str) -> None:
     """The title of a page that has no selectors."""
-    st.html(f'<div class="vp"><h1>{escape(title)}</h1></div>')
+    show_age_of(None)
+    title(text)
 
 
 def head(overview: str, shown: Trust, details: str) -> None:
@@ -180,27 +204,16 @@ def head(overview: str, shown: Trust, details: str) -> None:
         st.html(details)
 
 
-def first_head(overview: str, shown: Trust) -> str:
-    """The same before the page's script runs, as HTML."""
-    chip = f'<span class="vp-chip {shown.state}">{escape(shown.label)}</span>'
-    return f'<div class="vp vp-first-head">{overview}{chip}</div>'
-
-
-def fault_of_objectives(found: ObjectivesInForce | None) -> str:
-    """That a changed file of objectives cannot be used, as HTML; empty where it can."""
-    return "" if found is None or found.fault is None else header.notes([found.fault], "objectives")
-
-
-def say_fault_of_objectives(found: ObjectivesInForce | None) -> None:
+def say_fault_of_objectives(link: Link) -> None:
     """Say of a changed file of objectives that it cannot be used; nothing where it can."""
-    if fault := fault_of_objectives(found):
-        st.html(fault)
+    if fault := objectives_in_force(store_of(link)).fault:
+        st.html(header.notes([fault], "objectives"))
 
 
-def unreadable(error: TelemetryError) -> None:
+def unreadable(title_of_fault: str, error: TelemetryError) -> None:
     """Say why the store cannot be read, or that there is no run yet, and look again by itself."""
     is_empty = isinstance(error, NoRunsError)
-    st.html(no_runs_yet() if is_empty else header.empty("The store cannot be read", escape(error)))
+    st.html(no_runs_yet() if is_empty else header.empty(title_of_fault, escape(error)))
     st.fragment(_try_again, run_every=REFRESH_STALE_S)()
 
 
@@ -217,15 +230,7 @@ def viewer_zone() -> tzinfo:
     return zone_of(st.context.timezone)
 
 
-def zone_of(name: str | None) -> tzinfo:
-    """A viewer's time zone as the browser says, else UTC."""
-    try:
-        return ZoneInfo(name) if name else UTC
-    except (ZoneInfoNotFoundError, ValueError):
-        return UTC
-
-
-def _refresh_s(view: View) -> float | None:
+def _least_s(view: View) -> float | None:
     """How often to look again: often while turns come in, never when the run has announced its end."""
     if view.run is None or view.summary is None:
         return REFRESH_LIVE_S
@@ -233,45 +238,15 @@ def _refresh_s(view: View) -> float | None:
     return {"live": REFRESH_LIVE_S, "stale": REFRESH_STALE_S, "ended": None}[state]
 
 
-def _draw_view(page: FramedPage[_View], view: _View, context: PageContext, store: str) -> None:
-    run, summary = view.run, view.summary
-    if run is None or summary is None or not summary.turns.total:
-        if view.faults:
-            st.html(header.notes(view.faults, DAMAGED))
-        if run is None or summary is None:
-            _no_run(context.choice, store)
-        else:
-            _no_turns(run, context.choice, store)
-        return
-    for part in _above(view, summary, page.says_limit):
-        st.html(part)
-    below = ended([_overview(run, summary, context), *_below(run, summary), *page.first(view, run, summary, context)])
-    head(below[0], trust(run, summary), header.details(run, summary))
-    for part in below[1:]:
-        st.html(part)
-    page.draw(view, run, summary, context)
-
-
-def _above(view: _View, summary: Summary, says_limit: Callable[[_View], str]) -> list[str]:
-    """What is wrong, above any figure."""
-    found = [header.notes(view.faults, DAMAGED)] if view.faults else []
-    if summary.limit is not None:
-        found.append(says_limit(view) or header.notes([summary.limit.reason], LIMIT_TITLE))
-    return found
-
-
 def _overview(run: RunRecord, summary: Summary, context: PageContext) -> str:
     state = descriptions.state_of(run, summary.newest_unix_ns, context.now_unix_ns)
-    return header.overview(run, summary, state, context.now_unix_ns, context.zone)
+    window = window_of(context.choice, run)
+    return header.overview(run, summary, state, context.now_unix_ns, context.zone, window)
 
 
-def _below(run: RunRecord, summary: Summary) -> list[str]:
-    """What is to be known of the store, below the overview."""
-    return [header.notes([OLD_TURNS_GONE], "what the store keeps")] if run.lacks_old_turns else []
-
-
-def _no_run(choice: Choice, store: str) -> None:
-    if why := why_no_turn(store, choice.run):
+def _no_run(context: PageContext) -> None:
+    choice = context.choice
+    if why := why_no_turn(store_of(context.link), choice.run):
         st.html(header.empty(NO_TURN, *why, start_a_run()))
         return
     if choice.run is None:
@@ -286,12 +261,13 @@ def unknown_run(run_id: str) -> str:
     return header.empty("That run is not in this store", wanted)
 
 
-def _no_turns(run: RunRecord, choice: Choice, store: str) -> None:
+def _no_turns(run: RunRecord, context: PageContext) -> None:
+    choice = context.choice
     name = f"Run <code>{escape(run.run_id)}</code>"
     if choice.narrows:
         widen = f"{name} has {formatting.turns(run.turns)}; widen the filter above."
         st.html(header.empty("No turn matches the filter", widen))
-    elif why := why_no_turn(store, run.run_id):
+    elif why := why_no_turn(store_of(context.link), run.run_id):
         st.html(header.empty(NO_TURN, *why))
     elif run.ended:
         known = f"{name} has ended; <code>voiceprobe report</code> says what is known of why."

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import tzinfo
 
 from dashboard import descriptions
+from dashboard.filters import WINDOW_LABELS
 from dashboard.markup import escape
 from dashboard.objective_status import SYMBOLS, State, chip
 from telemetry.model import formatting
@@ -12,7 +13,14 @@ from telemetry.store.answers import RunRecord, Summary
 _STATE_SHAPE = {"live": "●", "stale": "◌", "ended": "■"}
 
 
-def overview(run: RunRecord, summary: Summary, state: descriptions.State, now_unix_ns: int, zone: tzinfo) -> str:
+def overview(
+    run: RunRecord,
+    summary: Summary,
+    state: descriptions.State,
+    now_unix_ns: int,
+    zone: tzinfo,
+    window: str | None = None,
+) -> str:
     """One line: which data, how old it is, and how much of it."""
     newest = summary.newest_unix_ns or run.last_unix_ns
     kind = {"live": "met", "stale": "missed", "ended": "unknown"}[state]
@@ -23,11 +31,13 @@ def overview(run: RunRecord, summary: Summary, state: descriptions.State, now_un
         f'<span><span class="vp-chip {kind}">{_STATE_SHAPE[state]} {state}</span> {escape(described)}</span>'
     )
     turns = f"<b>{escape(formatting.turns(summary.turns.total))}</b>"
+    time = "" if window is None else fact("time", WINDOW_LABELS[window])
     if run.service is not None:
         of_service = (
             chip_of_state,
             fact("service", run.service.service),
             fact("day", f"{run.service.day.isoformat()} (UTC)"),
+            time,
             f"<span>{turns} {escape(summary.client_service_delta.reported)}</span>",
         )
         return f'<div class="vp vp-facts">{"".join(of_service)}</div>'
@@ -35,6 +45,7 @@ def overview(run: RunRecord, summary: Summary, state: descriptions.State, now_un
         chip_of_state,
         fact("run", run.run_id),
         fact("target", run.target or descriptions.UNKNOWN),
+        time,
         f"<span>{turns}</span>",
     )
     return f'<div class="vp vp-facts">{"".join(parts)}</div>'

@@ -11,7 +11,6 @@ import altair as alt
 from dashboard.accessible_chart import ChartTable
 from dashboard.charts import MOMENT, TITLE_PADDING, Row, finished, spacing_room, time_axis
 from dashboard.descriptions import Clock, time_of_day
-from dashboard.kept_specs import kept_spec
 from dashboard.palette import Palette
 from telemetry.model import formatting
 from telemetry.model.formatting import NS_PER_S, in_milliseconds, milliseconds
@@ -77,7 +76,6 @@ def _height(bands: Sequence[int]) -> int:
     return max(_HEIGHT, _BAND_HEIGHT * len(bands))
 
 
-@kept_spec
 def heat_spec(colors: Palette, bands: Sequence[int]) -> Row:
     """The picture of cells and points; a click on either is reported."""
     base = alt.Chart(alt.NamedData("rows"))
@@ -160,7 +158,6 @@ def distribution_rows(answer: TurnsAnswer) -> list[Row]:
     ]
 
 
-@kept_spec
 def distribution_spec(colors: Palette, bands: Sequence[int]) -> Row:
     """How many turns each band has."""
     base = alt.Chart(alt.NamedData("rows"))

@@ -14,14 +14,16 @@ import urllib.error
 import urllib.request
 import webbrowser
 from dataclasses import dataclass
+from importlib import import_module
 from ipaddress import IPv6Address
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Final
 from urllib.parse import urlsplit
 
+from dashboard import pages
 from dashboard.objectives_in_force import given_objectives
 from dashboard.source_names import ENV_LOCUST, ENV_RUNS, ENV_SLO, ENV_STORE
-from dashboard.warming import ask_ahead, warm_up
 from telemetry.client_tls import sidecar_token
 from telemetry.model.errors import ConfigError
 from telemetry.model.host_names import host_and_port, host_in_url, is_loopback, local_host, without_brackets
@@ -143,16 +145,16 @@ def announce_when_ready(url: str, deadline_s: float = READY_WITHIN_S) -> None:
 
 
 def prepare(url: str) -> None:
-    """Warm up, announce, and ask ahead; a fault in what only saves time keeps nobody waiting for the ready line."""
+    """Import the pages, which takes a second, and announce that they can be opened."""
     try:
-        warm_up()
+        for page in iter_modules(pages.__path__):
+            import_module(f"dashboard.pages.{page.name}")
     finally:
         announce_when_ready(url)
     from dashboard.web_server import has_screen
 
     if has_screen():
         webbrowser.open(url)
-    ask_ahead()
 
 
 def serve(options: LaunchOptions) -> None:

@@ -9,7 +9,6 @@ import altair as alt
 from dashboard import descriptions
 from dashboard.accessible_chart import ChartTable
 from dashboard.charts import Row, finished, time_axis
-from dashboard.kept_specs import kept_spec
 from dashboard.markup import escape, scrolled
 from dashboard.objective_status import State, chip
 from dashboard.palette import Palette
@@ -226,7 +225,6 @@ def funnel_table(funnel: Funnel, zone: tzinfo) -> ChartTable:
     return ChartTable("bounds at each look", ("when", "stage", figure, "bounds", "verdict"), rows)
 
 
-@kept_spec
 def funnel_spec(colors: Palette, unit: str, limit: float, limit_text: str) -> Row:
     """Bounds that close over time, beside the limit and, of a difference, zero."""
     base = alt.Chart(alt.NamedData("rows"))

@@ -8,7 +8,6 @@ import altair as alt
 
 from dashboard.accessible_chart import ChartTable
 from dashboard.charts import Row, finished, spacing_room, time_axis
-from dashboard.kept_specs import kept_spec
 from dashboard.palette import Palette
 from telemetry.comparison.figures import STATISTICS
 from telemetry.comparison.sentences import figure_row
@@ -61,7 +60,6 @@ def _many(field: str, domain: Sequence[str], colors: Palette) -> tuple[alt.Shape
     )
 
 
-@kept_spec
 def trend_spec(colors: Palette, labels: Sequence[str]) -> Row:
     """p95 of voice-to-voice from run to run, a line for each group that was asked the same."""
     base = alt.Chart(alt.NamedData("rows"))
@@ -109,7 +107,6 @@ def trend_table(trends: Sequence[RunTrend], began: Mapping[str, str]) -> ChartTa
     return ChartTable("p95 of voice to voice by run", ("run", "asked", "began", "p95", "state"), rows)
 
 
-@kept_spec
 def forest_spec(colors: Palette, margin_ms: float, labels: Sequence[str], runs: int) -> Row:
     """Differences of the latencies of some runs with their intervals; zero as a line, the margin as a dashed one."""
     base = alt.Chart(alt.NamedData("rows"))
@@ -184,7 +181,6 @@ def forest_table(comparisons: Sequence[RunComparison]) -> ChartTable:
     return ChartTable("differences of the latencies", columns, rows)
 
 
-@kept_spec
 def load_spec(colors: Palette, runs: Sequence[str], objective_ms: float | None, capacity: CapacityResult | None) -> Row:
     """p50 and p95 against the calls in flight, p95 with its interval; the objective across, the capacity as a rule."""
     base = alt.Chart(alt.NamedData("rows"))
@@ -310,7 +306,6 @@ def _in_ms(seconds: float | None) -> float | None:
     return None if seconds is None else in_milliseconds(seconds * NS_PER_S)
 
 
-@kept_spec
 def condition_spec(colors: Palette, conditions: Sequence[str], runs: Sequence[str], *, is_share: bool) -> Row:
     """A figure by the profile of the speech, clean first: p50 and p95 of voice-to-voice, or the rate of word (or
     character) errors, each with its interval."""

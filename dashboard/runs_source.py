@@ -1,4 +1,4 @@
-"""Which runs there are, over all stores that were named, and their comparisons; kept while the runs stay the same."""
+"""Which runs there are, over all stores that were named, and their comparisons."""
 
 import json
 import os
@@ -7,14 +7,13 @@ from contextlib import nullcontext
 from functools import lru_cache
 from typing import Final
 
-from dashboard.early_answers import EarlyAnswers
 from dashboard.objectives_in_force import given_objectives
 from dashboard.open_readers import reader_of
 from dashboard.source_names import ENV_RUNS, ENV_STORE
 from telemetry.comparison.verdict import RegressionMargin, RunComparison
 from telemetry.model.errors import StoreError
 from telemetry.objectives.objective import Objective
-from telemetry.store.comparisons import ComparedBy, compare_entries, compared_by
+from telemetry.store.comparisons import compare_entries, compared_by
 from telemetry.store.run_details import RunDetails
 from telemetry.store.run_folders.catalog import RunCatalog, RunListing
 from telemetry.store.run_folders.entries import RunEntry
@@ -23,12 +22,10 @@ from telemetry.store.run_folders.summaries import BadSummaryError, read_summary
 
 # A selector of more is no help; the page Runs has all of them.
 MOST_ELSEWHERE: Final = 50
-# How long a page waits for what is not known yet: one that opens, and one that is looked at.
+# How long a page waits for what is not known yet.
 FIRST_LOOK_S: Final = 0.5
-NEXT_LOOK_S: Final = 0.25
 # Of the stores whose runs go on, so many are kept open between two looks, whether or not a page looks at them.
 _OPEN_STORES: Final = 2
-_early: Final = EarlyAnswers()
 
 
 class NoRunsError(StoreError):
@@ -51,33 +48,8 @@ def run_listing(within_s: float = FIRST_LOOK_S) -> RunListing:
     """Every run that is known, the newest first, and the stores and runs that have not been read yet: they are by the
     next listings, as a page does not wait for hundreds. Raises ConfigError for bad objectives, and for a place that is
     not a folder."""
-    return _listing(_given(), within_s)
-
-
-def _given() -> tuple[Objective, ...] | None:
-    """What every run is judged by; None where each is by its own objectives. Raises ConfigError."""
     given = given_objectives()
-    return None if given is None else given.objectives
-
-
-def _listing(objectives: tuple[Objective, ...] | None, within_s: float) -> RunListing:
-    return _catalog(places(), objectives).listing(within_s=within_s)
-
-
-def first_listing(*, is_ahead: bool = False) -> RunListing:
-    """The listing for a page that opens; asked ahead, it is for the page that asks next. Raises as `run_listing`."""
-    return _once("first", FIRST_LOOK_S, is_ahead=is_ahead)
-
-
-def next_listing(*, is_ahead: bool = False) -> RunListing:
-    """The listing for a page that is looked at; asked ahead, it is for the page that refreshes next. Raises as
-    `run_listing`."""
-    return _once("next", NEXT_LOOK_S, is_ahead=is_ahead)
-
-
-def _once(look: str, within_s: float, *, is_ahead: bool) -> RunListing:
-    objectives = _given()
-    return _early.once((look, places(), objectives), lambda: _listing(objectives, within_s), is_ahead=is_ahead)
+    return _catalog(places(), None if given is None else given.objectives).listing(within_s=within_s)
 
 
 def chosen_store(wanted: str | None) -> str:
@@ -124,20 +96,15 @@ def ended_without_turn(store: str, run_id: str | None) -> RunEntry | None:
     return found
 
 
-@lru_cache(maxsize=16)
-def _compared(entries: tuple[RunEntry, ...], margin: RegressionMargin, by: ComparedBy) -> tuple[RunComparison, ...]:
-    return compare_entries(entries, margin, by, lambda store: nullcontext(reader_of(store)))
-
-
 def compared(
     entries: Sequence[RunEntry], margin: RegressionMargin, given: Sequence[Objective] | None
 ) -> tuple[RunComparison, ...]:
     """Each run after the first beside the first, with good turns counted by the objectives that were `given` for all
     runs, else by those of the first. Raises StoreError, ConfigError."""
-    return _compared(tuple(entries), margin, compared_by(entries, given))
+    by = compared_by(entries, given)
+    return compare_entries(tuple(entries), margin, by, lambda store: nullcontext(reader_of(store)))
 
 
-@lru_cache(maxsize=64)
 def details(entry: RunEntry) -> RunDetails:
     """How a run went under its own conditions. Raises StoreError."""
     return reader_of(entry.store).run_details(entry.run_id)

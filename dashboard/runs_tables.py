@@ -5,7 +5,7 @@ from datetime import UTC, datetime, tzinfo
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from dashboard.markup import escape, scrolled
+from dashboard.markup import escape
 from dashboard.objective_status import SYMBOLS, State
 from telemetry.comparison.differences import FigureDifference
 from telemetry.comparison.sentences import HEADINGS, context_lines, figure_row, footnotes, grouped, title_of
@@ -23,19 +23,6 @@ _CHIPS: Final[dict[ComparisonState, tuple[State, str]]] = {
     "undecided": ("unknown", "undecided"),
 }
 
-# So many runs fill a window.
-_SHOWN_FIRST: Final = 20
-_NUMBER: Final = " class=num"
-_FIRST_COLUMNS: Final = {
-    "run": "",
-    "began": "",
-    "state": "",
-    "turns": _NUMBER,
-    "p50": _NUMBER,
-    "p95": _NUMBER,
-    "p99": _NUMBER,
-    "verdict": "",
-}
 READ_AGAIN: Final = "being read again"
 _BEHAVIOR: Final = (
     "run",
@@ -55,29 +42,6 @@ def began(entry: RunEntry, zone: tzinfo = UTC) -> str:
     if entry.began_unix_ns is None:
         return DASH
     return datetime.fromtimestamp(entry.began_unix_ns // NS_PER_S, zone).strftime("%Y-%m-%d %H:%M")
-
-
-def newest(entries: Sequence[RunEntry], zone: tzinfo, *, is_narrowed: bool = False) -> str:
-    """The newest runs of a list, with what is read first of each."""
-    shown = entries[:_SHOWN_FIRST]
-    head = "".join(f'<th scope="col"{number}>{name}</th>' for name, number in _FIRST_COLUMNS.items())
-    rows = "".join(_newest_row(each, zone) for each in shown)
-    of_all = [f"the newest {len(shown)} of {formatting.number(len(entries))}"] if len(entries) > len(shown) else []
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-    return f'{list_head(*of_all, is_narrowed=is_narrowed)}<div class="vp">{scrolled("runs", table)}</div>'
-
-
-def _newest_row(each: RunEntry, zone: tzinfo) -> str:
-    figures = (
-        formatting.number(each.turns),
-        *(formatting.milliseconds(value) for value in (each.p50_ns, each.p95_ns, each.p99_ns)),
-    )
-    numbers = "".join(f'<td class="num">{escape(figure)}</td>' for figure in figures)
-    began_at, verdict = escape(began(each, zone)), escape(each.sentence or each.fault or "")
-    return (
-        f'<tr><th scope="row">{escape(each.title)}</th><td>{began_at}</td><td>{escape(each.state)}</td>'
-        f"{numbers}<td>{verdict}</td></tr>"
-    )
 
 
 def list_head(order: str = "the newest first", *, is_narrowed: bool = False) -> str:

@@ -7,7 +7,6 @@ from typing import Any, Final, Literal
 import altair as alt
 
 from dashboard.charts import MOMENT, finished, named_rule, time_axis
-from dashboard.kept_specs import kept_spec
 from dashboard.palette import Palette
 from telemetry.model.formatting import in_milliseconds
 
@@ -48,7 +47,6 @@ def series_rows(starts_unix_ns: Sequence[int], values: Mapping[str, Sequence[flo
     ]
 
 
-@kept_spec
 def bars_spec(colors: Palette, names: Sequence[str], title: str, width_ns: int) -> Row:
     """Counts of each name in buckets of `width_ns`, stacked."""
     chart = (
@@ -69,7 +67,6 @@ def bars_spec(colors: Palette, names: Sequence[str], title: str, width_ns: int) 
     return _drawn(chart, colors=colors)
 
 
-@kept_spec
 def lines_spec(colors: Palette, names: Sequence[str], title: str, limit: Limit | None = None) -> Row:
     """A line for each name, straight from bucket to bucket, broken where there is no value; a limit that is drawn as a
     rule."""

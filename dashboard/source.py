@@ -1,18 +1,12 @@
-"""Where the pages get their answers: the store's reader, the objectives, and what may be kept between two refreshes.
+"""Where the pages get their answers: the store's reader and the objectives. Nothing here computes a figure, or keeps
+an answer."""
 
-A store that has not changed gives the same answers, so answers are kept by the manifest's sequence: several viewers and
-idle refreshes cost nothing. Nothing here computes a figure.
-"""
-
-import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from copy import copy
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol
 
 from dashboard.filters import Choice
-from dashboard.kept_answers import KeptAnswers
 from dashboard.objective_status import ObjectiveStatus, statuses, statuses_of
 from dashboard.objectives_in_force import objectives_in_force
 from dashboard.open_readers import reader_of
@@ -41,12 +35,11 @@ from telemetry.store.rollout_pages import RolloutPage
 # The parameter of a link that names the store.
 STORE: Final = "store"
 
-_Answer = TypeVar("_Answer")
-
 
 class ReadStore(Protocol):
     """What the pages ask of a store: `StoreReader` of a folder, `RemoteStore` of a sidecar, or a stand-in."""
 
+    def runs(self) -> Sequence[RunRecord]: ...
     def page(self, asked: PageQuestion) -> PageAnswer: ...
     def turn_view(self, trace_id: str, turn_index: int, *, whole_call: bool = False) -> TurnView: ...
     def turns_page(self, asked: TurnsQuestion) -> TurnsAnswer: ...
@@ -77,55 +70,18 @@ class NowView:
     choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
 
 
+@dataclass(frozen=True, slots=True)
 class Source:
-    """A store and one version of the objectives, with the answers of the store's latest states kept."""
+    """A store and one version of the objectives."""
 
-    def __init__(
-        self,
-        reader: ReadStore,
-        objectives: Sequence[Objective],
-        state: Callable[[], Hashable],
-        *,
-        wall_clock_ns: Callable[[], int] = time.time_ns,
-    ) -> None:
-        self._reader = reader
-        self._answers = KeptAnswers(state, wall_clock_ns)
-        self._is_ahead = False
-        self.objectives = objectives
-
-    def ahead(self) -> "Source":
-        """The source of whoever asks what a page is about to ask: that page is given these answers."""
-        found = copy(self)
-        found._is_ahead = True  # noqa: SLF001 - of this class
-        return found
+    reader: ReadStore
+    objectives: tuple[Objective, ...]
 
     def now(self, choice: Choice, metric: str = HEADLINE) -> NowView:
         """The Now page's answers, with a metric over time. Raises StoreError when the store cannot be read."""
-        return self._answer(("now", choice, metric), lambda: self._now(choice, metric))
-
-    def cache(self, choice: Choice) -> CachePage:
-        """What the page about caches and routing shows. Raises StoreError when the store cannot be read."""
-        return self._answer(("cache", choice), lambda: self._reader.cache_page(choice.view()))
-
-    def instrument(self, choice: Choice) -> InstrumentPage:
-        """What the page about the instrument shows. Raises StoreError when the store cannot be read."""
-        return self._answer(("instrument", choice), lambda: self._reader.instrument_page(choice.view()))
-
-    def turn_view(self, trace_id: str, turn_index: int, *, whole_call: bool = False) -> TurnView:
-        """One turn in its call, with its audio. Nothing of it is kept here: audio is large, and is looked at once.
-
-        Raises StoreError when the store cannot be read.
-        """
-        return self._answers.once(
-            ("turn_view", trace_id, turn_index, whole_call),
-            lambda: self._reader.turn_view(trace_id, turn_index, whole_call=whole_call),
-            is_ahead=self._is_ahead,
-        )
-
-    def _now(self, choice: Choice, metric: str) -> NowView:
-        answer = self._reader.page(choice.question(self.objectives, metric))
+        answer = self.reader.page(choice.question(self.objectives, metric))
         if answer.run is None or answer.summary is None:
-            return NowView(answer.runs, None, Filter(), None, faults=answer.faults)
+            return NowView(answer.runs, None, Filter(), None)
         objectives = observed(self.objectives, answer.counts.is_withheld)
         lasted_s = measured_s(answer.summary, answer.run)
         found = judged_turns(objectives, answer.counts, answer.summary, answer.cause, measured_s=lasted_s)
@@ -146,7 +102,6 @@ class Source:
                 each.cohort: self._headline(answer.counts, each.cohort, found.unjudged)
                 for each in answer.summary.cohorts
             },
-            faults=answer.faults,
             choices=answer.choices,
         )
 
@@ -158,22 +113,13 @@ class Source:
         of_cohort = counts.of_cohort(cohort)
         return statuses([objective], of_cohort.count, unjudged=unjudged)[0]
 
-    def ask(self, question: Hashable, ask: Callable[[ReadStore], _Answer]) -> _Answer:
-        """A page's answer, kept for as long as the store stays the same. `question` names the page and all that was
-        chosen. Raises StoreError when the store cannot be read."""
-        return self._answer(question, lambda: ask(self._reader))
-
-    def _answer(self, question: Hashable, ask: Callable[[], _Answer]) -> _Answer:
-        return self._answers.kept(question, ask, is_ahead=self._is_ahead)
-
 
 # Each holds its own DuckDB; those of runs that nobody looks at any more are closed.
 @lru_cache(maxsize=16)
 def open_source(store: str, objectives: tuple[Objective, ...]) -> Source:
     """The one source of a folder, or of the sidecar at an address, by these objectives, in this process, shared by
     every viewer. Raises StoreError for a bad address."""
-    reader = reader_of(store)
-    return Source(reader, objectives, reader.state)
+    return Source(reader_of(store), objectives)
 
 
 def current_source(store: str) -> Source:

@@ -6,19 +6,28 @@ import signal
 import socket
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 import uvicorn
+from starlette.datastructures import Headers
 from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse, RedirectResponse
 from streamlit import config
 from streamlit.runtime.pages_manager import PagesManager
 from streamlit.starlette import App
 from streamlit.web import bootstrap
+from streamlit.web.server.starlette.starlette_websocket import is_host_allowed
 
-from dashboard.page_requests import PageRequests
+from dashboard.launch import HEALTH_PATH
 from telemetry.model.errors import ConfigError
+from telemetry.model.foreign_text import one_line
 from telemetry.model.host_names import host_and_port
 
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+FIRST_PAGE: Final = "now"
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 # As Streamlit's own command has them, and without a word of the server's own.
 _SERVER: Final[dict[str, Any]] = {
@@ -30,6 +39,57 @@ _SERVER: Final[dict[str, Any]] = {
     "log_level": "error",
     "use_colors": False,
 }
+
+
+class HostGuard:
+    """Streamlit's app behind a check of the names by which browsers ask for it."""
+
+    def __init__(self, app: "ASGIApp") -> None:
+        self._app = app
+
+    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        """Refuse a request for a name that is not the dashboard's; pass any other on."""
+        if scope["type"] in ("http", "websocket") and (fault := _fault_of_names(scope)) is not None:
+            await _refuse(fault, scope, receive, send)
+        elif scope["type"] == "http" and scope["path"].strip("/") == FIRST_PAGE:
+            # Streamlit has the first page at the root alone, and calls its own name not found.
+            query = scope["query_string"].decode("latin-1")
+            await RedirectResponse(f"/?{query}" if query else "/")(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+
+def _fault_of_names(scope: "Scope") -> str | None:
+    """Why a request is refused, None if it is not: a page elsewhere that points its own name at this machine must not
+    read the figures (DNS rebinding), nor must one that opens a WebSocket here by this machine's name."""
+    headers = Headers(scope=scope)
+    host, origin = headers.get("host"), headers.get("origin")
+    if scope["path"] == HEALTH_PATH:
+        return None  # a probe uses whatever name it has, and learns nothing
+    if not is_host_allowed(host):
+        return _named("host name", host)
+    # Without a list of names, the page that asks must be one of the same address.
+    try:
+        source = None if origin is None else urlsplit(origin).netloc
+    except ValueError:
+        source = ""
+    if source is None or source == host or (config.get_option("server.allowedHosts") and is_host_allowed(source)):
+        return None
+    return _named("origin", origin)
+
+
+def _named(kind: str, name: str | None) -> str:
+    return (
+        f"The dashboard does not answer to the {kind} {one_line(name or '')!r}. If it is yours, start "
+        "`voiceprobe dashboard` with `--public-host NAME`, the host name in the browser's address.\n"
+    )
+
+
+async def _refuse(fault: str, scope: "Scope", receive: "Receive", send: "Send") -> None:
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": 1008, "reason": ""})  # before it is accepted: status 403
+        return
+    await PlainTextResponse(fault, 403, {"cache-control": "no-store"})(scope, receive, send)
 
 
 class _DashboardServer(uvicorn.Server):
@@ -87,6 +147,6 @@ def has_screen() -> bool:
 
 def serve_until_ended(script: Path, claimed: socket.socket) -> None:
     """Serve the script's pages until a signal ends the process. Raises RuntimeError when the server cannot start."""
-    app = App(script, middleware=[Middleware(PageRequests)])
+    app = App(script, middleware=[Middleware(HostGuard)])
     _DashboardServer(uvicorn.Config(app, **_SERVER)).run(sockets=[claimed])
     raise RuntimeError("the dashboard's server did not start")

@@ -8,8 +8,8 @@ import streamlit as st
 from dashboard import frame
 from dashboard.figures_over_time import NOT_OBSERVABLE, counts_chart, section, table
 from dashboard.filters import choice_of
+from dashboard.frame import PageContext
 from dashboard.markup import escape
-from dashboard.opened_page import PageContext
 from dashboard.source import Source
 from telemetry.model import formatting
 from telemetry.model.foreign_text import one_line
@@ -24,20 +24,17 @@ _COLUMNS: Final = ("answered by", "turns", "p50", "p95", "p99", "n")
 
 def page() -> None:
     """Draw the page; its body refreshes by itself while the run lives."""
-    frame.show(PAGE)
+    PAGE.show()
 
 
 def ask(source: Source, link: Mapping[str, str]) -> CachePage:
     """What a link asks for. Raises StoreError when the store cannot be read."""
-    return source.cache(choice_of(link)[0])
-
-
-def _first(view: CachePage, _run: RunRecord, _summary: Summary, _context: PageContext) -> list[str]:
-    return [tiles(view.cache)]
+    return source.reader.cache_page(choice_of(link)[0].view())
 
 
 def _figures(view: CachePage, _run: RunRecord, _summary: Summary, context: PageContext) -> None:
     cache = view.cache
+    st.html(tiles(cache))
     with st.container(key="halves"):
         left, right = st.columns(2)
     with left:
@@ -92,9 +89,7 @@ def _tile(name: str, value: str, sub: str, *, is_known: bool = True) -> str:
 
 def splits(cache: CacheAnswer) -> str:
     """Voice to voice by cache, route, model and fallback, as HTML."""
-    approximate = any(group.approximate for groups in cache.waits.values() for group in groups)
-    how = f"{formatting.APPROXIMATELY} within 1 %" if approximate else "exact"
-    found = [section("Voice to voice by what answered", f"ms, {how}; over the answered turns (n)")]
+    found = [section("Voice to voice by what answered", "ms, exact; over the answered turns (n)")]
     for what, title in _TITLES.items():
         groups = cache.waits.get(what)
         found.append(section(title) if groups else section(title, NOT_OBSERVABLE))
@@ -116,4 +111,4 @@ def _text(ns: float | None, group: WaitOfGroup) -> str:
     return f"too few ({group.n})" if ns is None else formatting.milliseconds(ns, unit=False)
 
 
-PAGE: Final = frame.FramedPage("Cache and routing", ask, _figures, first=_first)
+PAGE: Final = frame.RunPage("Cache and routing", ask, _figures)

@@ -8,15 +8,15 @@ import streamlit as st
 
 from dashboard import cohort_parts, difference_charts, frame, header, rollout_parts
 from dashboard.accessible_chart import chart
-from dashboard.filters import Choice, choice_of
+from dashboard.filters import NEWEST, Choice, choice_of
+from dashboard.frame import PageContext
 from dashboard.markup import escape
-from dashboard.opened_page import PageContext
 from dashboard.palette import palette
 from dashboard.source import Source
 from telemetry.model.formatting import declared_percent
 from telemetry.model.metrics import MIN_COUNT_FOR
 from telemetry.rollout.cohort_comparison import CohortComparison
-from telemetry.store.answers import RunRecord, Summary
+from telemetry.store.answers import Filter, RunRecord, Summary
 from telemetry.store.cohort_pages import CohortsAnswer, CohortsQuestion, ComparedTurns
 
 CONTROL: Final = "control"
@@ -34,33 +34,25 @@ _NO_COMPARISON: Final = (
 
 def page() -> None:
     """Draw the page; its body refreshes by itself while the run lives."""
-    frame.show(PAGE)
+    PAGE.show()
 
 
 def ask(source: Source, link: Mapping[str, str]) -> CohortsAnswer:
     """What a link asks for. Raises StoreError when the store cannot be read."""
-    asked = question(choice_of(link)[0], source, link)
-    return source.ask(("cohorts", asked), lambda reader: reader.cohorts_page(asked))
+    return source.reader.cohorts_page(question(choice_of(link)[0], source, link))
 
 
 def question(choice: Choice, source: Source, link: Mapping[str, str]) -> CohortsQuestion:
     """What a link asks for."""
-    turns = link.get(TURNS)
+    turns, view = link.get(TURNS), choice.view(source.objectives)
+    if turns is None and choice.window == NEWEST and replace(view.filter, cohort=None) == Filter():
+        turns = "verdict"  # nothing was chosen: the turns of a rollout's verdict go before the newest hour
     return CohortsQuestion(
-        view=choice.view(source.objectives),
+        view=view,
         control=link.get(CONTROL) or None,
         candidate=link.get(CANDIDATE) or None,
         turns=cast("ComparedTurns", turns) if turns in get_args(ComparedTurns) else None,
     )
-
-
-def _first(view: CohortsAnswer, _run: RunRecord, _summary: Summary, context: PageContext) -> list[str]:
-    """What the comparison comes to."""
-    if view.comparison is None:
-        return []
-    rollout = "" if view.rollout is None else view.rollout.name
-    link = replace(Choice(), store=context.choice.store).link("rollout", rollout=rollout)
-    return [cohort_parts.verdict(view, context.now_unix_ns, context.zone, link)]
 
 
 def _figures(view: CohortsAnswer, run: RunRecord, summary: Summary, context: PageContext) -> None:
@@ -71,6 +63,9 @@ def _figures(view: CohortsAnswer, run: RunRecord, summary: Summary, context: Pag
         st.html(header.empty("Nothing to compare", named, _NO_COHORTS))
         _choose(view, None)
         return
+    rollout = "" if view.rollout is None else view.rollout.name
+    link = replace(Choice(), store=context.choice.store).link("rollout", rollout=rollout)
+    st.html(cohort_parts.verdict(view, context.now_unix_ns, context.zone, link))
     if context.choice.cohort is not None:
         st.html('<div class="vp hint">The cohort that is chosen above does not narrow what is compared here.</div>')
     _choose(view, found)
@@ -211,4 +206,4 @@ def _says_limit(view: CohortsAnswer) -> str:
     return header.notes([view.summary.limit.reason, decides], "judged by its plan")
 
 
-PAGE: Final = frame.FramedPage("Cohorts", ask, _figures, says_limit=_says_limit, first=_first)
+PAGE: Final = frame.RunPage("Cohorts", ask, _figures, says_limit=_says_limit)

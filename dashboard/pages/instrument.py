@@ -8,8 +8,8 @@ import streamlit as st
 from dashboard import descriptions, frame
 from dashboard.figures_over_time import counts_chart, lines_chart, nothing, section, table
 from dashboard.filters import choice_of
+from dashboard.frame import PageContext
 from dashboard.markup import escape
-from dashboard.opened_page import PageContext
 from dashboard.series_charts import Limit, limit_of
 from dashboard.source import Source
 from telemetry.model import formatting
@@ -24,12 +24,12 @@ _AXES: Final[dict[Unit, str]] = {"ns": "ms", "bytes": "bytes", "share of a core"
 
 def page() -> None:
     """Draw the page; its body refreshes by itself while the run lives."""
-    frame.show(PAGE)
+    PAGE.show()
 
 
 def ask(source: Source, link: Mapping[str, str]) -> InstrumentPage:
     """What a link asks for. Raises StoreError when the store cannot be read."""
-    return source.instrument(choice_of(link)[0])
+    return source.reader.instrument_page(choice_of(link)[0].view())
 
 
 def _figures(view: InstrumentPage, run: RunRecord, summary: Summary, context: PageContext) -> None:
@@ -130,4 +130,4 @@ def loss(found: Sequence[LossOfProcess]) -> str:
     return heading + table("Telemetry by process", ("process", "emitted", "received", "missing"), rows)
 
 
-PAGE: Final = frame.FramedPage("Instrument", ask, _figures)
+PAGE: Final = frame.RunPage("Instrument", ask, _figures)

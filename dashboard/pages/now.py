@@ -11,9 +11,9 @@ from dashboard.accessible_chart import chart
 from dashboard.descriptions import Clock
 from dashboard.explanation import explanation
 from dashboard.filters import choice_of
+from dashboard.frame import PageContext
 from dashboard.markup import escape
 from dashboard.objective_status import SYMBOLS, State, chip
-from dashboard.opened_page import PageContext
 from dashboard.palette import DARK, palette
 from dashboard.source import NowView, Source
 from dashboard.tiles import tiles
@@ -33,7 +33,7 @@ _STATES: Final[dict[str, State]] = {"met": "met", "missed": "missed"}
 
 def page() -> None:
     """Draw the page; its body refreshes by itself while the run lives."""
-    frame.show(PAGE)
+    PAGE.show()
 
 
 def ask(source: Source, link: Mapping[str, str]) -> NowView:
@@ -73,16 +73,11 @@ def _duration(ns: int) -> str:
     return f"{seconds // 60} min" if seconds >= 120 and seconds % 60 == 0 else f"{seconds} s"
 
 
-def _first(view: NowView, _run: RunRecord, summary: Summary, context: PageContext) -> list[str]:
-    """The verdict and the three large numbers."""
-    large_numbers = tiles(summary, view.statuses)
-    if view.verdict is None or limit_html(view):
-        return [large_numbers]
-    return [verdict_html(view.verdict, context.zone), large_numbers]
-
-
 def _figures(view: NowView, run: RunRecord, summary: Summary, context: PageContext) -> None:
-    """Everything below the first figures, from one state of the store."""
+    """The verdict and the three large numbers, and the figures below them."""
+    if view.verdict is not None and not limit_html(view):
+        st.html(verdict_html(view.verdict, context.zone))
+    st.html(tiles(summary, view.statuses))
     clock = descriptions.clock_of(run, context.zone)
     with st.container(key="halves"):
         left, right = st.columns([1, 1.06])
@@ -156,4 +151,4 @@ def _stage_selector(chosen: str) -> None:
     st.selectbox("Stage", DRAWN, format_func=lambda name: DEFINITIONS[name].label, key="now_stage", on_change=rewrite)
 
 
-PAGE: Final = frame.FramedPage("Now", ask, _figures, limit_html, _first)
+PAGE: Final = frame.RunPage("Now", ask, _figures, limit_html)

@@ -1,6 +1,5 @@
 """The Objectives page: what is left of each error budget, and how fast it goes; missed ones first."""
 
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
@@ -12,21 +11,18 @@ from dashboard.accessible_chart import chart
 from dashboard.controls import run_selector, selector_row, value_selector
 from dashboard.descriptions import day_and_time
 from dashboard.filters import Choice, choice_of
+from dashboard.frame import Page, PageContext
 from dashboard.markup import escape
-from dashboard.opened_page import OpenedPage, PageContext, ended
 from dashboard.palette import palette
-from dashboard.source import Source
+from dashboard.source import Source, source_of, store_of
 from dashboard.starting import start_a_run, why_no_turn
 from dashboard.turns_trust import turns_details, turns_trust
 from telemetry.model import formatting
-from telemetry.model.formatting import NS_PER_S
 from telemetry.objectives.error_budgets import ErrorBudget
 from telemetry.store.burn_rates import BurnRateAnswer
 from telemetry.store.objectives_pages import ObjectivesPage
 
 TITLE: Final = "Objectives"
-# The windows end now: an answer is kept for so long though no turn has come.
-_KEPT_S: Final = 30
 _OBJECTIVE: Final = "objective"
 EVERY_RUN: Final = "every run of this store"
 # What narrows the turns beside the run.
@@ -36,68 +32,55 @@ _SOURCES: Final = {"client": "as callers heard it", "service": "as services repo
 
 def page() -> None:
     """Draw the page; below the selectors it refreshes by itself."""
-    around = frame.PageAround(
-        TITLE, ask, selectors=_selectors, refresh_s=lambda _view: frame.REFRESH_STALE_S, offered=_offered, draw=_draw
-    )
-    frame.show_around(around)
+    PAGE.show()
 
 
 def ask(source: Source, link: Mapping[str, str]) -> ObjectivesPage:
     """What a link asks for; its time and its phase are for other pages. Raises StoreError when the store cannot be
     read."""
-    objectives, f = tuple(source.objectives), replace(choice_of(link)[0].view().filter, phase=None)
-    key = ("objectives", f, time.time_ns() // (_KEPT_S * NS_PER_S))
-    return source.ask(key, lambda reader: reader.objectives_page(objectives, f))
+    f = replace(choice_of(link)[0].view().filter, phase=None)
+    return source.reader.objectives_page(source.objectives, f)
 
 
 def _offered(view: ObjectivesPage) -> tuple[list[str], Mapping[str, tuple[str, ...]]]:
     return [each.run_id for each in view.runs], view.choices
 
 
-def _selectors(view: ObjectivesPage, choice: Choice) -> None:
+def _selectors(view: ObjectivesPage, link: Mapping[str, str]) -> None:
+    choice, faults = choice_of(link)
     run = run_selector(view.runs, choice, EVERY_RUN, view.run)
     behind = [value_selector(view, choice, name, f"any {name}") for name in ("length", "noise", "route")]
     cohort = value_selector(view, choice, "cohort", "every cohort")
     selector_row(TITLE, [run, cohort], behind, widths=(3.0, 1.6))
+    if faults:
+        st.html(header.notes(faults, "the link"))
 
 
-def _draw(view: ObjectivesPage, context: PageContext, store: str) -> None:
+def _draw(view: ObjectivesPage, context: PageContext) -> None:
+    frame.say_fault_of_objectives(context.link)
     if view.burn.newest_unix_ns is None:
-        st.html(_nothing(view, context.choice, store))
+        st.html(_nothing(view, context))
         return
-    overview, *below = ended([_overview(view, context), *_below(view)])
-    frame.head(overview, turns_trust(view.measured), turns_details(view.measured))
-    for part in below:
-        st.html(part)
-    _over_time(view.burn)
+    frame.head(_overview(view, context), turns_trust(view.measured), turns_details(view.measured))
+    answer = view.burn
+    if answer.limited.turns:
+        st.html(header.notes([_limited(answer)], "generator-limited runs are among them"))
+    caption = "burn rate of each window: ×1 uses the budget up in 28 days"
+    st.html(budget_tables.table(answer.budgets, caption, claims_nothing=answer.claims_nothing))
+    _over_time(answer)
 
 
-def _nothing(view: ObjectivesPage, choice: Choice, store: str) -> str:
+def _nothing(view: ObjectivesPage, context: PageContext) -> str:
     """Why there is no figure, as HTML."""
+    choice = context.choice
     if choice.run is not None and view.run is None:
         return frame.unknown_run(choice.run)
     if view.burn.counted.invalid:
         turns = formatting.count(view.burn.counted.invalid, "turn matches", "turns match")
         return header.empty("No valid turn within 28 days", f"{turns} what is chosen above, all of them invalid.")
     if not _narrowed(choice):
-        return header.empty("No turns within 28 days", *why_no_turn(store, None), start_a_run())
+        return header.empty("No turns within 28 days", *why_no_turn(store_of(context.link), None), start_a_run())
     return header.empty("No turn within 28 days matches the filter", "Widen the filter above.")
-
-
-def _first(view: ObjectivesPage, context: PageContext) -> list[str]:
-    """All but the chart."""
-    if view.burn.newest_unix_ns is None:
-        return []
-    return [frame.first_head(_overview(view, context), turns_trust(view.measured)), *_below(view)]
-
-
-def _below(view: ObjectivesPage) -> list[str]:
-    answer, found = view.burn, list[str]()
-    if answer.limited.turns:
-        found.append(header.notes([_limited(answer)], "generator-limited runs are among them"))
-    caption = "burn rate of each window: ×1 uses the budget up in 28 days"
-    found.append(budget_tables.table(answer.budgets, caption, claims_nothing=answer.claims_nothing))
-    return found
 
 
 def _overview(view: ObjectivesPage, context: PageContext) -> str:
@@ -163,4 +146,11 @@ def _over_time(answer: BurnRateAnswer) -> None:
     )
 
 
-OPENED: Final = OpenedPage(TITLE, ask, _first, selectors_in_sight=2)
+PAGE: Final = Page(
+    TITLE,
+    lambda link: ask(source_of(link), link),
+    selectors=_selectors,
+    offered=_offered,
+    least_s=lambda _view: frame.REFRESH_STALE_S,
+    draw=_draw,
+)

@@ -1,7 +1,6 @@
 """The Rollout page: the gate's newest verdict with its reasons, the stages, the bounds over time, and the history."""
 
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import tzinfo
 from typing import Final
 
@@ -10,21 +9,18 @@ import streamlit as st
 from dashboard import budget_tables, frame, header, rollout_parts
 from dashboard.accessible_chart import chart
 from dashboard.controls import Selector, selector_row
+from dashboard.frame import Page, PageContext
 from dashboard.markup import escape
-from dashboard.objectives_in_force import objectives_in_force
-from dashboard.opened_page import OpenedPage, PageContext, ended
 from dashboard.palette import palette
+from dashboard.refreshing import title
 from dashboard.rollout_choice import LOOKS_LABELS, LOOKS_S, RolloutChoice, rollout_choice_of
-from dashboard.source import Source, current_source, store_of
+from dashboard.source import Source, source_of
 from dashboard.turns_trust import turns_details, turns_trust
 from telemetry.model import formatting
-from telemetry.model.errors import TelemetryError
-from telemetry.model.formatting import NS_PER_S
 from telemetry.rollout.progress import CheckRow, Funnel, RolloutProgress
 from telemetry.store.rollout_pages import RolloutPage
 
 TITLE: Final = "Rollout"
-_KEPT_S: Final = 30
 _CHANGED: Final = "the log was changed by others: what it says cannot be trusted"
 _NO_PLAN: Final = (
     "Write a plan (<code>rollout.toml</code>: cohorts, stages, margins) and give it to the sidecar: "
@@ -36,97 +32,56 @@ _NO_PLAN: Final = (
 
 def page() -> None:
     """Draw the page; below the selectors it refreshes by itself."""
-    choice, faults = rollout_choice_of(st.query_params)
-    with st.spinner(frame.READING):
-        first = [_asked()]
-    offered = _offered(first[0])
-    if offered is None:
-        frame.heading(TITLE)
-    else:
-        _selectors(*offered, choice)
-    if faults:
-        st.html(header.notes(faults, "the link"))
-
-    def body() -> None:
-        latest = first.pop() if first else _asked()
-        if _offered(latest) != offered:
-            st.rerun()  # the selectors belong to the page around this part
-        _draw(latest, choice)
-
-    st.fragment(body, run_every=frame.REFRESH_LIVE_S)()
+    PAGE.show()
 
 
 def ask(source: Source, link: Mapping[str, str]) -> RolloutPage:
     """What a link asks for. Raises StoreError when the store cannot be read."""
-    wanted, objectives = rollout_choice_of(link)[0].rollout, tuple(source.objectives)
-    # A verdict changes the store's state; burn rates change by themselves as time passes.
-    key = ("rollout", wanted, time.time_ns() // (_KEPT_S * NS_PER_S))
-    return source.ask(key, lambda reader: reader.rollout_page(wanted, objectives))
+    return source.reader.rollout_page(rollout_choice_of(link)[0].rollout, source.objectives)
 
 
-def _asked() -> tuple[str, RolloutPage] | TelemetryError:
-    """The store, and what it answers."""
-    try:
-        store = store_of(st.query_params)
-        return store, ask(current_source(store), st.query_params)
-    except TelemetryError as error:
-        return error
+def _offered(found: RolloutPage) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The rollouts and the stages to choose from."""
+    progress = found.progress
+    return found.names, () if progress is None else tuple(each.name for each in progress.stages)
 
 
-def _offered(asked: tuple[str, RolloutPage] | TelemetryError) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-    """The rollouts and the stages to choose from; None without any."""
-    if isinstance(asked, TelemetryError) or not asked[1].names:
-        return None
-    progress = asked[1].progress
-    return asked[1].names, () if progress is None else tuple(each.name for each in progress.stages)
+def _selectors(found: RolloutPage, link: Mapping[str, str]) -> None:
+    choice, faults = rollout_choice_of(link)
+    names, stages = _offered(found)
+    if names:
+        in_sight = (
+            Selector("rollout", names, lambda name: name or "newest rollout", choice.rollout),
+            Selector("looks", list(LOOKS_S), lambda name: LOOKS_LABELS.get(name, "whole rollout"), choice.looks),
+        )
+        words: dict[str, str] = {**rollout_parts.WORDS}
+        behind = (
+            Selector("at_stage", stages, lambda name: name or "every stage", choice.at_stage),
+            Selector("decision", list(words), lambda name: words.get(name, "any verdict"), choice.decision),
+        )
+        selector_row(TITLE, in_sight, behind, widths=(3.0, 1.6))
+    else:
+        title(TITLE)
+    if faults:
+        st.html(header.notes(faults, "the link"))
 
 
-def _selectors(names: Sequence[str], stages: Sequence[str], choice: RolloutChoice) -> None:
-    in_sight = (
-        Selector("rollout", names, lambda name: name or "newest rollout", choice.rollout),
-        Selector("looks", list(LOOKS_S), lambda name: LOOKS_LABELS[name] if name else "whole rollout", choice.looks),
-    )
-    words: dict[str, str] = {**rollout_parts.WORDS}
-    behind = (
-        Selector("at_stage", stages, lambda name: name or "every stage", choice.at_stage),
-        Selector("decision", list(words), lambda name: words.get(name, "any verdict"), choice.decision),
-    )
-    selector_row(TITLE, in_sight, behind, widths=(3.0, 1.6))
-
-
-def _draw(asked: tuple[str, RolloutPage] | TelemetryError, choice: RolloutChoice) -> None:
-    if isinstance(asked, TelemetryError):
-        frame.unreadable(asked)
-        return
-    store, found = asked
-    frame.say_fault_of_objectives(objectives_in_force(store))
+def _draw(found: RolloutPage, context: PageContext) -> None:
+    frame.say_fault_of_objectives(context.link)
     if not found.names:
         st.html(header.empty("No rollout yet", _NO_PLAN))
         return
+    choice, _ = rollout_choice_of(context.link)
     if found.name is None:
-        st.html(
-            header.empty(
-                "That rollout is not in this store",
-                f"The link asks for <code>{escape(choice.rollout)}</code>; choose another above.",
-            )
-        )
+        wanted = f"The link asks for <code>{escape(choice.rollout)}</code>; choose another above."
+        st.html(header.empty("That rollout is not in this store", wanted))
         return
     if found.faults:
         st.html(header.notes(found.faults, _CHANGED))
     if found.progress is None:
         st.html(header.empty(f"No verdict on {found.name} yet", "The first look shows here as soon as it is taken."))
         return
-    _figures(found, found.progress, choice)
-
-
-def _first(found: RolloutPage, context: PageContext) -> list[str]:
-    """The newest verdict and the stages, of a rollout that has a verdict."""
-    if found.progress is None:
-        return []
-    faults = [header.notes(found.faults, _CHANGED)] if found.faults else []
-    overview = _overview(found)
-    head = overview if found.measured is None else frame.first_head(overview, turns_trust(found.measured))
-    return [*faults, head, *_verdict(found, found.progress, context.now_unix_ns, context.zone)]
+    _figures(found, found.progress, choice, context)
 
 
 def _overview(found: RolloutPage) -> str:
@@ -139,32 +94,27 @@ def _overview(found: RolloutPage) -> str:
     return f'<div class="vp vp-facts">{"".join(parts)}</div>'
 
 
-def _verdict(found: RolloutPage, progress: RolloutProgress, now_unix_ns: int, zone: tzinfo) -> list[str]:
-    verdict = rollout_parts.verdict(progress.newest, now_unix_ns, zone, cause=progress.cause, is_sound=not found.faults)
-    return [verdict, rollout_parts.stages(progress.stages)]
-
-
-def _figures(found: RolloutPage, progress: RolloutProgress, choice: RolloutChoice) -> None:
-    zone = frame.viewer_zone()
-    overview, *verdict = ended([_overview(found), *_verdict(found, progress, time.time_ns(), zone)])
+def _figures(found: RolloutPage, progress: RolloutProgress, choice: RolloutChoice, context: PageContext) -> None:
+    zone, is_sound = context.zone, not found.faults
     if found.measured is None:
-        st.html(overview)
+        st.html(_overview(found))
     else:
-        frame.head(overview, turns_trust(found.measured), turns_details(found.measured))
-    for part in verdict:
-        st.html(part)
+        frame.head(_overview(found), turns_trust(found.measured), turns_details(found.measured))
+    newest, cause = progress.newest, progress.cause
+    st.html(rollout_parts.verdict(newest, context.now_unix_ns, zone, cause=cause, is_sound=is_sound))
+    st.html(rollout_parts.stages(progress.stages))
     st.html(rollout_parts.waiting(progress, zone))
     if progress.checks:
         st.html(rollout_parts.check_table(progress.checks, "checks, those that are worse first"))
         if note := rollout_parts.explanation(progress.checks):
             st.html(note)
     looks = choice.narrowed(progress)
-    _funnel(progress.checks[0] if progress.checks else None, looks.funnel, is_narrowed=choice.narrows)
+    _funnel(progress.checks[0] if progress.checks else None, looks.funnel, zone, is_narrowed=choice.narrows)
     if progress.slices:
         caption = "slices show where a difference is, corrected for their number; they do not change the verdict"
         st.html(rollout_parts.check_table(progress.slices, caption, "slice"))
     if looks.changes:
-        st.html(rollout_parts.history(looks, zone, is_sound=not found.faults))
+        st.html(rollout_parts.history(looks, zone, is_sound=is_sound))
     elif looks.funnel.points:
         st.html('<div class="vp hint">The decision and the stage did not change at these looks.</div>')
     if found.budgets:
@@ -172,7 +122,7 @@ def _figures(found: RolloutPage, progress: RolloutProgress, choice: RolloutChoic
         st.html(budget_tables.table(found.budgets, caption))
 
 
-def _funnel(primary: CheckRow | None, funnel: Funnel, *, is_narrowed: bool) -> None:
+def _funnel(primary: CheckRow | None, funnel: Funnel, zone: tzinfo, *, is_narrowed: bool) -> None:
     if is_narrowed and not funnel.points:
         st.html('<div class="vp hint">No look matches the filter; widen it above.</div>')
         return
@@ -191,11 +141,18 @@ def _funnel(primary: CheckRow | None, funnel: Funnel, *, is_narrowed: bool) -> N
         rows,
         rollout_parts.funnel_spec(palette(st.context.theme.type), funnel.unit, funnel.limit, funnel.limit_text),
         f"{name} over time, with bounds that close: {what}",
-        rollout_parts.funnel_table(funnel, frame.viewer_zone()),
+        rollout_parts.funnel_table(funnel, zone),
     )
     if funnel.unlike:
         looks = formatting.count(funnel.unlike, "look")
         st.html(f'<div class="vp hint">{looks} of an earlier version compared quantiles: not in this chart.</div>')
 
 
-OPENED: Final = OpenedPage(TITLE, ask, _first, selectors_in_sight=2)
+PAGE: Final = Page(
+    TITLE,
+    lambda link: ask(source_of(link), link),
+    selectors=_selectors,
+    offered=_offered,
+    least_s=lambda _found: frame.REFRESH_LIVE_S,
+    draw=_draw,
+)

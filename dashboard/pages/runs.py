@@ -2,9 +2,8 @@
 
 import contextlib
 import json
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import urlencode
 from zlib import crc32
@@ -12,19 +11,16 @@ from zlib import crc32
 import pandas as pd
 import streamlit as st
 
-from dashboard import header, run_charts, runs_source, runs_tables
+from dashboard import frame, header, run_charts, runs_source, runs_tables
 from dashboard.accessible_chart import chart
-from dashboard.asking_ahead import next_answer
 from dashboard.controls import Selector, selector_row
-from dashboard.frame import READING, first_head, head, heading, say_fault_of_objectives, viewer_zone
+from dashboard.frame import READING, Page, PageContext, viewer_zone
 from dashboard.markup import escape
 from dashboard.objectives_in_force import given_objectives, objectives_in_force
-from dashboard.opened_page import OpenedPage, PageContext, ended
 from dashboard.palette import palette
 from dashboard.runs_choice import BEGAN_LABELS, NAMES, RunsChoice, runs_choice_of, values_of
 from dashboard.runs_conditions import conditions
-from dashboard.runs_trust import RunsHead, runs_head
-from dashboard.source import Source
+from dashboard.runs_trust import runs_head
 from dashboard.starting import no_runs_yet
 from telemetry.comparison.verdict import DEFAULT_MARGIN_NS, RegressionMargin
 from telemetry.model import formatting
@@ -34,6 +30,7 @@ from telemetry.objectives.objective import Objective
 from telemetry.store.run_folders.catalog import RunListing
 from telemetry.store.run_folders.entries import RunEntry, RunTrends, narrowed, run_trends
 
+TITLE: Final = "Runs"
 TICKED: Final = "ticked"
 BASELINE: Final = "baseline"
 MARGIN: Final = "margin"
@@ -44,68 +41,15 @@ REFRESH_S: Final = 5.0
 READING_REFRESH_S: Final = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """What the page shows of runs that have ended, whose figures stay the same: drawn once, around the list."""
-
-    trends: RunTrends
-    ticked: tuple[RunEntry, ...]
-    shown: tuple[RunEntry, ...]
-    objectives: tuple[Objective, ...] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Around:
-    """What the page shows around the list: what there is to choose from, the head where a run is listed, and what has
-    settled."""
-
-    values: Mapping[str, tuple[str, ...]]
-    head: RunsHead | None
-    settled: Settled | None
-
-
 def page() -> None:
     """Draw the page; it looks by itself for runs that begin and end."""
-    choice, faults = runs_choice_of(st.query_params)
-    with st.spinner(READING):
-        first = [_listed(runs_source.first_listing)]
-    refresh_s, around = _refresh_s(first[0]), _around(first[0], choice)
-    settled = around.settled
-    answers = next_answer(refresh_s)
-
-    def body() -> None:
-        latest = answers.after(
-            lambda: first.pop() if first else _listed(runs_source.next_listing),
-            lambda: runs_source.next_listing(is_ahead=True),
-        )
-        if _refresh_s(latest) != refresh_s or _around(latest, choice) != around:
-            st.rerun()  # the pace, and what stands around this part, belong to the page
-        if isinstance(latest, TelemetryError):
-            st.html(header.empty("The runs cannot be listed", escape(latest)))
-            return
-        say_fault_of_objectives(given_objectives())
-        if settled is not None:
-            _list(latest, choice)
-        else:
-            _draw_all(latest, choice)
-
-    if isinstance(first[0], TelemetryError):
-        heading(OPENED.title)
-    else:
-        _selectors(around.values, choice)
-    if faults:
-        st.html(header.notes(faults, "the link"))
-    if around.head is not None:
-        head(around.head.overview, around.head.trust, around.head.details)
-    if settled is not None:
-        _trends(settled.trends)
-    st.fragment(body, run_every=refresh_s)()
-    if settled is not None:
-        _about(settled.ticked, settled.shown, settled.objectives)
+    PAGE.show()
 
 
-def _selectors(values: Mapping[str, tuple[str, ...]], choice: RunsChoice) -> None:
+def _selectors(listing: RunListing, link: Mapping[str, str]) -> None:
     """Draw the title and what there is to choose from: in every run, whether or not it is listed."""
+    choice, faults = runs_choice_of(link)
+    values = values_of(listing.entries)
 
     def any_of(name: str, empty: str, label_of: Callable[[str], str] = str) -> Selector:
         return Selector(name, values[name], lambda each: label_of(each) if each else empty, getattr(choice, name))
@@ -122,62 +66,14 @@ def _selectors(values: Mapping[str, tuple[str, ...]], choice: RunsChoice) -> Non
         any_of("callers", "any number"),
         any_of("protocol", "any protocol"),
     )
-    selector_row(OPENED.title, in_sight, behind, widths=(1.6, 1.6))
-
-
-def _around(listing: RunListing | TelemetryError, choice: RunsChoice) -> Around:
-    if isinstance(listing, TelemetryError):
-        return Around({}, None, None)
-    listed = _listed_of(listing, choice, time.time_ns())
-    found = runs_head(listed.entries, len(listing.entries), viewer_zone()) if listed.entries else None
-    settled = settled_of(listed, _ticked(listing.entries)) if listed.entries else None
-    return Around(values_of(listing.entries), found, settled)
+    selector_row(TITLE, in_sight, behind, widths=(1.6, 1.6))
+    if faults:
+        st.html(header.notes(faults, "the link"))
 
 
 def _listed_of(listing: RunListing, choice: RunsChoice, now_unix_ns: int) -> RunListing:
     """The part of a listing that was chosen."""
     return replace(listing, entries=narrowed(listing.entries, choice.filter(now_unix_ns)))
-
-
-def settled_of(listing: RunListing, ticked: Sequence[RunEntry]) -> Settled | None:
-    """What the page shows beside the list; None where that changes with the list, as a run that goes on is among it, or
-    one that is read again."""
-    trends = run_trends(listing.entries)
-    shown = ticked or newest(listing.entries, is_whole=listing.is_whole)
-    entries = (*shown, *(each for trend in trends.shown for each in trend.runs))
-    if any(each.state == "under way" or each.reference in listing.outdated for each in entries):
-        return None
-    return Settled(trends, tuple(ticked), tuple(shown), listing.objectives)
-
-
-def ask(_source: Source, _link: Mapping[str, str]) -> RunListing:
-    """What the page is about to ask, whatever the link. Raises ConfigError for a place that is not a folder."""
-    return runs_source.first_listing(is_ahead=True)
-
-
-def _first(listing: RunListing, context: PageContext) -> list[str]:
-    """The newest runs: the list to tick them in, and the pictures, are drawn by the page's script."""
-    choice, _ = runs_choice_of(context.link)
-    entries = _listed_of(listing, choice, context.now_unix_ns).entries
-    if not entries:
-        return []
-    of_page = runs_head(entries, len(listing.entries), context.zone)
-    newest_runs = runs_tables.newest(entries, context.zone, is_narrowed=choice.narrows)
-    return [first_head(of_page.overview, of_page.trust), newest_runs]
-
-
-OPENED: Final = OpenedPage("Runs", ask, _first, selectors_in_sight=2)
-
-
-def _listed(listing: Callable[[], RunListing]) -> RunListing | TelemetryError:
-    try:
-        return listing()
-    except TelemetryError as error:
-        return error
-
-
-def _refresh_s(listing: RunListing | TelemetryError) -> float:
-    return READING_REFRESH_S if isinstance(listing, RunListing) and not listing.is_whole else REFRESH_S
 
 
 def _unread(listing: RunListing) -> str:
@@ -190,15 +86,21 @@ def _unread(listing: RunListing) -> str:
     return " ".join(found)
 
 
-def _draw_all(listing: RunListing, choice: RunsChoice) -> None:
+def _draw(listing: RunListing, context: PageContext) -> None:
+    if (given := given_objectives()) is not None and given.fault is not None:
+        st.html(header.notes([given.fault], "objectives"))
     if not listing.entries:
         st.html(no_runs_yet())
         return
-    listed, ticked = _listed_of(listing, choice, time.time_ns()), _ticked(listing.entries)
-    _trends(run_trends(listed.entries))
-    _list(listing, choice)
-    shown = ticked or newest(listed.entries, is_whole=listing.is_whole)
-    if shown or listed.entries:
+    choice, _ = runs_choice_of(context.link)
+    listed, ticked = _listed_of(listing, choice, context.now_unix_ns).entries, _ticked(listing.entries)
+    if listed:
+        above = runs_head(listed, len(listing.entries), context.zone)
+        frame.head(above.overview, above.trust, above.details)
+        _trends(run_trends(listed))
+    _list(listing, listed, choice)
+    shown = ticked or newest(listed, is_whole=listing.is_whole)
+    if shown or listed:
         _about(ticked, shown, listing.objectives)
 
 
@@ -277,14 +179,13 @@ def _no_match(listing: RunListing) -> str:
     return header.empty("No run matches the filter", f"{without} without it: widen the filter above, or {every}.")
 
 
-def _list(listing: RunListing, choice: RunsChoice) -> None:
+def _list(listing: RunListing, entries: Sequence[RunEntry], choice: RunsChoice) -> None:
     """The list with a box to tick at each run; what is ticked stands in the link, also if the filter leaves it out."""
-    entries = _listed_of(listing, choice, time.time_ns()).entries
     _notices(entries, listing, choice)
     if not entries:
         st.html(_no_match(listing))
         return
-    st.html(*ended([runs_tables.list_head(is_narrowed=choice.narrows)]))
+    st.html(runs_tables.list_head(is_narrowed=choice.narrows))
     rows = runs_tables.list_rows(entries, listing.outdated, viewer_zone())
     wanted = _references()
     ticked = [place for place, each in enumerate(entries) if each.reference in wanted]
@@ -393,3 +294,14 @@ def _comparison(ticked: Sequence[RunEntry], objectives: Sequence[Objective] | No
             f"All figures: {each.candidate.label} against {each.baseline.label}", expanded=len(found) == 1
         ):
             st.html(runs_tables.comparison_table(each))
+
+
+PAGE: Final = Page(
+    TITLE,
+    lambda _link: runs_source.run_listing(),
+    selectors=_selectors,
+    offered=lambda listing: values_of(listing.entries),
+    least_s=lambda listing: REFRESH_S if listing.is_whole else READING_REFRESH_S,
+    draw=_draw,
+    unreadable="The runs cannot be listed",
+)

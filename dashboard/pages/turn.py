@@ -8,11 +8,10 @@ import streamlit as st
 
 from dashboard import call_strip, evidence, frame, header, kept_words
 from dashboard.accessible_chart import chart, table_below
+from dashboard.frame import PageContext
 from dashboard.markup import escape
-from dashboard.objectives_in_force import objectives_in_force
-from dashboard.opened_page import OpenedPage, PageContext, ended
 from dashboard.palette import palette
-from dashboard.source import Source, current_source, store_of
+from dashboard.source import Source, source_of
 from dashboard.turn_player import call_player, call_table, turn_player
 from dashboard.turns_choice import turns_choice_of
 from dashboard.waterfall_chart import view_ms, waterfall_rows, waterfall_spec, waterfall_table
@@ -36,13 +35,12 @@ def page() -> None:
     frame.heading(TITLE)
     st.html(_links_back(context))
     try:
-        store = store_of(context.link)
         with st.spinner(frame.READING):
-            view = ask(current_source(store), context.link)
+            view = ask(source_of(context.link), context.link)
     except TelemetryError as error:
         st.html(header.empty("The store cannot be read", escape(error)))
         return
-    frame.say_fault_of_objectives(objectives_in_force(store))
+    frame.say_fault_of_objectives(context.link)
     if wanted is None or view is None:
         st.html(header.empty("The link names no turn", "Open one from the slowest turns of a run."))
         return
@@ -57,7 +55,7 @@ def page() -> None:
 def ask(source: Source, link: Mapping[str, str]) -> TurnView | None:
     """The turn of a link; None of one that names none. Raises StoreError when the store cannot be read."""
     wanted = _wanted(link)
-    return None if wanted is None else source.turn_view(*wanted, whole_call=link.get(VIEW) == CALL)
+    return None if wanted is None else source.reader.turn_view(*wanted, whole_call=link.get(VIEW) == CALL)
 
 
 def _links_back(context: PageContext) -> str:
@@ -71,14 +69,6 @@ def _wanted(query: Mapping[str, str]) -> tuple[str, int] | None:
     trace_id, index = query.get(TRACE), query.get(TURN, "0")
     is_number = index.isascii() and index.isdigit() and len(index) < 10
     return (trace_id, int(index)) if trace_id and is_number else None
-
-
-def _first(view: TurnView | None, context: PageContext) -> list[str]:
-    """The links, and the turn's figures in one line."""
-    wanted = _wanted(context.link)
-    if wanted is None or view is None or view.picture is None:
-        return []
-    return [_links_back(context), *_head(view, view.picture, wanted, context)]
 
 
 def _head(view: TurnView, picture: Waterfall, wanted: tuple[str, int], context: PageContext) -> list[str]:
@@ -100,7 +90,7 @@ def draw(view: TurnView, picture: Waterfall, wanted: tuple[str, int], context: P
     """The turn in its call, its waterfall, and what is known of it in words."""
     client, service, (trace_id, index), choice = view.client, view.service, wanted, context.choice
     whole_call = context.link.get(VIEW) == CALL
-    for part in ended(_head(view, picture, wanted, context)):
+    for part in _head(view, picture, wanted, context):
         st.html(part)
     _picture(view, picture, whole_call=whole_call)
     st.html(kept_words.notices(view.excerpt, view.kept_in))
@@ -145,6 +135,3 @@ def _picture(view: TurnView, picture: Waterfall, *, whole_call: bool) -> None:
 def _zero(client: Turn) -> int:
     """The moment of the waterfall's 0 on the clock of the turn."""
     return client.started_perf_ns if client.speech_end_perf_ns is None else client.speech_end_perf_ns
-
-
-OPENED: Final = OpenedPage(TITLE, ask, _first)

@@ -10,8 +10,8 @@ from dashboard import descriptions, frame, header, heat_map, turns_table
 from dashboard.accessible_chart import chart
 from dashboard.explanation import explanation
 from dashboard.filters import Choice, choice_of
+from dashboard.frame import PageContext
 from dashboard.markup import escape
-from dashboard.opened_page import PageContext
 from dashboard.palette import palette
 from dashboard.source import Source
 from dashboard.turns_choice import TurnsChoice, turns_choice_of
@@ -34,13 +34,12 @@ _BANDS_ALT: Final = "How many turns each band of voice to voice has"
 
 def page() -> None:
     """Draw the page; its body refreshes by itself while the run lives."""
-    frame.show(PAGE)
+    PAGE.show()
 
 
 def ask(source: Source, link: Mapping[str, str]) -> TurnsAnswer:
     """What a link asks for. Raises StoreError when the store cannot be read."""
-    asked = turns_choice_of(link)[0].question(choice_of(link)[0])
-    return source.ask(("turns", asked), lambda reader: reader.turns_page(asked))
+    return source.reader.turns_page(turns_choice_of(link)[0].question(choice_of(link)[0]))
 
 
 def _draw(answer: TurnsAnswer, run: RunRecord, summary: Summary, context: PageContext) -> None:
@@ -59,8 +58,6 @@ def _draw(answer: TurnsAnswer, run: RunRecord, summary: Summary, context: PageCo
         left, right = st.columns([2.6, 1])
     bands, colors = heat_map.shown_bands(answer), palette(st.context.theme.type)
     hint = "click a cell to list its turns and see what sets them apart, a point to open the turn"
-    if answer.approximate:
-        hint += "; counted from roll-ups, to 1 % of an edge"
     with left:
         st.html(f'<div class="vp vp-head"><h2>Over time <span class="hint">{hint}</span></h2></div>')
         if bands:
@@ -175,4 +172,4 @@ def _follow(event: Any, answer: TurnsAnswer) -> None:
             st.rerun()
 
 
-PAGE: Final = frame.FramedPage("Turns", ask, _draw)
+PAGE: Final = frame.RunPage("Turns", ask, _draw)

@@ -10,9 +10,6 @@ seconds of the dashboard's process, as the machine may be busy with other things
 The browser has the dashboard's priority: both work for the same viewer, and none of them goes before callers. It has
 been there before, with a profile of its own: it keeps the scripts, and what it has compiled of them. (A private window
 compiles them anew each time, for about a second of a core.)
-
-A dashboard of a large store reads ahead of its viewers in its first minutes. Pages are opened once that has ended; with
-`--at-once` from the first second on.
 """
 
 import argparse
@@ -39,7 +36,6 @@ from rich.console import Console
 from rich.table import Table
 
 from dashboard.launch import POLITENESS
-from dashboard.warming import BEFORE_S
 from loadtest.bench.store.exports import one_turn
 from loadtest.bench.store.filling import fill
 from loadtest.bench.store.options import checked
@@ -73,11 +69,7 @@ REFRESH_S: Final = 0.5
 _HEADERS: Final = {"content-type": "application/x-protobuf"}
 _BEFORE_NOW_NS: Final = 60 * 1_000_000_000
 _SEND_EVERY_S: Final = 0.2
-# A dashboard that used so little of a core for so long, several times in a row, has read ahead.
-_QUIET_SHARE: Final = 0.1
-_QUIET_FOR_S: Final = 2.0
-_QUIET_TIMES: Final = 4
-# A page that is closed in the middle of a refresh still asks the store what the next one would wait for.
+# A page that is closed in the middle of a refresh is still answered.
 _BETWEEN_PAGES_S: Final = 3.0
 # A browser keeps what it has compiled of a script when it has run it more than once, and a while after that.
 _VISITS_BEFORE: Final = 3
@@ -148,19 +140,7 @@ def _dashboard(store: Path) -> Generator[tuple[psutil.Process, str]]:
         process.stdout.close()
 
 
-def _wait_until_quiet(process: psutil.Process) -> None:
-    """Until a dashboard that nobody looks at has read ahead."""
-    began_s = time.monotonic()
-    time.sleep(BEFORE_S + _QUIET_FOR_S)
-    quiet = 0
-    while quiet < _QUIET_TIMES:
-        used_s = _cpu_s(process)
-        time.sleep(_QUIET_FOR_S)
-        quiet = quiet + 1 if _cpu_s(process) - used_s < _QUIET_SHARE * _QUIET_FOR_S else 0
-    sys.stderr.write(f"read ahead for {time.monotonic() - began_s:.0f} s, {_cpu_s(process):.1f} CPU s from the start\n")
-
-
-def measure(store: Path, pages: list[str], opens: int, count: int, *, at_once: bool) -> dict[str, PageCost]:
+def measure(store: Path, pages: list[str], opens: int, count: int) -> dict[str, PageCost]:
     """Open each page of a dashboard on a live copy of a store, and watch it refresh `count` times the last time."""
     with StoreReader(store) as reader:
         (turn,) = reader.turns(Filter(run_id=LARGE_RUN), 1, source="client")
@@ -183,8 +163,6 @@ def measure(store: Path, pages: list[str], opens: int, count: int, *, at_once: b
             visit.goto(url, wait_until="networkidle")
             time.sleep(_VISIT_S)
             visit.close()
-        if not at_once:
-            _wait_until_quiet(process)
         for name in pages:
             address = f"{url}/{PAGES[name].format(trace=turn.trace_id)}"
             cost = _cost(context, process, address, opens, count)
@@ -222,7 +200,7 @@ def _cost(context: BrowserContext, process: psutil.Process, address: str, opens:
         page.close()
         time.sleep(_BETWEEN_PAGES_S)
     used_s = _cpu_s(process)
-    seen = tuple(refreshes(page, count, within_s=8.0 + 3.0 * count))
+    seen = tuple(refreshes(page, count, within_s=8.0 + 12.0 * count))
     refresh_cpu_s = (_cpu_s(process) - used_s) / len(seen) if seen else None
     page.close()
     time.sleep(_BETWEEN_PAGES_S)
@@ -285,7 +263,6 @@ def main() -> None:
     parser.add_argument("--page", action="append", choices=list(PAGES), help="this page only; may be repeated")
     parser.add_argument("--opens", type=int, default=3, help="how often each page is opened")
     parser.add_argument("--refreshes", type=int, default=5)
-    parser.add_argument("--at-once", action="store_true", help="do not wait until the dashboard has read ahead")
     arguments = parser.parse_args()
     sizes = checked(
         turns=arguments.turns,
@@ -305,7 +282,7 @@ def main() -> None:
             else:
                 fill(store, turns, end_unix_ns=time.time_ns() - _BEFORE_NOW_NS)
             pages = arguments.page or list(PAGES)
-            found[turns] = measure(store, pages, arguments.opens, arguments.refreshes, at_once=arguments.at_once)
+            found[turns] = measure(store, pages, arguments.opens, arguments.refreshes)
     _print(found)
 
 

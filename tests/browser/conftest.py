@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
-from tests.browser.opening import page_without_first_figures
 from tests.programs import needed
 
 BOUND_MS = 60_000  # only ends a hopeless wait
@@ -50,7 +49,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
     """A page of a desktop's size, in which no script may fail."""
-    opened = page_without_first_figures(browser, viewport={"width": 1280, "height": 900}, color_scheme="light")
+    opened = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme="light")
     errors: list[str] = []
     opened.on("pageerror", lambda error: errors.append(str(error)))
     opened.set_default_timeout(BOUND_MS)

@@ -15,7 +15,6 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.opening import page_without_first_figures
 from tests.browser.pictures import CUT_WORDS, left_over, texts_spaced
 from tests.browser.test_browser_dashboard import Dashboard, start
 from tests.unit.dashboard.scenes import S, Scene, fill, turns_of
@@ -96,8 +95,9 @@ def opened(browser: Browser, served: Dashboard) -> Iterator[Callable[..., Page]]
     pages: list[Page] = []
 
     def begin(name: str, theme: str, width: int = WIDTHS[0]) -> Page:
-        page = page_without_first_figures(
-            browser, viewport={"width": width, "height": HEIGHT}, color_scheme="dark" if theme == "dark" else "light"
+        page = browser.new_page(
+            viewport={"width": width, "height": HEIGHT},
+            color_scheme="dark" if theme == "dark" else "light",
         )
         pages.append(page)
         page.set_default_timeout(BOUND_MS)

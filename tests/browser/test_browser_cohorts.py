@@ -17,7 +17,6 @@ from playwright.sync_api import Browser, Page, expect
 
 from telemetry.store.rollout_log import read_rollouts
 from tests.browser.conftest import choose
-from tests.browser.opening import page_without_first_figures
 from tests.browser.pictures import CUT_WORDS, left_over, texts_spaced
 from tests.browser.test_browser_dashboard import Dashboard, start
 from tests.unit.dashboard.rollout_scenes import Rollout, fill_rollout
@@ -57,7 +56,7 @@ def served(store: Path) -> Iterator[Dashboard]:
 def opened(request: pytest.FixtureRequest, browser: Browser, served: Dashboard) -> Iterator[tuple[str, Page]]:
     """A page, loaded once for all that is looked at on it."""
     name = request.param
-    page = page_without_first_figures(browser, viewport={"width": 1280, "height": 900}, color_scheme="light")
+    page = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme="light")
     page.goto(f"{served.url.rstrip('/')}/{name}")
     expect(page.locator(".vp-verdict")).to_be_visible(timeout=BOUND_MS)
     expect(page.locator(PICTURES)).to_have_count(CHARTS[name], timeout=BOUND_MS)

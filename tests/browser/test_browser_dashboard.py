@@ -14,7 +14,6 @@ from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
 from tests.browser.conftest import choose
 from tests.browser.dashboard_process import BOUND_S, Dashboard, start_dashboard
-from tests.browser.opening import page_without_first_figures
 from tests.unit.dashboard.scenes import S, Scene, fill, turns_of
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -59,8 +58,9 @@ def open_page(browser: Browser, seen: Seen) -> Iterator[Callable[..., Page]]:
     pages: list[Page] = []
 
     def opened(url: str, *, theme: str = "light", width: int = TOOL_WIDTH, height: int = TOOL_HEIGHT) -> Page:
-        page = page_without_first_figures(
-            browser, viewport={"width": width, "height": height}, color_scheme="dark" if theme == "dark" else "light"
+        page = browser.new_page(
+            viewport={"width": width, "height": height},
+            color_scheme="dark" if theme == "dark" else "light",
         )
         page.on("console", lambda output: seen.errors.append(output.text) if output.type == "error" else None)
         page.on("pageerror", lambda error: seen.errors.append(str(error)))

@@ -12,7 +12,6 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from telemetry.store.writer import StoreWriter
-from tests.browser.opening import page_without_first_figures
 from tests.browser.pictures import left_over
 from tests.browser.test_browser_accessibility import BOUND_MS, CUT_OFF, HEIGHT, PAGES, SHOTS, settled, violations
 from tests.browser.test_browser_dashboard import start
@@ -50,7 +49,7 @@ def test_every_page_can_be_read_in_every_state(
 ) -> None:
     filled(tmp_path / "store")
     dashboard = start(tmp_path / "store")
-    page = page_without_first_figures(browser, viewport={"width": WIDTHS[0], "height": HEIGHT}, color_scheme="light")
+    page = browser.new_page(viewport={"width": WIDTHS[0], "height": HEIGHT}, color_scheme="light")
     page.set_default_timeout(BOUND_MS)
     try:
         for name in WITHOUT_TURN:

@@ -13,7 +13,6 @@ from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from dashboard.palette import DARK, LIGHT
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
-from tests.browser.opening import page_without_first_figures
 from tests.browser.test_browser_dashboard import BOUND_MS, Dashboard, painted, start
 from tests.unit.dashboard.scenes import MS, S, Scene, run_span, turns_of
 
@@ -55,9 +54,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
 
 
 def opened(browser: Browser, served: Dashboard, zone: str) -> Page:
-    page = page_without_first_figures(
-        browser, viewport={"width": 1280, "height": 900}, timezone_id=zone, color_scheme="light"
-    )
+    page = browser.new_page(viewport={"width": 1280, "height": 900}, timezone_id=zone, color_scheme="light")
     page.goto(served.url)
     painted(page)
     return page
@@ -110,7 +107,7 @@ def test_no_message_to_a_page_stands_for_an_earlier_one(browser: Browser, served
 
         socket.on("framereceived", take)
 
-    page = page_without_first_figures(browser, viewport={"width": 1280, "height": 900}, color_scheme="light")
+    page = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme="light")
     page.on("websocket", listen)
     page.goto(served.url)
     painted(page)

@@ -74,6 +74,9 @@ class FakeReader:
         self.good_of: dict[str, tuple[int, int]] = {}
         self.many: Sequence[Turn] = ()
 
+    def runs(self) -> Sequence[RunRecord]:
+        return self.known
+
     def cache_page(self, asked: ViewQuestion) -> CachePage:
         self.asked.append("cache_page")
         return CachePage(ViewHead(self.known, self.known[0], asked.filter, self.answer, self.faults))

@@ -168,7 +168,7 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             turns=run.turns,
             is_rolled_up=request.param,
             report=result.report(pictures),
-            now=Source(reader, objectives, reader.state, wall_clock_ns=lambda: NOW).now(Choice()),
+            now=Source(reader, tuple(objectives)).now(Choice()),
             listed=reader.turns_page(TurnsQuestion(page_size=100)),
             record_turns=record.turns,
             runs_text=listing.getvalue(),

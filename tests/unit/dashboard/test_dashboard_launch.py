@@ -1,35 +1,21 @@
 """How the server is started: where it listens, what it refuses, that it keeps to itself."""
 
-import gc
 import socket
 import sys
-import time
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pytest
 from streamlit import config
 from typer.testing import CliRunner
 
-from dashboard import launch, warming
+from dashboard import launch
 from dashboard.__main__ import app
-from dashboard.filters import Choice
 from dashboard.launch import LaunchOptions, public_host_name, streamlit_options, url_of
-from dashboard.source import NowView, Source, source_of
-from dashboard.source_names import ENV_STORE
-from dashboard.warming import BEFORE_S, BETWEEN_S, ask_ahead, warm_up
 from dashboard.web_server import claimed_socket
 from telemetry.model.errors import ConfigError
-from telemetry.store.questions.filters import DIMENSIONS
-from telemetry.store.questions.pages import PageAnswer, PageQuestion
-from telemetry.store.reader import StoreReader
-from telemetry.store.rollups.library import KEPT_VALUES
-from tests.unit.dashboard.scenes import Scene, fill
 
 HERE = LaunchOptions(store="store")
-# The filters of which each value is read ahead, in this order.
-NARROWED = ("cohort", "noise_profile", "length_class", "route")
 
 
 def test_port_0_takes_a_free_one_and_a_taken_one_is_refused() -> None:
@@ -132,88 +118,17 @@ def test_the_address_is_one_that_this_machine_can_open() -> None:
     assert url_of("192.0.2.5", 1) == "http://192.0.2.5:1", "it listens there alone"
 
 
-def test_what_a_viewer_would_wait_for_is_done_before_and_not_looked_through_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(ENV_STORE, str(tmp_path / "nothing"))
-    try:
-        warm_up()
-        assert gc.get_freeze_count() > len(gc.get_objects())
-        assert "dashboard.pages.now" in sys.modules
-    finally:
-        gc.unfreeze()
+def test_the_pages_are_imported_before_the_dashboard_says_that_it_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config, "get_option", lambda _name: True)
+    announced: list[tuple[str, bool]] = []
+    monkeypatch.delitem(sys.modules, "dashboard.pages.now", raising=False)
 
+    def announce(url: str) -> None:
+        announced.append((url, "dashboard.pages.now" in sys.modules))
 
-@pytest.mark.parametrize(
-    ("large_turns", "asked"),
-    [(241, []), (240, ["turn_view", "cohorts", "objectives", "cache", "instrument", "objectives"])],
-)
-def test_what_the_pages_of_a_large_run_ask_is_asked_before_they_are_opened(
-    store: Path, monkeypatch: pytest.MonkeyPatch, large_turns: int, asked: list[str]
-) -> None:
-    fill(store, Scene(turns=240, newest_unix_ns=time.time_ns(), ended=False))
-    monkeypatch.setattr(warming, "LARGE_TURNS", large_turns)
-    waited, found, opened = list[float](), list[str](), source_of({})
-    narrowed: list[tuple[str, str]] = []
-    page = StoreReader.page
-
-    def asked_page(reader: StoreReader, question: PageQuestion) -> PageAnswer:
-        values = {name: getattr(question.filter, name) for name in DIMENSIONS}
-        narrowed.extend((name, value) for name, value in values.items() if value is not None)
-        return page(reader, question)
-
-    monkeypatch.setattr(StoreReader, "page", asked_page)
-    for name in ("objectives_page", "cohorts_page", "cache_page", "instrument_page", "turn_view"):
-        monkeypatch.setattr(StoreReader, name, _recorded(name.removesuffix("_page"), getattr(StoreReader, name), found))
-    frozen = gc.get_freeze_count()
-    try:
-        ask_ahead(waited.append)
-        assert (gc.get_freeze_count() > frozen) is bool(asked), "the garbage collector looks at what was read no more"
-    finally:
-        gc.unfreeze()
-    assert source_of({}) is opened, "of the reader that the pages use"
-    assert found == asked, "the last of them of one value: it reads what tells the turns of every other"
-    choices = opened.now(Choice()).choices
-    each_value = [(name, value) for name in NARROWED for value in choices[name]]
-    assert len(each_value) > len(NARROWED)
-    assert narrowed == (each_value if asked else []), "and the page of each value that a viewer may choose"
-    assert waited == [BEFORE_S, *(BETWEEN_S for _ in [*asked[1:], *narrowed])]
-
-
-def test_of_values_that_are_many_some_are_read_ahead(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(store, Scene(turns=24, newest_unix_ns=time.time_ns(), ended=False))
-    monkeypatch.setattr(warming, "LARGE_TURNS", 24)
-    shown = replace(source_of({}).now(Choice()), choices={"cohort": tuple(map(str, range(1_000)))})
-    asked: list[Choice] = []
-
-    def now(_source: Source, choice: Choice) -> NowView:
-        asked.append(choice)
-        return shown
-
-    monkeypatch.setattr(Source, "now", now)
-    ask_ahead(lambda _s: None)
-    assert asked[1:] == [Choice(cohort=str(number)) for number in range(KEPT_VALUES)]
-
-
-def _recorded(name: str, method: Any, found: list[str]) -> Any:
-    def recorded(*given: Any, **named: Any) -> Any:
-        found.append(name)
-        return method(*given, **named)
-
-    return recorded
-
-
-def test_a_fault_while_warming_up_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    announced: list[str] = []
-
-    def fails() -> None:
-        raise RuntimeError("no page can be built")
-
-    monkeypatch.setattr(launch, "warm_up", fails)
-    monkeypatch.setattr(launch, "announce_when_ready", announced.append)
-    with pytest.raises(RuntimeError):
-        launch.prepare("http://127.0.0.1:1")
-    assert announced == ["http://127.0.0.1:1"]
+    monkeypatch.setattr(launch, "announce_when_ready", announce)
+    launch.prepare("http://127.0.0.1:1")
+    assert announced == [("http://127.0.0.1:1", True)]
 
 
 def test_bad_objectives_end_before_the_server_starts(tmp_path: Path) -> None:

@@ -9,9 +9,6 @@ from typing import Any, Final
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from dashboard.opened_page import PageContext
-from dashboard.pages import objectives
-from dashboard.source import source_of
 from dashboard.turns_trust import turns_details, turns_trust
 from telemetry.objectives.objective import Objective
 from telemetry.store.objectives_pages import ObjectivesPage
@@ -183,12 +180,3 @@ def test_a_choice_without_a_turn_says_so_below_the_selectors(two_runs: Path) -> 
     written(two_runs, "run-c", 5, invalid=5, at=time.time_ns() - HOUR)
     assert "5 turns match what is chosen above, all of them invalid" in text_of(opened("objectives", run="run-c"))
     assert "the link asks for length 'huge'" in text_of(opened("objectives", length="huge"))
-
-
-def test_the_first_figures_have_the_chip_and_room_for_the_selectors(two_runs: Path) -> None:
-    link = {"run": "run-a", "cohort": "A"}
-    answer = objectives.ask(source_of(link), link)
-    html = objectives.OPENED.first_html(answer, PageContext(link, objectives.frame.zone_of(None), time.time_ns()))
-    assert '<div class="vp vp-first-selectors vp-two-in-sight">' in html
-    assert '<span class="vp-chip unknown">○ valid · telemetry' in html
-    assert '<span class="key">cohort</span>A' in html

@@ -3,7 +3,6 @@
 import re
 import time
 from collections.abc import Callable
-from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -136,20 +135,14 @@ def test_an_empty_store_beside_locusts_page_sends_there(store: Path, monkeypatch
 
 
 @pytest.mark.slow
-def test_a_page_of_a_store_that_changes_all_the_while_is_drawn_from_one_answer(
-    store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_is_drawn_from_one_answer(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(store, Scene(turns=240, newest_unix_ns=time.time_ns(), ended=False))
-    states, asked, ask = count(), list[PageQuestion](), StoreReader.page
+    asked, ask = list[PageQuestion](), StoreReader.page
 
     def counted(reader: StoreReader, question: PageQuestion) -> PageAnswer:
         asked.append(question)
         return ask(reader, question)
 
-    def state(_reader: StoreReader) -> int:
-        return next(states)
-
-    monkeypatch.setattr(StoreReader, "state", state)
     monkeypatch.setattr(StoreReader, "page", counted)
     app, text = shown()
     assert "Voice to voice p95" in text
@@ -198,18 +191,39 @@ def test_the_calls_in_flight_are_drawn_below_the_lines_that_they_explain(store: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("quiet_s", "is_ended", "again_s"),
-    [(20, False, 2.0), (200, False, 5.0), (200, True, None), (-600, False, 5.0)],
-    ids=["live", "stale", "ended", "of a clock that is ahead"],
+    ("quiet_s", "is_ended", "took_s", "again_s"),
+    [
+        (20, False, 0.3, 2.0),
+        (20, False, 0.5, 4.0),
+        (20, False, 7.0, 64.0),
+        (200, False, 0.3, 5.0),
+        (200, False, 1.1, 10.0),
+        (200, True, 7.0, None),
+        (-600, False, 0.3, 5.0),
+    ],
+    ids=["live", "live and dear", "live and dearer", "stale", "stale and dear", "ended", "of a clock that is ahead"],
 )
-def test_all_figures_of_a_run_are_asked_again_every_two_seconds_while_it_lives(
-    store: Path, monkeypatch: pytest.MonkeyPatch, quiet_s: int, is_ended: bool, again_s: float | None
+def test_a_page_asks_again_no_sooner_than_five_times_what_its_answer_took(
+    store: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    quiet_s: int,
+    is_ended: bool,
+    took_s: float,
+    again_s: float | None,
 ) -> None:
     """Left out here, the part that is drawn again takes all figures with it; the selectors around it stay."""
-    now_unix_ns = time.time_ns()
+    now_unix_ns, now_s = time.time_ns(), [0.0]
     fill(store, Scene(turns=24, newest_unix_ns=now_unix_ns - quiet_s * S, ended=is_ended))
+    ask = StoreReader.page
+
+    def takes(reader: StoreReader, question: PageQuestion) -> PageAnswer:
+        now_s.append(now_s[-1] + took_s)
+        return ask(reader, question)
+
     # However slow the machine is, the page is opened at this moment.
-    monkeypatch.setattr("dashboard.frame.time", SimpleNamespace(time_ns=lambda: now_unix_ns))
+    clocks = SimpleNamespace(time_ns=lambda: now_unix_ns, monotonic=lambda: now_s[-1])
+    monkeypatch.setattr("dashboard.frame.time", clocks)
+    monkeypatch.setattr(StoreReader, "page", takes)
     assert "24 turns" in text_of(opened("now"))
     paces: list[float | None] = []
 
@@ -219,9 +233,48 @@ def test_all_figures_of_a_run_are_asked_again_every_two_seconds_while_it_lives(
 
     monkeypatch.setattr("streamlit.fragment", fragment)
     app = opened("now")
-    assert paces == [again_s]
+    of_title, of_figures = paces
+    assert (of_title, of_figures) == (2.0, again_s)
+    assert of_figures is None or of_figures >= 5 * took_s
     assert "24 turns" not in text_of(app)
     assert [box.label for box in app.selectbox] == LABELS
+
+
+@pytest.mark.slow
+def test_a_page_says_when_it_asked_and_how_long_ago_that_is(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    began_unix_ns = 1_795_000_000 * S
+    fill(store, Scene(turns=24, newest_unix_ns=began_unix_ns, ended=True))
+    for module, at in (("frame", began_unix_ns), ("refreshing", began_unix_ns + 190 * S)):
+        clocks = SimpleNamespace(time_ns=lambda at=at: at, monotonic=time.monotonic)
+        monkeypatch.setattr(f"dashboard.{module}.time", clocks)
+    assert f"as of {time.strftime('%H:%M:%S', time.gmtime(1_795_000_000))}, 3 min ago" in text_of(opened("now"))
+
+
+@pytest.mark.slow
+def test_a_long_run_is_shown_by_its_newest_hour_unless_the_whole_is_chosen(store: Path) -> None:
+    hour = 3_600 * S
+    newest = time.time_ns() - 60 * S
+    fill(store, Scene(turns=240, newest_unix_ns=newest - 2 * hour))
+    fill(store, Scene(turns=60, newest_unix_ns=newest, seed=8))
+    fill(store, Scene(turns=40, newest_unix_ns=newest - 9 * hour, run_id="run-short", ended=True))
+    for page in ("now", "turns", "cache", "instrument"):
+        app = opened(page, run="run-4c1d")
+        assert "time last hour 60 turns" in text_of(app), page
+        time_box = next(box for box in app.selectbox if box.label == "Time")
+        assert time_box.options == ["last hour", "last minute", "last 5 min", "last 15 min", "whole run"]
+        assert time_box.value == ""
+        whole = text_of(opened(page, run="run-4c1d", window="whole"))
+        assert "300 turns" in whole, page
+        assert "last hour" not in whole
+    # A link to the hour is a link to what is shown.
+    named = opened("now", run="run-4c1d", window="1h")
+    assert "time last hour 60 turns" in text_of(named)
+    short = opened("now", run="run-short")
+    assert "run run-short target" in text_of(short)
+    assert "40 turns" in text_of(short)
+    assert "last hour" not in text_of(short)
+    time_box = next(box for box in short.selectbox if box.label == "Time")
+    assert time_box.options == ["whole run", "last minute", "last 5 min", "last 15 min", "last hour"]
 
 
 def test_one_turn_has_no_percentiles_beyond_the_median_and_no_verdict(store: Path) -> None:

@@ -3,14 +3,11 @@
 import json
 import time
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from dashboard import runs_source
-from dashboard.opened_page import PageContext
-from dashboard.pages import runs
 from dashboard.source_names import ENV_RUNS, ENV_SLO, ENV_STORE
 from telemetry.model.errors import ConfigError
 from telemetry.store.run_details import RunDetails
@@ -49,7 +46,7 @@ def shows(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     monkeypatch.setenv(ENV_RUNS, "[]")
     monkeypatch.setattr(runs_source, "details", lambda entry: RunDetails(entry.run_id))
     monkeypatch.setattr(runs_source, "compared", lambda entries, _margin, _given: ())
-    monkeypatch.setattr(runs_source, "first_listing", lambda **_: RunListing(list(ALL), []))
+    monkeypatch.setattr(runs_source, "run_listing", lambda **_: RunListing(list(ALL), []))
     return monkeypatch
 
 
@@ -103,7 +100,7 @@ def test_the_head_the_trend_and_the_newest_run_are_of_what_is_listed(shows: pyte
 
 def test_a_run_that_is_read_again_changes_nothing_of_that(shows: pytest.MonkeyPatch) -> None:
     listing = RunListing(list(ALL), [], outdated={each.reference for each in ALL})
-    shows.setattr(runs_source, "first_listing", lambda **_: listing)
+    shows.setattr(runs_source, "run_listing", lambda **_: listing)
     assert "p95 from run to run" in text_of(opened("runs"))
     some = text_of(opened("runs", target="ws://b"))
     assert "p95 from run to run" not in some
@@ -161,13 +158,13 @@ def test_a_value_that_cannot_be_meant_is_left_out_with_a_sentence(shows: pytest.
 
 def test_runs_whose_cohorts_are_not_known_are_not_left_out_silently(shows: pytest.MonkeyPatch) -> None:
     old = run("old", 1, cohorts=None)
-    shows.setattr(runs_source, "first_listing", lambda **_: RunListing([*ALL, old], []))
+    shows.setattr(runs_source, "run_listing", lambda **_: RunListing([*ALL, old], []))
     assert "The cohorts of 1 run are not known: not in the list." in text_of(opened("runs", cohort="B"))
     assert "are not known" not in text_of(opened("runs"))
 
 
 def test_a_list_without_a_run_has_its_selectors_and_one_that_fails_has_none(shows: pytest.MonkeyPatch) -> None:
-    shows.setattr(runs_source, "first_listing", lambda **_: RunListing([], []))
+    shows.setattr(runs_source, "run_listing", lambda **_: RunListing([], []))
     app = opened("runs", cohort="B")
     assert "No runs yet" in text_of(app)
     assert app.selectbox(key="choice_cohort").value == "B"
@@ -175,23 +172,7 @@ def test_a_list_without_a_run_has_its_selectors_and_one_that_fails_has_none(show
     def fails(**_: object) -> RunListing:
         raise ConfigError("runs", ["no folder"])
 
-    shows.setattr(runs_source, "first_listing", fails)
+    shows.setattr(runs_source, "run_listing", fails)
     app = opened("runs")
     assert "The runs cannot be listed" in text_of(app)
     assert not app.selectbox
-
-
-def test_what_the_page_shows_first_is_narrowed_too(shows: pytest.MonkeyPatch) -> None:
-    def first(**link: str) -> str:
-        return runs.OPENED.first_html(RunListing(list(ALL), []), PageContext(link, ZoneInfo("UTC"), NOW_NS))
-
-    some = first(began="1d")
-    assert "1 of 4 runs" in some
-    assert "✓ valid · telemetry complete · calibrated ± 3.8 ms" in some
-    assert "Runs that match the filter" in some
-    assert "newest" in some
-    assert "oldest" not in some
-    assert "vp-first-selectors" in some
-    assert "All runs" in first()
-    assert "oldest" in first()
-    assert first(callers="9") == ""

@@ -15,7 +15,7 @@ from streamlit.testing.v1 import AppTest
 
 from dashboard import run_charts, runs_source
 from dashboard.__main__ import named_places
-from dashboard.pages.runs import newest, settled_of
+from dashboard.pages.runs import newest
 from dashboard.palette import LIGHT
 from dashboard.source_names import ENV_LOCUST, ENV_RUNS, ENV_SLO, ENV_STORE
 from loadtest.run.compare import CompareRequest, compare
@@ -336,29 +336,7 @@ def test_a_run_with_former_figures_says_so_in_its_row(shows: pytest.MonkeyPatch)
     entries = [RunEntry(run_id=name, store="store", state="met") for name in ("a", "b")]
     listing = RunListing(entries, [], outdated={"store#b"})
     shows.setenv(ENV_RUNS, "[]")
-    shows.setattr(runs_source, "first_listing", lambda: listing)
+    shows.setattr(runs_source, "run_listing", lambda: listing)
     shows.setattr(runs_source, "details", lambda entry: RunDetails(entry.run_id))
     app, _ = drawn()
     assert list(app.dataframe[0].value["state"]) == ["met", "met, being read again"]
-
-
-def test_what_stands_around_the_list_stays_while_a_run_goes_on() -> None:
-    ended = [
-        RunEntry(run_id=f"r-{place}", store="store", state="met", began_unix_ns=place + 1, p95_ns=5e8)
-        for place in range(3)
-    ]
-    under_way = RunEntry(run_id="now", store="store", state="under way", target="ws://elsewhere")
-    first, later = (
-        settled_of(RunListing([msgspec.structs.replace(under_way, turns=turns), *ended], []), []) for turns in (3, 4)
-    )
-    assert first is not None
-    assert first == later
-    assert settled_of(RunListing([under_way, *ended], []), [under_way, ended[0]]) is None
-    # One of the same target and callers is no point of their trend before it has ended.
-    alike = msgspec.structs.replace(under_way, target=None, began_unix_ns=9, p95_ns=4e8)
-    same = settled_of(RunListing([alike, *ended], []), [])
-    assert same is not None
-    assert same.trends == first.trends
-    assert settled_of(RunListing([under_way, *ended], [], outdated={ended[0].reference}), []) is None
-    assert settled_of(RunListing([under_way, *ended], []), ended[:2]) != first
-    assert settled_of(RunListing([under_way, *ended[1:]], []), []) != first

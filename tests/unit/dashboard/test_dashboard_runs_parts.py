@@ -50,7 +50,7 @@ def listed(shows: pytest.MonkeyPatch, entries: list[RunEntry], *, outdated: Coll
     def details(entry: RunEntry) -> RunDetails:
         return RunDetails(entry.run_id)
 
-    shows.setattr(runs_source, "first_listing", lambda: RunListing(entries, [], outdated=set(outdated)))
+    shows.setattr(runs_source, "run_listing", lambda: RunListing(entries, [], outdated=set(outdated)))
     shows.setattr(runs_source, "details", details)
     return opened("runs")
 
@@ -135,7 +135,7 @@ def test_the_page_shows_barge_in_and_patience_of_its_runs(tmp_path: Path, shows:
     def details(entry: RunEntry) -> RunDetails:
         return {"r": known}[entry.run_id]
 
-    shows.setattr(runs_source, "first_listing", lambda: RunListing([ended("r", 0)], []))
+    shows.setattr(runs_source, "run_listing", lambda: RunListing([ended("r", 0)], []))
     shows.setattr(runs_source, "details", details)
     app = opened("runs")
     assert "Barge-in and patience callers who interrupt a reply" in text_of(app)

@@ -26,8 +26,6 @@ def _forgotten() -> Iterator[None]:
     """Nothing is kept from one test to another."""
     yield
     runs_source._catalog.cache_clear()
-    runs_source._compared.cache_clear()
-    runs_source.details.cache_clear()
     open_source.cache_clear()
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dashboard import frame, runs_source
+from dashboard import frame
 from dashboard.filters import Choice
 from dashboard.header import overview
 from dashboard.source import Source
@@ -228,7 +228,7 @@ def test_a_live_run_says_since_when_nothing_was_heard(store: Path, quiet_s: int,
     now = 1_795_000_000 * S
     fill(store, Scene(turns=40, newest_unix_ns=now - quiet_s * S - 5 * S, invalid_share=0.0))
     with StoreReader(store, wall_clock_ns=lambda: now) as reader:
-        view = Source(reader, default_objectives(), reader.state).now(Choice())
+        view = Source(reader, tuple(default_objectives())).now(Choice())
         heard = reader.processes("run-4c1d")[0].last_seen_unix_ns
     assert view.run is not None
     assert view.summary is not None
@@ -259,7 +259,6 @@ def test_a_page_says_that_it_reads_the_store_for_as_long_as_it_does(
     store: Path, monkeypatch: pytest.MonkeyPatch, page: str, asks: type, method: str
 ) -> None:
     fill(store, Scene(turns=8, newest_unix_ns=time.time_ns(), ended=True))
-    runs_source.details.cache_clear()
     seen: list[str] = []
 
     @contextmanager
