@@ -13,7 +13,7 @@ from telemetry.rollout.comparison_sentence import ComparisonSentence, Comparison
 from telemetry.rollout.incompleteness import met_both
 from telemetry.rollout.progress import LoggedVerdict
 from telemetry.rollout.sample_ratio import split_notes
-from telemetry.store.cohort_pages import CohortsAnswer, CoveringRollout
+from telemetry.store.questions.cohorts import CohortsAnswer, CoveringRollout
 
 _STATES: Final[dict[ComparisonState, State]] = {"worse": "missed", "within": "met", "open": "unknown"}
 _WORDS: Final[dict[ComparisonState, str]] = {

@@ -7,7 +7,7 @@ from telemetry.explanation.dimensions import ExplainedDimension
 from telemetry.model import formatting
 from telemetry.model.foreign_text import one_line
 from telemetry.model.generator_health import NOT_REPORTED
-from telemetry.store.explanation import Explanation
+from telemetry.store.questions.explanation import Explanation
 
 _LONGEST_VALUE: Final = 40
 NOTHING: Final = "no dimension is shown to set them apart"

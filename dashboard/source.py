@@ -22,15 +22,15 @@ from telemetry.store.answers import (
     StageStats,
     Summary,
 )
-from telemetry.store.cohort_pages import CohortsAnswer, CohortsQuestion
-from telemetry.store.explanation import Explanation
-from telemetry.store.judged_turns import judged_turns, measured_s
-from telemetry.store.objectives import ObjectiveCounts
-from telemetry.store.objectives_pages import ObjectivesPage
+from telemetry.store.questions.burn_rates import ObjectivesPage
+from telemetry.store.questions.cohorts import CohortsAnswer, CohortsQuestion
+from telemetry.store.questions.explanation import Explanation
+from telemetry.store.questions.objectives import ObjectiveCounts
 from telemetry.store.questions.pages import CachePage, InstrumentPage, PageAnswer, PageQuestion, ViewQuestion
+from telemetry.store.questions.rollouts import RolloutPage
 from telemetry.store.questions.timelines import CohortLines
 from telemetry.store.questions.turns import TurnsAnswer, TurnsQuestion, TurnView
-from telemetry.store.rollout_pages import RolloutPage
+from telemetry.store.questions.verdicts import judged_turns, measured_s
 
 # The parameter of a link that names the store.
 STORE: Final = "store"

@@ -5,7 +5,7 @@ from dashboard.header import fact, lines_of_details
 from dashboard.trust import Part, Trust, invalid_part, telemetry_part, trust_of
 from telemetry.model.formatting import count, number, share
 from telemetry.model.service_runs import REPORTED
-from telemetry.store.measured_turns import MeasuredTurns
+from telemetry.store.questions.burn_rates import MeasuredTurns
 
 
 def turns_trust(measured: MeasuredTurns) -> Trust:

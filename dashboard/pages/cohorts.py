@@ -17,7 +17,7 @@ from telemetry.model.formatting import declared_percent
 from telemetry.model.metrics import MIN_COUNT_FOR
 from telemetry.rollout.cohort_comparison import CohortComparison
 from telemetry.store.answers import Filter, RunRecord, Summary
-from telemetry.store.cohort_pages import CohortsAnswer, CohortsQuestion, ComparedTurns
+from telemetry.store.questions.cohorts import CohortsAnswer, CohortsQuestion, ComparedTurns
 
 CONTROL: Final = "control"
 CANDIDATE: Final = "candidate"

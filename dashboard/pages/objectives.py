@@ -19,8 +19,7 @@ from dashboard.starting import start_a_run, why_no_turn
 from dashboard.turns_trust import turns_details, turns_trust
 from telemetry.model import formatting
 from telemetry.objectives.error_budgets import ErrorBudget
-from telemetry.store.burn_rates import BurnRateAnswer
-from telemetry.store.objectives_pages import ObjectivesPage
+from telemetry.store.questions.burn_rates import BurnRateAnswer, ObjectivesPage
 
 TITLE: Final = "Objectives"
 _OBJECTIVE: Final = "objective"

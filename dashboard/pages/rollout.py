@@ -18,7 +18,7 @@ from dashboard.source import Source, source_of
 from dashboard.turns_trust import turns_details, turns_trust
 from telemetry.model import formatting
 from telemetry.rollout.progress import CheckRow, Funnel, RolloutProgress
-from telemetry.store.rollout_pages import RolloutPage
+from telemetry.store.questions.rollouts import RolloutPage
 
 TITLE: Final = "Rollout"
 _CHANGED: Final = "the log was changed by others: what it says cannot be trusted"

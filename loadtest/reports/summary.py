@@ -30,13 +30,13 @@ from telemetry.store.answers import (
     Generator,
     MetricStats,
     PhaseSummary,
+    Retries,
     ShareByName,
     SpeechBoundErrors,
     StartCounts,
     Summary,
     TurnCounts,
 )
-from telemetry.store.causes import Retries
 
 SCHEMA_VERSION: Final = 2
 # What a cohort is shown by; the whole set per cohort is a question to the store.

@@ -24,10 +24,10 @@ from telemetry.rollout.cohort_turns import CohortTurns
 from telemetry.rollout.gate import decide, first_history
 from telemetry.rollout.plan import RolloutPlan
 from telemetry.rollout.verdict_document import as_object
+from telemetry.store.questions.rollouts import RolloutQuestion, evidence_of, question_of
 from telemetry.store.reader import StoreReader
 from telemetry.store.remote import RemoteStore
 from telemetry.store.rollout_log import RolloutRecord
-from telemetry.store.rollout_turns import RolloutQuestion, evidence_of, question_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,9 @@ from telemetry.objectives.slo import load_objectives
 from telemetry.rollout.gate import GateVerdict, decide, first_history
 from telemetry.rollout.history import RolloutHistory
 from telemetry.rollout.plan import RolloutPlan
+from telemetry.store.questions.rollouts import evidence_of, question_of
 from telemetry.store.reader import StoreReader
 from telemetry.store.remote import RemoteStore
-from telemetry.store.rollout_turns import evidence_of, question_of
 
 
 @dataclass(frozen=True, slots=True)

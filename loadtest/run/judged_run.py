@@ -35,8 +35,8 @@ from telemetry.store.answers import (
     RunRecord,
     Summary,
 )
-from telemetry.store.judged_turns import judged_objectives, judged_turns, measured_s
-from telemetry.store.model_servers import ModelServer
+from telemetry.store.questions.model_servers import ModelServer
+from telemetry.store.questions.verdicts import judged_objectives, judged_turns, measured_s
 from telemetry.store.reader import StoreReader
 from telemetry.store.remote import RemoteStore
 from telemetry.store.run_state import is_under_way, lost_processes

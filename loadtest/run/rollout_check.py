@@ -24,10 +24,10 @@ from telemetry.rollout.plan import RolloutPlan
 from telemetry.rollout.sentences import above_control
 from telemetry.rollout.verdict_document import as_object
 from telemetry.store.database import is_at_rest
+from telemetry.store.questions.rollouts import evidence_of, question_of
 from telemetry.store.reader import StoreReader
 from telemetry.store.remote import RemoteStore, is_address
 from telemetry.store.rollout_lines import history_of
-from telemetry.store.rollout_turns import evidence_of, question_of
 
 EXIT_CODES: Final = {
     "promote": ExitCode.OK,

@@ -239,8 +239,9 @@ def _decided(good: bool) -> Judgment:
 
 
 def has_value(objective: Objective, turn: Turn) -> bool:
-    """Whether a turn has a value of the objective's metric."""
-    return objective.metric is not None and METRICS[objective.metric].value(turn) is not None
+    """Whether a turn has a value of the objective's metric, and the wire shows it."""
+    metric = objective.metric
+    return metric is not None and not is_withheld(turn, metric) and METRICS[metric].value(turn) is not None
 
 
 def _stated(objective: Objective, turn: Turn) -> bool | None:

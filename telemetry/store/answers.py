@@ -15,7 +15,6 @@ from telemetry.model.measured_within import STATISTICS, MeasuredWithin, Statisti
 from telemetry.model.metrics import DEFINITIONS
 from telemetry.model.semconv import CONTRADICTION_LABELS, RAMP, Source
 from telemetry.model.service_runs import REPORTED, ServiceDay, service_day
-from telemetry.store.causes import FailureCount, RemarkCount, Retries
 
 # 1,000 s or more bound nothing.
 _MOST_BOUND_MS: Final = 1e6
@@ -484,6 +483,36 @@ class SpeechBoundErrors:
 
 
 @dataclass(frozen=True, slots=True)
+class FailureCount:
+    """Eligible turns that did not end well for one cause; `kind` None where it was not recorded. `example` is what was
+    recorded of the newest of them."""
+
+    kind: str | None
+    code: str | None
+    turns: int
+    example: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RemarkCount:
+    """Eligible turns that ended well and of which the endpoint said something all the same."""
+
+    remark: str
+    turns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Retries:
+    """Waits before the next call: how often an endpoint asked for one, and how often a caller waited because of that
+    and then called again."""
+
+    asked: int = 0
+    asked_worst_ns: int | None = None
+    waits: int = 0
+    waited_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
     """All a summary or a page needs about one filter, from one consistent read of the store."""
 
@@ -505,7 +534,7 @@ class Summary:
     phases: tuple[PhaseSummary, ...] = ()
     failures: tuple[FailureCount, ...] = ()  # why turns failed, the commonest first; also prevented ones
     remarks: tuple[RemarkCount, ...] = ()  # on turns that ended well, the commonest first
-    retries: Retries = Retries()  # noqa: RUF009 - immutable
+    retries: Retries = Retries()
     speech_bounds: SpeechBoundErrors = SpeechBoundErrors()
     starts: StartCounts | None = None  # of the whole run; None without open arrivals, or where a filter narrows it
     lacks_old_turns: bool = False  # as of RunRecord; without a run, of any of the store

@@ -10,11 +10,11 @@ from telemetry.comparison.runs import ComparedRun
 from telemetry.comparison.verdict import RegressionMargin, RunComparison, compare_runs
 from telemetry.model.errors import StoreError
 from telemetry.objectives.objective import Objective
+from telemetry.store.questions.comparisons import RunTurnsQuestion
 from telemetry.store.reader import StoreReader
 from telemetry.store.remote import RemoteStore
 from telemetry.store.run_folders.entries import RunEntry
 from telemetry.store.run_folders.places import are_judged_otherwise, objectives_of
-from telemetry.store.run_turns import RunTurnsQuestion
 
 # Gives the reader of a store, for as long as its context lasts.
 Opened = Callable[[str], AbstractContextManager[StoreReader | RemoteStore]]

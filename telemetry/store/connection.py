@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import duckdb
 
-from telemetry.store.schema import Table
+from telemetry.store.schema import ArrowTable, Table
 
 # The clocks of two hosts, and the beginning of a turn as its two sides see it, differ by less than this.
 SIDES_APART_NS: Final = 3600 * 1_000_000_000
@@ -32,6 +32,10 @@ class StoreConnection:
     ) -> duckdb.DuckDBPyConnection:
         """Run a statement, its values bound."""
         return self._cursor.execute(statement, parameters or [])
+
+    def arrow(self, statement: str, parameters: Sequence[Any] = ()) -> ArrowTable:
+        """The rows of a statement as a table, without an object for each value."""
+        return self._cursor.sql(statement, params=list(parameters)).to_arrow_table()
 
     def cut_runs(self) -> frozenset[str]:
         """The runs of which retention has removed turns and left others."""

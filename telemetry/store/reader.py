@@ -35,15 +35,13 @@ from telemetry.store.answers import (
     Summary,
     TimelinePoint,
 )
-from telemetry.store.burn_rates import BurnRateAnswer, burn_rates
-from telemetry.store.cohort_pages import CohortsAnswer, CohortsQuestion, cohorts_page
 from telemetry.store.connection import StoreConnection, rows, rows_of_trace
 from telemetry.store.database import owned_here, read_only
-from telemetry.store.explanation import Explanation, ExplanationQuestion, explanation
-from telemetry.store.model_servers import ModelServer, model_servers
-from telemetry.store.objectives import ObjectiveCounts, count_objectives, sampling_intervals
-from telemetry.store.objectives_pages import ObjectivesPage, objectives_page
+from telemetry.store.questions.burn_rates import BurnRateAnswer, ObjectivesPage, burn_rates, objectives_page
+from telemetry.store.questions.cohorts import CohortsAnswer, CohortsQuestion, cohorts_page
+from telemetry.store.questions.comparisons import RunTurnsQuestion, run_turns
 from telemetry.store.questions.conversations import call_counts
+from telemetry.store.questions.explanation import Explanation, ExplanationQuestion, explanation
 from telemetry.store.questions.filters import (
     TURN_COLUMNS,
     Condition,
@@ -60,6 +58,8 @@ from telemetry.store.questions.filters import (
     valid,
 )
 from telemetry.store.questions.instrument import processes
+from telemetry.store.questions.model_servers import ModelServer, model_servers
+from telemetry.store.questions.objectives import ObjectiveCounts, count_objectives, sampling_intervals
 from telemetry.store.questions.pages import (
     CachePage,
     InstrumentPage,
@@ -71,6 +71,7 @@ from telemetry.store.questions.pages import (
     page,
 )
 from telemetry.store.questions.pairs import PairedTurns, both_sides
+from telemetry.store.questions.rollouts import RolloutPage, RolloutQuestion, RolloutTurns, rollout_page, rollout_turns
 from telemetry.store.questions.run_list import ListedRun, run_list
 from telemetry.store.questions.runs import runs
 from telemetry.store.questions.summaries import summary
@@ -84,14 +85,11 @@ from telemetry.store.questions.turns import (
     turn_view,
     turns_page,
 )
+from telemetry.store.questions.verdicts import RunVerdictEvidence, run_verdict_evidence
 from telemetry.store.recordings.expiry import remove_expired
 from telemetry.store.rollout_log import MOST_ENTRIES, RolloutRecord, read_rollouts, rollouts_stamp
-from telemetry.store.rollout_pages import RolloutPage, rollout_page
-from telemetry.store.rollout_turns import RolloutQuestion, RolloutTurns, rollout_turns
 from telemetry.store.run_details import RunDetails, run_details
 from telemetry.store.run_figures import RunFigures, run_figures
-from telemetry.store.run_turns import RunTurnsQuestion, run_turns
-from telemetry.store.run_verdict import RunVerdictEvidence, run_verdict_evidence
 from telemetry.store.schema import span_from_row, turn_from_row, with_turn
 from telemetry.store.wire import AskedSidecar, owner_of, question
 

@@ -8,13 +8,12 @@ from telemetry.objectives.observable import observed
 from telemetry.objectives.run_verdict import RunVerdict
 from telemetry.store.answers import Filter, ProcessInfo, TelemetryLoss
 from telemetry.store.connection import StoreConnection
-from telemetry.store.judged_turns import judged_turns, measured_s
-from telemetry.store.objectives import count_objectives
 from telemetry.store.questions.instrument import processes
+from telemetry.store.questions.objectives import count_objectives
 from telemetry.store.questions.runs import runs
 from telemetry.store.questions.summaries import RunTotals, run_totals, summary, totals_of
+from telemetry.store.questions.verdicts import judged_turns, measured_s, run_verdict_evidence
 from telemetry.store.run_state import is_under_way
-from telemetry.store.run_verdict import run_verdict_evidence
 
 
 @dataclass(frozen=True, slots=True)

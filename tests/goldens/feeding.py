@@ -20,9 +20,9 @@ from telemetry.sidecar.otlp.tables import DecodedTables, decode_metrics, decode_
 from telemetry.sidecar.prometheus import Exposition
 from telemetry.sidecar.service_metrics import ServiceExposition
 from telemetry.sidecar.service_turns import ServiceTurns
+from telemetry.store.questions.rollouts import evidence_of, question_of
 from telemetry.store.reader import StoreReader
 from telemetry.store.rollout_log import RolloutLog
-from telemetry.store.rollout_turns import evidence_of, question_of
 from telemetry.store.schema import ArrowTable
 from telemetry.store.writer import AppendedTables, StoreWriter
 from tests.goldens.calls import MINUTE, RUNS

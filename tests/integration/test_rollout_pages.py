@@ -11,10 +11,10 @@ from rich.console import Console
 from loadtest.run.rollout_check import RolloutCheckRequest, check
 from telemetry.rollout.history import encode_history
 from telemetry.rollout.plan_document import parse_plan
+from telemetry.store.questions.rollouts import RolloutPage
 from telemetry.store.reader import StoreReader
 from telemetry.store.rollout_lines import history_of
 from telemetry.store.rollout_log import LOG_NAME, PLAN_NAME, read_rollouts
-from telemetry.store.rollout_pages import RolloutPage
 from tests.fixtures_turns import Run, client_turn, fill_store
 from tests.unit.dashboard.rollout_scenes import PLAN, Rollout, S, fill_rollout
 

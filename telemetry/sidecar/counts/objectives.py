@@ -25,9 +25,48 @@ from telemetry.sidecar.counts.histograms import Array
 from telemetry.sidecar.counts.label_values import COHORTS_MAX, LabelValues
 from telemetry.sidecar.counts.text import Family, label_text
 from telemetry.sidecar.counts.turn_columns import compute
-from telemetry.store.objectives import FIELDS_OF, bound_fields
-from telemetry.store.schema import INTEGER_LIMIT, SIDES, ArrowTable, turn_from_row
+from telemetry.store.schema import INTEGER_LIMIT, SIDES, TURN_FIELDS, ArrowTable, turn_from_row
 
+# The fields of a turn from which a metric's value is computed.
+FIELDS_OF: Final[dict[str, tuple[str, ...]]] = {
+    "voice_to_voice": ("first_audio_perf_ns", "speech_end_perf_ns"),
+    "endpointing": ("endpoint_perf_ns", "speech_end_perf_ns"),
+    "asr_partial_latency": ("asr_first_partial_perf_ns", "speech_start_perf_ns"),
+    "asr_final_latency": ("asr_final_perf_ns", "speech_end_perf_ns"),
+    "llm_first_token_latency": ("llm_first_token_perf_ns", "speech_end_perf_ns"),
+    "llm_ttft": ("asr_final_perf_ns", "llm_first_token_perf_ns"),
+    "tts_first_chunk_latency": ("tts_first_chunk_perf_ns", "llm_first_token_perf_ns"),
+    "leading_silence": ("leading_silence_ns",),
+    "time_to_first_sentence": ("llm_first_sentence_perf_ns", "speech_end_perf_ns"),
+    "connect": ("connect_ns",),
+    "barge_in_stop": ("barge_in_stop_ns",),
+    "talk_over": ("talk_over_ns",),
+    "underrun_worst": ("underrun_worst_ns",),
+    "underrun_total": ("underrun_total_ns",),
+    "underrun_count": ("underrun_count",),
+    "packet_loss": ("rtp_packets_received", "rtp_packets_lost"),
+    "jitter": ("rtp_jitter_worst_ns",),
+    "tokens_per_s": ("llm_tokens", "llm_chunks", "llm_first_token_perf_ns", "llm_last_token_perf_ns"),
+    "tokens_per_s_wall": (
+        "llm_tokens",
+        "llm_chunks",
+        "llm_last_token_perf_ns",
+        "asr_final_perf_ns",
+        "speech_end_perf_ns",
+    ),
+    "tokens_per_chunk": ("llm_tokens", "llm_chunks"),
+    "prompt_cached": ("llm_input_tokens", "llm_cached_tokens"),
+    "audio_rtfx": ("reply_audio_ns", "tts_first_chunk_perf_ns", "tts_last_chunk_perf_ns"),
+    "wer": ("wer_errors", "wer_reference_words"),
+}
+# From which timestamps and durations, besides these, the bounds of a metric are computed.
+_BOUNDED_BY: Final[dict[str, tuple[str, ...]]] = {
+    "leading_silence": ("first_audio", "tts_first_chunk"),
+    "connect": ("connect",),
+    "barge_in_stop": ("speech_start",),
+    "talk_over": ("speech_start", "speech_end"),
+}
+_BOUNDED_BY_ALL: Final = ("stamp_error_ns", "held_up_ns", "held_up_speaking_ns", "arrival_uncertainty_worst_ns")
 ELIGIBLE: Final = Family(
     series.ELIGIBLE,
     "counter",
@@ -263,3 +302,12 @@ def _service(run_id: str) -> str:
     """The service that reported the turns of a run of its own; "" for a run of callers."""
     found = service_day(run_id)
     return found.service if found is not None else _UNKNOWN
+
+
+def bound_fields(metric: Metric) -> tuple[str, ...]:
+    """The fields of a turn from which the bounds of a metric are computed, besides those of its value."""
+    if metric not in BOUNDED:
+        return ()
+    moments = [each.removesuffix("_perf_ns") for each in FIELDS_OF[metric.name]] + [*_BOUNDED_BY.get(metric.name, ())]
+    named = [f"{moment}_{kind}_ns" for moment in moments for kind in ("earlier", "later", "uncertainty")]
+    return (*(each for each in named if each in TURN_FIELDS), *_BOUNDED_BY_ALL)

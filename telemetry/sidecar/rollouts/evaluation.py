@@ -22,8 +22,8 @@ from telemetry.rollout.history import Decision, RolloutHistory
 from telemetry.rollout.plan import RolloutPlan, conflicts, moment
 from telemetry.rollout.verdict_document import as_object
 from telemetry.sidecar.rollouts.settings import RolloutSetting, read_plan
+from telemetry.store.questions.rollouts import RolloutQuestion, RolloutTurns, evidence_of, question_of
 from telemetry.store.rollout_log import RolloutLog
-from telemetry.store.rollout_turns import RolloutQuestion, RolloutTurns, evidence_of, question_of
 
 _log = logging.getLogger(__name__)
 _Stamp = tuple[int, int, int]

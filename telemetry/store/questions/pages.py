@@ -12,9 +12,8 @@ from telemetry.objectives.run_verdict import MissCause, leading_miss
 from telemetry.objectives.slo import Objective, judge
 from telemetry.store.answers import Filter, RunRecord, StageStats, Summary, TimelinePoint
 from telemetry.store.connection import StoreConnection
-from telemetry.store.explanation import Explanation, ExplanationQuestion, TurnSelection, explanation
-from telemetry.store.objectives import ObjectiveCounts, count_objectives
 from telemetry.store.questions.caches import CacheAnswer, cache_answer
+from telemetry.store.questions.explanation import Explanation, ExplanationQuestion, TurnSelection, explanation
 from telemetry.store.questions.filters import (
     ManyBuckets,
     ManyTurns,
@@ -27,12 +26,13 @@ from telemetry.store.questions.filters import (
     viewed,
 )
 from telemetry.store.questions.instrument import InstrumentAnswer, instrument_answer, processes
+from telemetry.store.questions.objectives import ObjectiveCounts, count_objectives
 from telemetry.store.questions.pairs import PairedTurns
 from telemetry.store.questions.runs import newest_run, runs
 from telemetry.store.questions.summaries import summary
 from telemetry.store.questions.timelines import CohortLines, cohort_lines, timeline
+from telemetry.store.questions.verdicts import run_verdict_evidence
 from telemetry.store.run_state import calls_in_flight_now
-from telemetry.store.run_verdict import run_verdict_evidence
 
 
 @dataclass(frozen=True, slots=True)

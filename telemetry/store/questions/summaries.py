@@ -31,11 +31,13 @@ from telemetry.store.answers import (
     TurnCounts,
 )
 from telemetry.store.connection import Row, StoreConnection, rows
-from telemetry.store.failures import failures, remarks, retries
 from telemetry.store.questions.conversations import (
     behavior,
     beside,
     contradictions,
+    failures,
+    remarks,
+    retries,
     speech_bounds,
     unreached,
     wer_by_condition,

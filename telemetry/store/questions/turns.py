@@ -16,7 +16,7 @@ from telemetry.model.turns import Turn
 from telemetry.model.waterfall import Waterfall, waterfall
 from telemetry.store.answers import Filter
 from telemetry.store.connection import Row, StoreConnection, rows, rows_of_trace
-from telemetry.store.explanation import Explanation, ExplanationQuestion, TurnSelection, explanation
+from telemetry.store.questions.explanation import Explanation, ExplanationQuestion, TurnSelection, explanation
 from telemetry.store.questions.filters import TURN_COLUMNS, Condition, Natural, grouped, metric_column, turns_of, viewed
 from telemetry.store.questions.pages import HeadedAnswer, ViewHead, ViewQuestion, open_view
 from telemetry.store.questions.pairs import both_sides

@@ -19,7 +19,7 @@ from telemetry.store.answers import (
     TelemetryLoss,
     TurnCounts,
 )
-from telemetry.store.objectives import ObjectiveCount, ObjectiveCounts
+from telemetry.store.questions.objectives import ObjectiveCount, ObjectiveCounts
 from telemetry.store.questions.pages import CachePage, InstrumentPage, PageAnswer, PageQuestion, ViewHead, ViewQuestion
 from telemetry.store.questions.turns import TurnsAnswer, TurnsQuestion, TurnView
 

@@ -32,8 +32,8 @@ from telemetry.model.metrics import METRICS
 from telemetry.model.turns import Turn
 from telemetry.objectives.slo import default_objectives
 from telemetry.store.answers import Filter
-from telemetry.store.cohort_pages import CohortsAnswer, CohortsQuestion
-from telemetry.store.objectives_pages import ObjectivesPage
+from telemetry.store.questions.burn_rates import ObjectivesPage
+from telemetry.store.questions.cohorts import CohortsAnswer, CohortsQuestion
 from telemetry.store.questions.pages import CachePage, InstrumentPage, ViewQuestion
 from telemetry.store.questions.turns import EDGES_MS, TurnsAnswer, TurnsQuestion
 from telemetry.store.reader import StoreReader

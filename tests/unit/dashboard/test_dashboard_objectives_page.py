@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 
 from dashboard.turns_trust import turns_details, turns_trust
 from telemetry.objectives.objective import Objective
-from telemetry.store.objectives_pages import ObjectivesPage
+from telemetry.store.questions.burn_rates import ObjectivesPage
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter

@@ -31,7 +31,7 @@ from telemetry.store.answers import (
     TelemetryLoss,
     TurnCounts,
 )
-from telemetry.store.explanation import Explanation
+from telemetry.store.questions.explanation import Explanation
 from tests.unit.dashboard.fakes import MS, stats, summary
 from tests.unit.dashboard.scenes import S, Scene, service_turn, turns_of
 

@@ -19,9 +19,9 @@ from telemetry.rollout.plan import RolloutPlan
 from telemetry.rollout.plan_document import parse_plan
 from telemetry.rollout.verdict_document import as_object
 from telemetry.store import rollout_log
+from telemetry.store.questions.rollouts import evidence_of, question_of
 from telemetry.store.reader import StoreReader
 from telemetry.store.rollout_log import LOG_NAME, RolloutLog
-from telemetry.store.rollout_turns import evidence_of, question_of
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import Run, client_turn, fill_store, run_span

@@ -29,8 +29,15 @@ from telemetry.model.waterfall import waterfall
 from telemetry.objectives.judgment import EligibleTurns
 from telemetry.objectives.run_verdict import run_verdict
 from telemetry.objectives.slo import default_objectives, judge, not_judged
-from telemetry.store.answers import ContradictedValue, Contradictions, ShareByName, StageStats, Summary, TimelinePoint
-from telemetry.store.causes import RemarkCount
+from telemetry.store.answers import (
+    ContradictedValue,
+    Contradictions,
+    RemarkCount,
+    ShareByName,
+    StageStats,
+    Summary,
+    TimelinePoint,
+)
 from tests.fixtures_turns import exchange
 from tests.unit.loadtest.reports import reports_material as material
 

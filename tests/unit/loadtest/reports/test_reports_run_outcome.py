@@ -13,9 +13,8 @@ from telemetry.objectives.judgment import EligibleTurns
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.run_verdict import run_verdict
 from telemetry.objectives.slo import Verdict, judge
-from telemetry.store.answers import StartCounts, Summary, TelemetryLoss, TurnCounts
-from telemetry.store.causes import FailureCount
-from telemetry.store.judged_turns import calls_kept
+from telemetry.store.answers import FailureCount, StartCounts, Summary, TelemetryLoss, TurnCounts
+from telemetry.store.questions.verdicts import calls_kept
 from tests.unit.loadtest.reports import reports_material as material
 
 LIMITED = TurnCounts(total=200, ok=180, invalid=20, by_outcome={"ok": 180, "invalid": 20})

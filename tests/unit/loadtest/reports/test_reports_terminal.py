@@ -22,6 +22,7 @@ from telemetry.store.answers import (
     Contradictions,
     FailureCount,
     PhaseSummary,
+    RemarkCount,
     Retries,
     ShareByName,
     SpeechBoundErrors,
@@ -29,7 +30,6 @@ from telemetry.store.answers import (
     TelemetryLoss,
     TurnCounts,
 )
-from telemetry.store.causes import RemarkCount
 from tests.unit.loadtest.reports import reports_material as material
 
 MS = material.MS

@@ -14,7 +14,7 @@ from telemetry.rollout.comparison_sentence import comparison_sentence
 from telemetry.rollout.gate import GateVerdict, RolloutEvidence, decide, first_history
 from telemetry.rollout.plan import DEFAULT_CACHE_MISSES, RolloutPlan
 from telemetry.rollout.verdict_document import as_object
-from telemetry.store.rollout_turns import question_of
+from telemetry.store.questions.rollouts import question_of
 from tests.rollout_cohorts import Regression, cohort, plan
 from tests.unit.telemetry.rollout.test_rollout_cohort_comparison import size_of
 

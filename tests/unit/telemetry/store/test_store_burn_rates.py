@@ -17,8 +17,8 @@ from telemetry.objectives.slo import default_objectives, is_good
 from telemetry.sidecar.query_messages import Asked
 from telemetry.sidecar.query_process import reply_to
 from telemetry.store.answers import Filter
-from telemetry.store.burn_rates import BurnRateAnswer
 from telemetry.store.questions import QUESTIONS
+from telemetry.store.questions.burn_rates import BurnRateAnswer
 from telemetry.store.reader import StoreReader
 from tests.fixtures_turns import SECOND, Run, client_turn, fill_store
 from tests.unit.telemetry.store.rollups.answers_compared import stored

@@ -17,12 +17,11 @@ from telemetry.rollout.cohort_comparison import default_plan
 from telemetry.rollout.cohort_turns import CALL
 from telemetry.rollout.plan_document import parse_plan
 from telemetry.store.answers import Filter
-from telemetry.store.cohort_pages import CohortsAnswer, CohortsQuestion
-from telemetry.store.cohort_reading import read_cohorts
+from telemetry.store.questions.cohorts import CohortsAnswer, CohortsQuestion, read_cohorts
 from telemetry.store.questions.pages import ViewQuestion
+from telemetry.store.questions.rollouts import question_of
 from telemetry.store.reader import StoreReader
 from telemetry.store.rollout_log import LOG_NAME, RolloutLog, read_rollouts
-from telemetry.store.rollout_turns import question_of
 from telemetry.store.snapshot import Snapshots
 from tests.fixtures_turns import MS, SECOND, START_UNIX_NS, Run, client_turn, fill_store, synthetic_run
 from tests.unit.dashboard.rollout_scenes import PLAN, Rollout, S, fill_rollout

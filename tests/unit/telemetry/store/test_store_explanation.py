@@ -12,7 +12,7 @@ from telemetry.model.turns import Turn
 from telemetry.objectives.slo import default_objectives, is_good
 from telemetry.store import turn_samples as samples
 from telemetry.store.answers import Filter
-from telemetry.store.explanation import DIMENSIONS, ExplanationQuestion, TurnSelection
+from telemetry.store.questions.explanation import DIMENSIONS, ExplanationQuestion, TurnSelection
 from telemetry.store.reader import StoreReader
 from tests.fixtures_turns import START_UNIX_NS, Run, exchange, fill_store
 

@@ -12,7 +12,7 @@ from telemetry.model.spans import SpanRow
 from telemetry.model.turns import Turn
 from telemetry.objectives.objective import Objective
 from telemetry.store.compaction import Compactor
-from telemetry.store.limited_runs import LimitedTurns
+from telemetry.store.questions.burn_rates import LimitedTurns
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch, PointRow
 from telemetry.store.writer import StoreWriter

@@ -15,8 +15,8 @@ from telemetry.model.metrics import METRICS
 from telemetry.model.turns import Turn
 from telemetry.objectives.judgment import DECIDED, EligibleTurns, Judgment, has_value, judge_turn, resolve
 from telemetry.objectives.slo import NotObservable, Objective, count_turns, default_objectives
+from telemetry.sidecar.counts.objectives import FIELDS_OF, bound_fields
 from telemetry.store.answers import Filter
-from telemetry.store.objectives import FIELDS_OF, bound_fields
 from telemetry.store.reader import StoreReader
 from tests.fixtures_turns import MS, Run, client_turn, fill_store, synthetic_run
 from tests.strategies_turns import turns

@@ -20,11 +20,10 @@ from telemetry.sidecar.query_messages import Asked
 from telemetry.sidecar.query_process import reply_to
 from telemetry.store import objectives_pages
 from telemetry.store.answers import Filter
-from telemetry.store.limited_runs import LimitedTurns
 from telemetry.store.questions import QUESTIONS
+from telemetry.store.questions.burn_rates import CountedTurns, LimitedTurns
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch, PointRow
-from telemetry.store.turns_of_runs import CountedTurns
 from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import SECOND, Run, client_turn, fill_store, run_span
 from tests.unit.telemetry.store.rollups.answers_compared import stored

@@ -16,9 +16,9 @@ from telemetry.objectives.judgment import EligibleTurns
 from telemetry.objectives.slo import default_objectives
 from telemetry.store import reader
 from telemetry.store.answers import Filter
-from telemetry.store.cohort_pages import CohortsQuestion
 from telemetry.store.connection import StoreConnection
 from telemetry.store.database import Database
+from telemetry.store.questions.cohorts import CohortsQuestion
 from telemetry.store.questions.pages import PageQuestion, ViewQuestion
 from telemetry.store.questions.turns import TurnSearch, TurnsQuestion
 from telemetry.store.reader import StoreReader

@@ -25,7 +25,7 @@ from telemetry.rollout.plan import conflicts
 from telemetry.rollout.plan_document import parse_plan
 from telemetry.sidecar.rollouts.evaluation import RolloutEvaluator
 from telemetry.sidecar.rollouts.settings import RolloutSetting
-from telemetry.store.cohort_pages import CohortsQuestion
+from telemetry.store.questions.cohorts import CohortsQuestion
 from telemetry.store.reader import StoreReader
 from telemetry.store.rollout_log import read_rollouts
 from telemetry.store.schema import Batch

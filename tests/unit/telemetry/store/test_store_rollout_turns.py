@@ -23,14 +23,14 @@ from telemetry.sidecar.query_process import reply_to
 from telemetry.store import writer as writing
 from telemetry.store.answers import Filter
 from telemetry.store.questions import QUESTIONS
-from telemetry.store.reader import StoreReader
-from telemetry.store.rollout_turns import (
+from telemetry.store.questions.rollouts import (
     REPORTED_COLUMNS,
     RolloutQuestion,
     RolloutTurns,
     evidence_of,
     question_of,
 )
+from telemetry.store.reader import StoreReader
 from telemetry.store.schema import ArrowTable
 from tests.fixtures_turns import MS, SECOND, START_UNIX_NS, Run, client_turn, fill_store, synthetic_run
 from tests.rollout_cohorts import plan

@@ -11,11 +11,10 @@ from telemetry.objectives.run_verdict import run_verdict
 from telemetry.objectives.slo import default_objectives, judge
 from telemetry.store import run_figures as figures
 from telemetry.store.answers import Filter
-from telemetry.store.judged_turns import judged_turns
 from telemetry.store.questions.summaries import totals_of
+from telemetry.store.questions.verdicts import judged_turns, run_verdict_evidence
 from telemetry.store.reader import StoreReader
 from telemetry.store.run_folders.catalog import RunCatalog
-from telemetry.store.run_verdict import run_verdict_evidence
 from telemetry.store.turn_questions import TurnQuestions
 from tests.fixtures_turns import SECOND, START_UNIX_NS, Run, fill_store, synthetic_run
 from tests.run_folders import HOUR_NS, latency_run

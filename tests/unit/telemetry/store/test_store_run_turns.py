@@ -16,8 +16,8 @@ from telemetry.sidecar.query_messages import Asked
 from telemetry.sidecar.query_process import reply_to
 from telemetry.store.answers import Filter
 from telemetry.store.questions import QUESTIONS
+from telemetry.store.questions.comparisons import RunTurnsQuestion
 from telemetry.store.reader import StoreReader
-from telemetry.store.run_turns import RunTurnsQuestion
 from tests.fixtures_turns import SECOND, START_UNIX_NS, Run, client_turn, fill_store, synthetic_run
 
 NOW = START_UNIX_NS + 10_000 * SECOND

@@ -11,7 +11,7 @@ import soundfile
 from telemetry.model.metrics import HEADLINE, METRICS
 from telemetry.model.turns import Turn
 from telemetry.store.answers import Filter
-from telemetry.store.explanation import ExplanationQuestion, TurnSelection
+from telemetry.store.questions.explanation import ExplanationQuestion, TurnSelection
 from telemetry.store.questions.turns import EDGES_MS, TurnsAnswer, TurnSearch, TurnsQuestion, band_limits_ms
 from telemetry.store.reader import StoreReader
 from telemetry.store.recordings.kept_call import FOLDER, KeptCall, KeptTurn, MissingAudio, file_stem, run_folder

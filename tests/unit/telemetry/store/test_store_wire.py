@@ -12,8 +12,8 @@ from telemetry.objectives.slo import default_objectives
 from telemetry.sidecar.queries import Asked, reply_to
 from telemetry.sidecar_client import SidecarAnswer, SidecarClient
 from telemetry.store.answers import Filter
-from telemetry.store.cohort_pages import CohortsQuestion
-from telemetry.store.explanation import ExplanationQuestion, TurnSelection
+from telemetry.store.questions.cohorts import CohortsQuestion
+from telemetry.store.questions.explanation import ExplanationQuestion, TurnSelection
 from telemetry.store.questions.pages import PageQuestion, ViewQuestion
 from telemetry.store.questions.turns import TurnSearch, TurnsQuestion
 from telemetry.store.reader import StoreReader

@@ -16,8 +16,8 @@ from telemetry.rollout.plan_document import parse_plan
 from telemetry.sidecar.rollouts.evaluation import RolloutEvaluator
 from telemetry.sidecar.rollouts.messages import BEGUN, REFUSED, UNAVAILABLE, UNKNOWN, StageAsked
 from telemetry.sidecar.rollouts.settings import NextStage, RolloutSetting
+from telemetry.store.questions.rollouts import RolloutQuestion, RolloutTurns
 from telemetry.store.rollout_log import RolloutLog, read_rollouts
-from telemetry.store.rollout_turns import RolloutQuestion, RolloutTurns
 from tests.fixtures_rollouts import AT_UNIX_NS, MINUTE, PLAN_FILE, SLOWER
 from tests.rollout_cohorts import SAME, Regression, cohort
 

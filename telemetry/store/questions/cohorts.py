@@ -1,8 +1,12 @@
-"""What the page of cohorts shows: two cohorts compared, from one snapshot, and the verdict of the rollout about them.
+"""The page of cohorts: two cohorts compared, from one snapshot, and the verdict of the rollout about them.
 
 Where a rollout's log holds a verdict on the two cohorts, and nothing was chosen that narrows the turns, they are those
-of that verdict: of its stage, up to its moment, in every run. Otherwise they are the turns that were chosen.
+of that verdict: of its stage, up to its moment, in every run. Otherwise they are the turns that were chosen. Of more
+turns than a page can read while somebody waits, those of whole callers are drawn, by their ids; bounds of the
+differences are taken over what was read, so that they are as wide as the draw makes them.
 """
+
+# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,12 +17,14 @@ from telemetry.model.metrics import HEADLINE
 from telemetry.objectives.objective import Objective
 from telemetry.rollout.cohort_comparison import (
     CohortComparison,
+    CohortSize,
     ComparedCohorts,
     compare_cohorts,
     default_plan,
     with_shown,
     without_claims,
 )
+from telemetry.rollout.cohort_turns import CohortTurns
 from telemetry.rollout.comparison_sentence import ComparisonSentence, comparison_sentence
 from telemetry.rollout.plan import RolloutPlan
 from telemetry.rollout.plan_document import parse_plan
@@ -26,14 +32,17 @@ from telemetry.rollout.progress import LoggedVerdict, cause_of
 from telemetry.rollout.sample_ratio import UnitCounts
 from telemetry.rollout.verdict_document import units_of
 from telemetry.store.answers import GENERATOR_LIMITED, CohortSummary, Filter, Summary
-from telemetry.store.cohort_reading import read_cohorts
-from telemetry.store.connection import StoreConnection
+from telemetry.store.connection import StoreConnection, rows
+from telemetry.store.questions.comparisons import belongs_to, columns_of_turns, telemetry_lost
+from telemetry.store.questions.explanation import drawn
 from telemetry.store.questions.filters import Condition, source_of
 from telemetry.store.questions.pages import HeadedAnswer, ViewQuestion, open_view
+from telemetry.store.questions.rollouts import RolloutQuestion, asked_turns, columns_of, question_of, unit_counts
 from telemetry.store.rollout_lines import RolloutEntry, logged_verdicts
 from telemetry.store.rollout_log import RolloutRecord
-from telemetry.store.rollout_turns import RolloutQuestion, asked_turns, question_of, telemetry_lost, unit_counts
 
+# To read and sort more takes longer than a page may.
+MOST_READ: Final = 200_000
 # Which turns are compared: those of the rollout's newest verdict, or those of the run that were chosen.
 ComparedTurns = Literal["verdict", "chosen"]
 # What a control is called, where nothing says which one it is.
@@ -76,6 +85,16 @@ class CohortsAnswer(HeadedAnswer):
     sentence: ComparisonSentence | None = None
     rollout: CoveringRollout | None = None
     turns: ComparedTurns = "chosen"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadCohorts:
+    """Both cohorts from one consistent read. `one_in` callers of how many the turns are; the sizes are of all."""
+
+    candidate: CohortTurns
+    control: CohortTurns
+    sizes: tuple[CohortSize, CohortSize]  # of the candidate and of the control
+    one_in: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,3 +258,34 @@ def _pair(known: Sequence[CohortSummary], asked: CohortsQuestion) -> tuple[str, 
         return None
     control = next((name for name in left if name.lower() in _CONTROLS), left[0])
     return control, next(name for name in left if name != control)
+
+
+def read_cohorts(connection: StoreConnection, asked: RolloutQuestion, most_read: int = MOST_READ) -> ReadCohorts:
+    """The turns that a question asks for, at most about `most_read`. Raises StoreError for a column that the store does
+    not have."""
+    read = columns_of(asked)
+    where = asked_turns(asked) & Condition("cohort IN (?, ?)", (asked.candidate, asked.control))
+    caller = belongs_to(asked.unit)
+    counted = rows(
+        connection,
+        f"""
+        SELECT cohort, count(*) AS turns, count(*) FILTER (outcome = 'invalid') AS invalid,
+               count(*) FILTER (outcome IN ('invalid', 'cut')) AS not_eligible, count(DISTINCT {caller}) AS callers
+        FROM turns WHERE {where.sql} GROUP BY cohort
+        """,
+        where.values,
+    )
+    sizes = {
+        row["cohort"]: CohortSize(
+            row["cohort"], row["turns"], row["turns"] - row["not_eligible"], row["invalid"], row["callers"]
+        )
+        for row in counted
+    }
+    turns = drawn(where, sum(row["turns"] for row in counted), most_read, caller)
+    read = read.with_labels(connection, where)
+    candidate, control = (
+        columns_of_turns(connection, turns.where, name, read, asked.source, mine=Condition("cohort = ?", (name,)))
+        for name in (asked.candidate, asked.control)
+    )
+    of_both = (sizes.get(name, CohortSize(name, 0, 0, 0, 0)) for name in (asked.candidate, asked.control))
+    return ReadCohorts(candidate, control, tuple(of_both), turns.one_in)

@@ -1,4 +1,4 @@
-"""The turns of a rollout's two cohorts, in the columns that its checks read and no others."""
+"""The turns of a rollout's two cohorts, as the gate reads them, and the page of rollouts."""
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
 
@@ -8,26 +8,33 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from telemetry.model import semconv
+from telemetry.model.errors import ConfigError
 from telemetry.model.service_runs import SERVICE_RUN_PREFIX
+from telemetry.objectives.error_budgets import ErrorBudget
 from telemetry.objectives.objective import Objective
 from telemetry.rollout.cohort_turns import CohortTurns
 from telemetry.rollout.gate import RolloutEvidence
 from telemetry.rollout.plan import AssignmentUnit, RolloutPlan, SliceDimension
+from telemetry.rollout.plan_document import parse_plan
+from telemetry.rollout.progress import RolloutProgress, rollout_progress
 from telemetry.rollout.sample_ratio import AssignedUnits, UnitCounts
-from telemetry.rollout.samples import columns_of
+from telemetry.rollout.samples import columns_of as columns_of_check
 from telemetry.store.answers import Filter
 from telemetry.store.connection import StoreConnection, rows
-from telemetry.store.questions.filters import ASKED, Condition, judged
-from telemetry.store.questions.instrument import EXPORT_GRACE_NS
-from telemetry.store.turn_columns import (
-    REPORTED_COLUMNS,
-    TurnColumns,
-    columns_of_turns,
-    labels_of,
-    rules_of,
+from telemetry.store.questions.burn_rates import (
+    CountedTurns,
+    MeasuredTurns,
+    PeriodTurns,
+    budgets_of,
+    measured_turns,
+    of_period,
+    turns_by_run,
+    turns_of_period,
 )
-
-__all__ = ["REPORTED_COLUMNS", "RolloutQuestion", "RolloutTurns", "evidence_of", "question_of", "rollout_turns"]
+from telemetry.store.questions.comparisons import TurnColumns, columns_of_turns, telemetry_lost
+from telemetry.store.questions.filters import ASKED, Condition, judged
+from telemetry.store.rollout_lines import logged_verdicts
+from telemetry.store.rollout_log import RolloutRecord
 
 _MOST_SERVICES: Final = 100
 _ADDRESS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([^/?#]+)")
@@ -45,9 +52,8 @@ _ANY_TARGET: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class RolloutQuestion:
-    """Which cohorts, and what of their turns. `metrics` are names of METRICS, `reported` of REPORTED_COLUMNS;
-    `with_audio` asks for what was said, to pair turns by; `unit` for who turns belong to: their call, or the user where
-    they name one; `services` for whose turns, where it names some. The filter's cohort is not looked at."""
+    """Which cohorts, and what of their turns, as `comparisons.TurnColumns` has it; `services` for whose turns, where it
+    names some. The filter's cohort is not looked at."""
 
     candidate: str
     control: str
@@ -80,14 +86,12 @@ class RolloutTurns:
 def rollout_turns(connection: StoreConnection, asked: RolloutQuestion, now_unix_ns: int) -> RolloutTurns:
     """The turns, none of a ramp unless the filter names it, no silent ones. Raises StoreError for a column that the
     store does not have, and for more turns than an answer can carry."""
-    read = TurnColumns(asked.metrics, asked.reported, asked.slices, asked.objectives, asked.with_audio, asked.unit)
-    read.check()
+    read = columns_of(asked)
     where = asked_turns(asked)
     of_both = where & Condition("cohort IN (?, ?)", (asked.candidate, asked.control))
-    labels = {name: labels_of(connection, of_both, name) for name in dict.fromkeys(asked.slices)}
-    rules = rules_of(connection, of_both, asked.objectives, asked.source)
+    read = read.with_labels(connection, of_both)
     found = {
-        name: columns_of_turns(connection, where & Condition("cohort = ?", (name,)), name, read, (labels, rules))
+        name: columns_of_turns(connection, of_both, name, read, asked.source, mine=Condition("cohort = ?", (name,)))
         for name in (asked.candidate, asked.control)
     }
     seen = rows(
@@ -105,6 +109,13 @@ def rollout_turns(connection: StoreConnection, asked: RolloutQuestion, now_unix_
         unit_counts(connection, asked, of_both),
         _services(connection, asked),
     )
+
+
+def columns_of(asked: RolloutQuestion) -> TurnColumns:
+    """What is read of turns. Raises StoreError for a column that the store does not have."""
+    read = TurnColumns(asked.metrics, asked.reported, asked.slices, asked.objectives, asked.with_audio, asked.unit)
+    read.check()
+    return read
 
 
 def _nameless(connection: StoreConnection, where: Condition, of_both: Condition) -> dict[str, int]:
@@ -204,7 +215,7 @@ def question_of(plan: RolloutPlan, since_unix_ns: int | None, objectives: Sequen
         filter=Filter(since_unix_ns=since_unix_ns),
         source=plan.source,
         metrics=plan.metrics,
-        reported=tuple(dict.fromkeys(name for check in plan.checks for name in columns_of(check))),
+        reported=tuple(dict.fromkeys(name for check in plan.checks for name in columns_of_check(check))),
         slices=plan.slices,
         objectives=(*(each for each in objectives if each.name in plan.objectives), *dict.fromkeys(own)),
         with_audio=plan.is_paired,
@@ -226,29 +237,73 @@ def evidence_of(found: RolloutTurns, other_plans: Sequence[RolloutPlan] = ()) ->
     )
 
 
-def telemetry_lost(connection: StoreConnection, where: Condition, now_unix_ns: int) -> float | None:
-    """Missing / (arrived + missing), of the numbers that the turns' processes gave between the first and the last of
-    these turns to any turn, and of those behind that they say they gave."""
-    (found,) = rows(
-        connection,
-        f"""
-        WITH mine AS (SELECT process_id, min(sequence) AS low, max(sequence) AS high FROM turns
-                      WHERE {where.sql} AND sequence IS NOT NULL AND process_id <> '' GROUP BY process_id),
-        arrived AS (SELECT m.process_id, any_value(m.low) AS low, any_value(m.high) AS high,
-                           count(DISTINCT t.sequence) FILTER (WHERE t.sequence <= m.high) AS arrived,
-                           max(t.sequence) AS newest
-                    FROM mine m JOIN turns t ON t.process_id = m.process_id AND t.sequence >= m.low
-                    GROUP BY m.process_id),
-        due AS (SELECT process_id, max(value)::BIGINT AS due FROM points
-                WHERE name = ? AND unix_ns <= ? AND process_id IN (SELECT process_id FROM mine) GROUP BY process_id)
-        SELECT count(*) AS processes, coalesce(sum(arrived), 0)::BIGINT AS arrived,
-               coalesce(sum(high - low + 1 - arrived), 0)::BIGINT AS holes,
-               coalesce(sum(greatest(0, coalesce(due, 0) - newest - 1)), 0)::BIGINT AS behind
-        FROM arrived LEFT JOIN due USING (process_id)
-        """,
-        [*where.values, semconv.METRIC_TURNS_EMITTED, now_unix_ns - EXPORT_GRACE_NS],
+@dataclass(frozen=True, slots=True)
+class RolloutPage:
+    """`names` are all rollouts, the one with the newest entry first. Of the one that is shown: `faults` say what of its
+    log is not what was written; `control` and `candidate` are None where its plan cannot be read; `progress` is None
+    before its first verdict; `budgets` are those of the candidate's turns. `measured` are the turns of both cohorts
+    within the period of a budget, None where the plan cannot be read. Of a plan that names services there are neither
+    budgets nor `measured`."""
+
+    names: tuple[str, ...] = ()
+    name: str | None = None
+    faults: tuple[str, ...] = ()
+    control: str | None = None
+    candidate: str | None = None
+    stage: str | None = None
+    progress: RolloutProgress | None = None
+    budgets: tuple[ErrorBudget, ...] = ()
+    measured: MeasuredTurns | None = None
+
+
+def rollout_page(
+    connection: StoreConnection,
+    records: Sequence[RolloutRecord],
+    name: str | None,
+    objectives: Sequence[Objective],
+    *,
+    now_unix_ns: int,
+) -> RolloutPage:
+    """The rollout of this name, else the one with the newest entry; of an unknown name, the names alone."""
+    newest_first = sorted(records, key=lambda record: -record.entries[-1].at_unix_ns if record.entries else 0)
+    names = tuple(record.name for record in newest_first)
+    record = next((each for each in newest_first if name in (None, each.name)), None)
+    if record is None:
+        return RolloutPage(names)
+    plan = _plan(record)
+    budgets: tuple[ErrorBudget, ...] = ()
+    measured: MeasuredTurns | None = None
+    # Sums over weeks do not know the services of a plan that names some: of others' turns nothing is shown.
+    if plan is not None and not plan.services:
+        turns = turns_of_period(connection, objectives, Filter(cohort=plan.candidate), now_unix_ns)
+        budgets = budgets_of(objectives, turns)
+        measured = _measured(connection, turns, plan.control, now_unix_ns)
+    verdicts = logged_verdicts(record.entries)
+    stage = record.entries[-1].stage if record.entries else None
+    return RolloutPage(
+        names=names,
+        name=record.name,
+        faults=record.faults,
+        control=None if plan is None else plan.control,
+        candidate=None if plan is None else plan.candidate,
+        stage=stage,
+        progress=None if stage is None else rollout_progress(plan, verdicts, stage),
+        budgets=budgets,
+        measured=measured,
     )
-    if not found["processes"]:
+
+
+def _measured(connection: StoreConnection, of_candidate: PeriodTurns, control: str, now_unix_ns: int) -> MeasuredTurns:
+    """Those of the candidate and of the control."""
+    of_control = turns_by_run(connection, of_period(Filter(cohort=control), now_unix_ns), of_candidate.source)
+    by_run = dict(of_candidate.by_run)
+    for run_id, turns in of_control.items():
+        by_run[run_id] = by_run.get(run_id, CountedTurns()) + turns
+    return measured_turns(connection, by_run, of_candidate.source, now_unix_ns)
+
+
+def _plan(record: RolloutRecord) -> RolloutPlan | None:
+    try:
+        return parse_plan(record.plan_text, record.name)
+    except ConfigError:
         return None
-    missing = found["holes"] + found["behind"]
-    return missing / (found["arrived"] + missing)

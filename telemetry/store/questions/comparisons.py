@@ -1,0 +1,284 @@
+"""Turns as the columns that a comparison reads of them, and no others: of a rollout's cohorts, and of a run."""
+
+# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+
+from telemetry.comparison.runs import ComparedRun
+from telemetry.model import semconv
+from telemetry.model.errors import StoreError
+from telemetry.model.formatting import count, declared_percent, number
+from telemetry.model.metrics import METRICS
+from telemetry.objectives.objective import Objective
+from telemetry.rollout import cohort_turns as columns
+from telemetry.rollout.cohort_turns import CohortTurns, packed_codes, packed_numbers
+from telemetry.rollout.plan import SLICE_DIMENSIONS, AssignmentUnit, SliceDimension
+from telemetry.store.answers import SHARE_LIMIT, Filter, RunRecord, StartCounts
+from telemetry.store.connection import StoreConnection, rows
+from telemetry.store.questions import filters
+from telemetry.store.questions.conversations import unreached_run
+from telemetry.store.questions.filters import ASKED, Condition, judged, viewed
+from telemetry.store.questions.instrument import (
+    EXPORT_GRACE_NS,
+    processes,
+    run_limit,
+    starts_by_phase,
+    total_starts,
+)
+from telemetry.store.questions.objectives import BAD, GOOD, column_of, with_judgments
+from telemetry.store.questions.runs import runs
+from telemetry.store.run_state import (
+    KEPT_OUTCOMES,
+    LimitTurns,
+    calls_not_begun,
+    is_under_way,
+    kept_turns,
+)
+
+# A slice of which there are more values says nothing about where a difference is.
+MOST_SLICE_VALUES: Final = 50
+# More values than an answer can carry.
+MOST_TURNS: Final = 4_000_000
+_REPORTED: Final = {
+    columns.FALLBACK: "CASE WHEN fallback IS NOT NULL THEN 1 WHEN route IS NOT NULL THEN 0 END",
+    columns.CACHE_HIT: "CASE WHEN cache_hit THEN 1 WHEN cache_hit IS NOT NULL THEN 0 END",
+    columns.WER_ERRORS: "wer_errors",
+    columns.WER_WORDS: "wer_reference_words",
+    columns.TOKENS: "llm_tokens",
+    columns.REPLY_AUDIO: "reply_audio_ns",
+}
+REPORTED_COLUMNS: Final = tuple(_REPORTED)
+_SPOKEN: Final = ("utterance_id", "noise_profile", "channel_profile", "snr_asked_db", "audio_variant")
+# A part of the hash, so that a code stays within 32 bits. MD5, because another process may have another DuckDB, whose
+# own hash differs.
+_AUDIO: Final = (
+    "md5_number_lower(concat_ws(chr(31), "
+    + ", ".join(f"coalesce({name}::VARCHAR, '')" for name in _SPOKEN)
+    + ")) & 2147483647"
+)
+# In a short run one pause of a busy machine is more than 1 % of the turns already.
+_INVALID_TURNS_LIMIT: Final = 2
+# What of a run's declaration can make its figures differ from another's, in the order of a sentence.
+_DECLARED: Final = (
+    "target",
+    "protocol",
+    "users",
+    "arrivals",
+    "rate_per_s",
+    "max_calls",
+    "corpus",
+    "utterances",
+    "length",
+    "profile",
+    "scenario",
+    "seed",
+    "run_time_s",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnColumns:
+    """What is read of turns. `metrics` are names of METRICS, `reported` of REPORTED_COLUMNS; `with_audio` asks for what
+    was said, to pair turns by; `unit` for who turns belong to: their call, or the user where they name one. `labels`
+    are the values of each slice that get a code."""
+
+    metrics: tuple[str, ...] = ()
+    reported: tuple[str, ...] = ()
+    slices: tuple[SliceDimension, ...] = ()
+    objectives: tuple[Objective, ...] = ()
+    with_audio: bool = False
+    unit: AssignmentUnit = "call"
+    labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+
+    def check(self) -> None:
+        """Raises StoreError for a column that a store does not have."""
+        _known("metric", self.metrics, METRICS)
+        _known("column", self.reported, _REPORTED)
+        _known("dimension", self.slices, SLICE_DIMENSIONS)
+
+    def numbers(self) -> dict[str, str]:
+        """The numbers that are read, and the expression of each on the turns of `with_judgments`: of each objective
+        which turns miss it, and which are open."""
+        found = {name: METRICS[name].column for name in self.metrics} | {
+            name: _REPORTED[name] for name in self.reported
+        }
+        for place, objective in enumerate(self.objectives):
+            judgment = column_of(place)
+            found[columns.missed_column(objective.name)] = f"CASE {judgment} WHEN {GOOD} THEN 0 WHEN {BAD} THEN 1 END"
+            found[columns.open_column(objective.name)] = f"coalesce({judgment} > {BAD}, false)::INTEGER"
+        return found
+
+    def with_labels(self, connection: StoreConnection, where: Condition) -> "TurnColumns":
+        """The same with the commonest values of each slice among the turns of a condition, in the order of the
+        alphabet."""
+        names = tuple(dict.fromkeys(self.slices))
+        if not names:
+            return self
+        counted = rows(
+            connection,
+            f"""
+            SELECT {", ".join(names)}, {", ".join(f"grouping({name}) = 0 AS by_{name}" for name in names)},
+                   count(*) AS turns
+            FROM turns WHERE {where.sql} GROUP BY GROUPING SETS ({", ".join(f"({name})" for name in names)})
+            """,
+            where.values,
+        )
+        labels: dict[str, tuple[str, ...]] = {}
+        for name in names:
+            turns = {row[name]: row["turns"] for row in counted if row[f"by_{name}"] and row[name] is not None}
+            commonest = sorted(turns, key=lambda value: (-turns[value], value))
+            labels[name] = tuple(sorted(commonest[:MOST_SLICE_VALUES]))
+        return replace(self, labels=labels)
+
+
+@dataclass(frozen=True, slots=True)
+class RunTurnsQuestion:
+    """Which run, and what of its turns: names of METRICS, of REPORTED_COLUMNS, and objectives."""
+
+    run_id: str
+    metrics: tuple[str, ...] = ()
+    reported: tuple[str, ...] = ()
+    objectives: tuple[Objective, ...] = ()
+
+
+def belongs_to(unit: AssignmentUnit) -> str:
+    """Who a turn belongs to, as an expression: its call, or the user where it names one."""
+    return "coalesce(user_id, call_id)" if unit == "user" else "call_id"
+
+
+def columns_of_turns(
+    connection: StoreConnection,
+    where: Condition,
+    name: str,
+    asked: TurnColumns,
+    source: semconv.Source,
+    *,
+    mine: Condition = Condition("true"),  # noqa: B008 - immutable
+) -> CohortTurns:
+    """Of the turns of a source that are compared those that meet `mine`, under a name. Whether a run shows a stage is
+    asked of all that are compared. Raises StoreError for more turns than an answer can carry."""
+    table = with_judgments(where, asked.objectives, source)
+    numbers = asked.numbers()
+    selected = [
+        f"list_position(?, outcome) - 1 AS c_{columns.OUTCOME}",
+        f"hash({belongs_to(asked.unit)}) AS call",
+        "started_unix_ns",
+        *(f"coalesce(({sql})::DOUBLE, 'nan'::DOUBLE) AS n_{place}" for place, sql in enumerate(numbers.values())),
+        *(f"coalesce(list_position(?, {slice_name}), 0) - 1 AS c_{slice_name}" for slice_name in asked.labels),
+    ]
+    if asked.with_audio:
+        selected.append(f"CASE WHEN utterance_id IS NULL THEN -1 ELSE ({_AUDIO})::BIGINT END AS c_audio")
+    if asked.unit == "user":
+        selected.append("user_id IS NULL AS unnamed")
+    values = [list(semconv.OUTCOMES), *map(list, asked.labels.values()), *table.values, *mine.values]
+    found: dict[str, Any] = connection.execute(
+        f"SELECT {', '.join(selected)} FROM {table.sql} WHERE {mine.sql} LIMIT {MOST_TURNS + 1}", values
+    ).fetchnumpy()
+    started = found["started_unix_ns"]
+    if started.size > MOST_TURNS:
+        raise StoreError(f"{name}: more than {MOST_TURNS:,} turns for one answer, narrow the question by its time")
+    codes = {each: packed_codes(found[f"c_{each}"]) for each in (columns.OUTCOME, *asked.labels)}
+    codes[columns.CALL] = packed_codes(np.unique(found["call"], return_inverse=True)[1])
+    if asked.with_audio:
+        codes[columns.AUDIO] = packed_codes(found["c_audio"])
+    return CohortTurns(
+        cohort=name,
+        turns=int(started.size),
+        numbers={each: packed_numbers(found[f"n_{place}"]) for place, each in enumerate(numbers)},
+        codes=codes,
+        labels=dict(asked.labels),
+        first_unix_ns=int(started.min()) if started.size else None,
+        newest_unix_ns=int(started.max()) if started.size else None,
+        unnamed_turns=int(np.count_nonzero(found["unnamed"])) if "unnamed" in found else None,
+    )
+
+
+def telemetry_lost(connection: StoreConnection, where: Condition, now_unix_ns: int) -> float | None:
+    """Missing / (arrived + missing), of the numbers that the turns' processes gave between the first and the last of
+    these turns to any turn, and of those behind that they say they gave."""
+    (found,) = rows(
+        connection,
+        f"""
+        WITH mine AS (SELECT process_id, min(sequence) AS low, max(sequence) AS high FROM turns
+                      WHERE {where.sql} AND sequence IS NOT NULL AND process_id <> '' GROUP BY process_id),
+        arrived AS (SELECT m.process_id, any_value(m.low) AS low, any_value(m.high) AS high,
+                           count(DISTINCT t.sequence) FILTER (WHERE t.sequence <= m.high) AS arrived,
+                           max(t.sequence) AS newest
+                    FROM mine m JOIN turns t ON t.process_id = m.process_id AND t.sequence >= m.low
+                    GROUP BY m.process_id),
+        due AS (SELECT process_id, max(value)::BIGINT AS due FROM points
+                WHERE name = ? AND unix_ns <= ? AND process_id IN (SELECT process_id FROM mine) GROUP BY process_id)
+        SELECT count(*) AS processes, coalesce(sum(arrived), 0)::BIGINT AS arrived,
+               coalesce(sum(high - low + 1 - arrived), 0)::BIGINT AS holes,
+               coalesce(sum(greatest(0, coalesce(due, 0) - newest - 1)), 0)::BIGINT AS behind
+        FROM arrived LEFT JOIN due USING (process_id)
+        """,
+        [*where.values, semconv.METRIC_TURNS_EMITTED, now_unix_ns - EXPORT_GRACE_NS],
+    )
+    if not found["processes"]:
+        return None
+    missing = found["holes"] + found["behind"]
+    return missing / (found["arrived"] + missing)
+
+
+def run_turns(connection: StoreConnection, asked: RunTurnsQuestion, now_unix_ns: int) -> ComparedRun | None:
+    """The turns of a run, none of a ramp, no silent ones; None where the store has no such run. Raises StoreError for a
+    column that the store does not have, and for more turns than an answer can carry."""
+    read = TurnColumns(asked.metrics, asked.reported, objectives=asked.objectives, with_audio=True)
+    read.check()
+    record = next((each for each in runs(connection) if each.run_id == asked.run_id), None)
+    if record is None:
+        return None
+    f = Filter(run_id=asked.run_id)
+    where = judged(f) & viewed(f) & Condition(ASKED)
+    turns = columns_of_turns(connection, where, asked.run_id, read, filters.source_of(f))
+    invalid = int(turns.has_outcome("invalid").sum())
+    known = processes(connection, asked.run_id)
+    by_outcome = {outcome: int(turns.has_outcome(outcome).sum()) for outcome in KEPT_OUTCOMES}
+    counted = LimitTurns(turns.turns, kept_turns(by_outcome, _did_not_read(connection, where)))
+    limit = run_limit(connection, asked.run_id, now_unix_ns)
+    starts = None if counted.is_service_slow else total_starts(starts_by_phase(connection, f))
+    return ComparedRun(
+        run_id=asked.run_id,
+        asked=asked_of(record),
+        turns=turns,
+        telemetry_lost=telemetry_lost(connection, where, now_unix_ns),
+        generator_limit=None if limit is None else limit.reason,
+        left_out=_left_out(starts, invalid, turns.turns),
+        unreached=unreached_run(connection, asked.run_id, answered=int(turns.has_outcome("ok").sum())),
+        is_under_way=is_under_way(known, now_unix_ns),
+        lacks_old_turns=record.lacks_old_turns,
+    )
+
+
+def asked_of(record: RunRecord) -> dict[str, str]:
+    """What a run was asked to do, by name, in one order."""
+    known = {**record.declared, "target": record.target, "protocol": record.protocol}
+    return {name: str(value) for name in _DECLARED if (value := known.get(name)) is not None}
+
+
+def _did_not_read(connection: StoreConnection, where: Condition) -> int:
+    """In how many of the turns the endpoint did not take the caller's audio."""
+    statement = f"SELECT {filters.UNREAD} AS unread FROM turns WHERE {where.sql}"
+    (row,) = rows(connection, statement, list(where.values))
+    return row["unread"]
+
+
+def _left_out(starts: StartCounts | None, invalid: int, total: int) -> str | None:
+    """Which turns or calls percentiles have not, where these are too many for percentiles to be compared: calls that
+    never began, and invalid turns."""
+    if starts is not None and starts.dropped > SHARE_LIMIT * starts.planned:
+        return calls_not_begun(starts)
+    if invalid <= _INVALID_TURNS_LIMIT or invalid <= SHARE_LIMIT * total:
+        return None
+    return f"{number(invalid)} of {count(total, 'turn')} are invalid, more than {declared_percent(SHARE_LIMIT)}"
+
+
+def _known(what: str, names: tuple[str, ...], known: Mapping[str, Any] | tuple[str, ...]) -> None:
+    unknown = next((name for name in names if name not in known), None)
+    if unknown is not None:
+        raise StoreError(f"there is no {what} {unknown!r:.60}; known are {', '.join(known)}")

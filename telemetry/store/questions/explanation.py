@@ -1,0 +1,153 @@
+"""Which dimensions set a selection of turns apart, from one consistent read; the statistic is
+`telemetry.explanation.dimensions`."""
+
+# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from telemetry.explanation.dimensions import NOT_REPORTED, Dimension, ExplainedDimension, rank_dimensions
+from telemetry.objectives.objective import Objective
+from telemetry.store.answers import Filter
+from telemetry.store.connection import StoreConnection, rows
+from telemetry.store.questions.filters import ASKED, Condition, judged, metric_column, source_of, valid
+from telemetry.store.questions.objectives import BAD, column_of, with_judgments
+
+# More turns than that take longer to look at than a page may.
+MOST_TURNS: Final = 120_000
+# What is asked, by its name for people, and where a turn has it.
+DIMENSIONS: Final[dict[str, str]] = {
+    "cohort": "cohort",
+    "domain": "domain",
+    "length": "length_class",
+    "noise": "noise_profile",
+    "channel": "channel_profile",
+    "route": "route",
+    "cache": "CASE WHEN cache_hit THEN coalesce('hit: ' || cache_tier, 'hit') WHEN NOT cache_hit THEN 'miss' END",
+    "model": "model",
+    "region": "region",
+    "utterance": "utterance_id",
+    "worker": "nullif(process_id, '')",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TurnSelection:
+    """Which of a filter's turns are selected: those that meet all that is not None.
+
+    Bad by the `objective`; a value of `metric` of at least `at_least` and less than `below` (in its unit); begun from
+    `since_unix_ns` on and before `until_unix_ns`. Turns without a value of the metric are not selected, and of an
+    objective those that do not count are left out.
+    """
+
+    objective: Objective | None = None
+    metric: str | None = None
+    at_least: float | None = None
+    below: float | None = None
+    since_unix_ns: int | None = None
+    until_unix_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExplanationQuestion:
+    """Which selection, of which turns."""
+
+    selection: TurnSelection
+    filter: Filter = Filter()  # noqa: RUF009 - immutable
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """How many turns were selected, how many they were compared with, and every dimension, that which explains most
+    first. `is_sample` where the turns were too many to look at all."""
+
+    selected: int
+    others: int
+    dimensions: tuple[ExplainedDimension, ...] = ()
+    is_sample: bool = False
+
+
+def explanation(
+    connection: StoreConnection, asked: ExplanationQuestion, searched: Condition | None = None
+) -> Explanation:
+    """The answer. Of the selection only those turns count as selected that `searched` means, too. Raises KeyError for a
+    metric that there is none of."""
+    selection, f = asked.selection, asked.filter
+    objectives = [] if selection.objective is None else [selection.objective]
+    turns = drawn_turns(connection, f)
+    table = with_judgments(turns.where & Condition(ASKED), objectives, source_of(f))
+    selected = _selected(selection) if searched is None else _selected(selection) & searched
+    counts = f"{column_of(0)} <= {BAD}" if objectives else "true"
+    dimensions = ", ".join(f"{sql} AS d_{name}" for name, sql in DIMENSIONS.items())
+    found = connection.arrow(
+        f"""
+        SELECT hash(call_id) AS call, coalesce({selected.sql}, false) AS is_selected, {dimensions}
+        FROM {table.sql} WHERE {counts}
+        """,
+        [*selected.values, *table.values],
+    )
+    is_selected = found["is_selected"].to_numpy()
+    ranked = rank_dimensions(
+        is_selected,
+        np.unique(found["call"].to_numpy(), return_inverse=True)[1].reshape(-1),
+        {name: Dimension(*coded(found[f"d_{name}"])) for name in DIMENSIONS},
+    )
+    picked = int(np.count_nonzero(is_selected))
+    return Explanation(picked, is_selected.size - picked, tuple(ranked), turns.is_sample)
+
+
+def _selected(selection: TurnSelection) -> Condition:
+    """The selected ones of the turns that count."""
+    found = Condition("true")
+    if selection.objective is not None:
+        found &= Condition(f"{column_of(0)} = {BAD}")
+    if selection.metric is not None:
+        value = f"({metric_column(selection.metric)})::DOUBLE"
+        found &= Condition(f"{value} IS NOT NULL")
+        for sign, bound in ((">=", selection.at_least), ("<", selection.below)):
+            found &= Condition("true") if bound is None else Condition(f"{value} {sign} ?", (bound,))
+    for sign, moment in ((">=", selection.since_unix_ns), ("<", selection.until_unix_ns)):
+        found &= Condition("true") if moment is None else Condition(f"started_unix_ns {sign} ?", (moment,))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnTurns:
+    """The turns of one in so many calls, as a condition."""
+
+    where: Condition
+    one_in: int
+
+    @property
+    def is_sample(self) -> bool:
+        """Whether they are not all."""
+        return self.one_in > 1
+
+
+def drawn_turns(connection: StoreConnection, f: Filter) -> DrawnTurns:
+    """The valid turns of a filter, or those of some of their calls."""
+    where = judged(f) & valid(f)
+    (row,) = rows(connection, f"SELECT count(*) AS turns FROM turns WHERE {where.sql}", where.values)
+    return drawn(where, row["turns"], MOST_TURNS, "call_id")
+
+
+def drawn(where: Condition, turns: int, most: int, unit: str) -> DrawnTurns:
+    """So many turns that meet a condition, or those of one in so many of whom they belong to that about `most` are
+    left. One in twice as many is a part of the same."""
+    one_in = 1
+    while turns > most * one_in:
+        one_in *= 2
+    return DrawnTurns(where if one_in == 1 else where & Condition(f"hash({unit}) % {one_in:d} = 0"), one_in)
+
+
+def coded(column: Any) -> tuple[Any, tuple[str, ...]]:
+    """A column of texts as places in their sorted values, with these; NOT_REPORTED where there is none."""
+    encoded: Any = column.combine_chunks().dictionary_encode()
+    labels = np.array(encoded.dictionary.to_pylist(), dtype=object)
+    order = np.argsort(labels, kind="stable")
+    # The place behind all labels is that of a turn without one.
+    places = np.full(order.size + 1, NOT_REPORTED, dtype=np.int64)
+    places[order] = np.arange(order.size)
+    return places[encoded.indices.fill_null(order.size).to_numpy()], tuple(labels[order].tolist())

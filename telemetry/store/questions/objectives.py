@@ -1,0 +1,434 @@
+"""Turns counted by objectives: the rule of `telemetry.objectives.judgment` as SQL, and what is counted by it.
+
+`with_judgments` gives a table of turns with a column for each objective, which says of the turn that it is good, bad,
+open with its cause, or nothing. Counts, sampling intervals, the columns of a comparison and the selections of an
+explanation are all taken from these columns.
+"""
+
+# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from telemetry.model.bounds import BOUNDED
+from telemetry.model.errors import StoreError
+from telemetry.model.intervals import grouped_interval
+from telemetry.model.metrics import CONNECT, HEADLINE, METRICS, NOT_OF_AN_ANSWER, Metric
+from telemetry.model.semconv import Source
+from telemetry.objectives.judgment import HELD_UP, SETTLED, WAITED_FROM, EligibleTurns, Judgment
+from telemetry.objectives.objective import Objective
+from telemetry.objectives.slo import NotObservable
+from telemetry.store.answers import Filter
+from telemetry.store.connection import StoreConnection
+from telemetry.store.questions.filters import ASKED, Condition, judged, source_of, viewed
+from telemetry.store.questions.summaries import IS_UNANSWERED
+from telemetry.store.schema import TURN_FIELDS
+
+# A judgment in a column of small integers.
+JUDGMENTS: Final = tuple(Judgment)
+GOOD, BAD, NO_VALUE, GENERATOR, SPEECH, CUT, INTERRUPTED, CONTRADICTED, NOT_STATED, _LOST = range(len(JUDGMENTS))
+IS_DECIDED: Final = f"IN ({GOOD}, {BAD})"
+
+_DIMENSIONS: Final = ("cohort", "length_class", "noise_profile", "channel_profile", "route")
+_INTEGERS: Final = (-(2**63), 2**63 - 1)
+_HAS_TEXT: Final = "llm_first_token_perf_ns IS NOT NULL"
+# Which turns without a value of a metric have nothing to measure, as `Metric.is_undefined` says.
+_UNDEFINED: Final[dict[str, str]] = {
+    CONNECT: "turn_index <> 0",
+    "llm_ttft": f"{_HAS_TEXT} AND asr_final_perf_ns IS NOT NULL",
+    "barge_in_stop": "barge_in_end IS DISTINCT FROM 'never_stopped'",
+    "talk_over": "true",
+    "tokens_per_s": _HAS_TEXT,
+    "tokens_per_s_wall": _HAS_TEXT,
+    "audio_rtfx": "tts_first_chunk_perf_ns IS NOT NULL",
+    "wer": "asr_final_perf_ns IS NOT NULL",
+}
+# As `judgment.was_heard`.
+_WAS_HEARD: Final = f"""(first_audio_perf_ns IS NOT NULL OR {METRICS[HEADLINE].column} IS NOT NULL
+    OR (coalesce(list_contains(withheld_metrics, '{HEADLINE}'), false)
+        AND ({_HAS_TEXT} OR asr_final_perf_ns IS NOT NULL)))"""
+# Most turns are of this kind: their values alone are judged, and nothing else is asked.
+_IS_PLAIN: Final = f"{ASKED} AND outcome = 'ok' AND NOT coalesce(len(contradicted_metrics) > 0, false)"
+_BROKEN_OFF: Final = "failure_kind IS NOT DISTINCT FROM 'interrupted'"
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectiveCount:
+    """The turns of one objective. `withheld` says why none counts where the wire withholds the metric."""
+
+    turns: EligibleTurns = field(default_factory=EligibleTurns)
+    withheld: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectiveCounts:
+    """What `objectives.slo.judge` asks, of the objectives that were counted together: over all turns of the filter, and
+    over those of each cohort. Every method raises KeyError for an objective that was not among them."""
+
+    whole: Mapping[str, ObjectiveCount]
+    cohorts: Mapping[str, Mapping[str, ObjectiveCount]] = field(default_factory=dict[str, dict[str, ObjectiveCount]])
+
+    def count(self, objective: Objective) -> EligibleTurns:
+        """The turns of an objective. Raises NotObservable when none counts because the wire withholds the metric."""
+        found = self.whole[objective.name]
+        if found.withheld is not None:
+            raise NotObservable(found.withheld)
+        return found.turns
+
+    def is_withheld(self, objective: Objective) -> bool:
+        """Whether none counts because the wire withholds the metric."""
+        return self.whole[objective.name].withheld is not None
+
+    def of_cohort(self, cohort: str) -> "ObjectiveCounts":
+        """The same over the turns of one cohort."""
+        return ObjectiveCounts(self.cohorts.get(cohort, {name: ObjectiveCount() for name in self.whole}))
+
+
+_Counts = dict[str, EligibleTurns]  # by objective
+# By objective, when the earliest turn began whose wire withholds the metric, and the reason that it states.
+_Reasons = dict[str, tuple[int, str]]
+
+
+def count_objectives(connection: StoreConnection, f: Filter, objectives: Sequence[Objective]) -> ObjectiveCounts:
+    """All objectives over the filter's turns and over each of their cohorts. Objectives have names of their own."""
+    if not objectives:
+        return ObjectiveCounts({})
+    where, source, cohort = judged(f) & viewed(f), source_of(f), Condition("cohort")
+    return _answer(
+        objectives,
+        {name: counts for (name,), counts in counts_by(connection, where, objectives, source, cohort).items()},
+        {name: reasons for (name,), reasons in _withheld_by(connection, where, objectives, cohort).items()},
+    )
+
+
+def count_by_run(
+    connection: StoreConnection, where: Condition, objectives: Sequence[Objective], source: Source
+) -> dict[str, ObjectiveCounts]:
+    """As `count_objectives`, for each run by itself that has turns of a source that meet a condition."""
+    counts: dict[str, dict[str | None, _Counts]] = {}
+    reasons: dict[str, dict[str | None, _Reasons]] = {}
+    key = Condition("run_id, cohort")
+    for (run_id, cohort), found in counts_by(connection, where, objectives, source, key).items():
+        counts.setdefault(run_id, {})[cohort] = found
+    for (run_id, cohort), found in _withheld_by(connection, where, objectives, key).items():
+        reasons.setdefault(run_id, {})[cohort] = found
+    return {run_id: _answer(objectives, found, reasons.get(run_id, {})) for run_id, found in counts.items()}
+
+
+def counts_by(
+    connection: StoreConnection, where: Condition, objectives: Sequence[Objective], source: Source, key: Condition
+) -> dict[tuple[Any, ...], _Counts]:
+    """The turns of each objective among those of a source that meet a condition, by the values of a key: expressions on
+    the columns of a turn."""
+    if not objectives:
+        return {}
+    table = with_judgments(where, objectives, source)
+    columns = [
+        f"count(*) FILTER ({column} = {GOOD}), count({column}), histogram({column}) FILTER ({column} > {BAD})"
+        for column in map(column_of, range(len(objectives)))
+    ]
+    found = connection.execute(
+        f"SELECT {key.sql}, {', '.join(columns)} FROM {table.sql} GROUP BY ALL", [*key.values, *table.values]
+    ).fetchall()
+    by_key: dict[tuple[Any, ...], _Counts] = {}
+    for row in found:
+        values, counted = row[: -3 * len(objectives)], row[-3 * len(objectives) :]
+        by_key[values] = {
+            each.name: _eligible(*counted[3 * place : 3 * place + 3]) for place, each in enumerate(objectives)
+        }
+    return by_key
+
+
+def _eligible(good: int, eligible: int, opened: Mapping[int, int] | None) -> EligibleTurns:
+    causes = {JUDGMENTS[code].value: turns for code, turns in (opened or {}).items()}
+    return EligibleTurns(good, eligible, dict(sorted(causes.items())))
+
+
+def _withheld_by(
+    connection: StoreConnection, where: Condition, objectives: Sequence[Objective], key: Condition
+) -> dict[tuple[Any, ...], _Reasons]:
+    """Of each objective the earliest turn that would count if the wire did not withhold the metric, by a key."""
+    asked = [each for each in objectives if each.metric is not None]
+    if not asked:
+        return {}
+    meant = [matching(each) & Condition(is_withheld(each.metric or "")) for each in asked]
+    columns = [
+        f"""min(started_unix_ns) FILTER ({each.sql}),
+        arg_min(coalesce(withheld_reasons[list_position(withheld_metrics, '{objective.metric}')], ''), started_unix_ns)
+            FILTER ({each.sql})"""
+        for objective, each in zip(asked, meant, strict=True)
+    ]
+    found = connection.execute(
+        f"""
+        SELECT {key.sql}, {", ".join(columns)} FROM turns WHERE {where.sql} AND len(withheld_metrics) > 0 GROUP BY ALL
+        """,
+        [*key.values, *(value for each in meant for value in (*each.values, *each.values)), *where.values],
+    ).fetchall()
+    by_key: dict[tuple[Any, ...], _Reasons] = {}
+    for row in found:
+        values, pairs = row[: -2 * len(asked)], row[-2 * len(asked) :]
+        by_key[values] = {
+            each.name: pairs[2 * place : 2 * place + 2]
+            for place, each in enumerate(asked)
+            if pairs[2 * place] is not None
+        }
+    return by_key
+
+
+def _answer(
+    objectives: Sequence[Objective],
+    counts: Mapping[str | None, _Counts],
+    reasons: Mapping[str | None, _Reasons],
+) -> ObjectiveCounts:
+    """Of counts and reasons by cohort, those of each and those of all turns."""
+
+    def over(cohorts: Collection[str | None]) -> dict[str, ObjectiveCount]:
+        answer: dict[str, ObjectiveCount] = {}
+        for each in objectives:
+            turns = sum((counts[name][each.name] for name in cohorts if name in counts), EligibleTurns())
+            stated = [reasons[name][each.name] for name in cohorts if each.name in reasons.get(name, {})]
+            why = None
+            if stated and not turns.eligible:
+                why = min(stated)[1] or f"this wire does not show {each.metric}"
+            answer[each.name] = ObjectiveCount(turns, why)
+        return answer
+
+    named = sorted(name for name in counts if name is not None)
+    return ObjectiveCounts(over(counts.keys()), {name: over([name]) for name in named})
+
+
+def sampling_intervals(
+    connection: StoreConnection, f: Filter, objectives: Sequence[Objective]
+) -> dict[str, tuple[float, float]]:
+    """The 95 % sampling interval of each objective's share of good turns among those that are not open, by its name:
+    turns of one call are not independent. Without those of which less than two calls have such a turn."""
+    if not objectives:
+        return {}
+    table = with_judgments(judged(f) & viewed(f), objectives, source_of(f))
+    columns = [
+        f"count(*) FILTER ({column} = {GOOD}) AS good_{place}, count(*) FILTER ({column} <= {BAD}) AS decided_{place}"
+        for place, column in enumerate(map(column_of, range(len(objectives))))
+    ]
+    found = connection.execute(
+        f"SELECT {', '.join(columns)} FROM {table.sql} GROUP BY run_id, call_id", table.values
+    ).fetchnumpy()
+    intervals = {
+        each.name: grouped_interval(found[f"good_{place}"], found[f"decided_{place}"])
+        for place, each in enumerate(objectives)
+    }
+    return {name: interval for name, interval in intervals.items() if interval is not None}
+
+
+def column_of(place: int) -> str:
+    """The column with what the objective at a place says of a turn: a place in JUDGMENTS, NULL where it does not
+    count."""
+    return f"judged_{place}"
+
+
+def is_withheld(metric: str) -> str:
+    """Whether the wire withholds a metric of METRICS on a turn, as an expression."""
+    return f"coalesce(list_contains(withheld_metrics, '{METRICS[metric].name}'), false)"
+
+
+def matching(objective: Objective) -> Condition:
+    """The turns of the dimensions that an objective is narrowed to."""
+    found = Condition("true")
+    for name in _DIMENSIONS:
+        if (wanted := getattr(objective, name)) is not None:
+            found &= Condition(f"{name} IS NOT DISTINCT FROM ?", (wanted,))
+    return found
+
+
+def with_judgments(where: Condition, objectives: Sequence[Objective], source: Source) -> Condition:
+    """The turns of a source that meet a condition, as a table: all columns of a turn and one for each objective. Raises
+    StoreError for an objective about a metric that there is none of, or without what its kind needs."""
+    if not objectives:
+        return Condition(f"(SELECT * FROM turns WHERE {where.sql})", where.values)
+    for each in objectives:
+        _check(each)
+    valued = ["false" if each.metric is None else _has_value(METRICS[each.metric]) for each in objectives]
+    has = ", ".join(f"bool_or({each}) AS has_{place}" for place, each in enumerate(valued))
+    columns = [_judgment(each, source, f"has_{place}") for place, each in enumerate(objectives)]
+    named = ", ".join(f"({each.sql})::TINYINT AS {column_of(place)}" for place, each in enumerate(columns))
+    return Condition(
+        f"""(SELECT *, {named} FROM (
+            SELECT turns.*, valued.*, {_IS_PLAIN} AS is_plain FROM turns
+            JOIN (SELECT run_id AS of_run, {has} FROM turns WHERE {where.sql} GROUP BY run_id) AS valued
+            ON run_id = of_run WHERE {where.sql}))""",
+        (*(value for each in columns for value in each.values), *where.values, *where.values),
+    )
+
+
+def _check(objective: Objective) -> None:
+    if objective.metric is not None and objective.metric not in METRICS:
+        raise StoreError(
+            f"objective {objective.name}: there is no metric {objective.metric!r:.60}; known are {', '.join(METRICS)}"
+        )
+    if objective.kind == "metric" and (objective.metric is None or objective.threshold is None):
+        raise StoreError(f"objective {objective.name} has no metric or no threshold; state both")
+
+
+def _has_value(metric: Metric) -> str:
+    # A metric that has a column of its own is stored only where it is shown.
+    shown = f" AND NOT {is_withheld(metric.name)}" if metric.column in TURN_FIELDS else ""
+    return f"{metric.column} IS NOT NULL{shown}"
+
+
+def _judgment(objective: Objective, source: Source, has: str) -> Condition:
+    """What an objective says of a turn of a run in which some turn has a value of the metric, or none, by `has`."""
+    if objective.kind == "metric":
+        rule = Condition(_metric_rule(objective, source, has))
+    elif objective.kind == "outcome":
+        rule = _outcome_rule(objective)
+    elif objective.kind == "fallback":
+        rule = Condition(_stated_rule("fallback IS NULL AND route IS NULL", "fallback IS NULL"))
+    else:
+        rule = Condition(_stated_rule("cache_hit IS NULL", "cache_hit"))
+    if not objective.is_of_a_part:
+        return rule
+    counts = matching(objective)
+    return Condition(f"CASE WHEN {counts.sql} THEN {rule.sql} END", (*counts.values, *rule.values))
+
+
+def _decided(good: str) -> str:
+    return f"CASE WHEN {good} THEN {GOOD} ELSE {BAD} END"
+
+
+def _stated_rule(nothing: str, good: str) -> str:
+    return f"""CASE WHEN NOT ({ASKED}) OR ({nothing}) THEN NULL WHEN outcome = 'invalid' THEN {GENERATOR}
+        ELSE {_decided(good)} END"""
+
+
+def _outcome_rule(objective: Objective) -> Condition:
+    places = ", ".join("?" for _ in objective.outcomes) or "NULL"
+    return Condition(
+        f"""CASE WHEN NOT ({ASKED}) THEN NULL WHEN outcome = 'invalid' THEN {GENERATOR} WHEN outcome = 'cut' THEN {CUT}
+        WHEN outcome = 'interrupted' AND NOT {_WAS_HEARD} THEN CASE WHEN {_BROKEN_OFF} THEN {BAD} ELSE {INTERRUPTED} END
+        ELSE {_decided(f"outcome IN ({places})")} END""",
+        objective.outcomes,
+    )
+
+
+def _metric_rule(objective: Objective, source: Source, has: str) -> str:
+    metric = METRICS[objective.metric or ""]
+    threshold = _threshold(metric, objective.threshold or 0)
+    value = metric.column
+    contradicted = f"coalesce(list_contains(contradicted_metrics, '{metric.name}'), false)"
+    unanswered = "" if metric.name in NOT_OF_AN_ANSWER else f"WHEN {IS_UNANSWERED} THEN {BAD}"
+    # A missing value of a stage that other turns of the run have is bad; without any the stage is not shown.
+    no_value = f"CASE WHEN {has} THEN {BAD} END"
+    by_value = _value_rule(metric, threshold)
+    silent = "" if metric.name == CONNECT else f"WHEN NOT ({ASKED}) THEN NULL"
+    return f"""CASE WHEN is_plain AND {_has_value(metric)} THEN {by_value} {silent}
+        WHEN {is_withheld(metric.name)} THEN NULL
+        WHEN {value} IS NULL AND NOT {contradicted} AND {_UNDEFINED.get(metric.name, "false")} THEN NULL
+        WHEN outcome = 'invalid' THEN {GENERATOR}
+        WHEN outcome = 'cut' AND NOT {contradicted} THEN {_cut_rule(metric, threshold, by_value, no_value)}
+        {unanswered}
+        WHEN {contradicted} THEN {CONTRADICTED}
+        WHEN {value} IS NOT NULL THEN {by_value}
+        ELSE {_missing_rule(metric, threshold, source, no_value, has)} END"""
+
+
+def _threshold(metric: Metric, threshold: float) -> str:
+    """A threshold as a literal, so that it is compared as exactly as it is in memory: of integers the one below."""
+    if metric.unit not in ("ns", "count"):
+        return f"{threshold!r}::DOUBLE"
+    if not math.isfinite(threshold):
+        return str(_INTEGERS[threshold > 0])
+    return str(min(max(math.floor(threshold), _INTEGERS[0]), _INTEGERS[1]))
+
+
+def _value_rule(metric: Metric, threshold: str) -> str:
+    """By the interval of the value; where that is not known, the value stands for itself."""
+    value = metric.column
+    if metric not in BOUNDED:
+        return _decided(f"{value} {'>=' if metric.higher_is_better else '<='} {threshold}")
+    lower, upper = metric.bound_column("lower"), metric.bound_column("upper")
+    # Only a rate, of which more is better, may be beyond every bound: then no upper one is stored.
+    beyond = f"CASE WHEN {lower} IS NULL THEN {value} END" if metric.higher_is_better else value
+    good, bad = _sides(metric, f"coalesce({lower}, {value})", f"coalesce({upper}, {beyond})", threshold)
+    return f"CASE WHEN {good} THEN {GOOD} WHEN {bad} THEN {BAD} ELSE {_unsure_rule(metric, threshold)} END"
+
+
+def _sides(metric: Metric, lower: str, upper: str, threshold: str) -> tuple[str, str]:
+    """Whether a value between two bounds certainly meets the threshold, and whether it certainly misses it."""
+    if metric.higher_is_better:
+        return f"{lower} >= {threshold}", f"{upper} < {threshold}"
+    return f"{upper} <= {threshold}", f"{lower} > {threshold}"
+
+
+def _unsure_rule(metric: Metric, threshold: str) -> str:
+    """The cause where the threshold lies between the bounds: the annotation of the clip, if the turn were decided
+    without it (`bounds.measured_bounds`), else our own measuring."""
+    measured = _measured_bounds(metric)
+    if measured is None:
+        return str(GENERATOR)
+    good, bad = _sides(metric, *measured, threshold)
+    return f"CASE WHEN {good} OR {bad} THEN {SPEECH} ELSE {GENERATOR} END"
+
+
+def _measured_bounds(metric: Metric) -> tuple[str, str] | None:
+    """The bounds of a value, were the annotation of the clip right; None where they are the same. As HUGEINT, so that
+    no value that a sender makes up leaves the integers."""
+    lower, upper, value = metric.bound_column("lower"), metric.bound_column("upper"), metric.column
+    if metric.counts_from is not None:
+        annotated = f"{metric.counts_from}_uncertainty_ns"
+        return f"({lower}::HUGEINT + {annotated})", f"({upper}::HUGEINT - {annotated})"
+    if metric.name == "talk_over":
+        annotated = "coalesce(speech_start_uncertainty_ns, 0) + coalesce(speech_end_uncertainty_ns, 0)"
+        width = f"({upper}::HUGEINT - {value} - ({annotated}))"
+        # The answer began when the caller had certainly finished.
+        is_exact = f"""({value} = 0 AND turn_kind = 'question' AND first_audio_perf_ns::HUGEINT - first_audio_earlier_ns
+            - stamp_error_ns > speech_end_perf_ns::HUGEINT + speech_end_later_ns)"""
+        return tuple(
+            f"CASE WHEN {is_exact} THEN {value} ELSE {side} END"
+            for side in (f"greatest(0, {value} - {width})", f"{value} + {width}")
+        )
+    if metric.name == "tokens_per_s_wall":
+        begin, end = "speech_end_perf_ns::HUGEINT", "llm_last_token_perf_ns::HUGEINT"
+        counted = f"{value} * ({end} - {begin})::DOUBLE"
+        longest = f"({end} + stamp_error_ns - {begin})"
+        shortest = f"({end} - llm_last_token_earlier_ns - stamp_error_ns - {begin} - speech_end_later_ns)"
+        # With a transcript nothing depends on the annotation.
+        return (
+            f"CASE WHEN asr_final_perf_ns IS NULL THEN {counted} / {longest}::DOUBLE ELSE {lower} END",
+            f"CASE WHEN asr_final_perf_ns IS NOT NULL THEN {upper} WHEN {shortest} > 0 THEN {counted} / "
+            f"{shortest}::DOUBLE END",
+        )
+    return None
+
+
+def _cut_rule(metric: Metric, threshold: str, by_value: str, no_value: str) -> str:
+    """Of a turn that the generator ended: what had not come by then took at least as long."""
+    connected = f"WHEN speech_start_perf_ns IS NOT NULL THEN {CUT}" if metric.name == CONNECT else ""
+    if metric.name not in SETTLED:
+        by_value = f"coalesce(nullif({by_value}, {GOOD}), {CUT})"
+    return f"""CASE WHEN {metric.column} IS NOT NULL THEN {by_value} {connected}
+        WHEN NOT {_waited_beyond(metric, threshold)} THEN {CUT} WHEN first_audio_perf_ns IS NULL THEN {BAD}
+        ELSE {no_value} END"""
+
+
+def _missing_rule(metric: Metric, threshold: str, source: Source, no_value: str, has: str) -> str:
+    interrupted = f"""WHEN outcome = 'interrupted' AND NOT {_WAS_HEARD} THEN
+        CASE WHEN {_waited_beyond(metric, threshold)} THEN {BAD} ELSE {INTERRUPTED} END"""
+    if source == "service":
+        rest = str(NOT_STATED) if metric.name == HEADLINE else f"CASE WHEN {has} THEN {NOT_STATED} END"
+    elif metric.name in (HEADLINE, "barge_in_stop"):
+        rest = str(BAD)
+    else:
+        rest = f"CASE WHEN outcome = 'error' THEN {BAD} ELSE {no_value} END" if metric.name == CONNECT else no_value
+    return f"CASE {interrupted} ELSE {rest} END"
+
+
+def _waited_beyond(metric: Metric, threshold: str) -> str:
+    """Whether the caller had certainly waited longer than the threshold for what had not come when the turn ended."""
+    since = WAITED_FROM.get(metric.name)
+    if since is None:
+        return "false"
+    waited = f"hangup_perf_ns::HUGEINT - {since}_perf_ns"
+    if since in HELD_UP:
+        waited += f" - coalesce({since}_uncertainty_ns::HUGEINT + {since}_later_ns, 0) - coalesce({HELD_UP[since]}, 0)"
+    return f"coalesce({waited} > {threshold}, false)"

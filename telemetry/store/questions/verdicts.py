@@ -1,0 +1,162 @@
+"""The verdicts on objectives and on a run: what they rest on, and the sentence about the run.
+
+Pages, the list of runs and the command line all ask here, so that they say the same.
+"""
+
+# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from telemetry.explanation.miss_cause import MissTurns, find_cause
+from telemetry.model.metrics import METRICS
+from telemetry.objectives.objective import Objective
+from telemetry.objectives.run_verdict import MissCause, RunVerdict, leading_miss, run_verdict
+from telemetry.objectives.slo import Verdict, judge, not_judged
+from telemetry.store.answers import GENERATOR_LIMITED, Filter, RunRecord, Summary
+from telemetry.store.connection import StoreConnection
+from telemetry.store.questions.conversations import UNREACHED
+from telemetry.store.questions.explanation import coded, drawn_turns
+from telemetry.store.questions.filters import source_of
+from telemetry.store.questions.instrument import limit_turns
+from telemetry.store.questions.objectives import BAD, ObjectiveCounts, column_of, with_judgments
+from telemetry.store.run_state import AS_MANY_AS_ALLOWED, calls_not_begun
+
+KEPT_BY_THE_SERVICE: Final = "kept by the service"
+# The stages that a metric is the sum of, as the stage budget divides voice-to-voice.
+_PARTS: Final[dict[str, tuple[str, ...]]] = {
+    "voice_to_voice": ("endpointing", "asr", "llm", "tts", "leading_silence", "unexplained"),
+    "asr_final_latency": ("endpointing", "asr"),
+    "llm_first_token_latency": ("endpointing", "asr", "llm"),
+}
+_FINAL: Final = (
+    "CASE WHEN asr_final_perf_ns <= llm_first_token_perf_ns"
+    " AND asr_final_perf_ns >= coalesce(endpoint_perf_ns, speech_end_perf_ns) THEN asr_final_perf_ns END"
+)
+_STAGES: Final = {
+    "endpointing": "endpoint_perf_ns - speech_end_perf_ns",
+    "asr": f"({_FINAL}) - coalesce(endpoint_perf_ns, speech_end_perf_ns)",
+    "llm": f"llm_first_token_perf_ns - coalesce(({_FINAL}), endpoint_perf_ns, speech_end_perf_ns)",
+    "tts": "tts_first_chunk_perf_ns - llm_first_token_perf_ns",
+    "leading_silence": "leading_silence_ns",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RunVerdictEvidence:
+    """Counts of every objective, what is shown of why the leading one is missed (None where none is), and by the names
+    of objectives the 95 % sampling interval of their shares, where it is known."""
+
+    counts: ObjectiveCounts
+    cause: MissCause | None = None
+    sampling: Mapping[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
+
+
+def run_verdict_evidence(
+    connection: StoreConnection, f: Filter, objectives: Sequence[Objective], counts: ObjectiveCounts
+) -> RunVerdictEvidence:
+    """The evidence of the filter's turns. `counts` are of the same snapshot."""
+    missed = leading_miss(objectives, judge(objectives, counts.count))
+    if missed is None:
+        return RunVerdictEvidence(counts)
+    cause = find_cause(_miss_turns(connection, f, missed))
+    return RunVerdictEvidence(counts, cause)
+
+
+def _miss_turns(connection: StoreConnection, f: Filter, objective: Objective) -> MissTurns:
+    """The turns that count for the objective, in the order in which they began."""
+    table = with_judgments(drawn_turns(connection, f).where, [objective], source_of(f))
+    judgment = column_of(0)
+    total = METRICS[objective.metric].column if objective.metric in _PARTS else "NULL"
+    stages = ", ".join(f"({sql})::DOUBLE AS {name}" for name, sql in _STAGES.items())
+    found = connection.arrow(
+        f"""
+        SELECT started_unix_ns, hash(call_id) AS call, cohort, {judgment} = {BAD} AS is_bad,
+               ({total})::DOUBLE AS total, {stages}
+        FROM {table.sql} WHERE {judgment} <= {BAD} ORDER BY started_unix_ns, span_id
+        """,
+        table.values,
+    )
+    cohorts, labels = coded(found["cohort"])
+    return MissTurns(
+        objective=objective.name,
+        target=objective.target,
+        started_unix_ns=found["started_unix_ns"].to_numpy(),
+        is_bad=found["is_bad"].to_numpy(),
+        calls=np.unique(found["call"].to_numpy(), return_inverse=True)[1].reshape(-1),
+        cohorts=cohorts,
+        labels=labels,
+        total=found["total"].to_numpy() if objective.metric in _PARTS else None,
+        stages=_parts_of(objective, found),
+    )
+
+
+def _parts_of(objective: Objective, found: Any) -> dict[str, Any]:
+    parts = _PARTS.get(objective.metric or "", ())
+    stages = {name: found[name].to_numpy() for name in parts if name in _STAGES}
+    if "unexplained" in parts:
+        stages["unexplained"] = found["total"].to_numpy() - sum(np.nan_to_num(each) for each in stages.values())
+    return {name: values for name, values in stages.items() if not np.isnan(values).all()}
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedTurns:
+    """The verdict on each objective, in their order, and the one on the run. `unjudged` is why neither claims anything,
+    None where they do."""
+
+    verdicts: Sequence[Verdict]
+    verdict: RunVerdict
+    unjudged: str | None = None
+
+
+def judged_turns(
+    objectives: Sequence[Objective],
+    counts: ObjectiveCounts,
+    summary: Summary,
+    cause: MissCause | None = None,
+    *,
+    limit: str | None = None,
+    measured_s: float | None = None,
+) -> JudgedTurns:
+    """Judge the turns of `summary` by their counts. `limit` is why the load generator was the limit where the caller
+    alone knows it; what `summary` knows comes first. `measured_s` is how long the turns took to come, if known."""
+    found = judged_objectives(objectives, counts, summary, measured_s=measured_s)
+    limit = limit if summary.limit is None else summary.limit.reason
+    unjudged = UNREACHED if summary.unreached is not None else None if limit is None else GENERATOR_LIMITED
+    if unjudged is not None:
+        found = not_judged(objectives, found, unjudged)
+    limited = summary.unreached or limit
+    verdict = run_verdict(objectives, found, cause=cause, limited=limited, kept=calls_kept(summary, found))
+    return JudgedTurns(found, verdict, unjudged)
+
+
+def judged_objectives(
+    objectives: Sequence[Objective], counts: ObjectiveCounts, summary: Summary, *, measured_s: float | None = None
+) -> list[Verdict]:
+    """The verdict on each objective. Turns that were lost, and calls that were due and never began, are open."""
+    dropped = 0 if summary.starts is None else summary.starts.dropped
+    return judge(objectives, counts.count, lost=summary.loss.missing, prevented=dropped, measured_s=measured_s)
+
+
+def measured_s(summary: Summary, run: RunRecord | None) -> float | None:
+    """How long the turns that are counted took to come: from the first of them, after a ramp, to the run's end."""
+    if run is None:
+        return None
+    steady = [phase.first_unix_ns for phase in summary.phases if not phase.is_ramp]
+    began_unix_ns = min(steady) if steady else run.first_unix_ns
+    return max(0, run.reached_unix_ns - began_unix_ns) / 1e9 or None
+
+
+def calls_kept(summary: Summary, verdicts: Sequence[Verdict]) -> str | None:
+    """How many calls never began because the service kept the earlier ones, as half a sentence; None where that is not
+    shown. An objective that is missed under less load than was asked for is missed, so that it shows it, too; where all
+    are met although each of these calls counts as a bad one, it makes no difference."""
+    not_begun = calls_not_begun(summary.starts)
+    is_missed = any(verdict.met is False for verdict in verdicts)
+    is_met = bool(verdicts) and all(verdict.met for verdict in verdicts)
+    if not_begun is None or is_met or not (is_missed or limit_turns(summary).is_service_slow):
+        return None
+    return f"{not_begun} because {AS_MANY_AS_ALLOWED}, {KEPT_BY_THE_SERVICE}"
