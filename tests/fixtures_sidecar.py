@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import psutil
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue
 
@@ -37,12 +36,6 @@ class SidecarProcess:
     process: subprocess.Popen[str]
     http: str
     grpc: str
-
-    @property
-    def store_process(self) -> psutil.Process:
-        """The process that owns the store."""
-        (child,) = psutil.Process(self.process.pid).children()
-        return child
 
     def kill(self) -> None:
         """kill -9."""

@@ -25,14 +25,16 @@ from telemetry.sidecar.prometheus import Exposition
 from telemetry.sidecar.service_metrics import ServiceExposition
 from telemetry.sidecar.service_turns import ServiceTurns
 from telemetry.sidecar.signals import Signal
-from telemetry.store.schema import ArrowTable
-from telemetry.store.writer import AppendedTables, StoreWriter, tables_without_rows
+from telemetry.store.schema import SCHEMAS, ArrowTable, without_rows
+from telemetry.store.writer import AppendedTables, StoreWriter
 
 _DECODERS: Final[dict[Signal, Callable[[Sequence[bytes], Redactor | None], DecodedTables]]] = {
     "traces": decode_traces,
     "metrics": decode_metrics,
 }
 _FROM_JSON: Final[dict[Signal, Callable[[bytes], bytes]]] = {"traces": traces_from_json, "metrics": metrics_from_json}
+# Making a table of so many columns takes long.
+_WITHOUT_ROWS: Final = {table: without_rows(schema) for table, schema in SCHEMAS.items()}
 _METRICS_FAULT: Final = "metrics"
 
 _log = logging.getLogger(__name__)
@@ -62,12 +64,11 @@ class DecodedGroup:
 
     def merged(self) -> tuple[ArrowTable, ArrowTable, ArrowTable]:
         """The turns, the spans and the points of all its requests."""
-        empty = tables_without_rows()
         turns, spans, points = (
             pa.concat_tables(with_rows)
             if (with_rows := [table for each in self.tables if (table := getattr(each, name)).num_rows])
-            else empty[name]
-            for name in empty
+            else without
+            for name, without in _WITHOUT_ROWS.items()
         )
         return turns, spans, points
 

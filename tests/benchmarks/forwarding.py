@@ -22,7 +22,6 @@ import psutil
 
 from tests.benchmarks.ingest import BATCH, SENDERS, Sent, cpu_s, mixed_request, send
 from tests.fixtures_forwarding import BlackHole, UpstreamServer, dead_url, forwarding_sidecar, reply
-from tests.integration.waiting import wait_until_visible
 
 _KEY = "FORWARDING_BENCHMARK_KEY"
 
@@ -76,7 +75,6 @@ def measured(kind: str, spans_per_s: float, lasts_s: float, body: bytes) -> dict
         for thread in threads:
             thread.join()
         took_s = time.monotonic() - began_s
-        wait_until_visible(sidecar.http)
         spans = sum(each.spans for each in sent)
         waits = sorted(wait for each in sent for wait in each.acknowledged_s)
         return {

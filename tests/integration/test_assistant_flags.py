@@ -19,7 +19,7 @@ from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
 from tests.fixtures_sidecar import running_sidecar
 from tests.integration.assistant_process import assistant, call
-from tests.integration.waiting import wait_until, wait_until_visible
+from tests.integration.waiting import wait_until
 
 VARIANTS = '[streaming]\nllm_stream = false\nllm_answer = "Streamed."\n\n[broken]\nfault = "never-answer"\n'
 
@@ -165,7 +165,6 @@ def test_callers_hear_their_variant_and_a_change_without_a_restart(file: Path, t
     store = tmp_path / "store"
     with running_sidecar(store) as sidecar:
         _calls(sidecar.http, file, tmp_path)
-        wait_until_visible(sidecar.http)
     with StoreReader(store) as reader:
         turns = reader.turns(Filter(run_id="flags"), source="service")
         spans = [span for turn in turns for span in reader.spans(turn.trace_id) if span.name == "voice.call"]

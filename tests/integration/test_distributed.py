@@ -35,7 +35,7 @@ from telemetry.store.answers import ProcessInfo
 from telemetry.store.reader import StoreReader
 from tests.integration.calling import CORPUS, assistant
 from tests.integration.commands import completed
-from tests.integration.waiting import wait_until, wait_until_visible
+from tests.integration.waiting import wait_until
 from tests.unit.loadtest.calibration.calibration_material import calibration, step
 
 LOCUST = ["-m", "locust", "-f", str(processes.ROOT / "loadtest" / "locustfile.py"), "--headless"]
@@ -297,7 +297,6 @@ def test_a_swarm_put_together_by_hand_is_one_run_and_names_who_went_missing(url:
             assert master.end(60.0) == ExitCode.GENERATOR_LIMITED
             for ended in (second, late):
                 ended.process.wait(600.0)
-            wait_until_visible(sidecar.url)
         known = _known(store)
         turns = _turns(store)
     with StoreReader(store) as reader:

@@ -13,7 +13,6 @@ from telemetry.model.turns import Turn
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
 from tests.fixtures_sidecar import running_sidecar
-from tests.integration.waiting import wait_until_visible
 
 pytestmark = pytest.mark.slow
 
@@ -66,7 +65,6 @@ def test_what_was_emitted_is_what_the_store_answers(tmp_path: Path) -> None:
         telemetry.shutdown(10)
         stats = telemetry.export_stats()
         assert (stats.exported_spans, stats.spooled_spans, stats.dropped_spans, stats.rejected_spans) == (163, 0, 0, 0)
-        wait_until_visible(sidecar.http)
         with StoreReader(store) as reader:
             summary = reader.summary(Filter(run_id="run"))
             (run,) = reader.runs()
@@ -98,7 +96,6 @@ def test_what_was_spooled_reaches_a_later_sidecar(tmp_path: Path) -> None:
             return sender.send(record).outcome == "taken"
 
         assert replay(tmp_path / "spool", deliver).spans == 20
-        wait_until_visible(sidecar.http)
         with StoreReader(store) as reader:
             summary = reader.summary(Filter(run_id="run"))
             stored = reader.turns(Filter(run_id="run"))

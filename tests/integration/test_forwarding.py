@@ -19,7 +19,7 @@ from tests.fixtures_forwarding import (
     spans_request,
 )
 from tests.fixtures_sidecar import SidecarProcess
-from tests.integration.waiting import wait_until, wait_until_released
+from tests.integration.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -117,7 +117,6 @@ def test_kill_9_anywhere_loses_nothing_that_was_acknowledged(
                 if answer.status_code == 200:
                     acknowledged.append(span_id(number - 1))
             sidecar.kill()
-        wait_until_released(tmp_path)
     assert len(acknowledged) >= 60
     with forwarding_sidecar(tmp_path, [up(upstream.url)]):
         wait_until(lambda: set(upstream.span_ids()) >= set(acknowledged))
@@ -176,7 +175,6 @@ def test_an_encrypted_queue_survives_and_wants_its_key(tmp_path: Path, monkeypat
     with forwarding_sidecar(store, [table]) as sidecar:
         send(sidecar, spans_request(1, attributes={"text_output": SECRET_TEXT}))
         sidecar.kill()
-    wait_until_released(store)
     monkeypatch.setenv("TEST_FORWARD_KEY", "cd" * 32)
     with pytest.raises(AssertionError, match="ended with 2"), forwarding_sidecar(store, [table], log=log):
         pass

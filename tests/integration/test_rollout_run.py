@@ -19,7 +19,7 @@ from telemetry.store.reader import StoreReader
 from telemetry.store.rollout_log import RolloutRecord
 from tests.fixtures_sidecar import running_sidecar, turns_request
 from tests.fixtures_turns import client_turn
-from tests.integration.waiting import wait_until, wait_until_visible
+from tests.integration.waiting import wait_until
 from tests.rollout_cohorts import latencies_ms
 
 pytestmark = pytest.mark.slow
@@ -87,7 +87,6 @@ def send(url: str, batch: int, share: float, *, shift_ms: float = 0.0, candidate
         httpx.post(
             f"{url}/v1/traces", content=content, headers={"content-type": "application/x-protobuf"}
         ).raise_for_status()
-    wait_until_visible(url)
 
 
 def command(*arguments: str) -> list[str]:

@@ -20,7 +20,6 @@ from telemetry.store.schema import span_from_row
 from tests.asking import post
 from tests.fixtures_sidecar import running_sidecar, turns_request
 from tests.fixtures_turns import client_turn
-from tests.integration.waiting import wait_until_released, wait_until_visible
 
 pytestmark = pytest.mark.slow
 
@@ -58,10 +57,8 @@ def test_nothing_is_left_of_it_when_both_processes_are_killed(tmp_path: Path) ->
         sidecar.kill()
     assert leaks(store) == []
     assert stat.S_IMODE((store / KEY_NAME).stat().st_mode) == 0o600
-    wait_until_released(store)
     with running_sidecar(store) as sidecar:
         send(sidecar.http, TEXTS)
-        wait_until_visible(sidecar.http)
         places = Places(Search(FORMS))
         places.pages(sidecar.http)
         assert places.leaks == set()
@@ -76,7 +73,6 @@ def test_what_is_kept_is_kept_without_personal_data(tmp_path: Path) -> None:
     store = tmp_path / "store"
     with running_sidecar(store, "--keep-transcripts", "--redact-names", str(names)) as sidecar:
         send(sidecar.http, TEXTS)
-        wait_until_visible(sidecar.http)
         assert sidecar.terminate() == 0
     rows = str(spans(store))
     assert "my card was stolen" in rows
@@ -93,7 +89,6 @@ def test_one_person_has_one_pseudonym_in_a_store(tmp_path: Path) -> None:
     for _ in range(2):
         with running_sidecar(tmp_path) as sidecar:
             send(sidecar.http, TEXTS[:1])
-            wait_until_visible(sidecar.http)
             assert sidecar.terminate() == 0
     for span in spans(tmp_path):
         ids = [span.attributes.get(name) for name in ("user.id", "user_id", "gen_ai.conversation.id")]
@@ -108,7 +103,6 @@ def test_a_turn_names_its_user_by_a_pseudonym_alone(tmp_path: Path) -> None:
     named = [client_turn(index, user_id=number) for index in range(3)]
     with running_sidecar(tmp_path) as sidecar:
         post_turns(sidecar.http, named)
-        wait_until_visible(sidecar.http)
         assert sidecar.terminate() == 0
     with StoreReader(tmp_path) as reader:
         users = {turn.user_id for turn in reader.turns(Filter(), limit=10)}

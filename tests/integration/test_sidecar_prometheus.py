@@ -13,7 +13,6 @@ from tests import asking
 from tests.fixtures_sidecar import ROOT, SidecarProcess, running_sidecar, turns_request
 from tests.fixtures_turns import synthetic_run
 from tests.integration.prometheus_process import running_prometheus
-from tests.integration.waiting import wait_until_visible
 from tests.programs import needed
 
 PROTOBUF = {"content-type": "application/x-protobuf"}
@@ -27,7 +26,6 @@ def sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SidecarProcess
         body = turns_request(synthetic_run(turns=TURNS).turns).SerializeToString()
         for _ in range(2):  # a retry must not count twice
             assert asking.post(f"{sidecar.http}/v1/traces", content=body, headers=PROTOBUF).status_code == 200
-        wait_until_visible(sidecar.http)
         yield sidecar
 
 
@@ -89,7 +87,6 @@ def test_the_objectives_of_a_file_are_boundaries_and_are_counted(tmp_path: Path)
     with running_sidecar(tmp_path / "store", "--slo", str(file)) as sidecar:
         body = turns_request(clients).SerializeToString()
         assert asking.post(f"{sidecar.http}/v1/traces", content=body, headers=PROTOBUF).status_code == 200
-        wait_until_visible(sidecar.http)
         text = asking.get(f"{sidecar.http}/metrics").text
     series = {sample: value for sample, _, value in (line.rpartition(" ") for line in text.splitlines())}
     within = [v for name, v in series.items() if name.startswith("voice_turn_voice_to_voice") and 'le="0.777"' in name]

@@ -25,7 +25,6 @@ from telemetry.store.reader import StoreReader
 from telemetry.store.remote import RemoteStore
 from tests.fixtures_sidecar import SidecarProcess, running_sidecar, turns_request
 from tests.fixtures_turns import client_turn, fill_store, synthetic_run
-from tests.integration.waiting import wait_until_visible
 
 TOKEN = "a-token-for-this-test"
 
@@ -61,7 +60,6 @@ def test_no_process_of_the_sidecar_loads_pandas(tmp_path: Path) -> None:
         turn = client_turn()
         body = turns_request([turn]).SerializeToString()
         assert post(running, "/v1/traces", body, Content_Type="application/x-protobuf")[0] == 200
-        wait_until_visible(running.http)
         with RemoteStore(running.http, None) as there:
             assert there.turn(turn.trace_id, turn.turn_index)[0] == turn
         front = psutil.Process(running.process.pid)

@@ -11,7 +11,7 @@ from telemetry.store.reader import StoreReader
 from tests import asking
 from tests.fixtures_frameworks import PipecatTurn, pipecat_request
 from tests.fixtures_sidecar import running_sidecar
-from tests.integration.waiting import wait_until, wait_until_released, wait_until_visible
+from tests.integration.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +38,6 @@ def test_spans_in_any_order_and_sent_twice_become_each_turn_once(tmp_path: Path)
         for first in range(0, len(spans), 17):
             body = pipecat_request(spans[first : first + 17])
             assert asking.post(f"{sidecar.http}/v1/traces", content=body, headers=PROTOBUF).status_code == 200
-        wait_until_visible(sidecar.http)
         state = asking.get(f"{sidecar.http}/v1/state").json()
         assert (state["stored_spans"], state["duplicates"]) == (len(spans) // 2, len(spans) // 2)
         shown = f'{REPORTED_SERIES}{{service_name="bot"}} {len(turns)}'
@@ -102,7 +101,6 @@ def test_kill_9_loses_no_turn_and_doubles_none(tmp_path: Path, killed: str) -> N
                 acknowledged += service.acknowledged
                 sent |= {*service.acknowledged, *service.unsure}
             first = max(service.next for service in services)
-        wait_until_released(tmp_path)
     with running_sidecar(tmp_path) as sidecar:
         assert sidecar.terminate() == 0
     found = stored(tmp_path)

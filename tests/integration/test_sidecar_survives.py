@@ -11,12 +11,11 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
 
 from telemetry.model import semconv
 from telemetry.model.turn_spans import turn_attributes
-from telemetry.store.manifest import SEGMENTS_FOLDER, load
+from telemetry.store.database import OWNER_NAME
 from telemetry.store.reader import StoreReader
 from tests import asking
 from tests.fixtures_sidecar import running_sidecar, turns_request
 from tests.fixtures_turns import client_turn
-from tests.integration.waiting import wait_until_released, wait_until_visible
 
 pytestmark = pytest.mark.slow
 
@@ -46,22 +45,17 @@ class _Stream:
                     self.unsure.append(turn.trace_id)
                     self.enough.set()
                     return
-                if answer.status_code == 503:  # its store process was killed first
-                    self.unsure.append(turn.trace_id)
-                    self.enough.set()
-                    return
                 assert answer.status_code == 200
                 self.acknowledged.append(turn.trace_id)
                 if len(self.acknowledged) >= 8:
                     self.enough.set()
 
 
-@pytest.mark.parametrize("killed", ["front", "both"])
-def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path, killed: str) -> None:
+def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     acknowledged: list[str] = []
     sent: set[str] = set()
     first = 0
-    for _ in range(2):
+    for _ in range(4):
         with running_sidecar(tmp_path) as sidecar:
             streams = [_Stream(sidecar.http, sender, first) for sender in (1, 2, 3, 4)]
             for stream in streams:
@@ -69,27 +63,18 @@ def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path, killed: str)
             for stream in streams:
                 assert stream.enough.wait(60)
             # While every sender has a request under way.
-            if killed == "both":
-                sidecar.store_process.kill()
             sidecar.kill()
             for stream in streams:
                 stream.thread.join(60)
                 acknowledged += stream.acknowledged
                 sent |= {*stream.acknowledged, *stream.unsure}
             first = max(stream.next for stream in streams)
-    wait_until_released(tmp_path)
-    with running_sidecar(tmp_path) as sidecar:  # what was only in the log is in the store when it is ready
-        assert sidecar.terminate() == 0
-    with StoreReader(tmp_path) as reader:
-        stored = [turn.trace_id for turn in reader.turns(limit=100_000)]
-        assert reader.faults == ()
-    assert len(stored) == len(set(stored)), "a turn is there twice"
-    assert set(acknowledged) <= set(stored)
-    assert set(stored) <= sent
-    with running_sidecar(tmp_path) as sidecar:
-        assert sidecar.terminate() == 0
-    named = {segment.file for segment in load(tmp_path).segments}
-    assert {path.name for path in (tmp_path / SEGMENTS_FOLDER).iterdir()} == named, "left-overs were not removed"
+        # Nobody owns the store now; the file that says where its owner was is still there.
+        assert (tmp_path / OWNER_NAME).exists()
+        stored = [turn.trace_id for turn in StoreReader(tmp_path).turns(limit=10_000)]
+        assert len(stored) == len(set(stored)), "a turn is there twice"
+        assert set(acknowledged) <= set(stored)
+        assert set(stored) <= sent
 
 
 @pytest.mark.slow
@@ -101,7 +86,6 @@ def test_what_is_retried_after_a_restart_is_stored_once(tmp_path: Path) -> None:
     with running_sidecar(tmp_path) as sidecar:
         answer = asking.post(f"{sidecar.http}/v1/traces", content=body, headers=PROTOBUF)
         assert answer.status_code == 200
-        wait_until_visible(sidecar.http)
         assert asking.get(f"{sidecar.http}/v1/state").json()["duplicates"] == 4
     with StoreReader(tmp_path) as reader:
         assert len(reader.turns()) == 2
@@ -126,7 +110,6 @@ def test_a_real_exporter_s_stream_survives(tmp_path: Path, ending: str) -> None:
             tracer.start_span(semconv.SPAN_TURN, attributes=turn_attributes(client_turn(index))).end()
         getattr(sidecar, ending)()
         provider.shutdown()
-    wait_until_released(tmp_path)
     with StoreReader(tmp_path) as reader:
         assert sorted(turn.span_id for turn in reader.turns()) == sorted(acknowledged)
     assert len(acknowledged) == 20

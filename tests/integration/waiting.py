@@ -1,6 +1,5 @@
 """Waiting for what other processes do."""
 
-import fcntl
 import json
 import time
 from collections.abc import Callable
@@ -9,8 +8,8 @@ from typing import Any, TypeVar
 
 import httpx
 
-from telemetry.store.manifest import LOCK_NAME, MANIFEST_NAME, load
-from tests import asking
+from telemetry.store.database import DATABASE_NAME
+from telemetry.store.reader import StoreReader
 
 T = TypeVar("T")
 
@@ -39,10 +38,8 @@ def wait_for_lines(log: Path, key: str, count: int) -> list[dict[str, Any]]:
 
 
 def stored_turns(store: Path) -> int:
-    """The turns of both sides that are committed. That is on the manifest: a reader would open DuckDB to count them."""
-    if not (store / MANIFEST_NAME).exists():
-        return 0
-    return sum(segment.rows for segment in load(store).segments if segment.table == "turns")
+    """The turns of both sides that are committed."""
+    return len(StoreReader(store).turns(limit=10_000)) if (store / DATABASE_NAME).exists() else 0
 
 
 def answers(page: httpx.Client) -> bool:
@@ -51,28 +48,3 @@ def answers(page: httpx.Client) -> bool:
         return page.get("/").status_code == 200
     except httpx.TransportError:
         return False
-
-
-def wait_until_visible(sidecar_url: str, token: str | None = None) -> None:
-    """Wait until readers see everything that a sidecar has acknowledged."""
-    headers = {"authorization": f"Bearer {token}"} if token is not None else {}
-
-    def is_visible() -> bool:
-        state = asking.get(f"{sidecar_url}/v1/state", headers=headers)
-        return state.status_code == 200 and state.json()["waiting_rows"] == 0
-
-    wait_until(is_visible)
-
-
-def wait_until_released(store: Path) -> None:
-    """Wait until no process owns a store: one whose front was killed has committed what was acknowledged, and ended."""
-
-    def is_free() -> bool:
-        with (store / LOCK_NAME).open("rb") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return False
-            return True
-
-    wait_until(is_free)

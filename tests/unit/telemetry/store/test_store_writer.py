@@ -2,7 +2,9 @@
 
 import itertools
 import os
+import shutil
 import subprocess
+from collections import namedtuple
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from telemetry.model.errors import StoreError
+from telemetry.store import writer as writer_module
 from telemetry.store.check import check
-from telemetry.store.database import read_only
+from telemetry.store.database import LOG_NAME, owned, read_only
 from telemetry.store.retention import Keep, Retention
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
@@ -23,6 +26,7 @@ from tests.fixtures_turns import SECOND, START_UNIX_NS, client_turn, synthetic_r
 
 HOUR = 3_600 * SECOND
 DISK_BYTES = 24 << 20
+Usage = namedtuple("Usage", "total used free")
 
 
 @pytest.fixture
@@ -82,6 +86,46 @@ def test_a_disk_that_is_full_takes_nothing_in_half_and_all_again_with_room(small
         assert writer.why_unwritable() is None
     assert check(store).faults == ()
     assert check(store).rows["turns"] == 1 + len(run.turns)
+
+
+def test_a_disk_that_is_full_when_the_log_goes_into_the_file_loses_nothing(small_disk: Path) -> None:
+    store, filling = small_disk / "store", small_disk / "filling"
+    batches = [synthetic_run(f"run-{number}", 100).batch for number in range(40)]
+    acknowledged: list[Batch] = []
+    with StoreWriter(store, database=owned(store, checkpoint_bytes="1MB")) as writer:
+        filling.write_bytes(bytes(20 << 20))
+
+        def fill() -> None:
+            for batch in batches:
+                writer.append(batch)
+                acknowledged.append(batch)
+
+        with pytest.raises(StoreError), writer.database.snapshot():  # who reads meanwhile is in nobody's way
+            fill()
+        filling.unlink()
+        with pytest.raises(StoreError):  # DuckDB has given the file up
+            writer.append(batches[-1])
+        assert writer.why_unwritable() is not None
+        writer.reopen()
+        again = [writer.append(batch) for batch in batches]
+        assert writer.why_unwritable() is None
+        assert all(each.rows == 0 for each in again[: len(acknowledged)])
+    rows = [turn.span_id for batch in batches for turn in batch.turns]
+    assert _ids(store) == sorted(rows)
+
+
+def test_a_long_log_goes_into_the_file_when_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer_module, "_CHECKPOINT_BYTES", 100_000)
+    with StoreWriter(tmp_path, database=owned(tmp_path, checkpoint_bytes="1TB")) as writer:
+        writer.append(synthetic_run("run", 500).batch)
+        log = tmp_path / LOG_NAME
+        assert log.stat().st_size > 100_000
+        with monkeypatch.context() as full:
+            full.setattr(shutil, "disk_usage", lambda _path: Usage(1, 1, 0))
+            writer.checkpoint_when_due()
+        assert log.stat().st_size > 100_000
+        writer.checkpoint_when_due()
+        assert not log.exists() or log.stat().st_size < 100_000
 
 
 def test_a_read_only_disk_is_named_until_it_is_writable(small_disk: Path) -> None:
