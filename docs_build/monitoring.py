@@ -15,7 +15,7 @@ from telemetry.objectives import series
 from telemetry.objectives.rules import rules_text
 from telemetry.objectives.slo import default_objectives
 from telemetry.sidecar.counts.histograms import series_name
-from telemetry.sidecar.service_metrics import service_series_name
+from telemetry.sidecar.counts.services import service_series_name
 
 DATA: Final = Path(__file__).parents[1] / "telemetry" / "data"
 _SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}

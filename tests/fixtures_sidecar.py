@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import psutil
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue
 
@@ -46,6 +47,18 @@ class SidecarProcess:
         """SIGTERM; gives the exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout=60)
+
+
+@contextmanager
+def disk_that_takes_nothing(sidecar: SidecarProcess) -> Iterator[None]:
+    """No file of a sidecar grows meanwhile: as on a full disk, whatever it writes is refused by the system."""
+    process = psutil.Process(sidecar.process.pid)
+    before = process.rlimit(psutil.RLIMIT_FSIZE)
+    process.rlimit(psutil.RLIMIT_FSIZE, (1, before[1]))
+    try:
+        yield
+    finally:
+        process.rlimit(psutil.RLIMIT_FSIZE, before)
 
 
 def sidecar_command(store: Path, *arguments: str) -> list[str]:

@@ -10,9 +10,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from telemetry.sidecar.counts.state import IngestState
 from telemetry.sidecar.faults import StoreFault
 from telemetry.sidecar.ingest import Ingest
-from telemetry.sidecar.ingest_state import IngestState
 from telemetry.sidecar.otlp.access import Access
 from telemetry.sidecar.storing import Counts
 

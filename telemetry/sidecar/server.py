@@ -30,11 +30,13 @@ from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import load_objectives
 from telemetry.sidecar import pages, queries, systemd
 from telemetry.sidecar.connection_limits import ConnectionLimits, connections_allowed
+from telemetry.sidecar.counts.services import ServiceExposition
+from telemetry.sidecar.counts.state import IngestState
+from telemetry.sidecar.counts.turns import Exposition
 from telemetry.sidecar.faults import FaultBoard, StoreWatch
 from telemetry.sidecar.forwarding.destinations import refuse_own_address
 from telemetry.sidecar.http_connections import http_server
 from telemetry.sidecar.ingest import Ingest
-from telemetry.sidecar.ingest_state import IngestState
 from telemetry.sidecar.logs import log_event
 from telemetry.sidecar.options import SidecarOptions
 from telemetry.sidecar.otlp import grpc as otlp_grpc
@@ -43,13 +45,11 @@ from telemetry.sidecar.otlp.access import Access
 from telemetry.sidecar.otlp.body import Bodies
 from telemetry.sidecar.otlp.grpc_health import GrpcHealth
 from telemetry.sidecar.privacy.of_store import redactor_of_store
-from telemetry.sidecar.prometheus import Exposition
 from telemetry.sidecar.rollouts import routes as rollout_routes
 from telemetry.sidecar.rollouts.evaluation import RolloutEvaluator
 from telemetry.sidecar.rollouts.exposition import with_rollouts
 from telemetry.sidecar.rollouts.thread import RolloutThread
 from telemetry.sidecar.scraping.scraper import Scraper
-from telemetry.sidecar.service_metrics import ServiceExposition
 from telemetry.sidecar.service_turns import ServiceTurns
 from telemetry.sidecar.stopping import StopRequests
 from telemetry.sidecar.storing import Counts, GroupStore
@@ -84,8 +84,8 @@ class StoreServer:
         directory = options.store
         objectives = load_objectives(options.slo)
         self.faults = FaultBoard()
-        self.counts = Counts(IngestState(), Exposition(objectives), ServiceExposition(objectives), self.faults)
-        self.counts.turns.watch(self.counts.state)
+        state = IngestState()
+        self.counts = Counts(state, Exposition(objectives, state=state), ServiceExposition(objectives), self.faults)
         database = owned(directory, memory_limit=f"{options.store_memory_mib}MiB", checkpoint_bytes=_NEVER)
         self.writer = StoreWriter(directory, keep_text=options.keep_transcripts, database=database)
         stack.callback(self.writer.close)

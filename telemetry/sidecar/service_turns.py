@@ -26,8 +26,8 @@ from telemetry.model.foreign_text import one_line
 from telemetry.model.spans import SpanRow
 from telemetry.model.turns import Turn
 from telemetry.sidecar.adapters.turn_assembly import GRACE_NS, TurnAssembly, is_foreign
+from telemetry.sidecar.counts.state import IngestState, count_names
 from telemetry.sidecar.faults import FaultBoard
-from telemetry.sidecar.ingest_state import IngestState, count_names
 from telemetry.store.schema import SCHEMAS, ArrowTable, Batch, fits, span_from_row, turn_from_row
 from telemetry.store.writer import AppendedTables, StoreWriter
 

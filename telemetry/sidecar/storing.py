@@ -14,15 +14,15 @@ import duckdb
 import pyarrow as pa
 
 from telemetry.model.errors import StoreError
+from telemetry.sidecar.counts.services import ServiceExposition
+from telemetry.sidecar.counts.state import IngestState, count_names
+from telemetry.sidecar.counts.turns import Exposition
 from telemetry.sidecar.faults import FaultBoard, StoreWatch
 from telemetry.sidecar.ingest import ExportRequest, Outcome, Taken
-from telemetry.sidecar.ingest_state import IngestState, count_names
 from telemetry.sidecar.otlp.attributes import OtlpDecodeError
 from telemetry.sidecar.otlp.json_requests import metrics_from_json, traces_from_json
 from telemetry.sidecar.otlp.tables import DecodedTables, decode_metrics, decode_traces
 from telemetry.sidecar.privacy.requests import Redactor
-from telemetry.sidecar.prometheus import Exposition
-from telemetry.sidecar.service_metrics import ServiceExposition
 from telemetry.sidecar.service_turns import ServiceTurns
 from telemetry.sidecar.signals import Signal
 from telemetry.store.schema import SCHEMAS, ArrowTable, without_rows

@@ -278,7 +278,7 @@ def points_table(points: Sequence[PointRow]) -> ArrowTable:
 
 def turn_from_row(row: dict[str, Any]) -> Turn:
     """The turn of a row of the store. Raises msgspec.ValidationError when the row is not a turn."""
-    known = {name: row[name] for name in TURN_FIELDS if row.get(name) is not None}
+    known = {name: value for name, value in row.items() if value is not None and name in TURN_FIELDS}
     return msgspec.convert(known, Turn)
 
 

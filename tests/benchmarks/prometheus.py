@@ -20,7 +20,7 @@ from telemetry.model.turns import Turn
 from telemetry.objectives.slo import load_objectives
 from telemetry.sidecar.counts.histograms import Buckets, series_name
 from telemetry.sidecar.counts.label_values import LABELS
-from telemetry.sidecar.prometheus import Exposition
+from telemetry.sidecar.counts.turns import Exposition
 from telemetry.store.schema import turns_table
 from tests.fixtures_turns import synthetic_run
 

@@ -13,9 +13,9 @@ import yaml
 from docs_build.monitoring import DATA, grafana_dashboard, monitoring_files
 from docs_build.store_dashboard import store_dashboard
 from telemetry.objectives.slo import default_objectives
+from telemetry.sidecar.counts.services import ServiceExposition
 from telemetry.sidecar.counts.text import Family
-from telemetry.sidecar.prometheus import Exposition
-from telemetry.sidecar.service_metrics import ServiceExposition
+from telemetry.sidecar.counts.turns import Exposition
 from tests.programs import needed
 
 PANELS: list[dict[str, Any]] = grafana_dashboard()["panels"]

@@ -23,8 +23,8 @@ from telemetry.model.metrics import METRIC_NAMES, TIMESTAMPS
 from telemetry.model.turn_spans import CARRIED
 from telemetry.sidecar.adapters.alias_table import frameworks
 from telemetry.sidecar.configuration.settings import CONFIG, SETTINGS
+from telemetry.sidecar.counts.turns import Exposition
 from telemetry.sidecar.otlp.compression import COMPRESSIONS
-from telemetry.sidecar.prometheus import Exposition
 from tests.contracts.command_help import ROOT, VOICEPROBE, help_of, parsed_help
 
 FRAMEWORK_NAMES = tuple(

@@ -14,11 +14,11 @@ import pyarrow as pa
 from telemetry.objectives.slo import default_objectives
 from telemetry.rollout.gate import decide
 from telemetry.rollout.plan_document import parse_plan
+from telemetry.sidecar.counts.services import ServiceExposition
+from telemetry.sidecar.counts.state import IngestState
+from telemetry.sidecar.counts.turns import Exposition
 from telemetry.sidecar.faults import FaultBoard
-from telemetry.sidecar.ingest_state import IngestState
 from telemetry.sidecar.otlp.tables import DecodedTables, decode_metrics, decode_traces
-from telemetry.sidecar.prometheus import Exposition
-from telemetry.sidecar.service_metrics import ServiceExposition
 from telemetry.sidecar.service_turns import ServiceTurns
 from telemetry.store.questions.rollouts import evidence_of, question_of
 from telemetry.store.reader import StoreReader
@@ -63,8 +63,8 @@ class _Feeder:
         self.unix_ns = 0
         self._state = IngestState()
         objectives = default_objectives()
-        self._exposition = Exposition(objectives, clock_s=self._now_s, wall_clock_ns=self._now_ns)
-        self._of_services = ServiceExposition(objectives, clock_s=self._now_s, wall_clock_ns=self._now_ns)
+        self._exposition = Exposition(objectives, clock_s=self._now_s)
+        self._of_services = ServiceExposition(objectives, clock_s=self._now_s)
         self.writer = StoreWriter(directory, unix_ns=self._now_ns)
         self._faults = FaultBoard()
         self._turns = ServiceTurns(

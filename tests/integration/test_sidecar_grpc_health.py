@@ -1,6 +1,5 @@
 """gRPC's health service of a real sidecar, asked by gRPC's own client: Check, Watch, and its choice of backends."""
 
-import fcntl
 import json
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,8 @@ import grpc
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
 
-from tests.fixtures_sidecar import running_sidecar, turns_request
+from tests import asking
+from tests.fixtures_sidecar import disk_that_takes_nothing, running_sidecar, turns_request
 from tests.fixtures_turns import client_turn
 
 pytestmark = pytest.mark.slow
@@ -36,9 +36,13 @@ def test_readiness_is_seen_by_check_and_watch(tmp_path: Path) -> None:
         assert refused.value.code() is grpc.StatusCode.NOT_FOUND
         answers, unknown = watch(b"", timeout=300), watch(b"\x0a\1x", timeout=300)
         assert (next(answers), next(unknown)) == (SERVING, UNKNOWN)
-        with (tmp_path / "writer.lock").open("rb") as lock:
-            sidecar.store_process.kill()
-            fcntl.flock(lock, fcntl.LOCK_EX)  # its successor cannot have the store until this ends
+        with disk_that_takes_nothing(sidecar):
+            sent = asking.post(
+                f"{sidecar.http}/v1/traces",
+                content=turns_request([client_turn(1)]).SerializeToString(),
+                headers={"content-type": "application/x-protobuf", "authorization": "Bearer s3cret"},
+            )
+            assert sent.status_code == 503
             assert next(answers) == NOT_SERVING
             assert check(b"", timeout=60) == NOT_SERVING
         assert next(answers) == SERVING

@@ -15,6 +15,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceS
 from telemetry.model.turns import Turn
 from tests.fixtures_sidecar import (
     SidecarProcess,
+    disk_that_takes_nothing,
     running_sidecar,
     sidecar_command,
     stored_trace_ids,
@@ -132,9 +133,12 @@ def test_its_life_is_a_log_of_events(tmp_path: Path) -> None:
         log.open("w") as stderr,
         running_sidecar(tmp_path / "store", token="s3cret", stderr=stderr.fileno()) as sidecar,
     ):
-        sidecar.store_process.kill()
-        wait_until(lambda: _has_ended(sidecar, log))
         headers = {"authorization": "Bearer s3cret"}
+        with disk_that_takes_nothing(sidecar):
+            body = turns_request([client_turn(1)]).SerializeToString()
+            sent = httpx.post(f"{sidecar.http}/v1/traces", content=body, headers=headers | PROTOBUF, timeout=60)
+            assert sent.status_code == 503
+        wait_until(lambda: _has_ended(sidecar, log))
         question = httpx.post(f"{sidecar.http}/v1/query/no-such%0Aquestion", json={}, headers=headers, timeout=60)
         assert question.status_code in (400, 404)
         assert sidecar.terminate() == 0
@@ -142,7 +146,7 @@ def test_its_life_is_a_log_of_events(tmp_path: Path) -> None:
     assert [line["event"] for line in lines if "event" in line] == [
         *("ready", "fault_began", "fault_ended", "stopping", "stopped")
     ]
-    assert all(line["process"] in ("front", "store", "query") and line["message"] for line in lines)
+    assert all(line["process"] == "sidecar" and line["message"] for line in lines)
     assert "s3cret" not in log.read_text()
 
 

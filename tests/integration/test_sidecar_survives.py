@@ -14,8 +14,9 @@ from telemetry.model.turn_spans import turn_attributes
 from telemetry.store.database import OWNER_NAME
 from telemetry.store.reader import StoreReader
 from tests import asking
-from tests.fixtures_sidecar import running_sidecar, turns_request
+from tests.fixtures_sidecar import disk_that_takes_nothing, running_sidecar, turns_request
 from tests.fixtures_turns import client_turn
+from tests.integration.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -75,6 +76,27 @@ def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
         assert len(stored) == len(set(stored)), "a turn is there twice"
         assert set(acknowledged) <= set(stored)
         assert set(stored) <= sent
+
+
+def test_a_disk_that_takes_nothing_is_on_the_pages_until_it_does(tmp_path: Path) -> None:
+    with running_sidecar(tmp_path) as sidecar, httpx.Client(base_url=sidecar.http, timeout=60) as client:
+        bodies = [turns_request([client_turn(index)]).SerializeToString() for index in range(3)]
+        assert client.post("/v1/traces", content=bodies[0], headers=PROTOBUF).status_code == 200
+        with disk_that_takes_nothing(sidecar):
+            refused = client.post("/v1/traces", content=bodies[1], headers=PROTOBUF)
+            assert (refused.status_code, b"nothing of this batch could be stored" in refused.content) == (503, True)
+            assert 0 < int(refused.headers["retry-after"]) <= 2
+            ready, health = client.get("/readyz"), client.get("/healthz")
+            assert (ready.status_code, health.status_code) == (503, 200)
+            assert "could be stored" in ready.json()["reasons"][0]
+            assert "could be stored" in health.json()["faults"]["commit"]
+            assert client.post("/v1/traces", content=b"\xff", headers=PROTOBUF).status_code == 400
+            assert len(StoreReader(tmp_path).turns()) == 1, "what is stored can be asked for"
+        wait_until(lambda: client.get("/readyz").status_code == 200)
+        assert client.get("/healthz").json()["faults"] == {}
+        assert client.post("/v1/traces", content=bodies[1], headers=PROTOBUF).status_code == 200
+        assert sidecar.terminate() == 0
+    assert len(StoreReader(tmp_path).turns()) == 2
 
 
 @pytest.mark.slow

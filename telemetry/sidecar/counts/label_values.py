@@ -1,4 +1,4 @@
-"""Which values of a label are distinguished, and which combinations of values have a place among the counts.
+"""Which values of a label are distinguished, and which combinations of them.
 
 Label values come from senders, so their number and length are bounded, for each label by itself: a value beyond its
 label's limit is `other` in that label alone. When a limit is reached, a value that no turn has had for `IDLE_S` gives
@@ -11,9 +11,8 @@ Beyond it a combination keeps what tells rollouts apart, cohort and route, and i
 those there is always a place.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Callable, Hashable
+from typing import Final, Generic, TypeVar
 
 from telemetry.model import semconv
 from telemetry.model.foreign_text import one_line
@@ -23,124 +22,82 @@ OTHER: Final = "other"
 COHORTS_MAX: Final = 32
 MODELS_MAX: Final = 16
 COMBINATIONS_MAX: Final = 384
+# Every combination in whole, and each pair of cohort and route once more (both may be unknown or `other` too).
+PLACES: Final = COMBINATIONS_MAX + (COHORTS_MAX + 2) * (len(semconv.ROUTES) + 2)
 # Three times as long as Prometheus looks back for a sample of a series: nobody still sees one that ends.
 IDLE_S: Final = 900.0
 _CHARS_MAX: Final = 64
+_ROUTES: Final = frozenset(("", *semconv.ROUTES))
+_TIERS: Final = frozenset(("", *semconv.CACHE_TIERS))
 
 Combination = tuple[str, str, str, str]
+_Key = TypeVar("_Key", bound=Hashable)
+
+
+class _Lately(Generic[_Key]):
+    """At most `limit` keys, of which the one that is idle for longest gives way to a new one, `forget` called."""
+
+    def __init__(self, limit: int, forget: Callable[[_Key], None]) -> None:
+        self._limit = limit
+        self._forget = forget
+        self._seen_s: dict[_Key, float] = {}  # the one seen last stands last
+
+    def has_place(self, key: _Key, now_s: float) -> bool:
+        """Note a key; whether it is among those that are distinguished."""
+        if self._seen_s.pop(key, None) is None and len(self._seen_s) >= self._limit:
+            oldest = next(iter(self._seen_s))
+            if now_s - self._seen_s[oldest] < IDLE_S:
+                return False
+            del self._seen_s[oldest]
+            self._forget(oldest)
+        self._seen_s[key] = now_s
+        return True
+
+    def drop(self, has_ended: Callable[[_Key], bool]) -> None:
+        """Give up the keys that have ended by themselves."""
+        for key in [each for each in self._seen_s if has_ended(each)]:
+            del self._seen_s[key]
 
 
 class LabelValues:
     """The values of one label: at most `limit` are distinguished, besides "" (unknown) and `other`.
 
-    A value has at most 64 characters, on one line; two that differ only behind them are one.
+    A value has at most 64 characters, on one line; two that differ only behind them are one. `forget` is called with
+    one that gave way.
     """
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._seen_s: dict[str, float] = {}  # the one seen last stands last
+    def __init__(self, limit: int, forget: Callable[[str], None]) -> None:
+        self._values = _Lately(limit, forget)
 
-    def take(self, values: Sequence[str], now_s: float) -> tuple[list[str], list[str]]:
-        """The values to show for those that were sent, one each, and the values that were given up for new ones."""
-        names = [one_line(value, _CHARS_MAX) for value in values]
-        for name in names:
-            if name in self._seen_s:  # before new ones are taken: what is in use does not give way
-                del self._seen_s[name]
-                self._seen_s[name] = now_s
-        given_up: list[str] = []
-        return [self._take(name, now_s, given_up) for name in names], given_up
-
-    def _take(self, name: str, now_s: float, given_up: list[str]) -> str:
-        if name in ("", OTHER) or name in self._seen_s:
-            return name
-        if len(self._seen_s) >= self._limit:
-            oldest = next(iter(self._seen_s))
-            if now_s - self._seen_s[oldest] < IDLE_S:
-                return OTHER
-            del self._seen_s[oldest]
-            given_up.append(oldest)
-        self._seen_s[name] = now_s
-        return name
-
-
-class Vocabulary:
-    """The values of a label whose values are ours: one that is not among them is `other`."""
-
-    def __init__(self, values: Iterable[str]) -> None:
-        self._values = frozenset(("", *values))
-
-    def take(self, values: Sequence[str], now_s: float) -> tuple[list[str], list[str]]:
-        """The values to show for those that were sent, one each; none is ever given up."""
-        return [value if value in self._values else OTHER for value in values], []
-
-
-@dataclass(frozen=True, slots=True)
-class Assigned:
-    """The place of each combination asked for; first, `cleared` places were emptied, then `named` ones taken."""
-
-    places: list[int]
-    cleared: list[int] = field(default_factory=list[int])
-    named: dict[int, Combination] = field(default_factory=dict[int, Combination])
+    def shown(self, value: str | None, now_s: float) -> str:
+        """The value to show for one that was sent."""
+        name = one_line(value or "", _CHARS_MAX)
+        return name if name in ("", OTHER) or self._values.has_place(name, now_s) else OTHER
 
 
 class Combinations:
-    """Gives each combination of label values a place, a row in the arrays of counts. Not thread-safe."""
+    """The combinations of cohort, route, tier and model; `forget` is called with the labels whose series end."""
 
-    def __init__(self) -> None:
-        self.labels: tuple[LabelValues | Vocabulary, ...] = (
-            LabelValues(COHORTS_MAX),
-            Vocabulary(semconv.ROUTES),
-            Vocabulary(semconv.CACHE_TIERS),
-            LabelValues(MODELS_MAX),
+    def __init__(self, forget: Callable[[dict[str, str]], None]) -> None:
+        self._forget = forget
+        self._cohorts = LabelValues(COHORTS_MAX, lambda value: self._gone(0, value))
+        self._models = LabelValues(MODELS_MAX, lambda value: self._gone(3, value))
+        self._whole = _Lately[Combination](
+            COMBINATIONS_MAX, lambda combination: forget(dict(zip(LABELS, combination, strict=True)))
         )
-        self._free = list(range(PLACES))
-        self._whole: dict[
-            Combination, tuple[int, float]
-        ] = {}  # place and when last seen; the one seen last stands last
-        self._reduced: dict[Combination, tuple[int, float]] = {}
 
-    def assign(self, asked: Sequence[Combination], given_up: Sequence[Sequence[str]], now_s: float) -> Assigned:
-        """The places of combinations, after the values given up (of each label) have lost theirs."""
-        cleared: list[int] = []
-        for label, values in enumerate(given_up):
-            for value in values:
-                cleared += self._without(self._whole, label, value) + self._without(self._reduced, label, value)
-        for combination in asked:
-            self._known(combination, now_s)  # before new ones take a place: what is in use does not give way
-        named: dict[int, Combination] = {}
-        return Assigned([self._place(each, now_s, cleared, named) for each in asked], cleared, named)
+    def shown(
+        self, cohort: str | None, route: str | None, tier: str | None, model: str | None, now_s: float
+    ) -> Combination:
+        """The labels to show for those of a turn."""
+        found = (
+            self._cohorts.shown(cohort, now_s),
+            route or "" if (route or "") in _ROUTES else OTHER,
+            tier or "" if (tier or "") in _TIERS else OTHER,
+            self._models.shown(model, now_s),
+        )
+        return found if self._whole.has_place(found, now_s) else (found[0], found[1], OTHER, OTHER)
 
-    def _without(self, known: dict[Combination, tuple[int, float]], label: int, value: str) -> list[int]:
-        places = [known.pop(each)[0] for each in list(known) if each[label] == value]
-        self._free += places
-        return places
-
-    def _known(self, combination: Combination, now_s: float) -> int | None:
-        for known in (self._whole, self._reduced):
-            if (found := known.pop(combination, None)) is not None:
-                known[combination] = (found[0], now_s)
-                return found[0]
-        return None
-
-    def _place(self, combination: Combination, now_s: float, cleared: list[int], named: dict[int, Combination]) -> int:
-        if (place := self._known(combination, now_s)) is not None:
-            return place
-        among = self._whole
-        if len(self._whole) >= COMBINATIONS_MAX:
-            oldest, (place, seen_s) = next(iter(self._whole.items()))
-            if now_s - seen_s >= IDLE_S:
-                del self._whole[oldest]
-                self._free.append(place)
-                cleared.append(place)
-            else:
-                among, combination = self._reduced, (combination[0], combination[1], OTHER, OTHER)
-                if (place := self._known(combination, now_s)) is not None:
-                    return place
-        place = self._free.pop()
-        among[combination] = (place, now_s)
-        named[place] = combination
-        return place
-
-
-# Every combination in whole, and each pair of cohort and route once more (both may be unknown or `other` too).
-PLACES: Final = COMBINATIONS_MAX + (COHORTS_MAX + 2) * (len(semconv.ROUTES) + 2)
+    def _gone(self, label: int, value: str) -> None:
+        self._whole.drop(lambda combination: combination[label] == value)
+        self._forget({LABELS[label]: value})

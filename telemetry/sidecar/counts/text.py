@@ -1,18 +1,19 @@
-"""Metric families in the text formats of Prometheus and OpenMetrics.
+"""Metric families as they are declared, made by prometheus_client, and put behind one another on a page."""
 
-Written here and not by prometheus_client's registry, which makes several objects for each of the many lines.
-"""
-
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
-from prometheus_client.utils import floatToGoString
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.exposition import choose_encoder
 
-from telemetry.sidecar.counts.histograms import Array, Buckets, Counts
+disable_created_metrics()
 
-OPENMETRICS_END: Final = "# EOF\n"
+OPENMETRICS_END: Final = b"# EOF\n"
+_OPENMETRICS: Final = "application/openmetrics-text"
 _ESCAPED: Final = str.maketrans({"\\": "\\\\", "\n": "\\n", '"': '\\"'})
+Values = Iterable[tuple[Sequence[str], float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,63 +30,42 @@ class Family:
         """The name of its series, or what they begin with."""
         return f"{self.name}_total" if self.kind == "counter" else self.name
 
-    def head(self, *, openmetrics: bool) -> str:
-        """The lines before its samples."""
-        name = self.name if openmetrics else self.shown_name
-        text = self.text.replace("\\", "\\\\").replace("\n", "\\n")
-        if openmetrics:
-            text = text.replace('"', '\\"')
-        return f"# HELP {name} {text}\n# TYPE {name} {self.kind}\n"
+    def counter(self, registry: CollectorRegistry) -> Counter:
+        """A counter of its own that is shown with a registry."""
+        return Counter(self.name, self.text, self.labels, registry=registry)
 
-    def sample(self, labels: str, value: float) -> str:
-        """The line of a counter or gauge; `labels` are as `label_text` gives them."""
-        return f"{self.shown_name}{'{' if labels else ''}{labels}{'}' if labels else ''} {_number(value)}\n"
+    def gauge(self, registry: CollectorRegistry) -> Gauge:
+        """A gauge of its own that is shown with a registry."""
+        return Gauge(self.name, self.text, self.labels, registry=registry)
 
+    def histogram(self, registry: CollectorRegistry, buckets: Sequence[float]) -> Histogram:
+        """A histogram of its own that is shown with a registry."""
+        return Histogram(self.name, self.text, self.labels, registry=registry, buckets=buckets)
 
-def with_families(page: bytes, parts: Callable[[bool], Iterable[str]]) -> bytes:
-    """A page of metrics with further families behind its own. `parts` is called with whether it is OpenMetrics, whose
-    pages have an end; without any text the page stays as it is."""
-    end = OPENMETRICS_END.encode()
-    openmetrics = page.endswith(end)
-    text = "".join(parts(openmetrics)).encode()
-    return page.removesuffix(end) + text + (end if openmetrics else b"")
-
-
-def label_text(names: Sequence[str], values: Sequence[str]) -> str:
-    """Label names and values as they stand between the braces."""
-    return ",".join(f'{name}="{value.translate(_ESCAPED)}"' for name, value in zip(names, values, strict=True))
+    def of(self, values: Values) -> CounterMetricFamily | GaugeMetricFamily:
+        """The family with values that somebody else keeps."""
+        kind = CounterMetricFamily if self.kind == "counter" else GaugeMetricFamily
+        found = kind(self.name, self.text, labels=self.labels)
+        for labels, value in values:
+            found.add_metric(labels, value)
+        return found
 
 
-def histogram_lines(family: Family, buckets: Buckets, labels: Sequence[str], counts: Counts) -> Iterator[str]:
-    """The lines of a histogram, those of one combination of labels at a time; without those that counted nothing.
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A collector of prometheus_client: what `collect` gives is shown."""
 
-    Exemplars are written where `counts` has them.
-    """
-    suffixes = [f',le="{bound}"}} ' for bound in (*buckets.bounds, "+Inf")]
-    for row, text in enumerate(labels):
-        cumulative: list[int] = counts.buckets[row].cumsum().tolist()
-        if not cumulative[-1]:
-            continue
-        start = f"{family.name}_bucket{{{text}"
-        if counts.trace_ids.size:
-            exemplars = _exemplars(counts.trace_ids[row], counts.values[row], counts.unix_s[row])
-            lines = [
-                f"{start}{suffix}{count}{exemplar}\n"
-                for suffix, count, exemplar in zip(suffixes, cumulative, exemplars, strict=True)
-            ]
-        else:
-            lines = [f"{start}{suffix}{count}\n" for suffix, count in zip(suffixes, cumulative, strict=True)]
-        lines.append(f"{family.name}_count{{{text}}} {cumulative[-1]}\n")
-        lines.append(f"{family.name}_sum{{{text}}} {_number(counts.sums[row])}\n")
-        yield "".join(lines)
+    collect: Callable[[], Iterable[Any]]
 
 
-def _exemplars(trace_ids: Array, values: Array, unix_s: Array) -> list[str]:
-    return [
-        f' # {{trace_id="{trace_id.decode()}"}} {_number(value)} {at_s:.3f}' if trace_id else ""
-        for trace_id, value, at_s in zip(trace_ids.tolist(), values.tolist(), unix_s.tolist(), strict=True)
-    ]
+def page_of(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
+    """A page of all that a registry shows, and its content type, for an Accept header."""
+    encode, content_type = choose_encoder(accept)
+    return encode(registry), content_type
 
 
-def _number(value: float) -> str:
-    return str(value) if isinstance(value, int) else floatToGoString(value)
+def with_registry(page: bytes, registry: CollectorRegistry) -> bytes:
+    """A page with what another registry shows behind its own."""
+    is_openmetrics = page.endswith(OPENMETRICS_END)
+    more, _ = page_of(registry, _OPENMETRICS if is_openmetrics else "")
+    return page.removesuffix(OPENMETRICS_END) + more if is_openmetrics else page + more

@@ -1,11 +1,13 @@
 """The gauges of rollouts in `/metrics`."""
 
 from collections.abc import Iterator, Mapping
-from typing import Final, get_args
+from typing import Any, Final, get_args
+
+from prometheus_client import CollectorRegistry
 
 from telemetry.objectives import series
 from telemetry.rollout.history import Decision
-from telemetry.sidecar.counts.text import Family, label_text, with_families
+from telemetry.sidecar.counts.text import Family, Shown, with_registry
 from telemetry.sidecar.rollouts.evaluation import PrimaryFigures, RolloutState
 from telemetry.sidecar.rollouts.thread import RolloutThread
 
@@ -55,15 +57,18 @@ def with_rollouts(page: bytes, thread: RolloutThread) -> bytes:
         return page
     samples = {name: _samples(thread, name) for name in thread.names}
 
-    def parts(openmetrics: bool) -> Iterator[str]:
+    def families() -> Iterator[Any]:
         for family in FAMILIES:
-            yield family.head(openmetrics=openmetrics)
-            for name, of_family in samples.items():
-                for labels, value in of_family[family.name].items():
-                    if value is not None:
-                        yield family.sample(label_text(family.labels, (name, *labels)), value)
+            yield family.of(
+                ((name, *labels), value)
+                for name, of_family in samples.items()
+                for labels, value in of_family[family.name].items()
+                if value is not None
+            )
 
-    return with_families(page, parts)
+    registry = CollectorRegistry()
+    registry.register(Shown(families))  # type: ignore[arg-type] - it has all that is asked of a collector
+    return with_registry(page, registry)
 
 
 def _samples(thread: RolloutThread, name: str) -> Mapping[str, _Samples]:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from telemetry.sidecar.ingest_state import IngestState, count_names
+from telemetry.sidecar.counts.state import IngestState, count_names
 
 
 def test_names_from_outside_are_bounded_in_number() -> None:

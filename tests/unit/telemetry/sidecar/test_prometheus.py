@@ -17,7 +17,7 @@ from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import load_objectives
 from telemetry.sidecar.counts.histograms import series_name
 from telemetry.sidecar.counts.label_values import LABELS
-from telemetry.sidecar.prometheus import Exposition
+from telemetry.sidecar.counts.turns import Exposition
 from telemetry.store.schema import INTEGER_LIMIT, ArrowTable, turns_table
 from tests.exposed import Exposed, Labels, exposed
 from tests.fixtures_turns import client_turn, synthetic_run

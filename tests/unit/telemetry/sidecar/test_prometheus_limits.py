@@ -4,7 +4,7 @@ import itertools
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import msgspec
 import pyarrow as pa
@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from telemetry.model import semconv
 from telemetry.model.turns import Turn
-from telemetry.sidecar import prometheus
 from telemetry.sidecar.counts.label_values import (
     COHORTS_MAX,
     COMBINATIONS_MAX,
@@ -25,13 +24,11 @@ from telemetry.sidecar.counts.label_values import (
     PLACES,
 )
 from telemetry.sidecar.counts.sequence_numbers import GAP_MAX, PROCESSES_MAX
-from telemetry.sidecar.ingest_state import IngestState
-from telemetry.sidecar.prometheus import Exposition
+from telemetry.sidecar.counts.state import IngestState
+from telemetry.sidecar.counts.turns import FAMILIES, Exposition
 from telemetry.store.schema import ArrowTable, turns_table
 from tests.exposed import exposed
 from tests.fixtures_turns import client_turn, exchange
-
-WAIT_S = 30.0  # for another thread; only ends a hopeless wait
 
 
 class _Clock:
@@ -285,68 +282,13 @@ def test_missing_turns_do_not_depend_on_the_order(numbers: list[int], size: int)
     assert exposition.missing_turns == len(set(range(min(numbers), max(numbers) + 1)) - set(numbers))
 
 
-class _Source:
-    def snapshot(self) -> IngestState:
-        return IngestState(received=3, unmapped_spans=Counter({"a": 2}))
-
-
 def test_the_receivers_counts_are_shown() -> None:
-    exposition = Exposition()
-    exposition.watch(_Source())
+    exposition = Exposition(state=IngestState(received=3, unmapped_spans=Counter({"a": 2})))
     found = exposed(exposition)
     assert found.total("voice_telemetry_received_items_total") == 3
     assert found.total("voice_telemetry_unmapped_spans_total") == 2
     typed = {line.split(" ")[2] for line in exposition.render("")[0].decode().splitlines() if line.startswith("# TYPE")}
-    assert typed == {family.shown_name for family in exposition.families()}
-
-
-def test_turns_are_counted_while_a_scrape_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    exposition = Exposition()
-    _observe(exposition, client_turn(0))
-    writing, go_on = threading.Event(), threading.Event()
-
-    def stop_here(*_arguments: object) -> Iterator[str]:
-        writing.set()
-        assert go_on.wait(WAIT_S)
-        yield ""
-
-    monkeypatch.setattr(prometheus, "histogram_lines", stop_here)
-    scrape = threading.Thread(target=exposition.render, args=("",))
-    scrape.start()
-    assert writing.wait(WAIT_S)
-    counted = threading.Thread(target=_observe, args=(exposition, client_turn(1)))
-    counted.start()
-    counted.join(WAIT_S)
-    was_counted = not counted.is_alive()
-    go_on.set()
-    scrape.join(WAIT_S)
-    monkeypatch.undo()
-    assert was_counted
-    assert exposed(exposition).total("voice_turns_total") == 2
-
-
-def test_a_scrape_is_written_while_turns_are_counted() -> None:
-    counting, go_on = threading.Event(), threading.Event()
-
-    def stop_here() -> int:
-        counting.set()
-        assert go_on.wait(WAIT_S)
-        return 0
-
-    exposition = Exposition(wall_clock_ns=stop_here)
-    thread = threading.Thread(target=_observe, args=(exposition, client_turn(0)))
-    thread.start()
-    assert counting.wait(WAIT_S)
-    bodies: list[bytes] = []
-    scrape = threading.Thread(target=lambda: bodies.append(exposition.render("")[0]))
-    scrape.start()
-    scrape.join(WAIT_S)
-    seen = list(bodies)
-    go_on.set()
-    thread.join(WAIT_S)
-    assert seen
-    assert b"voice_turns_total{" not in seen[0]
-    assert exposed(exposition).total("voice_turns_total") == 1
+    assert typed == {family.shown_name for family in FAMILIES}
 
 
 def test_scrapes_and_turns_from_many_threads_lose_nothing() -> None:

@@ -18,7 +18,7 @@ from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import default_objectives
 from telemetry.sidecar.counts.label_values import COHORTS_MAX, IDLE_S, OTHER
 from telemetry.sidecar.counts.objectives import RUNS_MAX, SERVICES_MAX
-from telemetry.sidecar.prometheus import Exposition
+from telemetry.sidecar.counts.turns import Exposition
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import turns_table

@@ -7,8 +7,8 @@ from prometheus_client.parser import text_string_to_metric_families as prometheu
 from telemetry.model.turns import Turn
 from telemetry.objectives.objective import Objective
 from telemetry.sidecar.counts.label_values import IDLE_S, OTHER
-from telemetry.sidecar.prometheus import Exposition
-from telemetry.sidecar.service_metrics import SERVICES_MAX, ServiceExposition
+from telemetry.sidecar.counts.services import SERVICES_MAX, ServiceExposition
+from telemetry.sidecar.counts.turns import Exposition
 from telemetry.store.schema import turns_table
 from tests.fixtures_turns import MS, client_turn, exchange
 

@@ -3,11 +3,11 @@
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families
 
+from telemetry.sidecar.counts.turns import Exposition
 from telemetry.sidecar.forwarding.destinations import Destination
 from telemetry.sidecar.forwarding.exposition import forwarding_families, shown_in_state, with_forwarding
 from telemetry.sidecar.forwarding.link_messages import DestinationReport
 from telemetry.sidecar.forwarding.tally import DROP_REASONS, Tally, Waiting
-from telemetry.sidecar.prometheus import Exposition
 from telemetry.store.log_positions import START
 
 DESTINATION = Destination("up", "https://otlp.example", "redact")

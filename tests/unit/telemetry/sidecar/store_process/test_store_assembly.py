@@ -12,7 +12,7 @@ from telemetry.model.errors import StoreError
 from telemetry.model.spans import SpanRow
 from telemetry.model.turns import Turn
 from telemetry.sidecar.adapters.turn_assembly import GRACE_NS, TurnAssembly
-from telemetry.sidecar.ingest_state import IngestState
+from telemetry.sidecar.counts.state import IngestState
 from telemetry.sidecar.messages import Faults
 from telemetry.sidecar.otlp.tables import decode_traces
 from telemetry.sidecar.store_process import assembly as assembly_module
