@@ -35,6 +35,8 @@ from telemetry.sidecar.counts.state import IngestState
 from telemetry.sidecar.counts.turns import Exposition
 from telemetry.sidecar.faults import FaultBoard, StoreWatch
 from telemetry.sidecar.forwarding.destinations import refuse_own_address
+from telemetry.sidecar.forwarding.exposition import shown_in_state, with_forwarding
+from telemetry.sidecar.forwarding.forwarder import Forwarding
 from telemetry.sidecar.http_connections import http_server
 from telemetry.sidecar.ingest import Ingest
 from telemetry.sidecar.logs import log_event
@@ -102,9 +104,9 @@ class StoreServer:
         stack.callback(self._service_turns.close)
         self._watch_for = StoreWatch(self.writer, self.faults)
         self._watch_for.look()
-        self.ingest = Ingest(
-            GroupStore(self.writer, redactor, self.counts, self._service_turns, None, self._watch_for).store
-        )
+        self.forwarding = Forwarding(directory, options.destinations, self.faults, names=options.redact_names)
+        groups = GroupStore(self.writer, redactor, self.counts, self._service_turns, self.forwarding, self._watch_for)
+        self.ingest = Ingest(groups.store)
         self.rollouts = RolloutThread(_evaluator(options, objectives))
         self._retention = Retention(self.writer, options.keep)
         self._expiry = Expiry(directory)
@@ -114,11 +116,13 @@ class StoreServer:
     def start(self) -> None:
         """Begin to store and to look after the store; to be called in the event loop."""
         self.ingest.start()
+        self.forwarding.start()
         self._watching.start()
 
     async def stop(self) -> None:
-        """Store what waits, then end."""
+        """Store what waits, forward what can be forwarded within seconds, then end."""
         await self.ingest.stop()
+        await asyncio.to_thread(self.forwarding.stop)
         self._ended.set()
         if self._watching.ident is not None:
             await asyncio.to_thread(self._watching.join)
@@ -129,6 +133,7 @@ class StoreServer:
                 self._watch_for.look,
                 self._look_at_ingest,
                 self._service_turns.look,
+                self.forwarding.look,
                 self._retention.remove_some,
                 self.writer.checkpoint_when_due,
                 self._expiry.look,
@@ -184,8 +189,14 @@ async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], No
             store.ingest,
             access,
             lambda: stop.is_asked,
-            (partial(with_rollouts, thread=store.rollouts),),
-            lambda: {"store": str(options.store.resolve())},
+            (
+                lambda page: with_forwarding(page, store.forwarding.reports()),
+                partial(with_rollouts, thread=store.rollouts),
+            ),
+            lambda: {
+                "store": str(options.store.resolve()),
+                "forwarding": shown_in_state(options.destinations, store.forwarding.reports()),
+            },
         )
         routes = [
             *otlp_http.routes(store.ingest, bodies, access),

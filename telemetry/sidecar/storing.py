@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 import duckdb
 import pyarrow as pa
@@ -18,6 +18,8 @@ from telemetry.sidecar.counts.services import ServiceExposition
 from telemetry.sidecar.counts.state import IngestState, count_names
 from telemetry.sidecar.counts.turns import Exposition
 from telemetry.sidecar.faults import FaultBoard, StoreWatch
+from telemetry.sidecar.forwarding.bounded_queue import Received
+from telemetry.sidecar.forwarding.forwarder import Forwarding
 from telemetry.sidecar.ingest import ExportRequest, Outcome, Taken
 from telemetry.sidecar.otlp.attributes import OtlpDecodeError
 from telemetry.sidecar.otlp.json_requests import metrics_from_json, traces_from_json
@@ -40,14 +42,6 @@ _METRICS_FAULT: Final = "metrics"
 _log = logging.getLogger(__name__)
 
 
-class Forwards(Protocol):
-    """What forwards requests to other receivers."""
-
-    def add(self, as_received: Sequence[tuple[Signal, bytes]], /) -> None:
-        """Take requests that were stored, in protobuf, as they came. Waits for nothing."""
-        ...
-
-
 @dataclass(slots=True)
 class DecodedGroup:
     """A decoded group: the outcome of each request that was decoded (None: it is to be stored), what is to be stored of
@@ -55,7 +49,7 @@ class DecodedGroup:
 
     outcomes: list[Outcome]
     tables: list[DecodedTables] = field(default_factory=list[DecodedTables])
-    as_received: list[tuple[Signal, bytes]] = field(default_factory=list[tuple[Signal, bytes]])
+    as_received: list[Received] = field(default_factory=list[Received])
     received: int = 0
     rejected: int = 0
     changed: int = 0
@@ -114,7 +108,9 @@ def _decode(group: DecodedGroup, signal: Signal, bodies: dict[int, bytes], redac
         group.rejected += decoded.rejected
         group.changed += decoded.changed
         if decoded.received > decoded.rejected:
-            group.as_received.append((signal, body))
+            is_without_text = redactor is not None and not redactor.rules.keep_text
+            without_text = decoded.body if is_without_text else None
+            group.as_received.append(Received(signal, body, decoded.received, without_text))
     group.unmapped += tables.unmapped
     group.unknown_turn_fields += tables.unknown_turn_fields
     if tables.rows:
@@ -171,7 +167,7 @@ class GroupStore:
         redactor: Redactor,
         counts: Counts,
         service_turns: ServiceTurns,
-        forwarding: Forwards | None,
+        forwarding: Forwarding,
         watch: StoreWatch,
     ) -> None:
         self._writer = writer
@@ -204,6 +200,5 @@ class GroupStore:
                 self._counts.state.duplicates += appended.duplicates
             self._counts.stored(appended)
             self._service_turns.take(appended.spans)
-        if self._forwarding is not None and group.as_received:
-            self._forwarding.add(group.as_received)
+        self._forwarding.add(group.as_received)
         return group.outcomes
