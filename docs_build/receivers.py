@@ -12,12 +12,12 @@ from telemetry.sidecar.otlp.framing import ITEM_BYTES_MAX, ITEMS_MAX, REPEATED_B
 from telemetry.sidecar.otlp.grpc import STREAMS_PER_CONNECTION
 from telemetry.sidecar.otlp.grpc_health import WATCHERS_MAX
 from telemetry.sidecar.otlp.json_requests import OBJECTS_MAX, VALUES_MAX
-from telemetry.sidecar.otlp.metric_points import ATTRIBUTES_MAX, POINTS_MAX
-from telemetry.sidecar.otlp.metric_points import REQUEST_PARTS_MAX as METRIC_PARTS_MAX
-from telemetry.sidecar.otlp.point_values import PARTS_MAX as POINT_PARTS_MAX
+from telemetry.sidecar.otlp.points import ATTRIBUTES_MAX, POINTS_MAX
+from telemetry.sidecar.otlp.points import PARTS_MAX as POINT_PARTS_MAX
+from telemetry.sidecar.otlp.points import REQUEST_PARTS_MAX as METRIC_PARTS_MAX
 from telemetry.sidecar.otlp.readable import DROPPED_ATTRIBUTES
 from telemetry.sidecar.otlp.receive_slots import PATIENCE_S, SLOTS, WAITING_MAX
-from telemetry.sidecar.otlp.span_limits import NAME_BYTES_MAX, PARTS_MAX, REQUEST_PARTS_MAX
+from telemetry.sidecar.otlp.spans import NAME_BYTES_MAX, PARTS_MAX, REQUEST_PARTS_MAX
 
 _NAMES: Final = ", ".join(map(code, sorted(COMPRESSIONS)))
 INTRODUCTION: Final = f"""

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -43,6 +43,14 @@ class SidecarProcess:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait(timeout=60)
 
+    def kill_all(self) -> None:
+        """kill -9 of every process of it, one right after the other; children may be in groups of their own."""
+        front = psutil.Process(self.process.pid)
+        for process in (front, *front.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        self.process.wait(timeout=60)
+
     def terminate(self) -> int:
         """SIGTERM; gives the exit code."""
         self.process.send_signal(signal.SIGTERM)
@@ -61,8 +69,9 @@ def disk_that_takes_nothing(sidecar: SidecarProcess) -> Iterator[None]:
         process.rlimit(psutil.RLIMIT_FSIZE, before)
 
 
-def sidecar_command(store: Path, *arguments: str) -> list[str]:
-    return [sys.executable, "-m", "telemetry.sidecar", "--store", str(store), *arguments]
+def sidecar_command(store: Path, *arguments: str, checkout: Path = ROOT) -> list[str]:
+    python = sys.executable if checkout == ROOT else str(checkout / ".venv" / "bin" / "python")
+    return [python, "-m", "telemetry.sidecar", "--store", str(store), *arguments]
 
 
 @contextmanager
@@ -74,24 +83,26 @@ def running_sidecar(
     token: str | None = None,
     variables: Mapping[str, str] | None = None,
     stderr: int | None = None,
+    checkout: Path = ROOT,
 ) -> Iterator[SidecarProcess]:
     """A sidecar on free ports, ready to receive; killed by its pid at the end if it still runs.
 
     `before` is a folder that its Python looks into first, `descriptors` limits how many descriptors it may open,
-    `token` is the one that it asks for, `variables` are added to its environment, `stderr` is where its messages go.
+    `token` is the one that it asks for, `variables` are added to its environment, `stderr` is where its messages go,
+    `checkout` is whose code runs, in that checkout's environment.
     """
     limit = ["sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh"] if descriptors is not None else []
-    path = os.pathsep.join(str(folder) for folder in (before, ROOT) if folder is not None)
+    path = os.pathsep.join(str(folder) for folder in (before, checkout) if folder is not None)
     environment = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", **(variables or {})}
     if token is not None:
         environment[SIDECAR_TOKEN_VARIABLE] = token
     process = subprocess.Popen(
-        [*limit, *sidecar_command(store, "--http-port", "0", "--grpc-port", "0", *arguments)],
+        [*limit, *sidecar_command(store, "--http-port", "0", "--grpc-port", "0", *arguments, checkout=checkout)],
         stdout=subprocess.PIPE,
         stderr=stderr,
         text=True,
         env=environment,
-        cwd=ROOT,
+        cwd=checkout,
     )
     assert process.stdout is not None
     try:

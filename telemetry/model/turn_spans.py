@@ -74,13 +74,13 @@ def decode_turn(attributes: Mapping[str, object], trace_id: str, span_id: str) -
     values: dict[str, object] = {"trace_id": trace_id, "span_id": span_id}
     unknown: list[str] = []
     for name, value in attributes.items():
-        if not name.startswith(semconv.TURN_PREFIX):
-            continue
-        field = _BY_ATTRIBUTE.get(name)
-        if field is None:
-            unknown.append(name)
+        known = _DECODERS.get(name)
+        if known is None:
+            if name.startswith(semconv.TURN_PREFIX):
+                unknown.append(name)
         elif value is not None:
-            values[field.name] = field.decode(name, value)
+            field_name, decode = known
+            values[field_name] = decode(name, value)
     for field in _REQUIRED:
         if field.name not in values:
             raise TurnDecodeError(field.attribute, "is missing; a turn cannot do without it")
@@ -148,10 +148,10 @@ def _decode_text(name: str, value: object) -> str:
 
 
 def _decode_int(name: str, value: object) -> int:
+    if type(value) is int:
+        return value
     if isinstance(value, bool):
         raise TurnDecodeError(name, f"is {value}, but a whole number is expected")
-    if isinstance(value, int):
-        return value
     # Beyond 2**53 a float stands for several integers.
     if isinstance(value, float) and value.is_integer() and abs(value) <= _EXACT_IN_FLOAT:
         return int(value)
@@ -258,6 +258,7 @@ def _fields() -> tuple[_Field, ...]:
 _FIELDS: Final = _fields()
 _REQUIRED: Final = tuple(field for field in _FIELDS if field.required)
 _BY_ATTRIBUTE: Final = {field.attribute: field for field in _FIELDS}
+_DECODERS: Final = {field.attribute: (field.name, field.decode) for field in _FIELDS}
 # In the order of a turn's fields: attribute, default and encoding of each that its span carries as an attribute.
 _CARRIERS: Final = tuple(
     None if name in _OWN_IDENTITY else (each.attribute, each.default, each.encode)

@@ -1,8 +1,8 @@
 """What it costs to decode spans, in µs of CPU a span: `python -m tests.benchmarks.decoding [TURNS]`.
 
-Side by side and in turns, over the same requests of 64 spans: Google's parser alone, objects (a plain loop that makes
-an object of each span and turn, as a receiver without columns would), ptars alone, and `decode_traces` by itself and
-with the redaction, for groups of 1, 10 and 30 requests. The least of five rounds counts.
+Side by side and in turns, over the same requests of 64 spans: Google's parser alone, `decode_traces`, the same with the
+redaction that every store has, and the same again with the writer's last look for texts, for groups of 1, 10 and 30
+requests. The least of five rounds counts.
 """
 
 import sys
@@ -13,12 +13,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 
 from telemetry.model import semconv
-from telemetry.model.turn_spans import decode_turn, turn_attributes
-from telemetry.model.turn_texts import with_plain_texts
-from telemetry.sidecar.otlp import attributes
-from telemetry.sidecar.otlp.descriptors import reader
+from telemetry.model.turn_spans import turn_attributes
 from telemetry.sidecar.otlp.tables import decode_traces
-from telemetry.store.schema import fits, turns_table
+from telemetry.sidecar.privacy.requests import Redactor
+from telemetry.sidecar.privacy.rules import PrivacyRules
 from telemetry.store.table_redaction import table_without_text
 from tests.fixtures_sidecar import any_value
 from tests.fixtures_turns import exchange, stage_spans
@@ -26,6 +24,7 @@ from tests.fixtures_turns import exchange, stage_spans
 BATCH = 64
 ROUNDS = 5
 GROUPS = (1, 10, 30)
+REDACTOR = Redactor(PrivacyRules(b"k" * 32))
 
 
 def turn_mix(turns: int) -> list[bytes]:
@@ -68,37 +67,14 @@ def _parse(bodies: Sequence[bytes]) -> None:
         ExportTraceServiceRequest.FromString(body)
 
 
-def _objects(bodies: Sequence[bytes]) -> None:
-    turns = []
-    for body in bodies:
-        for of_resource in ExportTraceServiceRequest.FromString(body).resource_spans:
-            for of_scope in of_resource.scope_spans:
-                for span in of_scope.spans:
-                    pairs = attributes.from_protobuf(span.attributes)
-                    [(event.name, event.time_unix_nano) for event in span.events]
-                    if span.name == semconv.SPAN_TURN:
-                        turn = decode_turn(pairs, span.trace_id.hex(), span.span_id.hex()).turn
-                        assert fits(turn)
-                        turns.append(with_plain_texts(turn))
-    turns_table(turns)
-
-
-def _columns(bodies: Sequence[bytes]) -> None:
-    reader("Span").list_to_record_batch([payload for body in bodies for payload in _payloads[body]])
+def _redacted(bodies: Sequence[bytes]) -> None:
+    decode_traces(bodies, REDACTOR)
 
 
 def _stored(bodies: Sequence[bytes]) -> None:
-    found = decode_traces(bodies)
+    found = decode_traces(bodies, REDACTOR)
     table_without_text("turns", found.turns)
     table_without_text("spans", found.spans)
-
-
-_payloads: dict[bytes, list[bytes]] = {}
-
-
-def _payloads_of(body: bytes) -> list[bytes]:
-    request = ExportTraceServiceRequest.FromString(body)
-    return [span.SerializeToString() for each in request.resource_spans for span in each.scope_spans[0].spans]
 
 
 def _cost_us(work: Callable[[Sequence[bytes]], object], bodies: Sequence[bytes], group: int, spans: int) -> float:
@@ -110,17 +86,10 @@ def _cost_us(work: Callable[[Sequence[bytes]], object], bodies: Sequence[bytes],
 
 def main() -> None:
     turns = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
-    works = {
-        "Google's parser": _parse,
-        "objects": _objects,
-        "ptars": _columns,
-        "tables": decode_traces,
-        "stored": _stored,
-    }
+    works = {"Google's parser": _parse, "tables": decode_traces, "redacted": _redacted, "stored": _stored}
     for make, count in ((turn_mix, turns), (small_spans, turns * 4)):
         bodies = make(count)
-        _payloads.update({body: _payloads_of(body) for body in bodies})
-        spans = sum(len(_payloads[body]) for body in bodies)
+        spans = sum(each.received for each in decode_traces(bodies).requests)
         least = {(name, group): float("inf") for name in works for group in GROUPS}
         for _ in range(ROUNDS):
             for name, group in list(least):

@@ -13,7 +13,9 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -70,21 +72,22 @@ def mixed_request() -> bytes:
     return request.SerializeToString()
 
 
-def send(address: tuple[str, int], body: bytes, sent: Sent, rate_per_s: float, until_s: float) -> None:
-    """Send a body at a rate (0: as fast as it is answered) until a moment of the monotonic clock."""
-    head = (
-        "POST /v1/traces HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-protobuf\r\n"
-        f"content-length: {len(body)}\r\n\r\n"
-    ).encode()
+def send(
+    address: tuple[str, int], body: bytes | Sequence[bytes], sent: Sent, rate_per_s: float, until_s: float
+) -> None:
+    """Send a body, or several in turn, at a rate (0: as fast as it is answered) until a moment of the monotonic
+    clock."""
+    bodies = cycle([body] if isinstance(body, bytes) else body)
+    head = b"POST /v1/traces HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-protobuf\r\ncontent-length: %d\r\n\r\n"
     with socket.create_connection(address) as connection:
         due_s = time.monotonic()
         while (now_s := time.monotonic()) < until_s:
             if rate_per_s and now_s < due_s:
                 time.sleep(due_s - now_s)
             due_s += 1 / rate_per_s if rate_per_s else 0.0
-            content = body.replace(_PREFIX, secrets.token_bytes(8))
+            content = next(bodies).replace(_PREFIX, secrets.token_bytes(8))
             began_s = time.perf_counter()
-            connection.sendall(head + content)
+            connection.sendall(head % len(content) + content)
             answer = connection.recv(65536)
             if answer.startswith(b"HTTP/1.1 200"):
                 sent.spans += BATCH

@@ -2,7 +2,8 @@
 
 Left out of every answer is what names the inside of the store that gave it: `skipped_segments` and `turns_to_roll_up`
 (there are no segments and no roll-ups any more), the question `state` (a number that only changes), and the folder of
-the store. Fields without a value are left out too, so that an answer may get new ones.
+the store. What explains a selection of very many turns is a sample of them, and not compared. Fields without a value
+are left out too, so that an answer may get new ones.
 """
 
 import dataclasses
@@ -24,6 +25,7 @@ from telemetry.rollout.cohort_turns import CALL, OUTCOME, CohortTurns
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
 from telemetry.store.wire import answer
+from tests.goldens.comparing import NOT_COMPARED
 
 Parameters = dict[str, Any]
 # Asks a question by its name and its parameters, which are JSON.
@@ -85,13 +87,15 @@ def filters(asked: Asked) -> Iterator[Parameters]:
     yield {}
     yield {"run_id": asked.run}
     yield {"run_id": asked.other}
+    yield {"run_id": asked.run, "phase": "steady", "route": "cache"}
+    yield {"length_class": "short", "run_id": asked.other}
+    if not asked.single_turns:
+        return
     yield {"run_id": asked.service}
     yield {"run_id": "gone"}
     yield window
     yield {"cohort": asked.cohorts[1]}
-    yield {"run_id": asked.run, "phase": "steady", "route": "cache"}
     yield {"run_id": asked.run, "noise_profile": "babble", "channel_profile": "g711", **window}
-    yield {"length_class": "short", "run_id": asked.other}
 
 
 def _of_pages(asked: Asked) -> Iterator[tuple[str, Parameters]]:
@@ -256,6 +260,8 @@ def plain(value: object) -> Any:
 
 
 def _filled(fields: Mapping[str, object]) -> dict[str, Any]:
+    if fields.get("is_sample"):
+        return {"is_sample": NOT_COMPARED}
     found = {name: plain(value) for name, value in fields.items() if name not in LEFT_OUT}
     return {name: value for name, value in found.items() if value is not None and value not in ([], {})}
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+import msgspec
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
@@ -60,29 +61,32 @@ def arrivals(changed: Callable[[Turn], Turn] = lambda turn: turn) -> list[Arriva
         calls = [[changed(turn) for turn in call] for call in turns_of(run)]
         found += _of_callers(run, calls)
         found += _of_assistant(run, calls)
-        found.append(Arrival(run.ends_unix_ns, "metrics", _health(run, calls)))
+        emitted = [0] * run.workers
+        for turn in (turn for call in calls for turn in call):
+            emitted[int(turn.process_id[-1])] = (turn.sequence or 0) + 1
+        found.append(Arrival(run.ends_unix_ns, "metrics", health(run, emitted)))
     found += _of_bot()
     found += _of_model_servers()
     return sorted(found, key=lambda arrival: arrival.unix_ns)
 
 
 def _of_callers(run: CallerRun, calls: Sequence[Sequence[Turn]]) -> Iterator[Arrival]:
-    yield Arrival(run.begins_unix_ns, "traces", _request("voiceprobe", semconv.SCOPE, _announced(run, "start")))
+    yield Arrival(run.begins_unix_ns, "traces", traces_request("voiceprobe", semconv.SCOPE, announced(run, "start")))
     spans = [span for number, call in enumerate(calls) for span in _call_spans(run, number, call)]
     spans.sort(key=lambda span: span.end_time_unix_nano)
     for number, first in enumerate(range(0, len(spans), _SPANS_OF_A_REQUEST)):
         part = spans[first : first + _SPANS_OF_A_REQUEST]
-        body = _request("voiceprobe", semconv.SCOPE, part)
+        body = traces_request("voiceprobe", semconv.SCOPE, part)
         at_unix_ns = part[-1].end_time_unix_nano + SECOND
         yield Arrival(at_unix_ns, "traces", body)
         if number % 4 == 1:  # sent again, and once more split and turned round
             yield Arrival(at_unix_ns + LATER_NS, "traces", body)
-            again = _request("voiceprobe", semconv.SCOPE, part[: -_SPANS_OF_A_REQUEST // 2 : -1])
+            again = traces_request("voiceprobe", semconv.SCOPE, part[: -_SPANS_OF_A_REQUEST // 2 : -1])
             yield Arrival(at_unix_ns + 2 * LATER_NS, "traces", again)
-    yield Arrival(run.ends_unix_ns, "traces", _request("voiceprobe", semconv.SCOPE, _announced(run, "end")))
+    yield Arrival(run.ends_unix_ns, "traces", traces_request("voiceprobe", semconv.SCOPE, announced(run, "end")))
 
 
-def _announced(run: CallerRun, phase: str) -> Iterator[Span]:
+def announced(run: CallerRun, phase: str) -> Iterator[Span]:
     """What each process declares of the run; of those of `evening` one ends without a word."""
     rng = random.Random(f"{run.run_id} {phase}")
     at_unix_ns = run.begins_unix_ns if phase == "start" else run.ends_unix_ns
@@ -159,9 +163,9 @@ def _of_assistant(run: CallerRun, calls: Sequence[Sequence[Turn]]) -> Iterator[A
                 late.append(spans.pop())
         rng.shuffle(spans)
         at_unix_ns = call[-1].started_unix_ns + 14 * SECOND
-        yield Arrival(at_unix_ns, "traces", _request("assistant", "assistant.turns", spans))
+        yield Arrival(at_unix_ns, "traces", traces_request("assistant", "assistant.turns", spans))
         if late:
-            yield Arrival(at_unix_ns + LATER_NS, "traces", _request("assistant", "assistant.turns", late))
+            yield Arrival(at_unix_ns + LATER_NS, "traces", traces_request("assistant", "assistant.turns", late))
 
 
 def _service_spans(rng: random.Random, turn: Turn, trace_id: str, conversation: str) -> list[Span]:
@@ -199,6 +203,20 @@ def _service_spans(rng: random.Random, turn: Turn, trace_id: str, conversation: 
     return [span, voice]
 
 
+def late_service_turns(turns: int, now_unix_ns: int) -> tuple[bytes, bytes]:
+    """Turns that a service reports now, without ids or times that were used before, and what comes late of them."""
+    rng = random.Random(now_unix_ns)
+    first: list[Span] = []
+    late: list[Span] = []
+    for number in range(turns):
+        turn = turns_of(RUNS[2])[number][0]
+        turn = msgspec.structs.replace(turn, started_unix_ns=now_unix_ns - 10 * SECOND, user_id=None)
+        own, *voice = _service_spans(rng, turn, f"{rng.getrandbits(128):032x}", f"conversation-{now_unix_ns}-{number}")
+        first.append(own)
+        late += voice
+    return traces_request("assistant", "assistant.turns", first), traces_request("assistant", "assistant.turns", late)
+
+
 def _of_bot() -> Iterator[Arrival]:
     """A bot of Pipecat on two days, and spans that no adapter knows."""
     for day in range(2):
@@ -216,17 +234,14 @@ def _of_bot() -> Iterator[Arrival]:
             at_unix_ns = turns[-1].start_unix_ns + 5 * SECOND
             yield Arrival(at_unix_ns, "traces", pipecat_request([span for turn in turns for span in turn.spans()]))
     odd = _span("http.request", (f"{9:032x}", f"{9:016x}", None), (MORNING_UNIX_NS, MORNING_UNIX_NS + SECOND), {})
-    yield Arrival(MORNING_UNIX_NS, "traces", _request("gateway", "opentelemetry.http", [odd]))
+    yield Arrival(MORNING_UNIX_NS, "traces", traces_request("gateway", "opentelemetry.http", [odd]))
 
 
-def _health(run: CallerRun, calls: Sequence[Sequence[Turn]]) -> bytes:
-    """What the generator's processes reported of themselves, and of open arrivals how calls began."""
+def health(run: CallerRun, emitted: Sequence[int]) -> bytes:
+    """What the generator's processes reported of themselves and of the turns they emitted, and of open arrivals how
+    calls began."""
     rng = random.Random(f"health {run.run_id}")
     points: list[tuple[str, int, float, dict[str, object]]] = []
-    emitted = [0] * run.workers
-    for call in calls:
-        for turn in call:
-            emitted[int(turn.process_id[-1])] = (turn.sequence or 0) + 1
     for worker in range(run.workers):
         own: dict[str, object] = {"run_id": run.run_id, "process_id": f"{run.run_id}-worker-{worker}"}
         lasts = run.ends_unix_ns - run.begins_unix_ns
@@ -247,7 +262,7 @@ def _health(run: CallerRun, calls: Sequence[Sequence[Turn]]) -> bytes:
         points.append((semconv.METRIC_TURNS_EMITTED, run.ends_unix_ns, float(emitted[worker]), own))
         if run.run_id == "evening":
             points += _starts(run, own, worker)
-    return _metrics("voiceprobe", semconv.SCOPE, points)
+    return metrics_request("voiceprobe", semconv.SCOPE, points)
 
 
 def _starts(run: CallerRun, own: dict[str, object], worker: int) -> Iterator[tuple[str, int, float, dict[str, object]]]:
@@ -268,7 +283,7 @@ def _of_model_servers() -> Iterator[Arrival]:
         at_unix_ns = MORNING_UNIX_NS - 60 * SECOND + place * 30 * SECOND
         is_read = place != 16
         up = (semconv.SCRAPE_UP, at_unix_ns, float(is_read), dict[str, object]())
-        request = ExportMetricsServiceRequest.FromString(_metrics("vllm-1", semconv.SCRAPE_SCOPE, [up]))
+        request = ExportMetricsServiceRequest.FromString(metrics_request("vllm-1", semconv.SCRAPE_SCOPE, [up]))
         for engine in (0, 1) if is_read else ():
             own: dict[str, object] = {semconv.GEN_AI_REQUEST_MODEL: "large", semconv.SCRAPE_ENGINE: engine}
             asked = rng.randrange(100, 900)
@@ -299,7 +314,7 @@ def _histogram(metric: Metric, unix_ns: int, counts: Sequence[int], attributes: 
     point.attributes.extend(KeyValue(key=key, value=any_value(each)) for key, each in attributes.items())
 
 
-def _metrics(service: str, scope: str, points: Iterable[tuple[str, int, float, dict[str, object]]]) -> bytes:
+def metrics_request(service: str, scope: str, points: Iterable[tuple[str, int, float, dict[str, object]]]) -> bytes:
     request = ExportMetricsServiceRequest()
     resource = request.resource_metrics.add()
     resource.resource.attributes.append(KeyValue(key="service.name", value=any_value(service)))
@@ -310,7 +325,7 @@ def _metrics(service: str, scope: str, points: Iterable[tuple[str, int, float, d
     return request.SerializeToString()
 
 
-def _request(service: str, scope: str, spans: Iterable[Span]) -> bytes:
+def traces_request(service: str, scope: str, spans: Iterable[Span]) -> bytes:
     request = ExportTraceServiceRequest()
     resource = request.resource_spans.add()
     resource.resource.attributes.append(KeyValue(key="service.name", value=any_value(service)))

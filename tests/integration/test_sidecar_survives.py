@@ -16,6 +16,7 @@ from telemetry.store.reader import StoreReader
 from tests import asking
 from tests.fixtures_sidecar import disk_that_takes_nothing, running_sidecar, turns_request
 from tests.fixtures_turns import client_turn
+from tests.integration import kills
 from tests.integration.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -135,3 +136,25 @@ def test_a_real_exporter_s_stream_survives(tmp_path: Path, ending: str) -> None:
     with StoreReader(tmp_path) as reader:
         assert sorted(turn.span_id for turn in reader.turns()) == sorted(acknowledged)
     assert len(acknowledged) == 20
+
+
+def test_what_was_acknowledged_is_there_once_however_often_all_of_it_is_killed(tmp_path: Path) -> None:
+    ledger = kills.kill_again_and_again(tmp_path, times=5)
+    assert ledger.sent_again > 0
+    assert len(ledger.acknowledged) >= 5
+    assert kills.faults(tmp_path, ledger) == []
+
+
+def test_a_lost_and_a_doubled_span_would_be_found(tmp_path: Path) -> None:
+    ledger = kills.kill_again_and_again(tmp_path, times=0)
+    with running_sidecar(tmp_path) as sidecar:
+        part = ledger.next_part(only_waiting=False)
+        assert part is not None
+        lost, kept = part[0], part[1:]
+        answer = asking.post(f"{sidecar.http}/v1/traces", content=kills.body_of(kept), headers=PROTOBUF)
+        assert answer.status_code == 200
+        ledger.answered(part, acknowledged=True)
+        assert sidecar.terminate() == 0
+    assert kills.faults(tmp_path, ledger) == sorted(
+        f"{kind} {lost.key} was acknowledged and is lost" for kind in ("span", "turn")
+    )

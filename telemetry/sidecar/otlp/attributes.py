@@ -1,15 +1,18 @@
-"""Converts OTLP attribute values to plain Python values."""
+"""Reads the attributes of OTLP messages: as Python values, and as what the store keeps of them."""
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, Final
 
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue, KeyValueList
 
 from telemetry.model.errors import TelemetryError
 
 DEPTH_MAX: Final = 32
-# Protobuf's parsers and serializers end at 100 messages within one another, those around an attribute included.
-MESSAGES_MAX: Final = 90
+ARRAY, KVLIST = "array_value", "kvlist_value"
+_NESTED: Final = frozenset({ARRAY, KVLIST})
+# Of each attribute, one after the other: its key, the field of its value that is set (None where none is), and what
+# that holds: of arrays and lists of pairs the serialized message, of a value without a field whether there is one.
+StoredPairs = Sequence[Any]
 
 
 class OtlpDecodeError(TelemetryError):
@@ -21,32 +24,57 @@ class NestedTooDeeply(Exception):  # noqa: N818 - reads as what happened
 
 
 def from_protobuf(pairs: Iterable[KeyValue], depth: int = 0) -> dict[str, object]:
-    """Convert the attributes of a protobuf message. Raises OtlpDecodeError if they are nested too deeply."""
+    """Convert the attributes of a protobuf message; of a key that is there twice the last. Raises NestedTooDeeply."""
     return {pair.key: value_from_protobuf(pair.value, depth) for pair in pairs}
 
 
 def value_from_protobuf(value: AnyValue, depth: int = 0) -> object:
-    """Convert one value to str, bool, int, float, bytes, list, dict or None."""
-    _check(depth)
+    """Convert one value to str, bool, int, float, bytes, list, dict or None. Raises NestedTooDeeply."""
+    if depth > DEPTH_MAX:
+        raise NestedTooDeeply
     match value.WhichOneof("value"):
-        case "string_value":
-            return value.string_value
-        case "bool_value":
-            return value.bool_value
-        case "int_value":
-            return value.int_value
-        case "double_value":
-            return value.double_value
-        case "bytes_value":
-            return value.bytes_value
+        case None:
+            return None
         case "array_value":
             return [value_from_protobuf(item, depth + 1) for item in value.array_value.values]
         case "kvlist_value":
             return from_protobuf(value.kvlist_value.values, depth + 1)
-        case _:
-            return None
+        case kind:
+            return getattr(value, kind)
 
 
-def _check(depth: int) -> None:
-    if depth > DEPTH_MAX:
-        raise OtlpDecodeError(f"attributes: nested more than {DEPTH_MAX} levels deep")
+def from_stored(pairs: StoredPairs) -> dict[str, object]:
+    """What `from_protobuf` makes of the same attributes."""
+    keys, kinds, contents = pairs[::3], pairs[1::3], pairs[2::3]
+    return {
+        key: content if kind not in _READ else _READ[kind](content)
+        for key, kind, content in zip(keys, kinds, contents, strict=True)
+    }
+
+
+_READ: Final[dict[str | None, Callable[[Any], object]]] = {
+    None: lambda _: None,
+    ARRAY: lambda content: [value_from_protobuf(item) for item in ArrayValue.FromString(content).values],
+    KVLIST: lambda content: from_protobuf(KeyValueList.FromString(content).values),
+}
+
+
+def stored_pairs(pairs: Collection[KeyValue]) -> StoredPairs:
+    """The attributes of a message as the store keeps them, in their order. Raises NestedTooDeeply."""
+    if not pairs:
+        return ()
+    found: list[object] = []
+    for pair in pairs:
+        value = pair.value
+        kind = value.WhichOneof("value")
+        if kind is None:
+            found += (pair.key, None, pair.HasField("value"))
+        elif kind in _NESTED:
+            content = getattr(value, kind).SerializeToString()
+            # Each level has the number of one of these fields.
+            if content.count(b"\x2a") + content.count(b"\x32") >= DEPTH_MAX:
+                value_from_protobuf(value)
+            found += (pair.key, kind, content)
+        else:
+            found += (pair.key, kind, getattr(value, kind))
+    return found

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from telemetry.sidecar.otlp.attributes import OtlpDecodeError
-from telemetry.sidecar.otlp.wire_format import after, field_of_bytes, varint
 
 ITEMS_MAX: Final = 50_000
 ITEM_BYTES_MAX: Final = 2 << 20
 # Every row of the store repeats its resource and its scope.
 REPEATED_BYTES_MAX: Final = 64 << 20
+_VARINT_BYTES_MAX: Final = 10
+_BYTES: Final = 2
 
 
 @dataclass(slots=True)
@@ -32,20 +33,18 @@ class Framed:
     # Whether the request has no fields around its items but those that are here.
     is_whole: bool = True
 
-    def assembled(self) -> bytes:
-        """The request of these parts, serialized. Scopes without items are left out."""
+    def assembled(self, kept: list[bool]) -> bytes:
+        """The request of the items that are kept, serialized. Scopes without items are left out."""
         items_of: dict[int, list[bytes]] = {}
-        for place, item in zip(self.scope_of, self.items, strict=True):
-            items_of.setdefault(place, []).append(field_of_bytes(2, item))
+        for place, item, is_kept in zip(self.scope_of, self.items, kept, strict=True):
+            if is_kept:
+                items_of.setdefault(place, []).append(_field(2, item))
         scopes_of: dict[int, list[bytes]] = {}
         for place, items in items_of.items():
-            parts = (field_of_bytes(1, self.scopes[place]), *items, _schema(self.scope_schemas[place]))
-            scopes_of.setdefault(self.resource_of_scope[place], []).append(field_of_bytes(2, b"".join(parts)))
+            parts = (_field(1, self.scopes[place]), *items, _schema(self.scope_schemas[place]))
+            scopes_of.setdefault(self.resource_of_scope[place], []).append(_field(2, b"".join(parts)))
         return b"".join(
-            field_of_bytes(
-                1,
-                b"".join((field_of_bytes(1, self.resources[place]), *scopes, _schema(self.resource_schemas[place]))),
-            )
+            _field(1, b"".join((_field(1, self.resources[place]), *scopes, _schema(self.resource_schemas[place]))))
             for place, scopes in scopes_of.items()
         )
 
@@ -83,10 +82,6 @@ def framed(body: bytes, message: str, what: str) -> Framed:
     return found
 
 
-def _schema(url: bytes) -> bytes:
-    return field_of_bytes(3, url) if url else b""
-
-
 class _Cutter:
     """Cuts the messages of one request and counts their fields. `is_whole` says whether it has seen no others."""
 
@@ -98,42 +93,66 @@ class _Cutter:
     def children(self, data: bytes) -> tuple[list[bytes], list[bytes], list[bytes]]:
         """The contents of the fields 1, 2 and 3 of a message. Raises IndexError and ValueError when it is malformed,
         and OtlpDecodeError when the request holds too many fields."""
-        first: list[bytes] = []
-        second: list[bytes] = []
-        third: list[bytes] = []
-        at, end, fields = 0, len(data), self._fields
+        found: tuple[list[bytes], list[bytes], list[bytes]] = ([], [], [])
+        at, end = 0, len(data)
         while at < end:
-            fields += 1
-            if fields > ITEMS_MAX:
+            self._fields += 1
+            if self._fields > ITEMS_MAX:
                 raise OtlpDecodeError(
                     f"the request holds more than {ITEMS_MAX} {self._what}, resources and scopes together; "
                     "send smaller batches"
                 )
-            tag = data[at]
-            at += 1
-            if tag >= 0x80:
-                tag, at = varint(data, at - 1)
-            if tag < 8:
-                raise ValueError("a field has no number")
-            if tag & 7 != 2:
-                self.is_whole = False
-                at = after(data, at, tag)
-                continue
-            size = data[at]
-            at += 1
-            if size >= 0x80:
-                size, at = varint(data, at - 1)
-            stop = at + size
-            if stop > end:
-                raise ValueError("a field ends behind its message")
-            if tag == 0x12:
-                second.append(data[at:stop])
-            elif tag == 0x0A:
-                first.append(data[at:stop])
-            elif tag == 0x1A:
-                third.append(data[at:stop])
+            tag, at = _varint(data, at)
+            number, kind = tag >> 3, tag & 7
+            begin, at = _extent(data, at, kind)
+            if number == 0 or at > end:
+                raise ValueError("a field has no number, or ends behind its message")
+            if kind == _BYTES and number <= len(found):
+                found[number - 1].append(data[begin:at])
             else:
                 self.is_whole = False
-            at = stop
-        self._fields = fields
-        return first, second, third
+        return found
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """The number that begins at a place, and where it ends. Raises IndexError and ValueError."""
+    value = data[at]
+    if value < 0x80:
+        return value, at + 1
+    value &= 0x7F
+    for place in range(1, _VARINT_BYTES_MAX):
+        byte = data[at + place]
+        value |= (byte & 0x7F) << (7 * place)
+        if byte < 0x80:
+            return value, at + place + 1
+    raise ValueError("a number is longer than 64 bits")
+
+
+def _extent(data: bytes, at: int, kind: int) -> tuple[int, int]:
+    """Where the content of a field of this type begins and ends. Raises IndexError and ValueError."""
+    match kind:
+        case 0:
+            return at, _varint(data, at)[1]
+        case 1:
+            return at, at + 8
+        case 2:
+            size, at = _varint(data, at)
+            return at, at + size
+        case 5:
+            return at, at + 4
+        case _:
+            raise ValueError("a group, which OTLP does not have")
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """A field that holds bytes, a text or a message."""
+    size, head = len(content), bytearray((number << 3 | _BYTES,))
+    while size >= 0x80:
+        head.append(size & 0x7F | 0x80)
+        size >>= 7
+    head.append(size)
+    return bytes(head) + content
+
+
+def _schema(url: bytes) -> bytes:
+    return _field(3, url) if url else b""

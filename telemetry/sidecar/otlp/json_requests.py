@@ -1,78 +1,88 @@
 """Turns OTLP/JSON requests into the protobuf requests that they stand for, so that there is one way of decoding.
 
-OTLP/JSON writes trace and span ids as hex, unlike other bytes fields in protobuf's JSON form. Protobuf's own JSON
-parser, which would read the hex as base64, is therefore not used.
+The messages of OTLP say themselves what stands in which field. Protobuf's own JSON parser is not used: it would read
+ids, which OTLP/JSON writes as hex, as base64, and it refuses a whole body for one value.
+
+Of JSON a little may not be as it must be, so that one text or value does not refuse what it came with. A text that was
+cut within a character has bytes that are not UTF-8, or, from JavaScript, half of a pair of escapes: U+FFFD stands for
+these. What is nested deeper than a parser goes is cut off.
 """
 
+import base64
+import binascii
+import re
 from collections.abc import Callable, Iterator
-from typing import Any, Final, Literal
+from functools import cache, partial
+from typing import Any, Final, NamedTuple
 
+import orjson
+from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
-from opentelemetry.proto.resource.v1.resource_pb2 import Resource
-from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue, KeyValueList
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from telemetry.sidecar.otlp import json_items as items
-from telemetry.sidecar.otlp import json_values as values
-from telemetry.sidecar.otlp.attributes import OtlpDecodeError
+from telemetry.sidecar.otlp.attributes import DEPTH_MAX, NestedTooDeeply, OtlpDecodeError
 from telemetry.sidecar.otlp.framing import ITEMS_MAX
-from telemetry.sidecar.otlp.json_bodies import json_content
-from telemetry.sidecar.otlp.json_points import add_metric
-from telemetry.sidecar.otlp.span_columns import UNREADABLE_ID
+from telemetry.sidecar.otlp.readable import MESSAGES_MAX
+from telemetry.sidecar.otlp.spans import UNREADABLE_ID
 
 # An object takes up to 232 bytes in memory, a value in a list 8; a body of 20 MB of real attributes has fewer.
 OBJECTS_MAX: Final = 500_000
 VALUES_MAX: Final = 2_000_000
+_UINT64_MAX: Final = 2**64 - 1
+_DECIMAL: Final = re.compile(r"-?[0-9]{1,20}")
+_HEX: Final = re.compile(r"([0-9a-f]{2})*")
+# An id that is not hex becomes bytes of a length that no id has, and is then refused as any other.
+_NO_ID: Final = b"\0"
+_POINT_KINDS: Final = ("gauge", "sum", "histogram", "exponentialHistogram", "summary")
+# An attribute's value takes four brackets a level at most, and all around it seven.
+_BRACKETS_MAX: Final = 4 * (DEPTH_MAX + 1) + 7
+# A text to its end, or a bracket. Nothing is looked at twice, also where the last text has no end.
+_TEXT_OR_BRACKET: Final = re.compile(rb'"(?>[^"\\]+|\\.)*+"?|[\[\]{}]', re.DOTALL)
+_HALF_ESCAPE: Final = re.compile(
+    rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
+)
 
 
 def traces_from_json(body: bytes) -> bytes:
     """Turn a trace export into protobuf. Raises OtlpDecodeError if it is invalid."""
     request = ExportTraceServiceRequest()
     for scope, span, fault in _items(body, request.resource_spans, "spans"):
-        _readable_span(scope.spans.add(), span, fault)
+        _add_span(scope.spans.add(), span, fault)
     return request.SerializeToString()
 
 
 def metrics_from_json(body: bytes) -> bytes:
     """Turn a metrics export into protobuf. Raises OtlpDecodeError if it is invalid."""
     request = ExportMetricsServiceRequest()
-    for scope, metric, fault in _items(body, request.resource_metrics, "metrics"):
+    for scope, item, fault in _items(body, request.resource_metrics, "metrics"):
         if fault is not None:
             raise fault
-        add_metric(scope.metrics.add, values.mapping(metric, "metrics"))
+        metric = _mapping(item, "metrics")
+        # One that states several kinds of points, which protobuf cannot, is as many.
+        for kind in (each for each in _POINT_KINDS if each in metric):
+            others = [each for each in _POINT_KINDS if each != kind]
+            added = scope.metrics.add()
+            _fill(added, {name: value for name, value in metric.items() if name not in others} | {kind: metric[kind]})
     return request.SerializeToString()
 
 
-def _items(
-    body: bytes, messages: Any, what: Literal["spans", "metrics"]
-) -> Iterator[tuple[Any, Any, OtlpDecodeError | None]]:
+def _items(body: bytes, messages: Any, what: str) -> Iterator[tuple[Any, Any, OtlpDecodeError | None]]:
     """Every span or metric of a body with the message of its scope, which is added to `messages` with its resource, and
     what is wrong with those."""
     of_resource, of_scope, count = f"resource{what.capitalize()}", f"scope{what.capitalize()}", 0
-    for resource in values.objects(_parsed(body).get(of_resource), of_resource):
+    for resource in _objects(_parsed(body).get(of_resource), of_resource):
         added = messages.add()
-        of_both = _fault(_resource, added.resource, resource)
-        scopes = getattr(added, f"scope_{what}")
-        for scope in values.objects(resource.get(of_scope), of_scope):
-            message = scopes.add()
-            fault = of_both or _fault(_scope, message.scope, scope)
-            for item in values.items(scope.get(what), what):
+        of_both = _fault(added, {name: value for name, value in resource.items() if name != of_scope})
+        for scope in _objects(resource.get(of_scope), of_scope):
+            message = getattr(added, f"scope_{what}").add()
+            fault = of_both or _fault(message, {name: value for name, value in scope.items() if name != what})
+            for item in _array(scope.get(what), what):
                 count += 1
-                _check_count(count, what)
+                if count > ITEMS_MAX:
+                    raise OtlpDecodeError(f"the request holds more than {ITEMS_MAX} {what}; send smaller batches")
                 yield message, item, fault
-
-
-def _fault(
-    write: Callable[[Any, dict[str, Any]], None], message: Any, stated: dict[str, Any]
-) -> OtlpDecodeError | None:
-    """Write a message; why it could not be read, if it could not: then it is empty."""
-    try:
-        write(message, stated)
-    except OtlpDecodeError as error:
-        message.Clear()
-        return error
-    return None
 
 
 def _parsed(body: bytes) -> dict[str, Any]:
@@ -81,58 +91,238 @@ def _parsed(body: bytes) -> dict[str, Any]:
             f"the body has more than {OBJECTS_MAX} objects and arrays, or more than {VALUES_MAX} values; "
             "send smaller batches"
         )
-    return values.mapping(json_content(body), "the body")
+    return _mapping(_content(body), "the body")
 
 
-def _check_count(count: int, what: str) -> None:
-    if count > ITEMS_MAX:
-        raise OtlpDecodeError(f"the request holds more than {ITEMS_MAX} {what}; send smaller batches")
-
-
-def _resource(message: Resource, owner: dict[str, Any]) -> None:
-    items.attributes(message.attributes, values.mapping(owner.get("resource"), "resource").get("attributes"))
-
-
-def _scope(message: InstrumentationScope, owner: dict[str, Any]) -> None:
-    scope = values.mapping(owner.get("scope"), "scope")
-    message.name = values.text(scope.get("name"), "name")
-    message.version = values.text(scope.get("version"), "version")
-
-
-def _readable_span(message: Span, span: Any, fault: OtlpDecodeError | None) -> None:
+def _add_span(message: Span, span: Any, fault: OtlpDecodeError | None) -> None:
     """Write a span; one that cannot be read becomes one that is refused as such, so that its neighbors are taken."""
     stated: dict[str, Any] = span if isinstance(span, dict) else {}
-    if stated is span:
-        fault = fault or _fault(_span, message, stated)
-    if fault is not None or stated is not span:
+    if stated is not span or fault is not None or _fault(message, stated) is not None:
         name = stated.get("name")
         message.Clear()
         message.trace_id, message.name = UNREADABLE_ID, name if isinstance(name, str) else ""
 
 
-def _span(message: Span, span: dict[str, Any]) -> None:
-    message.trace_id = items.id_octets(span.get("traceId"), "traceId")
-    message.span_id = items.id_octets(span.get("spanId"), "spanId")
-    message.parent_span_id = items.id_octets(span.get("parentSpanId"), "parentSpanId")
-    message.trace_state = values.text(span.get("traceState"), "traceState")
-    message.name = values.text(span.get("name"), "name")
-    message.kind = items.enum(span.get("kind"), "kind", Span.SpanKind)
-    message.start_time_unix_nano = items.moment(span.get("startTimeUnixNano"), "startTimeUnixNano")
-    message.end_time_unix_nano = items.moment(span.get("endTimeUnixNano"), "endTimeUnixNano")
-    items.attributes(message.attributes, span.get("attributes"))
-    for event in values.objects(span.get("events"), "events"):
-        added = message.events.add(
-            name=values.text(event.get("name"), "name"),
-            time_unix_nano=items.moment(event.get("timeUnixNano"), "timeUnixNano"),
+def _fault(message: Any, stated: dict[str, Any]) -> OtlpDecodeError | None:
+    """Write a message; why it could not be read, if it could not: then it is empty."""
+    try:
+        _fill(message, stated)
+    except OtlpDecodeError as error:
+        message.Clear()
+        return error
+    return None
+
+
+class _Field(NamedTuple):
+    """A field of a message: how its value is read, None where it is a message; and which field excludes it."""
+
+    name: str
+    is_repeated: bool
+    read: Callable[[Any], Any] | None
+    is_pair: bool
+    oneof: str | None
+
+
+@cache
+def _fields(kind: Descriptor) -> dict[str, _Field]:
+    """The fields of a message by their names in JSON."""
+    return {
+        each.json_name: _Field(
+            each.name,
+            each.is_repeated,
+            None if each.message_type is not None else _reader(each),
+            each.message_type is KeyValue.DESCRIPTOR and kind is not KeyValueList.DESCRIPTOR,
+            each.containing_oneof.name if each.containing_oneof is not None else None,
         )
-        items.attributes(added.attributes, event.get("attributes"))
-    for link in values.objects(span.get("links"), "links"):
-        linked = message.links.add(
-            trace_id=items.id_octets(link.get("traceId"), "traceId"),
-            span_id=items.id_octets(link.get("spanId"), "spanId"),
-            trace_state=values.text(link.get("traceState"), "traceState"),
-        )
-        items.attributes(linked.attributes, link.get("attributes"))
-    status = values.mapping(span.get("status"), "status")
-    message.status.message = values.text(status.get("message"), "message")
-    message.status.code = items.enum(status.get("code"), "code", Status.StatusCode)
+        for each in kind.fields
+    }
+
+
+def _fill(message: Any, stated: dict[str, Any], values: int = 0, messages: int = 0) -> None:
+    """Write what an object says into a message; what this version does not know is left out, and of what excludes each
+    other the first counts. Raises OtlpDecodeError, and NestedTooDeeply within an attribute."""
+    kind = message.DESCRIPTOR
+    values += kind is AnyValue.DESCRIPTOR
+    if values > DEPTH_MAX + 1 or messages > MESSAGES_MAX:
+        raise NestedTooDeeply
+    known = _fields(kind)
+    for name, content in stated.items():
+        field = known.get(name)
+        if content is None or field is None or (field.oneof is not None and message.WhichOneof(field.oneof)):
+            continue
+        if field.read is not None:
+            if field.is_repeated:
+                getattr(message, field.name).extend(map(field.read, _array(content, name)))
+            else:
+                setattr(message, field.name, field.read(content))
+            continue
+        inner = getattr(message, field.name)
+        if not field.is_repeated:
+            inner.SetInParent()
+            _fill(inner, _mapping(content, name), values, messages + 1)
+            continue
+        for item in _objects(content, name):
+            added = inner.add()
+            try:
+                _fill(added, item, values, messages + 1)
+            except NestedTooDeeply:
+                if not field.is_pair:
+                    raise
+                # It is left out with those that were sent in protobuf, and counted there.
+                added.value.CopyFrom(_TOO_DEEP)
+
+
+def _too_deep() -> AnyValue:
+    value = AnyValue(int_value=0)
+    for _ in range(DEPTH_MAX + 1):
+        value = AnyValue(array_value=ArrayValue(values=[value]))
+    return value
+
+
+_TOO_DEEP: Final = _too_deep()
+
+
+def _reader(field: FieldDescriptor) -> Callable[[Any], Any]:
+    """How the values of a field are read. The readers raise OtlpDecodeError."""
+    name, kind = field.json_name, field.enum_type
+    if kind is not None:
+        return partial(_enum, what=name, kind=kind)
+    match field.type:
+        case FieldDescriptor.TYPE_STRING:
+            return partial(_text, what=name)
+        case FieldDescriptor.TYPE_BOOL:
+            return partial(_flag, what=name)
+        case FieldDescriptor.TYPE_DOUBLE:
+            return partial(_number, what=name)
+        case FieldDescriptor.TYPE_BYTES:
+            return partial(_id if field.name.endswith("_id") else _octets, what=name)
+        case FieldDescriptor.TYPE_INT32 | FieldDescriptor.TYPE_SINT32:
+            return partial(_integer, what=name, least=-(2**31), most=2**31 - 1)
+        case FieldDescriptor.TYPE_INT64 | FieldDescriptor.TYPE_SFIXED64 | FieldDescriptor.TYPE_SINT64:
+            return partial(_integer, what=name, least=-(2**63), most=2**63 - 1)
+        case FieldDescriptor.TYPE_UINT32 | FieldDescriptor.TYPE_FIXED32:
+            return lambda value: _integer(value, name, 0, _UINT64_MAX) & 0xFFFFFFFF
+        case _ if field.name.endswith("_unix_nano"):
+            return _moment
+        case _:
+            return partial(_integer, what=name, least=0, most=_UINT64_MAX)
+
+
+def _id(value: object, what: str) -> bytes:
+    """The octets of a trace or span id, which is hex."""
+    text = _text(value, what).lower()
+    return bytes.fromhex(text) if _HEX.fullmatch(text) else _NO_ID
+
+
+def _octets(value: object, what: str) -> bytes:
+    try:
+        return base64.b64decode(_text(value, what), validate=True)
+    except binascii.Error as error:
+        raise OtlpDecodeError(f"{what}: expected base64") from error
+
+
+def _enum(value: object, what: str, kind: EnumDescriptor) -> int:
+    """A number, as OTLP/JSON has it, or a name, as protobuf's JSON form has it; a name of a newer version is 0."""
+    if isinstance(value, str) and not value.lstrip("-").isdecimal():
+        named = kind.values_by_name.get(value)
+        return 0 if named is None else named.number
+    return _integer(value, what, -(2**31), 2**31 - 1)
+
+
+def _moment(value: object) -> int:
+    """Nanoseconds since 1970. One that cannot be read becomes a moment that cannot be stored, and its item is then
+    refused as any other: what came with it is not."""
+    try:
+        return _integer(value, "", 0, _UINT64_MAX)
+    except OtlpDecodeError:
+        return _UINT64_MAX
+
+
+def _integer(value: object, what: str, least: int, most: int) -> int:
+    """An integer; proto3 writes those of 64 bits as decimal texts."""
+    if isinstance(value, str) and _DECIMAL.fullmatch(value):
+        number = int(value)
+    elif isinstance(value, int) and not isinstance(value, bool):
+        number = value
+    else:
+        raise OtlpDecodeError(f"{what}: expected an integer")
+    if not least <= number <= most:
+        raise OtlpDecodeError(f"{what}: {number} is out of range")
+    return number
+
+
+def _number(value: object, what: str) -> float:
+    """A number; proto3 writes NaN and infinities as texts."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise OtlpDecodeError(f"{what}: expected a number")
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        raise OtlpDecodeError(f"{what}: expected a number") from None
+
+
+def _text(value: object, what: str) -> str:
+    if not isinstance(value, str):
+        raise OtlpDecodeError(f"{what}: expected str")
+    return value
+
+
+def _flag(value: object, what: str) -> bool:
+    if not isinstance(value, bool):
+        raise OtlpDecodeError(f"{what}: expected bool")
+    return value
+
+
+def _mapping(value: Any, what: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise OtlpDecodeError(f"{what}: expected an object")
+    return value
+
+
+def _array(value: Any, what: str) -> list[Any]:
+    """An array, empty if it is absent."""
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise OtlpDecodeError(f"{what}: expected an array")
+    return value
+
+
+def _objects(value: Any, what: str) -> list[dict[str, Any]]:
+    """An array of objects, empty if it is absent."""
+    return [_mapping(item, what) for item in _array(value, what)]
+
+
+def _content(body: bytes) -> Any:
+    """What a body of JSON says. Raises OtlpDecodeError when it is not JSON."""
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        pass
+    try:
+        return orjson.loads(_shallow(_in_unicode(body)))
+    except orjson.JSONDecodeError as error:
+        raise OtlpDecodeError(f"the body is not JSON ({error})") from error
+
+
+def _in_unicode(body: bytes) -> bytes:
+    return _HALF_ESCAPE.sub(lambda found: rb"\ufffd" if found[1] else found[0], body.decode(errors="replace").encode())
+
+
+def _shallow(body: bytes) -> bytes:
+    """The JSON with `null` for every array and object that is nested too deeply."""
+    pieces: list[bytes] = []
+    depth = kept = 0
+    for found in _TEXT_OR_BRACKET.finditer(body):
+        bracket = found[0]
+        if bracket in (b"{", b"["):
+            if depth == _BRACKETS_MAX:
+                pieces += body[kept : found.start()], b"null"
+            depth += 1
+        elif bracket in (b"}", b"]"):
+            depth -= 1
+            if depth == _BRACKETS_MAX:
+                kept = found.end()
+    if not pieces or depth > _BRACKETS_MAX:
+        return body
+    return b"".join((*pieces, body[kept:]))

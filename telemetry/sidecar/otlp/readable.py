@@ -2,67 +2,71 @@
 
 Of a span, an event, a link or a resource the attribute that is nested too deeply is left out, and counted in its
 attribute `otel.dropped_attributes_count`, as OpenTelemetry names it. Of a metric its point is left out: without one of
-its attributes it would be a point of another series. In texts U+FFFD stands for what is not UTF-8. It takes a time
-proportional to the length, whatever the bytes hold.
+its attributes it would be a point of another series. In texts U+FFFD stands for what is not UTF-8. Such an item is
+parsed with OTLP's own messages in which texts and nested values are bytes: these no parser refuses.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Any, Final
 
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from google.protobuf import descriptor_pool
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+from opentelemetry.proto.common.v1 import common_pb2
+from opentelemetry.proto.metrics.v1 import metrics_pb2
+from opentelemetry.proto.resource.v1 import resource_pb2
+from opentelemetry.proto.trace.v1 import trace_pb2
 
-from telemetry.sidecar.otlp.attributes import DEPTH_MAX, MESSAGES_MAX, NestedTooDeeply
-from telemetry.sidecar.otlp.wire_format import after, field_of_bytes, varint
+from telemetry.sidecar.otlp.attributes import ARRAY, DEPTH_MAX, KVLIST, NestedTooDeeply
 
 DROPPED_ATTRIBUTES: Final = "otel.dropped_attributes_count"
-_BYTES = 2
-_Part = Literal["attribute", "point", "exemplar"]
+# Protobuf's parsers and serializers end at 100 messages within one another, those around an attribute included.
+MESSAGES_MAX: Final = 90
+# Those around an attribute's value: an item, an event of it, and the attribute.
+_AROUND_VALUE: Final = 3
+_NESTED: Final = {
+    ARRAY: common_pb2.ArrayValue.DESCRIPTOR.full_name,
+    KVLIST: common_pb2.KeyValueList.DESCRIPTOR.full_name,
+}
+_ATTRIBUTE, _POINT, _EXEMPLAR = "attribute", "point", "exemplar"
+# These are left out as a whole with an attribute of theirs.
+_PARTS: Final = {
+    metrics_pb2.Exemplar.DESCRIPTOR.full_name: _EXEMPLAR,
+    metrics_pb2.NumberDataPoint.DESCRIPTOR.full_name: _POINT,
+    metrics_pb2.HistogramDataPoint.DESCRIPTOR.full_name: _POINT,
+    metrics_pb2.ExponentialHistogramDataPoint.DESCRIPTOR.full_name: _POINT,
+    metrics_pb2.SummaryDataPoint.DESCRIPTOR.full_name: _POINT,
+}
+_PAIR: Final = common_pb2.KeyValue.DESCRIPTOR.full_name
+_VALUE: Final = common_pb2.AnyValue.DESCRIPTOR.full_name
 
 
-@dataclass(slots=True)
-class Shape:
-    """Which fields of a message are texts, and which are messages to look into. `part` is what it is called when it
-    is left out as a whole; `pairs` the field of its attributes, where one is added for those that were."""
-
-    texts: tuple[int, ...] = ()
-    messages: Mapping[int, "Shape"] = field(default_factory=dict[int, "Shape"])
-    part: _Part | None = None
-    pairs: int | None = None
-    is_value: bool = False
-
-
-_value: Final = Shape(texts=(1,), is_value=True)
-_pair: Final = Shape(texts=(1,), messages={2: _value})
-_value.messages = {5: Shape(messages={1: _value}), 6: Shape(messages={1: _pair})}
-_attribute: Final = Shape(texts=(1,), messages={2: _value}, part="attribute")
-_event: Final = Shape(texts=(2,), messages={3: _attribute}, pairs=3)
-_link: Final = Shape(texts=(3,), messages={4: _attribute}, pairs=4)
+def _of_bytes() -> descriptor_pool.DescriptorPool:
+    """OTLP's messages with bytes in place of texts, arrays and lists of pairs."""
+    pool = descriptor_pool.DescriptorPool()
+    for module in (common_pb2, resource_pb2, trace_pb2, metrics_pb2):
+        file = FileDescriptorProto()
+        module.DESCRIPTOR.CopyToProto(file)
+        for each in _fields(file.message_type):
+            if each.type == FieldDescriptorProto.TYPE_STRING or each.type_name.removeprefix(".") in _NESTED.values():
+                each.type = FieldDescriptorProto.TYPE_BYTES
+                each.ClearField("type_name")
+        pool.AddSerializedFile(file.SerializeToString())
+    return pool
 
 
-def _points(pairs: int, exemplars: int | None) -> Shape:
-    """Data of a metric whose points have their attributes and exemplars in these fields."""
-    fields = {pairs: _pair}
-    if exemplars is not None:
-        fields[exemplars] = Shape(messages={7: _pair}, part="exemplar")
-    return Shape(messages={1: Shape(messages=fields, part="point")})
+def _fields(messages: Iterable[DescriptorProto]) -> Iterator[FieldDescriptorProto]:
+    for message in messages:
+        yield from message.field
+        yield from _fields(message.nested_type)
 
 
-SPAN: Final = Shape(texts=(3, 5), messages={9: _attribute, 11: _event, 13: _link, 15: Shape(texts=(2,))}, pairs=9)
-RESOURCE: Final = Shape(messages={1: _attribute}, pairs=1)
-SCOPE: Final = Shape(texts=(1, 2), messages={3: _attribute}, pairs=3)
-METRIC: Final = Shape(
-    texts=(1, 2, 3),
-    messages={
-        5: _points(7, 5),
-        7: _points(7, 5),
-        9: _points(9, 8),
-        10: _points(1, 11),
-        11: _points(7, None),
-        12: _attribute,
-    },
-)
+_pool: Final = _of_bytes()
+_official: Final = descriptor_pool.Default()
 
 
 @dataclass(slots=True)
@@ -71,7 +75,7 @@ class Readable:
     replaced."""
 
     payload: bytes
-    left_out: Counter[_Part] = field(default_factory=Counter[_Part])
+    left_out: Counter[str] = field(default_factory=Counter[str])
     replaced: int = 0
 
     @property
@@ -85,88 +89,97 @@ class Readable:
         parts += [f"{self.replaced} of its texts are not UTF-8: those bytes are replaced"] if self.replaced else []
         return "; ".join(parts)
 
+    @property
+    def points(self) -> int:
+        """How many points of a metric were left out."""
+        return self.left_out[_POINT]
 
-def readable(payload: bytes, shape: Shape) -> Readable | None:
-    """A message of this shape without what parsers refuse of it; None when it is no such message at all."""
+
+def readable(payload: bytes, kind: type[Message]) -> Readable | None:
+    """A message of this kind without what parsers refuse of it; None when it is no such message at all."""
     found = Readable(payload)
     try:
-        found.payload = _message(payload, shape, found, 0, -1)
-    except (IndexError, ValueError, NestedTooDeeply):
+        message = _parsed(kind.DESCRIPTOR.full_name, payload)
+        _mend(message, found)
+    except (DecodeError, NestedTooDeeply):
         return None
+    if found.is_changed:
+        found.payload = message.SerializeToString()
     return found
 
 
-def _message(data: bytes, shape: Shape, found: Readable, messages: int, depth: int) -> bytes:
-    """The message as it can be read: the same object where nothing is changed. Raises IndexError and ValueError when it
-    is malformed, and NestedTooDeeply."""
-    depth += shape.is_value
+def _parsed(name: str, payload: bytes) -> Any:
+    return GetMessageClass(_pool.FindMessageTypeByName(name)).FromString(payload)
+
+
+def _mend(message: Any, found: Readable) -> None:
+    """Mend a message and all in it, in place. Raises DecodeError and NestedTooDeeply."""
+    dropped = 0
+    for each, content in message.ListFields():
+        if each.message_type is None:
+            _mend_text(message, each, content, found)
+        elif each.message_type.full_name == _VALUE:
+            _mend_value(content, found, 0, _AROUND_VALUE)
+        elif each.is_repeated:
+            dropped += _mend_items(content, _part(message, each.message_type.full_name), found)
+        else:
+            _mend(content, found)
+    if dropped and "attributes" in message.DESCRIPTOR.fields_by_name:
+        message.attributes.add(key=DROPPED_ATTRIBUTES.encode()).value.int_value = dropped
+
+
+def _mend_items(items: Any, part: str | None, found: Readable) -> int:
+    """Mend the messages of a repeated field, without those that are too deep; gives how many attributes these were."""
+    dropped = 0
+    for place in range(len(items) - 1, -1, -1):
+        replaced = found.replaced
+        try:
+            _mend(items[place], found)
+        except NestedTooDeeply:
+            if part is None:
+                raise
+            del items[place]
+            found.replaced = replaced
+            found.left_out[part] += 1
+            dropped += part == _ATTRIBUTE
+    return dropped
+
+
+def _part(owner: Any, name: str) -> str | None:
+    """What a message of this type is called when it is left out of its owner; None where the owner is with it."""
+    return _ATTRIBUTE if name == _PAIR and owner.DESCRIPTOR.full_name not in _PARTS else _PARTS.get(name)
+
+
+def _mend_value(value: Any, found: Readable, depth: int, messages: int) -> None:
     if depth > DEPTH_MAX or messages > MESSAGES_MAX:
         raise NestedTooDeeply
-    pieces: list[bytes] = []
-    kept = dropped = 0
-    for number, start, content, stop in _fields(data):
-        if number in shape.texts:
-            new = _text(content, found)
-        elif (inner := shape.messages.get(number)) is not None:
-            new = _part(content, inner, found, messages + 1, depth)
-            dropped += new is None and inner.part == "attribute"
+    for each, content in value.ListFields():
+        if each.name == ARRAY or each.name == KVLIST:
+            replaced = found.replaced
+            inner = _parsed(_NESTED[each.name], content)
+            for item in inner.values:
+                if each.name == ARRAY:
+                    _mend_value(item, found, depth + 1, messages + 2)
+                    continue
+                for of_pair, part in item.ListFields():
+                    if of_pair.message_type is None:
+                        _mend_text(item, of_pair, part, found)
+                    else:
+                        _mend_value(part, found, depth + 1, messages + 3)
+            if found.replaced != replaced:
+                setattr(value, each.name, inner.SerializeToString())
         else:
-            continue
-        if new is not content:
-            pieces.append(data[kept:start])
-            if new is not None:
-                pieces.append(field_of_bytes(number, new))
-            kept = stop
-    if not pieces:
-        return data
-    pieces.append(data[kept:])
-    if dropped and shape.pairs is not None:
-        count = KeyValue(key=DROPPED_ATTRIBUTES, value=AnyValue(int_value=dropped))
-        pieces.append(field_of_bytes(shape.pairs, count.SerializeToString()))
-    return b"".join(pieces)
+            _mend_text(value, each, content, found)
 
 
-def _part(content: bytes, shape: Shape, found: Readable, messages: int, depth: int) -> bytes | None:
-    """A message within another, as `_message` gives it; None when it is left out."""
-    replaced = found.replaced
-    try:
-        return _message(content, shape, found, messages, depth)
-    except NestedTooDeeply:
-        if shape.part is None:
-            raise
-        found.replaced = replaced
-        found.left_out[shape.part] += 1
-        return None
-
-
-def _fields(data: bytes) -> Iterator[tuple[int, int, bytes, int]]:
-    """The fields of a message that hold bytes: the number, where it begins, what it holds and where it ends."""
-    at, end = 0, len(data)
-    while at < end:
-        start, tag = at, data[at]
-        at += 1
-        if tag >= 0x80:
-            tag, at = varint(data, start)
-        if tag & 7 != _BYTES:
-            at = after(data, at, tag)
-            continue
-        size = data[at]
-        at += 1
-        if size >= 0x80:
-            size, at = varint(data, at - 1)
-        stop = at + size
-        if stop > end:
-            raise ValueError("a field ends behind its message")
-        yield tag >> 3, start, data[at:stop], stop
-        at = stop
-
-
-def _text(content: bytes, found: Readable) -> bytes:
-    if content.isascii():
-        return content
-    try:
-        content.decode()
-    except UnicodeDecodeError:
-        found.replaced += 1
-        return content.decode(errors="replace").encode()
-    return content
+def _mend_text(message: Any, each: FieldDescriptor, content: Any, found: Readable) -> None:
+    if _official.FindFieldByName(each.full_name).type != FieldDescriptor.TYPE_STRING:
+        return
+    texts: list[bytes] = list(content) if each.is_repeated else [content]
+    whole = [text.decode(errors="replace").encode() for text in texts]
+    if whole != texts:
+        found.replaced += sum(a != b for a, b in zip(whole, texts, strict=True))
+        if each.is_repeated:
+            content[:] = whole
+        else:
+            setattr(message, each.name, whole[0])

@@ -1,23 +1,46 @@
 """Decodes a group of OTLP export requests into the tables of the store. Pure: bytes in, tables out."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
-from typing import Final
+from functools import partial
+from typing import Any, Final, NamedTuple
 
-import pyarrow as pa
+import msgspec
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from telemetry.model import semconv
+from telemetry.model.contradictions import of_timestamps, without_contradictions
 from telemetry.model.foreign_text import one_line
+from telemetry.model.service_spans import WHOLE_TURN_ATTRIBUTES
+from telemetry.model.turn_spans import CARRIED, TurnDecodeError, decode_turn
+from telemetry.model.turn_texts import with_plain_texts
+from telemetry.model.turns import Turn
 from telemetry.sidecar.adapters.turn_assembly import is_foreign
-from telemetry.sidecar.otlp.arrow_messages import compute
-from telemetry.sidecar.otlp.attributes import OtlpDecodeError
-from telemetry.sidecar.otlp.metric_points import read_points
-from telemetry.sidecar.otlp.span_chunks import decode_chunks
-from telemetry.sidecar.otlp.span_groups import SpanGroup
-from telemetry.sidecar.privacy.requests import Redactor
-from telemetry.store.schema import SCHEMAS, ArrowTable, PointRow, Table, points_table, without_rows
+from telemetry.sidecar.otlp.attributes import OtlpDecodeError, StoredPairs, from_stored, stored_pairs
+from telemetry.sidecar.otlp.opening import SHOWN_CHARS, Cleaner, DecodedRequest, OpenedRequest
+from telemetry.sidecar.otlp.points import read_points
+from telemetry.sidecar.otlp.spans import (
+    REQUEST_PARTS_MAX,
+    TOO_MANY_PARTS,
+    Origin,
+    Scope,
+    SpanRow,
+    fault_of,
+    parts_of,
+    span_row,
+    spans_table,
+)
+from telemetry.store.schema import (
+    INTEGER_LIMIT,
+    SCHEMAS,
+    ArrowTable,
+    PointRow,
+    fits,
+    points_table,
+    turns_table,
+    without_rows,
+)
 
 KNOWN_SPANS: Final = frozenset(
     {
@@ -29,32 +52,14 @@ KNOWN_SPANS: Final = frozenset(
         semconv.SPAN_TTS,
     }
 )
-_KNOWN_SPANS: Final = pa.array(sorted(KNOWN_SPANS))
-_REASONS_MAX: Final = 3
+# Of each attribute of a turn its field, and the value of it that is not sent.
+_FIELDS: Final = {
+    semconv.TURN_PREFIX + each.name: (each.name, each.default)
+    for each in msgspec.structs.fields(Turn)
+    if each.name in CARRIED
+}
 # Making a table of so many columns takes longer than decoding a small request.
 _EMPTY: Final = {name: without_rows(schema) for name, schema in SCHEMAS.items()}
-
-
-@dataclass(slots=True)
-class DecodedRequest:
-    """What became of one request of a group.
-
-    `received` counts its items (spans, metric points), `rejected` those that are not stored, `changed` those that are
-    stored without something of them, all for the first few `reasons`. `fault` is a sentence when the body cannot be
-    decoded: then nothing of it is in the tables. `body` is what may be written of it.
-    """
-
-    body: bytes
-    received: int = 0
-    rejected: int = 0
-    changed: int = 0
-    reasons: list[str] = field(default_factory=list[str])
-    fault: str | None = None
-
-    def give(self, reason: str) -> None:
-        """Add a reason where it is among the first few."""
-        if len(self.reasons) < _REASONS_MAX and reason not in self.reasons:
-            self.reasons.append(reason)
 
 
 @dataclass(slots=True)
@@ -65,10 +70,10 @@ class DecodedTables:
     unknown attributes of turns.
     """
 
-    requests: list[DecodedRequest]
-    turns: ArrowTable
-    spans: ArrowTable
-    points: ArrowTable
+    requests: list[DecodedRequest] = field(default_factory=list[DecodedRequest])
+    turns: ArrowTable = field(default_factory=lambda: _EMPTY["turns"])
+    spans: ArrowTable = field(default_factory=lambda: _EMPTY["spans"])
+    points: ArrowTable = field(default_factory=lambda: _EMPTY["points"])
     unmapped: Counter[str] = field(default_factory=Counter[str])
     unknown_turn_fields: Counter[str] = field(default_factory=Counter[str])
 
@@ -83,69 +88,165 @@ class DecodedTables:
         return sum(each.nbytes for each in (self.turns, self.spans, self.points) if each.num_rows)
 
 
-def decode_traces(bodies: Sequence[bytes], redactor: Redactor | None = None) -> DecodedTables:
-    """Decode the bodies of trace exports in protobuf, without what the redactor takes out of them. A body that cannot
+def decode_traces(bodies: Sequence[bytes], cleaner: Cleaner | None = None) -> DecodedTables:
+    """Decode the bodies of trace exports in protobuf, without what the cleaner takes out of them. A body that cannot
     be decoded harms no other."""
-    group = SpanGroup()
+    found = DecodedTables()
+    spans: list[SpanRow] = []
+    turns: list[Turn] = []
+    names = Counter[tuple[str, str]]()
     for body in bodies:
-        group.add(body)
-    decoded = decode_chunks(group, redactor)
-    requests = [
-        DecodedRequest(b"", fault=fault)
-        if fault is not None
-        else DecodedRequest(group.body(number) if redactor is not None else body, received=received, changed=changed)
-        for number, (body, fault, received, changed) in enumerate(
-            zip(bodies, group.faults, group.received, group.changed, strict=True)
-        )
+        try:
+            request = _Traces(body, cleaner)
+        except OtlpDecodeError as error:
+            found.requests.append(DecodedRequest(b"", fault=str(error)))
+            continue
+        found.requests.append(request.result)
+        spans += request.spans
+        turns += request.turns
+        names += request.names
+        found.unknown_turn_fields += request.unknown_fields
+    if turns:
+        found.turns = turns_table(turns)
+    if spans:
+        found.spans = spans_table(spans)
+    for (scope, span), count in names.items():
+        scope_name, span_name = one_line(scope), one_line(span)
+        if not is_foreign(scope_name, span_name):
+            found.unmapped[f"{scope_name}/{span_name}"] += count
+    return found
+
+
+class _Traces:
+    """The spans of one request, decoded. Raises OtlpDecodeError."""
+
+    def __init__(self, body: bytes, cleaner: Cleaner | None) -> None:
+        self.spans: list[SpanRow] = []
+        self.turns: list[Turn] = []
+        self.names = Counter[tuple[str, str]]()
+        self.unknown_fields = Counter[str]()
+        request = OpenedRequest(body, "traces", cleaner)
+        self.result = request.result
+        parts = 0
+        for origin, scope, make in request.items(Origin, Scope.of):
+            taken = make(partial(_taken, origin=origin, scope=scope))
+            parts += taken.parts
+            if parts > REQUEST_PARTS_MAX:
+                raise OtlpDecodeError(TOO_MANY_PARTS)
+            self._add(taken, scope.name)
+        self.result.received = request.count
+        request.finish()
+
+    def _add(self, taken: "_Taken", scope_name: str) -> None:
+        if taken.row is None:
+            self.result.reject(taken.fault)
+            return
+        self.spans.append(taken.row)
+        if taken.turn is not None:
+            self.turns.append(taken.turn)
+            self.unknown_fields.update(taken.unknown_fields)
+        elif taken.name not in KNOWN_SPANS:
+            self.names[scope_name, taken.name] += 1
+
+
+class _Taken(NamedTuple):
+    """What is stored of a span; without a row, why it is not."""
+
+    name: str
+    parts: int
+    fault: str = ""
+    row: SpanRow | None = None
+    turn: Turn | None = None
+    unknown_fields: Iterable[str] = ()
+
+
+def _taken(span: Span, origin: Origin, scope: Scope) -> _Taken:
+    name, parts = span.name, parts_of(span, origin)
+    if (fault := fault_of(span, origin, scope)) is not None:
+        return _Taken(name, parts, f"span {name[:SHOWN_CHARS]!r}: {fault}")
+    attributes = stored_pairs(span.attributes)
+    turn: Turn | None = None
+    unknown_fields: Iterable[str] = ()
+    if name == semconv.SPAN_TURN:
+        try:
+            if (found := _turn_of(attributes, span.trace_id.hex(), span.span_id.hex())) is not None:
+                turn, attributes, unknown_fields = found
+        except _RefusedTurn as refused:
+            return _Taken(name, parts, str(refused))
+    return _Taken(name, parts, "", span_row(span, origin, scope, attributes), turn, unknown_fields)
+
+
+class _RefusedTurn(Exception):  # noqa: N818 - reads as what happened
+    """A span holds no turn that can be stored; the message says why."""
+
+
+def _turn_of(pairs: StoredPairs, trace_id: str, span_id: str) -> tuple[Turn, StoredPairs, Iterable[str]] | None:
+    """The turn of a span with these attributes, those of them that the row of the turn does not hold exactly, and the
+    names of unknown fields; None for a service's own span, which is assembled with those below it.
+
+    Raises _RefusedTurn.
+    """
+    attributes = from_stored(pairs)
+    if WHOLE_TURN_ATTRIBUTES.isdisjoint(attributes):
+        return None
+    try:
+        decoded = decode_turn(attributes, trace_id, span_id)
+    except TurnDecodeError as error:
+        raise _RefusedTurn(f"span {span_id}: {error}") from None
+    sent = decoded.turn
+    turn = with_plain_texts(without_contradictions(sent, of_timestamps(sent)))
+    held = _held(attributes, turn) if len(attributes) == len(pairs) // 3 else None
+    if held is None and not fits(sent):
+        raise _RefusedTurn(f"span {span_id}: an integer of the turn is too large to store (62 bits)")
+    return turn, _without(pairs, held) if held else pairs, map(one_line, decoded.unknown_fields)
+
+
+def _without(pairs: StoredPairs, held: set[str]) -> StoredPairs:
+    return [
+        part for place, key in enumerate(pairs[::3]) if key not in held for part in pairs[3 * place : 3 * place + 3]
     ]
-    for number, reason in chain(group.too_large, *(chunk.rejections for chunk in decoded)):
-        if requests[number].fault is None:
-            requests[number].rejected += 1
-            requests[number].give(reason)
-    for request, changes in zip(requests, group.changes, strict=True):
-        for change in changes if request.fault is None else ():
-            request.give(change)
-    tables = [chunk.without(group.faulty()) for chunk in decoded]
-    spans = _together("spans", [spans for _, spans in tables])
-    return DecodedTables(
-        requests,
-        _together("turns", [turns for turns, _ in tables]),
-        spans,
-        _EMPTY["points"],
-        unmapped=_unmapped(spans),
-        unknown_turn_fields=sum((chunk.unknown_fields for chunk in decoded), Counter[str]()),
-    )
 
 
-def decode_metrics(bodies: Sequence[bytes], redactor: Redactor | None = None) -> DecodedTables:
-    """Decode the bodies of metrics exports in protobuf, without what the redactor takes out of them. A body that cannot
+def _held(attributes: dict[str, object], turn: Turn) -> set[str] | None:
+    """The attributes that come back from the turn as they are; None where one of them is not exactly its field. Such a
+    span keeps all of them."""
+    found: set[str] = set()
+    for key, value in attributes.items():
+        if (field := _FIELDS.get(key)) is None:
+            continue
+        name, default = field
+        of_turn = getattr(turn, name)
+        is_exact = _is_exact_list(value, of_turn) if isinstance(value, list) else _is_exact(value, of_turn)
+        if not is_exact:
+            return None
+        if of_turn != default:
+            found.add(key)
+    return found
+
+
+def _is_exact(value: Any, of_turn: object) -> bool:
+    if type(value) is int and not -INTEGER_LIMIT < value < INTEGER_LIMIT:
+        return False
+    return of_turn is value or (type(of_turn) is type(value) and of_turn == value)
+
+
+def _is_exact_list(value: list[Any], of_turn: object) -> bool:
+    return isinstance(of_turn, tuple) and len(value) == len(of_turn) and all(map(_is_exact, value, of_turn))
+
+
+def decode_metrics(bodies: Sequence[bytes], cleaner: Cleaner | None = None) -> DecodedTables:
+    """Decode the bodies of metrics exports in protobuf, without what the cleaner takes out of them. A body that cannot
     be decoded harms no other."""
-    requests: list[DecodedRequest] = []
+    found = DecodedTables()
     points: list[PointRow] = []
     for body in bodies:
         try:
-            read = read_points(body, redactor)
+            result, of_request = read_points(body, cleaner)
         except OtlpDecodeError as error:
-            requests.append(DecodedRequest(b"", fault=str(error)))
+            found.requests.append(DecodedRequest(b"", fault=str(error)))
             continue
-        reasons = [*read.rejected, *read.changes][:_REASONS_MAX]
-        requests.append(DecodedRequest(read.body, read.received, sum(read.rejected.values()), read.changed, reasons))
-        points += read.points
-    return DecodedTables(requests, _EMPTY["turns"], _EMPTY["spans"], points_table(points))
-
-
-def _together(name: Table, tables: list[ArrowTable]) -> ArrowTable:
-    return pa.concat_tables([_EMPTY[name], *tables]) if len(tables) != 1 else tables[0]
-
-
-def _unmapped(spans: ArrowTable) -> Counter[str]:
-    found = Counter[str]()
-    is_unknown = compute.invert(compute.is_in(spans["span_name"], value_set=_KNOWN_SPANS))
-    if not compute.any(is_unknown).as_py():
-        return found
-    names = spans.select(["scope_name", "span_name"]).filter(is_unknown)
-    for each in names.group_by(names.schema.names).aggregate([([], "count_all")]).to_pylist():
-        scope_name, span_name = one_line(each["scope_name"]), one_line(each["span_name"])
-        if not is_foreign(scope_name, span_name):
-            found[f"{scope_name}/{span_name}"] += each["count_all"]
+        found.requests.append(result)
+        points += of_request
+    if points:
+        found.points = points_table(points)
     return found

@@ -1,13 +1,12 @@
-"""Takes out of OTLP messages what may not be stored, in place: each function says whether it changed anything.
+"""Takes out of OTLP messages what may not be stored, in place.
 
 What a message holds beyond the fields that OTLP has (an unknown field, a value that was set twice) is left out when it
-is serialized anew; `is_whole` tells whether there is any.
+is serialized anew.
 """
 
 from collections.abc import Callable
 from typing import Any, Final
 
-from google.protobuf.message import Message
 from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
@@ -15,6 +14,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from telemetry.model.personal_data.labels import without_personal_data
 from telemetry.sidecar.privacy.rules import PrivacyRules
+from telemetry.store.redaction import NameKind, kind_of_name
 
 _Pairs = Any  # protobuf's containers have no type that can be named
 
@@ -65,20 +65,18 @@ def clean_metric(metric: Metric, framework: str, rules: PrivacyRules) -> None:
 
 def clean_pairs(pairs: _Pairs, framework: str, rules: PrivacyRules) -> None:
     """Take out of attributes what may not be stored."""
-    for place in range(len(pairs) - 1, -1, -1):
-        if not rules.keep(pairs[place], framework):
-            del pairs[place]
-
-
-def serialized(message: Message) -> bytes:
-    """The message without what OTLP does not know."""
-    message.DiscardUnknownFields()
-    return message.SerializeToString()
+    left_out = [
+        place
+        for place, pair in enumerate(pairs)
+        if (kind := kind_of_name(pair.key, framework)) is not NameKind.OWN and not rules.keep(pair.value, kind)
+    ]
+    for place in reversed(left_out):
+        del pairs[place]
 
 
 def _clean_state(holder: Any) -> None:
     """A trace state in which personal data stands is worth nothing without it."""
-    if without_personal_data(holder.trace_state) != holder.trace_state:
+    if holder.trace_state and without_personal_data(holder.trace_state) != holder.trace_state:
         holder.trace_state = ""
 
 

@@ -3,16 +3,17 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
 from telemetry.model.personal_data import labels, texts
 from telemetry.model.personal_data.numbers import is_card
 from telemetry.model.personal_data.pseudonyms import is_pseudonym, pseudonym
 from telemetry.model.personal_data.replacing import mark
 from telemetry.model.personal_data.texts import NO_NAMES, Names
-from telemetry.store.redaction import NameKind, kind_of_name
+from telemetry.store.redaction import NameKind
 
-CARD_FIGURES: Final = range(10**12, 10**19)
+_CARD_FIGURES: Final = range(10**12, 10**19)
+_NESTED: Final = ("array_value", "kvlist_value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +52,19 @@ class PrivacyRules:
             case NameKind.PERSONAL:
                 return None
 
-    def keep(self, pair: KeyValue, framework: str) -> bool:
-        """Take out of an attribute what may not be stored; false when nothing of it may."""
-        kind = kind_of_name(pair.key, framework)
-        if kind is NameKind.PERSONAL:
+    def keep(self, value: AnyValue, kind: NameKind) -> bool:
+        """Take out of the value of an attribute, whose name is of this kind, what may not be stored; false when nothing
+        of it may."""
+        if kind is NameKind.PERSONAL or (kind is NameKind.PERSON and value.WhichOneof("value") in _NESTED):
             return False
-        if pair.value.WhichOneof("value") in ("array_value", "kvlist_value") and kind is NameKind.PERSON:
-            return False
-        return self._keep_value(pair.value, kind)
+        return self._keep_value(value, kind)
 
     def _keep_value(self, value: AnyValue, kind: NameKind) -> bool:
         match value.WhichOneof("value"):
             case "string_value":
-                kept = self.labeled(kind, value.string_value)
-                if kept is not None and kept != value.string_value:
+                text = value.string_value
+                kept = self.labeled(kind, text)
+                if kept is not None and kept != text:
                     value.string_value = kept
                 return kept is not None
             case "bytes_value":
@@ -92,7 +92,7 @@ class PrivacyRules:
     def _keep_figure(self, value: AnyValue, kind: NameKind, figure: int) -> bool:
         if kind is NameKind.PERSON:
             value.string_value = pseudonym(str(figure), self.key)
-        elif kind is not NameKind.OWN and figure in CARD_FIGURES and is_card(str(figure)):
+        elif kind is not NameKind.OWN and figure in _CARD_FIGURES and is_card(str(figure)):
             if self.labeled(kind, "") is None:
                 return False
             value.string_value = mark("card")

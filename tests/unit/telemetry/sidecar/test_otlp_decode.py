@@ -11,7 +11,7 @@ from telemetry.model.turn_spans import turn_attributes
 from telemetry.model.turn_texts import with_plain_texts
 from telemetry.sidecar.otlp.access import is_authorized
 from telemetry.sidecar.otlp.attributes import OtlpDecodeError
-from telemetry.sidecar.otlp.metric_points import POINTS_MAX
+from telemetry.sidecar.otlp.points import POINTS_MAX
 from telemetry.store.schema import with_turn
 from tests.fixtures_sidecar import decoded_metrics, decoded_traces, turns_json, turns_request
 from tests.fixtures_turns import client_turn, synthetic_run

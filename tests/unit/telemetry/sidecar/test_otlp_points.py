@@ -16,15 +16,23 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, M
 
 from telemetry.sidecar.messages import Take
 from telemetry.sidecar.otlp.json_requests import metrics_from_json
-from telemetry.sidecar.otlp.point_values import PARTS_MAX
+from telemetry.sidecar.otlp.points import PARTS_MAX
 from telemetry.sidecar.otlp.tables import decode_metrics
-from telemetry.sidecar.otlp.wire_format import field_of_bytes
 from telemetry.sidecar.store_process.groups import decode_group
 from tests.fixtures_sidecar import any_value
 
 DELTA = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
 CUMULATIVE = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
 TRACE_ID, SPAN_ID = bytes(range(16)), bytes(range(1, 9))
+
+
+def field_of_bytes(number: int, content: bytes) -> bytes:
+    """A field that holds bytes, a text or a message."""
+    size, head = len(content), bytearray([number << 3 | 2])
+    while size > 127:
+        head.append(size & 127 | 128)
+        size >>= 7
+    return bytes([*head, size]) + content
 
 
 def _request() -> ExportMetricsServiceRequest:

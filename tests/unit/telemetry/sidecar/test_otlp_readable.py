@@ -16,7 +16,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from telemetry.model.spans import SpanRow
 from telemetry.sidecar.otlp.attributes import DEPTH_MAX
 from telemetry.sidecar.otlp.ingest import Taken
-from telemetry.sidecar.otlp.readable import METRIC, SPAN, readable
+from telemetry.sidecar.otlp.readable import readable
 from telemetry.sidecar.otlp.responses import success
 from telemetry.sidecar.otlp.tables import decode_traces
 from telemetry.store.schema import span_from_row
@@ -164,7 +164,7 @@ def test_a_metric_loses_the_point_and_not_an_attribute_that_tells_its_series() -
         metric.histogram.data_points.add(count=depth).attributes.append(_pair("a", _in_arrays(depth)))
     exemplar = metric.histogram.data_points[0].exemplars.add(as_int=1)
     exemplar.filtered_attributes.append(_pair("a", _in_arrays(40)))
-    found = readable(metric.SerializeToString(), METRIC)
+    found = readable(metric.SerializeToString(), Metric)
     assert found is not None
     kept = Metric.FromString(found.payload).histogram.data_points
     assert [(point.count, len(point.exemplars)) for point in kept] == [(1, 0), (2, 0)]
@@ -191,7 +191,7 @@ def test_whatever_is_changed_in_it_a_span_is_read_or_refused(data: st.DataObject
     for _ in range(data.draw(st.integers(0, 4))):
         place = data.draw(st.integers(0, len(body) - 1))
         body[place : place + data.draw(st.integers(0, 2))] = data.draw(st.binary(max_size=3))
-    found = readable(bytes(body), SPAN)
+    found = readable(bytes(body), Span)
     try:
         whole = Span.FromString(bytes(body))
     except DecodeError:
@@ -213,7 +213,7 @@ def test_the_worst_bodies_take_a_time_in_proportion_to_their_length() -> None:
 
         sys.setprofile(each)
         try:
-            assert readable(span, SPAN) is not None
+            assert readable(span, Span) is not None
         finally:
             sys.setprofile(None)
         return count

@@ -16,7 +16,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Sp
 from telemetry.model.spans import SPAN_KINDS, STATUS_CODES, SpanEvent, SpanLink, SpanRow
 from telemetry.sidecar.otlp import attributes as values
 from telemetry.sidecar.otlp.framing import ITEMS_MAX
-from telemetry.sidecar.otlp.span_limits import NAME_BYTES_MAX, PARTS_MAX
+from telemetry.sidecar.otlp.spans import NAME_BYTES_MAX, PARTS_MAX
 from telemetry.sidecar.otlp.tables import decode_metrics, decode_traces
 from telemetry.store.schema import SCHEMAS, span_from_row, spans_table, turn_from_row
 from tests.fixtures_sidecar import any_value, turns_request

@@ -1,4 +1,4 @@
-"""Turns decoded by columns are those that `decode_turn` reads span by span, whatever the spans hold."""
+"""The turns of a group are those that `decode_turn` reads span by span, whatever the spans hold."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -136,7 +136,7 @@ def _check(spans: Sequence[Pairs]) -> DecodedTables:
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(_changed(), max_size=4))
-def test_columns_hold_what_decode_turn_reads_of_each_span(spans: list[Pairs]) -> None:
+def test_tables_hold_what_decode_turn_reads_of_each_span(spans: list[Pairs]) -> None:
     _check(spans)
 
 
@@ -162,11 +162,7 @@ def _shown(value: object) -> object:
     return several_lines(value, 2**16) if isinstance(value, str) else value
 
 
-def test_most_turns_are_read_by_columns_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    def by_rows(*_arguments: object) -> None:
-        raise AssertionError("a turn of our own encoder was decoded on its own")
-
-    monkeypatch.setattr("telemetry.sidecar.otlp.turn_columns.decode_turn", by_rows)
+def test_what_the_turns_row_holds_is_not_stored_twice() -> None:
     sent = [side for index in range(20) for side in exchange(index, transcript_pii="tschüß 中文")]
     found = decode_traces([_request([_pairs(turn) for turn in sent]).SerializeToString()])
     expected = [
@@ -175,7 +171,7 @@ def test_most_turns_are_read_by_columns_alone(monkeypatch: pytest.MonkeyPatch) -
     ]
     assert [turn_from_row(row) for row in found.turns.to_pylist()] == expected
     kept = {pair["key"] for row in found.spans.to_pylist() for pair in row["span_attributes"]}
-    assert not [key for key in kept if key.startswith(_PREFIX)], "what the turn's row holds is not stored twice"
+    assert not [key for key in kept if key.startswith(_PREFIX)]
 
 
 def _pairs(turn: Turn) -> Pairs:

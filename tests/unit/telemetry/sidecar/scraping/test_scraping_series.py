@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from telemetry.model.semconv import SCRAPE_ENGINE, SCRAPE_SCOPE, SCRAPE_UP
-from telemetry.sidecar.otlp.metric_points import read_points
+from telemetry.sidecar.otlp.points import read_points
 from telemetry.sidecar.scraping.series import NotAPage, failed, scraped
 from telemetry.store.schema import PointRow
 

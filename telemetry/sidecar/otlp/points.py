@@ -1,4 +1,7 @@
-"""A metric point of OTLP as a row of the store: numbers, histograms, exponential histograms and summaries."""
+"""Metric points of OTLP as rows of the store: numbers, histograms, exponential histograms and summaries.
+
+There are few beside the spans. A point that cannot be stored is refused alone.
+"""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -17,16 +20,24 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     Exemplar as OtlpExemplar,
 )
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from telemetry.model.foreign_text import one_line, several_lines
-from telemetry.sidecar.otlp import attributes as values
-from telemetry.sidecar.otlp.attributes import DEPTH_MAX, OtlpDecodeError
+from telemetry.sidecar.otlp.attributes import NestedTooDeeply, OtlpDecodeError, from_protobuf
+from telemetry.sidecar.otlp.opening import TOO_DEEP, Cleaner, DecodedRequest, OpenedRequest
 from telemetry.store.point_rows import Exemplar, PointKind
 from telemetry.store.schema import PointRow
 
+# Of one request: points, attributes of points, and buckets, bounds, quantiles and exemplars together.
+POINTS_MAX: Final = 200_000
+ATTRIBUTES_MAX: Final = 1_000_000
+REQUEST_PARTS_MAX: Final = 1_000_000
+_TOO_MANY_PARTS: Final = (
+    f"the points of the request have more than {REQUEST_PARTS_MAX} buckets, bounds, quantiles and exemplars together; "
+    "send smaller batches"
+)
 # Of one point: buckets, bounds, quantiles and exemplars together. The SDKs make 160 buckets, and 320 with both signs.
 PARTS_MAX: Final = 10_000
-TOO_DEEP: Final = f"an attribute of a point is nested more than {DEPTH_MAX} levels deep"
 _INT64_MAX: Final = 2**63 - 1
 _TEXT_MAX_CHARS: Final = 2**16
 _NO_VALUE: Final = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
@@ -39,6 +50,54 @@ Point = NumberDataPoint | HistogramDataPoint | ExponentialHistogramDataPoint | S
 
 class RefusedPoint(Exception):  # noqa: N818 - reads as what happened
     """A point that is not stored; the message says why."""
+
+
+def read_points(body: bytes, cleaner: Cleaner | None = None) -> tuple[DecodedRequest, list[PointRow]]:
+    """Read a metrics export in protobuf, without what the cleaner takes out of it. Raises OtlpDecodeError when it is
+    not one, or holds more than can be taken."""
+    request = OpenedRequest(body, "metrics", cleaner)
+    reader = _Reader(request.result)
+    for service, scope_name, make in request.items(_service, lambda scope: one_line(scope.name)):
+        make(lambda metric, service=service, scope_name=scope_name: reader.read(metric, service, scope_name))
+    return request.finish(), reader.points
+
+
+def _service(resource: Resource) -> str:
+    named = [pair.value.string_value for pair in resource.attributes if pair.key == "service.name"]
+    return one_line(named[-1]) if named else ""
+
+
+class _Reader:
+    """Reads the metrics of one request."""
+
+    def __init__(self, result: DecodedRequest) -> None:
+        self.points: list[PointRow] = []
+        self._result = result
+        self._attributes = self._parts = 0
+
+    def read(self, metric: Metric, service: str, scope_name: str) -> None:
+        """Take the points of a metric. Raises OtlpDecodeError when the request holds too many."""
+        kind = metric.WhichOneof("data")
+        points: Any = getattr(metric, kind).data_points if kind is not None else ()
+        self._result.received += len(points)
+        self._attributes += sum(len(point.attributes) for point in points)
+        if self._result.received > POINTS_MAX or self._attributes > ATTRIBUTES_MAX:
+            raise OtlpDecodeError(
+                f"the request holds more than {POINTS_MAX} points, or more than {ATTRIBUTES_MAX} attributes of points; "
+                "send smaller batches"
+            )
+        for point in points:
+            self._parts += parts_of(point)
+            if self._parts > REQUEST_PARTS_MAX:
+                self._result.reject(_TOO_MANY_PARTS)
+                continue
+            try:
+                row = point_row(metric, point, service, scope_name)
+            except RefusedPoint as refused:
+                self._result.reject(f"metric {one_line(metric.name)!r}: {refused}")
+            else:
+                if row is not None:
+                    self.points.append(row)
 
 
 def parts_of(point: Point) -> int:
@@ -65,8 +124,8 @@ def point_row(metric: Metric, point: Point, service: str, scope_name: str) -> Po
     if fields is None:
         return None
     try:
-        attributes = values.from_protobuf(point.attributes)
-    except OtlpDecodeError:
+        attributes = from_protobuf(point.attributes)
+    except NestedTooDeeply:
         raise RefusedPoint(TOO_DEEP) from None
     return PointRow(
         one_line(metric.name),
