@@ -25,7 +25,7 @@ from telemetry.model.formatting import (
     percent,
 )
 from telemetry.model.speech_conditions import condition_label
-from telemetry.store.run_details import ConditionLatency, LoadLevel, RunDetails
+from telemetry.store.questions.run_figures import ConditionLatency, LoadLevel, RunDetails
 from telemetry.store.run_folders.entries import RunTrend
 from telemetry.store.run_folders.places import CapacityResult
 

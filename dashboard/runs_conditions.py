@@ -14,7 +14,7 @@ from telemetry.model.errors import TelemetryError
 from telemetry.model.formatting import in_milliseconds
 from telemetry.model.metrics import HEADLINE
 from telemetry.objectives.objective import Objective
-from telemetry.store.run_details import RunDetails
+from telemetry.store.questions.run_figures import RunDetails
 from telemetry.store.run_folders.entries import RunEntry
 from telemetry.store.run_folders.places import read_capacity
 

@@ -14,7 +14,7 @@ from telemetry.comparison.verdict import RegressionMargin, RunComparison
 from telemetry.model.errors import StoreError
 from telemetry.objectives.objective import Objective
 from telemetry.store.comparisons import compare_entries, compared_by
-from telemetry.store.run_details import RunDetails
+from telemetry.store.questions.run_figures import RunDetails
 from telemetry.store.run_folders.catalog import RunCatalog, RunListing
 from telemetry.store.run_folders.entries import RunEntry
 from telemetry.store.run_folders.places import StorePlace, folder_around

@@ -14,7 +14,7 @@ from telemetry.model import formatting
 from telemetry.model.formatting import DASH, NS_PER_S
 from telemetry.model.measured_within import Statistic
 from telemetry.store.answers import MetricStats
-from telemetry.store.run_details import RunDetails
+from telemetry.store.questions.run_figures import RunDetails
 from telemetry.store.run_folders.entries import RunEntry
 
 _CHIPS: Final[dict[ComparisonState, tuple[State, str]]] = {

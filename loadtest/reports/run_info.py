@@ -7,7 +7,7 @@ from loadtest.reports.calibration_citing import Citation
 from telemetry.model import formatting
 from telemetry.model.service_runs import ServiceDay
 from telemetry.store.questions.model_servers import ModelServer
-from telemetry.store.run_state import LostProcess
+from telemetry.store.questions.run_state import LostProcess
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,8 +31,8 @@ from telemetry.objectives.judgment import Judgment
 from telemetry.objectives.slo import Verdict
 from telemetry.store.answers import Summary
 from telemetry.store.questions.conversations import unreached_reason
+from telemetry.store.questions.run_state import NOT_AS_ASKED, calls_not_begun, loss_of_processes
 from telemetry.store.questions.verdicts import KEPT_BY_THE_SERVICE, calls_kept
-from telemetry.store.run_state import NOT_AS_ASKED, calls_not_begun, loss_of_processes
 
 # A process that used less than this share of its core was late for another reason, which more processes do not mend.
 SHORT_OF_CPU: Final = 0.5

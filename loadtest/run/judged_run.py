@@ -36,10 +36,10 @@ from telemetry.store.answers import (
     Summary,
 )
 from telemetry.store.questions.model_servers import ModelServer
+from telemetry.store.questions.run_state import is_under_way, lost_processes
 from telemetry.store.questions.verdicts import judged_objectives, judged_turns, measured_s
 from telemetry.store.reader import StoreReader
 from telemetry.store.remote import RemoteStore
-from telemetry.store.run_state import is_under_way, lost_processes
 
 UNKNOWN: Final = "unknown"
 

@@ -72,7 +72,7 @@ from telemetry.store.questions.pages import (
 )
 from telemetry.store.questions.pairs import PairedTurns, both_sides
 from telemetry.store.questions.rollouts import RolloutPage, RolloutQuestion, RolloutTurns, rollout_page, rollout_turns
-from telemetry.store.questions.run_list import ListedRun, run_list
+from telemetry.store.questions.run_figures import ListedRun, RunDetails, run_details, run_list
 from telemetry.store.questions.runs import runs
 from telemetry.store.questions.summaries import summary
 from telemetry.store.questions.timelines import generator_points, timeline
@@ -88,8 +88,6 @@ from telemetry.store.questions.turns import (
 from telemetry.store.questions.verdicts import RunVerdictEvidence, run_verdict_evidence
 from telemetry.store.recordings.expiry import remove_expired
 from telemetry.store.rollout_log import MOST_ENTRIES, RolloutRecord, read_rollouts, rollouts_stamp
-from telemetry.store.run_details import RunDetails, run_details
-from telemetry.store.run_figures import RunFigures, run_figures
 from telemetry.store.schema import span_from_row, turn_from_row, with_turn
 from telemetry.store.wire import AskedSidecar, owner_of, question
 
@@ -361,13 +359,6 @@ class StoreReader:
         """The turns of a run, as a comparison of runs reads them; None where there is no such run."""
         now_unix_ns = self._wall_clock_ns()
         return self._ask(lambda connection: run_turns(connection, asked, now_unix_ns))
-
-    @question
-    def run_figures(self, run_id: str, objectives: Objectives, now_unix_ns: Natural | None = None) -> RunFigures:
-        """A run as the list of runs needs it: of the `summary` what it shows, and unless the run goes on the verdict
-        that `run_verdict` comes to. `now_unix_ns` is the moment that decides whether it goes on, None for this one."""
-        at_unix_ns = self._wall_clock_ns() if now_unix_ns is None else now_unix_ns
-        return self._ask(lambda connection: run_figures(connection, run_id, objectives, now_unix_ns=at_unix_ns))
 
     @question
     def run_list(self, objectives: Objectives, now_unix_ns: Natural | None = None) -> list[ListedRun]:

@@ -161,7 +161,8 @@ class StoreWriter:
 
     def replace_turns(self, turns: Sequence[Turn]) -> ArrowTable:
         """Put turns in the place of those with the same ids, in one step for every reader, and return the rows that are
-        durable now. One that is not stored is left out. Raises StoreError when it could not be written."""
+        durable now: they were stored when those were. One that is not stored is left out. Raises StoreError when it
+        could not be written."""
         fresh = turns_table(turns)
         if not self._keep_text:
             fresh = table_without_text("turns", fresh)
@@ -172,13 +173,14 @@ class StoreWriter:
                     f"""
                     DELETE FROM turns USING {_NEW_ROWS} n
                     WHERE turns.trace_id = n.trace_id AND turns.span_id = n.span_id
-                    RETURNING turns.trace_id, turns.span_id
+                    RETURNING turns.trace_id, turns.span_id, turns.stored_unix_ns
                     """
                 ).fetchall()
-            found = set(gone)
+            stored = {(trace_id, span_id): unix_ns for trace_id, span_id, unix_ns in gone}
             keys = zip(ids.column("trace_id").to_pylist(), ids.column("span_id").to_pylist(), strict=True)
-            replaced = fresh.filter(pa.array([key in found for key in keys], pa.bool_()))
-            self._insert("turns", replaced)
+            moments = pa.array([stored.get(key) for key in keys], pa.int64())
+            replaced = fresh.filter(moments.is_valid())
+            self._insert("turns", replaced.append_column("stored_unix_ns", moments.drop_null()))
             self._count_commit()
         return replaced
 
@@ -222,10 +224,12 @@ class StoreWriter:
     def _insert(self, table: Table, content: ArrowTable) -> None:
         if not content.num_rows:
             return
+        if "stored_unix_ns" not in content.column_names:
+            now = pa.array(np.full(content.num_rows, self._unix_ns(), np.int64))
+            content = content.append_column("stored_unix_ns", now)
         with self._registered(content):
             self._cursor.execute(
-                f"INSERT INTO {table} BY NAME SELECT *, ? AS stored_unix_ns, ? AS commit_number FROM {_NEW_ROWS}",
-                [self._unix_ns(), self._commits + 1],
+                f"INSERT INTO {table} BY NAME SELECT *, ? AS commit_number FROM {_NEW_ROWS}", [self._commits + 1]
             )
 
     def _count_commit(self) -> None:

@@ -58,7 +58,34 @@ class Asked:
 
 def of_reader(reader: StoreReader) -> Ask:
     """The questions to a reader."""
-    return lambda name, parameters: answer(reader, name, json.dumps(parameters).encode())
+
+    def asked(name: str, parameters: Parameters) -> object:
+        if name == "run_figures":
+            return _run_figures(asked, parameters)
+        return answer(reader, name, json.dumps(parameters).encode())
+
+    return asked
+
+
+def _run_figures(ask: Ask, parameters: Parameters) -> object:
+    """What was a question of its own, of one run: its row of the list of runs, its processes, and of a miss the cause.
+
+    The list names no cause in its sentence; the runs that are asked for have none that is shown.
+    """
+    run_id, objectives = parameters["run_id"], parameters["objectives"]
+    given = {name: value for name, value in parameters.items() if name != "run_id"}
+    runs: Any = ask("run_list", given)
+    (listed,) = (each for each in runs if each.run.run_id == run_id)
+    verdict, evidence = listed.verdict, ask("run_verdict", {"f": {"run_id": run_id}, "objectives": objectives})
+    if verdict is not None and verdict.state == "missed":
+        verdict = dataclasses.replace(verdict, cause=evidence.cause)  # type: ignore[attr-defined]
+    return {
+        "totals": {name: getattr(listed, name) for name in ("turns", "invalid", "p50", "p95", "p99", "cohorts")},
+        "processes": ask("processes", {"run_id": run_id}),
+        "verdict": verdict,
+        "loss": listed.loss,
+        "is_generator_limited": listed.is_generator_limited,
+    }
 
 
 def questions(asked: Asked) -> Iterator[tuple[str, Parameters]]:
@@ -129,7 +156,8 @@ def _of_runs(asked: Asked) -> Iterator[tuple[str, Parameters]]:
     for run_id in (asked.run, asked.other, asked.service, "gone"):
         yield "processes", {"run_id": run_id}
         yield "run_details", {"run_id": run_id}
-        yield "run_figures", {"run_id": run_id, "objectives": _OBJECTIVES}
+        if run_id != "gone":  # the list has no row of it
+            yield "run_figures", {"run_id": run_id, "objectives": _OBJECTIVES}
         yield "generator_points", {"f": {"run_id": run_id, "until_unix_ns": asked.until_unix_ns}}
     yield "run_figures", {"run_id": asked.run, "objectives": _OBJECTIVES, "now_unix_ns": asked.since_unix_ns}
     selections: list[Parameters] = [

@@ -28,8 +28,8 @@ from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.questions.filters import ASKED, Condition, judged, turns_of
 from telemetry.store.questions.instrument import asked_processes, loss_of_runs, processes_of_runs, turns_of_processes
 from telemetry.store.questions.objectives import counts_by
+from telemetry.store.questions.run_state import LimitEvidence, generator_limit
 from telemetry.store.questions.runs import runs
-from telemetry.store.run_state import LimitEvidence, generator_limit
 
 # Ends of the parts within the newest day, ns ago; behind them come whole days.
 _RINGS: Final = tuple(

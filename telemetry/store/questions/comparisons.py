@@ -30,14 +30,14 @@ from telemetry.store.questions.instrument import (
     total_starts,
 )
 from telemetry.store.questions.objectives import BAD, GOOD, column_of, with_judgments
-from telemetry.store.questions.runs import runs
-from telemetry.store.run_state import (
+from telemetry.store.questions.run_state import (
     KEPT_OUTCOMES,
     LimitTurns,
     calls_not_begun,
     is_under_way,
     kept_turns,
 )
+from telemetry.store.questions.runs import runs
 
 # A slice of which there are more values says nothing about where a difference is.
 MOST_SLICE_VALUES: Final = 50

@@ -19,8 +19,8 @@ from telemetry.store.answers import (
     GeneratorLimit,
     ProcessInfo,
     StartCounts,
-    Summary,
     TelemetryLoss,
+    TurnCounts,
 )
 from telemetry.store.connection import Row, StoreConnection, rows
 from telemetry.store.questions.filters import (
@@ -32,6 +32,7 @@ from telemetry.store.questions.filters import (
     turns_of,
     viewed,
 )
+from telemetry.store.questions.run_state import LimitEvidence, LimitTurns, generator_limit, kept_turns
 from telemetry.store.questions.runs import run_spans
 from telemetry.store.questions.timelines import (
     COUNT_TICK_NS,
@@ -40,7 +41,6 @@ from telemetry.store.questions.timelines import (
     bucket_width_ns,
     counts_over_time,
 )
-from telemetry.store.run_state import LimitEvidence, LimitTurns, generator_limit, kept_turns
 
 _RUN_ID: Final = f"{semconv.RUN_PREFIX}run_id"
 _PROCESS: Final = f"{semconv.RUN_PREFIX}process_id"
@@ -162,9 +162,8 @@ def turns_of_processes(connection: StoreConnection, run: Condition) -> dict[str,
     return found
 
 
-def limit_turns(summary: Summary) -> LimitTurns:
-    """What a limit is seen by of the turns of a summary."""
-    turns = summary.turns
+def limit_turns(turns: TurnCounts) -> LimitTurns:
+    """What a limit is seen by of the turns of a run."""
     return LimitTurns(turns.total, kept_turns(turns.by_outcome, turns.endpoint_did_not_read))
 
 

@@ -28,11 +28,11 @@ from telemetry.store.questions.filters import (
 from telemetry.store.questions.instrument import InstrumentAnswer, instrument_answer, processes
 from telemetry.store.questions.objectives import ObjectiveCounts, count_objectives
 from telemetry.store.questions.pairs import PairedTurns
+from telemetry.store.questions.run_state import calls_in_flight_now
 from telemetry.store.questions.runs import newest_run, runs
 from telemetry.store.questions.summaries import summary
 from telemetry.store.questions.timelines import CohortLines, cohort_lines, timeline
 from telemetry.store.questions.verdicts import run_verdict_evidence
-from telemetry.store.run_state import calls_in_flight_now
 
 
 @dataclass(frozen=True, slots=True)

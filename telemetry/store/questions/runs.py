@@ -62,11 +62,12 @@ class RunSpan:
 
 
 def run_spans(connection: StoreConnection) -> list[RunSpan]:
-    """Every `voice.run` span of the store in the order of their beginning."""
-    return [
+    """Every `voice.run` span of the store in the order of their beginning, those of one moment by their processes."""
+    found = [
         RunSpan(row["start_unix_ns"], row["end_unix_ns"], row["stored_unix_ns"], _texts(row))
         for row in rows(connection, _DECLARED)
     ]
+    return sorted(found, key=lambda span: (span.start_unix_ns, span.attributes.get(_PROCESS, "")))
 
 
 def _texts(row: Row) -> dict[str, str]:

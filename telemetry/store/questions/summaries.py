@@ -64,7 +64,7 @@ from telemetry.store.questions.instrument import (
     total_starts,
 )
 from telemetry.store.questions.pairs import PairedTurns
-from telemetry.store.run_state import last_heard
+from telemetry.store.questions.run_state import last_heard
 from telemetry.store.schema import SIDES
 
 # As `judgment.is_unanswered`.

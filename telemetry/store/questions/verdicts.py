@@ -7,7 +7,7 @@ Pages, the list of runs and the command line all ask here, so that they say the 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -16,14 +16,23 @@ from telemetry.model.metrics import METRICS
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.run_verdict import MissCause, RunVerdict, leading_miss, run_verdict
 from telemetry.objectives.slo import Verdict, judge, not_judged
-from telemetry.store.answers import GENERATOR_LIMITED, Filter, RunRecord, Summary
+from telemetry.store.answers import (
+    GENERATOR_LIMITED,
+    Filter,
+    GeneratorLimit,
+    RunRecord,
+    StartCounts,
+    Summary,
+    TelemetryLoss,
+    TurnCounts,
+)
 from telemetry.store.connection import StoreConnection
 from telemetry.store.questions.conversations import UNREACHED
 from telemetry.store.questions.explanation import coded, drawn_turns
 from telemetry.store.questions.filters import source_of
 from telemetry.store.questions.instrument import limit_turns
 from telemetry.store.questions.objectives import BAD, ObjectiveCounts, column_of, with_judgments
-from telemetry.store.run_state import AS_MANY_AS_ALLOWED, calls_not_begun
+from telemetry.store.questions.run_state import AS_MANY_AS_ALLOWED, calls_not_begun
 
 KEPT_BY_THE_SERVICE: Final = "kept by the service"
 # The stages that a metric is the sum of, as the stage budget divides voice-to-voice.
@@ -102,6 +111,21 @@ def _parts_of(objective: Objective, found: Any) -> dict[str, Any]:
     return {name: values for name, values in stages.items() if not np.isnan(values).all()}
 
 
+class RunEvidence(Protocol):
+    """What a verdict asks of a run beside the counts of its objectives: a `Summary` has it."""
+
+    @property
+    def turns(self) -> TurnCounts: ...
+    @property
+    def loss(self) -> TelemetryLoss: ...
+    @property
+    def starts(self) -> StartCounts | None: ...
+    @property
+    def limit(self) -> GeneratorLimit | None: ...
+    @property
+    def unreached(self) -> str | None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class JudgedTurns:
     """The verdict on each objective, in their order, and the one on the run. `unjudged` is why neither claims anything,
@@ -115,7 +139,7 @@ class JudgedTurns:
 def judged_turns(
     objectives: Sequence[Objective],
     counts: ObjectiveCounts,
-    summary: Summary,
+    summary: RunEvidence,
     cause: MissCause | None = None,
     *,
     limit: str | None = None,
@@ -134,7 +158,7 @@ def judged_turns(
 
 
 def judged_objectives(
-    objectives: Sequence[Objective], counts: ObjectiveCounts, summary: Summary, *, measured_s: float | None = None
+    objectives: Sequence[Objective], counts: ObjectiveCounts, summary: RunEvidence, *, measured_s: float | None = None
 ) -> list[Verdict]:
     """The verdict on each objective. Turns that were lost, and calls that were due and never began, are open."""
     dropped = 0 if summary.starts is None else summary.starts.dropped
@@ -143,20 +167,22 @@ def judged_objectives(
 
 def measured_s(summary: Summary, run: RunRecord | None) -> float | None:
     """How long the turns that are counted took to come: from the first of them, after a ramp, to the run's end."""
-    if run is None:
-        return None
-    steady = [phase.first_unix_ns for phase in summary.phases if not phase.is_ramp]
-    began_unix_ns = min(steady) if steady else run.first_unix_ns
+    return None if run is None else lasted_s(run, [each.first_unix_ns for each in summary.phases if not each.is_ramp])
+
+
+def lasted_s(run: RunRecord, phases_unix_ns: Sequence[int]) -> float | None:
+    """As `measured_s`, by the first moments of the phases that are no ramps."""
+    began_unix_ns = min(phases_unix_ns, default=run.first_unix_ns)
     return max(0, run.reached_unix_ns - began_unix_ns) / 1e9 or None
 
 
-def calls_kept(summary: Summary, verdicts: Sequence[Verdict]) -> str | None:
+def calls_kept(summary: RunEvidence, verdicts: Sequence[Verdict]) -> str | None:
     """How many calls never began because the service kept the earlier ones, as half a sentence; None where that is not
     shown. An objective that is missed under less load than was asked for is missed, so that it shows it, too; where all
     are met although each of these calls counts as a bad one, it makes no difference."""
     not_begun = calls_not_begun(summary.starts)
     is_missed = any(verdict.met is False for verdict in verdicts)
     is_met = bool(verdicts) and all(verdict.met for verdict in verdicts)
-    if not_begun is None or is_met or not (is_missed or limit_turns(summary).is_service_slow):
+    if not_begun is None or is_met or not (is_missed or limit_turns(summary.turns).is_service_slow):
         return None
     return f"{not_begun} because {AS_MANY_AS_ALLOWED}, {KEPT_BY_THE_SERVICE}"

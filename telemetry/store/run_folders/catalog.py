@@ -18,7 +18,7 @@ from telemetry.model.foreign_text import one_line
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.run_verdict import State
 from telemetry.store.answers import calibrated_bound_ms
-from telemetry.store.questions.run_list import ListedRun
+from telemetry.store.questions.run_figures import ListedRun
 from telemetry.store.reader import StoreReader
 from telemetry.store.remote import is_address, open_store
 from telemetry.store.run_folders.changes import read_notes, writer_in

@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 from dashboard import runs_source
 from dashboard.source_names import ENV_RUNS, ENV_SLO, ENV_STORE
 from telemetry.model.errors import ConfigError
-from telemetry.store.run_details import RunDetails
+from telemetry.store.questions.run_figures import RunDetails
 from telemetry.store.run_folders.catalog import RunListing
 from telemetry.store.run_folders.entries import RunEntry
 from tests.unit.dashboard.opened_pages import html_of, opened, text_of

@@ -23,7 +23,7 @@ from telemetry.model import formatting
 from telemetry.model.errors import StoreError
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import default_objectives, objectives_text
-from telemetry.store.run_details import RunDetails
+from telemetry.store.questions.run_figures import RunDetails
 from telemetry.store.run_folders.catalog import KEPT_NAME, RunCatalog, RunListing
 from telemetry.store.run_folders.entries import EntryState, RunEntry
 from telemetry.store.run_folders.places import OBJECTIVES_NAME, CapacityLatency, CapacityResult, CapacityStep

@@ -14,8 +14,8 @@ from dashboard.source_names import ENV_RUNS, ENV_SLO, ENV_STORE
 from loadtest.capacity.report import Capacity, LoadStep, StepStatus, capacity_object
 from loadtest.run.json_file import write_json
 from telemetry.store.answers import Behavior, MetricStats
+from telemetry.store.questions.run_figures import RunDetails
 from telemetry.store.reader import StoreReader
-from telemetry.store.run_details import RunDetails
 from telemetry.store.run_folders.catalog import RunCatalog, RunListing
 from telemetry.store.run_folders.entries import EntryState, RunEntry
 from telemetry.store.run_folders.places import CAPACITY_NAME

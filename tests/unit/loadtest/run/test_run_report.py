@@ -19,8 +19,8 @@ from loadtest.run.run_place import NamedRun
 from telemetry.model.spans import SpanRow
 from telemetry.model.turns import Turn
 from telemetry.objectives.slo import default_objectives
+from telemetry.store.questions.run_state import RECENT_S
 from telemetry.store.reader import StoreReader
-from telemetry.store.run_state import RECENT_S
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import SECOND, START_UNIX_NS, client_turn, exchange, run_span

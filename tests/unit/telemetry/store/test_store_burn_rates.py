@@ -14,14 +14,12 @@ from telemetry.objectives.error_budgets import DAY_NS, SHOWN_WINDOWS, ErrorBudge
 from telemetry.objectives.judgment import judge_turn
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import default_objectives, is_good
-from telemetry.sidecar.query_messages import Asked
-from telemetry.sidecar.query_process import reply_to
+from telemetry.sidecar.queries import Asked, reply_to
 from telemetry.store.answers import Filter
-from telemetry.store.questions import QUESTIONS
 from telemetry.store.questions.burn_rates import BurnRateAnswer
 from telemetry.store.reader import StoreReader
+from telemetry.store.wire import question_of
 from tests.fixtures_turns import SECOND, Run, client_turn, fill_store
-from tests.unit.telemetry.store.rollups.answers_compared import stored
 
 NOW = 1_795_000_000 * SECOND
 HOUR = 3600 * SECOND
@@ -163,14 +161,5 @@ def test_missed_ones_come_first(reader: StoreReader) -> None:
 def test_the_answer_travels(reader: StoreReader) -> None:
     here = reader.burn_rates([FAST])
     asked = Asked("burn_rates", msgspec.json.encode({"objectives": [FAST]}), True)
-    there = msgspec.msgpack.decode(reply_to(reader, asked).body, type=QUESTIONS["burn_rates"].answer)
+    there = msgspec.msgpack.decode(reply_to(reader, asked).body, type=question_of("burn_rates").answer)
     assert there == here
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("f", [Filter(), Filter(cohort="a"), Filter(noise_profile="none")], ids=str)
-def test_merged_segments_count_what_the_turns_do(tmp_path: Path, reader: StoreReader, f: Filter) -> None:
-    folder = stored(tmp_path, sorted(TURNS, key=lambda turn: turn.started_unix_ns), segments=12, compacted=10)
-    objectives = [FAST, WELL, *default_objectives()]
-    with StoreReader(folder, wall_clock_ns=lambda: NOW) as merged:
-        assert merged.burn_rates(objectives, f) == reader.burn_rates(objectives, f)

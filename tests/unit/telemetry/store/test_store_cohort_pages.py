@@ -2,6 +2,8 @@
 
 import shutil
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,12 +19,13 @@ from telemetry.rollout.cohort_comparison import default_plan
 from telemetry.rollout.cohort_turns import CALL
 from telemetry.rollout.plan_document import parse_plan
 from telemetry.store.answers import Filter
+from telemetry.store.connection import StoreConnection
+from telemetry.store.database import read_only
 from telemetry.store.questions.cohorts import CohortsAnswer, CohortsQuestion, read_cohorts
 from telemetry.store.questions.pages import ViewQuestion
 from telemetry.store.questions.rollouts import question_of
 from telemetry.store.reader import StoreReader
 from telemetry.store.rollout_log import LOG_NAME, RolloutLog, read_rollouts
-from telemetry.store.snapshot import Snapshots
 from tests.fixtures_turns import MS, SECOND, START_UNIX_NS, Run, client_turn, fill_store, synthetic_run
 from tests.unit.dashboard.rollout_scenes import PLAN, Rollout, S, fill_rollout
 
@@ -38,6 +41,12 @@ def latency(turn: Turn) -> int | float | None:
 def page_of(store: Path, asked: CohortsQuestion | None = None, now_unix_ns: int = ROLLOUT_NOW) -> CohortsAnswer:
     with StoreReader(store, wall_clock_ns=lambda: now_unix_ns) as reader:
         return reader.cohorts_page(asked or CohortsQuestion())
+
+
+@contextmanager
+def asking(store: Path) -> Iterator[StoreConnection]:
+    with read_only(store) as database, database.snapshot() as cursor:
+        yield StoreConnection(cursor, store)
 
 
 @pytest.fixture(scope="module")
@@ -220,10 +229,9 @@ def test_more_turns_than_a_page_reads_are_drawn_by_whole_callers(tmp_path: Path)
         client_turn(index, call_id=f"call-{index // 4}", cohort=("a", "b")[index // 4 % 2]) for index in range(4000)
     ]
     asked = question_of(default_plan("a", "b"), None)
-    snapshots = Snapshots(fill_store(tmp_path, Run(turns=turns)))
-    whole = snapshots.ask(lambda connection: read_cohorts(connection, asked))
-    drawn = {most: snapshots.ask(lambda c, most=most: read_cohorts(c, asked, most)) for most in (2000, 1000)}
-    snapshots.close()
+    with asking(fill_store(tmp_path, Run(turns=turns))) as connection:
+        whole = read_cohorts(connection, asked)
+        drawn = {most: read_cohorts(connection, asked, most) for most in (2000, 1000)}
     assert (whole.one_in, drawn[2000].one_in, drawn[1000].one_in) == (1, 2, 4)
     for found in drawn.values():
         assert found.sizes == whole.sizes, "sizes are of all turns"
@@ -264,8 +272,7 @@ def test_every_dimension_has_its_values(tmp_path: Path) -> None:
         if turn.source == "client" and turn.noise_profile is not None:
             by_value[turn.noise_profile] += 1
     asked = replace(question_of(default_plan("control", "streaming"), None), slices=("noise_profile", "route"))
-    snapshots = Snapshots(fill_store(tmp_path, RUN))
-    found = snapshots.ask(lambda connection: read_cohorts(connection, asked))
-    snapshots.close()
+    with asking(fill_store(tmp_path, RUN)) as connection:
+        found = read_cohorts(connection, asked)
     assert found.candidate.labels["noise_profile"] == tuple(sorted(by_value))
     assert found.control.labels == found.candidate.labels

@@ -1,23 +1,20 @@
-"""How many turns are of runs that say nothing about the service, with and without roll-ups of their segments."""
+"""How many turns are of runs that say nothing about the service."""
 
 from dataclasses import replace
 from pathlib import Path
 from zlib import crc32
 
 import msgspec
-import pytest
 
 from telemetry.model.generator_health import gauge_metric
 from telemetry.model.spans import SpanRow
 from telemetry.model.turns import Turn
 from telemetry.objectives.objective import Objective
-from telemetry.store.compaction import Compactor
 from telemetry.store.questions.burn_rates import LimitedTurns
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch, PointRow
 from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import SECOND, START_UNIX_NS, client_turn, run_span
-from tests.unit.telemetry.store.rollups.answers_compared import EVERY, LIMITS
 
 FAST = Objective("fast", "metric", 0.9, "voice_to_voice", 800e6)
 NOW = START_UNIX_NS + 3600 * SECOND
@@ -39,7 +36,7 @@ def of_run(run_id: str, turns: int, *, invalid: int = 0, silent: int = 0) -> lis
     ]
 
 
-def filled(folder: Path, *, is_rolled_up: bool) -> Path:
+def filled(folder: Path) -> Path:
     runs = {
         "valid": of_run("valid", 100, invalid=1),
         "many invalid": of_run("many invalid", 50, invalid=5),  # which its objectives judge, turn by turn
@@ -51,11 +48,6 @@ def filled(folder: Path, *, is_rolled_up: bool) -> Path:
             phases = ("start",) if run_id == "lost" else ("start", "end")
             spans = [_with_process(run_span(run_id, START_UNIX_NS, phase), f"worker-{run_id}") for phase in phases]
             writer.append(Batch(turns, spans))
-        if is_rolled_up:
-            compactor = Compactor(writer, limits=LIMITS, roll_up=EVERY)
-            while compactor.run_once():
-                pass
-            compactor.stop()
     return folder
 
 
@@ -63,22 +55,20 @@ def _with_process(span: SpanRow, process_id: str) -> SpanRow:
     return replace(span, attributes={**span.attributes, "voice.run.process_id": process_id})
 
 
-@pytest.mark.parametrize("is_rolled_up", [False, True])
-def test_the_valid_turns_of_lost_runs_are_counted(tmp_path: Path, is_rolled_up: bool) -> None:
-    folder = filled(tmp_path / "store", is_rolled_up=is_rolled_up)
-    assert bool(list(folder.rglob("*rollup*"))) == is_rolled_up
+def test_the_valid_turns_of_lost_runs_are_counted(tmp_path: Path) -> None:
+    folder = filled(tmp_path / "store")
     with StoreReader(folder, wall_clock_ns=lambda: NOW) as reader:
         assert reader.burn_rates([FAST]).limited == LimitedTurns(runs=1, turns=30)
 
 
 def test_a_process_at_work_is_not_lost(tmp_path: Path) -> None:
-    folder = filled(tmp_path / "store", is_rolled_up=False)
+    folder = filled(tmp_path / "store")
     with StoreReader(folder, wall_clock_ns=lambda: START_UNIX_NS + 40 * SECOND) as reader:
         assert reader.burn_rates([FAST]).limited == LimitedTurns()
 
 
 def test_runs_before_the_longest_window_do_not_count(tmp_path: Path) -> None:
-    folder = filled(tmp_path / "store", is_rolled_up=False)
+    folder = filled(tmp_path / "store")
     with StoreReader(folder, wall_clock_ns=lambda: NOW + 29 * 86_400 * SECOND) as reader:
         assert reader.burn_rates([FAST]).limited == LimitedTurns()
 

@@ -16,17 +16,15 @@ from telemetry.model.turns import Turn
 from telemetry.objectives.error_budgets import DAY_NS, window_ns
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import is_good
-from telemetry.sidecar.query_messages import Asked
-from telemetry.sidecar.query_process import reply_to
-from telemetry.store import objectives_pages
+from telemetry.sidecar.queries import Asked, reply_to
 from telemetry.store.answers import Filter
-from telemetry.store.questions import QUESTIONS
+from telemetry.store.questions import burn_rates
 from telemetry.store.questions.burn_rates import CountedTurns, LimitedTurns
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch, PointRow
+from telemetry.store.wire import question_of
 from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import SECOND, Run, client_turn, fill_store, run_span
-from tests.unit.telemetry.store.rollups.answers_compared import stored
 
 NOW = 1_795_000_000 * SECOND
 HOUR = 3600 * SECOND
@@ -78,14 +76,10 @@ FILTERS = (
 )
 
 
-@pytest.fixture(scope="module", params=["of turns", "of roll-ups"])
-def reader(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreReader]:
-    """Of one segment, or of merged segments with roll-ups and of some without one. Each run has announced its end."""
-    folder = tmp_path_factory.mktemp("objectives")
-    if request.param == "of turns":
-        fill_store(folder, Run(turns=TURNS))
-    else:
-        stored(folder, TURNS, segments=12, compacted=10)
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreReader]:
+    """Each run has announced its end."""
+    folder = fill_store(tmp_path_factory.mktemp("objectives"), Run(turns=TURNS))
     with StoreWriter(folder) as writer:
         writer.append(Batch((), [ended_span(run_id, phase) for run_id in RUNS for phase in ("start", "end")]))
         lost = ended_span(LIMITED, "start", process_id="lost", processes="2")
@@ -190,7 +184,7 @@ def test_only_runs_with_turns_in_the_period_are_offered_the_newest_of_them_first
     with StoreReader(tmp_path, wall_clock_ns=lambda: NOW) as opened:
         assert [each.run_id for each in opened.objectives_page([FAST]).runs] == ["new", "mid", "old"]
         assert opened.objectives_page([FAST], Filter("mid")).choices["cohort"] == ("c",)
-        monkeypatch.setattr(objectives_pages, "MOST_RUNS", 2)
+        monkeypatch.setattr(burn_rates, "MOST_RUNS", 2)
         gone = opened.objectives_page([FAST], Filter("gone"))
     assert [each.run_id for each in gone.runs] == ["new", "mid"]
     assert gone.run is not None
@@ -200,8 +194,7 @@ def test_only_runs_with_turns_in_the_period_are_offered_the_newest_of_them_first
     assert gone.choices["cohort"] == ("c",)
 
 
-@pytest.mark.parametrize("compacted", [0, 4])
-def test_loss_and_calibration_are_of_the_runs_that_are_meant(tmp_path: Path, compacted: int) -> None:
+def test_loss_and_calibration_are_of_the_runs_that_are_meant(tmp_path: Path) -> None:
     """Of run "holes" the numbers 3 and 4 never arrived; "silent" says that it emitted twelve turns, of which ten
     arrived, and since then five more, which may still be under way."""
     turns = [
@@ -209,7 +202,7 @@ def test_loss_and_calibration_are_of_the_runs_that_are_meant(tmp_path: Path, com
         *of_run("silent", range(10), cohort="s"),
         *of_run("whole", range(4)),
     ]
-    folder = stored(tmp_path, turns, segments=4, compacted=compacted)
+    folder = fill_store(tmp_path, Run(turns=turns))
     bounds = {"holes": "0.4", "silent": "1.2", "whole": "wide"}
     spans = [
         ended_span(run_id, phase, calibrated_to_ms=ms) for run_id, ms in bounds.items() for phase in ("start", "end")
@@ -251,6 +244,6 @@ def test_the_answer_travels(reader: StoreReader) -> None:
     f = Filter(run_id="fine", noise_profile="clean")
     parameters = {"objectives": [FAST], "f": f}
     replied = reply_to(reader, Asked("objectives_page", msgspec.json.encode(parameters), True))
-    there = msgspec.msgpack.decode(replied.body, type=QUESTIONS["objectives_page"].answer)
+    there = msgspec.msgpack.decode(replied.body, type=question_of("objectives_page").answer)
     assert there == reader.objectives_page([FAST], f)
     assert there.burn.counted.total == len([turn for turn in meant(f) if turn.turn_kind != "silence"])

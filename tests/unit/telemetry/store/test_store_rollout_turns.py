@@ -1,6 +1,6 @@
 """A rollout's turns out of the store, beside the turns themselves."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,20 +18,17 @@ from telemetry.objectives.slo import default_objectives, is_good
 from telemetry.rollout.checks import check_results
 from telemetry.rollout.cohort_turns import CohortTurns, missed_column, open_column
 from telemetry.rollout.plan import Check
-from telemetry.sidecar.query_messages import Asked
-from telemetry.sidecar.query_process import reply_to
-from telemetry.store import writer as writing
+from telemetry.sidecar.queries import Asked, reply_to
+from telemetry.store import wire
 from telemetry.store.answers import Filter
-from telemetry.store.questions import QUESTIONS
+from telemetry.store.questions.comparisons import REPORTED_COLUMNS
 from telemetry.store.questions.rollouts import (
-    REPORTED_COLUMNS,
     RolloutQuestion,
     RolloutTurns,
     evidence_of,
     question_of,
 )
 from telemetry.store.reader import StoreReader
-from telemetry.store.schema import ArrowTable
 from tests.fixtures_turns import MS, SECOND, START_UNIX_NS, Run, client_turn, fill_store, synthetic_run
 from tests.rollout_cohorts import plan
 from tests.turns_near_thresholds import turns_near_thresholds
@@ -157,25 +154,6 @@ def test_bounds_are_wider_where_the_same_users_call_often(tmp_path: Path) -> Non
     assert widths["user"] > 1.5 * widths["call"]
 
 
-def test_a_store_of_before_users_were_kept_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    full = writing.turns_table
-
-    def of_before(turns: Sequence[Turn]) -> ArrowTable:
-        return full(turns).drop_columns(["user_id"])
-
-    monkeypatch.setattr(writing, "turns_table", of_before)
-    store = fill_store(tmp_path, RUN)
-    monkeypatch.undo()
-    newer = client_turn(900, run_id="new", cohort="streaming", user_id=f"pseudonym-{5:032x}")
-    for runs, unnamed in (((), 0), ((Run(turns=[newer]),), 1)):
-        fill_store(store, *runs)
-        with StoreReader(store, wall_clock_ns=lambda: NOW) as opened:
-            found = opened.rollout_turns(replace(ASKED, unit="user")).candidate
-            assert found.turns == len(turns_of("streaming")) + unnamed
-            assert found.unnamed_turns == len(turns_of("streaming"))
-            assert not opened.faults
-
-
 def test_only_what_is_asked_comes_back(reader: StoreReader) -> None:
     few = reader.rollout_turns(RolloutQuestion("streaming", "control", metrics=("voice_to_voice",)))
     assert set(few.candidate.numbers) == {"voice_to_voice"}
@@ -196,7 +174,7 @@ def test_the_answer_travels(reader: StoreReader) -> None:
     here = reader.rollout_turns(ASKED)
     for is_msgpack, decode in ((True, msgspec.msgpack.decode), (False, msgspec.json.decode)):
         replied = reply_to(reader, Asked("rollout_turns", msgspec.json.encode({"asked": ASKED}), is_msgpack))
-        there: RolloutTurns = decode(replied.body, type=QUESTIONS["rollout_turns"].answer)
+        there: RolloutTurns = decode(replied.body, type=wire.question_of("rollout_turns").answer)
         assert by_start(there.candidate, there.candidate.code("audio")) == by_start(
             here.candidate, here.candidate.code("audio")
         )

@@ -100,7 +100,7 @@ def test_each_answer_is_that_of_the_folder(reader: StoreReader, f: Filter) -> No
         ("instrument_page", {"asked": ViewQuestion(f)}),
         ("cohorts_page", {"asked": CohortsQuestion(ViewQuestion(f), turns="chosen")}),
         ("processes", {"run_id": f.run_id or "run-2"}),
-        ("run_figures", {"run_id": f.run_id or "run-2", "objectives": objectives}),
+        ("run_list", {"objectives": objectives}),
         ("rollouts", {"most_entries": 5}),
     ]
     for name, parameters in asked:

@@ -226,6 +226,9 @@ def test_rows_say_when_and_with_which_commit_they_were_stored(tmp_path: Path) ->
             now[0] += SECOND
             # A sender's clock says nothing about it.
             writer.append(Batch([client_turn(index, started_unix_ns=START_UNIX_NS - index * HOUR)]))
+        # A turn of which more is known later is as old as it was, so that its run does not become the newest.
+        now[0] += HOUR
+        writer.replace_turns([client_turn(2, started_unix_ns=START_UNIX_NS - 2 * HOUR, route="cache")])
     with read_only(tmp_path) as database, database.snapshot() as cursor:
         found = cursor.execute("SELECT stored_unix_ns, commit_number FROM turns ORDER BY commit_number").fetchall()
-    assert found == [(START_UNIX_NS + n * SECOND, n) for n in (1, 2, 3)]
+    assert found == [(START_UNIX_NS + n * SECOND, commit) for n, commit in ((1, 1), (2, 2), (3, 4))]

@@ -1,0 +1,360 @@
+"""The figures of runs: those of all runs of a store with their verdicts, in a few statements, whatever their number; of
+one run how it went under its own conditions: by the calls in flight, the profile of the speech, its callers' behavior.
+"""
+
+# ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from telemetry.model.generator_health import gauge_metric
+from telemetry.model.intervals import interval_ranks, wilson_interval
+from telemetry.model.metrics import CONNECT, HEADLINE, METRICS
+from telemetry.model.semconv import RAMP, Source
+from telemetry.model.service_runs import SERVICE_RUN_PREFIX
+from telemetry.model.stats import enough
+from telemetry.objectives.objective import Objective
+from telemetry.objectives.observable import observed
+from telemetry.objectives.run_verdict import RunVerdict
+from telemetry.store.answers import (
+    Behavior,
+    Filter,
+    GeneratorLimit,
+    MetricStats,
+    RunRecord,
+    StartCounts,
+    TelemetryLoss,
+    TurnCounts,
+    WerByCondition,
+)
+from telemetry.store.connection import Row, StoreConnection, rows
+from telemetry.store.questions import filters
+from telemetry.store.questions.conversations import unreached_runs, wer_by_condition
+from telemetry.store.questions.filters import ASKED, FRACTIONS, VIEWED, Condition, valid
+from telemetry.store.questions.instrument import (
+    NO_LOSS,
+    asked_processes,
+    loss_by_run,
+    processes_of_runs,
+    starts_by_run,
+    total_starts,
+    turns_of_processes,
+)
+from telemetry.store.questions.objectives import ObjectiveCount, ObjectiveCounts, count_by_run
+from telemetry.store.questions.run_state import KEPT_OUTCOMES, LimitEvidence, generator_limit, is_under_way
+from telemetry.store.questions.runs import runs
+from telemetry.store.questions.summaries import summary
+from telemetry.store.questions.verdicts import judged_turns, lasted_s
+
+Ints = Any  # a numpy array of int64
+
+MOST_LEVELS: Final = 12
+_WINDOW_NS: Final = 1_000_000_000
+_STEPS: Final = (1, 2, 5)
+_STEADY: Final = f"phase_kind IS DISTINCT FROM '{RAMP}'"
+_VALID: Final = "outcome <> 'invalid'"
+# What a run is shown and judged by, beside its objectives; a call connects, whatever its first turn asks.
+_STATEMENT: Final = f"""
+    SELECT run_id, count(*) FILTER ({ASKED}) AS total, count(*) FILTER ({ASKED} AND outcome = 'ok') AS ok,
+           count(*) FILTER ({ASKED} AND NOT {_VALID}) AS invalid,
+           count(*) FILTER ({ASKED} AND {_VALID} AND endpoint_did_not_read) AS unread,
+           {", ".join(f"count(*) FILTER ({ASKED} AND outcome = '{each}') AS {each}" for each in KEPT_OUTCOMES)},
+           count({METRICS[CONNECT].column}) FILTER ({_VALID}) AS connected,
+           count(headline) AS n, quantile_cont(headline, {FRACTIONS}) AS quantiles,
+           list_sort(array_agg(DISTINCT cohort) FILTER ({ASKED} AND cohort IS NOT NULL)) AS cohorts,
+           array_agg(DISTINCT phase) FILTER ({ASKED} AND phase IS NOT NULL) AS phases,
+           min(started_unix_ns) FILTER ({ASKED} AND phase IS NOT NULL) AS first_unix_ns
+    FROM (SELECT *, CASE WHEN {ASKED} AND {_VALID} THEN {METRICS[HEADLINE].column} END AS headline FROM turns
+          WHERE {VIEWED} AND {_STEADY})
+    GROUP BY run_id
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class ListedRun:
+    """A run as the list of runs shows it: how many turns it has and how many of them are invalid, percentiles of
+    voice-to-voice, in ns, and the cohorts that occur. Of a run that goes on nothing is said of its objectives
+    (`verdict`), nor of which telemetry is missing (`loss`) and whether its load generator was the limit."""
+
+    run: RunRecord
+    turns: int = 0
+    invalid: int = 0
+    p50: float | None = None
+    p95: float | None = None
+    p99: float | None = None
+    cohorts: tuple[str, ...] = ()
+    verdict: RunVerdict | None = None
+    loss: TelemetryLoss | None = None
+    is_generator_limited: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Evidence:
+    """What a verdict asks of a run beside its objectives, as a summary has it."""
+
+    turns: TurnCounts
+    loss: TelemetryLoss
+    starts: StartCounts | None
+    limit: GeneratorLimit | None
+    unreached: str | None
+
+
+def run_list(connection: StoreConnection, objectives: Sequence[Objective], now_unix_ns: int) -> list[ListedRun]:
+    """Every run that has turns or was declared, the newest first."""
+    known = [run for run in runs(connection) if run.turns or run.declared]
+    read = _ReadRuns(connection, known, objectives, now_unix_ns)
+    return [read.listed(run) for run in known]
+
+
+class _ReadRuns:
+    """What is known of some runs, by run: each statement is about all of them."""
+
+    def __init__(
+        self, connection: StoreConnection, known: Sequence[RunRecord], objectives: Sequence[Objective], now_unix_ns: int
+    ) -> None:
+        self._objectives, self._now_unix_ns = objectives, now_unix_ns
+        self._figures = {row["run_id"]: row for row in rows(connection, _STATEMENT)}
+        emitted = turns_of_processes(connection, Condition("true"))
+        self._processes = processes_of_runs(connection, {run.run_id: emitted.get(run.run_id, ()) for run in known})
+        self._asked = asked_processes(connection)
+        self._loss = loss_by_run(connection, now_unix_ns)
+        self._starts = starts_by_run(connection)
+        silent = [run_id for run_id, row in self._figures.items() if row["total"] and not row["connected"] + row["ok"]]
+        self._unreached = unreached_runs(connection, silent)
+        self._counts = count_by_run(connection, _of("client"), objectives, "client")
+        if any(run.service is not None for run in known):
+            self._counts |= count_by_run(connection, _of("service"), objectives, "service")
+
+    def listed(self, run: RunRecord) -> ListedRun:
+        """A run with its figures, and unless it goes on with its verdict."""
+        figures = self._figures.get(run.run_id, _NOTHING)
+        p50, p95, p99 = figures["quantiles"] if figures["n"] else (None, None, None)
+        found = ListedRun(
+            run=run,
+            turns=figures["total"],
+            invalid=figures["invalid"],
+            p50=p50,
+            p95=enough("p95", figures["n"], p95),
+            p99=enough("p99", figures["n"], p99),
+            cohorts=tuple(figures["cohorts"] or ()),
+        )
+        processes = self._processes[run.run_id]
+        if is_under_way(processes, self._now_unix_ns):
+            return found
+        evidence = self._evidence(run, figures)
+        return replace(
+            found,
+            verdict=self._verdict(run, figures, evidence),
+            loss=evidence.loss,
+            is_generator_limited=evidence.limit is not None,
+        )
+
+    def _evidence(self, run: RunRecord, figures: Row) -> _Evidence:
+        limit = None
+        if run.service is None:
+            seen = LimitEvidence(self._processes[run.run_id], self._asked.get(run.run_id))
+            limit = generator_limit(seen, self._now_unix_ns)
+        return _Evidence(
+            turns=TurnCounts(
+                total=figures["total"],
+                ok=figures["ok"],
+                invalid=figures["invalid"],
+                by_outcome={outcome: figures[outcome] for outcome in KEPT_OUTCOMES if figures[outcome]},
+                endpoint_did_not_read=figures["unread"],
+            ),
+            loss=self._loss.get(run.run_id, NO_LOSS),
+            starts=total_starts(self._starts.get(run.run_id, {})),
+            limit=limit,
+            unreached=self._unreached.get(run.run_id),
+        )
+
+    def _verdict(self, run: RunRecord, figures: Row, evidence: _Evidence) -> RunVerdict:
+        counts = self._counts.get(run.run_id) or ObjectiveCounts(
+            {each.name: ObjectiveCount() for each in self._objectives}
+        )
+        objectives = observed(self._objectives, counts.is_withheld)
+        begun = [] if figures["first_unix_ns"] is None else [figures["first_unix_ns"]]
+        for name, phase in self._starts.get(run.run_id, {}).items():
+            if phase.kind != RAMP and name not in (figures["phases"] or ()):
+                begun.append(phase.first_unix_ns)  # no call of it could begin
+        return judged_turns(objectives, counts, evidence, measured_s=lasted_s(run, begun)).verdict
+
+
+_NOTHING: Final[Row] = {
+    **dict.fromkeys(("total", "ok", "invalid", "unread", "connected", "n", *KEPT_OUTCOMES), 0),
+    **dict.fromkeys(("quantiles", "cohorts", "phases", "first_unix_ns")),
+}
+
+
+def _of(source: Source) -> Condition:
+    """The turns that the runs of callers are judged by, or the days of services; none of a ramp."""
+    of_service = "" if source == "service" else "NOT "
+    return Condition(f"source = '{source}' AND {_STEADY} AND {of_service}starts_with(run_id, '{SERVICE_RUN_PREFIX}')")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadLevel:
+    """The turns that began while `low` to `high` calls were in flight. Percentiles of voice-to-voice, in ns, of the
+    answered ones; `p95_interval` holds the true p95 with 95 % confidence were turns independent, whatever the
+    distribution."""
+
+    low: int
+    high: int
+    turns: int
+    p50: float | None
+    p95: float | None
+    p95_interval: tuple[float, float] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionLatency:
+    """Voice-to-voice of the turns spoken under one profile, as LoadLevel has it."""
+
+    noise_profile: str | None
+    snr_asked_db: float | None
+    channel_profile: str | None
+    turns: int
+    p50: float | None
+    p95: float | None
+    p95_interval: tuple[float, float] | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunDetails:
+    """What the list of runs does not hold of a run. `abandoned` counts the turns in which the caller lost patience, of
+    `eligible` turns, `abandoned_interval` is that of their share; `waited_p50` is how long such callers had waited for
+    an answer, in ns."""
+
+    run_id: str
+    loads: tuple[LoadLevel, ...] = ()
+    latencies: tuple[ConditionLatency, ...] = ()
+    word_errors: tuple[WerByCondition, ...] = ()
+    behavior: Behavior = Behavior()  # noqa: RUF009 - immutable
+    barge_in_stop: MetricStats | None = None
+    abandoned: int = 0
+    eligible: int = 0
+    abandoned_interval: tuple[float, float] | None = None
+    waited_p50: float | None = None
+
+
+def run_details(connection: StoreConnection, run_id: str, now_unix_ns: int) -> RunDetails:
+    """All of it for one run; nothing of a run that is not there."""
+    f = Filter(run_id=run_id)
+    whole = summary(connection, f, now_unix_ns)
+    turns = whole.turns
+    return RunDetails(
+        run_id=run_id,
+        loads=_loads(connection, f),
+        latencies=_latencies(connection, f),
+        word_errors=wer_by_condition(connection, f),
+        behavior=whole.behavior,
+        barge_in_stop=whole.metrics.get("barge_in_stop"),
+        abandoned=turns.abandoned,
+        eligible=turns.eligible,
+        abandoned_interval=wilson_interval(turns.abandoned, turns.eligible),
+        waited_p50=_waited(connection, f),
+    )
+
+
+def _loads(connection: StoreConnection, f: Filter) -> tuple[LoadLevel, ...]:
+    """By levels of a round width. A ramp counts: it is where the load changes."""
+    where, points = filters.turns_of(f) & valid(f), filters.points_of(f)
+    flight = f"""
+        SELECT bucket, sum(mean) AS calls FROM (
+            SELECT unix_ns // {_WINDOW_NS} AS bucket, process_id, avg(value) AS mean
+            FROM points WHERE name = ? AND {points.sql} GROUP BY ALL
+        ) GROUP BY bucket
+        """
+    values: list[Any] = [gauge_metric("calls_in_flight"), *points.values]
+    (most,) = rows(connection, f"SELECT max(calls) AS calls FROM ({flight})", values)
+    if not most["calls"]:
+        return ()
+    width = level_width(float(most["calls"]))
+    found = _grouped(
+        connection,
+        f"""
+        SELECT greatest(0, ceil(calls / {width}) - 1)::BIGINT AS level, list({METRICS[HEADLINE].column}) AS found
+        FROM turns JOIN ({flight}) ON started_unix_ns // {_WINDOW_NS} = bucket
+        WHERE {where.sql} AND {METRICS[HEADLINE].column} IS NOT NULL GROUP BY level ORDER BY level
+        """,
+        [*values, *where.values],
+    )
+    return tuple(
+        LoadLevel(row["level"] * width + 1, (row["level"] + 1) * width, *_figures(latencies))
+        for row, latencies in found
+    )
+
+
+def level_width(most: float) -> int:
+    """The smallest round width by which so many calls take at most MOST_LEVELS levels."""
+    power = 0
+    while True:
+        for step in _STEPS:
+            width = step * 10**power
+            if math.ceil(most / width) <= MOST_LEVELS:
+                return width
+        power += 1
+
+
+def _latencies(connection: StoreConnection, f: Filter) -> tuple[ConditionLatency, ...]:
+    """Clean first, then by noise and falling SNR."""
+    where = filters.judged(f) & valid(f)
+    found = _grouped(
+        connection,
+        f"""
+        SELECT noise_profile, snr_asked_db, channel_profile, list({METRICS[HEADLINE].column}) AS found
+        FROM turns WHERE {where.sql} AND {METRICS[HEADLINE].column} IS NOT NULL
+        GROUP BY noise_profile, snr_asked_db, channel_profile
+        ORDER BY channel_profile <> 'clean', channel_profile, noise_profile NOT IN ('clean', 'none'), noise_profile,
+                 snr_asked_db DESC NULLS FIRST
+        """,
+        list(where.values),
+    )
+    return tuple(
+        ConditionLatency(
+            row["noise_profile"],
+            row["snr_asked_db"],
+            row["channel_profile"],
+            *_figures(latencies),
+        )
+        for row, latencies in found
+    )
+
+
+def _figures(values: Ints) -> tuple[int, float | None, float | None, tuple[float, float] | None]:
+    """How many values, p50, p95 and its interval. Of millions they are chosen, not sorted."""
+    n, (p50, p95) = len(values), map(float, np.quantile(values, (0.5, 0.95)))
+    ranks = interval_ranks(n, 0.95)
+    interval = None
+    if ranks is not None:
+        low, high = np.partition(values, ranks)[list(ranks)]
+        interval = float(low), float(high)
+    return n, enough("p50", n, p50), enough("p95", n, p95), interval
+
+
+def _grouped(connection: StoreConnection, statement: str, values: Sequence[Any]) -> Iterator[tuple[Row, Ints]]:
+    """The rows of a statement without their column `found`, a list, and that as an array."""
+    columns: dict[str, Any] = connection.execute(statement, list(values)).fetchnumpy()
+    lists = columns.pop("found")
+    names = list(columns)
+    plain: list[list[Any]] = [np.ma.asarray(columns[name]).tolist() for name in names]  # what is masked as None
+    for place, latencies in enumerate(lists):
+        yield {name: column[place] for name, column in zip(names, plain, strict=True)}, latencies
+
+
+def _waited(connection: StoreConnection, f: Filter) -> float | None:
+    """From the end of the caller's speech until it hung up without an answer, at the median."""
+    where = filters.judged(f) & valid(f)
+    (row,) = rows(
+        connection,
+        f"""
+        SELECT quantile_cont(hangup_perf_ns - speech_end_perf_ns, 0.5) AS waited FROM turns
+        WHERE {where.sql} AND outcome = 'abandoned' AND first_audio_perf_ns IS NULL
+        """,
+        list(where.values),
+    )
+    return row["waited"]
