@@ -18,8 +18,8 @@ from telemetry.model import generator_health
 from telemetry.model.generator_health import GAUGES, HEALTH_FIGURES, SUMMARY_FIGURES, HealthFigure, gauge_metric
 from telemetry.model.turns import Turn
 from telemetry.store import answers
-from telemetry.store import generator as generator_query
 from telemetry.store.answers import Filter, Generator
+from telemetry.store.questions import instrument as generator_query
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch, PointRow
 from telemetry.store.writer import StoreWriter

@@ -4,16 +4,11 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from telemetry.store.check import check
-from telemetry.store.compaction import Compactor
-from telemetry.store.compaction_plan import MergeLimits
-from telemetry.store.connection import rows
+from telemetry.store.connection import StoreConnection, rows
+from telemetry.store.database import read_only
 from telemetry.store.export import export
-from telemetry.store.manifest import MANIFEST_NAME, PREVIOUS_NAME
-from telemetry.store.point_rows import POINT_COLUMNS, Exemplar
-from telemetry.store.repair import repair
-from telemetry.store.schema import ArrowTable, Batch, PointRow, points_table
-from telemetry.store.snapshot import Snapshots
+from telemetry.store.point_rows import Exemplar
+from telemetry.store.schema import Batch, PointRow
 from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import START_UNIX_NS
 
@@ -59,17 +54,10 @@ SUMMARY = PointRow(
 )
 
 
-def _as_formerly(points: list[PointRow]) -> ArrowTable:
-    """The table that a version before these kinds would have stored."""
-    return points_table(points).drop_columns(list(POINT_COLUMNS))
-
-
-def _store_of_both(directory: Path) -> Path:
-    """A store with a segment of a former version, and one of this."""
+def _store_of_all(directory: Path) -> Path:
+    """A store with a point of each kind, each sent twice."""
     with StoreWriter(directory) as writer:
-        former = writer.write_segment("points", [_as_formerly([NUMBER])], 0)
-        writer.add(former)
-    with StoreWriter(directory) as writer:
+        writer.append(Batch(points=[NUMBER]))
         added = writer.append(Batch(points=[NUMBER, HISTOGRAM, EXPONENTIAL, SUMMARY, HISTOGRAM]))
         assert (added.points.num_rows, added.duplicates) == (3, 2), "by name, moment, service, attributes and kind"
     return directory
@@ -77,11 +65,9 @@ def _store_of_both(directory: Path) -> Path:
 
 def _kept(directory: Path) -> dict[str | None, dict[str, object]]:
     """The points of a store by their kind, without what is unknown."""
-    snapshots = Snapshots(directory)
-    try:
-        found = snapshots.ask(lambda connection: rows(connection, "SELECT * FROM points"))
-    finally:
-        snapshots.close()
+    with read_only(directory) as database, database.snapshot() as cursor:
+        statement = "SELECT * EXCLUDE (stored_unix_ns, commit_number) FROM points"
+        found = rows(StoreConnection(cursor, directory), statement)
     assert len({row["kind"] for row in found}) == len(found)
     return {row["kind"]: {name: value for name, value in row.items() if value is not None} for row in found}
 
@@ -116,34 +102,15 @@ def _assert_whole(directory: Path) -> None:
     assert kept["summary"]["quantiles"] == [{"quantile": 0.5, "value": 1.0}, {"quantile": 0.9, "value": None}]
 
 
-def test_a_store_of_a_former_version_is_read_beside_the_new_kinds(tmp_path: Path) -> None:
-    _assert_whole(_store_of_both(tmp_path))
-
-
-def test_points_survive_a_merge_with_those_of_a_former_version(tmp_path: Path) -> None:
-    _store_of_both(tmp_path)
+def test_points_of_every_kind_are_kept_whole_and_once(tmp_path: Path) -> None:
+    _assert_whole(_store_of_all(tmp_path))
     with StoreWriter(tmp_path) as writer:
-        compactor = Compactor(writer, limits=MergeLimits(fan_in=2))
-        while compactor.run_once():
-            pass
-        (segment,) = writer.manifest.of("points")
-        assert (segment.level, segment.rows) == (1, 4)
-        again = writer.append(Batch(points=[NUMBER, HISTOGRAM, SUMMARY]))
-        assert again.rows == 0, "sent again after the merge"
+        assert writer.append(Batch(points=[NUMBER, HISTOGRAM, SUMMARY])).rows == 0, "sent again after a restart"
     _assert_whole(tmp_path)
-
-
-def test_points_are_in_a_manifest_that_is_made_anew(tmp_path: Path) -> None:
-    _store_of_both(tmp_path)
-    for name in (MANIFEST_NAME, PREVIOUS_NAME):
-        (tmp_path / name).unlink(missing_ok=True)
-    repair(tmp_path)
-    _assert_whole(tmp_path)
-    assert check(tmp_path).faults == ()
 
 
 def test_points_are_exported_with_all_columns(tmp_path: Path) -> None:
-    done = export(_store_of_both(tmp_path / "store"), tmp_path / "out")
+    done = export(_store_of_all(tmp_path / "store"), tmp_path / "out")
     assert done.points == 4
     table = pq.read_table(tmp_path / "out" / "points.parquet")
     by_kind = {row["kind"]: row for row in table.to_pylist()}

@@ -1,7 +1,5 @@
 """Metrics and bounds that are computed from a table of turns are those of the turns themselves."""
 
-import contextlib
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -10,14 +8,7 @@ import pytest
 from telemetry.model.bounds import BOUNDED
 from telemetry.model.metrics import METRICS
 from telemetry.model.turns import Turn
-from telemetry.store import writer as writing
-from telemetry.store.compaction import Compactor
-from telemetry.store.compaction_plan import MergeLimits
-from telemetry.store.connection import rows
-from telemetry.store.schema import SIDES, Batch, turns_table
-from telemetry.store.snapshot import Snapshots
-from telemetry.store.turn_metrics import with_metrics
-from telemetry.store.writer import StoreWriter
+from telemetry.store.schema import SIDES, turns_table
 from tests.fixtures_turns import client_turn
 
 
@@ -33,8 +24,7 @@ def full_turn() -> Turn:
 
 def test_every_metric_has_its_value_in_the_table() -> None:
     turn = full_turn()
-    fields = turns_table([turn]).select(list(Turn.__struct_fields__))
-    row = with_metrics(fields).to_pylist()[0]
+    row = turns_table([turn]).to_pylist()[0]
     for name, metric in METRICS.items():
         wanted = metric.value(turn)
         assert wanted is not None, name
@@ -124,49 +114,10 @@ def test_bounds_that_are_not_known_are_none(changes: dict[str, Any]) -> None:
     assert bounds_in_row(row, "voice_to_voice") == (None, None)
 
 
-@pytest.mark.parametrize("missing", [None, *Turn.__struct_fields__])
-def test_a_table_has_the_columns_of_its_turns(missing: str | None) -> None:
-    """Whichever field a turn lacks: each that a metric or a bound reads is given to it."""
-    turn = full_turn()
-    if missing is not None and getattr(turn, missing) is not None:
-        optional = next(field for field in msgspec.structs.fields(Turn) if field.name == missing)
-        if optional.default is None:
-            turn = msgspec.structs.replace(turn, **{missing: None})
-    table = turns_table([turn])
-    assert with_metrics(table.select(list(Turn.__struct_fields__))).equals(table)
-
-
 def test_every_bounded_metric_has_bounds_in_the_table() -> None:
-    row = with_metrics(turns_table([full_turn()]).select(list(Turn.__struct_fields__))).to_pylist()[0]
+    row = turns_table([full_turn()]).to_pylist()[0]
     for metric in BOUNDED:
         lower, upper = bounds_in_row(row, metric.name)
         assert lower is not None, metric.name
         assert lower <= row[metric.column], metric.name
         assert upper is None or upper >= row[metric.column], metric.name
-
-
-def test_turns_of_a_segment_without_bounds_have_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store that grew from an older version: its segments have no columns of bounds, and are merged with new ones."""
-    full = writing.turns_table
-    names = [metric.bound_column(side) for metric in BOUNDED for side in SIDES]
-    statement = "SELECT voice_to_voice_lower_ns AS low, voice_to_voice_upper_ns AS high, audio_rtfx_upper FROM turns"
-
-    def asked() -> list[tuple[int | None, int | None]]:
-        with contextlib.closing(Snapshots(tmp_path)) as store:
-            found = store.ask(lambda connection: rows(connection, f"{statement} ORDER BY started_unix_ns"))
-        return [(row["low"], row["high"]) for row in found]
-
-    with StoreWriter(tmp_path) as writer:
-        monkeypatch.setattr(writing, "turns_table", lambda turns: full(turns).drop_columns(names))
-        writer.append(Batch(turns=[bounded_turn(index=0)]))
-        assert asked() == [(None, None)]
-        monkeypatch.setattr(writing, "turns_table", full)
-        for index in range(1, 4):
-            writer.append(Batch(turns=[bounded_turn(index=index)]))
-        expected = [(None, None), *[(444_000_000, 511_000_000)] * 3]
-        assert asked() == expected
-        compactor = Compactor(writer, grace_s=0.0, limits=MergeLimits(fan_in=4))
-        assert compactor.run_once()
-        compactor.stop()
-        assert [segment.rows for segment in writer.manifest.segments] == [4]
-        assert asked() == expected
