@@ -79,9 +79,10 @@ def _run_figures(ask: Ask, parameters: Parameters) -> object:
     verdict, evidence = listed.verdict, ask("run_verdict", {"f": {"run_id": run_id}, "objectives": objectives})
     if verdict is not None and verdict.state == "missed":
         verdict = dataclasses.replace(verdict, cause=evidence.cause)  # type: ignore[attr-defined]
+    processes = ask("processes", {"run_id": run_id})
     return {
         "totals": {name: getattr(listed, name) for name in ("turns", "invalid", "p50", "p95", "p99", "cohorts")},
-        "processes": ask("processes", {"run_id": run_id}),
+        **({"processes": processes} if processes else {}),
         "verdict": verdict,
         "loss": listed.loss,
         "is_generator_limited": listed.is_generator_limited,

@@ -29,7 +29,7 @@ from telemetry.store.questions.filters import ASKED, Condition, judged, turns_of
 from telemetry.store.questions.instrument import asked_processes, loss_of_runs, processes_of_runs, turns_of_processes
 from telemetry.store.questions.objectives import counts_by
 from telemetry.store.questions.run_state import LimitEvidence, generator_limit
-from telemetry.store.questions.runs import runs
+from telemetry.store.questions.runs import run_spans, runs
 
 # Ends of the parts within the newest day, ns ago; behind them come whole days.
 _RINGS: Final = tuple(
@@ -250,8 +250,9 @@ def _limited_turns(
     judged by all of its turns, whichever of them are counted. None of those that services report."""
     if source == "service":
         return LimitedTurns()
-    emitted, asked = turns_of_processes(connection, Condition("true")), asked_processes(connection)
-    known = processes_of_runs(connection, {run_id: emitted.get(run_id, ()) for run_id in counted})
+    declared, emitted = run_spans(connection), turns_of_processes(connection, Condition("true"))
+    asked = asked_processes(declared)
+    known = processes_of_runs(connection, {run_id: emitted.get(run_id, ()) for run_id in counted}, declared)
     limited = [
         run_id
         for run_id, found in known.items()

@@ -33,7 +33,7 @@ from telemetry.store.questions.filters import (
     viewed,
 )
 from telemetry.store.questions.run_state import LimitEvidence, LimitTurns, generator_limit, kept_turns
-from telemetry.store.questions.runs import run_spans
+from telemetry.store.questions.runs import RunSpan, run_spans
 from telemetry.store.questions.timelines import (
     COUNT_TICK_NS,
     MOST_BUCKETS,
@@ -61,18 +61,18 @@ class TurnsOfProcess:
 def processes(connection: StoreConnection, run_id: str) -> list[ProcessInfo]:
     """Every process of a run that announced its start, reported its health or emitted a client turn; earliest first."""
     emitted = turns_of_processes(connection, Condition("run_id = ?", (run_id,))).get(run_id, [])
-    return processes_of_runs(connection, {run_id: emitted})[run_id]
+    return processes_of_runs(connection, {run_id: emitted}, run_spans(connection))[run_id]
 
 
 def processes_of_runs(
-    connection: StoreConnection, emitted: Mapping[str, Sequence[TurnsOfProcess]]
+    connection: StoreConnection, emitted: Mapping[str, Sequence[TurnsOfProcess]], declared: Iterable[RunSpan]
 ) -> dict[str, list[ProcessInfo]]:
     """The processes of several runs, as `processes` gives those of one; by run, `emitted` is what is known of the
-    turns."""
+    turns, and `declared` what the runs of the store declared."""
     if not emitted:
         return {}
     runs = {run_id: _Seen() for run_id in emitted}
-    for span in run_spans(connection):
+    for span in declared:
         run, process_id = runs.get(str(span.attributes.get(_RUN_ID))), span.attributes.get(_PROCESS)
         if run is None or not isinstance(process_id, str):
             continue
@@ -140,10 +140,10 @@ class _Seen:
         return sorted(found, key=lambda each: (each.began_unix_ns or each.last_seen_unix_ns, each.process_id))
 
 
-def asked_processes(connection: StoreConnection) -> dict[str, int]:
+def asked_processes(declared: Iterable[RunSpan]) -> dict[str, int]:
     """How many processes each run was to have, as they declare; without the runs in which none says so."""
     found: dict[str, int] = {}
-    for span in run_spans(connection):
+    for span in declared:
         run_id, asked = span.attributes.get(_RUN_ID), span.attributes.get(_ASKED, "")
         if run_id is not None and asked.isascii() and asked.isdigit() and len(asked) < 10:
             found[run_id] = max(int(asked), found.get(run_id, 0))
@@ -181,7 +181,10 @@ def run_limit(
     """
     if run_id is None or service_day(run_id) is not None:
         return None
-    found, asked = processes(connection, run_id) if known is None else known, asked_processes(connection).get(run_id)
+    found, asked = (
+        processes(connection, run_id) if known is None else known,
+        asked_processes(run_spans(connection)).get(run_id),
+    )
     return generator_limit(LimitEvidence(found, asked), now_unix_ns)
 
 
@@ -388,24 +391,33 @@ def _arrived(connection: StoreConnection, run: Condition, by: tuple[str, ...]) -
     A process may outlive a run (an assistant does): where the store has lower numbers of it, its numbers are looked at
     from the run's first to the run's last, whichever runs the turns in between belong to.
     """
-    columns, of_mine = ", ".join(by), ", ".join(f"mine.{name}" for name in by)
+    columns = ", ".join(by)
+    # Few processes outlive a run: only the numbers of those are put in order.
     return rows(
         connection,
         f"""
-        WITH mine AS (
+        WITH numbered AS MATERIALIZED (
+            SELECT DISTINCT run_id, process_id, sequence FROM turns
+            WHERE sequence IS NOT NULL AND process_id <> ''
+            AND process_id IN (SELECT process_id FROM turns WHERE sequence IS NOT NULL AND {run.sql})),
+        mine AS (
             SELECT {columns}, count(DISTINCT sequence) AS received, min(sequence) AS first, max(sequence) AS last
-            FROM turns WHERE sequence IS NOT NULL AND process_id <> '' AND {run.sql} GROUP BY {columns}),
+            FROM numbered WHERE {run.sql} GROUP BY {columns}),
+        whole AS (
+            SELECT process_id, count(DISTINCT sequence) AS numbers, min(sequence) AS lowest
+            FROM numbered GROUP BY process_id),
         ranked AS (
-            SELECT process_id, sequence, row_number() OVER (PARTITION BY process_id ORDER BY sequence) AS place,
-                   min(sequence) OVER (PARTITION BY process_id) AS lowest
-            FROM (SELECT DISTINCT process_id, sequence FROM turns
-                  WHERE sequence IS NOT NULL AND process_id IN (SELECT process_id FROM mine)))
-        SELECT {of_mine}, received, mine.last + 1 - CASE WHEN head.lowest < mine.first THEN mine.first ELSE 0 END
-               - (tail.place - head.place + 1) AS holes
-        FROM mine JOIN ranked head ON head.process_id = mine.process_id AND head.sequence = mine.first
-                  JOIN ranked tail ON tail.process_id = mine.process_id AND tail.sequence = mine.last
+            SELECT process_id, sequence, row_number() OVER (PARTITION BY process_id ORDER BY sequence) AS place
+            FROM (SELECT DISTINCT process_id, sequence FROM numbered WHERE process_id IN
+                  (SELECT process_id FROM mine JOIN whole USING (process_id) WHERE numbers > received)))
+        SELECT {", ".join(f"mine.{name}" for name in by)}, received,
+               last + 1 - CASE WHEN lowest < first THEN first ELSE 0 END
+               - coalesce(tail.place - head.place + 1, received) AS holes
+        FROM mine JOIN whole USING (process_id)
+        LEFT JOIN ranked head ON head.process_id = mine.process_id AND head.sequence = mine.first
+        LEFT JOIN ranked tail ON tail.process_id = mine.process_id AND tail.sequence = mine.last
         """,
-        list(run.values),
+        [*run.values, *run.values],
     )
 
 

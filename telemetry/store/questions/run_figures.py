@@ -46,7 +46,7 @@ from telemetry.store.questions.instrument import (
 )
 from telemetry.store.questions.objectives import ObjectiveCount, ObjectiveCounts, count_by_run
 from telemetry.store.questions.run_state import KEPT_OUTCOMES, LimitEvidence, generator_limit, is_under_way
-from telemetry.store.questions.runs import runs
+from telemetry.store.questions.runs import run_spans, runs
 from telemetry.store.questions.summaries import summary
 from telemetry.store.questions.verdicts import judged_turns, lasted_s
 
@@ -105,28 +105,28 @@ class _Evidence:
 
 def run_list(connection: StoreConnection, objectives: Sequence[Objective], now_unix_ns: int) -> list[ListedRun]:
     """Every run that has turns or was declared, the newest first."""
-    known = [run for run in runs(connection) if run.turns or run.declared]
-    read = _ReadRuns(connection, known, objectives, now_unix_ns)
-    return [read.listed(run) for run in known]
+    read = _ReadRuns(connection, objectives, now_unix_ns)
+    return [read.listed(run) for run in read.known]
 
 
 class _ReadRuns:
-    """What is known of some runs, by run: each statement is about all of them."""
+    """What is known of the runs of a store, by run: each statement is about all of them."""
 
-    def __init__(
-        self, connection: StoreConnection, known: Sequence[RunRecord], objectives: Sequence[Objective], now_unix_ns: int
-    ) -> None:
+    def __init__(self, connection: StoreConnection, objectives: Sequence[Objective], now_unix_ns: int) -> None:
         self._objectives, self._now_unix_ns = objectives, now_unix_ns
+        declared = run_spans(connection)
+        self.known = [run for run in runs(connection, declared) if run.turns or run.declared]
         self._figures = {row["run_id"]: row for row in rows(connection, _STATEMENT)}
         emitted = turns_of_processes(connection, Condition("true"))
-        self._processes = processes_of_runs(connection, {run.run_id: emitted.get(run.run_id, ()) for run in known})
-        self._asked = asked_processes(connection)
+        by_run = {run.run_id: emitted.get(run.run_id, ()) for run in self.known}
+        self._processes = processes_of_runs(connection, by_run, declared)
+        self._asked = asked_processes(declared)
         self._loss = loss_by_run(connection, now_unix_ns)
         self._starts = starts_by_run(connection)
         silent = [run_id for run_id, row in self._figures.items() if row["total"] and not row["connected"] + row["ok"]]
         self._unreached = unreached_runs(connection, silent)
         self._counts = count_by_run(connection, _of("client"), objectives, "client")
-        if any(run.service is not None for run in known):
+        if any(run.service is not None for run in self.known):
             self._counts |= count_by_run(connection, _of("service"), objectives, "service")
 
     def listed(self, run: RunRecord) -> ListedRun:
