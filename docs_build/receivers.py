@@ -5,8 +5,8 @@ from typing import Final
 from docs_build.markdown import code, page, table
 from telemetry.sidecar.connection_limits import ConnectionLimits
 from telemetry.sidecar.http_connections import HEADER_BYTES_MAX, HEADER_FIELDS_MAX
+from telemetry.sidecar.ingest import PENDING_BYTES_MAX, PENDING_S_MAX
 from telemetry.sidecar.otlp.attributes import DEPTH_MAX
-from telemetry.sidecar.otlp.backlog import PENDING_BYTES_MAX, PENDING_S_MAX
 from telemetry.sidecar.otlp.compression import BODY_BYTES_MAX, COMPRESSIONS
 from telemetry.sidecar.otlp.framing import ITEM_BYTES_MAX, ITEMS_MAX, REPEATED_BYTES_MAX
 from telemetry.sidecar.otlp.grpc import STREAMS_PER_CONNECTION

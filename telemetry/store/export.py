@@ -123,7 +123,7 @@ def import_export(
 
 def _exported_files(source: Path) -> list[tuple[Table, Path]]:
     if not source.is_dir():
-        raise StoreError(f"{source}: is no folder; name the one that `voiceprobe store export` wrote")
+        raise StoreError(f"{source}: is not a folder; name the one that `voiceprobe store export` wrote")
     spans = sorted(source.glob("spans-*.parquet")) or sorted(source.glob("otel_traces-*.parquet"))
     turns, points = source / "turns.parquet", source / "points.parquet"
     if not turns.exists() and (source / "turns.csv").exists():

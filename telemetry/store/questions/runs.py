@@ -32,7 +32,7 @@ _STATEMENT: Final = f"""
            max(stored_unix_ns) AS stored_unix_ns
     FROM turns WHERE run_id <> '' GROUP BY run_id
     """
-# What a declaration says, as texts; what is none of a text, a whole number and a yes or no stays in `others`.
+# What a declaration says, as texts; what is neither a text nor a whole number nor a yes or no stays in `others`.
 _TEXT: Final = "coalesce(a.value.string_value, a.value.int_value::VARCHAR, a.value.bool_value::VARCHAR)"
 _DECLARED: Final = f"""
     SELECT start_unix_ns, end_unix_ns, stored_unix_ns, [a.key for a in declared] AS names,

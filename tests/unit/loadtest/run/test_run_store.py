@@ -74,7 +74,7 @@ def test_a_store_that_is_written_is_left_alone(store: Path, tmp_path: Path, capf
         with StoreWriter(store):
             code, text = _ended(capfd, *command)
         assert code == 2
-        assert "this process writes to the store already" in text or "is no folder" in text
+        assert "this process writes to the store already" in text or "is not a folder" in text
 
 
 def test_what_was_removed_for_its_age_is_stated(store: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -291,7 +291,7 @@ def test_spans_in_the_collector_s_columns_come_back_with_their_attributes_as_tex
 
 def test_a_folder_that_is_no_export_is_one_sentence(tmp_path: Path) -> None:
     store = fill_store(tmp_path / "store", synthetic_run("run", 3))
-    with pytest.raises(StoreError, match="is no folder; name the one that `voiceprobe store export` wrote"):
+    with pytest.raises(StoreError, match="is not a folder; name the one that `voiceprobe store export` wrote"):
         import_export(tmp_path / "nowhere", tmp_path / "back")
     (tmp_path / "other").mkdir()
     with pytest.raises(StoreError, match=r"lacks turns.parquet, points.parquet, otel_traces-\*.parquet"):

@@ -211,10 +211,10 @@ def test_a_changed_turn_takes_the_place_of_what_was_stored(tmp_path: Path) -> No
 
 
 def test_text_is_not_stored_unless_it_is_asked_for(tmp_path: Path) -> None:
-    said = client_turn(0, transcript_pii="my name is Ada")
+    spoken = client_turn(0, transcript_pii="my name is Ada")
     for keep_text, expected in ((False, None), (True, "my name is Ada")):
         with StoreWriter(tmp_path / str(keep_text), keep_text=keep_text) as writer:
-            writer.append(Batch([said]))
+            writer.append(Batch([spoken]))
         with read_only(tmp_path / str(keep_text)) as database, database.snapshot() as cursor:
             assert cursor.execute("SELECT transcript_pii FROM turns").fetchall() == [(expected,)]
 
