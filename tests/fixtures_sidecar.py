@@ -233,7 +233,6 @@ def trace_id_of(index: int, sender: int = 0) -> str:
 
 
 def stored_trace_ids(store: Path) -> list[str]:
-    """The traces of all turns of a sound store."""
+    """The traces of all turns of a store."""
     with StoreReader(store) as reader:
-        assert reader.faults == ()
         return [turn.trace_id for turn in reader.turns(limit=1_000_000)]

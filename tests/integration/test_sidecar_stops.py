@@ -129,9 +129,12 @@ def _has_ended(sidecar: SidecarProcess, log: Path) -> bool:
 @pytest.mark.slow
 def test_its_life_is_a_log_of_events(tmp_path: Path) -> None:
     log = tmp_path / "log"
+    # Through a pipe: a disk that takes nothing would take no log, either.
+    kept = subprocess.Popen(["tee", str(log)], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    assert kept.stdin is not None
     with (
-        log.open("w") as stderr,
-        running_sidecar(tmp_path / "store", token="s3cret", stderr=stderr.fileno()) as sidecar,
+        kept,
+        running_sidecar(tmp_path / "store", token="s3cret", stderr=kept.stdin.fileno()) as sidecar,
     ):
         headers = {"authorization": "Bearer s3cret"}
         with disk_that_takes_nothing(sidecar):
@@ -142,6 +145,8 @@ def test_its_life_is_a_log_of_events(tmp_path: Path) -> None:
         question = httpx.post(f"{sidecar.http}/v1/query/no-such%0Aquestion", json={}, headers=headers, timeout=60)
         assert question.status_code in (400, 404)
         assert sidecar.terminate() == 0
+        kept.stdin.close()
+        kept.wait(60)
     lines = _events(log)
     assert [line["event"] for line in lines if "event" in line] == [
         *("ready", "fault_began", "fault_ended", "stopping", "stopped")

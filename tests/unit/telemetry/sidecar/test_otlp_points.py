@@ -14,11 +14,11 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, Metric
 
-from telemetry.sidecar.messages import Take
+from telemetry.sidecar.ingest import ExportRequest
 from telemetry.sidecar.otlp.json_requests import metrics_from_json
 from telemetry.sidecar.otlp.points import PARTS_MAX
 from telemetry.sidecar.otlp.tables import decode_metrics
-from telemetry.sidecar.store_process.groups import decode_group
+from telemetry.sidecar.storing import decode_group
 from tests.fixtures_sidecar import any_value
 
 DELTA = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
@@ -296,6 +296,5 @@ def test_whatever_is_changed_in_json_it_is_read_or_refused(data: st.DataObject) 
         place = data.draw(st.integers(0, len(body) - 1))
         odd = (b"null", b"-1", b"1e999", b'"NaN"', b"{}", b"[]", b'"', b"99999999999999999999", b"\xff", b"true")
         body[place : place + data.draw(st.integers(0, 4))] = data.draw(st.sampled_from(odd))
-    (answer,) = decode_group([Take(1, "metrics", "json", alone=False, body=bytes(body))]).answers
-    assert answer.failure is None
-    assert "could not be decoded" not in (answer.undecodable or ""), "no error but those that are meant"
+    (answer,) = decode_group([ExportRequest("metrics", "json", bytes(body))]).outcomes
+    assert "could not be decoded" not in str(answer), "no error but those that are meant"

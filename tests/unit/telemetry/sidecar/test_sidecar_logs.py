@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from telemetry.model.errors import StoreError
-from telemetry.sidecar.fault_events import FaultEvents
+from telemetry.sidecar.faults import FaultBoard
 from telemetry.sidecar.logs import LineFormatter, log_event
-from telemetry.sidecar.messages import StoreFault
 
 ROOT = Path(__file__).parents[4]
 
@@ -76,21 +75,21 @@ def test_the_words_of_an_exception_are_not_shown_unless_they_are_ours(as_json: b
 
 def test_a_fault_is_an_event_when_it_begins_and_when_it_ends(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    events = FaultEvents()
-    for faults in (
-        (),
-        (StoreFault("room", "30 MiB"),),
-        (StoreFault("room", "29 MiB"), StoreFault("ingest_log", "full", stops_storing=True)),
-        (StoreFault("ingest_log", "full", stops_storing=True),),
-        (),
-    ):
-        events.note(faults)
+    faults = FaultBoard()
+    faults.set("room", "30 MiB")
+    faults.set("room", "29 MiB")
+    faults.set("commit", "full", stops_storing=True)
+    assert (faults.is_storing, len(faults.all())) == (False, 2)
+    faults.set("room", None)
+    faults.set("commit", None)
+    faults.set("commit", None)
+    assert (faults.is_storing, faults.all()) == (True, ())
     seen = [(each.levelname, vars(each)["event"], vars(each)["details"]["fault"]) for each in caplog.records]
     assert seen == [
         ("WARNING", "fault_began", "room"),
-        ("ERROR", "fault_began", "ingest_log"),
+        ("ERROR", "fault_began", "commit"),
         ("INFO", "fault_ended", "room"),
-        ("INFO", "fault_ended", "ingest_log"),
+        ("INFO", "fault_ended", "commit"),
     ]
 
 

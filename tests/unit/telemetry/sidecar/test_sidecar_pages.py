@@ -8,18 +8,21 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
-from telemetry.sidecar.messages import StoreFault
+from telemetry.sidecar.faults import FaultBoard, StoreFault
 from telemetry.sidecar.otlp.access import Access
-from telemetry.sidecar.pages import routes
+from telemetry.sidecar.pages import Shown, routes
 
-FAULTS = (StoreFault("room", "/srv/store: the disk is nearly full"), StoreFault("ingest_log", "/srv/x: full", True))
+FAULTS = (StoreFault("room", "/srv/store: the disk is nearly full"), StoreFault("commit", "/srv/x: full", True))
 
 
 def _answer(
     page: str, faults: tuple[StoreFault, ...], access: Access, *, token: str = "", stopping: bool = False
 ) -> tuple[int, Any]:
-    link = cast(Any, SimpleNamespace(faults=faults))
-    application = Starlette(routes=routes(link, cast(Any, None), access, lambda: stopping))
+    board = FaultBoard()
+    for fault in faults:
+        board.set(fault.name, fault.sentence, stops_storing=fault.stops_storing)
+    counts = cast(Any, SimpleNamespace(faults=board))
+    application = Starlette(routes=routes(Shown(counts, cast(Any, None), access, lambda: stopping)))
 
     async def ask() -> httpx.Response:
         transport = httpx.ASGITransport(application)
@@ -39,9 +42,9 @@ def test_faults_are_explained_to_who_may_read_everything(access: Access, token: 
 
 @pytest.mark.parametrize("access", [Access("s3cret"), Access(requires_certificate=True)])
 def test_a_probe_without_a_secret_sees_the_names_of_faults_only(access: Access) -> None:
-    named = {"room": "room", "ingest_log": "ingest_log"}
+    named = {"room": "room", "commit": "commit"}
     assert _answer("/healthz", FAULTS, access, token="wrong") == (200, {"alive": True, "faults": named})
-    assert _answer("/readyz", FAULTS, access) == (503, {"ready": False, "reasons": ["ingest_log"]})
+    assert _answer("/readyz", FAULTS, access) == (503, {"ready": False, "reasons": ["commit"]})
     assert _answer("/readyz", FAULTS[:1], access) == (200, {"ready": True, "reasons": []})
 
 

@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import httpx
 import msgspec
@@ -13,12 +14,12 @@ from starlette.applications import Starlette
 from telemetry.rollout.checks import BeyondShares
 from telemetry.rollout.history import Decision
 from telemetry.sidecar.otlp.access import Access
+from telemetry.sidecar.rollouts.evaluation import PrimaryFigures, RolloutState
 from telemetry.sidecar.rollouts.exposition import FAMILIES, with_rollouts
-from telemetry.sidecar.rollouts.link import RolloutLink
-from telemetry.sidecar.rollouts.messages import PrimaryFigures, RolloutOptions, RolloutState
 from telemetry.sidecar.rollouts.routes import routes
 from telemetry.sidecar.rollouts.schedule import LookSchedule
 from telemetry.sidecar.rollouts.settings import RolloutSetting
+from telemetry.sidecar.rollouts.thread import RolloutThread
 
 TOKEN = "a-token-for-this-test"
 STAGES = ("canary", "quarter", "half")
@@ -45,13 +46,13 @@ def state(decision: Decision, **changes: Any) -> RolloutState:
 
 
 class Answers:
-    """The routes over a link without a process; `now_s` is its clock."""
+    """The routes over a thread that was not started; `now_s` is its clock."""
 
     def __init__(self, token: str | None = None) -> None:
         self.now_s = 0.0
-        options = RolloutOptions("/store", (RolloutSetting("streaming", "plan.toml"),), None, 60.0)
-        self.link = RolloutLink(options, monotonic_s=lambda: self.now_s)
-        self.app = Starlette(routes=routes(self.link, Access(token)))
+        evaluator = SimpleNamespace(settings=(RolloutSetting("streaming", "plan.toml"),), every_s=60.0)
+        self.thread = RolloutThread(cast(Any, evaluator), monotonic_s=lambda: self.now_s)
+        self.app = Starlette(routes=routes(self.thread, Access(token)))
 
     def ask(self, method: str, path: str, **request: Any) -> httpx.Response:
         async def asked() -> httpx.Response:
@@ -71,7 +72,7 @@ class Answers:
 )
 def test_each_verdict_has_its_statuses(decision: Decision, confirm: int, rollback: int) -> None:
     answers = Answers()
-    answers.link.received(state(decision))
+    answers.thread.keep(state(decision))
     assert answers.statuses() == {"verdict": 200, "confirm": confirm, "rollback": rollback}
     assert answers.ask("GET", "/streaming/verdict").json()["verdict"] == decision
     (row,) = answers.ask("GET", "").json()["rollouts"]
@@ -86,7 +87,7 @@ def test_before_the_first_evaluation_and_long_after_the_last_nothing_is_promoted
         "has not been evaluated since the sidecar started" in answers.ask("GET", "/streaming/verdict").json()["error"]
     )
     for decision in ("promote", "roll_back"):
-        answers.link.received(state(decision))
+        answers.thread.keep(state(decision))
         answers.now_s += 210
         assert answers.statuses() != unavailable
         answers.now_s += 1
@@ -102,7 +103,7 @@ def test_before_the_first_evaluation_and_long_after_the_last_nothing_is_promoted
 
 def test_a_rollout_that_there_is_none_of_is_404() -> None:
     answers = Answers()
-    answers.link.received(state("promote"))
+    answers.thread.keep(state("promote"))
     for method, path in (("GET", "verdict"), ("POST", "confirm"), ("POST", "rollback"), ("POST", "advance")):
         refused = answers.ask(method, f"/elsewhere/{path}")
         assert (refused.status_code, refused.json()["error"]) == (
@@ -122,7 +123,7 @@ def test_a_rollout_that_there_is_none_of_is_404() -> None:
 )
 def test_a_verdict_can_be_asked_of_a_stage(decision: Decision, of_stages: dict[str, str]) -> None:
     answers = Answers()
-    answers.link.received(state(decision))
+    answers.thread.keep(state(decision))
     found = {stage: answers.ask("GET", f"/streaming/verdict?stage={stage}").json()["verdict"] for stage in STAGES}
     assert found == of_stages
     assert answers.ask("GET", "/streaming/verdict?stage=all").status_code == 404
@@ -130,7 +131,7 @@ def test_a_verdict_can_be_asked_of_a_stage(decision: Decision, of_stages: dict[s
 
 def test_the_token_is_asked_for_everywhere_and_flagger_may_put_it_into_the_metadata() -> None:
     answers = Answers(TOKEN)
-    answers.link.received(state("promote"))
+    answers.thread.keep(state("promote"))
     header = {"Authorization": f"Bearer {TOKEN}"}
     for path in ("", "/streaming/verdict"):
         assert answers.ask("GET", path).status_code == 401
@@ -151,7 +152,7 @@ def test_the_token_is_asked_for_everywhere_and_flagger_may_put_it_into_the_metad
 
 def test_a_body_has_a_size_and_a_form() -> None:
     answers = Answers()
-    answers.link.received(state("promote"))
+    answers.thread.keep(state("promote"))
     for content, status in ((b"x" * 65_537, 413), (b"[]", 400), (b"{", 400), (b"[" * 60_000, 400), (b"", 200)):
         assert answers.ask("POST", "/streaming/confirm", content=content).status_code == status
     for body in ({}, {"stage": 3}, {"metadata": {"stage": ""}}):
@@ -163,7 +164,7 @@ def test_a_body_has_a_size_and_a_form() -> None:
 
 
 def _samples(answers: Answers) -> dict[str, float]:
-    page = with_rollouts(b"# EOF\n", answers.link).decode()
+    page = with_rollouts(b"# EOF\n", answers.thread).decode()
     found: dict[str, float] = {}
     for family in text_string_to_metric_families(page):
         for sample in family.samples:
@@ -176,7 +177,7 @@ def test_the_gauges_are_openmetrics_and_never_promote_without_a_verdict_of_now()
     answers = Answers()
     nothing = {"verdict/promote": 0, "verdict/hold": 1, "verdict/roll_back": 0, "evaluation_interval_seconds/": 60}
     assert _samples(answers) == {**nothing, "last_verdict_timestamp_seconds/": 0}
-    answers.link.received(state("promote"))
+    answers.thread.keep(state("promote"))
     found = _samples(answers)
     assert found == {
         "verdict/promote": 1,
@@ -208,13 +209,13 @@ def test_the_gauges_are_openmetrics_and_never_promote_without_a_verdict_of_now()
 
 
 def test_a_page_without_rollouts_stays_as_it_is() -> None:
-    link = RolloutLink(RolloutOptions("/store", (), None, 60.0))
+    link = RolloutThread(None)
     assert with_rollouts(b"a 1\n", link) == b"a 1\n"
     refused = asyncio.run(_asked(link))
     assert json.loads(refused.content)["error"].endswith("the sidecar was started without any")
 
 
-async def _asked(link: RolloutLink) -> httpx.Response:
+async def _asked(link: RolloutThread) -> httpx.Response:
     transport = httpx.ASGITransport(app=Starlette(routes=routes(link, Access(None))))
     async with httpx.AsyncClient(transport=transport, base_url="http://sidecar") as client:
         return await client.get("/v1/rollouts/x/verdict")

@@ -11,16 +11,12 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from telemetry.model.errors import StoreError
 from telemetry.model.spans import SpanRow
 from telemetry.model.turns import Turn
+from telemetry.sidecar import service_turns as module
 from telemetry.sidecar.adapters.turn_assembly import GRACE_NS, TurnAssembly
 from telemetry.sidecar.counts.state import IngestState
-from telemetry.sidecar.messages import Faults
+from telemetry.sidecar.faults import FaultBoard
 from telemetry.sidecar.otlp.tables import decode_traces
-from telemetry.sidecar.store_process import assembly as assembly_module
-from telemetry.sidecar.store_process.assembly import RECOVERED_NS, ServiceTurns
-from telemetry.sidecar.store_process.fault_board import FaultBoard
-from telemetry.store.compaction import Compactor
-from telemetry.store.compaction_plan import MergeLimits
-from telemetry.store.merging import merged
+from telemetry.sidecar.service_turns import RECOVERED_NS, ServiceTurns
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import ArrowTable
 from telemetry.store.writer import AppendedTables, StoreWriter
@@ -32,10 +28,10 @@ S = 1_000_000_000
 
 
 class Life:
-    """A store process's life as far as turns of services are concerned; ends without a farewell."""
+    """A sidecar's life as far as turns of services are concerned; ends without a farewell."""
 
     def __init__(self, directory: Path, clock: Callable[[], int]) -> None:
-        self.faults: list[Faults] = []
+        self.faults = FaultBoard()
         self.state = IngestState()
         self.stored: list[AppendedTables] = []
         self.revised: list[ArrowTable] = []
@@ -44,7 +40,7 @@ class Life:
             self.writer,
             self.stored.append,
             self.state,
-            FaultBoard(self.faults.append),
+            self.faults,
             revised=self.revised.append,
             unix_ns=clock,
         )
@@ -68,7 +64,6 @@ class Clock:
 
 def read(directory: Path) -> list[Turn]:
     with StoreReader(directory) as reader:
-        assert reader.faults == ()
         return reader.turns()
 
 
@@ -159,10 +154,10 @@ def test_turns_that_cannot_be_stored_now_are_stored_later(tmp_path: Path, monkey
         life.commit(pipecat_request(spans_of([PipecatTurn(2, 0)])))
         clock.unix_ns += GRACE_NS
         life.turns.look()
-    assert [fault.name for fault in life.faults[-1].faults] == ["service_turns"]
+    assert [fault.name for fault in life.faults.all()] == ["service_turns"]
     life.turns.look()
     assert len(read(tmp_path)) == 5
-    assert life.faults[-1].faults == ()
+    assert life.faults.all() == ()
     life.end()
 
 
@@ -173,12 +168,12 @@ def test_a_span_that_cannot_be_read_harms_no_other(tmp_path: Path, monkeypatch: 
                 raise ValueError("not this one")
             super().add(spans, now_unix_ns)
 
-    monkeypatch.setattr(assembly_module, "TurnAssembly", Fussy)
+    monkeypatch.setattr(module, "TurnAssembly", Fussy)
     life = Life(tmp_path, Clock())
     life.commit(pipecat_request(spans_of(FOUR)))
     life.turns.close()
     assert len(read(tmp_path)) == 3
-    assert "not this one" in life.faults[-1].faults[0].sentence
+    assert "not this one" in life.faults.all()[0].sentence
     life.end()
 
 
@@ -186,11 +181,11 @@ def test_our_own_spans_never_become_objects(tmp_path: Path, monkeypatch: pytest.
     def refused(row: object) -> None:
         raise AssertionError(row)
 
-    monkeypatch.setattr(assembly_module, "span_from_row", refused)
+    monkeypatch.setattr(module, "span_from_row", refused)
     life = Life(tmp_path, Clock())
     life.commit(turns_request([client_turn(1)]).SerializeToString())
     life.turns.close()
-    assert life.faults == []
+    assert life.faults.all() == ()
     assert [turn.source for turn in read(tmp_path)] == ["client"]
     life.end()
 
@@ -276,46 +271,6 @@ def test_a_late_stage_that_begins_earlier_makes_no_second_row_of_its_turn(tmp_pa
     life.end()
 
 
-def test_a_turn_that_changes_after_its_segment_was_merged_is_found_there(tmp_path: Path) -> None:
-    clock = Clock()
-    life = Life(tmp_path, clock)
-    *stages, own = without_latency(FOUR[1])
-    life.commit(pipecat_request([own]))
-    clock.unix_ns += GRACE_NS
-    life.turns.look()
-    for index in range(8):
-        life.commit(turns_request([client_turn(index)]).SerializeToString())
-    compactor = Compactor(life.writer, limits=MergeLimits(fan_in=4), unix_ns=clock)
-    while compactor.run_once():
-        pass
-    assert max(segment.level for segment in life.writer.manifest.of("turns")) > 0
-    life.commit(pipecat_request(stages))
-    life.turns.look()
-    while compactor.run_once():
-        pass
-    assert [turn.outcome for turn in read(tmp_path) if turn.source == "service"] == ["ok"]
-    assert sum(turn.source == "client" for turn in read(tmp_path)) == 8
-    life.end()
-
-
-def test_a_merge_under_way_does_not_bring_a_former_turn_back(tmp_path: Path) -> None:
-    clock = Clock()
-    life = Life(tmp_path, clock)
-    *stages, own = without_latency(FOUR[1])
-    life.commit(pipecat_request([own]))
-    clock.unix_ns += GRACE_NS
-    life.turns.look()
-    life.commit(turns_request([client_turn(1)]).SerializeToString())
-    chosen = life.writer.manifest.of("turns")
-    merged_too_late = life.writer.write_segment("turns", merged(tmp_path, chosen), 1, replaces=chosen)
-    life.commit(pipecat_request(stages))
-    life.turns.look()
-    with pytest.raises(OSError, match="meanwhile"):
-        life.writer.swap(chosen, merged_too_late)
-    assert sorted((turn.source, turn.outcome) for turn in read(tmp_path)) == [("client", "ok"), ("service", "ok")]
-    life.end()
-
-
 @pytest.mark.parametrize("scope_name", ["mine\0", "\0mine", "mi\0ne"])
 def test_a_nul_in_a_name_loses_no_turn(tmp_path: Path, scope_name: str) -> None:
     life = Life(tmp_path, Clock())
@@ -328,7 +283,7 @@ def test_a_nul_in_a_name_loses_no_turn(tmp_path: Path, scope_name: str) -> None:
     life.commit(request.SerializeToString())
     life.turns.close()
     assert [turn.span_id for turn in read(tmp_path)] == [FOUR[0].span]
-    assert life.faults == []
+    assert life.faults.all() == ()
     life.end()
 
 

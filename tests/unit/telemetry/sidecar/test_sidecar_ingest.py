@@ -1,0 +1,129 @@
+"""The way of a request to the store and back: in groups, in order, never for longer than an exporter waits."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+
+import pytest
+
+from telemetry.model.errors import StoreError
+from telemetry.sidecar.ingest import Backlog, ExportRequest, Ingest, Outcome, Overloaded, Taken
+from telemetry.sidecar.otlp.attributes import OtlpDecodeError
+
+WAIT_S = 60.0  # only ends a hopeless wait
+
+
+class _Store:
+    """Stores nothing, when it is let; by what the bodies say."""
+
+    def __init__(self) -> None:
+        self.goes_on = threading.Event()
+        self.goes_on.set()
+        self.groups: list[list[bytes]] = []
+
+    def __call__(self, requests: Sequence[ExportRequest]) -> list[Outcome]:
+        assert self.goes_on.wait(WAIT_S)
+        self.groups.append([request.body for request in requests])
+        outcomes: dict[bytes, Outcome] = {b"bad": OtlpDecodeError("no export"), b"full": StoreError("no room")}
+        if any(request.body == b"fatal" for request in requests):
+            raise RuntimeError("a fault of ours")
+        return [outcomes.get(request.body, Taken(len(request.body))) for request in requests]
+
+
+def _run(test: Callable[[Ingest, _Store], Awaitable[None]], **named: float) -> _Store:
+    store = _Store()
+
+    async def run() -> None:
+        ingest = Ingest(store, **named)
+        ingest.start()
+        try:
+            await test(ingest, store)
+        finally:
+            store.goes_on.set()
+            await ingest.stop()
+
+    asyncio.run(run())
+    return store
+
+
+def test_each_request_gets_its_own_answer() -> None:
+    async def test(ingest: Ingest, _store: _Store) -> None:
+        bodies = (b"a", b"bad", b"full", b"four")
+        asked = (ingest.take("traces", "protobuf", body) for body in bodies)
+        one, bad, full, four = await asyncio.gather(*asked, return_exceptions=True)
+        assert (one, four) == (Taken(1), Taken(4))
+        assert (type(bad), str(bad), type(full), str(full)) == (OtlpDecodeError, "no export", StoreError, "no room")
+        assert (ingest.bad_requests, ingest.refused_requests) == (1, 1)
+
+    _run(test)
+
+
+def test_what_waits_is_stored_as_one_group_in_its_order() -> None:
+    async def test(ingest: Ingest, store: _Store) -> None:
+        store.goes_on.clear()
+        first = asyncio.create_task(ingest.take("traces", "protobuf", b"first"))
+        while not ingest.busy_s:  # noqa: ASYNC110 - another thread begins
+            await asyncio.sleep(0.001)
+        others = [asyncio.create_task(ingest.take("traces", "protobuf", b"%d" % number)) for number in range(5)]
+        await asyncio.sleep(0)
+        store.goes_on.set()
+        await asyncio.gather(first, *others)
+        assert ingest.busy_s == 0
+
+    assert _run(test).groups == [[b"first"], [b"0", b"1", b"2", b"3", b"4"]]
+
+
+def test_what_waits_at_the_end_is_stored_and_answered() -> None:
+    async def test(ingest: Ingest, store: _Store) -> None:
+        store.goes_on.clear()
+        asked = [asyncio.create_task(ingest.take("traces", "protobuf", b"%d" % number)) for number in range(3)]
+        await asyncio.sleep(0)
+        store.goes_on.set()
+        await ingest.stop()
+        assert await asyncio.gather(*asked) == [Taken(1)] * 3
+
+    _run(test)
+
+
+def test_who_waits_for_too_long_is_sent_back_and_the_next_is_stored() -> None:
+    async def test(ingest: Ingest, store: _Store) -> None:
+        store.goes_on.clear()
+        with pytest.raises(Overloaded, match="send it again"):
+            await ingest.take("traces", "protobuf", b"late")
+        store.goes_on.set()
+        assert await ingest.take("traces", "protobuf", b"next") == Taken(4)
+        assert ingest.refused_requests == 1
+
+    _run(test, answer_within_s=0.05)
+
+
+def test_a_group_that_cannot_be_stored_for_a_fault_of_ours_is_sent_back_and_the_next_is_stored() -> None:
+    async def test(ingest: Ingest, _store: _Store) -> None:
+        with pytest.raises(StoreError, match="RuntimeError"):
+            await ingest.take("traces", "protobuf", b"fatal")
+        assert await ingest.take("traces", "protobuf", b"next") == Taken(4)
+
+    _run(test)
+
+
+def test_more_than_two_seconds_of_work_wait_for_nobody() -> None:
+    backlog = Backlog()
+    for _ in range(40):  # it is known by now that this takes 1 s for a megabyte
+        backlog.add(1_000_000)
+        backlog.stored(1_000_000, 1.0)
+    for _ in range(3):
+        backlog.add(1_000_000)
+    with pytest.raises(Overloaded, match="wait") as sent_back:
+        backlog.add(1)
+    assert 0 < sent_back.value.retry_after_s <= 2
+    backlog.stored(3_000_000, 3.0)
+    backlog.add(1)
+
+
+def test_bodies_that_wait_have_a_limit_and_one_alone_has_none() -> None:
+    backlog = Backlog(bytes_max=100, seconds_max=1e9)
+    backlog.add(1_000)
+    with pytest.raises(Overloaded, match="1000 bytes wait"):
+        backlog.add(1)
+    backlog.stored(1_000, 0.1)
+    backlog.add(1_000)
