@@ -113,7 +113,7 @@ def main() -> None:
     loops = instrument_loops(folder / "before")
     with running_sidecar(folder / "store", before=loops) as sidecar, pauses_of_the_machine(found):
         host, port = sidecar.http.removeprefix("http://").rsplit(":", 1)
-        processes = {"front": psutil.Process(sidecar.process.pid), "store": sidecar.store_process}
+        processes = {"sidecar": psutil.Process(sidecar.process.pid)}
         for lasting_s in (3.0, lasts_s):  # the first warms it up
             sent = [Sent() for _ in range(SENDERS)]
             before = {name: cpu_s(process) for name, process in processes.items()}

@@ -3,7 +3,6 @@
 import stat
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
 from loadtest.audit.framework_telemetry import CARD, PHONE, VALUES, send
@@ -15,6 +14,7 @@ from telemetry.model.spans import SpanRow
 from telemetry.model.turns import Turn
 from telemetry.sidecar.privacy.keys import KEY_NAME
 from telemetry.store.answers import Filter
+from telemetry.store.database import read_only
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import span_from_row
 from tests.asking import post
@@ -29,8 +29,8 @@ FORMS = of_texts(TEXTS).union(*(of_value(name, value) for name, value in VALUES.
 
 def spans(store: Path) -> list[SpanRow]:
     """Every span of a store that nobody writes."""
-    tables = [pq.read_table(path) for path in sorted((store / "segments").glob("spans-*.parquet"))]
-    return [span_from_row(row) for table in tables for row in table.to_pylist()]
+    with read_only(store) as database, database.snapshot() as cursor:
+        return [span_from_row(row) for row in cursor.sql("SELECT * FROM spans").to_arrow_table().to_pylist()]
 
 
 def post_turns(http: str, turns: list[Turn]) -> None:
