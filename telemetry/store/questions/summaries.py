@@ -122,6 +122,8 @@ def _of_turns(metrics: Iterable[Metric]) -> list[Metric]:
 
 
 PHASE_METRICS: Final = shown_in("phases")
+# A percentile holds all of its values: of many turns only so many are held at once, whatever the number of metrics.
+_VALUES_AT_ONCE: Final = 1_000_000
 _LACKING: Final = f"outcome = 'error' OR {IS_UNANSWERED}"
 _NOT_AS_RECORDED: Final = f"outcome = 'invalid' AND list_has_any(invalid_reasons, {list(NOT_AS_RECORDED)})"
 
@@ -262,10 +264,12 @@ def totals_of(summary: Summary) -> RunTotals:
 
 def _counted(connection: StoreConnection, groups: _Groups) -> list[Row]:
     """A row for each group: counts, and of each metric what `_bounded_columns` and `_lacking_columns` give."""
-    connect = [METRICS[CONNECT]]
+    connect, counted = [METRICS[CONNECT]], _counts_of(connection, groups)
+    at_once = max(1, _VALUES_AT_ONCE // max((row["total"] for row in counted), default=1) or 1)
+    parts = [groups.metrics[begin : begin + at_once] for begin in range(0, len(groups.metrics), at_once)]
     return _merged(
-        _counts_of(connection, groups),
-        groups.rows(connection, _bounded_columns(groups.metrics), groups.turns & Condition(VALID)),
+        counted,
+        *(groups.rows(connection, _bounded_columns(part), groups.turns & Condition(VALID)) for part in parts),
         groups.rows(connection, _lacking_columns(groups.metrics), groups.turns & Condition(_LACKING)),
         groups.rows(connection, f"{_bounded_columns(connect)}, {_lacking_columns(connect)}", groups.calls),
         groups.rows(connection, "count(*) AS not_as_recorded", groups.turns & Condition(_NOT_AS_RECORDED)),
