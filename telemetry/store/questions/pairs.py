@@ -20,16 +20,23 @@ _NAMED: Final = "regexp_extract(lower(replace(s.call_id, '-', '')), '([0-9a-f]{3
 
 
 def with_heard_trace(services: str, clients: str) -> str:
-    """A statement that gives the rows of the table `services` with a column `heard_trace`: the trace of the call among
-    those of the table `clients`, NULL where none of them is meant. Both have `trace_id` and `call_id`."""
-    traces = f"(SELECT DISTINCT trace_id FROM {clients} WHERE trace_id <> '')"
-    calls = f"""(SELECT call_id, min(trace_id) AS trace_id FROM {clients} WHERE call_id <> '' AND trace_id <> ''
-                 GROUP BY call_id HAVING count(DISTINCT trace_id) = 1)"""
+    """A statement that gives the rows of `services` with a column `heard_trace`: the trace of the call among those of
+    `clients`, NULL where none of them is meant. Both are tables, or are named WITH their statements, and have
+    `trace_id` and `call_id`. Most services continue the caller's trace: only of the others names are compared."""
     return f"""
-        SELECT s.*, coalesce(t.trace_id, n.trace_id, c.trace_id) AS heard_trace FROM {services} s
-        LEFT JOIN {traces} t ON t.trace_id = s.trace_id
-        LEFT JOIN {traces} n ON n.trace_id = {_NAMED}
-        LEFT JOIN {calls} c ON c.call_id = s.call_id
+        WITH marked AS (
+            SELECT s.*, c.trace_id AS continued FROM {services} s
+            LEFT JOIN (SELECT DISTINCT trace_id FROM {clients} WHERE trace_id <> '') c ON c.trace_id = s.trace_id),
+        others AS (SELECT DISTINCT call_id, {_NAMED} AS named FROM marked s WHERE continued IS NULL),
+        traces AS (SELECT DISTINCT trace_id FROM {clients}
+                   WHERE trace_id <> '' AND trace_id IN (SELECT named FROM others)),
+        calls AS (SELECT call_id, min(trace_id) AS trace_id FROM {clients}
+                  WHERE call_id <> '' AND trace_id <> '' AND call_id IN (SELECT call_id FROM others)
+                  GROUP BY call_id HAVING min(trace_id) = max(trace_id))
+        SELECT m.* EXCLUDE (continued), coalesce(continued, t.trace_id, c.trace_id) AS heard_trace FROM marked m
+        LEFT JOIN others o ON o.call_id = m.call_id
+        LEFT JOIN traces t ON t.trace_id = o.named
+        LEFT JOIN calls c ON c.call_id = m.call_id
         """
 
 
@@ -41,70 +48,55 @@ _POINTS: Final = (
     "llm_first_token_perf_ns",
     "tts_first_chunk_perf_ns",
 )
-# All that is asked of both sides.
-_BOTH: Final = (
-    "trace_id",
-    "call_id",
-    "response_id",
-    "turn_index",
-    "voice_to_voice_ns",
-    "speech_end_audio_ns",
-    *_POINTS,
+# What tells which turns are the same, and what is asked of both sides.
+_KEYS: Final = ("trace_id", "response_id", "turn_index")
+_ASKED: Final = (
+    *("trace_id", "voice_to_voice_ns", "speech_end_audio_ns", *_POINTS),
+    *("outcome", "phase_kind", "leading_silence_ns"),
 )
 
 
 class PairedTurns:
-    """Each client turn of a filter beside the service's turn, where there is one.
+    """Each client turn of a filter beside the service's turn, where there is one, and what either side has alone.
 
-    They are in the table `pairs` (columns `c_NAME` and `s_NAME`), which belongs to the question; `services` has the
-    service's turns that belong to the filter's run or calls. Of the other side's turns only those are looked at which
-    the filter's calls or its run can have. In a view by service and day the clients are all callers of about that time.
+    The table `services`, which belongs to the question, has the service's turns that belong to the filter's run or
+    calls. Of the other side's turns only those are looked at which the filter's calls or its run can have. In a view by
+    service and day the clients are all callers of about that time, and only the service's turns are paired.
     """
 
     def __init__(self, connection: StoreConnection, f: Filter) -> None:
         self._connection = connection
         self._filter = f
         is_service_view = source_of(f) == "service"
-        then = _about_then(connection, f)
-        where = turns_of(f) & viewed(f)
+        then, mine = _about_then(connection, f), turns_of(f) & viewed(f)
         run = Condition("true") if f.run_id is None else Condition("run_id = ?", (f.run_id,))
-        of_clients = f"{', '.join(_BOTH)}, outcome, phase_kind, leading_silence_ns, started_unix_ns"
-        of_services = f"{of_clients}, span_id, run_id"
-        clients = Condition(f"SELECT {of_clients} FROM turns WHERE {where.sql}", where.values)
-        services = Condition(
-            f"""
-            SELECT {of_services} FROM turns WHERE source = 'service' AND ({run.sql} OR {then.sql})
-            """,
-            (*run.values, *then.values),
-        )
+        clients, services = mine, Condition(f"({run.sql}) OR ({then.sql})", (*run.values, *then.values))
+        services &= Condition("source = 'service'")
         if is_service_view:
-            clients = Condition(f"SELECT {of_clients} FROM turns WHERE source = 'client' AND {then.sql}", then.values)
-            services = Condition(f"SELECT {of_services} FROM turns WHERE {where.sql}", where.values)
-        connection.execute(f"CREATE OR REPLACE TEMP TABLE clients AS {clients.sql}", list(clients.values))
-        connection.execute(f"CREATE OR REPLACE TEMP TABLE seen_services AS {services.sql}", list(services.values))
+            clients, services = then & Condition("source = 'client'"), mine
+        columns = ", ".join(dict.fromkeys([*_ASKED, *_KEYS, "call_id", "started_unix_ns", "span_id", "run_id"]))
         connection.execute(
             f"""
             CREATE OR REPLACE TEMP TABLE services AS
-            SELECT * FROM ({with_heard_trace("seen_services", "clients")}) WHERE {run.sql} OR heard_trace IS NOT NULL
+            WITH clients AS (SELECT trace_id, call_id FROM turns WHERE {clients.sql}),
+            seen AS (SELECT {columns} FROM turns WHERE {services.sql})
+            SELECT * FROM ({with_heard_trace("seen", "clients")}) WHERE {run.sql} OR heard_trace IS NOT NULL
             QUALIFY row_number() OVER (
                 PARTITION BY coalesce(heard_trace, trace_id), coalesce(response_id, turn_index::VARCHAR)
                 ORDER BY started_unix_ns, span_id) = 1
             """,
-            list(run.values),
+            [*clients.values, *services.values, *run.values],
         )
-        columns = ", ".join(
-            [f"c.{name} AS c_{name}" for name in (*_BOTH, "outcome", "phase_kind", "leading_silence_ns")]
-            + [f"s.{name} AS s_{name}" for name in (*_BOTH, "outcome", "phase_kind", "leading_silence_ns", "span_id")]
-        )
-        joined = "RIGHT" if is_service_view else "LEFT"
-        connection.execute(
+        sides = ", ".join(f"{side}.{name} AS {side}_{name}" for side in "cs" for name in _ASKED)
+        self._pairs = Condition(
             f"""
-            CREATE OR REPLACE TEMP TABLE pairs AS
-            SELECT {columns} FROM clients c {joined} JOIN services s
+            SELECT {sides} FROM (SELECT {", ".join(dict.fromkeys([*_ASKED, *_KEYS]))} FROM turns WHERE {clients.sql}) c
+            {"RIGHT" if is_service_view else "FULL"} JOIN services s
             ON c.trace_id = s.heard_trace AND c.trace_id <> '' AND (
                 c.response_id = s.response_id
                 OR (c.turn_index = s.turn_index AND (c.response_id IS NULL OR s.response_id IS NULL)))
-            """
+            """,
+            clients.values,
         )
 
     def delta(self) -> ClientServiceDelta:
@@ -117,29 +109,22 @@ class PairedTurns:
         (row,) = rows(
             self._connection,
             f"""
-            WITH differences AS (
-                SELECT c_voice_to_voice_ns - s_voice_to_voice_ns
-                       - coalesce(s_speech_end_audio_ns - c_speech_end_audio_ns, 0) AS difference_ns,
-                       s_speech_end_audio_ns IS NULL OR c_speech_end_audio_ns IS NULL AS is_uncorrected
-                FROM pairs
-                WHERE s_trace_id IS NOT NULL AND c_outcome <> 'invalid' AND {steady.sql}
-                  AND c_voice_to_voice_ns IS NOT NULL AND s_voice_to_voice_ns IS NOT NULL
-            )
-            SELECT
-                (SELECT count(*) FROM differences) AS joined,
-                (SELECT count(*) FILTER (WHERE is_uncorrected) FROM differences) AS uncorrected,
-                (SELECT quantile_cont(difference_ns, [0.5, 0.99]) FROM differences) AS q,
-                (SELECT max(abs(difference_ns)) FROM differences) AS abs_max,
-                (SELECT count(*) FROM pairs WHERE s_trace_id IS NULL AND c_outcome <> 'invalid' AND {steady.sql}
-                    AND c_voice_to_voice_ns IS NOT NULL) AS client_only,
-                (SELECT count(*) FROM services s
-                 WHERE s.voice_to_voice_ns IS NOT NULL
-                   AND (s.trace_id, s.span_id) NOT IN (
-                       SELECT (s_trace_id, s_span_id) FROM pairs
-                       WHERE s_trace_id IS NOT NULL AND c_trace_id IS NOT NULL)
-                ) AS service_only
+            WITH pairs AS ({self._pairs.sql}),
+            heard AS (
+                SELECT *, c_trace_id IS NOT NULL AND s_trace_id IS NOT NULL AS is_pair,
+                       c_outcome <> 'invalid' AND c_voice_to_voice_ns IS NOT NULL AND {steady.sql} AS is_counted,
+                       s_speech_end_audio_ns IS NULL OR c_speech_end_audio_ns IS NULL AS is_uncorrected,
+                       CASE WHEN is_pair AND is_counted THEN c_voice_to_voice_ns - s_voice_to_voice_ns
+                            - coalesce(s_speech_end_audio_ns - c_speech_end_audio_ns, 0) END AS difference_ns
+                FROM pairs)
+            SELECT count(difference_ns) AS joined, quantile_cont(difference_ns, [0.5, 0.99]) AS q,
+                   max(abs(difference_ns)) AS abs_max,
+                   count(*) FILTER (WHERE difference_ns IS NOT NULL AND is_uncorrected) AS uncorrected,
+                   count(*) FILTER (WHERE s_trace_id IS NULL AND is_counted) AS client_only,
+                   count(*) FILTER (WHERE c_trace_id IS NULL AND s_voice_to_voice_ns IS NOT NULL) AS service_only
+            FROM heard
             """,
-            [*steady.values, *steady.values],
+            [*self._pairs.values, *steady.values],
         )
         p50, p99 = row["q"] if row["q"] is not None else (None, None)
         return ClientServiceDelta(
@@ -170,7 +155,8 @@ class PairedTurns:
         (row,) = rows(
             self._connection,
             f"""
-            WITH chosen AS (
+            WITH pairs AS ({self._pairs.sql}),
+            chosen AS (
                 SELECT {by_service} AS by_service, {points},
                        {whole}_voice_to_voice_ns AS total_ns, {whole}_leading_silence_ns AS leading_silence,
                        CASE WHEN {by_service} THEN {later} ELSE 0 END AS later_ns
@@ -199,7 +185,7 @@ class PairedTurns:
             )
             SELECT {quantiles}, coalesce(bool_or(by_service), false) AS by_service FROM whole
             """,
-            list(steady.values),
+            [*self._pairs.values, *steady.values],
         )
         row["by_service"] &= whole == "c"
         return {stage: _stage(stage, row) for stage in _STAGES if row[f"n_{stage}"]}

@@ -265,7 +265,7 @@ def totals_of(summary: Summary) -> RunTotals:
 def _counted(connection: StoreConnection, groups: _Groups) -> list[Row]:
     """A row for each group: counts, and of each metric what `_bounded_columns` and `_lacking_columns` give."""
     connect, counted = [METRICS[CONNECT]], _counts_of(connection, groups)
-    at_once = max(1, _VALUES_AT_ONCE // max((row["total"] for row in counted), default=1) or 1)
+    at_once = max(1, _VALUES_AT_ONCE // max([1, *(row["total"] for row in counted)]))
     parts = [groups.metrics[begin : begin + at_once] for begin in range(0, len(groups.metrics), at_once)]
     return _merged(
         counted,
