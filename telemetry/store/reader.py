@@ -293,7 +293,7 @@ class StoreReader:
     def count(self, f: Filter = ANY) -> Callable[[Objective], EligibleTurns]:
         """Good and eligible turns of one objective after another. The function raises NotObservable when the wire
         withholds the metric on all of them."""
-        return lambda objective: self.objective_counts(f, [objective]).count(objective)
+        return lambda objective: self.objective_counts(f, (objective,)).count(objective)
 
     @question
     def metric_values(self, f: Filter, metric: str) -> list[float]:

@@ -322,9 +322,9 @@ def _listed(
         f"ORDER BY {by} {direction} NULLS LAST, started_unix_ns, span_id LIMIT ? OFFSET ?",
         [*where.values, *limits],
     )
-    return tuple(
-        ListedTurn(**row | {"value_ns": None if row["value_ns"] is None else int(row["value_ns"])}) for row in found
-    )
+    for row in found:
+        row["value_ns"] = None if row["value_ns"] is None else int(row["value_ns"])
+    return tuple(ListedTurn(**row) for row in found)
 
 
 def _values(connection: StoreConnection, f: Filter) -> dict[str, list[str]]:
