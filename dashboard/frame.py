@@ -5,7 +5,7 @@ asks when it draws, draws what all pages have in common, and says what is wrong 
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import tzinfo
 from typing import Final, Generic, Protocol, TypeVar
@@ -43,8 +43,6 @@ class View(Offered, Protocol):
     def run(self) -> RunRecord | None: ...
     @property
     def summary(self) -> Summary | None: ...
-    @property
-    def faults(self) -> Sequence[str]: ...
 
 
 _View = TypeVar("_View", bound=View)

@@ -66,7 +66,6 @@ class NowView:
     slowest: Sequence[Turn] = ()
     statuses: Sequence[ObjectiveStatus] = ()
     cohort_statuses: Mapping[str, ObjectiveStatus | None] = field(default_factory=dict[str, ObjectiveStatus | None])
-    faults: Sequence[str] = ()
     choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
 
 

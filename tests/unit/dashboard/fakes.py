@@ -69,7 +69,6 @@ class FakeReader:
         self.known = list(runs)
         self.answer = answer
         self.asked: list[str] = []
-        self.faults: Sequence[str] = ()
         self.good = (190, 200)
         self.good_of: dict[str, tuple[int, int]] = {}
         self.many: Sequence[Turn] = ()
@@ -79,11 +78,11 @@ class FakeReader:
 
     def cache_page(self, asked: ViewQuestion) -> CachePage:
         self.asked.append("cache_page")
-        return CachePage(ViewHead(self.known, self.known[0], asked.filter, self.answer, self.faults))
+        return CachePage(ViewHead(self.known, self.known[0], asked.filter, self.answer))
 
     def instrument_page(self, asked: ViewQuestion) -> InstrumentPage:
         self.asked.append("instrument_page")
-        return InstrumentPage(ViewHead(self.known, self.known[0], asked.filter, self.answer, self.faults))
+        return InstrumentPage(ViewHead(self.known, self.known[0], asked.filter, self.answer))
 
     def page(self, asked: PageQuestion) -> PageAnswer:
         self.asked.append("page")
@@ -91,7 +90,7 @@ class FakeReader:
         found = [run for run in self.known if wanted in (None, run.run_id)]
         run = max(found, key=lambda each: each.first_unix_ns, default=None)
         if run is None:
-            return PageAnswer(self.known, faults=self.faults)
+            return PageAnswer(self.known)
 
         def counted(name: str) -> dict[str, ObjectiveCount]:
             return {
@@ -108,7 +107,6 @@ class FakeReader:
             dots=self.many[: asked.dots],
             slowest=self.many[: asked.slowest],
             counts=ObjectiveCounts(counted(""), {each.cohort: counted(each.cohort) for each in self.answer.cohorts}),
-            faults=self.faults,
         )
 
     def turn_view(self, trace_id: str, turn_index: int, *, whole_call: bool = False) -> TurnView:
