@@ -1,7 +1,7 @@
 """The shapes in which the store answers: what reports, the dashboard, Prometheus and the gate all read.
 
-Durations are integer nanoseconds (`unit == "ns"`). Percentiles are exact (from raw values); of a run of more than
-30,000 turns they may be estimates within 1 % (`approximate`). None: not measured, or too few values to say.
+Durations are integer nanoseconds (`unit == "ns"`). Percentiles are exact (from raw values); an estimate says that it is
+one (`approximate`). None: not measured, or too few values to say.
 """
 
 from collections.abc import Mapping
@@ -104,9 +104,6 @@ class ProcessInfo:
 class MetricStats:
     """Statistics of one metric over the valid client-heard turns of a filter, in the metric's unit.
 
-    They are exact, except that the percentiles of very many turns are estimated from histograms, within 1 %
-    (`approximate`); `n` and `max` are exact then, too.
-
     `n` values, of `eligible` turns (of `connect`: calls); None where most turns have nothing to measure. `unanswered`
     of them ended without an answer and without a value: no percentile includes them, so the figures are of the answered
     ones only.
@@ -122,7 +119,7 @@ class MetricStats:
     withheld: str | None = None  # the reason, where the wire cannot show it
     eligible: int | None = None
     unanswered: int = 0
-    measured_within: MeasuredWithin | None = None  # None where roll-ups answer, and of the gaps between pieces of text
+    measured_within: MeasuredWithin | None = None  # None of estimates, and of the gaps between pieces of text
     approximate: bool = False  # whether the percentiles are estimates
 
     def within(self, which: Statistic) -> str | None:

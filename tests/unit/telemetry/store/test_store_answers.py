@@ -16,11 +16,22 @@ from telemetry.store.answers import (
     ShareByName,
     TelemetryLoss,
 )
+from telemetry.store.questions import summaries
 from telemetry.store.questions.timelines import bucket_width_ns
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch, PointRow
 from telemetry.store.writer import StoreWriter
-from tests.fixtures_turns import MS, SECOND, START_UNIX_NS, Run, client_turn, exchange, fill_store, synthetic_run
+from tests.fixtures_turns import (
+    MS,
+    SECOND,
+    START_UNIX_NS,
+    Run,
+    client_turn,
+    exchange,
+    fill_store,
+    mixed_turns,
+    synthetic_run,
+)
 
 
 def _reader(directory: Path, *turns: Turn, points: tuple[PointRow, ...] = (), now: int = 2**61) -> StoreReader:
@@ -416,3 +427,14 @@ def test_a_turn_of_a_newer_version_is_named_in_a_sentence(tmp_path: Path) -> Non
         with pytest.raises(StoreError, match=r"a turn cannot be read .*paused.*; update voiceprobe to the version"):
             reader.turns()
         assert reader.summary().turns.total == 2
+
+
+def test_a_summary_is_the_same_however_few_values_are_held_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = fill_store(tmp_path, Run(mixed_turns(1, 90)))
+    with StoreReader(store) as reader:
+        at_once = reader.summary(Filter(run_id="run-1"))
+        monkeypatch.setattr(summaries, "_VALUES_AT_ONCE", 1)
+        assert reader.summary(Filter(run_id="run-1")) == at_once
+    assert at_once.metrics["voice_to_voice"].measured_within is not None
