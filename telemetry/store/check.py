@@ -59,7 +59,9 @@ def check(directory: Path, *, progress: Progress = lambda _done, _total: None) -
         duplicates = 0 if faults else _duplicate_turns(cursor)
         if duplicates:
             faults.append(f"{directory}: {duplicates:,} turns stand in the store more than once")
-        removed = {table: found for table in TABLES if (found := _removed(cursor, table)) is not None}
+        removed: dict[Table, RemovedRows] = {
+            table: found for table in TABLES if (found := _removed(cursor, table)) is not None
+        }
         progress(len(TABLES), len(TABLES))
     return StoreCheck(str(directory), rows, duplicates, removed, tuple(faults))
 

@@ -92,9 +92,10 @@ class Retention:
     def _oldest(self) -> Table:
         """The table that holds the row that was stored first."""
         with self._writer.database.snapshot() as cursor:
-            first = {table: _first_commit(cursor, table) for table in TABLES}
-        known = {table: commit for table, commit in first.items() if commit is not None}
-        return min(known, key=lambda table: known[table]) if known else "turns"
+            first: list[tuple[int, Table]] = [
+                (commit, table) for table in TABLES if (commit := _first_commit(cursor, table)) is not None
+            ]
+        return min(first)[1] if first else "turns"
 
     def _remove(self, table: Table, before_unix_ns: int | None) -> int:
         """Remove a portion of the rows of a table, those stored first; only such as were stored before a moment."""

@@ -151,7 +151,9 @@ class StoreWriter:
         if not self._keep_text:
             given = {table: table_without_text(table, content) for table, content in given.items()}
         with self._lock, self._transaction():
-            new = {table: self._without_known(table, content) for table, content in given.items()}
+            new: dict[Table, ArrowTable] = {
+                table: self._without_known(table, content) for table, content in given.items()
+            }
             if any(content.num_rows for content in new.values()):
                 for table, content in new.items():
                     self._insert(table, content)

@@ -287,5 +287,7 @@ def read_cohorts(connection: StoreConnection, asked: RolloutQuestion, most_read:
         columns_of_turns(connection, turns.where, name, read, asked.source, mine=Condition("cohort = ?", (name,)))
         for name in (asked.candidate, asked.control)
     )
-    of_both = (sizes.get(name, CohortSize(name, 0, 0, 0, 0)) for name in (asked.candidate, asked.control))
-    return ReadCohorts(candidate, control, tuple(of_both), turns.one_in)
+    of_candidate, of_control = (
+        sizes.get(name, CohortSize(name, 0, 0, 0, 0)) for name in (asked.candidate, asked.control)
+    )
+    return ReadCohorts(candidate, control, (of_candidate, of_control), turns.one_in)

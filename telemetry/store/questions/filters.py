@@ -5,6 +5,7 @@ A statement narrows `turns`, `spans` and `points` by a `Condition`, whose values
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
@@ -23,7 +24,7 @@ from telemetry.store.schema import TURN_FIELDS, turn_from_row
 Natural = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 ManyTurns = Annotated[int, msgspec.Meta(ge=0, le=10_000)]
 ManyBuckets = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
-Objectives = Annotated[tuple[Objective, ...], msgspec.Meta(max_length=200)]
+Objectives = Annotated[Sequence[Objective], msgspec.Meta(max_length=200)]
 
 # Which turns count among those of any run: what its callers heard, in a view by service and day what that reported.
 VIEWED: Final = f"source = CASE WHEN starts_with(run_id, '{SERVICE_RUN_PREFIX}') THEN 'service' ELSE 'client' END"

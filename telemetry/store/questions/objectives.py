@@ -214,8 +214,9 @@ def sampling_intervals(
     found = connection.execute(
         f"SELECT {', '.join(columns)} FROM {table.sql} GROUP BY run_id, call_id", table.values
     ).fetchnumpy()
+    columns_found: dict[str, Any] = dict(found)
     intervals = {
-        each.name: grouped_interval(found[f"good_{place}"], found[f"decided_{place}"])
+        each.name: grouped_interval(columns_found[f"good_{place}"], columns_found[f"decided_{place}"])
         for place, each in enumerate(objectives)
     }
     return {name: interval for name, interval in intervals.items() if interval is not None}
@@ -383,10 +384,11 @@ def _measured_bounds(metric: Metric) -> tuple[str, str] | None:
         # The answer began when the caller had certainly finished.
         is_exact = f"""({value} = 0 AND turn_kind = 'question' AND first_audio_perf_ns::HUGEINT - first_audio_earlier_ns
             - stamp_error_ns > speech_end_perf_ns::HUGEINT + speech_end_later_ns)"""
-        return tuple(
+        at_least, at_most = (
             f"CASE WHEN {is_exact} THEN {value} ELSE {side} END"
             for side in (f"greatest(0, {value} - {width})", f"{value} + {width}")
         )
+        return at_least, at_most
     if metric.name == "tokens_per_s_wall":
         begin, end = "speech_end_perf_ns::HUGEINT", "llm_last_token_perf_ns::HUGEINT"
         counted = f"{value} * ({end} - {begin})::DOUBLE"

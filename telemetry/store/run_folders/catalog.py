@@ -78,7 +78,11 @@ class RunCatalog:
     ) -> None:
         self.given = tuple(given)
         self._objectives = None if objectives is None else tuple(objectives)
-        self._open = (lambda store: open_store(store, token)) if shared is None else shared
+
+        def open_with_token(store: str) -> StoreReader:
+            return open_store(store, token)
+
+        self._open = open_with_token if shared is None else shared
 
     def close(self) -> None:
         """Nothing is held between two listings."""
