@@ -20,6 +20,7 @@ from telemetry.sidecar.messages import Signal
 from telemetry.sidecar.otlp.attributes import DEPTH_MAX, NestedTooDeeply, OtlpDecodeError
 from telemetry.sidecar.otlp.framing import ITEM_BYTES_MAX, framed
 from telemetry.sidecar.otlp.readable import Readable, readable
+from telemetry.store.redaction import framework_of
 
 TOO_DEEP: Final = f"an attribute of a point is nested more than {DEPTH_MAX} levels deep"
 _MESSAGES: Final[dict[Signal, tuple[str, str, type[Span] | type[Metric]]]] = {
@@ -41,10 +42,6 @@ class Cleaner(Protocol):
 
     def clean_schema(self, url: bytes) -> bytes:
         """The URL of a schema without it."""
-        ...
-
-    def framework(self, scope_name: str) -> str:
-        """The framework of an instrumentation scope."""
         ...
 
 
@@ -108,9 +105,6 @@ class OpenedRequest:
         resource = scope = None
         framework = ""
 
-        def named(message: InstrumentationScope) -> tuple[str, Any]:
-            return self._cleaner.framework(message.name) if self._cleaner is not None else "", of_scope(message)
-
         for place, (item, of, within) in enumerate(zip(cut.items, cut.resource_of, cut.scope_of, strict=True)):
             if max(len(item), len(cut.resources[of]), len(cut.scopes[within])) > ITEM_BYTES_MAX:
                 self._refuse_large(place)
@@ -119,7 +113,12 @@ class OpenedRequest:
                 resource, cut.resources[of] = self._open(Resource, cut.resources[of], "", of_resource)
                 resource_place = of
             if within != scope_place:
-                (framework, scope), cut.scopes[within] = self._open(InstrumentationScope, cut.scopes[within], "", named)
+                (framework, scope), cut.scopes[within] = self._open(
+                    InstrumentationScope,
+                    cut.scopes[within],
+                    "",
+                    lambda scope: (framework_of(scope.name), of_scope(scope)),
+                )
                 scope_place = within
             yield resource, scope, partial(self._make, place, framework)
 
