@@ -152,31 +152,34 @@ class OpenedRequest:
         """What is made of a message, and what may be written of it: the same object where nothing is changed."""
         try:
             message = kind.FromString(payload)
-            return self._made(message, payload, payload, framework, take)
+            made = self._made(message, framework, take)
+            is_as_sent = True
         except (DecodeError, NestedTooDeeply):
             changed = readable(payload, kind)
-        try:
-            message = kind.FromString(changed.payload if changed is not None else payload)
+            try:
+                message = kind.FromString(changed.payload if changed is not None else payload)
+                made = self._made(message, framework, take)
+            except (DecodeError, NestedTooDeeply) as error:
+                raise OtlpDecodeError(f"the body is not a protobuf {self._message}") from error
             if changed is not None:
                 self._note(changed, message)
-            return self._made(message, b"", payload, framework, take)
-        except (DecodeError, NestedTooDeeply) as error:
-            raise OtlpDecodeError(f"the body is not a protobuf {self._message}") from error
-
-    def _made(
-        self, message: Message, as_sent: bytes, payload: bytes, framework: str, take: Callable[[Any], _Made]
-    ) -> tuple[_Made, bytes]:
+            is_as_sent = False
         if self._cleaner is None:
-            return take(message), payload
-        self._cleaner.clean(message, framework)
-        made = take(message)
+            return made, payload
         message.DiscardUnknownFields()
         written = message.SerializeToString()
         # Some senders put the fields in an order of their own: then it is as long, and says the same.
-        if written == as_sent or (len(written) == len(as_sent) and type(message).FromString(as_sent) == message):
+        if is_as_sent and (
+            written == payload or (len(written) == len(payload) and kind.FromString(payload) == message)
+        ):
             return made, payload
         self._is_changed = True
         return made, written
+
+    def _made(self, message: Message, framework: str, take: Callable[[Any], _Made]) -> _Made:
+        if self._cleaner is not None:
+            self._cleaner.clean(message, framework)
+        return take(message)
 
     def _note(self, changed: Readable, message: Any) -> None:
         what = "a resource or a scope"
