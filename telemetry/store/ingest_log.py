@@ -2,9 +2,8 @@
 
 `telemetry.store.log_records` has their format. `append` writes records, waits for the disk once and returns the
 position behind them. The owner says up to which position everything is in segments (`committed`); that position is a
-small file replaced atomically, and a log file goes when all of it was committed, unless the owner holds it for another
-reader. If the position is lost, records are read again, never left out: the store recognizes what it has. Each life of
-a process writes new files.
+small file replaced atomically, and a log file goes when all of it was committed. If the position is lost, records are
+read again, never left out: the store recognizes what it has. Each life of a process writes new files.
 
 A killed process leaves half an append at the end of a file. It is left out: nobody heard that it was stored. All other
 damage is copied to the quarantine, and the records behind it are found by their marks.
@@ -55,8 +54,6 @@ class IngestLog:
         except OSError as error:
             raise StoreError(f"{folder}: cannot be used for the ingest log ({_why(error)})") from error
         self._next_number = max([self._committed.file, *self._left]) + 1
-        self._first_own = Position(self._next_number, 0)
-        self._held: Position | None = None
         self._own: list[int] = []
         self._damage: list[str] = []
 
@@ -64,11 +61,6 @@ class IngestLog:
     def position(self) -> Position:
         """The position behind the last record of this life."""
         return self._written
-
-    @property
-    def end(self) -> Position:
-        """Before it stands all that other processes may read: earlier lives' files, and what is durable of this one."""
-        return max(self._written, self._first_own)
 
     def append(self, records: Sequence[Record]) -> Position:
         """Make records durable. Raises StoreError when the disk does not take them: then none of them is in the log."""
@@ -114,15 +106,6 @@ class IngestLog:
             except OSError as error:
                 _log.warning("%s: the committed position could not be noted (%s)", self._folder, _why(error))
 
-    def hold(self, position: Position) -> None:
-        """Keep the files from `position` on, even if all in them is committed; those before it are released."""
-        with self._lock:
-            self._held = position
-            try:
-                self._remove_unneeded()
-            except OSError as error:
-                _log.warning("%s: a file could not be removed (%s)", self._folder, _why(error))
-
     def replay(self) -> Iterator[tuple[Record, Position]]:
         """Yield the records that earlier lives left and that are not committed, each with the position behind it.
 
@@ -160,7 +143,7 @@ class IngestLog:
         os.close(self._file)
         self._file = None
         with self._lock:
-            if min(self._committed, self._held or self._committed) >= self._written:
+            if self._committed >= self._written:
                 self._path(self._written.file).unlink(missing_ok=True)
 
     def _begin_file(self) -> None:
@@ -202,7 +185,7 @@ class IngestLog:
         self._written = Position(self._written.file, self._written.offset + len(blob))
 
     def _remove_unneeded(self) -> None:
-        number = min(self._committed, self._held or self._committed).file
+        number = self._committed.file
         for numbers in (self._left, self._own):
             for old in [each for each in numbers if each < number]:
                 self._path(old).unlink(missing_ok=True)

@@ -1,6 +1,5 @@
 """Places in a log of numbered files, and small files that note one, replaced atomically."""
 
-import os
 import re
 import zlib
 from pathlib import Path
@@ -32,14 +31,11 @@ def read_position(path: Path) -> Position | None:
     return Position(int(file), int(offset))
 
 
-def write_position(path: Path, position: Position, *, durable: bool = False) -> None:
-    """Note a position. With `durable`, its content reaches the disk before it has the name. Raises OSError."""
+def write_position(path: Path, position: Position) -> None:
+    """Note a position. Raises OSError."""
     temporary = path.with_name(f"{path.name}.tmp")
     temporary.touch(_OWNER_ONLY)
     note = f"{position.file} {position.offset}"
     with temporary.open("w", encoding="ascii") as file:
         file.write(f"{note} {zlib.crc32(note.encode()):08x}\n")
-        if durable:
-            file.flush()
-            os.fsync(file.fileno())
     temporary.replace(path)

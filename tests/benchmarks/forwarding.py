@@ -2,8 +2,7 @@
 
 The mix of `tests.benchmarks.ingest`, sent at a fixed rate to a sidecar that forwards nothing and to one for each kind
 of upstream, one after another in every round, and every second round backwards. CPU is that of the front and of the
-store process, per span that was acknowledged; beside it that of the process that forwards. Ratios are to the sidecar
-that forwards nothing.
+store process, which forwards, per span that was acknowledged. Ratios are to the sidecar that forwards nothing.
 """
 
 import os
@@ -24,8 +23,6 @@ from tests.benchmarks.ingest import BATCH, SENDERS, Sent, cpu_s, mixed_request, 
 from tests.fixtures_forwarding import BlackHole, UpstreamServer, dead_url, forwarding_sidecar, reply
 from tests.integration.waiting import wait_until_visible
 
-_KEY = "FORWARDING_BENCHMARK_KEY"
-
 
 def _slow(_server: UpstreamServer, handler: BaseHTTPRequestHandler, _body: bytes) -> None:
     time.sleep(1)
@@ -43,10 +40,8 @@ def _tables(kind: str) -> Generator[list[dict[str, Any]]]:
         yield []
     elif kind == "dead":
         yield [table]
-    elif kind == "dead, kept on disk":
-        yield [{**table, "text": "keep", "key_env": _KEY}]
-    elif kind == "dead, kept in memory":
-        yield [{**table, "text": "keep", "in_memory": True}]
+    elif kind == "dead, texts kept":
+        yield [{**table, "text": "keep"}]
     elif kind == "black hole":
         with closing(BlackHole()) as hole:
             yield [{**table, "url": hole.url}]
@@ -55,7 +50,7 @@ def _tables(kind: str) -> Generator[list[dict[str, Any]]]:
             yield [{**table, "url": server.url}]
 
 
-KINDS = ("nothing", "dead", "black hole", "slow", "quick", "dead, kept on disk", "dead, kept in memory")
+KINDS = ("nothing", "dead", "black hole", "slow", "quick", "dead, texts kept")
 
 
 def measured(kind: str, spans_per_s: float, lasts_s: float, body: bytes) -> dict[str, float]:
@@ -65,9 +60,8 @@ def measured(kind: str, spans_per_s: float, lasts_s: float, body: bytes) -> dict
         host, port = sidecar.http.removeprefix("http://").rsplit(":", 1)
         ingesting = [psutil.Process(sidecar.process.pid), sidecar.store_process]
         time.sleep(1.5)
-        forwarding = sidecar.store_process.children()
         sent = [Sent() for _ in range(SENDERS)]
-        before_s, forwarding_before_s = sum(map(cpu_s, ingesting)), sum(map(cpu_s, forwarding))
+        before_s = sum(map(cpu_s, ingesting))
         began_s = time.monotonic()
         arguments = (spans_per_s / BATCH / SENDERS, began_s + lasts_s)
         threads = [threading.Thread(target=send, args=((host, int(port)), body, each, *arguments)) for each in sent]
@@ -84,7 +78,6 @@ def measured(kind: str, spans_per_s: float, lasts_s: float, body: bytes) -> dict
             "CPU us/span": (sum(map(cpu_s, ingesting)) - before_s) / spans * 1e6,
             "p50 ms": waits[len(waits) // 2] * 1e3,
             "p99 ms": waits[len(waits) * 99 // 100] * 1e3,
-            "forwarder us/span": (sum(map(cpu_s, forwarding)) - forwarding_before_s) / spans * 1e6,
         }
 
 
@@ -92,7 +85,6 @@ def main() -> None:
     """Print the medians of the rounds, and the ratios."""
     given = [float(each) for each in sys.argv[1:]]
     spans_per_s, lasts_s, rounds = [*given, *(4_000.0, 5.0, 3.0)[len(given) :]]
-    os.environ[_KEY] = "ab" * 32
     body = mixed_request()
     found: dict[str, list[dict[str, float]]] = {kind: [] for kind in KINDS}
     for number in range(round(rounds)):

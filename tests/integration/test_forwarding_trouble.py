@@ -1,33 +1,44 @@
-"""What goes wrong with one destination, or with the process that forwards, is nobody else's trouble."""
+"""What goes wrong with a destination is counted, named, and delays neither ingestion nor another destination.
 
-from collections.abc import Iterator
-from contextlib import closing
+Forwarding itself is tried here, in this process, with real HTTP receivers; its place in a sidecar in `test_forwarding`.
+"""
+
+import socket
+import threading
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
 
 import pytest
 
-from telemetry.sidecar.forwarding import folders
-from tests import asking
+from telemetry.model.errors import ConfigError
+from telemetry.sidecar.forwarding import forwarder, sending
+from telemetry.sidecar.forwarding.bounded_queue import DestinationState, Received
+from telemetry.sidecar.forwarding.destinations import Destination
+from telemetry.sidecar.forwarding.forwarder import LOSING_S, Forwarding
+from telemetry.sidecar.messages import Faults
+from telemetry.sidecar.signals import Signal
+from telemetry.sidecar.store_process.fault_board import FaultBoard
 from tests.fixtures_forwarding import (
     BlackHole,
     Mood,
     UpstreamServer,
     answer,
+    dead_url,
     endless_body,
     first,
-    forwarding_sidecar,
     span_id,
     spans_request,
     take,
     take_partly,
 )
-from tests.fixtures_sidecar import running_sidecar, stored_trace_ids, turns_request
-from tests.fixtures_turns import client_turn
-from tests.integration.test_forwarding import send, state, up
-from tests.integration.waiting import wait_until, wait_until_visible
+from tests.integration.waiting import wait_until
 
-pytestmark = pytest.mark.slow
+SECRET_TEXT = "my card is 4111 1111 1111 1111"
 
 
 @pytest.fixture
@@ -36,145 +47,280 @@ def upstream() -> Iterator[UpstreamServer]:
         yield server
 
 
-@pytest.mark.slow
+def up(url: str, **more: object) -> Destination:
+    return replace(Destination("up", url, "redact"), **more)
+
+
+def received(
+    first_span: int, count: int = 1, attributes: Mapping[str, object] = MappingProxyType({}), signal: Signal = "traces"
+) -> Received:
+    body = spans_request(first_span, count, attributes)
+    return Received(signal, body, count, body if not attributes else None)
+
+
+@dataclass
+class Tried:
+    """Forwarding under way, the faults that it names, and a clock of its ages and faults that tests set forward."""
+
+    forwarding: Forwarding
+    faults: dict[str, str]
+    ahead_s: list[float] = field(default_factory=lambda: [0.0])
+
+    def state(self, name: str = "up") -> DestinationState:
+        return next(state for state in self.forwarding.reports() if state.name == name)
+
+    def fault(self, name: str = "up") -> str:
+        self.forwarding.look()
+        return self.faults.get(f"forward:{name}", "")
+
+
+@contextmanager
+def forwarding_to(store: Path, *destinations: Destination) -> Generator[Tried]:
+    faults: dict[str, str] = {}
+
+    def tell(named: Faults) -> None:
+        faults.clear()
+        faults.update({fault.name: fault.sentence for fault in named.faults})
+
+    ahead_s = [0.0]
+    forwarding = Forwarding(
+        store, destinations, FaultBoard(tell), clock_s=lambda: time.monotonic() + ahead_s[0], names=None
+    )
+    forwarding.start()
+    try:
+        yield Tried(forwarding, faults, ahead_s)
+    finally:
+        forwarding.stop()
+
+
 def test_a_destination_in_trouble_delays_no_other(tmp_path: Path, upstream: UpstreamServer) -> None:
     with closing(BlackHole()) as hole, closing(UpstreamServer(endless_body)) as endless:
-        tables = [
-            up(hole.url, name="hole"),
+        destinations = [
+            up(hole.url, name="hole", timeout_s=0.5),
             up("http://name.invalid", name="nameless"),
+            up(dead_url(), name="dead"),
             up(endless.url, name="endless"),
             up(upstream.url),
         ]
-        with forwarding_sidecar(tmp_path, tables) as sidecar:
+        with forwarding_to(tmp_path, *destinations) as tried:
             for number in range(30):
-                send(sidecar, spans_request(number))
+                tried.forwarding.add([received(number)])
             wait_until(lambda: len(upstream.span_ids()) == 30)
-            wait_until(lambda: state(sidecar, "endless")["forwarded_requests"] == 30)
-            wait_until(lambda: "no answer within 10 s" in (state(sidecar, "hole")["failure"] or ""))
-            assert state(sidecar, "hole")["backlog_bytes"] > 0
-            assert state(sidecar, "nameless")["failure"]
-            assert asking.get(f"{sidecar.http}/readyz").status_code == 200
-            assert sidecar.terminate() == 0
+            wait_until(lambda: tried.state("endless").forwarded_requests == 30)
+            wait_until(lambda: "no answer within 0.5 s" in tried.fault("hole"))
+            wait_until(lambda: "Connection refused" in tried.fault("dead"))
+            wait_until(lambda: tried.fault("nameless"))
+            assert tried.state("hole").backlog_items == 30
+            assert tried.fault() == ""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    "mood", [first(2, answer(429, retry_after="1")), first(2, answer(503)), first(1, answer(401)), take_partly]
+    "mood", [first(2, answer(429, retry_after="1")), first(1, answer(503)), first(1, answer(401)), take_partly]
 )
 def test_all_arrives_after_a_while(tmp_path: Path, upstream: UpstreamServer, mood: Mood) -> None:
     upstream.mood = mood
-    with forwarding_sidecar(tmp_path, [up(upstream.url)]) as sidecar:
-        for number in range(10):
-            send(sidecar, spans_request(number))
-        wait_until(lambda: len(upstream.span_ids()) >= 10)
-        found = wait_until(lambda: (each := state(sidecar))["forwarded_requests"] == 10 and each)
-    assert sorted(upstream.span_ids()) == [span_id(number) for number in range(10)]
-    assert bool(found["rejected_items"]) == (mood is take_partly)
-    assert found["dropped_requests"] == {}
+    with forwarding_to(tmp_path, up(upstream.url)) as tried:
+        tried.forwarding.add([received(number) for number in range(10)])
+        wait_until(lambda: tried.state().forwarded_requests == 10)
+        state = tried.state()
+    assert upstream.span_ids() == [span_id(number) for number in range(10)]
+    is_partly = mood is take_partly
+    assert (state.rejected_items, state.lost_items) == ((2, 2) if is_partly else (0, 0))
+    assert (state.refusal is not None and "too old" in state.refusal) == is_partly
+    assert state.dropped_requests == {}
 
 
-@pytest.mark.slow
-def test_a_request_that_is_refused_holds_up_nothing(tmp_path: Path, upstream: UpstreamServer) -> None:
-    def picky(server: UpstreamServer, handler: Any, body: bytes) -> None:
+def test_what_is_refused_is_counted_with_the_reason_and_holds_up_nothing(
+    tmp_path: Path, upstream: UpstreamServer
+) -> None:
+    def picky(server: UpstreamServer, handler: BaseHTTPRequestHandler, body: bytes) -> None:
         (answer(400) if b"gpt-refused" in body else take)(server, handler, body)
 
     upstream.mood = picky
-    with forwarding_sidecar(tmp_path, [up(upstream.url)]) as sidecar:
+    with forwarding_to(tmp_path, up(upstream.url)) as tried:
         for number in range(20):
             refused = {"gen_ai.request.model": "gpt-refused"} if number in (3, 11) else {}
-            send(sidecar, spans_request(number, attributes=refused))
-        found = wait_until(lambda: (each := state(sidecar))["forwarded_requests"] == 18 and each)
-        assert found["refused_requests"] == 2
-        assert found["failure"] is None
-        wait_until(lambda: state(sidecar)["backlog_bytes"] == 0)
+            tried.forwarding.add([received(number, 1, refused)])
+        wait_until(lambda: tried.state().forwarded_requests == 18)
+        assert tried.state().refused_requests == {"HTTP status 400": 2}
+        assert tried.fault() == (
+            "forwarding to up loses telemetry: 2 spans and metric points since the start, 2 requests refused (HTTP "
+            "status 400); the last answer: HTTP status 400"
+        )
+        tried.ahead_s[0] += LOSING_S
+        assert tried.fault() == "", "the loss is over"
     assert sorted(upstream.span_ids()) == [span_id(number) for number in range(20) if number not in (3, 11)]
 
 
-@pytest.mark.slow
-def test_our_own_sidecar_takes_and_stores_it(tmp_path: Path) -> None:
-    turns = [client_turn(index) for index in range(12)]
-    with (
-        running_sidecar(tmp_path / "second", token="hush") as second,
-        pytest.MonkeyPatch.context() as patched,
-    ):
-        patched.setenv("TEST_AUTHORIZATION", "Bearer hush")
-        table = up(second.http, headers_env={"authorization": "TEST_AUTHORIZATION"})
-        with forwarding_sidecar(tmp_path / "first", [table]) as sidecar:
-            for turn in turns:
-                send(sidecar, turns_request([turn]).SerializeToString())
-            wait_until(lambda: state(sidecar)["forwarded_requests"] == 12)
-            assert sidecar.terminate() == 0
-        wait_until_visible(second.http, "hush")
-        assert second.terminate() == 0
-    assert sorted(stored_trace_ids(tmp_path / "second")) == sorted(turn.trace_id for turn in turns)
-
-
-@pytest.mark.slow
-def test_json_and_metrics_are_forwarded_in_protobuf(tmp_path: Path, upstream: UpstreamServer) -> None:
-    metrics = (
-        b'{"resourceMetrics":[{"scopeMetrics":[{"metrics":[{"name":"depth","gauge":{"dataPoints":'
-        b'[{"timeUnixNano":"1700000000000000000","asDouble":2.5}]}}]}]}]}'
-    )
-    with forwarding_sidecar(
-        tmp_path, [up(upstream.url), up(upstream.url, name="traces", signals=["traces"])]
-    ) as sidecar:
-        headers = {"content-type": "application/json"}
-        assert asking.post(f"{sidecar.http}/v1/metrics", content=metrics, headers=headers).status_code == 200
-        wait_until(lambda: upstream.metrics)
-        assert sidecar.terminate() == 0
-    (request,) = upstream.metrics
-    assert request.resource_metrics[0].scope_metrics[0].metrics[0].gauge.data_points[0].as_double == 2.5
-
-
-@pytest.mark.slow
-def test_a_process_that_forwards_and_dies_again_and_again_stops_no_ingestion(
+def test_a_signal_that_a_destination_does_not_take_delays_the_other_one_not(
     tmp_path: Path, upstream: UpstreamServer
 ) -> None:
-    with forwarding_sidecar(tmp_path, [up(upstream.url)]) as sidecar:
-        for number in range(12):
-            if number % 4 == 0:
-                for process in wait_until(sidecar.store_process.children):
-                    process.kill()
-            send(sidecar, spans_request(number))
-        wait_until(lambda: len(set(upstream.span_ids())) == 12)
-        assert asking.get(f"{sidecar.http}/v1/state").json()["store_process_restarts"] == 0
-        assert sidecar.terminate() == 0
+    def traces_only(server: UpstreamServer, handler: BaseHTTPRequestHandler, body: bytes) -> None:
+        (take if handler.path.endswith("/v1/traces") else answer(404))(server, handler, body)
+
+    upstream.mood = traces_only
+    with forwarding_to(tmp_path, up(upstream.url)) as tried:
+        tried.forwarding.add([received(1, signal="metrics")])
+        wait_until(lambda: tried.fault().startswith("forwarding metrics to up fails (HTTP status 404)"))
+        for number in range(10):
+            tried.forwarding.add([received(number)])
+        wait_until(lambda: len(upstream.span_ids()) == 10)
+        assert tried.state().backlog_requests == 1
 
 
-@pytest.mark.slow
-def test_what_was_in_memory_alone_is_counted_as_lost_with_its_process(tmp_path: Path) -> None:
-    with closing(UpstreamServer(answer(503))) as unwilling:
-        table = up(unwilling.url, text="keep", in_memory=True)
-        with forwarding_sidecar(tmp_path, [table]) as sidecar:
+def test_a_flood_that_a_stalled_destination_does_not_take_is_bounded_counted_and_waited_for_by_nobody(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stalled = threading.Event()
+
+    def stall(server: UpstreamServer, handler: BaseHTTPRequestHandler, body: bytes) -> None:
+        assert stalled.wait(60)
+        take(server, handler, body)
+
+    with closing(UpstreamServer(stall)) as slow, forwarding_to(tmp_path, up(slow.url, queue_bytes=4 << 20)) as tried:
+        pad = "x" * (1 << 20)
+        bodies = [spans_request(number, 1, {"voice.pad": pad}) for number in range(80)]
+        for body in bodies:
+            tried.forwarding.add([Received("traces", body, 1, body)])  # returns although nothing is taken
+            assert tried.state().backlog_bytes <= (4 << 20) + len(body)
+        fault = tried.fault()
+        dropped = tried.state().dropped_requests["size"]
+        assert dropped >= 80 - 5
+        assert (
+            f"loses telemetry: {dropped} spans and metric points since the start, {dropped} requests dropped" in fault
+        )
+        assert "forwarding to up loses telemetry" in caplog.text
+        stalled.set()
+        wait_until(lambda: tried.state().backlog_requests == 0)
+        state = tried.state()
+        assert state.forwarded_requests + state.dropped_requests["size"] == 80
+        assert state.lost_items == state.dropped_requests["size"]
+    assert slow.span_ids()[-1] == span_id(79), "the oldest were dropped, not the newest"
+
+
+def test_a_limit_of_items_holds_as_well(tmp_path: Path) -> None:
+    with forwarding_to(tmp_path, up(dead_url(), queue_items=100)) as tried:
+        for number in range(0, 500, 10):
+            tried.forwarding.add([received(number, 10)])
+        wait_until(lambda: tried.state().backlog_items == 100)
+        assert tried.state().lost_items == 400
+
+
+def test_what_is_too_old_is_dropped_while_the_destination_is_dead(tmp_path: Path) -> None:
+    with forwarding_to(tmp_path, up(dead_url(), max_age_s=600.0)) as tried:
+        tried.forwarding.add([received(1)])
+        wait_until(lambda: "Connection refused" in tried.fault())
+        tried.ahead_s[0] += 599.0
+        assert "0 MiB wait for 599 s" in tried.fault()
+        tried.ahead_s[0] += 2.0
+        assert "1 requests dropped (age)" in tried.fault()
+
+
+@pytest.mark.parametrize("url", ["dead", "hole", "refusing"])
+def test_the_end_comes_in_time_and_what_is_left_is_counted_and_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    monkeypatch.setattr(sending, "DRAIN_S", 0.5)
+    with closing(BlackHole()) as hole, closing(UpstreamServer(answer(503, retry_after="60"))) as refusing:
+        urls = {"dead": dead_url(), "hole": hole.url, "refusing": refusing.url}
+        with forwarding_to(tmp_path, up(urls[url])) as tried:
             for number in range(5):
-                send(sidecar, spans_request(number))
-            wait_until(lambda: state(sidecar)["backlog_bytes"] and unwilling.read)
-            for process in sidecar.store_process.children():
-                process.kill()
-            wait_until(lambda: state(sidecar)["dropped_requests"] == {"restart": 5})
-            unwilling.mood = take
-            send(sidecar, spans_request(9))
-            wait_until(lambda: unwilling.span_ids() == [span_id(9)])
-            wait_until(lambda: state(sidecar)["forwarded_requests"] == 1)
+                tried.forwarding.add([received(number, 3)])
+        assert tried.state().dropped_requests == {"stop": 5}
+        assert tried.state().lost_items == 15
+    assert (
+        "forwarding to up: 5 requests with 15 spans and metric points are lost at the end of the sidecar" in caplog.text
+    )
+    assert threading.active_count() < 50
+    assert not [thread for thread in threading.enumerate() if thread.name == "forwarding"]
 
 
-def test_a_dead_destination_s_queue_holds_its_limit_on_disk(tmp_path: Path) -> None:
-    with closing(UpstreamServer(answer(503))) as unwilling:
-        with forwarding_sidecar(tmp_path, [up(unwilling.url, max_mib=32)]) as sidecar:
-            for number in range(80):
-                send(sidecar, spans_request(number, attributes={"voice.pad": "x" * (1 << 20)}))
-            found = wait_until(lambda: (each := state(sidecar))["dropped_requests"].get("size", 0) > 30 and each)
-            wait_until(lambda: state(sidecar)["backlog_bytes"] <= 35 << 20)
-            wait_until(lambda: log_bytes(tmp_path) <= 64 << 20)
-            unwilling.mood = take
-            wait_until(lambda: state(sidecar)["backlog_bytes"] == 0)
-            found = state(sidecar)
-            assert found["forwarded_requests"] + found["dropped_requests"]["size"] == 80
-            assert sidecar.terminate() == 0
-        newest = sorted(set(unwilling.span_ids()))
-        assert newest[-1] == span_id(79), "the oldest were dropped, not the newest"
-        assert len(newest) >= 25
+def test_the_end_sends_what_waits_even_to_a_destination_that_fails_once_more(
+    tmp_path: Path, upstream: UpstreamServer
+) -> None:
+    upstream.mood = first(2, answer(503))
+    with forwarding_to(tmp_path, up(upstream.url)) as tried:
+        tried.forwarding.add([received(number) for number in range(50)])
+    assert upstream.span_ids() == [span_id(number) for number in range(50)]
+    assert tried.state().lost_items == 0
 
 
-def log_bytes(store: Path) -> int:
-    return sum(path.stat().st_size for path in folders.ingest(store).glob("*.log"))
+def test_texts_are_taken_out_before_a_request_is_queued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    queued: list[bytes] = []
+
+    def add(_queue: object, _signal: Signal, body: bytes, _items: int) -> None:
+        queued.append(body)
+
+    monkeypatch.setattr(forwarder.BoundedQueue, "add", add)
+    with forwarding_to(tmp_path, up(dead_url()), up(dead_url(), name="kept", text="keep")) as tried:
+        text = received(1, 1, {"text_output": SECRET_TEXT, "gen_ai.request.model": "small"})
+        already = replace(text, without_text=b"what the store has")
+        tried.forwarding.add([text, already])
+    redacted, kept, from_store, _ = queued
+    assert kept == text.body
+    assert SECRET_TEXT.encode() in kept
+    assert SECRET_TEXT.encode() not in redacted
+    assert b"small" in redacted
+    assert from_store == b"what the store has"
+
+
+def test_a_request_whose_texts_cannot_be_taken_out_is_not_forwarded_but_counted(
+    tmp_path: Path, upstream: UpstreamServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    with forwarding_to(tmp_path, up(upstream.url)) as tried:
+        tried.forwarding.add([Received("traces", SECRET_TEXT.encode(), 4)])
+        assert tried.state().dropped_requests == {"redaction": 1}
+        assert tried.state().lost_items == 4
+    assert upstream.read == []
+    assert SECRET_TEXT not in caplog.text
+
+
+def test_an_old_queue_on_disk_is_named_until_it_is_removed_and_stays(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = tmp_path / "forwarding" / "langfuse" / "queue" / "000000000001.log"
+    log.parent.mkdir(parents=True)
+    log.write_bytes(b"x" * 1234)
+    (tmp_path / "forwarding" / "tempo").mkdir()
+    with forwarding_to(tmp_path) as tried:
+        tried.forwarding.look()
+        sentence = tried.faults["forward_left_over"]
+        assert sentence.startswith(
+            f"{tmp_path / 'forwarding'}: holds the queue on disk that an earlier version left for langfuse, tempo "
+            "(1,234 bytes of encrypted requests)"
+        )
+        assert sentence in caplog.text
+        assert log.stat().st_size == 1234
+        log.unlink()
+        for folder in sorted((tmp_path / "forwarding").rglob("*"), reverse=True):
+            folder.rmdir()
+        tried.forwarding.look()
+        assert tried.faults == {}
+
+
+def test_certificates_that_cannot_be_used_end_the_start_with_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("no certificate")
+    with (
+        pytest.raises(ConfigError, match="forward destination up: its certificates cannot be used"),
+        forwarding_to(tmp_path, up("https://localhost:1", ca_file=str(tmp_path / "ca.pem"))),
+    ):
+        pass
+
+
+def test_a_name_server_that_is_silent_keeps_nobody_from_ending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, silent = threading.Event(), threading.Event()
+
+    def getaddrinfo(*_: object, **__: object) -> Sequence[object]:
+        asked.set()
+        silent.wait(60)
+        return []
+
+    monkeypatch.setattr(sending, "DRAIN_S", 0.2)
+    with forwarding_to(tmp_path, up("http://silent.invalid")) as tried:
+        monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+        tried.forwarding.add([received(1)])
+        assert asked.wait(60)
+    resolvers = [thread for thread in threading.enumerate() if thread.name == "forwarding resolver"]
+    assert resolvers
+    assert all(thread.daemon for thread in resolvers)
+    silent.set()

@@ -14,7 +14,7 @@ from google.rpc.status_pb2 import Status
 
 from telemetry.model.errors import ConfigError
 from telemetry.sidecar.forwarding.destinations import Destination, Header
-from telemetry.sidecar.forwarding.upstream import RETRY_AFTER_MAX_S, PostResult, Upstream
+from telemetry.sidecar.forwarding.sending import RETRY_AFTER_MAX_S, PostResult, Upstream
 from tests.fixtures_forwarding import (
     BlackHole,
     Mood,
@@ -30,6 +30,7 @@ from tests.fixtures_forwarding import (
 from tests.integration.certificates import authority
 from tests.integration.test_exporter_collectors import Listener, dripping, garbage, hanging_up, silent
 
+TAKEN = PostResult("taken", "HTTP status 200")
 STATUS = Status(message="no such thing: hello").SerializeToString()
 
 
@@ -53,7 +54,7 @@ def post(url: str, *bodies: bytes, **more: Any) -> PostResult:
 
 
 def test_requests_are_joined_to_one_that_holds_them_all(upstream: UpstreamServer) -> None:
-    assert post(f"{upstream.url}/base", spans_request(1, 3), spans_request(9)) == PostResult("taken")
+    assert post(f"{upstream.url}/base", spans_request(1, 3), spans_request(9)) == TAKEN
     assert upstream.paths == ["/base/v1/traces"]
     assert upstream.span_ids() == [span_id(number) for number in (1, 2, 3, 9)]
     assert upstream.headers[0]["content-type"] == "application/x-protobuf"
@@ -68,25 +69,30 @@ def test_without_compression_it_says_none(upstream: UpstreamServer) -> None:
 @pytest.mark.parametrize(
     ("mood", "result"),
     [
-        (answer(200, b"not protobuf \xff"), PostResult("taken")),
-        (answer(202), PostResult("taken")),
-        (take_partly, PostResult("taken", "too old", 2)),
-        (answer(400, STATUS), PostResult("refused", "HTTP status 400: no such thing: hello")),
+        (answer(200, b"not protobuf \xff"), TAKEN),
+        (answer(202), PostResult("taken", "HTTP status 202")),
+        (take_partly, PostResult("taken", "HTTP status 200", "too old", 2)),
+        (answer(400, STATUS), PostResult("refused", "HTTP status 400", "no such thing: hello")),
         (answer(413), PostResult("refused", "HTTP status 413")),
         (answer(422), PostResult("refused", "HTTP status 422")),
-        (answer(429, retry_after="7"), PostResult("failed", "HTTP status 429", 0, 7.0)),
-        (answer(503, retry_after="9" * 30), PostResult("failed", "HTTP status 503", 0, RETRY_AFTER_MAX_S)),
+        (answer(415), PostResult("refused", "HTTP status 415")),
+        (answer(451), PostResult("refused", "HTTP status 451")),
+        (answer(408), PostResult("failed", "HTTP status 408")),
+        (answer(403), PostResult("failed", "HTTP status 403")),
+        (answer(501), PostResult("doubtful", "HTTP status 501")),
+        (answer(429, retry_after="7"), PostResult("failed", "HTTP status 429", retry_after_s=7.0)),
+        (answer(503, retry_after="9" * 30), PostResult("failed", "HTTP status 503", retry_after_s=RETRY_AFTER_MAX_S)),
         (answer(503, retry_after="-5"), PostResult("failed", "HTTP status 503")),
         (
             answer(503, retry_after="Tue, 14 Nov 2023 22:13:50 GMT"),
-            PostResult("failed", "HTTP status 503", 0, 30.0),
+            PostResult("failed", "HTTP status 503", retry_after_s=30.0),
         ),
         (answer(502), PostResult("failed", "HTTP status 502")),
         (answer(504), PostResult("failed", "HTTP status 504")),
         (answer(401), PostResult("failed", "HTTP status 401")),
         (answer(404), PostResult("failed", "HTTP status 404")),
-        (answer(500), PostResult("failed", "HTTP status 500", is_doubtful=True)),
-        (endless_body, PostResult("taken")),
+        (answer(500), PostResult("doubtful", "HTTP status 500")),
+        (endless_body, TAKEN),
     ],
 )
 def test_what_is_made_of_each_answer(upstream: UpstreamServer, mood: Mood, result: PostResult) -> None:
@@ -94,9 +100,21 @@ def test_what_is_made_of_each_answer(upstream: UpstreamServer, mood: Mood, resul
     assert post(upstream.url) == result
 
 
-def test_an_answer_in_json_is_read_too(upstream: UpstreamServer) -> None:
+@pytest.mark.parametrize(
+    ("content", "result"),
+    [
+        (
+            b'{"partialSuccess": {"rejectedSpans": "3", "errorMessage": "late"}, "more": 1}',
+            PostResult("taken", "HTTP status 200", "late", 3),
+        ),
+        (b"{}", TAKEN),
+        (b"[" * 60_000, TAKEN),
+        (b'{"partialSuccess": 7}', TAKEN),
+        (b"\xff", TAKEN),
+    ],
+)
+def test_an_answer_in_json_is_read_too(upstream: UpstreamServer, content: bytes, result: PostResult) -> None:
     def in_json(_server: UpstreamServer, handler: BaseHTTPRequestHandler, _body: bytes) -> None:
-        content = b'{"partialSuccess": {"rejectedSpans": "3", "errorMessage": "late"}}'
         handler.send_response(200)
         handler.send_header("content-type", "application/json; charset=utf-8")
         handler.send_header("content-length", str(len(content)))
@@ -104,13 +122,13 @@ def test_an_answer_in_json_is_read_too(upstream: UpstreamServer) -> None:
         handler.wfile.write(content)
 
     upstream.mood = in_json
-    assert post(upstream.url) == PostResult("taken", "late", 3)
+    assert post(upstream.url) == result
 
 
 @pytest.mark.parametrize("mood", [take_partly, answer(400, STATUS)])
 def test_what_may_quote_kept_texts_is_not_shown(upstream: UpstreamServer, mood: Mood) -> None:
     upstream.mood = mood
-    assert post(upstream.url, text="keep").reason in ("", "HTTP status 400")
+    assert post(upstream.url, text="keep").message == ""
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
@@ -120,7 +138,7 @@ def test_a_redirect_is_never_followed(upstream: UpstreamServer, status: int, mon
         result = post(first.url, headers=(Header("authorization", env="TEST_SECRET"),))
         assert first.headers[0]["authorization"] == "hush"
     assert result.outcome == "failed"
-    assert "it redirects, which is not followed" in result.reason
+    assert "it redirects, which is not followed" in result.message
     assert upstream.read == []
 
 
@@ -179,7 +197,7 @@ def test_tls_trusts_the_authority_that_is_given_and_no_other(tmp_path: Path) -> 
         wrong_name = post(f"https://127.0.0.1:{peer.port}", ca_file=str(made.cert))
         assert wrong_name.outcome == "failed"
         assert peer.read == []
-        assert post(url, ca_file=str(made.cert)) == PostResult("taken")
+        assert post(url, ca_file=str(made.cert)) == TAKEN
 
 
 def test_tls_shows_the_client_s_certificate(tmp_path: Path) -> None:
@@ -192,7 +210,7 @@ def test_tls_shows_the_client_s_certificate(tmp_path: Path) -> None:
         known = {"ca_file": str(made.cert)}
         assert post(f"https://localhost:{peer.port}", **known).outcome == "failed"
         ours = {"client_cert_file": str(client.cert), "client_key_file": str(client.key)}
-        assert post(f"https://localhost:{peer.port}", **known, **ours) == PostResult("taken")
+        assert post(f"https://localhost:{peer.port}", **known, **ours) == TAKEN
 
 
 def test_certificates_that_cannot_be_used_are_a_sentence(tmp_path: Path) -> None:

@@ -1,32 +1,36 @@
-"""Where received telemetry is forwarded to: what a `[[forward]]` table of the configuration says, checked.
+"""Destinations of forwarding: what a `[[forward]]` table of the configuration says, checked.
 
-A destination holds no secret, only where each is found, so that it can be shown and passed to other processes.
+A destination holds no secret, only where each is found, so that it can be shown and passed to other processes. No
+sentence of this module holds a secret either.
 """
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, cast, get_args
+from typing import Annotated, Any, Final, Literal, get_args
 from urllib.parse import urlsplit
+
+import msgspec
 
 from telemetry.model.durations import Duration, DurationError
 from telemetry.model.errors import ConfigError
 from telemetry.model.host_names import is_loopback, local_host
-from telemetry.sidecar.forwarding import secret_values
-from telemetry.sidecar.forwarding.secret_values import SecretError
+from telemetry.sidecar.secret_files import SecretFileError, secret_content
 from telemetry.sidecar.signals import Signal
 
 Text = Literal["redact", "keep"]
 Compression = Literal["gzip", "none"]
 
-MIN_QUEUE_MIB: Final = 16
 _MAX_AGE: Final = Duration.parse("24h")
-_DISK_MIB: Final = 1024
-_MEMORY_MIB: Final = 64
+_QUEUE_MIB: Final = 64
+_QUEUE_ITEMS: Final = 200_000
 _TIMEOUT: Final = Duration.parse("10s")
 _TIMEOUT_MAX: Final = Duration.parse("2m")
+_SECRET_FILE_BYTES_MAX: Final = 64 << 10
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
+_VISIBLE: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 # A literal value would stand in the configuration and in a process's arguments.
 _SECRET_HEADER: Final = re.compile(
@@ -36,29 +40,28 @@ _SECRET_HEADER: Final = re.compile(
 _OWN_HEADERS: Final = frozenset(
     ["host", "content-type", "content-length", "content-encoding", "transfer-encoding", "connection", "te", "upgrade"]
 )
-TABLE_KEYS: Final = frozenset(
-    [
-        "name",
-        "url",
-        "protocol",
-        "text",
-        "signals",
-        "headers",
-        "headers_env",
-        "headers_file",
-        "key_file",
-        "key_env",
-        "in_memory",
-        "max_age",
-        "max_mib",
-        "compression",
-        "timeout",
-        "ca_file",
-        "client_cert_file",
-        "client_key_file",
-        "insecure",
-    ]
-)
+_Texts = dict[str, Annotated[str, msgspec.Meta(min_length=1)]]
+_Signals = Annotated[tuple[Signal, ...], msgspec.Meta(min_length=1)]
+_QueueMib = Annotated[int, msgspec.Meta(ge=1, le=1 << 16)]
+_QueueItems = Annotated[int, msgspec.Meta(ge=1)]
+# fmt: off
+TABLE_KEYS: Final = frozenset([
+    "name", "url", "protocol", "text", "signals", "headers", "headers_env", "headers_file", "queue_mib", "queue_items",
+    "max_age", "compression", "timeout", "ca_file", "client_cert_file", "client_key_file", "insecure",
+])
+# fmt: on
+_IN_MEMORY: Final = "requests wait in memory only, within queue_mib and queue_items"
+_DURABLE: Final = "for a queue that survives a restart, put an OpenTelemetry Collector in front of the destination"
+# Settings of the queue on disk of earlier versions. Each would now mean something else than it says, or nothing.
+OLD_KEYS: Final[dict[str, str]] = {
+    **dict.fromkeys(("key_file", "key_env"), f"there is no encrypted queue on disk any more; remove it: {_IN_MEMORY}"),
+    "in_memory": f"every queue is in memory now; remove it: {_IN_MEMORY}",
+    "max_mib": f"limited the queue on disk; give queue_mib in its place ({_QUEUE_MIB} by default): {_IN_MEMORY}",
+}
+
+
+class SecretError(ValueError):
+    """A secret cannot be used; the sentence says where it was looked for and how to mend it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,24 +74,32 @@ class Header:
     file: str | None = None
 
     def read(self) -> str:
-        """The value at this moment. Raises SecretError."""
+        """The value at this moment, without the spaces around it. Raises SecretError."""
         if self.file is not None:
-            return secret_values.header_value(secret_values.from_file(Path(self.file)), self.file)
-        if self.env is not None:
+            where = self.file
+            try:
+                content = secret_content(Path(self.file), _SECRET_FILE_BYTES_MAX)
+            except SecretFileError as error:
+                raise SecretError(str(error)) from error
+        elif self.env is not None:
             where = f"the environment variable {self.env}"
-            return secret_values.header_value(
-                secret_values.from_environment(self.env).encode("utf-8", "surrogateescape"), where
-            )
-        return self.value or ""
+            content = os.environ.get(self.env, "").encode("utf-8", "surrogateescape")
+            if not content:
+                raise SecretError(f"{where} is missing or empty")
+        else:
+            where, content = f"the value of {self.name}", (self.value or "").encode("utf-8", "surrogateescape")
+        text = content.decode("latin-1").strip()
+        if not _VISIBLE.fullmatch(text):
+            raise SecretError(f"{where} holds no value for a header: it must be one line of visible ASCII characters")
+        return text
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
     """An OTLP endpoint that everything received is forwarded to.
 
-    `url` is the base that `/v1/traces` and `/v1/metrics` are appended to. With `text` = "keep", one of `key_file`,
-    `key_env` and `in_memory` is set. What waits longer than `max_age_ns`, or beyond `max_bytes`, is dropped, the oldest
-    first.
+    `url` is the base that `/v1/traces` and `/v1/metrics` are appended to. What waits beyond `queue_bytes` or
+    `queue_items` (spans and metric points), or for longer than `max_age_s`, is dropped, the oldest first.
     """
 
     name: str
@@ -96,39 +107,29 @@ class Destination:
     text: Text
     signals: tuple[Signal, ...] = ("traces", "metrics")
     headers: tuple[Header, ...] = ()
-    key_file: str | None = None
-    key_env: str | None = None
-    in_memory: bool = False
-    max_age_ns: int = _MAX_AGE.ns
-    max_bytes: int = _DISK_MIB << 20
+    queue_bytes: int = _QUEUE_MIB << 20
+    queue_items: int = _QUEUE_ITEMS
+    max_age_s: float = _MAX_AGE.seconds
     compression: Compression = "gzip"
     timeout_s: float = _TIMEOUT.seconds
     ca_file: str | None = None
     client_cert_file: str | None = None
     client_key_file: str | None = None
 
-    def read_key(self) -> bytes:
-        """The key of the encrypted queue, 32 bytes. Raises SecretError."""
-        if self.key_file is not None:
-            return secret_values.encryption_key(secret_values.from_file(Path(self.key_file)), self.key_file)
-        variable = self.key_env or ""
-        content = secret_values.from_environment(variable).encode("utf-8", "surrogateescape")
-        return secret_values.encryption_key(content, f"the environment variable {variable}")
-
 
 def destinations_from(tables: Sequence[Mapping[str, Any]], where: str) -> list[Destination]:
     """Read the `[[forward]]` tables of a configuration. Raises ConfigError with every fault of all of them."""
     faults: list[str] = []
-    found: list[Destination] = []
+    read: list[Destination] = []
     for number, table in enumerate(tables, 1):
         reading = _TableReading(table, faults, f"[[forward]] {number}")
         destination = reading.destination()
-        if any(destination.name == other.name for other in found):
+        if any(destination.name == other.name for other in read):
             reading.fault("name", f"{destination.name!r} is another destination's name: each needs its own")
-        found.append(destination)
+        read.append(destination)
     if faults:
         raise ConfigError(where, faults)
-    return found
+    return read
 
 
 def refuse_own_address(destinations: Sequence[Destination], http_port: int) -> None:
@@ -144,7 +145,7 @@ def refuse_own_address(destinations: Sequence[Destination], http_port: int) -> N
 
 
 class _TableReading:
-    """Reads one table; what is wrong is added to `faults`, and a stand-in goes into the destination."""
+    """The reading of one table: faults are added to `faults`, and a stand-in goes into the destination."""
 
     def __init__(self, table: Mapping[str, Any], faults: list[str], label: str) -> None:
         self._table = table
@@ -157,65 +158,49 @@ class _TableReading:
 
     def destination(self) -> Destination:
         for key in sorted(self._table.keys() - TABLE_KEYS):
-            self.fault(key, "is not a setting of a destination")
-        name = self._text("name", required=True) or ""
+            old = OLD_KEYS.get(key)
+            self.fault(key, f"{old}; {_DURABLE}" if old is not None else "is not a setting of a destination")
+        name = self._text("name") or ""
         if name and not _NAME.fullmatch(name):
             self.fault("name", "must be at most 32 of a-z, 0-9, - and _, and begin with a letter or digit")
-        self._one_of("protocol", ("http/protobuf",), "http/protobuf")
+        self._value("protocol", Literal["http/protobuf"], "http/protobuf", "http/protobuf")
         text = self._stated_text()
         headers = self._headers()
-        key_file, key_env, in_memory = self._queue(text)
         certificate, certificate_key = self._file("client_cert_file"), self._file("client_key_file")
         if (certificate is None) != (certificate_key is None):
             self.fault("client_cert_file", "client_cert_file and client_key_file need each other")
-        destination = Destination(
+        timeout = self._duration("timeout", _TIMEOUT)
+        if timeout > _TIMEOUT_MAX:
+            self.fault("timeout", f"must be at most {_TIMEOUT_MAX}, got {timeout}")
+        signals = self._value("signals", _Signals, get_args(Signal), "a list of traces and metrics")
+        return Destination(
             name=name,
             url=self._url(text, headers),
             text=text or "redact",
-            signals=self._signals(),
+            signals=tuple(signal for signal in get_args(Signal) if signal in signals),
             headers=headers,
-            key_file=key_file,
-            key_env=key_env,
-            in_memory=in_memory,
-            max_age_ns=self._duration("max_age", _MAX_AGE).ns,
-            max_bytes=self._mebibytes("max_mib", _MEMORY_MIB if in_memory else _DISK_MIB) << 20,
-            compression=cast(Compression, self._one_of("compression", get_args(Compression), "gzip")),
-            timeout_s=self._timeout().seconds,
+            queue_bytes=self._value("queue_mib", _QueueMib, _QUEUE_MIB, "a whole number from 1 to 65,536") << 20,
+            queue_items=self._value("queue_items", _QueueItems, _QUEUE_ITEMS, "a whole number of at least 1"),
+            max_age_s=self._duration("max_age", _MAX_AGE).seconds,
+            compression=self._value("compression", Compression, "gzip", "gzip or none"),
+            timeout_s=timeout.seconds,
             ca_file=self._file("ca_file"),
             client_cert_file=certificate,
             client_key_file=certificate_key,
         )
-        self._check_secrets(destination)
-        return destination
 
     def _stated_text(self) -> Text | None:
-        if "text" not in self._table:
-            self.fault(
-                "text",
-                'is missing: "redact" forwards no transcripts, prompts and other texts, "keep" forwards them as they '
-                "came; there is no default",
-            )
-            return None
-        return cast("Text | None", self._one_of("text", get_args(Text), None))
-
-    def _queue(self, text: Text | None) -> tuple[str | None, str | None, bool]:
-        key_file, key_env = self._text("key_file"), self._text("key_env")
-        in_memory = self._flag("in_memory")
-        given = [
-            key for key, value in (("key_file", key_file), ("key_env", key_env), ("in_memory", in_memory)) if value
-        ]
-        if text == "keep" and len(given) != 1:
-            self.fault(
-                "text",
-                '"keep" requires exactly one of key_file, key_env (its queue is encrypted) and in_memory = true'
-                + (f", got {', '.join(given)}" if given else ""),
-            )
-        elif text == "redact" and given:
-            self.fault(given[0], 'belongs to text = "keep": with "redact" no text is queued')
-        return key_file, key_env, in_memory
+        if "text" in self._table:
+            return self._value("text", Text, None, "redact or keep")
+        self.fault(
+            "text",
+            'is missing: "redact" forwards no transcripts, prompts and other texts, "keep" forwards them as they '
+            "came; there is no default",
+        )
+        return None
 
     def _url(self, text: Text | None, headers: tuple[Header, ...]) -> str:
-        url = self._text("url", required=True)
+        url = self._text("url")
         if url is None:
             return ""
         try:
@@ -234,7 +219,7 @@ class _TableReading:
         if re.search(r"/v1/(traces|metrics)/?$", parts.path):
             self.fault("url", "names one signal: give the base, /v1/traces and /v1/metrics are appended to it")
         is_secret = text == "keep" or any(header.value is None for header in headers)
-        insecure = self._flag("insecure")
+        insecure = self._value("insecure", bool, False, "true or false")
         if parts.scheme == "http" and is_secret and not insecure and not is_loopback(parts.hostname or ""):
             self.fault(
                 "url", "texts and secrets would cross the network unencrypted: use https, or set insecure = true"
@@ -242,51 +227,25 @@ class _TableReading:
         return url.rstrip("/")
 
     def _headers(self) -> tuple[Header, ...]:
-        found: list[Header] = []
-        for key in ("headers", "headers_env", "headers_file"):
-            for name, value in self._texts(key).items():
+        read: list[Header] = []
+        for key, source in (("headers", "value"), ("headers_env", "env"), ("headers_file", "file")):
+            for name, value in self._value(key, _Texts, {}, "a table of header names and texts").items():
                 if not _HEADER_NAME.fullmatch(name) or name.lower() in _OWN_HEADERS:
                     self.fault(key, f"{name!r} cannot be set")
-                elif any(name.lower() == header.name.lower() for header in found):
+                elif any(name.lower() == header.name.lower() for header in read):
                     self.fault(key, f"{name} is given twice")
                 elif key == "headers" and _SECRET_HEADER.search(name):
                     self.fault(key, f"the value of {name} is a secret: give it in headers_env or headers_file")
-                elif key == "headers":
-                    found.append(Header(name, self._literal(name, value)))
                 else:
-                    found.append(Header(name, env=value) if key == "headers_env" else Header(name, file=value))
-        return tuple(found)
-
-    def _literal(self, name: str, value: str) -> str:
-        try:
-            return secret_values.header_value(value.encode("utf-8", "surrogateescape"), f"the value of {name}")
-        except SecretError as error:
-            self.fault("headers", str(error))
-            return ""
-
-    def _check_secrets(self, destination: Destination) -> None:
-        for header in destination.headers:
-            try:
-                header.read()
-            except SecretError as error:
-                self.fault("headers_env" if header.env is not None else "headers_file", str(error))
-        if destination.key_file is not None or destination.key_env is not None:
-            try:
-                destination.read_key()
-            except SecretError as error:
-                self.fault("key_file" if destination.key_file is not None else "key_env", str(error))
-
-    def _signals(self) -> tuple[Signal, ...]:
-        known = get_args(Signal)
-        value = self._table.get("signals", list(known))
-        items = cast("list[object]", value) if isinstance(value, list) else []
-        if not items or not all(item in known for item in items):
-            self.fault("signals", f"must be a list of {' and '.join(known)}")
-            return known
-        return tuple(signal for signal in known if signal in items)
+                    read.append(Header(name, **{source: value}))
+                    try:
+                        read[-1].read()
+                    except SecretError as error:
+                        self.fault(key, str(error))
+        return tuple(read)
 
     def _file(self, key: str) -> str | None:
-        path = self._text(key)
+        path = self._text(key) if key in self._table else None
         if path is not None and not Path(path).is_file():
             self.fault(key, f"{path} is not a file")
         return path
@@ -304,46 +263,19 @@ class _TableReading:
             self.fault(key, "must be longer than 0 s")
         return default
 
-    def _timeout(self) -> Duration:
-        value = self._duration("timeout", _TIMEOUT)
-        if value > _TIMEOUT_MAX:
-            self.fault("timeout", f"must be at most {_TIMEOUT_MAX}, got {value}")
-        return value
-
-    def _mebibytes(self, key: str, default: int) -> int:
-        value = self._table.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, int) or not MIN_QUEUE_MIB <= value <= 1 << 30:
-            self.fault(key, f"must be a whole number of MiB, at least {MIN_QUEUE_MIB}")
-            return default
-        return value
-
-    def _flag(self, key: str) -> bool:
-        value = self._table.get(key, False)
-        if not isinstance(value, bool):
-            self.fault(key, "must be true or false")
-        return value is True
-
-    def _one_of(self, key: str, known: Sequence[str], default: str | None) -> str | None:
-        value = self._table.get(key, default)
-        if value not in known:
-            self.fault(key, f"must be {' or '.join(known)}")
-            return default
-        return value
-
-    def _text(self, key: str, *, required: bool = False) -> str | None:
+    def _text(self, key: str) -> str | None:
         value = self._table.get(key)
-        if value is None and not required:
-            return None
-        if not isinstance(value, str) or not value:
-            self.fault(key, "is missing" if value is None else "must be a text that is not empty")
-            return None
-        return value
+        if isinstance(value, str) and value:
+            return value
+        self.fault(key, "is missing" if value is None else "must be a text that is not empty")
+        return None
 
-    def _texts(self, key: str) -> dict[str, str]:
-        value = self._table.get(key, {})
-        if not isinstance(value, dict) or not all(
-            isinstance(each, str) and each for each in cast("dict[str, object]", value).values()
-        ):
-            self.fault(key, "must be a table of header names and texts")
-            return {}
-        return cast("dict[str, str]", value)
+    def _value(self, key: str, kind: Any, default: Any, expected: str) -> Any:
+        """The value of a key, if it is of a kind."""
+        if key not in self._table:
+            return default
+        try:
+            return msgspec.convert(self._table[key], kind)
+        except msgspec.ValidationError:
+            self.fault(key, f"must be {expected}")
+            return default

@@ -1,67 +1,52 @@
 """How forwarding is shown: in `/v1/state` as JSON, and as families of `/metrics`."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
 from telemetry.sidecar.counts.text import Family, label_text, with_families
+from telemetry.sidecar.forwarding.bounded_queue import DROP_REASONS, DestinationState
 from telemetry.sidecar.forwarding.destinations import Destination
-from telemetry.sidecar.forwarding.link_messages import DestinationReport
-from telemetry.sidecar.forwarding.tally import DROP_REASONS
 
-_DESTINATION: Final = ("destination",)
+# Reasons that are shown from the start, so that their first increase is seen as one.
+_REFUSALS: Final = dict.fromkeys(("HTTP status 400", "HTTP status 413"), 0)
 
-_Values = Callable[[DestinationReport], Mapping[tuple[str, ...], float]]
-
-
-def _one(value: Callable[[DestinationReport], float]) -> _Values:
-    return lambda report: {(): value(report)}
+_Values = Callable[[DestinationState], Mapping[str, float] | float]
 
 
-def _dropped(report: DestinationReport) -> Mapping[tuple[str, ...], float]:
-    return {(reason,): report.tally.dropped_requests.get(reason, 0) for reason in DROP_REASONS}
+def _family(name: str, text: str, *labels: str, kind: Literal["counter", "gauge"] = "counter") -> Family:
+    return Family(f"voice_forward_{name}", kind, text, ("destination", *labels))
 
 
 # Requests are those that senders made, in protobuf and uncompressed.
 _FAMILIES: Final[dict[Family, _Values]] = {
-    Family("voice_forward_up", "gauge", "1 if the destination took what was sent last, else 0.", _DESTINATION): _one(
-        lambda report: int(report.failure is None)
+    _family("up", "0 while what is sent to it fails and is tried again, else 1.", kind="gauge"): (
+        lambda state: int(not state.failures)
     ),
-    Family("voice_forward_backlog_bytes", "gauge", "Bytes that wait for the destination.", _DESTINATION): _one(
-        lambda report: report.backlog.size_bytes
+    _family("backlog_bytes", "Bytes that wait for the destination.", kind="gauge"): lambda state: state.backlog_bytes,
+    _family("backlog_items", "Spans and metric points that wait for it.", kind="gauge"): (
+        lambda state: state.backlog_items
     ),
-    Family(
-        "voice_forward_backlog_seconds", "gauge", "Age of the oldest that waits for the destination.", _DESTINATION
-    ): _one(lambda report: report.backlog.age_s),
-    Family("voice_forward_requests", "counter", "Requests that the destination acknowledged.", _DESTINATION): _one(
-        lambda report: report.tally.forwarded_requests
+    _family("backlog_seconds", "Age of the oldest that waits for it.", kind="gauge"): lambda state: state.backlog_s,
+    _family("requests", "Requests that the destination acknowledged."): lambda state: state.forwarded_requests,
+    _family("bytes", "Bytes of requests that it acknowledged."): lambda state: state.forwarded_bytes,
+    _family("refused_requests", "Requests that it refused for good, by reason; they are not sent again.", "reason"): (
+        lambda state: _REFUSALS | state.refused_requests
     ),
-    Family("voice_forward_bytes", "counter", "Bytes of requests that it acknowledged.", _DESTINATION): _one(
-        lambda report: report.tally.forwarded_bytes
+    _family(
+        "rejected_items", "Spans and metric points that it left out of requests it acknowledged (partial success)."
+    ): lambda state: state.rejected_items,
+    _family("failed_attempts", "Attempts that are made again."): lambda state: state.failed_attempts,
+    _family(
+        "dropped_requests",
+        "Requests that are not forwarded, by reason: the size of the queue, their age, texts that cannot be taken out, "
+        "the end of the sidecar.",
+        "reason",
+    ): lambda state: {reason: state.dropped_requests[reason] for reason in DROP_REASONS},
+    _family("lost_items", "Spans and metric points that never arrive: dropped, refused or rejected."): (
+        lambda state: state.lost_items
     ),
-    Family(
-        "voice_forward_refused_requests",
-        "counter",
-        "Requests that it refused for good; they are not sent again.",
-        _DESTINATION,
-    ): _one(lambda report: report.tally.refused_requests),
-    Family(
-        "voice_forward_rejected_items",
-        "counter",
-        "Spans and metric points that it left out of requests it acknowledged (partial success).",
-        _DESTINATION,
-    ): _one(lambda report: report.tally.rejected_items),
-    Family("voice_forward_failed_attempts", "counter", "Attempts that are made again.", _DESTINATION): _one(
-        lambda report: report.tally.failed_attempts
-    ),
-    Family(
-        "voice_forward_dropped_requests",
-        "counter",
-        "Requests that are not forwarded, by reason: its limits of age and size, a full disk, a queue that cannot be "
-        "read, a restart while they were in memory alone.",
-        ("destination", "reason"),
-    ): _dropped,
 }
 
 
@@ -70,31 +55,34 @@ def forwarding_families() -> tuple[Family, ...]:
     return tuple(_FAMILIES)
 
 
-def with_forwarding(body: bytes, reports: Sequence[DestinationReport]) -> bytes:
+def with_forwarding(body: bytes, states: Sequence[DestinationState]) -> bytes:
     """A body of `/metrics` with the families of forwarding behind its own."""
-    return with_families(body, lambda openmetrics: _parts(reports, openmetrics=openmetrics)) if reports else body
+    return with_families(body, lambda openmetrics: _lines(states, openmetrics=openmetrics)) if states else body
 
 
-def _parts(reports: Sequence[DestinationReport], *, openmetrics: bool) -> Iterator[str]:
+def _lines(states: Sequence[DestinationState], *, openmetrics: bool) -> Iterator[str]:
     for family, values in _FAMILIES.items():
         yield family.head(openmetrics=openmetrics)
-        for report in reports:
-            for labels, value in values(report).items():
-                yield family.sample(label_text(family.labels, (report.name, *labels)), value)
+        for state in states:
+            value = values(state)
+            of_labels = (
+                {(reason,): each for reason, each in value.items()} if isinstance(value, Mapping) else {(): value}
+            )
+            for labels, each in of_labels.items():
+                yield family.sample(label_text(family.labels, (state.name, *labels)), each)
 
 
-def shown_in_state(destinations: Sequence[Destination], reports: Sequence[DestinationReport]) -> dict[str, object]:
+def shown_in_state(
+    destinations: Sequence[Destination], states: Sequence[DestinationState]
+) -> dict[str, dict[str, object]]:
     """The destinations by name: where each forwards to, how it fares and what was counted."""
     return {
-        report.name: {
+        state.name: {
             "url": destination.url,
             "text": destination.text,
             "signals": destination.signals,
-            "failure": report.failure,
-            "unreadable": report.unreadable,
-            "backlog_bytes": report.backlog.size_bytes,
-            "backlog_s": round(report.backlog.age_s, 3),
-            **msgspec.structs.asdict(report.tally),
+            "failure": "; ".join(state.failures.values()) or None,
+            **{key: value for key, value in msgspec.to_builtins(state).items() if key not in ("name", "failures")},
         }
-        for destination, report in zip(destinations, reports, strict=True)
+        for destination, state in zip(destinations, states, strict=True)
     }

@@ -7,6 +7,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from telemetry.sidecar.forwarding.bounded_queue import Received
 from telemetry.sidecar.messages import Answer, Signal, Take
 from telemetry.sidecar.otlp.attributes import OtlpDecodeError
 from telemetry.sidecar.otlp.json_requests import metrics_from_json, traces_from_json
@@ -34,11 +35,11 @@ class _Request:
 @dataclass(slots=True)
 class DecodedGroup:
     """A decoded group. `records` and `tables` hold what the requests without a failing answer brought, `as_received`
-    their bodies as they came, in protobuf."""
+    the same as it came and is forwarded."""
 
     answers: list[Answer] = field(default_factory=list[Answer])
     records: list[Record] = field(default_factory=list[Record])
-    as_received: list[Record] = field(default_factory=list[Record])
+    as_received: list[Received] = field(default_factory=list[Received])
     tables: list[DecodedTables] = field(default_factory=list[DecodedTables])
     received: int = 0
     rejected: int = 0
@@ -126,7 +127,8 @@ def _decode(group: DecodedGroup, signal: Signal, requests: Sequence[_Request], r
         group.changed += decoded.changed
         if decoded.received > decoded.rejected:
             group.records.append(record_of(signal, decoded.body, is_without_text=is_without_text))
-            group.as_received.append(record_of(signal, request.body))
+            without_text = decoded.body if is_without_text else None
+            group.as_received.append(Received(signal, request.body, decoded.received, without_text))
     group.unmapped += tables.unmapped
     group.unknown_turn_fields += tables.unknown_turn_fields
     if tables.rows:

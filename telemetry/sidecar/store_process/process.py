@@ -15,9 +15,8 @@ import orjson
 
 from telemetry.model.errors import StoreError, TelemetryError
 from telemetry.objectives.slo import load_objectives
-from telemetry.sidecar.forwarding import spool_logs
 from telemetry.sidecar.forwarding.exposition import shown_in_state, with_forwarding
-from telemetry.sidecar.forwarding.link import Forwarding
+from telemetry.sidecar.forwarding.forwarder import Forwarding
 from telemetry.sidecar.ingest_state import IngestState, count_names
 from telemetry.sidecar.messages import Answer, Answered, Ask, Begun, Page, Ready, Stop, StoreOptions, Take, Unusable
 from telemetry.sidecar.otlp.backlog import GROUP_S
@@ -85,19 +84,14 @@ class StoreProcess:
         self._faults = FaultBoard(connection.send)
         _wait_for_lock(directory)
         self._writer = stack.enter_context(StoreWriter(directory, keep_text=options.keep_text))
-        file_bytes_max = spool_logs.FILE_BYTES_MAX if options.destinations else ingest_log.FILE_BYTES_MAX
-        self._log = IngestLog(
-            directory / ingest_log.FOLDER, directory / manifests.QUARANTINE_FOLDER, file_bytes_max=file_bytes_max
-        )
+        self._log = IngestLog(directory / ingest_log.FOLDER, directory / manifests.QUARANTINE_FOLDER)
         stack.callback(self._log.close)
         names = Path(options.redact_names) if options.redact_names is not None else None
         self._redactor = redactor_of_store(directory, keep_text=options.keep_text, names=names)
         self._service_turns = ServiceTurns(
             self._writer, self._stored, self._state, self._faults, revised=self._service_exposition.observe_revised
         )
-        self._forwarding = Forwarding(
-            directory, options.destinations, self._log, self._faults, redact_names=options.redact_names
-        )
+        self._forwarding = Forwarding(directory, options.destinations, self._faults, names=names)
         replay(self._log, directory / ingest_log.FOLDER, self._write, self._redactor)
         self._writer.remove_redundant()
         self._service_turns.recover()
@@ -172,20 +166,21 @@ class StoreProcess:
                 decoded_s = time.monotonic()
                 begin = self._log.position
                 end = self._log.append(group.records)
-                self._forwarding.add(group.as_received)
-                group.as_received.clear()
                 self._committer.add(group, begin, end)
                 durable_s = time.monotonic() - decoded_s
                 self._faults.set(LOG_FAULT, None)
             except StoreError as error:
                 if decoded_s:
                     self._faults.set(LOG_FAULT, str(error), stops_storing=True)
+                group.as_received.clear()
                 answers = [_failed(answer, str(error)) for answer in answers]
         self._last_end_s = time.monotonic()
         decode_s = self._last_end_s - began_s - durable_s
         size_bytes = sum(len(request.body) for request in requests)
         self._bytes_per_s = 0.8 * self._bytes_per_s + 0.2 * size_bytes / max(decode_s, 1e-4)
         self._connection.send(Answered(tuple(answers), decode_s, durable_s))
+        self._forwarding.add(group.as_received)  # no sender waits for it
+        group.as_received.clear()
 
     def _count(self, group: DecodedGroup) -> None:
         state = self._state

@@ -31,8 +31,7 @@ from telemetry.model.secret_texts import without_credentials
 from telemetry.rollout.plan_document import parse_plan
 from telemetry.sidecar.configuration.building import options_of
 from telemetry.sidecar.configuration.reading import read_configuration
-from telemetry.sidecar.forwarding.destinations import Header
-from telemetry.sidecar.forwarding.secret_values import SecretError
+from telemetry.sidecar.forwarding.destinations import Header, SecretError
 from telemetry.sidecar.scraping.scraper import Scraper
 from telemetry.sidecar.scraping.targets import ScrapeTarget, targets_from
 from telemetry.sidecar_client import SidecarClient

@@ -13,8 +13,8 @@ import pytest
         ("telemetry.sidecar.app", {"duckdb", "httpx", "pydantic"}),
         # Its front serves HTTP.
         (
-            "telemetry.sidecar.store_process.connection, telemetry.sidecar.forwarding.spool_logs",
-            {"starlette", "asyncio"},
+            "telemetry.sidecar.store_process.connection, telemetry.sidecar.forwarding.forwarder",
+            {"starlette", "asyncio", "httpx"},
         ),
     ],
     ids=["front", "store process"],

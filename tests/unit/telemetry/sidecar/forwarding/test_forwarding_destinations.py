@@ -1,6 +1,5 @@
 """What a `[[forward]]` table may say, and the sentence for each fault."""
 
-import os
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,7 @@ import pytest
 from telemetry.model.errors import ConfigError
 from telemetry.sidecar.forwarding.destinations import Destination, Header, destinations_from, refuse_own_address
 
-KEY = "ab" * 32
 PLAIN: dict[str, Any] = {"name": "tempo", "url": "http://127.0.0.1:4318", "text": "redact"}
-KEPT: dict[str, Any] = {**PLAIN, "text": "keep"}
 
 
 def faults_of(*tables: dict[str, Any]) -> list[str]:
@@ -32,14 +29,13 @@ def private(path: Path, content: str | bytes) -> str:
 def test_the_least_that_a_destination_says() -> None:
     (destination,) = destinations_from([PLAIN], "sidecar.toml")
     assert destination == Destination("tempo", "http://127.0.0.1:4318", "redact")
-    assert destination.max_age_ns == 24 * 3600 * 10**9
-    assert destination.max_bytes == 1024 << 20
+    assert (destination.queue_bytes, destination.queue_items) == (64 << 20, 200_000)
+    assert destination.max_age_s == 24 * 3600
 
 
 def test_all_that_a_destination_can_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEST_AUTHORIZATION", "Basic abc")
     secret = private(tmp_path / "secret", "dd-secret\n")
-    key = private(tmp_path / "key", KEY)
     for name in ("ca.pem", "client.pem", "client.key"):
         private(tmp_path / name, "pem")
     tables = tomllib.loads(f"""
@@ -52,9 +48,9 @@ def test_all_that_a_destination_can_say(tmp_path: Path, monkeypatch: pytest.Monk
         headers = {{ x-version = "4" }}
         headers_env = {{ authorization = "TEST_AUTHORIZATION" }}
         headers_file = {{ dd-api-key = "{secret}" }}
-        key_file = "{key}"
         max_age = "2h"
-        max_mib = 100
+        queue_mib = 100
+        queue_items = 5000
         compression = "none"
         timeout = 5
         ca_file = "{tmp_path}/ca.pem"
@@ -72,9 +68,9 @@ def test_all_that_a_destination_can_say(tmp_path: Path, monkeypatch: pytest.Monk
             Header("authorization", env="TEST_AUTHORIZATION"),
             Header("dd-api-key", file=secret),
         ),
-        key_file=key,
-        max_age_ns=2 * 3600 * 10**9,
-        max_bytes=100 << 20,
+        max_age_s=2 * 3600.0,
+        queue_bytes=100 << 20,
+        queue_items=5000,
         compression="none",
         timeout_s=5.0,
         ca_file=f"{tmp_path}/ca.pem",
@@ -82,12 +78,10 @@ def test_all_that_a_destination_can_say(tmp_path: Path, monkeypatch: pytest.Monk
         client_key_file=f"{tmp_path}/client.key",
     )
     assert [header.read() for header in destination.headers] == ["4", "Basic abc", "dd-secret"]
-    assert destination.read_key() == bytes.fromhex(KEY)
     # It crosses processes in their arguments.
     encoded = msgspec.json.encode(destination)
     assert b"dd-secret" not in encoded
     assert b"Basic abc" not in encoded
-    assert KEY.encode() not in encoded
     assert msgspec.json.decode(encoded, type=Destination) == destination
 
 
@@ -125,11 +119,16 @@ def test_what_happens_to_text_has_no_default() -> None:
             "headers_env: the environment variable NO_SUCH_VARIABLE is missing",
         ),
         ({"headers_file": {"x": "/no/such/file"}}, "headers_file: /no/such/file cannot be read"),
-        ({"key_env": "NO_SUCH"}, 'key_env: belongs to text = "keep"'),
-        ({"in_memory": "yes"}, "in_memory: must be true or false"),
+        ({"insecure": "yes", "url": "http://far.example"}, "insecure: must be true or false"),
         ({"max_age": "soon"}, "max_age: 'soon' is not a duration"),
         ({"max_age": 0}, "max_age: must be longer than 0 s"),
-        ({"max_mib": 1}, "max_mib: must be a whole number of MiB, at least 16"),
+        ({"queue_mib": 0}, "queue_mib: must be a whole number from 1 to 65,536"),
+        ({"queue_mib": 1.5}, "queue_mib: must be a whole number from 1 to 65,536"),
+        ({"queue_mib": True}, "queue_mib: must be a whole number from 1 to 65,536"),
+        ({"queue_items": 0}, "queue_items: must be a whole number of at least 1"),
+        ({"queue_items": "many"}, "queue_items: must be a whole number of at least 1"),
+        ({"headers": ["a"]}, "headers: must be a table of header names and texts"),
+        ({"headers_env": {"x": ""}}, "headers_env: must be a table of header names and texts"),
         ({"timeout": "1h"}, "timeout: must be at most 2m, got 1h"),
         ({"compression": "zstd"}, "compression: must be gzip or none"),
         ({"ca_file": "/no/such/file"}, "ca_file: /no/such/file is not a file"),
@@ -143,13 +142,12 @@ def test_each_fault_has_its_sentence(change: dict[str, Any], fault: str) -> None
 
 
 def test_every_fault_of_every_table_is_found_at_once() -> None:
-    found = faults_of({"name": "a", "url": "no"}, {"url": "http://127.0.0.1:1", "text": "keep", "max_mib": -1})
+    found = faults_of({"name": "a", "url": "no"}, {"url": "http://127.0.0.1:1", "text": "keep", "queue_mib": -1})
     assert [fault.split(": ")[:2] for fault in found] == [
         ["[[forward]] 1 (a)", "text"],
         ["[[forward]] 1 (a)", "url"],
         ["[[forward]] 2", "name"],
-        ["[[forward]] 2", "text"],
-        ["[[forward]] 2", "max_mib"],
+        ["[[forward]] 2", "queue_mib"],
     ]
 
 
@@ -157,51 +155,32 @@ def test_two_destinations_never_share_a_name() -> None:
     assert "another destination's name" in faults_of(PLAIN, PLAIN)[0]
 
 
-@pytest.mark.parametrize("given", [[], ["key_env", "in_memory"], ["key_env", "key_file"]])
-def test_kept_text_is_encrypted_or_in_memory(given: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TEST_KEY", KEY)
-    values = {"key_env": "TEST_KEY", "key_file": private(tmp_path / "key", KEY), "in_memory": True}
-    (fault,) = faults_of({**KEPT, **{name: values[name] for name in given}})
-    assert '"keep" requires exactly one of key_file, key_env' in fault
-
-
-def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "key"
-    private(path, KEY)
-    path.chmod(0o644)
-    (fault,) = faults_of({**KEPT, "key_file": str(path)})
-    assert f"{path} is open to other users (mode 0644); close it: chmod 600 {path}" in fault
-
-
-def test_a_key_that_a_group_may_read_is_taken_as_secrets_of_kubernetes_come(tmp_path: Path) -> None:
-    path = tmp_path / "key"
-    private(path, KEY)
-    path.chmod(0o440)
-    (destination,) = destinations_from([{**KEPT, "key_file": str(path)}], "sidecar.toml")
-    assert destination.read_key().hex() == KEY
-
-
-def test_a_pipe_for_a_key_is_refused_at_once(tmp_path: Path) -> None:
-    path = tmp_path / "key"
-    os.mkfifo(path, 0o600)
-    (fault,) = faults_of({**KEPT, "key_file": str(path)})
-    assert f"{path} is not a file; give one" in fault
-
-
-@pytest.mark.parametrize("content", [b"", b"short", b"ab" * 31, b"g" * 64, b"x" * 100_000])
-def test_what_is_not_a_key_is_refused_and_not_shown(content: bytes, tmp_path: Path) -> None:
-    (fault,) = faults_of({**KEPT, "key_file": private(tmp_path / "key", content)})
-    assert "holds no" in fault
-    assert not content or content.decode() not in fault
-
-
+@pytest.mark.parametrize("text", ["redact", "keep"])
 @pytest.mark.parametrize(
-    "content",
-    [bytes(range(32)), bytes(range(32)).hex().encode() + b"\n", b"AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="],
+    ("key", "value", "sentence"),
+    [
+        ("key_file", "forward.key", "there is no encrypted queue on disk any more"),
+        ("key_env", "FORWARD_KEY", "there is no encrypted queue on disk any more"),
+        ("in_memory", True, "every queue is in memory now"),
+        ("in_memory", False, "every queue is in memory now"),
+        ("max_mib", 1024, "limited the queue on disk; give queue_mib in its place (64 by default)"),
+    ],
 )
-def test_a_key_is_raw_hexadecimal_or_base64(content: bytes, tmp_path: Path) -> None:
-    (destination,) = destinations_from([{**KEPT, "key_file": private(tmp_path / "key", content)}], "")
-    assert destination.read_key() == bytes(range(32))
+def test_settings_of_the_queue_on_disk_are_refused_with_the_new_way(
+    text: str, key: str, value: object, sentence: str
+) -> None:
+    (fault,) = faults_of({**PLAIN, "text": text, key: value})
+    assert fault.startswith(f"[[forward]] 1 (tempo): {key}: {sentence}")
+    assert "requests wait in memory only, within queue_mib and queue_items" in fault
+    assert "put an OpenTelemetry Collector in front" in fault
+
+
+def test_a_secret_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    private(path, "hush")
+    path.chmod(0o644)
+    (fault,) = faults_of({**PLAIN, "headers_file": {"x": str(path)}})
+    assert f"headers_file: {path} is open to other users (mode 0644); close it: chmod 600 {path}" in fault
 
 
 def test_a_secret_with_a_line_break_is_refused_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,18 +190,13 @@ def test_a_secret_with_a_line_break_is_refused_and_not_shown(monkeypatch: pytest
     assert "hush" not in fault
 
 
-@pytest.mark.parametrize("change", [{"text": "keep", "in_memory": True}, {"headers_env": {"x": "HOME"}}])
+@pytest.mark.parametrize("change", [{"text": "keep"}, {"headers_env": {"x": "HOME"}}])
 def test_texts_and_secrets_cross_a_network_encrypted_or_by_wish(change: dict[str, Any]) -> None:
     table = {**PLAIN, "url": "http://collector.example:4318", **change}
     (fault,) = faults_of(table)
     assert "would cross the network unencrypted" in fault
     assert len(destinations_from([{**table, "insecure": True}], "")) == 1
     assert len(destinations_from([{**table, "url": "https://collector.example:4318"}], "")) == 1
-
-
-def test_memory_alone_has_a_smaller_limit() -> None:
-    (destination,) = destinations_from([{**KEPT, "in_memory": True}], "")
-    assert destination.max_bytes == 64 << 20
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:4318", "http://localhost:4318/base", "https://[::1]:4318"])

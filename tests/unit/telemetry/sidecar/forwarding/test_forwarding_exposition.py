@@ -1,22 +1,26 @@
 """How forwarding is shown."""
 
+from collections import Counter
+
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families
 
+from telemetry.sidecar.forwarding.bounded_queue import DROP_REASONS, DestinationState
 from telemetry.sidecar.forwarding.destinations import Destination
 from telemetry.sidecar.forwarding.exposition import forwarding_families, shown_in_state, with_forwarding
-from telemetry.sidecar.forwarding.link_messages import DestinationReport
-from telemetry.sidecar.forwarding.tally import DROP_REASONS, Tally, Waiting
 from telemetry.sidecar.prometheus import Exposition
-from telemetry.store.log_positions import START
 
 DESTINATION = Destination("up", "https://otlp.example", "redact")
-REPORT = DestinationReport(
+STATE = DestinationState(
     "up",
-    START,
-    Tally(forwarded_requests=12, rejected_items=3, dropped_requests={"age": 4}),
-    Waiting(2048, 1.5),
-    "HTTP status 503",
+    backlog_bytes=2048,
+    backlog_s=1.5,
+    forwarded_requests=12,
+    rejected_items=3,
+    refused_requests=Counter({"HTTP status 400": 2, "HTTP status 422": 1}),
+    dropped_requests=Counter({"age": 4}),
+    lost_items=99,
+    failures={"metrics": "HTTP status 503"},
 )
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
@@ -24,7 +28,7 @@ OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 def test_both_text_formats_hold_every_family() -> None:
     for accept, parsed in (("", text_string_to_metric_families), (OPENMETRICS, openmetrics_families)):
         body, _ = Exposition().render(accept)
-        families = {family.name: family for family in parsed(with_forwarding(body, [REPORT]).decode())}
+        families = {family.name: family for family in parsed(with_forwarding(body, [STATE]).decode())}
         assert {family.name for family in forwarding_families()} <= families.keys()
         values = {
             (sample.name, *sample.labels.values()): sample.value
@@ -34,6 +38,9 @@ def test_both_text_formats_hold_every_family() -> None:
         assert values["voice_forward_requests_total", "up"] == 12
         assert values["voice_forward_backlog_seconds", "up"] == 1.5
         assert values["voice_forward_up", "up"] == 0
+        assert values["voice_forward_lost_items_total", "up"] == 99
+        refused = {key[-1]: value for key, value in values.items() if key[0] == "voice_forward_refused_requests_total"}
+        assert refused == {"HTTP status 400": 2, "HTTP status 413": 0, "HTTP status 422": 1}
         assert values["voice_forward_dropped_requests_total", "up", "age"] == 4
         assert all(("voice_forward_dropped_requests_total", "up", reason) in values for reason in DROP_REASONS)
 
@@ -45,8 +52,9 @@ def test_without_destinations_nothing_is_added() -> None:
 
 
 def test_the_state_names_where_it_goes_and_what_was_counted() -> None:
-    shown = shown_in_state([DESTINATION], [REPORT])["up"]
-    assert isinstance(shown, dict)
+    shown = shown_in_state([DESTINATION], [STATE])["up"]
     assert shown["url"] == "https://otlp.example"
     assert shown["failure"] == "HTTP status 503"
     assert (shown["backlog_bytes"], shown["forwarded_requests"]) == (2048, 12)
+    assert shown["refused_requests"] == {"HTTP status 400": 2, "HTTP status 422": 1}
+    assert shown["lost_items"] == 99

@@ -36,6 +36,6 @@ def test_a_record_says_that_texts_were_taken_out_of_it() -> None:
 def test_what_may_hold_text_does_not_say_so() -> None:
     (record,) = decoded(keep_text=True).records
     assert not is_without_text(record)
-    (received,) = decoded(keep_text=False).as_received
-    assert received.payload == BODY
-    assert not is_without_text(received)
+    (received,) = decoded(keep_text=True).as_received
+    assert received.body == BODY
+    assert received.without_text is None

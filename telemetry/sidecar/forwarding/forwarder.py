@@ -1,0 +1,149 @@
+"""The seam between forwarding and the process that ingests: requests are added, and nothing here waits for anything.
+
+Texts are taken out before a request is queued for a destination that gets none.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from telemetry.sidecar.forwarding.bounded_queue import BoundedQueue, DestinationState, Received
+from telemetry.sidecar.forwarding.destinations import Destination
+from telemetry.sidecar.privacy.of_store import redactor_of_store
+from telemetry.sidecar.store_process.fault_board import FaultBoard
+
+# Earlier versions kept a queue on disk here.
+OLD_FOLDER: Final = "forwarding"
+_OLD_FAULT: Final = "forward_left_over"
+# So long after the last loss, a fault says that requests are lost.
+LOSING_S: Final = 60.0
+
+_log = logging.getLogger(__name__)
+
+
+class Forwarding:
+    """Forwards for one store from `start` to `stop`. Without destinations it does nothing.
+
+    Raises ConfigError for certificates or a list of names that cannot be used.
+    """
+
+    def __init__(
+        self,
+        store: Path,
+        destinations: Sequence[Destination],
+        faults: FaultBoard,
+        *,
+        names: Path | None = None,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._faults = faults
+        self._clock_s = clock_s
+        self._queues = {destination: BoundedQueue(destination, clock_s=clock_s) for destination in destinations}
+        self._thread = None
+        # The items that were lost up to the last look, and until when that is a fault.
+        self._lost: dict[str, tuple[int, float | None]] = {destination.name: (0, None) for destination in destinations}
+        if destinations:
+            # Most sidecars forward nothing, and start without it.
+            from telemetry.sidecar.forwarding.sending import SendingThread
+
+            self._redactor = redactor_of_store(store, names=names)
+            self._thread = SendingThread(self._queues)
+        if (left_over := _left_over(store)) is not None:
+            _log.warning("%s", left_over)
+
+    def start(self) -> None:
+        """Begin to send."""
+        if self._thread is not None:
+            self._thread.start()
+
+    def add(self, requests: Sequence[Received]) -> None:
+        """Queue requests for every destination that gets them. Never raises, and never waits."""
+        for request in requests:
+            takers = [(each, queue) for each, queue in self._queues.items() if request.signal in each.signals]
+            is_redacted = any(destination.text == "redact" for destination, _ in takers)
+            without_text = self._without_text(request) if is_redacted else None
+            for destination, queue in takers:
+                body = request.body if destination.text == "keep" else without_text
+                if body is None:
+                    queue.not_queued(request.items)
+                else:
+                    queue.add(request.signal, body, request.items)
+
+    def reports(self) -> tuple[DestinationState, ...]:
+        """How each destination fares, with everything that was counted since the start."""
+        return tuple(queue.state() for queue in self._queues.values())
+
+    def look(self) -> None:
+        """Drop what is too old, and set or take back the faults; to be called about every second."""
+        self._faults.set(_OLD_FAULT, _left_over(self._store))
+        for queue in self._queues.values():
+            queue.expire()
+            state = queue.state()
+            sentences = [
+                f"forwarding {signal} to {state.name} fails ({failure}); {state.backlog_bytes >> 20} MiB wait for "
+                f"{state.backlog_s:.0f} s"
+                for signal, failure in state.failures.items()
+            ]
+            if self._is_losing(state):
+                sentences.append(f"forwarding to {state.name} loses telemetry: {lost_text(state)}")
+            self._faults.set(f"forward:{state.name}", "; ".join(sentences) or None)
+
+    def stop(self) -> None:
+        """Send what waits within a few seconds; what is left then is lost, counted and logged."""
+        if self._thread is not None:
+            self._thread.stop()
+        for queue in self._queues.values():
+            left = queue.state()
+            queue.close()
+            if left.backlog_requests:
+                what = f"{left.backlog_requests:,} requests with {left.backlog_items:,} spans and metric points"
+                why = "; ".join(left.failures.values()) or "they were not acknowledged in time"
+                _log.warning("forwarding to %s: %s are lost at the end of the sidecar (%s)", left.name, what, why)
+
+    def _without_text(self, request: Received) -> bytes | None:
+        if request.without_text is not None:
+            return request.without_text
+        try:
+            return self._redactor.redact_request(request.body, request.signal)
+        except Exception as error:  # noqa: BLE001 - whatever a body provokes, it is stored and acknowledged
+            _log.warning("a request is not forwarded: its texts cannot be taken out (%s)", type(error).__name__)
+            return None
+
+    def _is_losing(self, state: DestinationState) -> bool:
+        """Whether something was lost in the last minute; the first and the last loss are logged."""
+        lost, until_s = self._lost[state.name]
+        now_s = self._clock_s()
+        if state.lost_items > lost:
+            if until_s is None:
+                _log.warning("forwarding to %s loses telemetry: %s", state.name, lost_text(state))
+            self._lost[state.name] = state.lost_items, now_s + LOSING_S
+        elif until_s is not None and now_s >= until_s:
+            _log.warning("forwarding to %s loses no more: %s", state.name, lost_text(state))
+            self._lost[state.name] = lost, None
+        return self._lost[state.name][1] is not None
+
+
+def lost_text(state: DestinationState) -> str:
+    """What was lost since the start, and why."""
+    reasons = [f"{number:,} requests dropped ({reason})" for reason, number in state.dropped_requests.items()]
+    reasons += [f"{number:,} requests refused ({reason})" for reason, number in state.refused_requests.items()]
+    reasons += [f"{state.rejected_items:,} items rejected"] if state.rejected_items else []
+    last = f"; the last answer: {state.refusal}" if state.refusal is not None else ""
+    return f"{state.lost_items:,} spans and metric points since the start, {', '.join(reasons)}{last}"
+
+
+def _left_over(store: Path) -> str | None:
+    """What an earlier version's queue on disk has left in a store."""
+    folder = store / OLD_FOLDER
+    names = sorted(each.name for each in folder.iterdir() if each.is_dir()) if folder.is_dir() else []
+    if not names:
+        return None
+    size_bytes = sum(path.stat().st_size for path in folder.glob("*/queue/*.log"))
+    encrypted = f" ({size_bytes:,} bytes of encrypted requests)" if size_bytes else ""
+    return (
+        f"{folder}: holds the queue on disk that an earlier version left for {', '.join(names)}{encrypted}; it is not "
+        "forwarded any more: forward it with that version, or remove the folder"
+    )
