@@ -7,6 +7,10 @@ from typing import Any
 
 import pytest
 
+from corpora.manifest.library import open_corpus
+from loadtest.audit import framework_telemetry, needles
+from loadtest.audit.job import CORPUS
+from loadtest.audit.search import Search
 from tests import asking
 from tests.fixtures_forwarding import (
     UpstreamServer,
@@ -138,6 +142,27 @@ def test_texts_never_reach_a_destination_that_redacts(tmp_path: Path, upstream: 
     assert SECRET_TEXT.encode() not in b"".join(upstream.read)
     (span,) = upstream.spans()
     assert {entry.key for entry in span.attributes} == {"gen_ai.request.model", "count"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", ["redact", "keep"])
+def test_the_leak_corpus_of_the_audit_leaks_only_where_texts_are_kept(
+    tmp_path: Path, upstream: UpstreamServer, text: str
+) -> None:
+    corpus = open_corpus(CORPUS)
+    utterances = [(each.id, each.text) for each in corpus.utterances if each.pii_kinds]
+    values = [needles.of_value(source, value) for source, value in framework_telemetry.VALUES.items()]
+    search = Search(needles.of_texts(utterances).union(*values))
+    with forwarding_sidecar(tmp_path, [up(upstream.url, text=text)], keep_transcripts=True) as sidecar:
+        sent = framework_telemetry.send(sidecar.http, utterances)
+        assert sidecar.terminate() == 0
+    assert len(upstream.span_ids()) == sent.spans > 0
+    assert upstream.metrics
+    sources = {needle.source for body in upstream.read for needle in search.found(body)}
+    if text == "redact":
+        assert sources == set()
+    else:
+        assert sources >= {name for name, _ in utterances}, "the search finds what is there"
 
 
 @pytest.mark.slow
