@@ -150,7 +150,7 @@ def test_the_leak_corpus_of_the_audit_leaks_only_where_texts_are_kept(
     tmp_path: Path, upstream: UpstreamServer, text: str
 ) -> None:
     corpus = open_corpus(CORPUS)
-    utterances = [(each.id, each.text) for each in corpus.utterances if each.pii_kinds]
+    utterances = [(each.id, each.text or "") for each in corpus.utterances if each.pii_kinds]
     values = [needles.of_value(source, value) for source, value in framework_telemetry.VALUES.items()]
     search = Search(needles.of_texts(utterances).union(*values))
     with forwarding_sidecar(tmp_path, [up(upstream.url, text=text)], keep_transcripts=True) as sidecar:
