@@ -109,7 +109,7 @@ def test_what_is_lost_at_the_end_is_logged(tmp_path: Path) -> None:
     with forwarding_sidecar(tmp_path / "store", [up(dead_url())], log=log) as sidecar:
         send(sidecar, spans_request(0, 7))
         assert sidecar.terminate() == 0
-    assert "forwarding to up: 1 requests with 7 spans and metric points are lost at the end of the sidecar" in (
+    assert "forwarding to up: lost at the end of the sidecar: 1 request with 7 spans and metric points" in (
         log.read_text()
     )
 

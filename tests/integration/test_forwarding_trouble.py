@@ -213,7 +213,7 @@ def test_what_is_too_old_is_dropped_while_the_destination_is_dead(tmp_path: Path
         tried.ahead_s[0] += 599.0
         assert "0 MiB wait for 599 s" in tried.fault()
         tried.ahead_s[0] += 2.0
-        assert "1 requests dropped (age)" in tried.fault()
+        assert "1 span or metric point since the start, 1 request dropped (age)" in tried.fault()
 
 
 @pytest.mark.parametrize("url", ["dead", "hole", "refusing"])
@@ -229,7 +229,7 @@ def test_the_end_comes_in_time_and_what_is_left_is_counted_and_logged(
         assert tried.state().dropped_requests == {"stop": 5}
         assert tried.state().lost_items == 15
     assert (
-        "forwarding to up: 5 requests with 15 spans and metric points are lost at the end of the sidecar" in caplog.text
+        "forwarding to up: lost at the end of the sidecar: 5 requests with 15 spans and metric points (" in caplog.text
     )
     assert threading.active_count() < 50
     assert not [thread for thread in threading.enumerate() if thread.name == "forwarding"]
