@@ -142,7 +142,7 @@ class BoundedQueue:
                 self._state.refused_requests[reason] += 1
                 self._state.lost_items += request.items
 
-    def set_aside(self, signal: Signal) -> bool:
+    def move_last(self, signal: Signal) -> bool:
         """Let the one request that was taken, at which the destination fails, wait behind the others; False if it has
         failed at it too often, each time after it had taken others: then it is for the sender to settle."""
         with self._lock:
@@ -201,8 +201,10 @@ class BoundedQueue:
         while state.backlog_bytes > limits.queue_bytes or state.backlog_items > limits.queue_items:
             if sum(map(len, self._waiting.values())) <= 1:
                 return
-            heads = [signal for signal, waiting in self._waiting.items() if waiting]
-            self._drop(min(heads, key=lambda signal: self._waiting[signal][0].added_s), "size")
+            heads: list[tuple[float, Signal]] = [
+                (waiting[0].added_s, signal) for signal, waiting in self._waiting.items() if waiting
+            ]
+            self._drop(min(heads)[1], "size")
 
     def _is_expired(self, request: QueuedRequest) -> bool:
         return self._clock_s() - request.added_s > self._destination.max_age_s

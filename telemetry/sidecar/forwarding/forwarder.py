@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from telemetry.model.formatting import count
 from telemetry.sidecar.faults import FaultBoard
 from telemetry.sidecar.forwarding.bounded_queue import BoundedQueue, DestinationState, Received
 from telemetry.sidecar.forwarding.destinations import Destination
@@ -99,9 +100,9 @@ class Forwarding:
             left = queue.state()
             queue.close()
             if left.backlog_requests:
-                what = f"{left.backlog_requests:,} requests with {left.backlog_items:,} spans and metric points"
+                what = f"{count(left.backlog_requests, 'request')} with {_items(left.backlog_items)}"
                 why = "; ".join(left.failures.values()) or "they were not acknowledged in time"
-                _log.warning("forwarding to %s: %s are lost at the end of the sidecar (%s)", left.name, what, why)
+                _log.warning("forwarding to %s: lost at the end of the sidecar: %s (%s)", left.name, what, why)
 
     def _without_text(self, request: Received) -> bytes | None:
         if request.without_text is not None:
@@ -128,20 +129,29 @@ class Forwarding:
 
 def lost_text(state: DestinationState) -> str:
     """What was lost since the start, and why."""
-    reasons = [f"{number:,} requests dropped ({reason})" for reason, number in state.dropped_requests.items()]
-    reasons += [f"{number:,} requests refused ({reason})" for reason, number in state.refused_requests.items()]
-    reasons += [f"{state.rejected_items:,} items rejected"] if state.rejected_items else []
+    reasons = [f"{count(number, 'request')} dropped ({reason})" for reason, number in state.dropped_requests.items()]
+    reasons += [f"{count(number, 'request')} refused ({reason})" for reason, number in state.refused_requests.items()]
+    reasons += [f"{_items(state.rejected_items)} rejected"] if state.rejected_items else []
     last = f"; the last answer: {state.refusal}" if state.refusal is not None else ""
-    return f"{state.lost_items:,} spans and metric points since the start, {', '.join(reasons)}{last}"
+    return f"{_items(state.lost_items)} since the start, {', '.join(reasons)}{last}"
+
+
+def _items(how_many: int) -> str:
+    return count(how_many, "span or metric point", "spans and metric points")
 
 
 def _left_over(store: Path) -> str | None:
     """What an earlier version's queue on disk has left in a store."""
     folder = store / OLD_FOLDER
-    names = sorted(each.name for each in folder.iterdir() if each.is_dir()) if folder.is_dir() else []
+    try:
+        names = sorted(each.name for each in folder.iterdir() if each.is_dir())
+        size_bytes = sum(path.stat().st_size for path in folder.glob("*/queue/*.log"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        return f"{folder}: may hold a queue on disk of an earlier version, and cannot be read ({error.strerror})"
     if not names:
         return None
-    size_bytes = sum(path.stat().st_size for path in folder.glob("*/queue/*.log"))
     encrypted = f" ({size_bytes:,} bytes of encrypted requests)" if size_bytes else ""
     return (
         f"{folder}: holds the queue on disk that an earlier version left for {', '.join(names)}{encrypted}; it is not "

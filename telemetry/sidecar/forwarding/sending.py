@@ -78,9 +78,9 @@ class PostResult:
 class Upstream:
     """Posts export requests to one destination. Raises ConfigError for certificates that cannot be used."""
 
-    def __init__(self, destination: Destination, *, wall_clock_s: Callable[[], float] = time.time) -> None:
+    def __init__(self, destination: Destination, *, wall_clock_ns: Callable[[], int] = time.time_ns) -> None:
         self._destination = destination
-        self._wall_clock_s = wall_clock_s
+        self._wall_clock_ns = wall_clock_ns
         self._client = httpx.AsyncClient(
             verify=_tls_context(destination), timeout=destination.timeout_s, trust_env=False, follow_redirects=False
         )
@@ -153,10 +153,10 @@ class Upstream:
             at_s = parsedate_to_datetime(value).timestamp()
         except (ValueError, OverflowError):
             return 0.0
-        return min(max(0.0, at_s - self._wall_clock_s()), RETRY_AFTER_MAX_S)
+        return min(max(0.0, at_s - self._wall_clock_ns() / 1e9), RETRY_AFTER_MAX_S)
 
 
-class Sender:
+class SignalSender:
     """The sender of one signal to one destination, until `stopping` is set and nothing waits.
 
     `post` never raises, `pause` waits so many seconds, `uniform` gives a random number between two others.
@@ -217,7 +217,7 @@ class Sender:
             self._queue.put_back(self._signal)
             self._backoff_s = BACKOFF_FIRST_S
             return 0.0 if result.outcome == "refused" else self._failed(result)
-        if result.outcome == "failed" or (result.outcome == "doubtful" and self._queue.set_aside(self._signal)):
+        if result.outcome == "failed" or (result.outcome == "doubtful" and self._queue.move_last(self._signal)):
             self._queue.put_back(self._signal)
             return self._failed(result)
         self._queue.refused(self._signal, result.reason)
@@ -259,7 +259,7 @@ class SendingThread:
         self._stopping = asyncio.Event()
         self._upstreams = [Upstream(destination) for destination in queues]
         self._senders = [
-            Sender(destination.name, signal, queue, upstream.send, self._stopping)
+            SignalSender(destination.name, signal, queue, upstream.send, self._stopping)
             for (destination, queue), upstream in zip(queues.items(), self._upstreams, strict=True)
             for signal in destination.signals
         ]

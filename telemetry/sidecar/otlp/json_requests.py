@@ -13,7 +13,7 @@ import binascii
 import re
 from collections.abc import Callable, Iterator
 from functools import cache, partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import orjson
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
@@ -35,6 +35,18 @@ _DECIMAL: Final = re.compile(r"-?[0-9]{1,20}")
 _HEX: Final = re.compile(r"([0-9a-f]{2})*")
 # An id that is not hex becomes bytes of a length that no id has, and is then refused as any other.
 _NO_ID: Final = b"\0"
+_EXPECTED: Final[dict[type, str]] = {str: "str", bool: "bool", list: "an array", dict: "an object"}
+_INT64: Final = (-(2**63), 2**63 - 1)
+_INT32: Final = (-(2**31), 2**31 - 1)
+_INTEGERS: Final = {
+    FieldDescriptor.TYPE_INT32: _INT32,
+    FieldDescriptor.TYPE_SINT32: _INT32,
+    FieldDescriptor.TYPE_INT64: _INT64,
+    FieldDescriptor.TYPE_SFIXED64: _INT64,
+    FieldDescriptor.TYPE_UINT64: (0, _UINT64_MAX),
+    FieldDescriptor.TYPE_FIXED64: (0, _UINT64_MAX),
+}
+_Kind = TypeVar("_Kind")
 _POINT_KINDS: Final = ("gauge", "sum", "histogram", "exponentialHistogram", "summary")
 # An attribute's value takes four brackets a level at most, and all around it seven.
 _BRACKETS_MAX: Final = 4 * (DEPTH_MAX + 1) + 7
@@ -59,7 +71,7 @@ def metrics_from_json(body: bytes) -> bytes:
     for scope, item, fault in _items(body, request.resource_metrics, "metrics"):
         if fault is not None:
             raise fault
-        metric = _mapping(item, "metrics")
+        metric = _checked(item, dict, "metrics")
         # One that states several kinds of points, which protobuf cannot, is as many.
         for kind in (each for each in _POINT_KINDS if each in metric):
             others = [each for each in _POINT_KINDS if each != kind]
@@ -91,7 +103,7 @@ def _parsed(body: bytes) -> dict[str, Any]:
             f"the body has more than {OBJECTS_MAX} objects and arrays, or more than {VALUES_MAX} values; "
             "send smaller batches"
         )
-    return _mapping(_content(body), "the body")
+    return _checked(_content(body), dict, "the body")
 
 
 def _add_span(message: Span, span: Any, fault: OtlpDecodeError | None) -> None:
@@ -159,7 +171,7 @@ def _fill(message: Any, stated: dict[str, Any], values: int = 0, messages: int =
         inner = getattr(message, field.name)
         if not field.is_repeated:
             inner.SetInParent()
-            _fill(inner, _mapping(content, name), values, messages + 1)
+            _fill(inner, _checked(content, dict, name), values, messages + 1)
             continue
         for item in _objects(content, name):
             added = inner.add()
@@ -187,36 +199,33 @@ def _reader(field: FieldDescriptor) -> Callable[[Any], Any]:
     name, kind = field.json_name, field.enum_type
     if kind is not None:
         return partial(_enum, what=name, kind=kind)
+    if field.name.endswith("_unix_nano"):
+        return _moment
+    if field.type in _INTEGERS:
+        least, most = _INTEGERS[field.type]
+        return partial(_integer, what=name, least=least, most=most)
     match field.type:
         case FieldDescriptor.TYPE_STRING:
-            return partial(_text, what=name)
+            return partial(_checked, kind=str, what=name)
         case FieldDescriptor.TYPE_BOOL:
-            return partial(_flag, what=name)
+            return partial(_checked, kind=bool, what=name)
         case FieldDescriptor.TYPE_DOUBLE:
             return partial(_number, what=name)
         case FieldDescriptor.TYPE_BYTES:
             return partial(_id if field.name.endswith("_id") else _octets, what=name)
-        case FieldDescriptor.TYPE_INT32 | FieldDescriptor.TYPE_SINT32:
-            return partial(_integer, what=name, least=-(2**31), most=2**31 - 1)
-        case FieldDescriptor.TYPE_INT64 | FieldDescriptor.TYPE_SFIXED64 | FieldDescriptor.TYPE_SINT64:
-            return partial(_integer, what=name, least=-(2**63), most=2**63 - 1)
-        case FieldDescriptor.TYPE_UINT32 | FieldDescriptor.TYPE_FIXED32:
+        case _:  # flags
             return lambda value: _integer(value, name, 0, _UINT64_MAX) & 0xFFFFFFFF
-        case _ if field.name.endswith("_unix_nano"):
-            return _moment
-        case _:
-            return partial(_integer, what=name, least=0, most=_UINT64_MAX)
 
 
 def _id(value: object, what: str) -> bytes:
     """The octets of a trace or span id, which is hex."""
-    text = _text(value, what).lower()
+    text = _checked(value, str, what).lower()
     return bytes.fromhex(text) if _HEX.fullmatch(text) else _NO_ID
 
 
 def _octets(value: object, what: str) -> bytes:
     try:
-        return base64.b64decode(_text(value, what), validate=True)
+        return base64.b64decode(_checked(value, str, what), validate=True)
     except binascii.Error as error:
         raise OtlpDecodeError(f"{what}: expected base64") from error
 
@@ -226,7 +235,7 @@ def _enum(value: object, what: str, kind: EnumDescriptor) -> int:
     if isinstance(value, str) and not value.lstrip("-").isdecimal():
         named = kind.values_by_name.get(value)
         return 0 if named is None else named.number
-    return _integer(value, what, -(2**31), 2**31 - 1)
+    return _integer(value, what, *_INT32)
 
 
 def _moment(value: object) -> int:
@@ -261,36 +270,20 @@ def _number(value: object, what: str) -> float:
         raise OtlpDecodeError(f"{what}: expected a number") from None
 
 
-def _text(value: object, what: str) -> str:
-    if not isinstance(value, str):
-        raise OtlpDecodeError(f"{what}: expected str")
-    return value
-
-
-def _flag(value: object, what: str) -> bool:
-    if not isinstance(value, bool):
-        raise OtlpDecodeError(f"{what}: expected bool")
-    return value
-
-
-def _mapping(value: Any, what: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise OtlpDecodeError(f"{what}: expected an object")
+def _checked(value: Any, kind: type[_Kind], what: str) -> _Kind:
+    if not isinstance(value, kind):
+        raise OtlpDecodeError(f"{what}: expected {_EXPECTED[kind]}")
     return value
 
 
 def _array(value: Any, what: str) -> list[Any]:
     """An array, empty if it is absent."""
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise OtlpDecodeError(f"{what}: expected an array")
-    return value
+    return [] if value is None else _checked(value, list, what)
 
 
 def _objects(value: Any, what: str) -> list[dict[str, Any]]:
     """An array of objects, empty if it is absent."""
-    return [_mapping(item, what) for item in _array(value, what)]
+    return [_checked(item, dict, what) for item in _array(value, what)]
 
 
 def _content(body: bytes) -> Any:

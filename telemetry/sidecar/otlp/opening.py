@@ -20,6 +20,7 @@ from telemetry.sidecar.otlp.attributes import DEPTH_MAX, NestedTooDeeply, OtlpDe
 from telemetry.sidecar.otlp.framing import ITEM_BYTES_MAX, framed
 from telemetry.sidecar.otlp.readable import Readable, readable
 from telemetry.sidecar.signals import Signal
+from telemetry.store.redaction import framework_of
 
 TOO_DEEP: Final = f"an attribute of a point is nested more than {DEPTH_MAX} levels deep"
 _MESSAGES: Final[dict[Signal, tuple[str, str, type[Span] | type[Metric]]]] = {
@@ -41,10 +42,6 @@ class Cleaner(Protocol):
 
     def clean_schema(self, url: bytes) -> bytes:
         """The URL of a schema without it."""
-        ...
-
-    def framework(self, scope_name: str) -> str:
-        """The framework of an instrumentation scope."""
         ...
 
 
@@ -108,9 +105,6 @@ class OpenedRequest:
         resource = scope = None
         framework = ""
 
-        def named(message: InstrumentationScope) -> tuple[str, Any]:
-            return self._cleaner.framework(message.name) if self._cleaner is not None else "", of_scope(message)
-
         for place, (item, of, within) in enumerate(zip(cut.items, cut.resource_of, cut.scope_of, strict=True)):
             if max(len(item), len(cut.resources[of]), len(cut.scopes[within])) > ITEM_BYTES_MAX:
                 self._refuse_large(place)
@@ -119,7 +113,12 @@ class OpenedRequest:
                 resource, cut.resources[of] = self._open(Resource, cut.resources[of], "", of_resource)
                 resource_place = of
             if within != scope_place:
-                (framework, scope), cut.scopes[within] = self._open(InstrumentationScope, cut.scopes[within], "", named)
+                (framework, scope), cut.scopes[within] = self._open(
+                    InstrumentationScope,
+                    cut.scopes[within],
+                    "",
+                    lambda scope: (framework_of(scope.name), of_scope(scope)),
+                )
                 scope_place = within
             yield resource, scope, partial(self._make, place, framework)
 
@@ -153,31 +152,34 @@ class OpenedRequest:
         """What is made of a message, and what may be written of it: the same object where nothing is changed."""
         try:
             message = kind.FromString(payload)
-            return self._made(message, payload, payload, framework, take)
+            made = self._made(message, framework, take)
+            is_as_sent = True
         except (DecodeError, NestedTooDeeply):
             changed = readable(payload, kind)
-        try:
-            message = kind.FromString(changed.payload if changed is not None else payload)
+            try:
+                message = kind.FromString(changed.payload if changed is not None else payload)
+                made = self._made(message, framework, take)
+            except (DecodeError, NestedTooDeeply) as error:
+                raise OtlpDecodeError(f"the body is not a protobuf {self._message}") from error
             if changed is not None:
                 self._note(changed, message)
-            return self._made(message, b"", payload, framework, take)
-        except (DecodeError, NestedTooDeeply) as error:
-            raise OtlpDecodeError(f"the body is not a protobuf {self._message}") from error
-
-    def _made(
-        self, message: Message, as_sent: bytes, payload: bytes, framework: str, take: Callable[[Any], _Made]
-    ) -> tuple[_Made, bytes]:
+            is_as_sent = False
         if self._cleaner is None:
-            return take(message), payload
-        self._cleaner.clean(message, framework)
-        made = take(message)
+            return made, payload
         message.DiscardUnknownFields()
         written = message.SerializeToString()
         # Some senders put the fields in an order of their own: then it is as long, and says the same.
-        if written == as_sent or (len(written) == len(as_sent) and type(message).FromString(as_sent) == message):
+        if is_as_sent and (
+            written == payload or (len(written) == len(payload) and kind.FromString(payload) == message)
+        ):
             return made, payload
         self._is_changed = True
         return made, written
+
+    def _made(self, message: Message, framework: str, take: Callable[[Any], _Made]) -> _Made:
+        if self._cleaner is not None:
+            self._cleaner.clean(message, framework)
+        return take(message)
 
     def _note(self, changed: Readable, message: Any) -> None:
         what = "a resource or a scope"

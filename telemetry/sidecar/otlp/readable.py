@@ -74,7 +74,7 @@ class Readable:
     """A message that can be read, how many of its parts were left out for it, and in how many texts bytes were
     replaced."""
 
-    payload: bytes
+    payload: bytes = b""
     left_out: Counter[str] = field(default_factory=Counter[str])
     replaced: int = 0
 
@@ -97,14 +97,13 @@ class Readable:
 
 def readable(payload: bytes, kind: type[Message]) -> Readable | None:
     """A message of this kind without what parsers refuse of it; None when it is no such message at all."""
-    found = Readable(payload)
+    found = Readable()
     try:
         message = _parsed(kind.DESCRIPTOR.full_name, payload)
         _mend(message, found)
     except (DecodeError, NestedTooDeeply):
         return None
-    if found.is_changed:
-        found.payload = message.SerializeToString()
+    found.payload = message.SerializeToString()
     return found
 
 

@@ -69,14 +69,26 @@ class Scope(NamedTuple):
         return cls(scope.name, scope.version, _is_long(scope.name) or _is_long(scope.version))
 
 
-def parts_of(span: Span, origin: Origin) -> int:
-    """How many attributes, events and links a span has, with all that its events, links and resource have."""
-    inner = [*span.events, *span.links]
-    return len(span.attributes) + origin.parts + len(inner) + sum(len(each.attributes) for each in inner)
+def examined(span: Span, origin: Origin, scope: Scope) -> tuple[int, str | None]:
+    """How many attributes, events and links a span has, with all that its events, links and resource have; and why it
+    is not taken, as a sentence that follows its name."""
+    events, links, of_span = span.events, span.links, len(span.attributes)
+    of_each = [len(each.attributes) for each in (*events, *links)]
+    parts = of_span + origin.parts + len(of_each) + sum(of_each)
+    if (fault := _invalid(span)) is not None:
+        return parts, fault
+    for name, count in (("attributes", of_span), ("events", len(events)), ("links", len(links))):
+        if count > PARTS_MAX:
+            return parts, f"it has more than {PARTS_MAX} {name}"
+    if origin.fault == _TOO_MANY_ATTRIBUTES or (of_each and max(of_each) > PARTS_MAX):
+        return parts, _TOO_MANY_ATTRIBUTES
+    is_long = origin.fault is not None or scope.is_long
+    if is_long or (span.ByteSize() > NAME_BYTES_MAX and any(map(_is_long, _names(span)))):
+        return parts, _LONG_NAME
+    return parts, None
 
 
-def fault_of(span: Span, origin: Origin, scope: Scope) -> str | None:
-    """Why a span is not taken, as a sentence that follows its name."""
+def _invalid(span: Span) -> str | None:
     trace_id, span_id = span.trace_id, span.span_id
     if len(trace_id) == len(UNREADABLE_ID):
         return "a field of it, of its resource or its scope has another type than OTLP/JSON gives it"
@@ -86,18 +98,10 @@ def fault_of(span: Span, origin: Origin, scope: Scope) -> str | None:
         return "its span id is not 16 hex digits, or is all zeros"
     if len(span.parent_span_id) not in (0, 8):
         return "its parent span id is not 16 hex digits"
-    start, events, links = span.start_time_unix_nano, span.events, span.links
-    if max([start, span.end_time_unix_nano, *[event.time_unix_nano for event in events]]) >= _INT64_LIMIT:
+    start = span.start_time_unix_nano
+    if max([start, span.end_time_unix_nano, *[event.time_unix_nano for event in span.events]]) >= _INT64_LIMIT:
         return "a time of it cannot be read, or is too large to store (63 bits)"
-    if start == 0:
-        return "its start time is missing or 0"
-    for name, parts in (("attributes", span.attributes), ("events", events), ("links", links)):
-        if len(parts) > PARTS_MAX:
-            return f"it has more than {PARTS_MAX} {name}"
-    if origin.fault == _TOO_MANY_ATTRIBUTES or any(len(each.attributes) > PARTS_MAX for each in [*events, *links]):
-        return _TOO_MANY_ATTRIBUTES
-    is_long = origin.fault is not None or scope.is_long
-    return _LONG_NAME if is_long or (span.ByteSize() > NAME_BYTES_MAX and any(map(_is_long, _names(span)))) else None
+    return "its start time is missing or 0" if start == 0 else None
 
 
 def _names(span: Span) -> Iterator[str]:

@@ -26,8 +26,7 @@ from telemetry.sidecar.otlp.spans import (
     Origin,
     Scope,
     SpanRow,
-    fault_of,
-    parts_of,
+    examined,
     span_row,
     spans_table,
 )
@@ -161,8 +160,9 @@ class _Taken(NamedTuple):
 
 
 def _taken(span: Span, origin: Origin, scope: Scope) -> _Taken:
-    name, parts = span.name, parts_of(span, origin)
-    if (fault := fault_of(span, origin, scope)) is not None:
+    name = span.name
+    parts, fault = examined(span, origin, scope)
+    if fault is not None:
         return _Taken(name, parts, f"span {name[:SHOWN_CHARS]!r}: {fault}")
     attributes = stored_pairs(span.attributes)
     turn: Turn | None = None
@@ -211,27 +211,27 @@ def _held(attributes: dict[str, object], turn: Turn) -> set[str] | None:
     """The attributes that come back from the turn as they are; None where one of them is not exactly its field. Such a
     span keeps all of them."""
     found: set[str] = set()
+    values = msgspec.structs.asdict(turn)
     for key, value in attributes.items():
         if (field := _FIELDS.get(key)) is None:
             continue
         name, default = field
-        of_turn = getattr(turn, name)
-        is_exact = _is_exact_list(value, of_turn) if isinstance(value, list) else _is_exact(value, of_turn)
-        if not is_exact:
+        of_turn = values[name]
+        # Most values are the very objects that were decoded.
+        if not (of_turn is value and type(value) is not int) and not _is_exact(value, of_turn):
             return None
         if of_turn != default:
             found.add(key)
     return found
 
 
-def _is_exact(value: Any, of_turn: object) -> bool:
-    if type(value) is int and not -INTEGER_LIMIT < value < INTEGER_LIMIT:
-        return False
-    return of_turn is value or (type(of_turn) is type(value) and of_turn == value)
-
-
-def _is_exact_list(value: list[Any], of_turn: object) -> bool:
-    return isinstance(of_turn, tuple) and len(value) == len(of_turn) and all(map(_is_exact, value, of_turn))
+def _is_exact(value: Any, of_turn: Any) -> bool:
+    kind = type(value)
+    if kind is int:
+        return value == of_turn and type(of_turn) is int and -INTEGER_LIMIT < value < INTEGER_LIMIT
+    if kind is list:
+        return type(of_turn) is tuple and len(value) == len(of_turn) and all(map(_is_exact, value, of_turn))
+    return type(of_turn) is kind and of_turn == value
 
 
 def decode_metrics(bodies: Sequence[bytes], cleaner: Cleaner | None = None) -> DecodedTables:

@@ -52,10 +52,6 @@ class Redactor:
         kept = without_personal_data(text)
         return url if kept == text and text.encode() == url else kept.encode()
 
-    def framework(self, scope_name: str) -> str:
-        """The framework of an instrumentation scope."""
-        return framework_of(scope_name)
-
 
 def _nothing(_message: Any) -> None:
     return None

@@ -217,3 +217,15 @@ def test_what_no_parser_takes_is_cleaned_too() -> None:
     assert CARD.encode() not in REDACTOR.redact_request(body, "traces")
     with pytest.raises(OtlpDecodeError):
         REDACTOR.redact_request(b"\x0a\x05" + broken, "traces")
+
+
+def test_of_a_broken_text_that_is_left_out_nothing_is_written() -> None:
+    made = ExportTraceServiceRequest()
+    of_resource = made.resource_spans.add()
+    of_resource.resource.attributes.extend(pairs(note=f"{CARD} BAD"))
+    of_resource.scope_spans.add().spans.add(trace_id=b"t" * 16, span_id=b"s" * 8, start_time_unix_nano=1)
+    body = made.SerializeToString().replace(b"BAD", b"\xff\xff\xff")
+    found = REDACTOR.redact_request(body, "traces")
+    assert CARD.encode() not in found
+    assert not ExportTraceServiceRequest.FromString(found).resource_spans[0].resource.attributes
+    assert decode_traces([body], REDACTOR).requests[0].body == found
