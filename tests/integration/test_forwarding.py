@@ -68,8 +68,8 @@ def test_all_that_is_acknowledged_arrives(tmp_path: Path, upstream: UpstreamServ
         assert found["forwarded_requests"] == 20
         assert found["failure"] is None
         metrics = asking.get(f"{sidecar.http}/metrics").text
-        assert 'voice_forward_requests_total{destination="up"} 20\n' in metrics
-        assert 'voice_forward_up{destination="up"} 1\n' in metrics
+        assert 'voice_forward_requests_total{destination="up"} 20.0\n' in metrics
+        assert 'voice_forward_up{destination="up"} 1.0\n' in metrics
         assert sidecar.terminate() == 0
     assert sorted(upstream.span_ids()) == [span_id(number) for number in range(100)]
     assert set(upstream.paths) == {"/v1/traces"}
@@ -97,7 +97,7 @@ def test_what_a_dead_destination_missed_comes_when_it_is_back(tmp_path: Path) ->
         assert "Connection refused" in shown["failure"]
         wait_until(lambda: "forward:up" in asking.get(f"{sidecar.http}/healthz").json()["faults"])
         assert asking.get(f"{sidecar.http}/readyz").status_code == 200
-        assert 'voice_forward_up{destination="up"} 0\n' in asking.get(f"{sidecar.http}/metrics").text
+        assert 'voice_forward_up{destination="up"} 0.0\n' in asking.get(f"{sidecar.http}/metrics").text
         with closing(UpstreamServer(port=int(url.rpartition(":")[2]))) as back:
             wait_until(lambda: len(back.span_ids()) >= 20)
             assert sorted(back.span_ids()) == [span_id(number) for number in range(20)]
