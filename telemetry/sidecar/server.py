@@ -28,7 +28,7 @@ from telemetry.model.errors import ConfigError
 from telemetry.model.host_names import host_and_port
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import load_objectives
-from telemetry.sidecar import pages, queries, systemd
+from telemetry.sidecar import pages, queries
 from telemetry.sidecar.connection_limits import ConnectionLimits, connections_allowed
 from telemetry.sidecar.counts.services import ServiceExposition
 from telemetry.sidecar.counts.state import IngestState
@@ -53,7 +53,7 @@ from telemetry.sidecar.rollouts.exposition import with_rollouts
 from telemetry.sidecar.rollouts.thread import RolloutThread
 from telemetry.sidecar.scraping.scraper import Scraper
 from telemetry.sidecar.service_turns import ServiceTurns
-from telemetry.sidecar.stopping import StopRequests
+from telemetry.sidecar.stopping import READY, STOPPING, StopRequests, notify
 from telemetry.sidecar.storing import Counts, GroupStore
 from telemetry.sidecar.tls_connections import TlsConnection
 from telemetry.store.database import OWNER_NAME, owned
@@ -216,9 +216,9 @@ async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], No
                 stack.callback(gc.unfreeze)
                 ready(addresses := _addresses(options, listener.getsockname()[1], grpc_port))
                 log_event(_log, logging.INFO, "ready", "the receivers are listening", **addresses)
-                systemd.notify(systemd.READY)
+                notify(READY)
                 await stop.wait(serving)
-                systemd.notify(systemd.STOPPING)
+                notify(STOPPING)
                 log_event(_log, logging.INFO, "stopping", "the sidecar stops: requests in progress are finished")
                 await stop.drain(options.drain_s, serving)
             http.should_exit = True

@@ -1,8 +1,15 @@
-"""What signals ask of a sidecar: to finish and stop, and then to wait no longer."""
+"""What signals ask of a sidecar: to finish and stop, and then to wait no longer; and what systemd is told of it."""
 
 import asyncio
 import contextlib
+import os
+import socket
 from collections.abc import Callable, Generator
+from typing import Final
+
+SOCKET_VARIABLE: Final = "NOTIFY_SOCKET"
+READY: Final = "READY=1"
+STOPPING: Final = "STOPPING=1"
 
 
 class StopRequests:
@@ -53,3 +60,15 @@ async def _first(serving: asyncio.Future[None], event: asyncio.Event) -> None:
         await asyncio.wait([serving, waiting], return_when="FIRST_COMPLETED")
     finally:
         waiting.cancel()
+
+
+def notify(state: str) -> None:
+    """Send the state of a unit with `Type=notify`; without systemd, or when it does not listen, nothing happens."""
+    address = os.environ.get(SOCKET_VARIABLE, "")
+    if not address.startswith(("/", "@")):
+        return
+    # A leading @ stands for a socket in the abstract namespace, whose name begins with a zero octet.
+    place = f"\0{address[1:]}" if address.startswith("@") else address
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.setblocking(False)
+        sender.sendto(state.encode(), place)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from telemetry.sidecar import systemd
+from telemetry.sidecar import stopping
 from telemetry.sidecar.configuration.building import TABLES
 from telemetry.sidecar.configuration.reading import read_configuration
 from telemetry.sidecar.configuration.settings import BY_KEY
@@ -91,7 +91,7 @@ def test_the_sidecar_says_when_it_is_ready_and_when_it_stops(tmp_path: Path) -> 
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
         receiver.bind(str(tmp_path / "notify"))
         receiver.settimeout(120)
-        variables = {systemd.SOCKET_VARIABLE: str(tmp_path / "notify")}
+        variables = {stopping.SOCKET_VARIABLE: str(tmp_path / "notify")}
         with running_sidecar(tmp_path / "store", variables=variables) as sidecar:
             assert receiver.recv(100) == b"READY=1"
             assert sidecar.terminate() == 0

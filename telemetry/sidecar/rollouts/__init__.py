@@ -1,1 +1,2 @@
-"""Staged rollouts that a sidecar evaluates: what is configured, the process that looks, and what is answered."""
+"""Staged rollouts that a sidecar evaluates: `settings` (what is configured), `evaluation` (one look), `thread` with
+`schedule` (when), `routes` and `exposition` (what is answered)."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from telemetry.sidecar import systemd
+from telemetry.sidecar import stopping
 
 
 @pytest.mark.parametrize("kind", ["file", "abstract"])
@@ -15,13 +15,13 @@ def test_a_state_is_one_datagram(kind: str, tmp_path: Path, monkeypatch: pytest.
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
         receiver.bind(name.replace("@", "\0", 1))
         receiver.settimeout(60)
-        monkeypatch.setenv(systemd.SOCKET_VARIABLE, name)
-        systemd.notify(systemd.READY)
-        systemd.notify(systemd.STOPPING)
+        monkeypatch.setenv(stopping.SOCKET_VARIABLE, name)
+        stopping.notify(stopping.READY)
+        stopping.notify(stopping.STOPPING)
         assert [receiver.recv(100), receiver.recv(100)] == [b"READY=1", b"STOPPING=1"]
 
 
 @pytest.mark.parametrize("address", ["", "relative", "/nowhere/at/all", "vsock:2:1"])
 def test_nobody_who_listens_is_no_fault(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(systemd.SOCKET_VARIABLE, address)
-    systemd.notify(systemd.READY)
+    monkeypatch.setenv(stopping.SOCKET_VARIABLE, address)
+    stopping.notify(stopping.READY)
