@@ -1,6 +1,6 @@
 """The parts of the Runs page that are text: comparisons, behavior, faults; as HTML."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, tzinfo
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -23,7 +23,6 @@ _CHIPS: Final[dict[ComparisonState, tuple[State, str]]] = {
     "undecided": ("unknown", "undecided"),
 }
 
-READ_AGAIN: Final = "being read again"
 _BEHAVIOR: Final = (
     "run",
     "barge-ins",
@@ -54,14 +53,14 @@ def part_head(title: str, hint: str) -> str:
     return f'<div class="vp vp-head"><h2>{escape(title)} <span class="hint">{escape(hint)}</span></h2></div>'
 
 
-def list_rows(entries: Sequence[RunEntry], outdated: Collection[str], zone: tzinfo) -> list[dict[str, Any]]:
-    """The rows of the list; runs whose references are `outdated` are being read again."""
+def list_rows(entries: Sequence[RunEntry], zone: tzinfo) -> list[dict[str, Any]]:
+    """The rows of the list."""
     return [
         {
             "run": each.title,
             "open": f"./?{urlencode({'store': each.store, 'run': each.run_id})}" if each.state != "damaged" else None,
             "began": began(each, zone),
-            "state": f"{each.state}, {READ_AGAIN}" if each.reference in outdated else each.state,
+            "state": each.state,
             "turns": each.turns,
             "invalid": each.invalid,
             "p50": None if each.p50_ns is None else formatting.in_milliseconds(each.p50_ns),

@@ -9,8 +9,8 @@ from typing import Final, Protocol
 from dashboard.filters import Choice
 from dashboard.objective_status import ObjectiveStatus, statuses, statuses_of
 from dashboard.objectives_in_force import objectives_in_force
-from dashboard.open_readers import reader_of
 from dashboard.runs_source import chosen_store
+from telemetry.client_tls import sidecar_token
 from telemetry.model.metrics import HEADLINE
 from telemetry.model.turns import Turn
 from telemetry.objectives.observable import observed
@@ -31,6 +31,7 @@ from telemetry.store.questions.rollouts import RolloutPage
 from telemetry.store.questions.timelines import CohortLines
 from telemetry.store.questions.turns import TurnsAnswer, TurnsQuestion, TurnView
 from telemetry.store.questions.verdicts import judged_turns, measured_s
+from telemetry.store.remote import open_store
 
 # The parameter of a link that names the store.
 STORE: Final = "store"
@@ -118,7 +119,7 @@ class Source:
 def open_source(store: str, objectives: tuple[Objective, ...]) -> Source:
     """The one source of a folder, or of the sidecar at an address, by these objectives, in this process, shared by
     every viewer. Raises StoreError for a bad address."""
-    return Source(reader_of(store), objectives)
+    return Source(open_store(store, sidecar_token()), objectives)
 
 
 def current_source(store: str) -> Source:

@@ -38,7 +38,6 @@ MARGINS_MS: Final = (20, 50, 100, 200, 500)
 MOST_TICKED: Final = 6
 _BY_KEYBOARD: Final = "By keyboard: the arrow keys go to a run, Shift with the space bar ticks it."
 REFRESH_S: Final = 5.0
-READING_REFRESH_S: Final = 1.0
 
 
 def page() -> None:
@@ -76,16 +75,6 @@ def _listed_of(listing: RunListing, choice: RunsChoice, now_unix_ns: int) -> Run
     return replace(listing, entries=narrowed(listing.entries, choice.filter(now_unix_ns)))
 
 
-def _unread(listing: RunListing) -> str:
-    """What is not in the list yet, as sentences; nothing where all of it is."""
-    found: list[str] = []
-    if stores := len(listing.unread):
-        found.append(f"{formatting.count(stores, 'store')} not read yet: the runs in them follow.")
-    if runs := listing.unread_runs:
-        found.append(f"{formatting.count(runs, 'run')} not read yet: {'it follows' if runs == 1 else 'they follow'}.")
-    return " ".join(found)
-
-
 def _draw(listing: RunListing, context: PageContext) -> None:
     if (given := given_objectives()) is not None and given.fault is not None:
         st.html(header.notes([given.fault], "objectives"))
@@ -99,7 +88,7 @@ def _draw(listing: RunListing, context: PageContext) -> None:
         frame.head(above.overview, above.trust, above.details)
         _trends(run_trends(listed))
     _list(listing, listed, choice)
-    shown = ticked or newest(listed, is_whole=listing.is_whole)
+    shown = ticked or newest(listed)
     if shown or listed:
         _about(ticked, shown, listing.objectives)
 
@@ -120,12 +109,12 @@ def _own_objectives(shown: Sequence[RunEntry]) -> Sequence[Objective]:
     return ()
 
 
-def newest(entries: Sequence[RunEntry], *, is_whole: bool = True) -> list[RunEntry]:
+def newest(entries: Sequence[RunEntry]) -> list[RunEntry]:
     """The newest run that has ended and of which anything is stored; of one that goes on, all conditions would be
-    counted anew at each refresh. Where others are still to be read, one of those will have ended."""
+    counted anew at each refresh."""
     readable = [each for each in entries if each.state != "damaged"]
     ended = [each for each in readable if each.state != "under way" and not each.is_empty]
-    return (ended or (readable if is_whole else []))[:1]
+    return (ended or readable)[:1]
 
 
 def _trends(trends: RunTrends) -> None:
@@ -155,10 +144,10 @@ def _trends(trends: RunTrends) -> None:
 
 
 def _notices(listed: Sequence[RunEntry], listing: RunListing, choice: RunsChoice) -> None:
-    """What of the list cannot be read, is not read yet, or is left out although it may be meant or is ticked."""
+    """What of the list cannot be read, or is left out although it may be meant or is ticked."""
     if found := runs_tables.faults(listed):
         st.html(header.notes(found, "runs that cannot be read whole"))
-    hints = [_unread(listing)]
+    hints: list[str] = []
     unknown = sum(each.cohorts is None and each.state != "damaged" for each in listing.entries)
     if choice.cohort is not None and unknown:
         hints.append(f"The cohorts of {formatting.count(unknown, 'run')} are not known: not in the list.")
@@ -186,7 +175,7 @@ def _list(listing: RunListing, entries: Sequence[RunEntry], choice: RunsChoice) 
         st.html(_no_match(listing))
         return
     st.html(runs_tables.list_head(is_narrowed=choice.narrows))
-    rows = runs_tables.list_rows(entries, listing.outdated, viewer_zone())
+    rows = runs_tables.list_rows(entries, viewer_zone())
     wanted = _references()
     ticked = [place for place, each in enumerate(entries) if each.reference in wanted]
     kept = [each.reference for each in _left_out(_ticked(listing.entries), entries)]
@@ -301,7 +290,7 @@ PAGE: Final = Page(
     lambda _link: runs_source.run_listing(),
     selectors=_selectors,
     offered=lambda listing: values_of(listing.entries),
-    least_s=lambda listing: REFRESH_S if listing.is_whole else READING_REFRESH_S,
+    least_s=lambda _listing: REFRESH_S,
     draw=_draw,
     unreadable="The runs cannot be listed",
 )

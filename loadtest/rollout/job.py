@@ -31,7 +31,7 @@ from telemetry.rollout.plan import RolloutPlan
 from telemetry.sidecar_client import SidecarClient
 from telemetry.store.questions.rollouts import evidence_of, question_of
 from telemetry.store.reader import StoreReader
-from telemetry.store.remote import RemoteStore, is_address
+from telemetry.store.remote import is_address
 
 # A promotion is acted upon at once; one that a process left behind is looked at again after so many intervals.
 FRESH_INTERVALS: Final = 3
@@ -65,7 +65,7 @@ class TurnsOfRollout(Protocol):
 class StoredRollout:
     """A rollout judged by the turns of a store."""
 
-    reader: StoreReader | RemoteStore
+    reader: StoreReader
     objectives: Sequence[Objective]
     others: tuple[RolloutPlan, ...]
     clock: RolloutClock

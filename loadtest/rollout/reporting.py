@@ -26,7 +26,6 @@ from telemetry.rollout.plan import RolloutPlan
 from telemetry.rollout.verdict_document import as_object
 from telemetry.store.questions.rollouts import RolloutQuestion, evidence_of, question_of
 from telemetry.store.reader import StoreReader
-from telemetry.store.remote import RemoteStore
 from telemetry.store.rollout_log import RolloutRecord
 
 
@@ -60,7 +59,7 @@ def report_rollout(request: RolloutReportRequest, console: Console, *, now_unix_
     return EXIT_CODES[found.verdict["verdict"]]
 
 
-def _kept(plan: RolloutPlan, reader: StoreReader | RemoteStore, record: RolloutRecord) -> RolloutReport:
+def _kept(plan: RolloutPlan, reader: StoreReader, record: RolloutRecord) -> RolloutReport:
     """As the log has it, with the turns that its last verdict was about."""
     last = record.verdicts[-1]
     verdict = last.verdict or {}
@@ -81,9 +80,7 @@ def _kept(plan: RolloutPlan, reader: StoreReader | RemoteStore, record: RolloutR
     )
 
 
-def _looked(
-    plan: RolloutPlan, reader: StoreReader | RemoteStore, objectives: Sequence[Objective], now_unix_ns: int
-) -> RolloutReport:
+def _looked(plan: RolloutPlan, reader: StoreReader, objectives: Sequence[Objective], now_unix_ns: int) -> RolloutReport:
     """As a look has it now, where no verdict was kept."""
     if plan.begins_unix_ns is None:
         raise UsageError(

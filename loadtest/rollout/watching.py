@@ -23,7 +23,6 @@ from telemetry.rollout.history import RolloutHistory
 from telemetry.rollout.plan import RolloutPlan
 from telemetry.store.questions.rollouts import evidence_of, question_of
 from telemetry.store.reader import StoreReader
-from telemetry.store.remote import RemoteStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,7 @@ class RolloutWatcher:
     """Looks at a rollout. Where the store has its log, the stage is where the log is, and moves with it."""
 
     plan: RolloutPlan
-    reader: StoreReader | RemoteStore
+    reader: StoreReader
     objectives: Sequence[Objective]
     others: tuple[RolloutPlan, ...]
     clock: RolloutClock

@@ -39,7 +39,6 @@ from telemetry.store.questions.model_servers import ModelServer
 from telemetry.store.questions.run_state import is_under_way, lost_processes
 from telemetry.store.questions.verdicts import judged_objectives, judged_turns, measured_s
 from telemetry.store.reader import StoreReader
-from telemetry.store.remote import RemoteStore
 
 UNKNOWN: Final = "unknown"
 
@@ -92,7 +91,7 @@ class UnreachableTarget:
 
 
 def judged_run(
-    reader: StoreReader | RemoteStore,
+    reader: StoreReader,
     run_id: str,
     objectives: Sequence[Objective],
     *,
@@ -175,7 +174,7 @@ class _StoredRun:
     store: Path | str
 
     @classmethod
-    def read(cls, reader: StoreReader | RemoteStore, run_id: str) -> "_StoredRun":
+    def read(cls, reader: StoreReader, run_id: str) -> "_StoredRun":
         """Read what the store of `reader` holds of a run. Raises StoreError."""
         record = next((each for each in reader.runs() if each.run_id == run_id), None)
         return cls(

@@ -28,7 +28,7 @@ _MOST_SLOTS: Final = 90
 _FEWEST_SLOTS: Final = 12
 
 
-def leave_reports(reader: StoreReader | RemoteStore, result: RunResult, folder: Path) -> RunResult:
+def leave_reports(reader: StoreReader, result: RunResult, folder: Path) -> RunResult:
     """Write the reports of a run into a folder, all or none; the result says where they are, or why they are not.
     Raises StoreError."""
     contents = artifacts(result.report(read_pictures(reader, result.summary)))
@@ -39,7 +39,7 @@ def leave_reports(reader: StoreReader | RemoteStore, result: RunResult, folder: 
     return replace(result, folder=folder)
 
 
-def read_pictures(reader: StoreReader | RemoteStore, summary: Summary) -> RunPictures:
+def read_pictures(reader: StoreReader, summary: Summary) -> RunPictures:
     """Read them for the run that a summary is about. Raises StoreError."""
     where, total = summary.filter, summary.turns.total
     if not total:
@@ -55,7 +55,7 @@ def read_pictures(reader: StoreReader | RemoteStore, summary: Summary) -> RunPic
     )
 
 
-def _dots(reader: StoreReader | RemoteStore, summary: Summary) -> list[tuple[int, float | None]]:
+def _dots(reader: StoreReader, summary: Summary) -> list[tuple[int, float | None]]:
     """The valid turns that asked something: when each began, and its voice-to-voice. A turn without one although it
     was answered is left out."""
     value_of = METRICS["voice_to_voice"].value
@@ -69,13 +69,13 @@ def _dots(reader: StoreReader | RemoteStore, summary: Summary) -> list[tuple[int
     return found
 
 
-def _values_ns(reader: StoreReader | RemoteStore, where: Filter, total: int) -> list[float] | None:
+def _values_ns(reader: StoreReader, where: Filter, total: int) -> list[float] | None:
     if isinstance(reader, RemoteStore) or total > MOST_VALUES:
         return None
     return reader.metric_values(where, "voice_to_voice")
 
 
-def _slow_turn(reader: StoreReader | RemoteStore, turn: Turn) -> SlowTurn:
+def _slow_turn(reader: StoreReader, turn: Turn) -> SlowTurn:
     """One turn with its other side, if that is in the store."""
     client, service = reader.turn(turn.trace_id, turn.turn_index) if turn.trace_id else (None, None)
     if client is None and service is None:

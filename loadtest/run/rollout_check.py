@@ -26,7 +26,7 @@ from telemetry.rollout.verdict_document import as_object
 from telemetry.store.database import is_at_rest
 from telemetry.store.questions.rollouts import evidence_of, question_of
 from telemetry.store.reader import StoreReader
-from telemetry.store.remote import RemoteStore, is_address
+from telemetry.store.remote import is_address
 from telemetry.store.rollout_lines import history_of
 
 EXIT_CODES: Final = {
@@ -80,9 +80,7 @@ def check(request: RolloutCheckRequest, console: Console, *, now_unix_ns: int | 
     return EXIT_CODES[verdict.verdict]
 
 
-def _history(
-    plan: RolloutPlan, request: RolloutCheckRequest, reader: StoreReader | RemoteStore, now_unix_ns: int
-) -> RolloutHistory:
+def _history(plan: RolloutPlan, request: RolloutCheckRequest, reader: StoreReader, now_unix_ns: int) -> RolloutHistory:
     """What is known of earlier looks: of the file, else of the store's own log where no flag says what is judged, else
     nothing. Raises UsageError where nothing says when the rollout began, and no look could."""
     if request.history_file is None:
@@ -110,7 +108,7 @@ def require_beginning(plan: RolloutPlan, store: str, *, is_kept: bool) -> None:
     )
 
 
-def kept_history(plan: RolloutPlan, reader: StoreReader | RemoteStore) -> RolloutHistory | None:
+def kept_history(plan: RolloutPlan, reader: StoreReader) -> RolloutHistory | None:
     """The history that the store's own log keeps of a rollout; None where it keeps none. Raises StoreError."""
     record = next((each for each in reader.rollouts() if each.name == plan.name), None)
     return None if record is None else history_of(plan.name, record.entries)

@@ -12,12 +12,11 @@ from telemetry.model.errors import StoreError
 from telemetry.objectives.objective import Objective
 from telemetry.store.questions.comparisons import RunTurnsQuestion
 from telemetry.store.reader import StoreReader
-from telemetry.store.remote import RemoteStore
 from telemetry.store.run_folders.entries import RunEntry
 from telemetry.store.run_folders.places import are_judged_otherwise, objectives_of
 
 # Gives the reader of a store, for as long as its context lasts.
-Opened = Callable[[str], AbstractContextManager[StoreReader | RemoteStore]]
+Opened = Callable[[str], AbstractContextManager[StoreReader]]
 
 
 @dataclass(frozen=True, slots=True)

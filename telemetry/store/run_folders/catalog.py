@@ -7,7 +7,7 @@ that own them, each once.
 import contextlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +19,6 @@ from telemetry.objectives.objective import Objective
 from telemetry.objectives.run_verdict import State
 from telemetry.store.answers import calibrated_bound_ms
 from telemetry.store.questions.run_figures import ListedRun
-from telemetry.store.reader import StoreReader
 from telemetry.store.remote import is_address, open_store
 from telemetry.store.run_folders.changes import read_notes, writer_in
 from telemetry.store.run_folders.entries import EntryState, RunEntry, judged_anew, missing_turns
@@ -47,20 +46,12 @@ _UNDER_WAY: Final[tuple[EntryState, str]] = ("under way", "the run is under way"
 Progress = Callable[[int, int], None]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class RunListing:
     """Runs, the newest first. They are judged by the `objectives`; None: each by its own."""
 
     entries: list[RunEntry]
-    unread: list[str] = field(default_factory=list[str])
-    unread_runs: int = 0
-    outdated: set[str] = field(default_factory=set[str])
     objectives: tuple[Objective, ...] | None = None
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether everything has been read."""
-        return not self.unread and not self.unread_runs
 
 
 class RunCatalog:
@@ -73,29 +64,14 @@ class RunCatalog:
         objectives: Sequence[Objective] | None,
         *,
         token: str | None = None,
-        open_stores: int = 0,
-        shared: Callable[[str], StoreReader] | None = None,
     ) -> None:
         self.given = tuple(given)
         self._objectives = None if objectives is None else tuple(objectives)
+        self._token = token
 
-        def open_with_token(store: str) -> StoreReader:
-            return open_store(store, token)
-
-        self._open = open_with_token if shared is None else shared
-
-    def close(self) -> None:
-        """Nothing is held between two listings."""
-
-    def listing(
-        self,
-        *,
-        within_s: float | None = None,
-        now_unix_ns: int | None = None,
-        progress: Progress = lambda _done, _total: None,
-    ) -> RunListing:
-        """As `entries`, with what the runs are judged by."""
-        return RunListing(self.entries(now_unix_ns=now_unix_ns, progress=progress), objectives=self._objectives)
+    def listing(self) -> RunListing:
+        """All runs as `entries` gives them, with what they are judged by."""
+        return RunListing(self.entries(), self._objectives)
 
     def entries(
         self, *, now_unix_ns: int | None = None, progress: Progress = lambda _done, _total: None
@@ -103,7 +79,7 @@ class RunCatalog:
         """Every run, the newest first. Raises ConfigError for a place that is not a folder; what is wrong with a single
         run is said in its entry."""
         places = places_of(self.given)
-        asked = _AskedStores(self._open, time.time_ns() if now_unix_ns is None else now_unix_ns)
+        asked = _AskedStores(self._token, time.time_ns() if now_unix_ns is None else now_unix_ns)
         entries: list[RunEntry] = []
         for number, place in enumerate(places):
             entries += _noted(place, self._read(place, asked))
@@ -140,7 +116,7 @@ class RunCatalog:
             found = [each for each in found if each.run_id in begun]
         if summed is None:
             return found
-        others = [each for each in found if each.run_id != summed.run_id]
+        others = [each for each in found if each.run_id != summed.run_id and each.run_id in (begun or ())]
         own = next((each for each in found if each.run_id == summed.run_id), None)
         return [summed if own is None or not is_judged_anew else judged_anew(summed, own), *others]
 
@@ -148,8 +124,8 @@ class RunCatalog:
 class _AskedStores:
     """The stores that one list of runs has asked: a sidecar that several run folders name is asked once."""
 
-    def __init__(self, open_reader: Callable[[str], StoreReader], now_unix_ns: int) -> None:
-        self._open = open_reader
+    def __init__(self, token: str | None, now_unix_ns: int) -> None:
+        self._token = token
         self._now_unix_ns = now_unix_ns
         self._answers: dict[tuple[str, tuple[Objective, ...]], list[ListedRun] | StoreError] = {}
 
@@ -159,7 +135,7 @@ class _AskedStores:
         if key not in self._answers:
             try:
                 # Whether a run goes on is decided by the clock of who reads the store.
-                with contextlib.closing(self._open(store)) as reader:
+                with open_store(store, self._token) as reader:
                     self._answers[key] = reader.run_list(objectives, None if is_address(store) else self._now_unix_ns)
             except StoreError as error:
                 self._answers[key] = error

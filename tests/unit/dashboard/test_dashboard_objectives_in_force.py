@@ -166,15 +166,15 @@ def test_answers_are_of_the_version_in_force(shown: Path) -> None:
     first = source_of({})
     assert judged(first.now(Choice())) == [True]
     assert source_of({}) is first, "as long as the file stays the same: its reader is open"
-    assert [each.state for each in runs_source.run_listing(60).entries] == ["met"]
+    assert [each.state for each in runs_source.run_listing().entries] == ["met"]
     shown.write_text(MISSED)
     assert judged(source_of({}).now(Choice())) == [False]
-    listing = runs_source.run_listing(60)
+    listing = runs_source.run_listing()
     assert [each.state for each in listing.entries] == ["missed"]
     assert list(listing.objectives) == load_objectives(shown)
     shown.write_text(UNUSABLE)
     assert judged(source_of({}).now(Choice())) == [False]
-    assert [each.state for each in runs_source.run_listing(60).entries] == ["missed"]
+    assert [each.state for each in runs_source.run_listing().entries] == ["missed"]
     shown.write_text(MET)
     assert judged(source_of({}).now(Choice())) == [True]
 
@@ -261,7 +261,7 @@ def test_without_a_file_each_run_is_judged_by_its_own_objectives_on_every_page(
     monkeypatch.setenv(ENV_RUNS, json.dumps([str(root)]))
     monkeypatch.delenv(ENV_STORE, raising=False)
     monkeypatch.delenv(ENV_SLO, raising=False)
-    listing = runs_source.run_listing(60)
+    listing = runs_source.run_listing()
     assert {each.name: each.state for each in listing.entries} == {"strict": "missed", "lax": "met"}
     for entry in listing.entries:
         assert judged(source_of({"store": entry.store}).now(Choice())) == [entry.state == "met"]
@@ -269,7 +269,7 @@ def test_without_a_file_each_run_is_judged_by_its_own_objectives_on_every_page(
     given = tmp_path / "given.yaml"
     given.write_text(MET)
     monkeypatch.setenv(ENV_SLO, str(given))
-    listing = runs_source.run_listing(60)
+    listing = runs_source.run_listing()
     assert [each.state for each in listing.entries] == ["met", "met"]
     for entry in listing.entries:
         assert judged(source_of({"store": entry.store}).now(Choice())) == [True]

@@ -46,7 +46,8 @@ def shows(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     monkeypatch.setenv(ENV_RUNS, "[]")
     monkeypatch.setattr(runs_source, "details", lambda entry: RunDetails(entry.run_id))
     monkeypatch.setattr(runs_source, "compared", lambda entries, _margin, _given: ())
-    monkeypatch.setattr(runs_source, "run_listing", lambda **_: RunListing(list(ALL), []))
+    monkeypatch.setattr(runs_source, "_offered", runs_source._Offered())
+    monkeypatch.setattr(runs_source, "run_listing", lambda **_: RunListing(list(ALL)))
     return monkeypatch
 
 
@@ -96,15 +97,6 @@ def test_the_head_the_trend_and_the_newest_run_are_of_what_is_listed(shows: pyte
     assert "Under their own conditions other" in text_of(opened("runs", target="ws://b"))
     assert "p95 from run to run" in text_of(whole)
     assert "p95 from run to run" not in text_of(some)
-
-
-def test_a_run_that_is_read_again_changes_nothing_of_that(shows: pytest.MonkeyPatch) -> None:
-    listing = RunListing(list(ALL), [], outdated={each.reference for each in ALL})
-    shows.setattr(runs_source, "run_listing", lambda **_: listing)
-    assert "p95 from run to run" in text_of(opened("runs"))
-    some = text_of(opened("runs", target="ws://b"))
-    assert "p95 from run to run" not in some
-    assert "Under their own conditions other" in some
 
 
 def test_selectors_offer_what_occurs_in_all_runs(shows: pytest.MonkeyPatch) -> None:
@@ -158,13 +150,13 @@ def test_a_value_that_cannot_be_meant_is_left_out_with_a_sentence(shows: pytest.
 
 def test_runs_whose_cohorts_are_not_known_are_not_left_out_silently(shows: pytest.MonkeyPatch) -> None:
     old = run("old", 1, cohorts=None)
-    shows.setattr(runs_source, "run_listing", lambda **_: RunListing([*ALL, old], []))
+    shows.setattr(runs_source, "run_listing", lambda **_: RunListing([*ALL, old]))
     assert "The cohorts of 1 run are not known: not in the list." in text_of(opened("runs", cohort="B"))
     assert "are not known" not in text_of(opened("runs"))
 
 
 def test_a_list_without_a_run_has_its_selectors_and_one_that_fails_has_none(shows: pytest.MonkeyPatch) -> None:
-    shows.setattr(runs_source, "run_listing", lambda **_: RunListing([], []))
+    shows.setattr(runs_source, "run_listing", lambda **_: RunListing([]))
     app = opened("runs", cohort="B")
     assert "No runs yet" in text_of(app)
     assert app.selectbox(key="choice_cohort").value == "B"

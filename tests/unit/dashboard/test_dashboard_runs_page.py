@@ -1,7 +1,5 @@
 """The Runs page by Streamlit's own test runner: no run, many, damaged ones; comparisons; links that span stores."""
 
-import functools
-import itertools
 import json
 import re
 from dataclasses import replace
@@ -19,15 +17,11 @@ from dashboard.pages.runs import newest
 from dashboard.palette import LIGHT
 from dashboard.source_names import ENV_LOCUST, ENV_RUNS, ENV_SLO, ENV_STORE
 from loadtest.run.compare import CompareRequest, compare
-from telemetry.model import formatting
 from telemetry.model.errors import StoreError
-from telemetry.objectives.objective import Objective
-from telemetry.objectives.slo import default_objectives, objectives_text
-from telemetry.store.questions.run_figures import RunDetails
-from telemetry.store.run_folders.catalog import KEPT_NAME, RunCatalog, RunListing
+from telemetry.objectives.slo import objectives_text
 from telemetry.store.run_folders.entries import EntryState, RunEntry
 from telemetry.store.run_folders.places import OBJECTIVES_NAME, CapacityLatency, CapacityResult, CapacityStep
-from tests.fixtures_turns import START_UNIX_NS, fill_store, synthetic_run
+from tests.fixtures_turns import START_UNIX_NS, synthetic_run
 from tests.run_folders import HOUR_NS, latency_run, run_folder, write_summary
 from tests.unit.dashboard.opened_pages import opened, text_of
 
@@ -51,17 +45,11 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@functools.cache
-def _unhurried(places: tuple[str, ...], objectives: tuple[Objective, ...]) -> RunCatalog:
-    """A catalog for which no time passes: on a busy machine too, nothing waits for a second look."""
-    return RunCatalog(places, objectives, monotonic_s=lambda: 0.0)
-
-
 @pytest.fixture
 def shows(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     monkeypatch.delenv(ENV_STORE, raising=False)
     monkeypatch.delenv(ENV_SLO, raising=False)
-    monkeypatch.setattr(runs_source, "_catalog", _unhurried)
+    monkeypatch.setattr(runs_source, "_offered", runs_source._Offered())
     return monkeypatch
 
 
@@ -105,41 +93,9 @@ def test_where_nobody_has_run_anything_yet_every_page_says_so_and_the_first_run_
         assert "cannot" not in text, page
     assert list(tmp_path.iterdir()) == [], "whoever looks leaves nothing"
     run_folder(tmp_path / "runs", "first", latency_run("r-first", 120))
+    shows.setattr(runs_source, "_offered", runs_source._Offered())  # time passes
     assert "r-first" in text_of(opened("now"))
     assert list(drawn()[0].dataframe[0].value["run"]) == ["first (r-first)"]
-
-
-@pytest.mark.slow
-def test_stores_that_take_long_to_read_follow(root: Path, shows: pytest.MonkeyPatch) -> None:
-    shows.setenv(ENV_RUNS, json.dumps([str(root)]))
-    (root / KEPT_NAME).unlink(missing_ok=True)
-    ticks = itertools.count(step=10)
-    slow = RunCatalog([str(root)], default_objectives(), monotonic_s=lambda: float(next(ticks)))
-    shows.setattr(runs_source, "_catalog", lambda _places, _objectives: slow)
-    # There is time for one store at each look, and the others follow.
-    for left in (3, 2, 1):
-        app, text = drawn()
-        assert f"{formatting.count(left, 'store')} not read yet: the runs in them follow." in text
-        assert len(app.dataframe[0].value) == 4 - left
-    app, text = drawn()
-    assert "not read yet" not in text
-    assert len(app.dataframe[0].value) == 4
-
-
-@pytest.mark.slow
-def test_runs_of_a_store_that_take_long_to_read_follow(tmp_path: Path, shows: pytest.MonkeyPatch) -> None:
-    store = tmp_path / "store"
-    for place in range(3):
-        fill_store(store, latency_run(f"r-{place}", 20, seed=place, began_unix_ns=START_UNIX_NS + place * HOUR_NS))
-    shows.setenv(ENV_RUNS, json.dumps([str(store)]))
-    ticks = itertools.count(step=10)
-    slow = RunCatalog([str(store)], default_objectives(), monotonic_s=lambda: float(next(ticks)))
-    shows.setattr(runs_source, "_catalog", lambda _places, _objectives: slow)
-    for hint in ("2 runs not read yet: they follow.", "1 run not read yet: it follows."):
-        assert hint in drawn()[1]
-    app, text = drawn()
-    assert "not read yet" not in text
-    assert list(app.dataframe[0].value["run"]) == ["r-2", "r-1", "r-0"]
 
 
 @pytest.mark.slow
@@ -230,7 +186,6 @@ def test_objectives_are_of_one_store_and_those_of_another_are_a_choice_away(
     root: Path, shows: pytest.MonkeyPatch
 ) -> None:
     shows.setenv(ENV_RUNS, json.dumps([str(root)]))
-    assert runs_source.run_listing().is_whole
     app = opened("objectives", store=str(root / "slow" / "store"))
     # These runs are older than the windows: there is nothing to show, and still something to choose.
     other = str(root / "base" / "store")
@@ -330,13 +285,3 @@ def test_the_axis_of_a_word_error_rate_of_zero_has_no_run_of_zeros() -> None:
     assert '"format": "~%"' in json.dumps(spec)
     # Without another value on it such an axis would have 0 in its middle.
     assert {"y": {"datum": 0.05}} in [layer["encoding"] for layer in spec["layer"]]
-
-
-def test_a_run_with_former_figures_says_so_in_its_row(shows: pytest.MonkeyPatch) -> None:
-    entries = [RunEntry(run_id=name, store="store", state="met") for name in ("a", "b")]
-    listing = RunListing(entries, [], outdated={"store#b"})
-    shows.setenv(ENV_RUNS, "[]")
-    shows.setattr(runs_source, "run_listing", lambda: listing)
-    shows.setattr(runs_source, "details", lambda entry: RunDetails(entry.run_id))
-    app, _ = drawn()
-    assert list(app.dataframe[0].value["state"]) == ["met", "met, being read again"]

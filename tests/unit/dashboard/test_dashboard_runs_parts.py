@@ -2,8 +2,6 @@
 
 import json
 import re
-from collections.abc import Collection
-from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -16,7 +14,7 @@ from loadtest.run.json_file import write_json
 from telemetry.store.answers import Behavior, MetricStats
 from telemetry.store.questions.run_figures import RunDetails
 from telemetry.store.reader import StoreReader
-from telemetry.store.run_folders.catalog import RunCatalog, RunListing
+from telemetry.store.run_folders.catalog import RunListing
 from telemetry.store.run_folders.entries import EntryState, RunEntry
 from telemetry.store.run_folders.places import CAPACITY_NAME
 from tests.fixtures_turns import START_UNIX_NS, fill_store, synthetic_run
@@ -35,8 +33,7 @@ def shows(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     for name in (ENV_STORE, ENV_SLO):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(ENV_RUNS, "[]")
-    # No time passes for the catalog: on a busy machine too, every store is read at the first look.
-    monkeypatch.setattr(runs_source, "_catalog", cache(partial(RunCatalog, monotonic_s=lambda: 0.0)))
+    monkeypatch.setattr(runs_source, "_offered", runs_source._Offered())
     return monkeypatch
 
 
@@ -44,13 +41,13 @@ def ended(name: str, place: int, state: EntryState = "met") -> RunEntry:
     return RunEntry(run_id=name, store="store", state=state, began_unix_ns=START_UNIX_NS + place * HOUR_NS, p95_ns=5e8)
 
 
-def listed(shows: pytest.MonkeyPatch, entries: list[RunEntry], *, outdated: Collection[str] = ()) -> AppTest:
+def listed(shows: pytest.MonkeyPatch, entries: list[RunEntry]) -> AppTest:
     """The page of these runs, of whose details nothing is known."""
 
     def details(entry: RunEntry) -> RunDetails:
         return RunDetails(entry.run_id)
 
-    shows.setattr(runs_source, "run_listing", lambda: RunListing(entries, [], outdated=set(outdated)))
+    shows.setattr(runs_source, "run_listing", lambda: RunListing(entries))
     shows.setattr(runs_source, "details", details)
     return opened("runs")
 
@@ -67,11 +64,9 @@ def rows_of(html: str) -> list[list[str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("goes_on", [False, True])
-def test_runs_that_were_asked_the_same_are_drawn_as_a_trend(shows: pytest.MonkeyPatch, goes_on: bool) -> None:
-    """Around a list whose runs stay as they are, and together with one of which a run is read again."""
+def test_runs_that_were_asked_the_same_are_drawn_as_a_trend(shows: pytest.MonkeyPatch) -> None:
     entries = [ended("newest", 3, "under way"), ended("later", 1), ended("first", 0)]
-    app = listed(shows, entries, outdated={entries[1].reference} if goes_on else set())
+    app = listed(shows, entries)
     assert sum(alt.startswith(TREND_ALT) for alt in pictures(app)) == 1
     unfit = "1 run in no trend: too few turns for a p95, or nothing is claimed of them"
     assert f"p95 from run to run runs that were asked the same; {unfit}" in text_of(app)
@@ -135,7 +130,7 @@ def test_the_page_shows_barge_in_and_patience_of_its_runs(tmp_path: Path, shows:
     def details(entry: RunEntry) -> RunDetails:
         return {"r": known}[entry.run_id]
 
-    shows.setattr(runs_source, "run_listing", lambda: RunListing([ended("r", 0)], []))
+    shows.setattr(runs_source, "run_listing", lambda: RunListing([ended("r", 0)]))
     shows.setattr(runs_source, "details", details)
     app = opened("runs")
     assert "Barge-in and patience callers who interrupt a reply" in text_of(app)

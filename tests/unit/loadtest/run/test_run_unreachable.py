@@ -80,6 +80,7 @@ def test_commands_that_need_its_turns_say_why_there_are_none(tmp_path: Path, mon
 
 def test_an_earlier_run_in_the_same_folder_stays_in_the_list(tmp_path: Path) -> None:
     fill_store(tmp_path / "out" / "store", latency_run("r-before", 5))
+    (tmp_path / "out" / "settings-r-before.json").write_text("{}")  # as its command left them
     leave_unreachable(checked_run(tmp_path / "out"), EndpointUnreachable(WHY))
     entries = RunCatalog([str(tmp_path / "out")], None).entries()
     assert {each.run_id: each.state for each in entries} == {"r-1": "unreachable", "r-before": "undecided"}

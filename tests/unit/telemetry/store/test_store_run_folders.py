@@ -1,5 +1,6 @@
 """The list of runs: what each folder holds, what cannot be read, what is kept, notes, and removing."""
 
+import json
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from telemetry.objectives.openslo import parse_objectives
 from telemetry.objectives.slo import default_objectives, objectives_text
 from telemetry.store.database import DATABASE_NAME, owned
 from telemetry.store.reader import StoreReader
+from telemetry.store.remote import open_store
 from telemetry.store.run_folders import catalog as catalogs
 from telemetry.store.run_folders.catalog import RunCatalog, find_run
 from telemetry.store.run_folders.changes import (
@@ -26,9 +28,10 @@ from telemetry.store.run_folders.changes import (
 from telemetry.store.run_folders.entries import RunEntry
 from telemetry.store.run_folders.places import OBJECTIVES_NAME, REMOVING_PREFIX, RUNS_FOLDER, StorePlace, places_of
 from tests.fixtures_turns import SECOND, START_UNIX_NS, Run, fill_store
-from tests.run_folders import HOUR_NS, latency_run, run_folder, write_summary
+from tests.run_folders import HOUR_NS, latency_run, run_folder, run_of, write_summary
 
 NOW = START_UNIX_NS + 100 * HOUR_NS
+UNREACHABLE = "http://127.0.0.1:9"
 OBJECTIVES = default_objectives()
 
 
@@ -96,6 +99,44 @@ def test_other_runs_in_the_store_of_a_summary_are_listed_too(tmp_path: Path) -> 
     assert set(entries) == {"step-1", "step-2"}
     assert entries["step-2"].p95_ns == pytest.approx(750 * 1e6), "by its summary"
     assert entries["step-1"].turns == 60
+
+
+def test_folders_and_the_sidecar_that_has_their_turns_are_joined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sidecar, store, root = "http://sidecar:4318", tmp_path / "store", tmp_path / "runs"
+    for place, run_id in enumerate(("r-mine", "r-going", "r-elsewhere")):
+        fill_store(store, run_of(run_id, START_UNIX_NS + place * HOUR_NS, 20))
+    for name in ("mine", "going"):
+        (root / name).mkdir(parents=True)
+        (root / name / f"settings-r-{name}.json").write_text(json.dumps({"sidecar": f"{sidecar}/"}))
+    write_summary(root / "mine", "r-mine", exit_code=6, exit_reason="undecided")
+    write_note(root / "mine" / "notes", "r-mine", "cold cache")
+    asked: list[str] = []
+
+    def opened(place: str, _token: str | None) -> StoreReader:
+        asked.append(place)
+        return StoreReader(store)
+
+    monkeypatch.setattr(catalogs, "open_store", opened)
+    # What a folder says of its run stands, the turns are with the sidecar, and so are the other runs.
+    elsewhere, going, mine = listed(root, sidecar)
+    assert (mine.name, mine.store, mine.state, mine.note) == ("mine", sidecar, "undecided", "cold cache")
+    assert mine.p95_ns == pytest.approx(750 * 1e6), "by its summary"
+    assert (going.name, going.run_id, going.store, going.turns) == ("going", "r-going", sidecar, 60)
+    assert (elsewhere.run_id, elsewhere.folder, elsewhere.turns) == ("r-elsewhere", None, 60)
+    assert asked == [sidecar], "once"
+    assert [each.run_id for each in listed(root)] == ["r-going", "r-mine"]
+    # By the folder of its store, or while the sidecar that a folder names is gone, it is the same run.
+    monkeypatch.setattr(
+        catalogs, "open_store", lambda place, token: open_store(place.replace(sidecar, UNREACHABLE), token)
+    )
+    elsewhere, going, mine = listed(root, store)
+    assert (mine.name, mine.store, mine.state) == ("mine", str(store), "undecided")
+    assert (going.name, going.store, going.turns, going.fault) == ("going", str(store), 60, None)
+    (alone, _) = listed(root)
+    assert (alone.run_id, alone.state) == ("r-going", "damaged")
+    assert "sidecar" in (alone.fault or "") or UNREACHABLE in (alone.fault or "")
 
 
 def test_what_cannot_be_read_is_listed_with_its_fault(root: Path, tmp_path: Path) -> None:
