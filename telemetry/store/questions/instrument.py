@@ -392,32 +392,29 @@ def _arrived(connection: StoreConnection, run: Condition, by: tuple[str, ...]) -
     from the run's first to the run's last, whichever runs the turns in between belong to.
     """
     columns = ", ".join(by)
-    # Few processes outlive a run: only the numbers of those are put in order.
+    # Numbers are counted by blocks of 64, as bits; few processes outlive a run: only those of these are put in order.
     return rows(
         connection,
         f"""
-        WITH numbered AS MATERIALIZED (
-            SELECT DISTINCT run_id, process_id, sequence FROM turns
-            WHERE sequence IS NOT NULL AND process_id <> ''
-            AND process_id IN (SELECT process_id FROM turns WHERE sequence IS NOT NULL AND {run.sql})),
-        mine AS (
-            SELECT {columns}, count(DISTINCT sequence) AS received, min(sequence) AS first, max(sequence) AS last
-            FROM numbered WHERE {run.sql} GROUP BY {columns}),
-        whole AS (
-            SELECT process_id, count(DISTINCT sequence) AS numbers, min(sequence) AS lowest
-            FROM numbered GROUP BY process_id),
-        ranked AS (
+        WITH mine AS MATERIALIZED (
+            SELECT {columns}, sum(bit_count(bits))::BIGINT AS received, min(first) AS first, max(last) AS last
+            FROM (SELECT {columns}, bit_or(1::UBIGINT << (sequence % 64)) AS bits, min(sequence) AS first,
+                         max(sequence) AS last
+                  FROM turns WHERE sequence >= 0 AND process_id <> '' AND {run.sql} GROUP BY {columns}, sequence // 64)
+            GROUP BY {columns}),
+        ranked AS MATERIALIZED (
             SELECT process_id, sequence, row_number() OVER (PARTITION BY process_id ORDER BY sequence) AS place
-            FROM (SELECT DISTINCT process_id, sequence FROM numbered WHERE process_id IN
-                  (SELECT process_id FROM mine JOIN whole USING (process_id) WHERE numbers > received)))
+            FROM (SELECT DISTINCT process_id, sequence FROM turns WHERE sequence >= 0 AND process_id IN (
+                  SELECT process_id FROM turns WHERE sequence >= 0 AND process_id IN (SELECT process_id FROM mine)
+                  GROUP BY process_id HAVING min(run_id) <> max(run_id))))
         SELECT {", ".join(f"mine.{name}" for name in by)}, received,
-               last + 1 - CASE WHEN lowest < first THEN first ELSE 0 END
+               last + 1 - CASE WHEN head.place > 1 THEN first ELSE 0 END
                - coalesce(tail.place - head.place + 1, received) AS holes
-        FROM mine JOIN whole USING (process_id)
+        FROM mine
         LEFT JOIN ranked head ON head.process_id = mine.process_id AND head.sequence = mine.first
         LEFT JOIN ranked tail ON tail.process_id = mine.process_id AND tail.sequence = mine.last
         """,
-        [*run.values, *run.values],
+        list(run.values),
     )
 
 

@@ -1,6 +1,8 @@
 """The generator's processes of a run, and who went without a goodbye."""
 
+import random
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import msgspec
@@ -119,3 +121,29 @@ def test_a_process_that_outlives_its_runs_lacks_what_is_missing_between_a_runs_n
     # Up to its last number, 39, run 1 lacks 7; run 2, from 30 to 59, lacks 52; run 3 begins where it began.
     assert missing == [1, 1, 0]
     assert received == [34, 24, 10]
+
+
+def test_what_is_missing_is_what_sets_of_numbers_say(tmp_path: Path) -> None:
+    dice = random.Random(7)
+    given: dict[tuple[str, str], set[int]] = {}
+    for run_id, process in product(("run-1", "run-2"), ("alone-1", "alone-2", "shared", "other")):
+        if not process.startswith("alone") or process.endswith(run_id[-1]):
+            first = dice.randrange(200)
+            given[run_id, process] = {number for number in range(first, first + 300) if dice.random() < 0.9}
+    turns = [
+        client_turn(index, run_id=run_id, process_id=process, sequence=number)
+        for index, (run_id, process, number) in enumerate(
+            (run_id, process, number) for (run_id, process), numbers in given.items() for number in sorted(numbers)
+        )
+    ]
+    with StoreReader(fill_store(tmp_path, Run(turns))) as reader:
+        for run_id in ("run-1", "run-2"):
+            missing = received = 0
+            for (of_run, process), numbers in given.items():
+                if of_run == run_id:
+                    every = set[int]().union(*(found for (_, name), found in given.items() if name == process))
+                    lower = min(numbers) if min(every) < min(numbers) else 0
+                    missing += len(set(range(lower, max(numbers) + 1)) - every)
+                    received += len(numbers)
+            loss = reader.summary(Filter(run_id=run_id)).loss
+            assert (loss.missing, loss.received) == (missing, received)
