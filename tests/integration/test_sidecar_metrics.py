@@ -22,8 +22,8 @@ from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 
-from telemetry.store.connection import rows
-from telemetry.store.snapshot import Snapshots
+from telemetry.store.connection import StoreConnection, rows
+from telemetry.store.database import read_only
 from tests.fixtures_sidecar import SidecarProcess, running_sidecar
 
 LATENCIES = [0.004, 0.3, 0.3, 0.7, 0.75, 3.0, 12.0]
@@ -81,11 +81,8 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, dict
         for name, exporter in EXPORTERS.items():
             _send(exporter(sidecar), name)
         assert sidecar.terminate() == 0
-    snapshots = Snapshots(directory)
-    try:
-        found = snapshots.ask(lambda connection: rows(connection, "SELECT * FROM points"))
-    finally:
-        snapshots.close()
+    with read_only(directory) as database, database.snapshot() as cursor:
+        found = rows(StoreConnection(cursor, directory), "SELECT * FROM points")
     return {name: {row["name"]: row for row in found if row["service"] == name} for name in EXPORTERS}
 
 

@@ -14,8 +14,8 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from telemetry.model.spans import SpanRow
+from telemetry.sidecar.ingest import Taken
 from telemetry.sidecar.otlp.attributes import DEPTH_MAX
-from telemetry.sidecar.otlp.ingest import Taken
 from telemetry.sidecar.otlp.readable import readable
 from telemetry.sidecar.otlp.responses import success
 from telemetry.sidecar.otlp.tables import decode_traces

@@ -6,20 +6,15 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from telemetry.model.bounds import measured_bounds, metric_bounds
 from telemetry.model.intervals import grouped_interval
 from telemetry.model.metrics import METRICS
 from telemetry.model.turns import Turn
 from telemetry.objectives.judgment import DECIDED, EligibleTurns, Judgment, has_value, judge_turn, resolve
 from telemetry.objectives.slo import NotObservable, Objective, count_turns, default_objectives
-from telemetry.sidecar.counts.objectives import FIELDS_OF, bound_fields
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
 from tests.fixtures_turns import MS, Run, client_turn, fill_store, synthetic_run
-from tests.strategies_turns import turns
 from tests.turns_near_thresholds import OBJECTIVES as NEAR
 from tests.turns_near_thresholds import turns_near_thresholds
 
@@ -113,23 +108,6 @@ def test_what_the_wire_withholds_says_why_by_cohort(tmp_path: Path) -> None:
     assert (control.turns, control.withheld) == (EligibleTurns(), "no audio")
     with pytest.raises(NotObservable, match="no audio"):
         counts.of_cohort("control").count(objective)
-
-
-@pytest.mark.slow
-@settings(max_examples=60, deadline=None)
-@given(st.lists(turns(), min_size=1, max_size=4))
-def test_the_fields_of_a_metric_are_all_that_its_value_and_its_bounds_need(seen: list[Turn]) -> None:
-    assert set(FIELDS_OF) == set(METRICS)
-    for turn in seen:
-        for name, metric in METRICS.items():
-            kept = {field: getattr(turn, field) for field in (*FIELDS_OF[name], "withheld_metrics")}
-            bare = Turn(
-                run_id="", call_id="", turn_index=0, source="client", outcome="ok", started_unix_ns=0, started_perf_ns=0
-            )
-            assert metric.value(msgspec.structs.replace(bare, **kept)) == metric.value(turn), name
-            kept |= {field: getattr(turn, field) for field in bound_fields(metric)}
-            for bounds in (metric_bounds, measured_bounds):
-                assert bounds(msgspec.structs.replace(bare, **kept), metric) == bounds(turn, metric), name
 
 
 def test_the_sampling_interval_of_each_share_is_by_call(tmp_path: Path) -> None:
