@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from dashboard.filters import Choice
+from dashboard.links import Choice
 from dashboard.source import Source
 from telemetry.objectives.slo import load_objectives
 from telemetry.store.peak_memory import peak_rss_bytes

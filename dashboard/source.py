@@ -1,39 +1,219 @@
 """Where the pages get their answers: the store's reader and the objectives. Nothing here computes a figure, or keeps
 an answer."""
 
+import json
+import os
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
+from threading import Lock
 from typing import Final, Protocol
+from weakref import WeakValueDictionary
 
-from dashboard.filters import Choice
-from dashboard.objective_status import ObjectiveStatus, statuses, statuses_of
-from dashboard.objectives_in_force import objectives_in_force
-from dashboard.open_readers import reader_of
-from dashboard.runs_source import chosen_store
+from dashboard.components.objectives import ObjectiveStatus, statuses, statuses_of
+from dashboard.links import Choice
+from telemetry.client_tls import sidecar_token
+from telemetry.comparison.verdict import RegressionMargin, RunComparison
+from telemetry.model.errors import ConfigError, StoreError
+from telemetry.model.foreign_text import one_line
 from telemetry.model.metrics import HEADLINE
 from telemetry.model.turns import Turn
 from telemetry.objectives.observable import observed
 from telemetry.objectives.run_verdict import RunVerdict
-from telemetry.objectives.slo import Objective
-from telemetry.store.answers import (
-    Filter,
-    RunRecord,
-    StageStats,
-    Summary,
-)
+from telemetry.objectives.slo import Objective, load_objectives
+from telemetry.store.answers import Filter, RunRecord, StageStats, Summary
 from telemetry.store.cohort_lines import CohortLines
 from telemetry.store.cohort_pages import CohortsAnswer, CohortsQuestion
+from telemetry.store.comparisons import compare_entries, compared_by
 from telemetry.store.explanation import Explanation
 from telemetry.store.judged_turns import judged_turns, measured_s
 from telemetry.store.objectives import ObjectiveCounts
 from telemetry.store.objectives_pages import ObjectivesPage
 from telemetry.store.pages import PageAnswer, PageQuestion
+from telemetry.store.reader import StoreReader
+from telemetry.store.remote import RemoteStore, is_address, open_store
 from telemetry.store.rollout_pages import RolloutPage
+from telemetry.store.run_details import RunDetails
+from telemetry.store.run_folders.catalog import RunCatalog, RunListing
+from telemetry.store.run_folders.entries import RunEntry
+from telemetry.store.run_folders.kept_objectives import objectives_kept_beside
+from telemetry.store.run_folders.places import StorePlace, folder_around
+from telemetry.store.run_folders.summaries import BadSummaryError, read_summary
 from telemetry.store.system_pages import CachePage, InstrumentPage
 from telemetry.store.turn_pages import TurnsAnswer, TurnsQuestion
 from telemetry.store.turn_views import TurnView
 from telemetry.store.views import ViewQuestion
+
+ENV_STORE: Final = "VOICEPROBE_DASHBOARD_STORE"
+ENV_SLO: Final = "VOICEPROBE_DASHBOARD_SLO"
+# A JSON list of places with runs; without it the one store is the place.
+ENV_RUNS: Final = "VOICEPROBE_DASHBOARD_RUNS"
+# The address of Locust's page, where there is one to start callers on.
+ENV_LOCUST: Final = "VOICEPROBE_DASHBOARD_LOCUST"
+
+
+_FAULT: Final = "The changed file cannot be used, and every page judges by the version before it: {}"
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectivesInForce:
+    """Objectives. `fault` says why a newer version of their file is not in force; None where there is none."""
+
+    objectives: tuple[Objective, ...]
+    fault: str | None = None
+
+
+_usable: Final[dict[Path | None, tuple[Objective, ...]]] = {}
+
+
+@lru_cache(maxsize=16)
+def _parsed(path: Path | None, _stamp: tuple[int, ...]) -> tuple[Objective, ...]:
+    return tuple(load_objectives(path))
+
+
+def _in_force(path: Path | None) -> ObjectivesInForce:
+    """The newest version of a file of objectives, or the one before it where that cannot be used; of no file, the
+    default set. Raises ConfigError as long as no version can be used."""
+    try:
+        found = _usable[path] = _parsed(path, _stamp_of(path))
+    except ConfigError as error:
+        if path not in _usable:
+            raise
+        return ObjectivesInForce(_usable[path], _FAULT.format(one_line(str(error))))
+    return ObjectivesInForce(found)
+
+
+def _stamp_of(path: Path | None) -> tuple[int, ...]:
+    """What changes with the file, with who may read it, or with its place; empty where nothing is there."""
+    if path is None:
+        return ()
+    try:
+        stat = path.stat()
+    except OSError:
+        return ()
+    return (stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino, stat.st_size)
+
+
+def given_objectives() -> ObjectivesInForce | None:
+    """What is in force of the file that the launcher was given, for every run; None where it was given none. Raises
+    ConfigError as long as no version of the file can be used."""
+    given = os.environ.get(ENV_SLO)
+    return _in_force(Path(given)) if given else None
+
+
+def objectives_in_force(store: str) -> ObjectivesInForce:
+    """What the runs of a store are judged by: the file that the launcher was given, else the objectives that the run
+    around the store was judged by, else the default set. Raises ConfigError as long as no version can be used."""
+    given = given_objectives()
+    return _in_force(objectives_kept_beside(store)) if given is None else given
+
+
+_readers: Final[WeakValueDictionary[str, StoreReader | RemoteStore]] = WeakValueDictionary()
+_lock: Final = Lock()
+
+
+def reader_of(store: str) -> StoreReader | RemoteStore:
+    """The one reader of a folder, or of the sidecar at an address, opened where nobody has it open. Others hold it,
+    too: nobody closes it. Raises StoreError for a bad address."""
+    key = store.rstrip("/") if is_address(store) else str(Path(store).absolute())
+    with _lock:
+        reader = _readers.get(key)
+        if reader is None:
+            reader = _readers[key] = open_store(store, sidecar_token())
+        return reader
+
+
+# A selector of more is no help; the page Runs has all of them.
+MOST_ELSEWHERE: Final = 50
+# How long a page waits for what is not known yet.
+FIRST_LOOK_S: Final = 0.5
+# Of the stores whose runs go on, so many are kept open between two looks, whether or not a page looks at them.
+_OPEN_STORES: Final = 2
+
+
+class NoRunsError(StoreError):
+    """There is no run yet in any place that is shown."""
+
+
+# One is enough: places stay what they are, and of changed objectives there is no way back.
+@lru_cache(maxsize=1)
+def _catalog(places: tuple[str, ...], objectives: tuple[Objective, ...] | None) -> RunCatalog:
+    return RunCatalog(places, objectives, open_stores=_OPEN_STORES, shared=reader_of)
+
+
+def places() -> tuple[str, ...]:
+    """Where runs are, as the launcher was told: places with runs, or the one store."""
+    named = os.environ.get(ENV_RUNS)
+    return tuple(json.loads(named)) if named else (os.environ[ENV_STORE],)
+
+
+def run_listing(within_s: float = FIRST_LOOK_S) -> RunListing:
+    """Every run that is known, the newest first, and the stores and runs that have not been read yet: they are by the
+    next listings, as a page does not wait for hundreds. Raises ConfigError for bad objectives, and for a place that is
+    not a folder."""
+    given = given_objectives()
+    return _catalog(places(), None if given is None else given.objectives).listing(within_s=within_s)
+
+
+def chosen_store(wanted: str | None) -> str:
+    """The store that a link asks for, if it is one of those that are shown; without a link the one that was named, or
+    that of the newest run of which anything is stored. Raises StoreError, NoRunsError where there is no run yet."""
+    own = os.environ.get(ENV_STORE)
+    if wanted is None and own:
+        return own
+    return _chosen(wanted, run_listing(within_s=0))
+
+
+def _chosen(wanted: str | None, listing: RunListing) -> str:
+    known = [each for each in listing.entries if each.state != "damaged" or each.turns]
+    if wanted is None:
+        if not known:
+            raise NoRunsError(f"{', '.join(places())}: no run is here")
+        return next((each for each in known if not each.is_empty), known[0]).store
+    if wanted != os.environ.get(ENV_STORE) and wanted not in {*(each.store for each in known), *listing.unread}:
+        raise StoreError(f"the link asks for the store {wanted!r:.200}, which is not among those that are shown")
+    return wanted
+
+
+def runs_elsewhere(wanted: str | None) -> list[RunEntry]:
+    """The newest runs of the other stores that are shown; none where there is one store only."""
+    if not os.environ.get(ENV_RUNS):
+        return []
+    listing, own = run_listing(within_s=0), os.environ.get(ENV_STORE)
+    shown = own if wanted is None and own else _chosen(wanted, listing)
+    return [each for each in listing.entries if each.store != shown and each.state != "damaged"][:MOST_ELSEWHERE]
+
+
+def ended_without_turn(store: str, run_id: str | None) -> RunEntry | None:
+    """The run whose folder is around a store, as its command left it, if it ended without a turn; with `run_id` only
+    that run. None also where no folder says so: for a store of its own, and for a sidecar's."""
+    folder = folder_around(store)
+    if folder is None:
+        return None
+    try:
+        found = read_summary(StorePlace(store, folder))
+    except (BadSummaryError, OSError):
+        return None  # the list of runs says what is wrong with it
+    if found is None or found.turns or run_id not in (None, found.run_id):
+        return None
+    return found
+
+
+def compared(
+    entries: Sequence[RunEntry], margin: RegressionMargin, given: Sequence[Objective] | None
+) -> tuple[RunComparison, ...]:
+    """Each run after the first beside the first, with good turns counted by the objectives that were `given` for all
+    runs, else by those of the first. Raises StoreError, ConfigError."""
+    by = compared_by(entries, given)
+    return compare_entries(tuple(entries), margin, by, lambda store: nullcontext(reader_of(store)))
+
+
+def details(entry: RunEntry) -> RunDetails:
+    """How a run went under its own conditions. Raises StoreError."""
+    return reader_of(entry.store).run_details(entry.run_id)
+
 
 # The parameter of a link that names the store.
 STORE: Final = "store"
@@ -126,12 +306,6 @@ def open_source(store: str, objectives: tuple[Objective, ...]) -> Source:
     return Source(reader_of(store), objectives)
 
 
-def current_source(store: str) -> Source:
-    """The source of a store by the objectives that are in force now: to be asked for at each look. Raises ConfigError
-    for bad objectives, StoreError for a bad address."""
-    return open_source(store, objectives_in_force(store).objectives)
-
-
 def store_of(link: Mapping[str, str]) -> str:
     """The store that a link asks for, or that the launcher named. Raises ConfigError for a place that is not a folder,
     StoreError for a store that is not shown, KeyError when nothing was named."""
@@ -139,6 +313,7 @@ def store_of(link: Mapping[str, str]) -> str:
 
 
 def source_of(link: Mapping[str, str]) -> Source:
-    """The source of the store that a link asks for, by the objectives that are in force now. Raises as
-    `current_source` and `store_of`."""
-    return current_source(store_of(link))
+    """The source of the store that a link asks for, by the objectives that are in force now: to be asked for at each
+    look. Raises ConfigError for bad objectives, StoreError for a bad address, and as `store_of`."""
+    store = store_of(link)
+    return open_source(store, objectives_in_force(store).objectives)

@@ -13,11 +13,12 @@ import pytest
 from rich.console import Console
 from streamlit.testing.v1 import AppTest
 
-from dashboard import run_charts, runs_source
+from dashboard import source
 from dashboard.__main__ import named_places
+from dashboard.charts import run_charts
+from dashboard.charts.style import LIGHT
 from dashboard.pages.runs import newest
-from dashboard.palette import LIGHT
-from dashboard.source_names import ENV_LOCUST, ENV_RUNS, ENV_SLO, ENV_STORE
+from dashboard.source import ENV_LOCUST, ENV_RUNS, ENV_SLO, ENV_STORE
 from loadtest.run.compare import CompareRequest, compare
 from telemetry.model import formatting
 from telemetry.model.errors import StoreError
@@ -62,7 +63,7 @@ def _unhurried(places: tuple[str, ...], objectives: tuple[Objective, ...]) -> Ru
 def shows(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     monkeypatch.delenv(ENV_STORE, raising=False)
     monkeypatch.delenv(ENV_SLO, raising=False)
-    monkeypatch.setattr(runs_source, "_catalog", _unhurried)
+    monkeypatch.setattr(source, "_catalog", _unhurried)
     return monkeypatch
 
 
@@ -116,7 +117,7 @@ def test_stores_that_take_long_to_read_follow(root: Path, shows: pytest.MonkeyPa
     (root / KEPT_NAME).unlink(missing_ok=True)
     ticks = itertools.count(step=10)
     slow = RunCatalog([str(root)], default_objectives(), monotonic_s=lambda: float(next(ticks)))
-    shows.setattr(runs_source, "_catalog", lambda _places, _objectives: slow)
+    shows.setattr(source, "_catalog", lambda _places, _objectives: slow)
     # There is time for one store at each look, and the others follow.
     for left in (3, 2, 1):
         app, text = drawn()
@@ -135,7 +136,7 @@ def test_runs_of_a_store_that_take_long_to_read_follow(tmp_path: Path, shows: py
     shows.setenv(ENV_RUNS, json.dumps([str(store)]))
     ticks = itertools.count(step=10)
     slow = RunCatalog([str(store)], default_objectives(), monotonic_s=lambda: float(next(ticks)))
-    shows.setattr(runs_source, "_catalog", lambda _places, _objectives: slow)
+    shows.setattr(source, "_catalog", lambda _places, _objectives: slow)
     for hint in ("2 runs not read yet: they follow.", "1 run not read yet: it follows."):
         assert hint in drawn()[1]
     app, text = drawn()
@@ -155,7 +156,7 @@ def test_every_run_is_in_the_list_and_can_be_opened(root: Path, shows: pytest.Mo
     assert "empty" not in links
     query = parse_qs(urlsplit(links["slow (r-slow)"]).query)
     assert query == {"store": [str(root / "slow" / "store")], "run": ["r-slow"]}
-    assert runs_source.chosen_store(query["store"][0]) == str(root / "slow" / "store")
+    assert source.chosen_store(query["store"][0]) == str(root / "slow" / "store")
 
 
 @pytest.mark.slow
@@ -217,21 +218,21 @@ def test_only_stores_that_are_shown_are_opened(root: Path, tmp_path: Path, shows
     secret = run_folder(tmp_path, "secret", latency_run("r-secret", 20))
     for wanted in (str(secret / "store"), "/etc", str(root / "base" / ".." / "base" / "store"), "http://127.0.0.1:1"):
         with pytest.raises(StoreError, match="not among those that are shown"):
-            runs_source.chosen_store(wanted)
-    newest = runs_source.run_listing().entries
-    assert runs_source.chosen_store(None) == next(each.store for each in newest if each.state != "damaged")
-    assert {each.name for each in runs_source.runs_elsewhere(str(root / "slow" / "store"))} == {"base", "mixed"}
+            source.chosen_store(wanted)
+    newest = source.run_listing().entries
+    assert source.chosen_store(None) == next(each.store for each in newest if each.state != "damaged")
+    assert {each.name for each in source.runs_elsewhere(str(root / "slow" / "store"))} == {"base", "mixed"}
     shows.delenv(ENV_RUNS)
     shows.setenv(ENV_STORE, str(secret / "store"))
-    assert runs_source.chosen_store(None) == str(secret / "store")
-    assert runs_source.runs_elsewhere(None) == []
+    assert source.chosen_store(None) == str(secret / "store")
+    assert source.runs_elsewhere(None) == []
 
 
 def test_objectives_are_of_one_store_and_those_of_another_are_a_choice_away(
     root: Path, shows: pytest.MonkeyPatch
 ) -> None:
     shows.setenv(ENV_RUNS, json.dumps([str(root)]))
-    assert runs_source.run_listing().is_whole
+    assert source.run_listing().is_whole
     app = opened("objectives", store=str(root / "slow" / "store"))
     # These runs are older than the windows: there is nothing to show, and still something to choose.
     other = str(root / "base" / "store")
@@ -244,8 +245,8 @@ def test_objectives_are_of_one_store_and_those_of_another_are_a_choice_away(
 
 def test_load_and_profiles_are_those_of_the_store(root: Path, shows: pytest.MonkeyPatch) -> None:
     shows.setenv(ENV_RUNS, json.dumps([str(root)]))
-    entry = next(each for each in runs_source.run_listing().entries if each.name == "mixed")
-    found = [("mixed", runs_source.details(entry))]
+    entry = next(each for each in source.run_listing().entries if each.name == "mixed")
+    found = [("mixed", source.details(entry))]
     rows = run_charts.load_rows(found)
     assert [row["level"] for row in rows] == ["2", "4", "6", "8"], "two workers of one to four calls each"
     turns = [
@@ -296,10 +297,10 @@ def test_a_run_of_which_nothing_is_stored_does_not_hide_the_one_before(
     run = {"id": "r-dead", "state": "ended", "started_unix_ns": START_UNIX_NS + HOUR_NS}
     write_summary(tmp_path / "dead", "r-dead", run=run, turns={"total": 0}, exit_code=5)
     (tmp_path / "dead" / "store").mkdir()
-    assert runs_source.chosen_store(None) == str(tmp_path / "dead" / "store")
+    assert source.chosen_store(None) == str(tmp_path / "dead" / "store")
     run_folder(tmp_path, "base", latency_run("r-base", 20))
-    assert [each.name for each in runs_source.run_listing().entries] == ["dead", "base"]
-    assert runs_source.chosen_store(None) == str(tmp_path / "base" / "store")
+    assert [each.name for each in source.run_listing().entries] == ["dead", "base"]
+    assert source.chosen_store(None) == str(tmp_path / "base" / "store")
 
 
 def test_a_specification_that_was_made_before_is_whole_and_one_s_own() -> None:
@@ -337,7 +338,7 @@ def test_a_run_with_former_figures_says_so_in_its_row(shows: pytest.MonkeyPatch)
     entries = [RunEntry(run_id=name, store="store", state="met") for name in ("a", "b")]
     listing = RunListing(entries, [], outdated={"store#b"})
     shows.setenv(ENV_RUNS, "[]")
-    shows.setattr(runs_source, "run_listing", lambda: listing)
-    shows.setattr(runs_source, "details", lambda entry: RunDetails(entry.run_id))
+    shows.setattr(source, "run_listing", lambda: listing)
+    shows.setattr(source, "details", lambda entry: RunDetails(entry.run_id))
     app, _ = drawn()
     assert list(app.dataframe[0].value["state"]) == ["met", "met, being read again"]
