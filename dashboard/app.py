@@ -7,8 +7,8 @@ from typing import Final
 
 import streamlit as st
 
+from dashboard.components.markup import stylesheet
 from dashboard.pages import cache, cohorts, instrument, now, objectives, rollout, runs, turn, turns
-from dashboard.stylesheet import stylesheet
 
 # One turn is a view of the page of turns (`?trace=…`): it is reached from a figure, never from the navigation.
 IS_TURN: Final = turn.TRACE in st.query_params

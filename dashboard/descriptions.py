@@ -33,6 +33,7 @@ from telemetry.store.answers import (
     TelemetryLoss,
     TurnCounts,
 )
+from telemetry.store.run_folders.entries import RunEntry
 
 UNKNOWN: Final = NOT_REPORTED
 
@@ -128,6 +129,13 @@ def day_and_time(unix_ns: int, zone: tzinfo = UTC) -> str:
 def day_and_second(unix_ns: int, zone: tzinfo = UTC) -> str:
     """`20 Nov 14:03:22`, in the reader's zone."""
     return f"{datetime.fromtimestamp(unix_ns / NS_PER_S, zone):%d %b %H:%M:%S}".lstrip("0")
+
+
+def began(entry: RunEntry, zone: tzinfo = UTC) -> str:
+    """When a run began, in the viewer's zone."""
+    if entry.began_unix_ns is None:
+        return DASH
+    return datetime.fromtimestamp(entry.began_unix_ns // NS_PER_S, zone).strftime("%Y-%m-%d %H:%M")
 
 
 def clock_of(run: RunRecord, zone: tzinfo = UTC) -> Clock:

@@ -22,8 +22,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from dashboard import pages
-from dashboard.objectives_in_force import given_objectives
-from dashboard.source_names import ENV_LOCUST, ENV_RUNS, ENV_SLO, ENV_STORE
+from dashboard.source import ENV_LOCUST, ENV_RUNS, ENV_SLO, ENV_STORE, given_objectives
 from telemetry.client_tls import sidecar_token
 from telemetry.model.errors import ConfigError
 from telemetry.model.host_names import host_and_port, host_in_url, is_loopback, local_host, without_brackets

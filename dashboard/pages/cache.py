@@ -5,11 +5,11 @@ from typing import Final
 
 import streamlit as st
 
-from dashboard import frame
-from dashboard.figures_over_time import NOT_OBSERVABLE, counts_chart, section, table
-from dashboard.filters import choice_of
-from dashboard.frame import PageContext
-from dashboard.markup import escape
+from dashboard.components import frame
+from dashboard.components.chart import NOT_OBSERVABLE, counts_chart, plain_table, section
+from dashboard.components.frame import PageContext
+from dashboard.components.tiles import tile
+from dashboard.links import choice_of
 from dashboard.source import Source
 from telemetry.model import formatting
 from telemetry.model.foreign_text import one_line
@@ -39,11 +39,7 @@ def _figures(view: CachePage, _run: RunRecord, _summary: Summary, context: PageC
         left, right = st.columns(2)
     with left:
         counts_chart(
-            "Cache hits by tier",
-            "turns that report hit or miss",
-            cache.tiers,
-            context.zone,
-            f"Cache: {NOT_OBSERVABLE}",
+            "Cache hits by tier", "turns that report hit or miss", cache.tiers, context.zone, f"Cache: {NOT_OBSERVABLE}"
         )
         fallback = f"No fallback reported in {formatting.turns(cache.turns)}"
         counts_chart("Fallbacks by kind", "turns that a fallback answered", cache.fallbacks, context.zone, fallback)
@@ -55,36 +51,28 @@ def tiles(cache: CacheAnswer) -> str:
     """Hit rate, what hits save, and how often a cache gave a wrong answer, as HTML."""
     rate = NOT_OBSERVABLE if cache.hit_rate is None else formatting.percent(cache.hit_rate)
     of = f"{formatting.number(cache.hits)} of {formatting.turns(cache.reported)} with a hit or a miss reported"
-    parts = [_tile("Cache hits", rate, of, is_known=cache.hit_rate is not None)]
+    parts = [tile("Cache hits", rate, of, known=cache.hit_rate is not None)]
     saved = cache.saved
     if saved is None:
         why = "needs 20 answered hits and 20 misses" if cache.reported else NOT_OBSERVABLE
-        parts.append(_tile("Time saved", "not known", why, is_known=False))
+        parts.append(tile("Time saved", "not known", why, known=False))
     else:
         each = formatting.milliseconds(saved.per_hit_ns)
         sub = (
             f"{each} a hit on average over {formatting.turns(saved.hits)}: hits against misses, not the same questions"
         )
-        parts.append(_tile("Time saved", formatting.seconds(saved.total_ns), sub))
-    parts.append(_tile("Money saved", NOT_OBSERVABLE, "no wire reports what an answer costs", is_known=False))
+        parts.append(tile("Time saved", formatting.seconds(saved.total_ns), sub))
+    parts.append(tile("Money saved", NOT_OBSERVABLE, "no wire reports what an answer costs", known=False))
     parts.append(_false("False hits", cache.false_hits, cache.false_misses))
     return f'<div class="vp vp-tiles vp-tiles-4">{"".join(parts)}</div>'
 
 
 def _false(name: str, hits: FalseAnswers, misses: FalseAnswers) -> str:
     if hits.share is None:
-        return _tile(name, NOT_OBSERVABLE, "needs hits with the script's intent and the endpoint's", is_known=False)
+        return tile(name, NOT_OBSERVABLE, "needs hits with the script's intent and the endpoint's", known=False)
     beside = f"; misses {formatting.percent(misses.share)}" if misses.share is not None else ""
     sub = f"another intent in {formatting.number(hits.other_intent)} of {formatting.number(hits.judged)} hits{beside}"
-    return _tile(name, formatting.percent(hits.share), sub)
-
-
-def _tile(name: str, value: str, sub: str, *, is_known: bool = True) -> str:
-    return (
-        f'<div class="vp-tile"><div class="top"><span class="name">{escape(name)}</span></div>'
-        f'<div class="value{"" if is_known else " unknown"}">{escape(value)}</div>'
-        f'<div class="sub">{escape(sub)}</div></div>'
-    )
+    return tile(name, formatting.percent(hits.share), sub)
 
 
 def splits(cache: CacheAnswer) -> str:
@@ -94,7 +82,7 @@ def splits(cache: CacheAnswer) -> str:
         groups = cache.waits.get(what)
         found.append(section(title) if groups else section(title, NOT_OBSERVABLE))
         if groups:
-            found.append(table(f"Voice to voice {title.lower()}", _COLUMNS, [_row(group) for group in groups]))
+            found.append(plain_table(f"Voice to voice {title.lower()}", _COLUMNS, [_row(group) for group in groups]))
     return "".join(found)
 
 

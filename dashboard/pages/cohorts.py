@@ -2,22 +2,32 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import tzinfo
 from typing import Final, cast, get_args
 
 import streamlit as st
 
-from dashboard import cohort_parts, difference_charts, frame, header, rollout_parts
-from dashboard.accessible_chart import chart
-from dashboard.filters import NEWEST, Choice, choice_of
-from dashboard.frame import PageContext
-from dashboard.markup import escape
-from dashboard.palette import palette
+from dashboard import descriptions
+from dashboard.charts import differences
+from dashboard.charts.style import palette
+from dashboard.components import frame, header, verdicts
+from dashboard.components.chart import chart
+from dashboard.components.frame import PageContext
+from dashboard.components.markup import escape
+from dashboard.components.objectives import State, chip
+from dashboard.components.selectors import linked_select
+from dashboard.links import NEWEST, Choice, choice_of
 from dashboard.source import Source
+from telemetry.model import formatting
 from telemetry.model.formatting import declared_percent
 from telemetry.model.metrics import MIN_COUNT_FOR
-from telemetry.rollout.cohort_comparison import CohortComparison
+from telemetry.rollout.cohort_comparison import CohortComparison, CohortFigure, CohortSize
+from telemetry.rollout.comparison_sentence import ComparisonSentence, ComparisonState
+from telemetry.rollout.incompleteness import met_both
+from telemetry.rollout.progress import LoggedVerdict
+from telemetry.rollout.sample_ratio import split_notes
 from telemetry.store.answers import Filter, RunRecord, Summary
-from telemetry.store.questions.cohorts import CohortsAnswer, CohortsQuestion, ComparedTurns
+from telemetry.store.questions.cohorts import CohortsAnswer, CohortsQuestion, ComparedTurns, CoveringRollout
 
 CONTROL: Final = "control"
 CANDIDATE: Final = "candidate"
@@ -65,20 +75,20 @@ def _figures(view: CohortsAnswer, run: RunRecord, summary: Summary, context: Pag
         return
     rollout = "" if view.rollout is None else view.rollout.name
     link = replace(Choice(), store=context.choice.store).link("rollout", rollout=rollout)
-    st.html(cohort_parts.verdict(view, context.now_unix_ns, context.zone, link))
+    st.html(verdict_parts(view, context.now_unix_ns, context.zone, link))
     if context.choice.cohort is not None:
         st.html('<div class="vp hint">The cohort that is chosen above does not narrow what is compared here.</div>')
     _choose(view, found)
     if not found.figures:
         st.html(header.empty("Nothing to compare", _NO_COMPARISON))
-        st.html(cohort_parts.soundness(found))
+        st.html(soundness(found))
         return
     _latencies(found)
     ratios = [each for each in found.figures if each.group == "ratio"]
-    st.html(cohort_parts.figures(ratios, f"ratios: shares of what is bad, and costs, so that more is worse{_HOLDS}"))
+    st.html(figures_table(ratios, f"ratios: shares of what is bad, and costs, so that more is worse{_HOLDS}"))
     _slices(found)
     st.html('<div class="vp"><h2>Sample ratio and completeness</h2></div>')
-    st.html(cohort_parts.soundness(found))
+    st.html(soundness(found))
 
 
 _HOLDS: Final = "; bounds hold at every look"
@@ -102,10 +112,10 @@ def _latencies(found: CohortComparison) -> None:
         st.html(f'<div class="vp"><h2>Voice to voice: {_SHOWN_INTERVALS}</h2></div>')
         _forest(found, of_headline, "Differences of voice to voice with 95 % intervals against the margin", "figure")
     latencies = [each for each in found.figures if each.group == "latency"]
-    st.html(cohort_parts.figures(latencies, "latencies; the share of turns beyond the margin decides, at every look"))
+    st.html(figures_table(latencies, "latencies; the share of turns beyond the margin decides, at every look"))
     # As of the primary: the first row may be of another quantile.
     rows = sorted((each.row for each in latencies), key=lambda row: row.name != found.primary)
-    if note := rollout_parts.explanation(rows):
+    if note := verdicts.explanation(rows):
         st.html(note)
 
 
@@ -119,10 +129,10 @@ def _curves(found: CohortComparison, pair: tuple[str, str]) -> None:
         st.html(f'<div class="vp hint">Too few turns to draw: {fewest} of the {needed} that a p95 needs.</div>')
         return
     chart(
-        difference_charts.curve_rows(found.curves),
-        difference_charts.curve_spec(palette(st.context.theme.type), pair),
+        differences.curve_rows(found.curves),
+        differences.curve_spec(palette(st.context.theme.type), pair),
         f"Cumulative share of turns by voice to voice, {pair[0]} beside {pair[1]}",
-        difference_charts.curve_table(found.curves),
+        differences.curve_table(found.curves),
     )
 
 
@@ -133,28 +143,28 @@ def _slices(found: CohortComparison) -> None:
         f"correction for their number; {_SHOWN_INTERVALS}</span></h2></div>"
     )
     if found.slices:
-        if len(difference_charts.difference_rows(found.slices)) == len(found.slices):
+        if len(differences.difference_rows(found.slices)) == len(found.slices):
             says = f"Differences of {found.primary} in each slice with 95 % intervals against the margin"
             _forest(found, found.slices, says, "slice")
         else:
-            st.html(rollout_parts.check_table(found.slices, f"slices of {found.primary}", "slice"))
+            st.html(verdicts.check_table(found.slices, f"slices of {found.primary}", "slice"))
     if found.left_out or not found.slices:
         left_out = ", ".join(map(escape, found.left_out)) or "no turn names a noise, a length or a route"
         st.html(f'<div class="vp hint">Too few turns to compare: {left_out}</div>')
 
 
-def _forest(found: CohortComparison, rows: Sequence[difference_charts.CheckRow], says: str, first: str) -> None:
-    drawn = difference_charts.difference_rows(rows)
+def _forest(found: CohortComparison, rows: Sequence[differences.CheckRow], says: str, first: str) -> None:
+    drawn = differences.difference_rows(rows)
     if not drawn:
         st.html('<div class="vp hint">None of these has bounds yet: the tables say why.</div>')
         return
     chart(
         drawn,
-        difference_charts.difference_spec(
+        differences.difference_spec(
             palette(st.context.theme.type), [row["name"] for row in drawn], found.unit, found.margin, found.margin_text
         ),
         says,
-        difference_charts.difference_table(rows, says[0].lower() + says[1:], first),
+        differences.difference_table(rows, says[0].lower() + says[1:], first),
     )
 
 
@@ -163,30 +173,26 @@ def _choose(view: CohortsAnswer, found: CohortComparison | None) -> None:
     columns = st.columns([1.4, 1, 1, 1], gap="small", vertical_alignment="center")
     if found is not None:
         with columns[0]:
-            st.html(cohort_parts.sizes(found))
+            st.html(sizes(found))
         pair = {CONTROL: found.control.cohort, CANDIDATE: found.candidate.cohort}
         cohorts = sorted({*view.cohorts, *pair.values()})
         if len(cohorts) > 2:
             for column, name in zip(columns[1:], pair, strict=False):
                 with column:
-                    _select(name, name.capitalize(), {each: each for each in cohorts}, pair[name], pair)
+                    _select(name, name.capitalize(), cohorts, pair[name], pair)
     if view.rollout is not None and view.rollout.verdict is not None:
         with columns[-1]:
-            _select(TURNS, "Compared turns", _TURNS, view.turns, {})
+            _select(TURNS, "Compared turns", list(_TURNS), view.turns, {})
 
 
-def _select(name: str, label: str, options: Mapping[str, str], chosen: str, pair: Mapping[str, str]) -> None:
+def _select(name: str, label: str, options: Sequence[str], chosen: str, pair: Mapping[str, str]) -> None:
+    """What is shown decides, also when it is not what was asked for."""
+
+    def label_of(option: str) -> str:
+        return _TURNS[option] if name == TURNS else option
+
     key = f"cohorts_{name}"
-    if st.session_state.get(key) != chosen:
-        st.session_state[key] = chosen  # what is shown decides, also when it is not what was asked for
-    st.selectbox(
-        label,
-        list(options),
-        format_func=lambda each: options[each],
-        key=key,
-        on_change=_rewrite_link,
-        args=(name, pair),
-    )
+    linked_select(label, options, chosen, key=key, label_of=label_of, rewrite=_rewrite_link, name=name, pair=pair)
 
 
 def _rewrite_link(name: str, pair: Mapping[str, str]) -> None:
@@ -207,3 +213,163 @@ def _says_limit(view: CohortsAnswer) -> str:
 
 
 PAGE: Final = frame.RunPage("Cohorts", ask, _figures, says_limit=_says_limit)
+
+
+_STATES: Final[dict[ComparisonState, State]] = {"worse": "missed", "within": "met", "open": "unknown"}
+_WORDS: Final[dict[ComparisonState, str]] = {"worse": "worse", "within": "within every margin", "open": "not decided"}
+
+
+def verdict_parts(view: CohortsAnswer, now_unix_ns: int, zone: tzinfo, link: str) -> str:
+    """What is first on the page: the rollout's verdict where there is one, and what the turns below come to where they
+    are others than that verdict's."""
+    parts: list[str] = []
+    of = view.rollout
+    if of is not None:
+        page = f'<a href="{escape(link)}" target="_self">rollout {escape(of.name)}</a>'
+        if of.faults:
+            items = "".join(f"<li>{escape(fault)}</li>" for fault in of.faults)
+            heading = chip("missed", "the log was changed by others: no verdict of it counts")
+            parts.append(f'<div class="vp vp-note missed"><b>{heading}</b> {page}<ul>{items}</ul></div>')
+        elif of.verdict is None:
+            parts.append(f'<div class="vp hint">The {page} has no verdict yet.</div>')
+        else:
+            about = f"{page}: {_which_turns(of, of.verdict, zone)}"
+            parts.append(verdicts.verdict(of.verdict, now_unix_ns, zone, about, cause=of.cause))
+    if view.sentence is not None:
+        parts.append(own_sentence(view.sentence, is_beside=of is not None and of.verdict is not None))
+    return "".join(parts)
+
+
+def _which_turns(of: CoveringRollout, newest: LoggedVerdict, zone: tzinfo) -> str:
+    """Which turns the verdict is over."""
+    begin = "the first turn" if newest.since_unix_ns is None else descriptions.day_and_time(newest.since_unix_ns, zone)
+    late = f"; {formatting.turns(of.late_turns)} of them came in later" if of.late_turns else ""
+    until = descriptions.day_and_time(newest.at_unix_ns, zone)
+    return (
+        f"over the turns of stage {escape(newest.stage)}, from {escape(begin)} to {escape(until)}, of every run{late}"
+    )
+
+
+def own_sentence(found: ComparisonSentence, *, is_beside: bool) -> str:
+    """The comparison's own sentence; beside a rollout's verdict it is of a part of the turns, or of others."""
+    reasons = "".join(f"<li>{escape(reason)}</li>" for reason in found.reasons)
+    basis = f'<li class="hint">{escape(found.basis)}</li>'
+    if is_beside:
+        return (
+            f'<div class="vp vp-note"><b>{chip("unknown", "no verdict")} of the turns that were chosen here: '
+            f"{escape(found.sentence)}</b><ul>{reasons}{basis}"
+            '<li class="hint">these are other turns than those of the verdict above, which stands</li></ul></div>'
+        )
+    state = _STATES[found.state]
+    return (
+        f'<div class="vp vp-note {state if state != "unknown" else ""} vp-verdict">'
+        f"<b>{chip(state, _WORDS[found.state])} {escape(found.sentence)}</b><ul>{reasons}{basis}</ul></div>"
+    )
+
+
+def sizes(found: CohortComparison) -> str:
+    """A line on how much is compared, and how it was drawn."""
+    parts = [
+        f"<span><b>{formatting.turns(of.eligible)}</b> of {escape(of.cohort)} ({role})</span>"
+        for of, role in ((found.candidate, "candidate"), (found.control, "control"))
+    ]
+    if found.one_in > 1:
+        parts.append(
+            f"<span>{formatting.APPROXIMATELY} taken over one in {formatting.number(found.one_in)} callers, the same "
+            "ones each time: the bounds are as wide as that asks for</span>"
+        )
+    return f'<div class="vp vp-facts vp-wrapped">{"".join(parts)}</div>'
+
+
+def figures_table(rows: Sequence[CohortFigure], caption: str) -> str:
+    """Figures of both cohorts with their differences, in their order."""
+    with_beyond = any(each.row.beyond for each in rows)
+    body = "".join(_figure(each, with_beyond=with_beyond) for each in rows)
+    return verdicts.figure_table(body, caption, "figure", with_beyond=with_beyond)
+
+
+def _figure(of: CohortFigure, *, with_beyond: bool) -> str:
+    state = verdicts.status(of.row) if of.decides else verdicts.unjudged_status(of.row)
+    assumed = ' <span class="hint">assumed</span>' if of.is_assumed else ""
+    return verdicts.figure_row(of.row, state, with_beyond=with_beyond, margin_note=assumed)
+
+
+def sample_ratio(found: CohortComparison) -> str:
+    """Callers of both cohorts against the planned shares, how likely that split is, and what follows."""
+    ratio = found.sample_ratio
+    if ratio is None:
+        callers = " and ".join(
+            f"{formatting.count(each.callers, 'caller')} on {escape(each.cohort)}"
+            for each in (found.candidate, found.control)
+        )
+        return _check("unknown", "not tested", f"Sample ratio: {callers}; {_not_tested(found)}.")
+    split = (
+        f"Sample ratio: {escape(ratio.split('the candidate'))} at stage {escape(found.stage or '')}; "
+        f"p = {ratio.p_value:.2g} (exact binomial test), "
+        f"{'below' if ratio.is_mismatch else 'at least'} {ratio.limit:g}: "
+    )
+    if ratio.is_mismatch:
+        follows = "the split does not fit the plan: callers are lost on the way to one of them, and the rollout holds"
+        return _check("missed", "mismatch", f"{split}{follows}.")
+    (note,) = split_notes(ratio, "the candidate", "the control", are_named=True)
+    if ratio.is_open:
+        return _check("unknown", "not known", f"Sample ratio: {escape(note)}.")
+    return _check("met", "fits", f"{split}the split fits the plan; {escape(note)}.")
+
+
+def _not_tested(found: CohortComparison) -> str:
+    if found.plan is None:
+        return "no plan states the shares"
+    if found.stage is None:
+        return "these turns may be of several stages, with other shares each"
+    if found.unit_name == "user" and found.units.unnamed_calls:
+        return "users are assigned, and none is known"
+    return f"there is no split to compare with at stage {escape(found.stage)}"
+
+
+def completeness(found: CohortComparison) -> str:
+    """Lost telemetry and invalid turns against what may be."""
+    lost, limits = found.telemetry_lost, found.limits
+    allowed = limits.telemetry_loss
+    may = f"at most {formatting.declared_percent(allowed)} may be" if allowed else "none may be"
+    if lost is None:
+        text = "Telemetry: these turns carry no sequence numbers, so nothing says whether any is missing."
+        telemetry = _check("unknown", "not known", text)
+    else:
+        is_sound = lost <= limits.telemetry_loss
+        text = f"Telemetry: {formatting.percent(lost, allowed) if lost else 'none'} of the turns is missing by their "
+        word = "no gap" if not lost else "few" if is_sound else "incomplete"
+        telemetry = _check("met" if is_sound else "missed", word, f"{text}sequence numbers; {may}.")
+    invalid = "".join(_invalid(each, limits.invalid_turns) for each in (found.candidate, found.control))
+    return telemetry + invalid + _contaminated(found)
+
+
+def _contaminated(found: CohortComparison) -> str:
+    counts, limit = found.units, found.limits.contaminated_units
+    if not counts.units:
+        return ""
+    is_sound = counts.contaminated_share <= limit
+    text = (
+        f"Both cohorts: {escape(met_both(counts, found.unit_name))} "
+        f"({formatting.percent(counts.contaminated_share, limit)}); at most {formatting.declared_percent(limit)} may."
+    )
+    return _check("met" if is_sound else "missed", "apart" if is_sound else "too many", text)
+
+
+def _invalid(of: CohortSize, limit: float) -> str:
+    is_sound = of.invalid_share <= limit
+    text = (
+        f"Invalid turns of {escape(of.cohort)}: {formatting.number(of.invalid)} of {formatting.number(of.turns)} "
+        f"({formatting.percent(of.invalid_share, limit)}); at most {formatting.declared_percent(limit)} may be."
+    )
+    return _check("met" if is_sound else "missed", "sound" if is_sound else "too many", text)
+
+
+def _check(state: State, word: str, text: str) -> str:
+    """A line of HTML behind its state."""
+    return f"<li>{chip(state, word)} <span>{text}</span></li>"
+
+
+def soundness(found: CohortComparison) -> str:
+    """Sample ratio and completeness as a list."""
+    return f'<div class="vp"><ul class="vp-checks">{sample_ratio(found)}{completeness(found)}</ul></div>'

@@ -5,12 +5,13 @@ from typing import Final
 
 import streamlit as st
 
-from dashboard import descriptions, frame
-from dashboard.figures_over_time import counts_chart, lines_chart, nothing, section, table
-from dashboard.filters import choice_of
-from dashboard.frame import PageContext
-from dashboard.markup import escape
-from dashboard.series_charts import Limit, limit_of
+from dashboard import descriptions
+from dashboard.charts.over_time import Limit, limit_of
+from dashboard.components import frame
+from dashboard.components.chart import counts_chart, lines_chart, nothing, plain_table, section
+from dashboard.components.frame import PageContext
+from dashboard.components.markup import escape
+from dashboard.links import choice_of
 from dashboard.source import Source
 from telemetry.model import formatting
 from telemetry.model.generator_health import GAUGES, NOT_REPORTED, SUMMARY_FIGURES, HealthFigure, Unit
@@ -50,7 +51,7 @@ def _figures(view: InstrumentPage, run: RunRecord, summary: Summary, context: Pa
         st.html(figures(summary))
         st.html(
             section("Time stamps and timers", "turns of the callers")
-            + table(
+            + plain_table(
                 "Time stamps and timers",
                 ("what", "turns"),
                 [(f"stamp of received chunks: {name}", formatting.number(n)) for name, n in instrument.stamps.items()]
@@ -127,7 +128,7 @@ def loss(found: Sequence[LossOfProcess]) -> str:
         )
         for each in found
     ]
-    return heading + table("Telemetry by process", ("process", "emitted", "received", "missing"), rows)
+    return heading + plain_table("Telemetry by process", ("process", "emitted", "received", "missing"), rows)
 
 
 PAGE: Final = frame.RunPage("Instrument", ask, _figures)

@@ -6,23 +6,27 @@ from typing import Final
 
 import streamlit as st
 
-from dashboard import bars, charts, descriptions, frame, tables
-from dashboard.accessible_chart import chart
+from dashboard import descriptions
+from dashboard.charts import over_time
+from dashboard.charts.style import DARK, palette
+from dashboard.components import bars, frame, tables
+from dashboard.components.chart import chart
+from dashboard.components.explanation import explanation
+from dashboard.components.frame import PageContext
+from dashboard.components.markup import escape
+from dashboard.components.objectives import SYMBOLS, State, chip
+from dashboard.components.selectors import linked_select
+from dashboard.components.tiles import tiles
 from dashboard.descriptions import Clock
-from dashboard.explanation import explanation
-from dashboard.filters import choice_of
-from dashboard.frame import PageContext
-from dashboard.markup import escape
-from dashboard.objective_status import SYMBOLS, State, chip
-from dashboard.palette import DARK, palette
+from dashboard.links import choice_of
 from dashboard.source import NowView, Source
-from dashboard.tiles import tiles
 from telemetry.model import formatting
 from telemetry.model.metrics import DEFINITIONS, HEADLINE
 from telemetry.objectives.run_verdict import RunVerdict
 from telemetry.store.answers import RunRecord, Summary
 from telemetry.store.questions.timelines import STATISTIC
 
+_STAGE_KEY: Final = "now_stage"
 STAGE: Final = "stage"  # in the link: the metric that is drawn over time
 DRAWN: Final = (
     *("voice_to_voice", "endpointing", "asr_final_latency", "llm_first_token_latency", "llm_ttft"),
@@ -102,7 +106,7 @@ def _over_time(view: NowView, clock: Clock) -> None:
     name = DEFINITIONS[metric].label
     title, selector = st.columns([2.2, 1], vertical_alignment="center")
     with selector:
-        _stage_selector(metric)
+        linked_select("Stage", DRAWN, metric, key=_STAGE_KEY, label_of=_label_of, rewrite=_rewrite_stage)
     points = [] if found is None else [point for line in found.lines for point in line.points]
     if found is None or all(point.value is None for point in points):
         why = "no turn shows it" if not points else f"too few turns for a {STATISTIC}"
@@ -117,38 +121,37 @@ def _over_time(view: NowView, clock: Clock) -> None:
             "</h2></div>"
         )
     threshold = next((each.objective.threshold for each in view.statuses if each.metric == metric), None)
-    cohorts = tuple(dict.fromkeys(charts.cohort_label(line.cohort) for line in found.lines))
+    cohorts = tuple(dict.fromkeys(over_time.cohort_label(line.cohort) for line in found.lines))
     colors = palette(st.context.theme.type)
     cause = None if view.verdict is None else view.verdict.cause
     since = None if cause is None else cause.since_unix_ns
 
     chart(
-        charts.lines_rows(found, None if since is None else (since, f"missed since {clock(since)}"), clock),
-        charts.lines_spec(
+        over_time.lines_rows(found, None if since is None else (since, f"missed since {clock(since)}"), clock),
+        over_time.lines_spec(
             colors,
             cohorts,
             None if threshold is None else formatting.in_milliseconds(threshold),
             is_dark=colors is DARK,
         ),
         f"{name} over time, {STATISTIC} by cohort against the objective",
-        charts.lines_table(found, name, clock),
+        over_time.lines_table(found, name, clock),
     )
     if found.load:
         chart(
-            charts.load_rows(found),
-            charts.load_spec(colors),
+            over_time.load_rows(found),
+            over_time.load_spec(colors),
             "Calls in flight over the same time",
-            charts.load_table(found, clock),
+            over_time.load_table(found, clock),
         )
 
 
-def _stage_selector(chosen: str) -> None:
-    def rewrite() -> None:
-        st.query_params[STAGE] = st.session_state["now_stage"]
+def _label_of(metric: str) -> str:
+    return DEFINITIONS[metric].label
 
-    if st.session_state.get("now_stage") != chosen:
-        st.session_state["now_stage"] = chosen
-    st.selectbox("Stage", DRAWN, format_func=lambda name: DEFINITIONS[name].label, key="now_stage", on_change=rewrite)
+
+def _rewrite_stage() -> None:
+    st.query_params[STAGE] = st.session_state[_STAGE_KEY]
 
 
 PAGE: Final = frame.RunPage("Now", ask, _figures, limit_html)

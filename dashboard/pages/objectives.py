@@ -6,17 +6,16 @@ from typing import Final
 
 import streamlit as st
 
-from dashboard import budget_tables, frame, header
-from dashboard.accessible_chart import chart
-from dashboard.controls import run_selector, selector_row, value_selector
+from dashboard.charts.style import palette
+from dashboard.components import frame, header, objectives
+from dashboard.components.chart import chart
+from dashboard.components.frame import DashboardPage, PageContext, start_a_run, why_no_turn
+from dashboard.components.markup import escape
+from dashboard.components.selectors import run_selector, selector_row, value_selector
+from dashboard.components.trust import turns_details, turns_trust
 from dashboard.descriptions import day_and_time
-from dashboard.filters import Choice, choice_of
-from dashboard.frame import Page, PageContext
-from dashboard.markup import escape
-from dashboard.palette import palette
+from dashboard.links import Choice, choice_of
 from dashboard.source import Source, source_of, store_of
-from dashboard.starting import start_a_run, why_no_turn
-from dashboard.turns_trust import turns_details, turns_trust
 from telemetry.model import formatting
 from telemetry.objectives.error_budgets import ErrorBudget
 from telemetry.store.questions.burn_rates import BurnRateAnswer, ObjectivesPage
@@ -65,7 +64,7 @@ def _draw(view: ObjectivesPage, context: PageContext) -> None:
     if answer.limited.turns:
         st.html(header.notes([_limited(answer)], "generator-limited runs are among them"))
     caption = "burn rate of each window: ×1 uses the budget up in 28 days"
-    st.html(budget_tables.table(answer.budgets, caption, claims_nothing=answer.claims_nothing))
+    st.html(objectives.budgets_table(answer.budgets, caption, claims_nothing=answer.claims_nothing))
     _over_time(answer)
 
 
@@ -84,7 +83,7 @@ def _nothing(view: ObjectivesPage, context: PageContext) -> str:
 
 def _overview(view: ObjectivesPage, context: PageContext) -> str:
     answer = view.burn
-    states = [budget_tables.state_of(each, claims_nothing=answer.claims_nothing) for each in answer.budgets]
+    states = [objectives.state_of(each, claims_nothing=answer.claims_nothing) for each in answer.budgets]
     burning = sum(each.fires for each in answer.budgets)
     unknown = "not judged" if answer.claims_nothing else "with too few turns"
     labels = {"missed": "missed or burning", "met": "within their budget", "unknown": unknown}
@@ -138,14 +137,14 @@ def _over_time(answer: BurnRateAnswer) -> None:
     )
     shown = known.get(name) or next(iter(known.values()))
     chart(
-        budget_tables.days_rows(shown),
-        budget_tables.days_spec(palette(st.context.theme.type)),
-        f"Error budget of {shown.title} over 28 days: {budget_tables.left_text(shown.budget_left)} now",
-        budget_tables.days_table(shown),
+        objectives.days_rows(shown),
+        objectives.days_spec(palette(st.context.theme.type)),
+        f"Error budget of {shown.title} over 28 days: {objectives.left_text(shown.budget_left)} now",
+        objectives.days_table(shown),
     )
 
 
-PAGE: Final = Page(
+PAGE: Final = DashboardPage(
     TITLE,
     lambda link: ask(source_of(link), link),
     selectors=_selectors,

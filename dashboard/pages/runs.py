@@ -4,6 +4,7 @@ import contextlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import tzinfo
 from typing import Any, Final
 from urllib.parse import urlencode
 from zlib import crc32
@@ -11,24 +12,32 @@ from zlib import crc32
 import pandas as pd
 import streamlit as st
 
-from dashboard import frame, header, run_charts, runs_source, runs_tables
-from dashboard.accessible_chart import chart
-from dashboard.controls import Selector, selector_row
-from dashboard.frame import READING, Page, PageContext, viewer_zone
-from dashboard.markup import escape
-from dashboard.objectives_in_force import given_objectives, objectives_in_force
-from dashboard.palette import palette
-from dashboard.runs_choice import BEGAN_LABELS, NAMES, RunsChoice, runs_choice_of, values_of
-from dashboard.runs_conditions import conditions
-from dashboard.runs_trust import runs_head
-from dashboard.starting import no_runs_yet
-from telemetry.comparison.verdict import DEFAULT_MARGIN_NS, RegressionMargin
+from dashboard import descriptions, source
+from dashboard.charts import run_charts
+from dashboard.charts.style import ChartTable, Row, palette
+from dashboard.components import frame, header
+from dashboard.components.chart import chart, plain_table, section
+from dashboard.components.frame import READING, DashboardPage, PageContext, no_runs_yet, viewer_zone
+from dashboard.components.markup import escape
+from dashboard.components.objectives import SYMBOLS, State
+from dashboard.components.selectors import Selector, selector_row
+from dashboard.components.trust import runs_head
+from dashboard.links import BEGAN_LABELS, NAMES, RunsChoice, runs_choice_of, values_of
+from dashboard.source import given_objectives, objectives_in_force
+from telemetry.comparison.differences import FigureDifference
+from telemetry.comparison.sentences import HEADINGS, context_lines, figure_row, footnotes, grouped, title_of
+from telemetry.comparison.verdict import DEFAULT_MARGIN_NS, ComparisonState, RegressionMargin, RunComparison
 from telemetry.model import formatting
 from telemetry.model.errors import TelemetryError
-from telemetry.model.formatting import in_milliseconds
+from telemetry.model.formatting import DASH, in_milliseconds
+from telemetry.model.measured_within import Statistic
+from telemetry.model.metrics import HEADLINE
 from telemetry.objectives.objective import Objective
+from telemetry.store.answers import MetricStats
+from telemetry.store.questions.run_figures import RunDetails
 from telemetry.store.run_folders.catalog import RunListing
 from telemetry.store.run_folders.entries import RunEntry, RunTrends, narrowed, run_trends
+from telemetry.store.run_folders.places import read_capacity
 
 TITLE: Final = "Runs"
 TICKED: Final = "ticked"
@@ -53,10 +62,7 @@ def _selectors(listing: RunListing, link: Mapping[str, str]) -> None:
     def any_of(name: str, empty: str, label_of: Callable[[str], str] = str) -> Selector:
         return Selector(name, values[name], lambda each: label_of(each) if each else empty, getattr(choice, name))
 
-    in_sight = (
-        any_of("began", "any time", lambda each: BEGAN_LABELS[each]),
-        any_of("cohort", "every cohort"),
-    )
+    in_sight = (any_of("began", "any time", lambda each: BEGAN_LABELS[each]), any_of("cohort", "every cohort"))
     behind = (
         any_of("target", "any target"),
         any_of("state", "any state"),
@@ -126,11 +132,7 @@ def _trends(trends: RunTrends) -> None:
         else "",
         f"{formatting.count(trends.left_out, 'more trend')}" if trends.left_out else "",
     ]
-    st.html(
-        runs_tables.part_head(
-            "p95 from run to run", "; ".join(filter(None, ["runs that were asked the same", *left_out]))
-        )
-    )
+    st.html(section("p95 from run to run", "; ".join(filter(None, ["runs that were asked the same", *left_out]))))
     zone = viewer_zone()
     chart(
         run_charts.trend_rows(trends.shown),
@@ -138,20 +140,20 @@ def _trends(trends: RunTrends) -> None:
         "p95 of voice to voice from run to run, a line for each group of runs that were asked the same",
         run_charts.trend_table(
             trends.shown,
-            {each.reference: runs_tables.began(each, zone) for trend in trends.shown for each in trend.runs},
+            {each.reference: descriptions.began(each, zone) for trend in trends.shown for each in trend.runs},
         ),
     )
 
 
 def _notices(listed: Sequence[RunEntry], listing: RunListing, choice: RunsChoice) -> None:
     """What of the list cannot be read, or is left out although it may be meant or is ticked."""
-    if found := runs_tables.faults(listed):
+    if found := [f"{each.title}: {each.fault}" for each in listed if each.fault]:
         st.html(header.notes(found, "runs that cannot be read whole"))
     hints: list[str] = []
     unknown = sum(each.cohorts is None and each.state != "damaged" for each in listing.entries)
     if choice.cohort is not None and unknown:
         hints.append(f"The cohorts of {formatting.count(unknown, 'run')} are not known: not in the list.")
-    hints.append(runs_tables.left_out(_left_out(_ticked(listing.entries), listed)))
+    hints.append(left_out(_left_out(_ticked(listing.entries), listed)))
     for hint in filter(None, hints):
         st.html(f'<div class="vp hint">{escape(hint)}</div>')
 
@@ -174,8 +176,8 @@ def _list(listing: RunListing, entries: Sequence[RunEntry], choice: RunsChoice) 
     if not entries:
         st.html(_no_match(listing))
         return
-    st.html(runs_tables.list_head(is_narrowed=choice.narrows))
-    rows = runs_tables.list_rows(entries, viewer_zone())
+    st.html(section("Runs that match the filter" if choice.narrows else "All runs", "the newest first"))
+    rows = list_rows(entries, viewer_zone())
     wanted = _references()
     ticked = [place for place, each in enumerate(entries) if each.reference in wanted]
     kept = [each.reference for each in _left_out(_ticked(listing.entries), entries)]
@@ -263,12 +265,12 @@ def _comparison(ticked: Sequence[RunEntry], objectives: Sequence[Objective] | No
     margin = RegressionMargin(margin_ms * formatting.NS_PER_MS)
     try:
         with st.spinner(READING):
-            found = runs_source.compared([baseline, *others], margin, objectives)
+            found = source.compared([baseline, *others], margin, objectives)
     except TelemetryError as error:
         st.html(header.empty("These runs cannot be compared", escape(error)))
         return
     for each in found:
-        st.html(runs_tables.comparison_head(each))
+        st.html(comparison_head(each))
     rows = run_charts.forest_rows(found)
     if rows:
         labels = list(dict.fromkeys(row["label"] for row in rows))
@@ -282,15 +284,197 @@ def _comparison(ticked: Sequence[RunEntry], objectives: Sequence[Objective] | No
         with st.expander(
             f"All figures: {each.candidate.label} against {each.baseline.label}", expanded=len(found) == 1
         ):
-            st.html(runs_tables.comparison_table(each))
+            st.html(comparison_table(each))
 
 
-PAGE: Final = Page(
+PAGE: Final = DashboardPage(
     TITLE,
-    lambda _link: runs_source.run_listing(),
+    lambda _link: source.run_listing(),
     selectors=_selectors,
     offered=lambda listing: values_of(listing.entries),
     least_s=lambda _listing: REFRESH_S,
     draw=_draw,
     unreadable="The runs cannot be listed",
 )
+
+
+NO_LATENCY: Final = "No turn of these has a voice-to-voice latency."
+
+
+def conditions(shown: Sequence[RunEntry], objectives: Sequence[Objective]) -> None:
+    """Latency by load and by profile, word errors, barge-in and patience."""
+    found: list[tuple[str, RunDetails]] = []
+    for each in shown:
+        try:
+            with st.spinner(READING):
+                found.append((each.title, source.details(each)))
+        except TelemetryError as error:
+            st.html(header.notes([str(error)], "the store cannot be read"))
+    if not found:
+        return
+    names = [name for name, _ in found]
+    st.html(section("Under their own conditions", ", ".join(names)))
+    with st.container(key="halves"):
+        left, right = st.columns(2)
+    with left:
+        _load_chart(shown, found, _objective_ms(objectives))
+    with right:
+        rows, table = run_charts.latency_by_condition(found)
+        hint = "the lower dot is the p50; a bar is the 95 % interval of the p95"
+        st.html(section("Profiles against latency", hint))
+        alt = "p50 and p95 of voice to voice by the profile of the speech, clean first"
+        _by_profile(rows, table, names, alt, NO_LATENCY)
+        rows, table = run_charts.word_errors_by_condition(found)
+        hint = f"{table.columns[3]} that were heard wrongly; a bar is the 95 % interval"
+        st.html(section(f"Profiles against {table.caption.removesuffix(' by profile')}", hint))
+        alt = f"{table.caption.capitalize()} of the speech, clean first"
+        _by_profile(rows, table, names, alt, "No transcript came back to compare with what was said.", is_share=True)
+    st.html(section("Barge-in and patience", "callers who interrupt a reply, and callers who hang up unanswered"))
+    st.html(behavior(found))
+
+
+def _by_profile(
+    rows: Sequence[Row], table: ChartTable, names: Sequence[str], alt: str, none: str, *, is_share: bool = False
+) -> None:
+    if not rows:
+        st.html(f'<div class="vp hint">{none}</div>')
+        return
+    profiles = list(dict.fromkeys(row["condition"] for row in rows))
+    spec = run_charts.condition_spec(palette(st.context.theme.type), profiles, names, is_share=is_share)
+    chart(rows, spec, alt, table)
+
+
+def _load_chart(shown: Sequence[RunEntry], found: Sequence[tuple[str, RunDetails]], objective_ms: float | None) -> None:
+    colors, names = palette(st.context.theme.type), [name for name, _ in found]
+    hint = "by the calls in flight when turns began, with ramps; the lower line is the p50"
+    st.html(section("Latency against load", hint))
+    rows = run_charts.load_rows(found)
+    capacity = next((each for each in map(read_capacity, shown) if each is not None), None)
+    if capacity is not None:
+        st.html(f'<div class="vp">{escape(capacity.sentence)}</div>')
+        rows = run_charts.capacity_rows(capacity)
+    if not rows:
+        has_values = any(each.latencies for _, each in found)
+        why = "The generator did not report its calls in flight." if has_values else NO_LATENCY
+        st.html(f'<div class="vp hint">{why}</div>')
+        return
+    chart(
+        rows,
+        run_charts.load_spec(colors, list(dict.fromkeys(row["run"] for row in rows)) or names, objective_ms, capacity),
+        "p50 and p95 of voice to voice against the calls in flight, with the objective and the capacity found",
+        run_charts.load_table(found) if capacity is None else run_charts.capacity_table(capacity),
+    )
+
+
+def _objective_ms(objectives: Sequence[Objective]) -> float | None:
+    first = next((each for each in objectives if each.metric == HEADLINE and not each.is_of_a_part), None)
+    return None if first is None or first.threshold is None else in_milliseconds(first.threshold)
+
+
+_CHIPS: Final[dict[ComparisonState, tuple[State, str]]] = {
+    "worse": ("missed", "regression"),
+    "within": ("met", "within the margin"),
+    "undecided": ("unknown", "undecided"),
+}
+
+_BEHAVIOR: Final = (
+    *("run", "barge-ins", "answered after", "stopped", "stop p50", "stop p95"),
+    *("gave up", "95 % interval", "waited (median)"),
+)
+
+
+def list_rows(entries: Sequence[RunEntry], zone: tzinfo) -> list[dict[str, Any]]:
+    """The rows of the list."""
+    return [
+        {
+            "run": each.title,
+            "open": f"./?{urlencode({'store': each.store, 'run': each.run_id})}" if each.state != "damaged" else None,
+            "began": descriptions.began(each, zone),
+            "state": each.state,
+            "turns": each.turns,
+            "invalid": each.invalid,
+            "p50": None if each.p50_ns is None else formatting.in_milliseconds(each.p50_ns),
+            "p95": None if each.p95_ns is None else formatting.in_milliseconds(each.p95_ns),
+            "p99": None if each.p99_ns is None else formatting.in_milliseconds(each.p99_ns),
+            "note": each.note or "",
+            "target": each.target or DASH,
+            "callers": each.users,
+            "profile": each.profile or DASH,
+            "verdict": each.sentence or each.fault or "",
+        }
+        for each in entries
+    ]
+
+
+def left_out(ticked: Sequence[RunEntry]) -> str:
+    """That the filter leaves out runs that are ticked, which are shown all the same; empty where it does not."""
+    if not ticked:
+        return ""
+    names = ", ".join(each.title for each in ticked)
+    verb, them = ("is", "it") if len(ticked) == 1 else ("are", "them")
+    many = formatting.count(len(ticked), "ticked run")
+    return f"The filter leaves out {many}, which {verb} shown below all the same: {names}. Widen it to untick {them}."
+
+
+def comparison_head(each: RunComparison) -> str:
+    """What is to be known before any number, and the verdict."""
+    chip, word = _CHIPS[each.state]
+    lines = "".join(f"<li>{escape(line)}</li>" for line in context_lines(each))
+    return (
+        f'<div class="vp vp-compared"><h3>{escape(title_of(each))}</h3><ul class="hint">{lines}</ul>'
+        f'<p><span class="vp-chip {chip}">{SYMBOLS[chip]} {word}</span> {escape(each.statement)}</p></div>'
+    )
+
+
+def comparison_table(each: RunComparison) -> str:
+    """Every figure of a run beside the baseline's, in a region of its own that scrolls."""
+    groups = "".join(
+        f'<tr><th colspan="6" scope="colgroup" class="group">{escape(title)}</th></tr>'
+        f"{''.join(map(_comparison_row, found))}"
+        for title, found in grouped(each)
+    )
+    head = "".join(f'<th scope="col"{" class=num" if place else ""}>{name}</th>' for place, name in enumerate(HEADINGS))
+    notes = "".join(f"<li>{escape(line)}</li>" for line in footnotes(each))
+    label = escape(f"figures of {title_of(each)}")
+    return (
+        f'<div class="vp vp-scrolled" role="region" aria-label="{label}" tabindex="0"><table><thead><tr>{head}</tr>'
+        f'</thead><tbody>{groups}</tbody></table></div><div class="vp"><ul class="hint">{notes}</ul></div>'
+    )
+
+
+def _comparison_row(found: FigureDifference) -> str:
+    label, *cells, status = figure_row(found)
+    states: dict[bool | None, State] = {True: "missed", False: "met", None: "unknown"}
+    state = states[found.is_worse]
+    mark = "" if found.is_worse is None else f"{SYMBOLS[state]} "
+    shown = "".join(f'<td class="num">{escape(cell)}</td>' for cell in cells)
+    chip = f'<span class="vp-chip vp-plain {state}">{mark}{escape(status)}</span>'
+    return f'<tr><th scope="row">{escape(label)}</th>{shown}<td class="num">{chip}</td></tr>'
+
+
+def behavior(found: Sequence[tuple[str, RunDetails]]) -> str:
+    """Barge-in and patience of each run, as a table."""
+    return plain_table("barge-in and patience", _BEHAVIOR, [_behavior_row(name, each) for name, each in found])
+
+
+def _stop(stop: MetricStats | None, which: Statistic) -> str:
+    if stop is None:
+        return DASH
+    within = stop.within(which)
+    return formatting.milliseconds(getattr(stop, which)) + (f" ({within})" if within is not None else "")
+
+
+def _behavior_row(name: str, each: RunDetails) -> tuple[str, ...]:
+    done, stop = each.behavior, each.barge_in_stop
+    between = each.abandoned_interval
+    return (
+        name,
+        formatting.number(done.barge_ins) if done.barge_ins else "none asked",
+        formatting.share(done.barge_ins_recovered, done.barge_ins),
+        formatting.share(done.barge_ins_stopped, done.barge_ins_judged),
+        _stop(stop, "p50"),
+        _stop(stop, "p95"),
+        f"{formatting.number(each.abandoned)} of {formatting.turns(each.eligible)}",
+        DASH if between is None else f"{formatting.percent(between[0])} to {formatting.percent(between[1])}",
+        formatting.seconds(each.waited_p50),
+    )

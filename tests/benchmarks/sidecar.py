@@ -164,6 +164,7 @@ def measured(checkout: Path, store: Path, options: argparse.Namespace) -> dict[s
         "fresh, middle, ms": _middle(load.fresh_s) * 1e3,
         "fresh, worst, ms": max(load.fresh_s, default=0.0) * 1e3,
         "CPU, cores": used_s / took_s,
+        "CPU per span, with all that was asked, us": used_s / max(1, spans) * 1e6,
         "memory of all processes, MiB": load.rss_bytes / 2**20,
     }
     for name, times in sorted(load.pages_s.items()):
@@ -211,13 +212,18 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=30.0, help="how long is measured, after a warm-up")
     parser.add_argument("--spans-per-s", type=float, default=0.0, help="0: as fast as they are acknowledged")
     parser.add_argument("--baseline-worktree", type=Path, help="another checkout, with its .venv")
+    parser.add_argument("--store", type=Path, help="a store that was filled so before; it is written to")
+    parser.add_argument("--baseline-store", type=Path, help="likewise, for the other checkout")
     parser.add_argument("--rounds", type=int, default=1, help="how often each checkout is measured, in turn")
     options = parser.parse_args()
     checkouts = [ROOT, *([options.baseline_worktree.resolve()] if options.baseline_worktree else [])]
     found: dict[Path, list[dict[str, float]]] = {checkout: [] for checkout in checkouts}
     with tempfile.TemporaryDirectory(dir=os.environ.get("BENCHMARK_FOLDER")) as folder:
-        folders = {checkout: Path(folder) / str(number) for number, checkout in enumerate(checkouts)}
-        stores = {checkout: _filled(checkout, folders[checkout], options.turns) for checkout in checkouts}
+        given = (options.store, options.baseline_store)
+        stores = {
+            checkout: given[number] or _filled(checkout, Path(folder) / str(number), options.turns)
+            for number, checkout in enumerate(checkouts)
+        }
         for _ in range(options.rounds):
             for checkout in checkouts:
                 found[checkout].append(measured(checkout, stores[checkout], options))

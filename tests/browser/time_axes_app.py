@@ -3,8 +3,8 @@
 import pandas as pd
 import streamlit as st
 
-from dashboard import palette
-from dashboard.series_charts import bars_spec, lines_spec, series_rows
+from dashboard.charts import style
+from dashboard.charts.over_time import bars_spec, series_rows, series_spec
 
 S = 1_000_000_000
 FIRST_UNIX_NS = 1_800_000_000 * S
@@ -17,8 +17,8 @@ for moment in range(MOMENTS):
     starts = [FIRST_UNIX_NS + moment * STEP_S * S + place * WIDTH_NS for place in range(BUCKETS)]
     rows = pd.DataFrame(series_rows(starts, {"a": [1.0] * BUCKETS, "b": [2.0] * BUCKETS}))
     for spec in (
-        lines_spec(palette.LIGHT, ("a", "b"), "ms"),
-        bars_spec(palette.LIGHT, ("a", "b"), "turns", WIDTH_NS),
+        series_spec(style.LIGHT, ("a", "b"), "ms"),
+        bars_spec(style.LIGHT, ("a", "b"), "turns", WIDTH_NS),
     ):
         st.vega_lite_chart(rows, spec, theme=None, width="stretch")
 st.write("all drawn")

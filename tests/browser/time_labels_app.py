@@ -3,9 +3,9 @@
 import pandas as pd
 import streamlit as st
 
-from dashboard import palette
-from dashboard.charts import lines_spec as cohort_lines_spec
-from dashboard.series_charts import lines_spec, series_rows
+from dashboard.charts import style
+from dashboard.charts.over_time import series_rows, series_spec
+from dashboard.charts.over_time import series_spec as cohort_lines_spec
 
 S = 1_000_000_000
 # In every zone some seconds before a full minute, and far from midnight in most.
@@ -16,7 +16,7 @@ POINTS = 10
 for length_s in LENGTHS_S:
     starts = [FIRST_UNIX_NS + place * length_s * S // (POINTS - 1) for place in range(POINTS)]
     series = pd.DataFrame(series_rows(starts, {"a": [1.0] * POINTS}))
-    st.vega_lite_chart(series, lines_spec(palette.LIGHT, ("a",), "ms"), theme=None, width="stretch")
+    st.vega_lite_chart(series, series_spec(style.LIGHT, ("a",), "ms"), theme=None, width="stretch")
     rows = pd.DataFrame(
         [
             {"time": start / 1e6, "cohort": "a", "value": 1.0, "n": 30, "value_text": "", "from_text": "",
@@ -24,6 +24,6 @@ for length_s in LENGTHS_S:
             for start in starts
         ]
     )  # fmt: skip
-    spec = cohort_lines_spec(palette.LIGHT, ("a",), None, is_dark=False)
+    spec = cohort_lines_spec(style.LIGHT, ("a",), None, is_dark=False)
     st.vega_lite_chart(rows, spec, theme=None, width="stretch")
 st.write("all drawn")

@@ -10,7 +10,7 @@ import pytest
 from tests.contracts.test_contracts_tree import python_files
 
 # Where numbers are formatted: for people, and for CSS.
-HOMES = {"telemetry/model/formatting.py", "dashboard/markup.py"}
+HOMES = {"telemetry/model/formatting.py", "dashboard/components/markup.py"}
 # The corpora import nothing of telemetry: what their pages show are clips, not figures of a run.
 SEARCHED = ("loadtest", "telemetry", "dashboard", "docs_build")
 _UNIT = re.compile(r"\s?(?:ms|%)(?!\w)")

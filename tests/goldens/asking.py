@@ -2,8 +2,9 @@
 
 Left out of every answer is what names the inside of the store that gave it: `skipped_segments` and `turns_to_roll_up`
 (there are no segments and no roll-ups any more), the question `state` (a number that only changes), and the folder of
-the store. What explains a selection of very many turns is a sample of them, and not compared. Fields without a value
-are left out too, so that an answer may get new ones.
+the store. Of what a run declares it is left out which of its processes did so last, as they do at one moment. What
+explains a selection of very many turns is a sample of them, and not compared. Fields without a value are left out too,
+so that an answer may get new ones.
 """
 
 import dataclasses
@@ -31,6 +32,7 @@ Parameters = dict[str, Any]
 # Asks a question by its name and its parameters, which are JSON.
 Ask = Callable[[str, Parameters], object]
 LEFT_OUT: Final = frozenset({"skipped_segments", "turns_to_roll_up", "faults"})
+_DECLARED_LEFT_OUT: Final = frozenset({"process_id", "worker"})
 _SUMMARY_LEFT_OUT: Final = frozenset({"store", "unreadable_segments"})
 _REPEATED_CHARS: Final = 400
 _OBJECTIVES: Final[list[Parameters]] = [
@@ -292,6 +294,8 @@ def _filled(fields: Mapping[str, object]) -> dict[str, Any]:
     if fields.get("is_sample"):
         return {"is_sample": NOT_COMPARED}
     found = {name: plain(value) for name, value in fields.items() if name not in LEFT_OUT}
+    if "declared" in found:
+        found["declared"] = {k: v for k, v in found["declared"].items() if k not in _DECLARED_LEFT_OUT}
     return {name: value for name, value in found.items() if value is not None and value not in ([], {})}
 
 

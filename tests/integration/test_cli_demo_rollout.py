@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.objectives_in_force import objectives_in_force
+from dashboard.source import objectives_in_force
 from loadtest.exit_codes import ExitCode
 from loadtest.run.demo import OBJECTIVES
 from telemetry.objectives.slo import load_objectives

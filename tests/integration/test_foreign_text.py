@@ -19,7 +19,7 @@ from websockets.asyncio.server import ServerConnection
 from websockets.http11 import Request, Response
 
 import dashboard
-from dashboard.source_names import ENV_SLO, ENV_STORE
+from dashboard.source import ENV_SLO, ENV_STORE
 from loadtest.run import processes
 from tests.integration.calling import CORPUS
 from tests.integration.hosted_endpoint import HostedEndpoint

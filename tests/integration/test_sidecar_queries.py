@@ -14,7 +14,7 @@ from rich.console import Console
 from streamlit.testing.v1 import AppTest
 
 from dashboard.launch import APP
-from dashboard.source_names import ENV_SLO, ENV_STORE
+from dashboard.source import ENV_SLO, ENV_STORE
 from loadtest.run.report import ReportFiles, report
 from telemetry.model.errors import StoreError
 from telemetry.model.semconv import SIDECAR_TOKEN_VARIABLE

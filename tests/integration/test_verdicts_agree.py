@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from dashboard.filters import Choice
+from dashboard.components.trust import trust
+from dashboard.links import Choice
 from dashboard.source import Source
-from dashboard.trust import trust
 from loadtest.exit_codes import ExitCode
 from loadtest.reports.run_report import RunPictures
 from loadtest.run.artifacts import SUMMARY, run_object

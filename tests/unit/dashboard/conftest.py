@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from streamlit.components.v2 import manifest_scanner
 
-from dashboard.source_names import ENV_LOCUST, ENV_SLO, ENV_STORE
+from dashboard.source import ENV_LOCUST, ENV_SLO, ENV_STORE
 
 
 @pytest.fixture

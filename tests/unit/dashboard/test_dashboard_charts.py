@@ -1,23 +1,28 @@
-"""The charts as data: what is drawn, on which axis, and that a refresh exchanges rows only."""
+"""Charts, their tables and their colors: specifications that Vega accepts, and what everyone can read."""
 
 import json
 import re
-from pathlib import Path
+from html.parser import HTMLParser
 
 import altair as alt
 import numpy as np
 import pytest
+from streamlit.testing.v1 import AppTest
 
-import dashboard
-from dashboard import run_charts, runs_tables
-from dashboard.charts import lines_rows, lines_spec, lines_table, load_rows, load_spec, load_table, time_axis
-from dashboard.difference_charts import difference_spec
-from dashboard.palette import DARK, LIGHT, STAGE_NAMES, Palette, palette
-from dashboard.waterfall_chart import BAR_LABELS, EVENTS, view_ms, waterfall_rows, waterfall_spec, waterfall_table
+from dashboard.charts import run_charts
+from dashboard.charts.differences import difference_spec
+from dashboard.charts.over_time import lines_rows, lines_spec, lines_table, load_rows, load_spec, load_table
+from dashboard.charts.style import DARK, LIGHT, STAGE_NAMES, ChartTable, Palette, palette, time_axis
+from dashboard.charts.turn_charts import BAR_LABELS, EVENTS, view_ms, waterfall_rows, waterfall_spec, waterfall_table
+from dashboard.components import objectives
+from dashboard.components.chart import MOST_ROWS, table_html
+from dashboard.components.markup import stylesheet
+from dashboard.pages import runs
 from telemetry.comparison.runs import ComparedRun
 from telemetry.comparison.verdict import RegressionMargin, compare_runs
 from telemetry.model.formatting import MINUS
 from telemetry.model.waterfall import BAR_NAMES, waterfall
+from telemetry.objectives.error_budgets import DayBudget, EligibleTurns, ErrorBudget
 from telemetry.store.questions.timelines import CohortLine, CohortLines, LinePoint, LoadPoint
 from tests.rollout_cohorts import cohort_of, latencies_ms
 from tests.unit.dashboard.scenes import MS, S, Scene, service_turn, turns_of
@@ -123,7 +128,7 @@ def test_the_theme_of_the_viewer_decides_light_where_unknown() -> None:
 
 
 def test_charts_and_style_sheet_paint_a_stage_alike() -> None:
-    sheet = (Path(dashboard.__file__).parent / "style.css").read_text()
+    sheet = stylesheet()
     for index, name in enumerate(STAGE_NAMES):
         found = re.search(rf"--vp-{name}: light-dark\((#\w+), (#\w+)\)", sheet)
         assert found is not None
@@ -152,7 +157,7 @@ def test_a_difference_of_runs_has_one_sign_in_picture_and_tables() -> None:
     shown = (
         " ".join(cell for row in run_charts.forest_table([found]).rows for cell in row),
         " ".join(row["text"] for row in run_charts.forest_rows([found])),
-        re.sub(r"<[^>]*>", " ", runs_tables.comparison_table(found)),
+        re.sub(r"<[^>]*>", " ", runs.comparison_table(found)),
     )
     for text in shown:
         assert re.search(rf"{MINUS}3\d\d ms", text)
@@ -177,3 +182,145 @@ def test_labels_of_moments_have_seconds_as_long_as_a_picture_has_ticks_less_than
     assert time_axis(7).to_dict()["labelExpr"] == (
         "span(domain('x')) < 296985 ? timeFormat(datum.value, '%H:%M:%S') : datum.label"
     )
+
+
+APP = """
+from dashboard.components.chart import chart
+from dashboard.charts.style import ChartTable
+
+chart(
+    [{"x": 1, "y": 2}],
+    {"mark": "line", "encoding": {"x": {"field": "x"}, "y": {"field": "y"}}},
+    "Latency rises from 1 to 2",
+    ChartTable("Latency over time", ("from", "p95"), [("12:00", "640 ms")]),
+    table_at_once=AT_ONCE,
+)
+"""
+
+
+class _Cells(HTMLParser):
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def test_a_chart_is_drawn_with_its_sentence_and_its_table() -> None:
+    app = AppTest.from_string(APP.replace("AT_ONCE", "True"), default_timeout=60).run()
+    assert not app.exception
+    (drawn,) = app.get("vega_lite_chart")
+    assert drawn.proto.alt == "Latency rises from 1 to 2"
+    assert [each.label for each in app.expander] == ["Table: Latency over time"]
+    (html,) = app.get("html")
+    cells = _Cells(html.proto.body)
+    assert [value for value in cells.text if value.strip()] == ["Latency over time", "from", "p95", "12:00", "640 ms"]
+
+
+def test_the_rows_of_a_table_come_when_it_is_opened() -> None:
+    app = AppTest.from_string(APP.replace("AT_ONCE", "False"), default_timeout=60).run()
+    assert not app.exception
+    assert [each.label for each in app.expander] == ["Table: Latency over time"]
+    assert not app.get("html")
+
+
+def test_a_table_names_its_columns_and_rows_and_can_be_scrolled_by_keyboard() -> None:
+    cells = _Cells(table_html(ChartTable("Hits by tier", ("from", "device", "edge"), [("12:00", "1", "2")])))
+    assert [attributes["scope"] for tag, attributes in cells.tags if tag == "th"] == ["col", "col", "col", "row"]
+    region = dict(cells.tags)["div"]
+    assert (region["role"], region["tabindex"], region["aria-label"]) == ("region", "0", "Hits by tier")
+
+
+def test_texts_of_other_people_stay_text() -> None:
+    html = table_html(ChartTable("Models", ("model", "n"), [("<img src=x onerror=alert(1)>", "<b>1</b>")]))
+    assert [tag for tag, _ in _Cells(html).tags if tag in ("img", "b")] == []
+    assert "&lt;img" in html
+
+
+def test_a_long_table_says_what_it_leaves_out_and_an_empty_one_that_it_is() -> None:
+    rows = [(str(number), "x") for number in range(MOST_ROWS + 3)]
+    html = table_html(ChartTable("Turns", ("turn", "y"), rows))
+    assert html.count("<tr>") == MOST_ROWS + 1
+    assert f"the first {MOST_ROWS} of {MOST_ROWS + 3} rows" in html
+    assert "no figures" in table_html(ChartTable("Turns", ("turn", "y"), []))
+
+
+GROUNDS = {"light": "#ffffff", "dark": "#12151b"}
+
+
+def luminance(color: str) -> float:
+    """Relative luminance as WCAG 2.2 defines it."""
+    channels = [int(color[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, other: str) -> float:
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def variables() -> dict[str, dict[str, str]]:
+    """Each color of the style sheet by theme."""
+    found = re.findall(r"--vp-([\w-]+): light-dark\((#\w{6}), (#\w{6})\)", stylesheet())
+    return {name: {"light": light, "dark": dark} for name, light, dark in found}
+
+
+def test_the_formula_is_that_of_the_standard() -> None:
+    assert contrast("#000000", "#ffffff") == pytest.approx(21.0)
+    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.005)  # the well-known gray that just fails
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_text_stands_out_from_every_ground_it_is_on(theme: str) -> None:
+    colors = {name: by_theme[theme] for name, by_theme in variables().items()}
+    grounds = [GROUNDS[theme], colors["panel"]]
+    pairs = [(name, ground) for name in ("ink", "soft", "latency", "met", "missed", "unknown") for ground in grounds]
+    pairs += [(state, colors[f"{state}-soft"]) for state in ("met", "missed", "unknown")]
+    pairs += [("ink", colors["unknown-soft"])]
+    faint = {(name, ground): contrast(colors[name], ground) for name, ground in pairs}
+    assert {pair: round(found, 2) for pair, found in faint.items() if found < 4.5} == {}
+
+
+@pytest.mark.parametrize(("theme", "palette"), [("light", LIGHT), ("dark", DARK)])
+def test_lines_and_bars_stand_out_from_the_page(theme: str, palette: Palette) -> None:
+    drawn = {name: str(getattr(palette, name)) for name in ("p50", "p95", "p99", "speech", "playing")}
+    drawn |= {f"series {place}": color for place, color in enumerate(palette.series)}
+    drawn |= dict(zip(STAGE_NAMES, palette.stages, strict=True))
+    cohorts = {name: by_theme[theme] for name, by_theme in variables().items() if name.startswith("cohort")}
+    faint = {name: round(contrast(color, GROUNDS[theme]), 2) for name, color in (drawn | cohorts).items()}
+    assert {name: found for name, found in faint.items() if found < 3} == {}
+    assert palette.paper == GROUNDS[theme]
+
+
+def budget(*left: float | None) -> ErrorBudget:
+    days = tuple(
+        DayBudget(ago, EligibleTurns(0, 0) if share is None else EligibleTurns(93, 100), share)
+        for ago, share in zip(range(len(left) - 1, -1, -1), left, strict=True)
+    )
+    return ErrorBudget("answer", "The answer", "turns", "95 % of turns", 0.95, 100, (), (), days, left[-1], False)
+
+
+def test_a_day_is_drawn_at_its_share_and_a_day_without_turns_not_at_all() -> None:
+    rows = objectives.days_rows(budget(None, 1.0, 0.25, -1.5))
+    assert [(row["day"], row["left"]) for row in rows] == [(-3, None), (-2, 1.0), (-1, 0.25), (0, -1.5)]
+
+
+def test_what_is_overspent_beyond_the_axis_is_named_in_full() -> None:
+    (row,) = objectives.days_rows(budget(-99.0))
+    assert row["left"] == -2.0
+    assert row["text"] == "overspent ×100.0"
+    assert objectives.days_table(budget(-99.0)).rows[0][1] == "overspent ×100.0"
+
+
+def test_the_axis_begins_at_all_of_the_budget_and_ends_with_or_less() -> None:
+    spec = objectives.days_spec(LIGHT)
+    line = next(each for each in spec["layer"] if each["mark"]["type"] == "line")
+    assert line["encoding"]["y"]["scale"]["domainMax"] == 1
+    assert "datum.value <= -2.0 ? '≤ '" in json.dumps(line["encoding"]["y"]["axis"], ensure_ascii=False)

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from dashboard import bars, controls, header, tables, tiles
-from dashboard.filters import Choice
+from dashboard.components import bars, header, selectors, tables, tiles
+from dashboard.links import Choice
 from dashboard.source import NowView, Source
 from loadtest.exit_codes import ExitCode
 from loadtest.reports.run_report import RunPictures, RunReport
@@ -198,7 +198,7 @@ def test_the_turns_are_counted_alike(world: World) -> None:
     assert world.listed.with_value == len(world.values("voice_to_voice"))
     assert world.record_turns == turns
     assert f" {turns} " in world.runs_text
-    assert controls.run_label("r-1", {"r-1": world.now.run}).endswith(f" {turns} turns")
+    assert selectors.run_label("r-1", {"r-1": world.now.run}).endswith(f" {turns} turns")
     invalid = f"invalid: {of_command['invalid']} of {turns} turns"
     suite = ET.fromstring(world.files[JUNIT])  # noqa: S314 - our own file
     assert invalid in (suite.findtext(".//system-out") or "")

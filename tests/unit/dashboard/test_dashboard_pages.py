@@ -10,8 +10,8 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 import dashboard
-from dashboard.frame import OLD_TURNS_GONE
-from dashboard.source_names import ENV_LOCUST
+from dashboard.components.frame import OLD_TURNS_GONE
+from dashboard.source import ENV_LOCUST
 from telemetry.store.questions.pages import PageAnswer, PageQuestion
 from telemetry.store.reader import StoreReader
 from telemetry.store.run_folders.places import SUMMARY_NAME
@@ -222,7 +222,7 @@ def test_a_page_asks_again_no_sooner_than_five_times_what_its_answer_took(
 
     # However slow the machine is, the page is opened at this moment.
     clocks = SimpleNamespace(time_ns=lambda: now_unix_ns, monotonic=lambda: now_s[-1])
-    monkeypatch.setattr("dashboard.frame.time", clocks)
+    monkeypatch.setattr("dashboard.components.frame.time", clocks)
     monkeypatch.setattr(StoreReader, "page", takes)
     assert "24 turns" in text_of(opened("now"))
     paces: list[float | None] = []
@@ -241,12 +241,43 @@ def test_a_page_asks_again_no_sooner_than_five_times_what_its_answer_took(
 
 
 @pytest.mark.slow
+def test_a_refresh_that_takes_longer_slows_the_pace_without_another_question(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_unix_ns, now_s = time.time_ns(), [0.0]
+    fill(store, Scene(turns=24, newest_unix_ns=now_unix_ns))
+    takes_s, paces, ask = iter((0.1, 3.0, 3.0)), list[float | None](), StoreReader.page
+
+    def page(reader: StoreReader, question: PageQuestion) -> PageAnswer:
+        now_s.append(now_s[-1] + next(takes_s))
+        return ask(reader, question)
+
+    def fragment(body: Callable[[], None], *, run_every: float | None) -> Callable[[], None]:
+        def drawn_and_refreshed() -> None:
+            paces.append(run_every)
+            body()
+            body()
+
+        return body if body.__name__ == "head" else drawn_and_refreshed
+
+    clocks = SimpleNamespace(time_ns=lambda: now_unix_ns, monotonic=lambda: now_s[-1])
+    monkeypatch.setattr("dashboard.components.frame.time", clocks)
+    monkeypatch.setattr(StoreReader, "page", page)
+    monkeypatch.setattr("streamlit.fragment", fragment)
+    # Drawn twice in one run of the script, elements with keys would clash.
+    monkeypatch.setattr("dashboard.components.frame.RunPage._draw", lambda _page, _view, _context: None)
+    opened("now")
+    assert paces == [2.0, 16.0], "3 s of every 16 s, not of every 2 s"
+    assert next(takes_s, None) is None, "one question to draw, one for each refresh, none for the change of pace"
+
+
+@pytest.mark.slow
 def test_a_page_says_when_it_asked_and_how_long_ago_that_is(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     began_unix_ns = 1_795_000_000 * S
     fill(store, Scene(turns=24, newest_unix_ns=began_unix_ns, ended=True))
     for module, at in (("frame", began_unix_ns), ("refreshing", began_unix_ns + 190 * S)):
         clocks = SimpleNamespace(time_ns=lambda at=at: at, monotonic=time.monotonic)
-        monkeypatch.setattr(f"dashboard.{module}.time", clocks)
+        monkeypatch.setattr(f"dashboard.components.{module}.time", clocks)
     assert f"as of {time.strftime('%H:%M:%S', time.gmtime(1_795_000_000))}, 3 min ago" in text_of(opened("now"))
 
 

@@ -9,14 +9,19 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 import pytest
 
-from dashboard import rollout_parts
-from dashboard.palette import LIGHT
-from dashboard.turns_trust import turns_trust
+from dashboard.charts import differences
+from dashboard.charts.style import LIGHT
+from dashboard.components.trust import turns_trust
+from dashboard.pages.cohorts import sample_ratio
+from telemetry.model.durations import Duration
+from telemetry.rollout.cohort_comparison import CohortSize, ComparedCohorts, compare_cohorts
 from telemetry.rollout.gate import decide
-from telemetry.rollout.plan import RolloutPlan
+from telemetry.rollout.plan import RolloutPlan, Stage
 from telemetry.rollout.plan_document import parse_plan
+from telemetry.rollout.sample_ratio import AssignedUnits, UnitCounts
 from telemetry.rollout.verdict_document import as_object
 from telemetry.store import rollout_log
 from telemetry.store.questions.rollouts import evidence_of, question_of
@@ -25,6 +30,7 @@ from telemetry.store.rollout_log import LOG_NAME, RolloutLog
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import Run, client_turn, fill_store, run_span
+from tests.rollout_cohorts import cohort, plan
 from tests.unit.dashboard.measured_runs import HOUR, NOW, written
 from tests.unit.dashboard.opened_pages import html_of, opened
 from tests.unit.dashboard.rollout_scenes import PLAN, Rollout, S, fill_rollout, turns_of
@@ -56,7 +62,7 @@ def look(store: Path, plan: RolloutPlan, others: Sequence[RolloutPlan] = ()) -> 
 
 
 def test_the_bounds_of_a_look_that_is_alone_at_its_stage_are_drawn() -> None:
-    layers = rollout_parts.funnel_spec(LIGHT, "share", 0.05, "5 % may be")["layer"]
+    layers = differences.funnel_spec(LIGHT, "share", 0.05, "5 % may be")["layer"]
     (alone,) = (each for each in layers if any(step.get("groupby") == ["stage"] for step in each.get("transform", ())))
     assert alone["mark"]["type"] == "rule"
     assert (alone["encoding"]["y"]["field"], alone["encoding"]["y2"]["field"]) == ("lower", "upper")
@@ -189,7 +195,8 @@ def test_the_looks_of_the_past_are_chosen_and_the_link_keeps_it(store: Path) -> 
         return set(re.findall(r"</th><td>([^<]+)</td><td>", html_of(app)))
 
     def newest_verdict() -> str:
-        return text_of(html_of(app)).partition(" look ")[0]
+        """Below the title, which says how old the answer is."""
+        return text_of(html_of(app)).partition("rollout streaming")[2].partition(" look ")[0]
 
     assert app.selectbox(key="choice_rollout").options == ["newest rollout", "streaming"]
     assert app.selectbox(key="choice_at_stage").options == ["every stage", "20-percent", "50-percent", "80-percent"]
@@ -408,3 +415,52 @@ def test_a_choice_that_the_plan_has_otherwise_shows_the_plans_roles(store: Path)
     found = shown("cohorts", control="streaming", candidate="stable")
     assert re.search(r"turns of streaming \(candidate\) .* turns of stable \(control\)", found)
     assert "roll back" in found or "hold" in found
+
+
+RNG = np.random.default_rng(1)
+BOTH = cohort("streaming", 200, RNG), cohort("stable", 600, RNG)
+BY_USER = plan(unit="user")
+
+
+def line(candidate: AssignedUnits, control: AssignedUnits, stage: Stage | None = BY_USER.stages[0]) -> str:
+    unnamed = candidate.unnamed_calls + control.unnamed_calls
+    units = UnitCounts(candidate.known + control.known + unnamed, 0, candidate, control, unnamed)
+    sizes = CohortSize("streaming", 200, 200, 0, 31), CohortSize("stable", 600, 600, 0, 93)
+    found = ComparedCohorts(BY_USER, *BOTH, sizes, 0.0, is_planned=True, stage=stage, units=units)
+    return sample_ratio(compare_cohorts(found))
+
+
+def test_a_split_that_fits_says_which_loss_it_would_have_shown() -> None:
+    text = line(AssignedUnits(250), AssignedUnits(750))
+    assert "25 % of 1,000 users are on the candidate, 25 % planned at stage canary; p = 1 (exact binomial test)" in text
+    assert "the split fits the plan; in the split of 1,000 users, a loss of " in text
+    assert text.endswith("of those on the control would have been found with a probability of 80 %.</span></li>")
+
+
+@pytest.mark.parametrize(
+    ("candidate", "control", "words"),
+    [
+        (AssignedUnits(150), AssignedUnits(750), "the split does not fit the plan: callers are lost"),
+        (AssignedUnits(150, 90), AssignedUnits(750), "the split is not known: 16.7 % of 900 users that are known"),
+        (
+            AssignedUnits(0, 200),
+            AssignedUnits(0, 600),
+            "31 callers on streaming and 93 callers on stable; users are assigned, and none is known",
+        ),
+    ],
+)
+def test_a_split_that_does_not_fit_or_is_not_known_is_named(
+    candidate: AssignedUnits, control: AssignedUnits, words: str
+) -> None:
+    assert words in line(candidate, control)
+
+
+@pytest.mark.parametrize(
+    ("stage", "words"),
+    [
+        (None, "these turns may be of several stages, with other shares each"),
+        (Stage("all", 1.0, 0.0, Duration(), 1), "there is no split to compare with at stage all"),
+    ],
+)
+def test_what_has_no_planned_shares_is_not_tested(stage: Stage | None, words: str) -> None:
+    assert words in line(AssignedUnits(250), AssignedUnits(750), stage)

@@ -11,11 +11,12 @@ import pytest
 from rich.console import Console
 from streamlit.testing.v1 import AppTest
 
-from dashboard import run_charts, runs_source
+from dashboard import source
 from dashboard.__main__ import named_places
+from dashboard.charts import run_charts
+from dashboard.charts.style import LIGHT
 from dashboard.pages.runs import newest
-from dashboard.palette import LIGHT
-from dashboard.source_names import ENV_LOCUST, ENV_RUNS, ENV_SLO, ENV_STORE
+from dashboard.source import ENV_LOCUST, ENV_RUNS, ENV_SLO, ENV_STORE
 from loadtest.run.compare import CompareRequest, compare
 from telemetry.model.errors import StoreError
 from telemetry.objectives.slo import objectives_text
@@ -49,7 +50,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def shows(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     monkeypatch.delenv(ENV_STORE, raising=False)
     monkeypatch.delenv(ENV_SLO, raising=False)
-    monkeypatch.setattr(runs_source, "_offered", runs_source._Offered())
+    monkeypatch.setattr(source, "_offered", source._Offered())
     return monkeypatch
 
 
@@ -93,7 +94,6 @@ def test_where_nobody_has_run_anything_yet_every_page_says_so_and_the_first_run_
         assert "cannot" not in text, page
     assert list(tmp_path.iterdir()) == [], "whoever looks leaves nothing"
     run_folder(tmp_path / "runs", "first", latency_run("r-first", 120))
-    shows.setattr(runs_source, "_offered", runs_source._Offered())  # time passes
     assert "r-first" in text_of(opened("now"))
     assert list(drawn()[0].dataframe[0].value["run"]) == ["first (r-first)"]
 
@@ -110,7 +110,7 @@ def test_every_run_is_in_the_list_and_can_be_opened(root: Path, shows: pytest.Mo
     assert "empty" not in links
     query = parse_qs(urlsplit(links["slow (r-slow)"]).query)
     assert query == {"store": [str(root / "slow" / "store")], "run": ["r-slow"]}
-    assert runs_source.chosen_store(query["store"][0]) == str(root / "slow" / "store")
+    assert source.chosen_store(query["store"][0]) == str(root / "slow" / "store")
 
 
 @pytest.mark.slow
@@ -172,14 +172,14 @@ def test_only_stores_that_are_shown_are_opened(root: Path, tmp_path: Path, shows
     secret = run_folder(tmp_path, "secret", latency_run("r-secret", 20))
     for wanted in (str(secret / "store"), "/etc", str(root / "base" / ".." / "base" / "store"), "http://127.0.0.1:1"):
         with pytest.raises(StoreError, match="not among those that are shown"):
-            runs_source.chosen_store(wanted)
-    newest = runs_source.run_listing().entries
-    assert runs_source.chosen_store(None) == next(each.store for each in newest if each.state != "damaged")
-    assert {each.name for each in runs_source.runs_elsewhere(str(root / "slow" / "store"))} == {"base", "mixed"}
+            source.chosen_store(wanted)
+    newest = source.run_listing().entries
+    assert source.chosen_store(None) == next(each.store for each in newest if each.state != "damaged")
+    assert {each.name for each in source.runs_elsewhere(str(root / "slow" / "store"))} == {"base", "mixed"}
     shows.delenv(ENV_RUNS)
     shows.setenv(ENV_STORE, str(secret / "store"))
-    assert runs_source.chosen_store(None) == str(secret / "store")
-    assert runs_source.runs_elsewhere(None) == []
+    assert source.chosen_store(None) == str(secret / "store")
+    assert source.runs_elsewhere(None) == []
 
 
 def test_objectives_are_of_one_store_and_those_of_another_are_a_choice_away(
@@ -198,8 +198,8 @@ def test_objectives_are_of_one_store_and_those_of_another_are_a_choice_away(
 
 def test_load_and_profiles_are_those_of_the_store(root: Path, shows: pytest.MonkeyPatch) -> None:
     shows.setenv(ENV_RUNS, json.dumps([str(root)]))
-    entry = next(each for each in runs_source.run_listing().entries if each.name == "mixed")
-    found = [("mixed", runs_source.details(entry))]
+    entry = next(each for each in source.run_listing().entries if each.name == "mixed")
+    found = [("mixed", source.details(entry))]
     rows = run_charts.load_rows(found)
     assert [row["level"] for row in rows] == ["2", "4", "6", "8"], "two workers of one to four calls each"
     turns = [
@@ -250,10 +250,10 @@ def test_a_run_of_which_nothing_is_stored_does_not_hide_the_one_before(
     run = {"id": "r-dead", "state": "ended", "started_unix_ns": START_UNIX_NS + HOUR_NS}
     write_summary(tmp_path / "dead", "r-dead", run=run, turns={"total": 0}, exit_code=5)
     (tmp_path / "dead" / "store").mkdir()
-    assert runs_source.chosen_store(None) == str(tmp_path / "dead" / "store")
+    assert source.chosen_store(None) == str(tmp_path / "dead" / "store")
     run_folder(tmp_path, "base", latency_run("r-base", 20))
-    assert [each.name for each in runs_source.run_listing().entries] == ["dead", "base"]
-    assert runs_source.chosen_store(None) == str(tmp_path / "base" / "store")
+    assert [each.name for each in source.run_listing().entries] == ["dead", "base"]
+    assert source.chosen_store(None) == str(tmp_path / "base" / "store")
 
 
 def test_a_specification_that_was_made_before_is_whole_and_one_s_own() -> None:

@@ -1,15 +1,19 @@
-"""What the pages ask of a store."""
+"""What the pages ask of a store, and the readers that they share with the list of runs."""
 
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from dashboard.filters import Choice
-from dashboard.source import Source, open_source, source_of
-from dashboard.source_names import ENV_SLO, ENV_STORE
+from dashboard import source as dashboard_source
+from dashboard.links import Choice
+from dashboard.source import ENV_SLO, ENV_STORE, Source, open_source, source_of
 from telemetry.model.errors import ConfigError, StoreError
 from telemetry.objectives.slo import default_objectives
 from telemetry.store.answers import RunRecord
+from tests.fixtures_turns import Run, fill_store
+from tests.run_folders import latency_run
 from tests.unit.dashboard.fakes import FakeReader, summary
 
 OLD = RunRecord("old", 1, 5, 200, None, None, True, {})
@@ -60,3 +64,30 @@ def test_the_launcher_names_the_store_through_the_environment(tmp_path: Path, mo
     monkeypatch.setenv(ENV_SLO, str(slo))
     with pytest.raises(ConfigError):
         source_of({})
+
+
+OBJECTIVES = tuple(default_objectives())
+
+
+@pytest.fixture(autouse=True)
+def _forgotten() -> Iterator[None]:
+    """Nothing is kept from one test to another."""
+    yield
+    dashboard_source._offered.listing = None
+    open_source.cache_clear()
+
+
+def _goes_on(store: Path) -> None:
+    """A run that began now and has not ended."""
+    run = latency_run("r-now", 20, began_unix_ns=time.time_ns() - 60_000_000_000)
+    fill_store(store, Run(run.turns, [each for each in run.spans if each.attributes["voice.run.phase"] == "start"]))
+
+
+def _end(store: Path) -> None:
+    spans = latency_run("r-now", 20, began_unix_ns=time.time_ns() - 60_000_000_000).spans
+    fill_store(store, Run([], [each for each in spans if each.attributes["voice.run.phase"] == "end"]))
+
+
+def test_the_address_of_a_sidecar_is_checked() -> None:
+    with pytest.raises(StoreError, match="is not the address of a sidecar"):
+        dashboard_source.reader_of("http://")

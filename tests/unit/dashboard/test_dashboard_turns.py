@@ -1,22 +1,27 @@
-"""The parts of the Turns page and of one turn: links, rows and words; what comes from outside stays text."""
+"""The pages of turns and of one turn: the list, the heat map, the waterfall, the player, what was kept."""
+
+import re
+import time
+from pathlib import Path
 
 import altair as alt
 import msgspec
 import pytest
 
-from dashboard import call_strip, heat_map, kept_words, turns_table
-from dashboard.accessible_chart import table_html
+from dashboard.charts import turn_charts
+from dashboard.charts.style import LIGHT
+from dashboard.components.chart import table_html
 from dashboard.descriptions import time_of_day
-from dashboard.filters import Choice
-from dashboard.palette import LIGHT
-from dashboard.turn_player import call_data, call_table, turn_data
-from dashboard.turns_choice import TurnsChoice, turns_choice_of
+from dashboard.links import Choice, TurnsChoice, turns_choice_of
+from dashboard.pages import turn, turns
+from dashboard.player.turn_player import call_data, call_table, turn_data
 from telemetry.model.waterfall import waterfall
 from telemetry.store.questions.pages import ViewHead
 from telemetry.store.questions.turns import EDGES_MS, FoundWords, HeatCell, ListedTurn, TurnsAnswer, calls_turns
 from telemetry.store.recordings.excerpt import CallExcerpt
 from telemetry.store.recordings.kept_call import KeptTurn, PartialText
-from tests.unit.dashboard.scenes import MS, S, Scene, turns_of
+from tests.unit.dashboard.opened_pages import html_of, opened, text_of
+from tests.unit.dashboard.scenes import MS, S, Scene, fill, turns_of
 
 NOW = 1_800_000_000 * S
 GONE = {"first_audio_perf_ns": None, "reply_end_perf_ns": None}
@@ -59,25 +64,23 @@ def test_a_list_asks_the_store_for_what_the_link_says() -> None:
 
 
 def test_every_row_links_to_its_turn_with_the_filters_and_names_stay_text() -> None:
-    html = turns_table.table([ROW], Choice(run="r", cohort="A"), TurnsChoice(order="newest"), time_of_day)
+    html = turns.turns_table([ROW], Choice(run="r", cohort="A"), TurnsChoice(order="newest"), time_of_day)
     assert f"turns?run=r&amp;cohort=A&amp;trace={'ab' * 16}&amp;turn=2&amp;order=newest" in html
     assert HOSTILE not in html
     assert "&lt;img" in html
 
 
 def test_pages_are_links_and_the_ends_are_none() -> None:
-    html = turns_table.pages(ANSWER, Choice(), TurnsChoice(at_page=1, find="x"))
+    html = turns.pages(ANSWER, Choice(), TurnsChoice(at_page=1, find="x"))
     assert "page 2 of 3" in html
     assert 'href="turns?find=x"' in html
     assert 'href="turns?find=x&amp;at_page=2"' in html
     alone = TurnsAnswer(ViewHead(()), 3, pages=1)
-    assert turns_table.pages(alone, Choice(), TurnsChoice()) == ""
+    assert turns.pages(alone, Choice(), TurnsChoice()) == ""
 
 
 def test_each_narrowing_can_be_taken_away_alone() -> None:
-    html = turns_table.narrowed(
-        ANSWER, Choice(), TurnsChoice(HOSTILE, outcome="ok", from_ms=500, below_ms=600), time_of_day
-    )
+    html = turns.narrowed(ANSWER, Choice(), TurnsChoice(HOSTILE, outcome="ok", from_ms=500, below_ms=600), time_of_day)
     assert html.count("<a ") == 3
     assert HOSTILE not in html
     assert "7 kept calls were searched" in html
@@ -85,33 +88,33 @@ def test_each_narrowing_can_be_taken_away_alone() -> None:
 
 
 def test_the_heat_map_has_every_cell_and_the_slowest_turns_as_points() -> None:
-    rows = heat_map.heat_rows(ANSWER)
+    rows = turn_charts.heat_rows(ANSWER)
     assert [(row["band"], row["n"]) for row in rows if row["n"]] == [("300 ms to 400 ms", 3), ("600 ms to 700 ms", 1)]
     (point,) = (row for row in rows if row["trace"])
     assert (point["band"], point["value"], point["turn"]) == ("800 ms to 900 ms", "812 ms", 2)
-    assert heat_map.shown_bands(ANSWER) == [9, 8, 7, 6]
-    assert heat_map.band_label(0) == "before the end of speech"
-    assert heat_map.band_label(len(EDGES_MS)) == "from 60 s"
-    assert len(heat_map.heat_table(ANSWER).rows) == 2
-    table = heat_map.heat_table(ANSWER, link=lambda cell: f"./turns?from_ms=<{cell.band}>")
+    assert turn_charts.shown_bands(ANSWER) == [9, 8, 7, 6]
+    assert turn_charts.band_label(0) == "before the end of speech"
+    assert turn_charts.band_label(len(EDGES_MS)) == "from 60 s"
+    assert len(turn_charts.heat_table(ANSWER).rows) == 2
+    table = turn_charts.heat_table(ANSWER, link=lambda cell: f"./turns?from_ms=<{cell.band}>")
     assert table_html(table).count('<th scope="row"><a href="./turns?from_ms=&lt;') == 2
-    assert "<a " not in table_html(heat_map.heat_table(ANSWER))
-    for spec in (heat_map.heat_spec(LIGHT, [9, 8, 7, 6]), heat_map.distribution_spec(LIGHT, [9, 6])):
+    assert "<a " not in table_html(turn_charts.heat_table(ANSWER))
+    for spec in (turn_charts.heat_spec(LIGHT, [9, 8, 7, 6]), turn_charts.distribution_spec(LIGHT, [9, 6])):
         alt.LayerChart.from_dict(spec | {"data": {"name": "rows"}})
     every = list(range(len(EDGES_MS), -1, -1))
-    for spec in (heat_map.heat_spec(LIGHT, every), heat_map.distribution_spec(LIGHT, every)):
+    for spec in (turn_charts.heat_spec(LIGHT, every), turn_charts.distribution_spec(LIGHT, every)):
         assert spec["height"] >= 14 * len(every), "the name of each band has a line of its own"
-    assert [row["share"] for row in heat_map.distribution_rows(ANSWER)] == ["25 %", "0 %", "0 %", "75 %"]
+    assert [row["share"] for row in turn_charts.distribution_rows(ANSWER)] == ["25 %", "0 %", "0 %", "75 %"]
 
 
 def test_the_call_is_on_one_clock_with_links_to_its_turns() -> None:
     turns = [turn for turn in turns_of(Scene(4, NOW)) if turn.source == "client"]
     call, trace = calls_turns(turns), turns[0].trace_id
-    html = call_strip.strip(call, trace, 1, Choice(run="r"))
+    html = turn.call_strip(call, trace, 1, Choice(run="r"))
     assert html.count("<li ") == 4
     assert html.count('aria-current="page"') == 1
     assert f"turns?run=r&amp;trace={trace}&amp;turn=3" in html
-    steps = call_strip.neighbors(call, trace, 0, Choice())
+    steps = turn.neighbors(call, trace, 0, Choice())
     assert "turn 1 of 4" in steps
     assert 'aria-disabled="true">← previous turn' in steps
     assert f"trace={trace}&amp;turn=1" in steps
@@ -147,7 +150,7 @@ def test_the_figures_of_a_whole_call_are_a_table() -> None:
 
 
 def test_words_and_what_was_kept_are_shown() -> None:
-    turn = KeptTurn(
+    kept = KeptTurn(
         turn_index=0,
         started_perf_ns=0,
         ended_perf_ns=1,
@@ -155,13 +158,53 @@ def test_words_and_what_was_kept_are_shown() -> None:
         reply="yes",
         partials=(PartialText(5 * MS, "h"),),
     )
-    html = kept_words.words(None, CallExcerpt(turn=turn))
+    html = turn.words(None, CallExcerpt(turn=kept))
     assert HOSTILE not in html
     assert "yes" in html
     assert "1 partial transcript<" in html
-    assert kept_words.words(None, None) == ""
-    assert "--keep-audio" in kept_words.notices(None, None)
-    assert "<code>/srv/&lt;b&gt;</code>" in kept_words.notices(None, "/srv/<b>")
-    notice = kept_words.notices(CallExcerpt(fault="a.flac: is missing", note="x", expires_unix_ns=NOW), None)
+    assert turn.words(None, None) == ""
+    assert "--keep-audio" in turn.notices(None, None)
+    assert "<code>/srv/&lt;b&gt;</code>" in turn.notices(None, "/srv/<b>")
+    notice = turn.notices(CallExcerpt(fault="a.flac: is missing", note="x", expires_unix_ns=NOW), None)
     assert "a.flac: is missing" in notice
     assert "Kept until 15 Jan 2027 08:00 UTC" in notice
+
+
+SEARCHED = "turns that are searched for against"
+
+
+@pytest.mark.slow
+def test_what_sets_the_turns_of_a_search_apart_stands_below_their_pictures(store: Path) -> None:
+    scene = Scene(turns=240, newest_unix_ns=time.time_ns(), ended=True, invalid_share=0.0)
+    fill(store, scene)
+    slow = sum(
+        turn.first_audio_perf_ns - turn.speech_end_perf_ns >= 600_000_000
+        for turn in turns_of(scene)
+        if turn.first_audio_perf_ns is not None and turn.speech_end_perf_ns is not None
+    )
+    assert 0 < slow < 120
+    text = text_of(opened("turns", from_ms="600"))
+    (selected, others) = re.findall(rf"Which dimension explains it (\d+) {SEARCHED} (\d+) others", text)[0]
+    assert (int(selected), int(selected) + int(others)) == (slow, 240)
+    assert text.index("Distribution") < text.index("Which dimension explains it")
+    # Of all turns there are no others.
+    assert "Which dimension explains it" not in text_of(opened("turns"))
+
+
+@pytest.mark.parametrize(
+    ("index", "previous", "following"), [(0, None, 1), (1, 0, 2), (3, 2, None)], ids=["first", "middle", "last"]
+)
+def test_the_page_of_a_turn_leads_to_the_turns_before_and_after_it(
+    store: Path, index: int, previous: int | None, following: int | None
+) -> None:
+    turns = fill(store, Scene(turns=8, newest_unix_ns=time.time_ns(), ended=True))
+    trace = turns[4].trace_id
+    app = opened("turn", trace=trace, turn=str(index), order="newest")
+    (steps,) = re.findall(r'<nav class="vp vp-neighbors" aria-label="Turns of this call">(.*?)</nav>', html_of(app))
+    links = dict(re.findall(r'<a href="([^"]*)" target="_self">(.*?)</a>', steps))
+    assert links == {
+        f"turns?trace={trace}&amp;turn={to}&amp;order=newest": label
+        for to, label in ((previous, "← previous turn"), (following, "next turn →"))
+        if to is not None
+    }
+    assert f"turn {index + 1} of 4 in this call" in text_of(app)

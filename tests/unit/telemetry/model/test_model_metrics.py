@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 from rich.console import Console
 
-from dashboard import tables
+from dashboard.components import tables
 from docs_build.metrics import metrics_page
 from loadtest.exit_codes import ExitCode
 from loadtest.reports.run_outcome import RunOutcome

@@ -1,0 +1,275 @@
+"""Whether a page's figures can be trusted, as one chip: valid · telemetry complete · calibrated ± x ms. Pure."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import tzinfo
+from typing import Final
+
+from dashboard import descriptions
+from dashboard.components.header import fact, lines_of_details
+from dashboard.components.objectives import SYMBOLS, State
+from telemetry.model.formatting import NS_PER_MS, count, declared_milliseconds, number, share, turns
+from telemetry.model.service_runs import REPORTED
+from telemetry.store.answers import RunRecord, Summary, TelemetryLoss
+from telemetry.store.questions.burn_rates import MeasuredTurns
+from telemetry.store.run_folders.entries import SERVICE_SOURCE, RunEntry
+
+# A state, and what is in it.
+Part = tuple[State, str]
+_MOST_NAMED: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """`state` is "met" when nothing weakens the figures, "missed" when something does, else "unknown"."""
+
+    state: State
+    label: str
+
+
+def trust(run: RunRecord, summary: Summary) -> Trust:
+    """The chip of a run's figures: each part says what is wrong with it, or that nothing is."""
+    if summary.limit is not None:
+        validity: Part = ("missed", "generator-limited")
+    elif run.service is not None:
+        validity = ("unknown", "reported, not heard")
+    else:
+        validity = _invalid_part(summary.turns.invalid, summary.turns.total)
+    bound = run.calibrated_to_ms
+    calibration: Part = ("met", f"calibrated ± {bound} ms") if bound else ("unknown", "not calibrated")
+    return _trust_of([validity, _telemetry_part(summary.loss), *([] if run.service else [calibration])])
+
+
+def _trust_of(parts: Sequence[Part]) -> Trust:
+    """The chip that says all of some parts, each a state and what it is about."""
+    states = {state for state, _ in parts}
+    state: State = "missed" if "missed" in states else "unknown" if "unknown" in states else "met"
+    return Trust(state, f"{SYMBOLS[state]} {' · '.join(text for _, text in parts)}")
+
+
+def _invalid_part(invalid: int, total: int) -> Part:
+    """That turns are valid, or how many of them are not."""
+    if not total:
+        return "unknown", "no turns"
+    return ("unknown", f"{number(invalid)} of {count(total, 'turn')} invalid") if invalid else ("met", "valid")
+
+
+def _telemetry_part(loss: TelemetryLoss | None) -> Part:
+    """Whether telemetry is complete; None is a loss that nobody knows."""
+    good = None if loss is None else descriptions.describe_loss(loss)[1]
+    if loss is None or good is None:
+        return "unknown", "telemetry loss not known"
+    return ("met", "telemetry complete") if good else ("missed", f"{count(loss.missing, 'turn')} lost")
+
+
+def turns_trust(measured: MeasuredTurns) -> Trust:
+    """The chip of a page about the turns of many runs: each part says what is wrong with them, or that nothing is."""
+    evidence = measured.evidence
+    parts = [_validity_of_turns(measured), _telemetry_part(evidence.loss)]
+    if measured.source == "client" and not evidence.calibrated:
+        parts.append(("unknown", "not calibrated"))
+    elif measured.source == "client" and evidence.calibrated < evidence.runs:
+        parts.append(("unknown", f"{number(evidence.calibrated)} of {count(evidence.runs, 'run')} calibrated"))
+    elif measured.source == "client":
+        parts.append(("met", f"calibrated ± {evidence.calibrated_to_ms} ms"))
+    return _trust_of(parts)
+
+
+def _validity_of_turns(measured: MeasuredTurns) -> Part:
+    counted, limited = measured.counted, measured.limited
+    if measured.source == "service":
+        return "unknown", "reported, not heard"
+    if counted.total and limited.runs and limited.turns == counted.valid:
+        return "missed", "generator-limited"
+    if counted.total and limited.turns:
+        return "unknown", f"{number(limited.turns)} of {count(counted.valid, 'turn')} of generator-limited runs"
+    return _invalid_part(counted.invalid, counted.total)
+
+
+def turns_details(measured: MeasuredTurns) -> str:
+    """How well the turns of many runs were measured, as HTML."""
+    evidence, counted, limited = measured.evidence, measured.counted, measured.limited
+    lost, good = ("not known", None) if evidence.loss is None else descriptions.describe_loss(evidence.loss)
+    if evidence.loss is not None and good is None and evidence.runs > 1:
+        lost = "no gap seen (not every run has said how many turns it sent)"
+    runs = fact("runs", f"{count(evidence.runs, 'run')} with {count(counted.total, 'turn')} in 28 days")
+    telemetry = fact("telemetry", lost, _telemetry_part(evidence.loss)[0])
+    if measured.source == "service":
+        return lines_of_details([runs, fact("turns", REPORTED, "unknown"), telemetry])
+    invalid = f"{number(counted.invalid)} invalid ({share(counted.invalid, counted.total)}), which no figure counts"
+    found = [runs, fact("turns", invalid, "unknown") if counted.invalid else fact("turns", "none invalid", "met")]
+    if limited.runs:
+        of_turns = f"{number(limited.turns)} of {count(counted.valid, 'valid turn')}"
+        of_runs = f"{of_turns} are of {count(limited.runs, 'generator-limited run')}"
+        found.append(fact("generator", of_runs, _validity_of_turns(measured)[0]))
+    widest = f"to ± {evidence.calibrated_to_ms} ms"
+    calibration = f"{number(evidence.calibrated)} of {count(evidence.runs, 'run')} calibrated, {widest} or better"
+    if not evidence.calibrated:
+        calibration = "not calibrated"
+    elif evidence.runs == 1:
+        calibration = f"calibrated {widest}"
+    return lines_of_details([*found, telemetry, fact("calibration", calibration)])
+
+
+@dataclass(frozen=True, slots=True)
+class RunsHead:
+    """Which runs are listed, how far their figures can be trusted, and the details of that; texts are HTML.
+
+    Runs that go on are left out: their figures change at every look, and nothing is claimed of them yet.
+    """
+
+    overview: str
+    trust: Trust
+    details: str
+
+
+def runs_head(listed: Sequence[RunEntry], of_all: int, zone: tzinfo) -> RunsHead:
+    """What stands above a list of at least one run, `of_all` that there are."""
+    return RunsHead(runs_overview(listed, of_all, zone), runs_trust(listed), runs_details(listed))
+
+
+def runs_overview(listed: Sequence[RunEntry], of_all: int, zone: tzinfo) -> str:
+    """One line: which runs, how new, and how much of them; as HTML."""
+    ended = _ended(listed)
+    many = count(of_all, "run") if len(listed) == of_all else f"{number(len(listed))} of {count(of_all, 'run')}"
+    going_on = len(listed) - len(ended)
+    newest = max(listed, key=lambda each: each.listed_unix_ns)
+    parts = (
+        f"<span><b>{many}</b></span>",
+        fact("newest began", descriptions.began(newest, zone)),
+        f"<span><b>{turns(sum(each.turns for each in ended))}</b></span>",
+        *([f"<span>{count(going_on, 'run')} under way, not counted</span>"] if going_on else []),
+    )
+    return f'<div class="vp vp-facts">{"".join(parts)}</div>'
+
+
+def _ended(listed: Iterable[RunEntry]) -> list[RunEntry]:
+    return [each for each in listed if each.state != "under way"]
+
+
+def _with_figures(runs: Iterable[RunEntry]) -> list[RunEntry]:
+    """A run without a turn, whose target was never reached, has nothing that can be lost or measured badly."""
+    return [each for each in runs if each.turns or each.missing_turns]
+
+
+def _heard(runs: Iterable[RunEntry]) -> list[RunEntry]:
+    """What a service reports is not measured by the instrument."""
+    return [each for each in _with_figures(runs) if each.source != SERVICE_SOURCE]
+
+
+def _damaged(runs: Iterable[RunEntry]) -> list[RunEntry]:
+    return [each for each in runs if each.state == "damaged" or each.fault is not None]
+
+
+def runs_trust(listed: Sequence[RunEntry]) -> Trust:
+    """The chip: each part says what is wrong with it, or that nothing is."""
+    ended = _ended(listed)
+    figures, heard = _with_figures(ended), _heard(ended)
+    parts = [_validity_of_runs(ended), *([_telemetry_of_runs(figures)] if figures else [])]
+    return _trust_of([*parts, *([_calibration_of_runs(heard)] if heard else [])])
+
+
+def _validity_of_runs(ended: Sequence[RunEntry]) -> Part:
+    limited, damaged = sum(each.is_generator_limited for each in ended), len(_damaged(ended))
+    weak = [_some_of(limited, len(ended), "generator-limited")] if limited else []
+    # What it is one of has been said where both are.
+    weak += [f"{number(damaged)} damaged" if limited else _some_of(damaged, len(ended), "damaged")] if damaged else []
+    total, invalid = sum(each.turns for each in ended), sum(each.invalid for each in ended)
+    if weak:
+        return "missed", ", ".join(weak)
+    if not ended:
+        return "unknown", "no run has ended"
+    reported = sum(each.source == SERVICE_SOURCE for each in ended)
+    if total and not invalid and reported:
+        return "unknown", _some_of(reported, len(ended), "reported, not heard")
+    return _invalid_part(invalid, total)
+
+
+def _some_of(some: int, of_all: int, what: str) -> str:
+    """`2 of 8 runs damaged`; of one run only what it is."""
+    return what if of_all == 1 else f"{number(some)} of {count(of_all, 'run')} {what}"
+
+
+def _telemetry_of_runs(figures: Sequence[RunEntry]) -> Part:
+    lossy = sum(bool(each.missing_turns) for each in figures)
+    unknown = sum(each.missing_turns is None for each in figures)
+    of_all = count(len(figures), "run")
+    if lossy and len(figures) == 1:
+        return "missed", f"{count(figures[0].missing_turns or 0, 'turn')} lost"
+    if lossy:
+        beside = f", not known for {number(unknown)}" if unknown else ""
+        return "missed", f"telemetry lost in {number(lossy)} of {of_all}{beside}"
+    if unknown:
+        return "unknown", "telemetry loss not known" + (
+            "" if unknown == len(figures) else f" for {number(unknown)} of {of_all}"
+        )
+    return "met", "telemetry complete"
+
+
+def _calibration_of_runs(heard: Sequence[RunEntry]) -> Part:
+    bounds = [each.calibrated_to_ms for each in heard if each.calibrated_to_ms is not None]
+    if len(bounds) == len(heard):
+        return "met", f"calibrated ± {declared_milliseconds(max(bounds) * NS_PER_MS)}"
+    return "unknown", _some_of(len(bounds), len(heard), "calibrated") if bounds else "not calibrated"
+
+
+def runs_details(listed: Sequence[RunEntry]) -> str:
+    """What stands behind the chip, with the runs that weaken it; as HTML."""
+    ended = _ended(listed)
+    figures, heard = _with_figures(ended), _heard(ended)
+    states = dict.fromkeys(sorted(each.state for each in listed))
+    lines = [fact("runs", ", ".join(f"{number(sum(e.state == name for e in listed))} {name}" for name in states))]
+    if ended:
+        total, invalid = turns(sum(each.turns for each in ended)), [each for each in ended if each.invalid]
+        many = f"{number(sum(each.invalid for each in invalid))} of {total} invalid, in {_named(invalid)}"
+        has_turns = any(each.turns for each in ended)
+        limited = [each for each in ended if each.is_generator_limited]
+        lines += [
+            fact("turns", many, "unknown") if has_turns and invalid
+            else fact("turns", f"none of {total} invalid", "met") if has_turns
+            else fact("turns", "none", "unknown"),
+            fact("generator", f"the limit in {_named(limited)}: nothing is claimed about the service", "missed")
+            if limited
+            else fact("generator", "the limit in no run", "met"),
+        ]  # fmt: skip
+    if damaged := _damaged(ended):
+        lines.append(fact("damaged", _named(damaged), "missed"))
+    if reported := [each for each in ended if each.source == SERVICE_SOURCE]:
+        of_service = f"{_named(reported)}: reported by the service, heard by no caller of ours"
+        lines.append(fact("source", of_service, "unknown"))
+    lines += [fact("telemetry", _loss(figures), _telemetry_of_runs(figures)[0])] if figures else []
+    lines += [fact("calibration", _bounds(heard), _calibration_of_runs(heard)[0])] if heard else []
+    return lines_of_details(lines)
+
+
+def _loss(figures: Sequence[RunEntry]) -> str:
+    complete = [each for each in figures if each.missing_turns == 0]
+    lossy = [each for each in figures if each.missing_turns]
+    unknown = [each for each in figures if each.missing_turns is None]
+    lost = count(sum(each.missing_turns or 0 for each in lossy), "turn")
+    parts = (
+        f"{lost} lost on the way in {_named(lossy)}" if lossy else "",
+        f"nothing lost in {count(len(complete), 'run')}" if complete else "",
+        f"not known for {_named(unknown)}: no process said how many turns it sent" if unknown else "",
+    )
+    return "; ".join(filter(None, parts))
+
+
+def _bounds(heard: Sequence[RunEntry]) -> str:
+    calibrated = [each for each in heard if each.calibrated_to_ms is not None]
+    others = [each for each in heard if each.calibrated_to_ms is None]
+    parts: list[str] = []
+    if calibrated:
+        widest = max(calibrated, key=lambda each: each.calibrated_to_ms or 0)
+        bound = declared_milliseconds((widest.calibrated_to_ms or 0) * NS_PER_MS)
+        parts.append(f"{count(len(calibrated), 'run')} calibrated, to ± {bound} at the widest ({widest.title})")
+    if others:
+        parts.append(f"no calibration for {_named(others)}")
+    return "; ".join(parts)
+
+
+def _named(runs: Sequence[RunEntry]) -> str:
+    """`2 runs (base, slow)`: how many, and the first of them by name; the list has all of them."""
+    names = [each.title for each in runs[:_MOST_NAMED]]
+    more = [f"{number(len(runs) - _MOST_NAMED)} more"] if len(runs) > _MOST_NAMED else []
+    return f"{count(len(runs), 'run')} ({', '.join([*names, *more])})"

@@ -1,0 +1,179 @@
+"""The player of a turn: both channels above the waterfall on one clock, with one playhead; a component without network.
+
+What it shows is data: the script sets texts as text, so that names from outside stay names.
+"""
+
+import base64
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any, Final
+
+import streamlit as st
+from streamlit.components.v2 import component
+from streamlit.components.v2.types import ComponentRenderer
+
+from dashboard.charts.style import STAGE_NAMES, ChartTable, Palette
+from dashboard.charts.turn_charts import BAR_LABELS, EVENTS, SIDES, view_ms
+from telemetry.model.formatting import DASH, in_milliseconds, milliseconds, signed_milliseconds
+from telemetry.model.semconv import OUTCOME_LABELS
+from telemetry.model.turns import Turn
+from telemetry.model.waterfall import Waterfall
+from telemetry.store.questions.turns import TurnOfCall
+from telemetry.store.recordings.excerpt import MEDIA_TYPE, CallExcerpt
+
+NAME: Final = "voiceprobe_turn_player"
+CHANNELS: Final = ("caller sent", "caller heard")
+_ROOM_MS: Final = 50.0  # on either side of the picture
+
+
+@st.cache_resource
+def _renderer() -> ComponentRenderer:
+    folder = files("dashboard") / "player"
+    html, css, script = ((folder / f"player.{kind}").read_text("utf-8") for kind in ("html", "css", "js"))
+    return component(NAME, html=html, css=css, js=script)
+
+
+def turn_player(picture: Waterfall, excerpt: CallExcerpt, zero_perf_ns: int, colors: Palette, *, key: str) -> None:
+    """Draw the turn with what was kept of its call. `zero_perf_ns` is the moment of the waterfall's 0."""
+    _renderer()(key=f"player-{key}", data=turn_data(picture, excerpt, zero_perf_ns, colors, key=key))
+
+
+def call_player(call: Sequence[TurnOfCall], excerpt: CallExcerpt, turn: Turn, colors: Palette, *, key: str) -> None:
+    """Draw the whole call of a turn with its audio; its 0 is the beginning of the audio."""
+    _renderer()(key=f"player-{key}", data=call_data(call, excerpt, turn, colors, key=key))
+
+
+def turn_data(
+    picture: Waterfall, excerpt: CallExcerpt, zero_perf_ns: int, colors: Palette, *, key: str
+) -> dict[str, Any]:
+    """What the script gets of a turn: moments in ms from the waterfall's 0."""
+    stretches = [(in_milliseconds(bar.start_ns), in_milliseconds(bar.end_ns)) for bar in picture.bars]
+    return {
+        **_shared(excerpt, zero_perf_ns, colors, key, stretches),
+        "alt": "Waveforms of both channels above the waterfall of the turn, on one clock",
+        "origin": picture.origin_label,
+        "zooms": ["Whole turn", "The wait"],
+        "lines": _lines(picture, colors),
+        "view": list(view_ms(picture)),
+    }
+
+
+def call_data(
+    call: Sequence[TurnOfCall], excerpt: CallExcerpt, turn: Turn, colors: Palette, *, key: str
+) -> dict[str, Any]:
+    """What the script gets of a call: moments in ms from the beginning of its audio."""
+    this = next((each for each in call if each.turn_index == turn.turn_index), None)
+    # The call's clock and the audio's are one; a turn of both says how far apart their zeros are.
+    begun = turn.speech_start_perf_ns or turn.started_perf_ns
+    zero = begun - (this.start_ns if this is not None else 0)
+    lines = [
+        _call_line("caller speaks", [(each, each.speech_ns) for each in call], colors.speech),
+        _call_line("reply plays", [(each, each.reply_ns) for each in call], colors.playing),
+    ]
+    stretches = [(in_milliseconds(each.start_ns), in_milliseconds(each.end_ns)) for each in call]
+    around = (in_milliseconds(this.start_ns), in_milliseconds(this.end_ns)) if this is not None else stretches[0]
+    return {
+        **_shared(excerpt, zero, colors, key, stretches),
+        "alt": "Waveforms of both channels of the whole call, with its turns below, on one clock",
+        "origin": "the beginning of the call",
+        "zooms": ["Whole call", "This turn"],
+        "lines": lines,
+        "view": [around[0] - _ROOM_MS, around[1] + _ROOM_MS],
+    }
+
+
+def call_table(call: Sequence[TurnOfCall]) -> ChartTable:
+    """The figures of the whole call: when each turn began, and how long speech, wait and reply lasted."""
+
+    def length(stretch: tuple[int, int] | None) -> str:
+        return DASH if stretch is None else milliseconds(stretch[1] - stretch[0])
+
+    rows = [
+        (
+            f"turn {turn.turn_index + 1}",
+            signed_milliseconds(turn.start_ns),
+            length(turn.speech_ns),
+            OUTCOME_LABELS[turn.outcome] if turn.voice_to_voice_ns is None else milliseconds(turn.voice_to_voice_ns),
+            length(turn.reply_ns),
+        )
+        for turn in call
+    ]
+    columns = ("turn", "from", "caller speaks", "voice to voice", "reply plays")
+    return ChartTable("the turns of the call", columns, rows)
+
+
+def _call_line(name: str, stretches: list[tuple[TurnOfCall, tuple[int, int] | None]], color: str) -> dict[str, Any]:
+    bars = [
+        {
+            "from": in_milliseconds(stretch[0]),
+            "to": in_milliseconds(stretch[1]),
+            "side": 0,
+            "color": color,
+            "text": "",
+            "title": f"turn {turn.turn_index + 1}, {name}: {milliseconds(stretch[1] - stretch[0])}",
+        }
+        for turn, stretch in stretches
+        if stretch is not None
+    ]
+    return {"name": name, "bars": bars, "marks": []}
+
+
+def _shared(
+    excerpt: CallExcerpt, zero_perf_ns: int, colors: Palette, key: str, stretches: list[tuple[float, float]]
+) -> dict[str, Any]:
+
+    def ms(perf_ns: int) -> float:
+        return in_milliseconds(perf_ns - zero_perf_ns)
+
+    first, end = ms(excerpt.first_perf_ns), ms(excerpt.end_perf_ns)
+    begins, ends = [first, *(low for low, _ in stretches)], [end, *(high for _, high in stretches)]
+    return {
+        "key": f"{key}-{excerpt.first_perf_ns}-{len(excerpt.audio or b'')}",
+        "audio": None if excerpt.audio is None else base64.b64encode(excerpt.audio).decode("ascii"),
+        "media_type": MEDIA_TYPE,
+        "first_ms": first,
+        "end_ms": end,
+        "peaks": [list(channel) for channel in excerpt.peaks],
+        "channels": list(CHANNELS),
+        "missing": [[ms(since), ms(until), reason] for since, until, reason in excerpt.missing],
+        "whole": [min(begins) - _ROOM_MS, max(ends) + _ROOM_MS],
+        "colors": {
+            "ink": colors.ink,
+            "paper": colors.paper,
+            "soft": colors.soft,
+            "line": colors.line,
+            "speech": colors.speech,
+            "playing": colors.playing,
+            "accent": colors.p95,
+        },
+    }
+
+
+def _lines(picture: Waterfall, colors: Palette) -> list[dict[str, Any]]:
+    """A line for each stage with the caller's bar above the service's, and one for the moments."""
+    painted = {"speech": colors.speech, "playing": colors.playing, **dict(zip(STAGE_NAMES, colors.stages, strict=True))}
+    found: list[dict[str, Any]] = []
+    for name, label in BAR_LABELS.items():
+        bars = [
+            {
+                "from": in_milliseconds(bar.start_ns),
+                "to": in_milliseconds(bar.end_ns),
+                "side": int(bar.source == "service"),
+                "color": painted[name],
+                "text": milliseconds(bar.length_ns),
+                "title": f"{label}, {SIDES[bar.source]}: {signed_milliseconds(bar.start_ns)} to "
+                f"{signed_milliseconds(bar.end_ns)}",
+            }
+            for bar in picture.bars
+            if bar.name == name and bar.length_ns > 0
+        ]
+        found.append({"name": label, "bars": bars, "marks": []})
+    marks = [
+        {
+            "at": in_milliseconds(mark.at_ns),
+            "side": int(mark.source == "service"),
+            "title": f"{mark.name.replace('_', ' ')}, {SIDES[mark.source]}: {signed_milliseconds(mark.at_ns)}",
+        }
+        for mark in picture.marks
+    ]
+    return [*found, {"name": EVENTS, "bars": [], "marks": marks}]
