@@ -8,7 +8,7 @@ explanation are all taken from these columns.
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -31,6 +31,8 @@ JUDGMENTS: Final = tuple(Judgment)
 GOOD, BAD, NO_VALUE, GENERATOR, SPEECH, CUT, INTERRUPTED, CONTRADICTED, NOT_STATED, _LOST = range(len(JUDGMENTS))
 IS_DECIDED: Final = f"IN ({GOOD}, {BAD})"
 
+# So many objectives are judged by one statement.
+_TOGETHER: Final = 16
 _DIMENSIONS: Final = ("cohort", "length_class", "noise_profile", "channel_profile", "route")
 _INTEGERS: Final = (-(2**63), 2**63 - 1)
 _HAS_TEXT: Final = "llm_first_token_perf_ns IS NOT NULL"
@@ -45,12 +47,19 @@ _UNDEFINED: Final[dict[str, str]] = {
     "audio_rtfx": "tts_first_chunk_perf_ns IS NOT NULL",
     "wer": "asr_final_perf_ns IS NOT NULL",
 }
+# By the kind of objective, which turns the endpoint states nothing of, and which are good by what it states.
+_STATED: Final = {
+    "fallback": ("fallback IS NULL AND route IS NULL", "fallback IS NULL"),
+    "cache": ("cache_hit IS NULL", "cache_hit"),
+}
 # As `judgment.was_heard`.
 _WAS_HEARD: Final = f"""(first_audio_perf_ns IS NOT NULL OR {METRICS[HEADLINE].column} IS NOT NULL
     OR (coalesce(list_contains(withheld_metrics, '{HEADLINE}'), false)
         AND ({_HAS_TEXT} OR asr_final_perf_ns IS NOT NULL)))"""
 # Most turns are of this kind: their values alone are judged, and nothing else is asked.
 _IS_PLAIN: Final = f"{ASKED} AND outcome = 'ok' AND NOT coalesce(len(contradicted_metrics) > 0, false)"
+# What the rules ask of the other turns, whatever the objective.
+_OF_THE_REST: Final = {"is_unanswered": IS_UNANSWERED, "was_heard": _WAS_HEARD}
 _BROKEN_OFF: Final = "failure_kind IS NOT DISTINCT FROM 'interrupted'"
 
 
@@ -122,23 +131,27 @@ def counts_by(
 ) -> dict[tuple[Any, ...], _Counts]:
     """The turns of each objective among those of a source that meet a condition, by the values of a key: expressions on
     the columns of a turn."""
-    if not objectives:
-        return {}
-    table = with_judgments(where, objectives, source)
-    columns = [
-        f"count(*) FILTER ({column} = {GOOD}), count({column}), histogram({column}) FILTER ({column} > {BAD})"
-        for column in map(column_of, range(len(objectives)))
-    ]
-    found = connection.execute(
-        f"SELECT {key.sql}, {', '.join(columns)} FROM {table.sql} GROUP BY ALL", [*key.values, *table.values]
-    ).fetchall()
     by_key: dict[tuple[Any, ...], _Counts] = {}
-    for row in found:
-        values, counted = row[: -3 * len(objectives)], row[-3 * len(objectives) :]
-        by_key[values] = {
-            each.name: _eligible(*counted[3 * place : 3 * place + 3]) for place, each in enumerate(objectives)
-        }
+    for some in _portions(objectives):
+        table = with_judgments(where, some, source)
+        columns = [
+            f"count(*) FILTER ({column} = {GOOD}), count({column}), histogram({column}) FILTER ({column} > {BAD})"
+            for column in map(column_of, range(len(some)))
+        ]
+        found = connection.execute(
+            f"SELECT {key.sql}, {', '.join(columns)} FROM {table.sql} GROUP BY ALL", [*key.values, *table.values]
+        ).fetchall()
+        for row in found:
+            values, counted = row[: -3 * len(some)], row[-3 * len(some) :]
+            by_key.setdefault(values, {}).update(
+                {each.name: _eligible(*counted[3 * place : 3 * place + 3]) for place, each in enumerate(some)}
+            )
     return by_key
+
+
+def _portions(objectives: Sequence[Objective]) -> Iterator[Sequence[Objective]]:
+    """The objectives that one statement is about: the time to plan it grows with the square of its columns."""
+    return (objectives[begin : begin + _TOGETHER] for begin in range(0, len(objectives), _TOGETHER))
 
 
 def _eligible(good: int, eligible: int, opened: Mapping[int, int] | None) -> EligibleTurns:
@@ -204,22 +217,22 @@ def sampling_intervals(
 ) -> dict[str, tuple[float, float]]:
     """The 95 % sampling interval of each objective's share of good turns among those that are not open, by its name:
     turns of one call are not independent. Without those of which less than two calls have such a turn."""
-    if not objectives:
-        return {}
-    table = with_judgments(judged(f) & viewed(f), objectives, source_of(f))
-    columns = [
-        f"count(*) FILTER ({column} = {GOOD}) AS good_{place}, count(*) FILTER ({column} <= {BAD}) AS decided_{place}"
-        for place, column in enumerate(map(column_of, range(len(objectives))))
-    ]
-    found = connection.execute(
-        f"SELECT {', '.join(columns)} FROM {table.sql} GROUP BY run_id, call_id", table.values
-    ).fetchnumpy()
-    columns_found: dict[str, Any] = dict(found)
-    intervals = {
-        each.name: grouped_interval(columns_found[f"good_{place}"], columns_found[f"decided_{place}"])
-        for place, each in enumerate(objectives)
-    }
-    return {name: interval for name, interval in intervals.items() if interval is not None}
+    intervals: dict[str, tuple[float, float]] = {}
+    for some in _portions(objectives):
+        table = with_judgments(judged(f) & viewed(f), some, source_of(f))
+        columns = [
+            f"count(*) FILTER ({column_of(place)} = {GOOD}) AS good_{place}, "
+            f"count(*) FILTER ({column_of(place)} <= {BAD}) AS decided_{place}"
+            for place in range(len(some))
+        ]
+        found = connection.execute(
+            f"SELECT {', '.join(columns)} FROM {table.sql} GROUP BY run_id, call_id", table.values
+        ).fetchnumpy()
+        for place, each in enumerate(some):
+            interval = grouped_interval(found[f"good_{place}"], found[f"decided_{place}"])
+            if interval is not None:
+                intervals[each.name] = interval
+    return intervals
 
 
 def column_of(place: int) -> str:
@@ -249,15 +262,25 @@ def with_judgments(where: Condition, objectives: Sequence[Objective], source: So
         return Condition(f"(SELECT * FROM turns WHERE {where.sql})", where.values)
     for each in objectives:
         _check(each)
-    valued = ["false" if each.metric is None else _has_value(METRICS[each.metric]) for each in objectives]
-    has = ", ".join(f"bool_or({each}) AS has_{place}" for place, each in enumerate(valued))
-    columns = [_judgment(each, source, f"has_{place}") for place, each in enumerate(objectives)]
+    metrics = list(dict.fromkeys(METRICS[each.metric] for each in objectives if each.metric is not None))
+    shown = ", ".join(f"bool_or({_has_value(each)}) AS shows_{each.name}" for each in metrics) or "NULL"
+    of_all = [f"CASE WHEN NOT is_plain THEN {sql} END AS {name}" for name, sql in _OF_THE_REST.items()]
+    of_all += [
+        f"NOT is_plain AND coalesce(list_contains(contradicted_metrics, '{each.name}'), false) AS denies_{each.name}"
+        for each in metrics
+    ]
+    of_all += [
+        f"({_value_rule(each)})::TINYINT AS by_value_{place}"
+        for place, each in enumerate(objectives)
+        if each.kind == "metric"
+    ]
+    columns = [_judgment(each, source, f"by_value_{place}") for place, each in enumerate(objectives)]
     named = ", ".join(f"({each.sql})::TINYINT AS {column_of(place)}" for place, each in enumerate(columns))
     return Condition(
-        f"""(SELECT *, {named} FROM (
-            SELECT turns.*, valued.*, {_IS_PLAIN} AS is_plain FROM turns
-            JOIN (SELECT run_id AS of_run, {has} FROM turns WHERE {where.sql} GROUP BY run_id) AS valued
-            ON run_id = of_run WHERE {where.sql}))""",
+        f"""(SELECT *, {named} FROM (SELECT *, {", ".join(of_all)} FROM (
+            SELECT turns.*, of_run.*, {_IS_PLAIN} AS is_plain FROM turns
+            JOIN (SELECT run_id AS run, {shown} FROM turns WHERE {where.sql} GROUP BY run_id) AS of_run
+            ON run_id = run WHERE {where.sql})))""",
         (*(value for each in columns for value in each.values), *where.values, *where.values),
     )
 
@@ -277,16 +300,14 @@ def _has_value(metric: Metric) -> str:
     return f"{metric.column} IS NOT NULL{shown}"
 
 
-def _judgment(objective: Objective, source: Source, has: str) -> Condition:
-    """What an objective says of a turn of a run in which some turn has a value of the metric, or none, by `has`."""
+def _judgment(objective: Objective, source: Source, by_value: str) -> Condition:
+    """What an objective says of a turn; `by_value` is the column of what it says of the value alone."""
     if objective.kind == "metric":
-        rule = Condition(_metric_rule(objective, source, has))
+        rule = Condition(_metric_rule(objective, source, by_value))
     elif objective.kind == "outcome":
         rule = _outcome_rule(objective)
-    elif objective.kind == "fallback":
-        rule = Condition(_stated_rule("fallback IS NULL AND route IS NULL", "fallback IS NULL"))
     else:
-        rule = Condition(_stated_rule("cache_hit IS NULL", "cache_hit"))
+        rule = Condition(_stated_rule(*_STATED[objective.kind]))
     if not objective.is_of_a_part:
         return rule
     counts = matching(objective)
@@ -306,35 +327,32 @@ def _outcome_rule(objective: Objective) -> Condition:
     places = ", ".join("?" for _ in objective.outcomes) or "NULL"
     return Condition(
         f"""CASE WHEN NOT ({ASKED}) THEN NULL WHEN outcome = 'invalid' THEN {GENERATOR} WHEN outcome = 'cut' THEN {CUT}
-        WHEN outcome = 'interrupted' AND NOT {_WAS_HEARD} THEN CASE WHEN {_BROKEN_OFF} THEN {BAD} ELSE {INTERRUPTED} END
+        WHEN outcome = 'interrupted' AND NOT was_heard THEN CASE WHEN {_BROKEN_OFF} THEN {BAD} ELSE {INTERRUPTED} END
         ELSE {_decided(f"outcome IN ({places})")} END""",
         objective.outcomes,
     )
 
 
-def _metric_rule(objective: Objective, source: Source, has: str) -> str:
+def _metric_rule(objective: Objective, source: Source, by_value: str) -> str:
     metric = METRICS[objective.metric or ""]
-    threshold = _threshold(metric, objective.threshold or 0)
-    value = metric.column
-    contradicted = f"coalesce(list_contains(contradicted_metrics, '{metric.name}'), false)"
-    unanswered = "" if metric.name in NOT_OF_AN_ANSWER else f"WHEN {IS_UNANSWERED} THEN {BAD}"
-    # A missing value of a stage that other turns of the run have is bad; without any the stage is not shown.
-    no_value = f"CASE WHEN {has} THEN {BAD} END"
-    by_value = _value_rule(metric, threshold)
+    threshold = _threshold(metric, objective)
+    denied = f"denies_{metric.name}"
+    unanswered = "" if metric.name in NOT_OF_AN_ANSWER else f"WHEN is_unanswered THEN {BAD}"
     silent = "" if metric.name == CONNECT else f"WHEN NOT ({ASKED}) THEN NULL"
     return f"""CASE WHEN is_plain AND {_has_value(metric)} THEN {by_value} {silent}
         WHEN {is_withheld(metric.name)} THEN NULL
-        WHEN {value} IS NULL AND NOT {contradicted} AND {_UNDEFINED.get(metric.name, "false")} THEN NULL
+        WHEN {metric.column} IS NULL AND NOT {denied} AND {_UNDEFINED.get(metric.name, "false")} THEN NULL
         WHEN outcome = 'invalid' THEN {GENERATOR}
-        WHEN outcome = 'cut' AND NOT {contradicted} THEN {_cut_rule(metric, threshold, by_value, no_value)}
+        WHEN outcome = 'cut' AND NOT {denied} THEN {_cut_rule(metric, threshold, by_value)}
         {unanswered}
-        WHEN {contradicted} THEN {CONTRADICTED}
-        WHEN {value} IS NOT NULL THEN {by_value}
-        ELSE {_missing_rule(metric, threshold, source, no_value, has)} END"""
+        WHEN {denied} THEN {CONTRADICTED}
+        WHEN {metric.column} IS NOT NULL THEN {by_value}
+        ELSE {_missing_rule(metric, threshold, source)} END"""
 
 
-def _threshold(metric: Metric, threshold: float) -> str:
+def _threshold(metric: Metric, objective: Objective) -> str:
     """A threshold as a literal, so that it is compared as exactly as it is in memory: of integers the one below."""
+    threshold = objective.threshold or 0
     if metric.unit not in ("ns", "count"):
         return f"{threshold!r}::DOUBLE"
     if not math.isfinite(threshold):
@@ -342,15 +360,20 @@ def _threshold(metric: Metric, threshold: float) -> str:
     return str(min(max(math.floor(threshold), _INTEGERS[0]), _INTEGERS[1]))
 
 
-def _value_rule(metric: Metric, threshold: str) -> str:
+def _value_rule(objective: Objective) -> str:
     """By the interval of the value; where that is not known, the value stands for itself."""
-    value = metric.column
+    metric = METRICS[objective.metric or ""]
+    value, threshold = metric.column, _threshold(metric, objective)
     if metric not in BOUNDED:
         return _decided(f"{value} {'>=' if metric.higher_is_better else '<='} {threshold}")
     lower, upper = metric.bound_column("lower"), metric.bound_column("upper")
-    # Only a rate, of which more is better, may be beyond every bound: then no upper one is stored.
-    beyond = f"CASE WHEN {lower} IS NULL THEN {value} END" if metric.higher_is_better else value
-    good, bad = _sides(metric, f"coalesce({lower}, {value})", f"coalesce({upper}, {beyond})", threshold)
+    # Where one bound alone is stored, the other is beyond every threshold.
+    good, bad = _sides(
+        metric,
+        f"coalesce({lower}, CASE WHEN {upper} IS NULL THEN {value} END)",
+        f"coalesce({upper}, CASE WHEN {lower} IS NULL THEN {value} END)",
+        threshold,
+    )
     return f"CASE WHEN {good} THEN {GOOD} WHEN {bad} THEN {BAD} ELSE {_unsure_rule(metric, threshold)} END"
 
 
@@ -384,11 +407,10 @@ def _measured_bounds(metric: Metric) -> tuple[str, str] | None:
         # The answer began when the caller had certainly finished.
         is_exact = f"""({value} = 0 AND turn_kind = 'question' AND first_audio_perf_ns::HUGEINT - first_audio_earlier_ns
             - stamp_error_ns > speech_end_perf_ns::HUGEINT + speech_end_later_ns)"""
-        at_least, at_most = (
+        return tuple(
             f"CASE WHEN {is_exact} THEN {value} ELSE {side} END"
             for side in (f"greatest(0, {value} - {width})", f"{value} + {width}")
         )
-        return at_least, at_most
     if metric.name == "tokens_per_s_wall":
         begin, end = "speech_end_perf_ns::HUGEINT", "llm_last_token_perf_ns::HUGEINT"
         counted = f"{value} * ({end} - {begin})::DOUBLE"
@@ -403,21 +425,27 @@ def _measured_bounds(metric: Metric) -> tuple[str, str] | None:
     return None
 
 
-def _cut_rule(metric: Metric, threshold: str, by_value: str, no_value: str) -> str:
+def _no_value(metric: Metric) -> str:
+    """A missing value of a stage that other turns of the run have is bad; without any the stage is not shown."""
+    return f"CASE WHEN shows_{metric.name} THEN {BAD} END"
+
+
+def _cut_rule(metric: Metric, threshold: str, by_value: str) -> str:
     """Of a turn that the generator ended: what had not come by then took at least as long."""
     connected = f"WHEN speech_start_perf_ns IS NOT NULL THEN {CUT}" if metric.name == CONNECT else ""
     if metric.name not in SETTLED:
         by_value = f"coalesce(nullif({by_value}, {GOOD}), {CUT})"
     return f"""CASE WHEN {metric.column} IS NOT NULL THEN {by_value} {connected}
         WHEN NOT {_waited_beyond(metric, threshold)} THEN {CUT} WHEN first_audio_perf_ns IS NULL THEN {BAD}
-        ELSE {no_value} END"""
+        ELSE {_no_value(metric)} END"""
 
 
-def _missing_rule(metric: Metric, threshold: str, source: Source, no_value: str, has: str) -> str:
-    interrupted = f"""WHEN outcome = 'interrupted' AND NOT {_WAS_HEARD} THEN
+def _missing_rule(metric: Metric, threshold: str, source: Source) -> str:
+    no_value = _no_value(metric)
+    interrupted = f"""WHEN outcome = 'interrupted' AND NOT was_heard THEN
         CASE WHEN {_waited_beyond(metric, threshold)} THEN {BAD} ELSE {INTERRUPTED} END"""
     if source == "service":
-        rest = str(NOT_STATED) if metric.name == HEADLINE else f"CASE WHEN {has} THEN {NOT_STATED} END"
+        rest = str(NOT_STATED) if metric.name == HEADLINE else f"CASE WHEN shows_{metric.name} THEN {NOT_STATED} END"
     elif metric.name in (HEADLINE, "barge_in_stop"):
         rest = str(BAD)
     else:

@@ -1,20 +1,33 @@
 """All objectives are counted together, over all turns and by cohort, as the rule counts them one by one."""
 
+# ruff: noqa: S608 - the identifiers in these statements are our own
+
+import math
 import random
 from pathlib import Path
 
+import duckdb
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from telemetry.model.bounds import measured_bounds, metric_bounds
+from telemetry.model.errors import StoreError
 from telemetry.model.intervals import grouped_interval
 from telemetry.model.metrics import METRICS
+from telemetry.model.semconv import OUTCOMES, Source
 from telemetry.model.turns import Turn
 from telemetry.objectives.judgment import DECIDED, EligibleTurns, Judgment, has_value, judge_turn, resolve
 from telemetry.objectives.slo import NotObservable, Objective, count_turns, default_objectives
 from telemetry.store.answers import Filter
+from telemetry.store.questions.filters import Condition
+from telemetry.store.questions.objectives import JUDGMENTS, column_of, with_judgments
 from telemetry.store.reader import StoreReader
+from telemetry.store.schema import turns_table
 from tests.fixtures_turns import MS, Run, client_turn, fill_store, synthetic_run
+from tests.strategies_turns import turns
 from tests.turns_near_thresholds import OBJECTIVES as NEAR
 from tests.turns_near_thresholds import turns_near_thresholds
 
@@ -81,6 +94,83 @@ def test_turns_whose_bounds_lie_on_different_sides_are_kept_apart(tmp_path: Path
     annotated = {each.name for each in NEAR if "speech bounds uncertain" in expected(each).open}
     assert annotated >= {m.name for m in METRICS.values() if m.counts_from is not None} | {"talk_over", "slower"}
     assert all("generator" in expected(each).open for each in NEAR if each.kind == "metric")
+
+
+def judged_in_sql(seen: list[Turn], objectives: list[Objective], source: Source) -> list[list[Judgment | None]]:
+    """By objective, what the store's statement says of each turn of a source."""
+    table = with_judgments(Condition("source = ?", (source,)), objectives, source)
+    columns = ", ".join(column_of(place) for place in range(len(objectives)))
+    with duckdb.connect() as connection:
+        connection.register("sent", turns_table(seen))
+        connection.execute("CREATE TABLE turns AS SELECT row_number() OVER () AS place, * FROM sent")
+        found = connection.execute(f"SELECT {columns} FROM {table.sql} ORDER BY place", table.values).fetchall()
+    return [[None if code is None else JUDGMENTS[code] for code in of] for of in zip(*found, strict=True)]
+
+
+def judged_one_by_one(seen: list[Turn], objectives: list[Objective], source: Source) -> list[list[Judgment | None]]:
+    mine = [turn for turn in seen if turn.source == source]
+    found: list[list[Judgment | None]] = []
+    for objective in objectives:
+        shown = {turn.run_id for turn in mine if has_value(objective, turn)}
+        found.append(
+            [resolve(judge_turn(objective, turn, source), objective, has_value=turn.run_id in shown) for turn in mine]
+        )
+    return found
+
+
+@pytest.mark.parametrize("source", ["client", "service"])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_each_turn_is_judged_by_the_rule(seed: int, source: Source) -> None:
+    near = [msgspec.structs.replace(turn, source=source) for turn in turns_near_thresholds(seed)]
+    mixed = [msgspec.structs.replace(turn, source=source) for turn in mixed_turns(seed)]
+    for seen, objectives in ((near, NEAR), (mixed, OBJECTIVES)):
+        assert judged_in_sql(seen, objectives, source) == judged_one_by_one(seen, objectives, source)
+
+
+@st.composite
+def _turns_and_objectives(draw: st.DrawFn) -> tuple[list[Turn], list[Objective]]:
+    """Any turns, and objectives whose thresholds are values and bounds of theirs, or lie beside them."""
+    names = st.lists(st.sampled_from(list(METRICS)), max_size=2).map(tuple)
+    seen = [
+        msgspec.structs.replace(
+            turn,
+            run_id=draw(st.sampled_from(("a", "b"))),
+            outcome=draw(st.sampled_from(OUTCOMES)),
+            withheld_metrics=draw(names),
+            contradicted_metrics=draw(names),
+        )
+        for turn in draw(st.lists(turns(), min_size=1, max_size=5))
+    ]
+    objectives = [Objective("answered", "outcome", 0.9, outcomes=("ok", "interrupted"))]
+    objectives += [Objective("own", "fallback", 0.9), Objective("cached", "cache", 0.9, length_class="x")]
+    for name, metric in METRICS.items():
+        near = [0.0]
+        for turn in seen:
+            bounds = metric_bounds(turn, metric) or (), measured_bounds(turn, metric) or ()
+            found = (metric.value(turn), *bounds[0], *bounds[1])
+            near += [value for value in found if value is not None and math.isfinite(value)]
+        threshold = draw(st.sampled_from(near)) + draw(st.sampled_from((0, 1, -1, 0.5)))
+        objectives.append(Objective(name, "metric", 0.9, name, threshold, cohort=draw(st.sampled_from((None, "")))))
+    return seen, objectives
+
+
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(_turns_and_objectives(), st.sampled_from(("client", "service")))
+def test_whatever_is_sent_is_judged_by_the_rule(drawn: tuple[list[Turn], list[Objective]], source: Source) -> None:
+    seen, objectives = drawn
+    if any(turn.source == source for turn in seen):
+        assert judged_in_sql(seen, objectives, source) == judged_one_by_one(seen, objectives, source)
+
+
+def test_an_objective_that_cannot_be_judged_is_refused(tmp_path: Path) -> None:
+    with StoreReader(fill_store(tmp_path, synthetic_run(turns=3))) as reader:
+        for objective, sentence in (
+            (Objective("odd", "metric", 0.9, "nonsense", 1.0), "objective odd: there is no metric 'nonsense'"),
+            (Objective("odd", "metric", 0.9, "wer"), "objective odd has no metric or no threshold"),
+        ):
+            with pytest.raises(StoreError, match=sentence):
+                reader.objective_counts(Filter(), [objective])
 
 
 def test_a_cohort_without_a_turn_has_none_that_count(tmp_path: Path) -> None:
