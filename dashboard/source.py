@@ -126,15 +126,9 @@ def places() -> tuple[str, ...]:
     return tuple(json.loads(named)) if named else (os.environ[ENV_STORE],)
 
 
-def run_listing() -> RunListing:
-    """Every run, the newest first. Raises ConfigError for bad objectives, and for a place that is not a folder."""
-    given = given_objectives()
-    return RunCatalog(places(), None if given is None else given.objectives, token=sidecar_token()).listing()
-
-
 @dataclass(slots=True)
 class _Offered:
-    """Runs that pages offer to go to: of which places they are, and until when they are not asked for again."""
+    """The runs as they were listed last: of which places they are, and until when pages offer these to go to."""
 
     places: tuple[str, ...] = ()
     listing: RunListing | None = None
@@ -144,13 +138,20 @@ class _Offered:
 _offered: Final = _Offered()
 
 
+def run_listing() -> RunListing:
+    """Every run, the newest first. Raises ConfigError for bad objectives, and for a place that is not a folder."""
+    given, began_s = given_objectives(), time.monotonic()
+    found = RunCatalog(places(), None if given is None else given.objectives, token=sidecar_token()).listing()
+    ended_s = time.monotonic()
+    _offered.places, _offered.listing = places(), found
+    _offered.until_s = ended_s + max(_AS_OLD_AS_S, _TIMES_AS_LONG * (ended_s - began_s))
+    return found
+
+
 def _offered_listing() -> RunListing:
     """As `run_listing`, for what a page shows beside its figures: not asked for at each refresh."""
     if _offered.listing is None or _offered.places != places() or time.monotonic() >= _offered.until_s:
-        began_s = time.monotonic()
-        _offered.listing, _offered.places = run_listing(), places()
-        ended_s = time.monotonic()
-        _offered.until_s = ended_s + max(_AS_OLD_AS_S, _TIMES_AS_LONG * (ended_s - began_s))
+        return run_listing()
     return _offered.listing
 
 
