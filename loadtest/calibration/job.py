@@ -50,7 +50,8 @@ from loadtest.targets.ground_truth.speech import write_calibration_corpus
 from telemetry.model.durations import Duration
 from telemetry.model.formatting import count, fine_milliseconds, number
 from telemetry.model.turns import Turn
-from telemetry.store.answers import Filter, GeneratorPoint
+from telemetry.store.answers import Filter
+from telemetry.store.questions.timelines import GeneratorPoint
 from telemetry.store.reader import StoreReader
 
 QUICK_LOADS: Final = (1, 50, 200)

@@ -12,7 +12,8 @@ from telemetry.model.waterfall import Waterfall
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.run_verdict import RunVerdict
 from telemetry.objectives.slo import Verdict
-from telemetry.store.answers import StageStats, Summary, TimelinePoint
+from telemetry.store.answers import StageStats, Summary
+from telemetry.store.questions.timelines import TimelinePoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -551,29 +551,6 @@ class Summary:
         return 0 if self.filter.phase is not None else sum(p.turns.total for p in self.phases if p.is_ramp)
 
 
-@dataclass(frozen=True, slots=True)
-class TimelinePoint:
-    """One time bucket of one metric (valid client-heard turns), with the calls then in flight."""
-
-    start_unix_ns: int
-    n: int
-    p50: float | None
-    p95: float | None
-    p99: float | None
-    calls_in_flight: int | None
-    approximate: bool = False  # whether the percentiles are estimates
-
-
-@dataclass(frozen=True, slots=True)
-class GeneratorPoint:
-    """What one process of the load generator reported of itself at one moment; None where it did not."""
-
-    unix_ns: int
-    process_id: str
-    cpu_ratio: float | None  # since the point before
-    frames_sent: int | None  # since the process began
-
-
 # Where voice-to-voice goes. The first four a service can report of itself.
 STAGE_LABELS: Final[dict[str, str]] = {
     "endpointing": "endpointing",

@@ -25,16 +25,7 @@ from telemetry.model.spans import SpanRow
 from telemetry.model.turns import Turn
 from telemetry.objectives.judgment import EligibleTurns
 from telemetry.objectives.slo import Objective
-from telemetry.store.answers import (
-    CallCounts,
-    Filter,
-    GeneratorPoint,
-    ProcessInfo,
-    RunRecord,
-    StageStats,
-    Summary,
-    TimelinePoint,
-)
+from telemetry.store.answers import CallCounts, Filter, ProcessInfo, RunRecord, StageStats, Summary
 from telemetry.store.connection import StoreConnection, rows, rows_of_trace
 from telemetry.store.database import owned_here, read_only
 from telemetry.store.questions.burn_rates import BurnRateAnswer, ObjectivesPage, burn_rates, objectives_page
@@ -75,7 +66,7 @@ from telemetry.store.questions.rollouts import RolloutPage, RolloutQuestion, Rol
 from telemetry.store.questions.run_figures import ListedRun, RunDetails, run_details, run_list
 from telemetry.store.questions.runs import runs
 from telemetry.store.questions.summaries import summary
-from telemetry.store.questions.timelines import generator_points, timeline
+from telemetry.store.questions.timelines import GeneratorPoint, TimelinePoint, generator_points, timeline
 from telemetry.store.questions.turns import (
     ORDERS,
     StoreMoment,

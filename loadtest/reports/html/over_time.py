@@ -8,7 +8,7 @@ from loadtest.reports.html.svg import LinearScale, Size, circle, line, picture, 
 from telemetry.model import formatting
 from telemetry.model.formatting import NS_PER_S, in_milliseconds
 from telemetry.model.stats import shown_percentile
-from telemetry.store.answers import TimelinePoint
+from telemetry.store.questions.timelines import TimelinePoint
 
 STATISTICS: Final = ("p50", "p95", "p99")
 # A window has at least so many turns as its percentile needs; of more turns it has a part of them.

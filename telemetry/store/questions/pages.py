@@ -10,7 +10,7 @@ from telemetry.model.metrics import HEADLINE
 from telemetry.model.turns import Turn
 from telemetry.objectives.run_verdict import MissCause, leading_miss
 from telemetry.objectives.slo import Objective, judge
-from telemetry.store.answers import Filter, RunRecord, StageStats, Summary, TimelinePoint
+from telemetry.store.answers import Filter, RunRecord, StageStats, Summary
 from telemetry.store.connection import StoreConnection
 from telemetry.store.questions.caches import CacheAnswer, cache_answer
 from telemetry.store.questions.explanation import Explanation, ExplanationQuestion, TurnSelection, explanation
@@ -31,7 +31,7 @@ from telemetry.store.questions.pairs import PairedTurns
 from telemetry.store.questions.run_state import calls_in_flight_now
 from telemetry.store.questions.runs import newest_run, runs
 from telemetry.store.questions.summaries import summary
-from telemetry.store.questions.timelines import CohortLines, cohort_lines, timeline
+from telemetry.store.questions.timelines import CohortLines, TimelinePoint, cohort_lines, timeline
 from telemetry.store.questions.verdicts import run_verdict_evidence
 
 

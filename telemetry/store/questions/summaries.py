@@ -14,7 +14,7 @@ from typing import Final
 from telemetry.model import semconv
 from telemetry.model.bounds import BOUNDED
 from telemetry.model.measured_within import MeasuredWithin, finite
-from telemetry.model.metrics import CONNECT, HEADLINE, ITL, METRICS, NOT_OF_AN_ANSWER, Metric, Side, shown_in
+from telemetry.model.metrics import CONNECT, ITL, METRICS, NOT_OF_AN_ANSWER, Metric, Side, shown_in
 from telemetry.model.semconv import UNANSWERED
 from telemetry.model.service_runs import service_day
 from telemetry.model.stats import enough
@@ -129,19 +129,6 @@ _NOT_AS_RECORDED: Final = f"outcome = 'invalid' AND list_has_any(invalid_reasons
 
 
 @dataclass(frozen=True, slots=True)
-class RunTotals:
-    """What the list of runs shows of a run's turns: how many there are and how many of them are invalid; percentiles of
-    voice-to-voice, in ns; the cohorts that occur."""
-
-    turns: int
-    invalid: int
-    p50: float | None
-    p95: float | None
-    p99: float | None
-    cohorts: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class _Groups:
     """Turns in groups by a column: `turns` that asked something, `calls` of which the connecting counts, whatever their
     first turn asks."""
@@ -239,27 +226,6 @@ def summary(
         heard_unix_ns=last_heard(known),
     )
     return replace(found, unreached=unreached(connection, found))
-
-
-def run_totals(connection: StoreConnection, f: Filter) -> RunTotals:
-    """What the list of runs shows of a filter's turns, as their summary has it, without all else."""
-    cohorts = _cohorts(f)
-    counted = _merged(
-        _counts_of(connection, cohorts),
-        cohorts.rows(connection, _metric_columns([METRICS[HEADLINE]]), cohorts.turns & Condition(VALID)),
-    )
-    whole = next(row for row in counted if row["is_total"])
-    latency = _metric_stats(METRICS[HEADLINE], whole, None)
-    names = sorted(row["cohort"] for row in counted if not row["is_total"] and row["cohort"] is not None)
-    invalid = whole["total"] - whole["valid"]
-    return RunTotals(whole["total"], invalid, latency.p50, latency.p95, latency.p99, tuple(names))
-
-
-def totals_of(summary: Summary) -> RunTotals:
-    """The part of a summary."""
-    turns, latency = summary.turns, summary.metrics[HEADLINE]
-    cohorts = tuple(sorted(each.cohort for each in summary.cohorts))
-    return RunTotals(turns.total, turns.invalid, latency.p50, latency.p95, latency.p99, cohorts)
 
 
 def _counted(connection: StoreConnection, groups: _Groups) -> list[Row]:

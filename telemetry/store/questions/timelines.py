@@ -16,7 +16,7 @@ from typing import Final
 from telemetry.model.generator_health import gauge_metric
 from telemetry.model.metrics import MIN_COUNT_FOR
 from telemetry.model.stats import enough
-from telemetry.store.answers import Filter, GeneratorPoint, TimelinePoint
+from telemetry.store.answers import Filter
 from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.questions.filters import (
     ASKED,
@@ -41,6 +41,29 @@ _MOST_STEPS: Final = 120
 # How many times the turns that the percentile needs a window holds on average.
 _SPARE: Final = 2
 _WIDTHS_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200, 86400)
+
+
+@dataclass(frozen=True, slots=True)
+class TimelinePoint:
+    """One time bucket of one metric (valid client-heard turns), with the calls then in flight."""
+
+    start_unix_ns: int
+    n: int
+    p50: float | None
+    p95: float | None
+    p99: float | None
+    calls_in_flight: int | None
+    approximate: bool = False  # whether the percentiles are estimates
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratorPoint:
+    """What one process of the load generator reported of itself at one moment; None where it did not."""
+
+    unix_ns: int
+    process_id: str
+    cpu_ratio: float | None  # since the point before
+    frames_sent: int | None  # since the process began
 
 
 def bucket_width_ns(length_ns: int, buckets: int) -> int:

@@ -29,15 +29,8 @@ from telemetry.model.waterfall import waterfall
 from telemetry.objectives.judgment import EligibleTurns
 from telemetry.objectives.run_verdict import run_verdict
 from telemetry.objectives.slo import default_objectives, judge, not_judged
-from telemetry.store.answers import (
-    ContradictedValue,
-    Contradictions,
-    RemarkCount,
-    ShareByName,
-    StageStats,
-    Summary,
-    TimelinePoint,
-)
+from telemetry.store.answers import ContradictedValue, Contradictions, RemarkCount, ShareByName, StageStats, Summary
+from telemetry.store.questions.timelines import TimelinePoint
 from tests.fixtures_turns import exchange
 from tests.unit.loadtest.reports import reports_material as material
 
