@@ -149,10 +149,11 @@ def run_listing() -> RunListing:
 
 
 def _offered_listing() -> RunListing:
-    """As `run_listing`, for what a page shows beside its figures: not asked for at each refresh."""
-    if _offered.listing is None or _offered.places != places() or time.monotonic() >= _offered.until_s:
-        return run_listing()
-    return _offered.listing
+    """As `run_listing`, for what a page shows beside its figures: not asked for at each refresh, but for the first
+    run."""
+    listing = _offered.listing
+    is_out_of_date = _offered.places != places() or time.monotonic() >= _offered.until_s
+    return run_listing() if listing is None or not listing.entries or is_out_of_date else listing
 
 
 def chosen_store(wanted: str | None) -> str:
