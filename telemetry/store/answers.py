@@ -1,7 +1,6 @@
 """The shapes in which the store answers: what reports, the dashboard, Prometheus and the gate all read.
 
-Durations are integer nanoseconds (`unit == "ns"`). Percentiles are exact (from raw values); an estimate says that it is
-one (`approximate`). None: not measured, or too few values to say.
+Durations are integer nanoseconds. Percentiles are exact. None: not measured, or too few values to say.
 """
 
 from collections.abc import Mapping
@@ -21,8 +20,7 @@ _MOST_BOUND_MS: Final = 1e6
 
 
 def calibrated_bound_ms(declared: object) -> float | None:
-    """The bound of the instrument's error that a run declares, which may have come over the network; None of anything
-    that is no bound."""
+    """The bound of the instrument's error that a run declares; None of anything that is no bound."""
     try:
         bound_ms = float(str(declared))
     except ValueError:
@@ -32,8 +30,8 @@ def calibrated_bound_ms(declared: object) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which turns a question is about. None means any. `since_unix_ns` is inclusive, `until_unix_ns` exclusive. Figures
-    are never pooled over a ramp: where no phase is asked for, they leave the turns of ramps out."""
+    """Which turns a question is about, None for any; `until_unix_ns` is exclusive. Where no phase is asked for, figures
+    leave the turns of ramps out."""
 
     run_id: str | None = None
     cohort: str | None = None
@@ -577,5 +575,5 @@ class StageStats:
 
     @property
     def label(self) -> str:
-        """Its name for people, which is not that of the metric as the caller saw it where it is not the same figure."""
+        """Its name for people."""
         return f"{STAGE_LABELS[self.name]}{' by the service' if self.by_service else ''}"

@@ -125,7 +125,7 @@ def _fault(message: Any, stated: dict[str, Any]) -> OtlpDecodeError | None:
     return None
 
 
-class _Field(NamedTuple):
+class _JsonField(NamedTuple):
     """A field of a message: how its value is read, None where it is a message; and which field excludes it."""
 
     name: str
@@ -136,10 +136,10 @@ class _Field(NamedTuple):
 
 
 @cache
-def _fields(kind: Descriptor) -> dict[str, _Field]:
+def _fields(kind: Descriptor) -> dict[str, _JsonField]:
     """The fields of a message by their names in JSON."""
     return {
-        each.json_name: _Field(
+        each.json_name: _JsonField(
             each.name,
             each.is_repeated,
             None if each.message_type is not None else _reader(each),
