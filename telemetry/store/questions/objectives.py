@@ -225,7 +225,7 @@ def sampling_intervals(
             f"count(*) FILTER ({column_of(place)} <= {BAD}) AS decided_{place}"
             for place in range(len(some))
         ]
-        found = connection.execute(
+        found: dict[str, Any] = connection.execute(
             f"SELECT {', '.join(columns)} FROM {table.sql} GROUP BY run_id, call_id", table.values
         ).fetchnumpy()
         for place, each in enumerate(some):
@@ -407,9 +407,9 @@ def _measured_bounds(metric: Metric) -> tuple[str, str] | None:
         # The answer began when the caller had certainly finished.
         is_exact = f"""({value} = 0 AND turn_kind = 'question' AND first_audio_perf_ns::HUGEINT - first_audio_earlier_ns
             - stamp_error_ns > speech_end_perf_ns::HUGEINT + speech_end_later_ns)"""
-        return tuple(
-            f"CASE WHEN {is_exact} THEN {value} ELSE {side} END"
-            for side in (f"greatest(0, {value} - {width})", f"{value} + {width}")
+        return (
+            f"CASE WHEN {is_exact} THEN {value} ELSE greatest(0, {value} - {width}) END",
+            f"CASE WHEN {is_exact} THEN {value} ELSE {value} + {width} END",
         )
     if metric.name == "tokens_per_s_wall":
         begin, end = "speech_end_perf_ns::HUGEINT", "llm_last_token_perf_ns::HUGEINT"
