@@ -121,7 +121,7 @@ SETTINGS: Final = (
         "store",
         "integer",
         STORE_MEMORY_MIB,
-        256,
+        64,
     ),
     SidecarSetting(
         "rollout",

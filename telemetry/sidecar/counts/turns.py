@@ -6,12 +6,14 @@ percentiles for a decision come from the store. Labels are dimensions with few v
 (OpenMetrics only).
 """
 
+import contextlib
 import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 from prometheus_client import CollectorRegistry
@@ -156,7 +158,8 @@ class Exposition:
         with self._lock:
             self._count_numbers(turns)
             for row in rows_of(turns):
-                self._objectives.count(turn_from_row(row), now_s)
+                with contextlib.suppress(msgspec.ValidationError):  # of a later version, which judges it by more
+                    self._objectives.count(turn_from_row(row), now_s)
                 for cause in row.get("contradicted_causes") or ():
                     shown = cause if cause in semconv.CONTRADICTIONS else OTHER
                     self._contradicted.labels(row["source"], shown).inc()

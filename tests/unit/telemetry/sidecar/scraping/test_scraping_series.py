@@ -34,10 +34,10 @@ def page() -> str:
 
 def points(text: str) -> dict[str, list[PointRow]]:
     """The points that a page becomes, as the receiver reads them."""
-    found = read_points(scraped(text, "vllm-1", NOW).body)
-    assert not found.rejected
+    result, found = read_points(scraped(text, "vllm-1", NOW).body)
+    assert not result.rejected
     by_name: dict[str, list[PointRow]] = {}
-    for point in found.points:
+    for point in found:
         assert (point.service, point.scope_name, point.unix_ns) == ("vllm-1", SCRAPE_SCOPE, NOW)
         by_name.setdefault(point.name, []).append(point)
     return by_name
@@ -69,7 +69,7 @@ def test_a_page_becomes_points() -> None:
 
 
 def test_a_page_that_could_not_be_read_becomes_one_point() -> None:
-    (point,) = read_points(failed("vllm-1", NOW)).points
+    _, (point,) = read_points(failed("vllm-1", NOW))
     assert (point.name, point.value, point.service) == (SCRAPE_UP, 0, "vllm-1")
 
 
