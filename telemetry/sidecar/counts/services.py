@@ -97,13 +97,18 @@ class ServiceExposition:
     def add_to(self, page: bytes, unmapped: Mapping[str, int]) -> bytes:
         """A page of `/metrics` with the families of services behind its own. `unmapped` counts spans that no adapter
         knows by "scope/span name"; without these and any service the page stays as it is."""
+        if self._is_empty and not unmapped:
+            return page
+        shown = CollectorRegistry()
+        shown.register(Shown(lambda: self._families(unmapped)))  # type: ignore[arg-type] - all that is asked of one
+        return with_registry(page, shown)
+
+    def _families(self, unmapped: Mapping[str, int]) -> Iterator[Any]:
         if not self._is_empty:
-            page = with_registry(page, self._registry)
+            # A latency that no service states has no family.
+            yield from (each for each in self._registry.collect() if each.samples or each.type != "histogram")
         if unmapped:
-            of_spans = CollectorRegistry()
-            of_spans.register(Shown(lambda: [_UNMAPPED.of(_few(unmapped))]))  # type: ignore[arg-type]
-            page = with_registry(page, of_spans)
-        return page
+            yield _UNMAPPED.of(_few(unmapped))
 
     def _reported(self, turns: ArrowTable) -> Iterator[tuple[str, dict[str, Any]]]:
         """The turns that services report without a run of callers, with the service to show."""
