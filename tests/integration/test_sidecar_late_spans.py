@@ -65,10 +65,10 @@ def test_stages_that_come_after_their_turn_was_stored_change_it(tmp_path: Path, 
             else GrpcExporter(endpoint=sidecar.grpc, insecure=True)
         )
         assert exporter.export(own) is SpanExportResult.SUCCESS
-        counted = 'voice_service_turns_total{service_name="bot",outcome="no_reply"}'
+        counted = 'voice_service_turns_total{outcome="no_reply",service_name="bot"}'
         wait_until(lambda: turns(sidecar.http).get(counted) == 1.0)
         assert exporter.export(stages) is SpanExportResult.SUCCESS
-        revised = 'voice_service_turns_revised_total{service_name="bot",outcome="ok"}'
+        revised = 'voice_service_turns_revised_total{outcome="ok",service_name="bot"}'
         wait_until(lambda: turns(sidecar.http).get(revised) == 1.0)
         assert turns(sidecar.http) == {counted: 1.0, revised: 1.0}
         assert "voice_telemetry_framework_spans_late_total 3" in asking.get(f"{sidecar.http}/metrics").text
