@@ -100,7 +100,7 @@ def test_the_objectives_of_a_file_are_boundaries_and_are_counted(tmp_path: Path)
         sum(
             float(v)
             for name, v in series.items()
-            if name.startswith(f'voice_objective_{which}_turns_total{{objective="v')
+            if name.startswith(f"voice_objective_{which}_turns_total{{") and 'objective="v' in name
         )
         for which in ("good", "eligible")
     )
