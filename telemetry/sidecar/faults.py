@@ -46,7 +46,8 @@ class FaultBoard:
                 faults.pop(name, None)
             self._faults = faults
         if before is None and sentence is not None:
-            log_event(_log, logging.ERROR if stops_storing else logging.WARNING, "fault_began", sentence, fault=name)
+            level = logging.ERROR if stops_storing else logging.WARNING
+            log_event(_log, level, "fault_began", sentence, fault=name)
         elif before is not None and sentence is None:
             log_event(_log, logging.INFO, "fault_ended", f"the fault {name} is over", fault=name)
 

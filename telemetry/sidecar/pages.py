@@ -22,7 +22,7 @@ _NO_PAGES: Final[tuple[_Page, ...]] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownState:
     """What the pages show. `with_more` add to the metrics what others count, and `more_state` to the state."""
 
     counts: Counts
@@ -33,7 +33,7 @@ class Shown:
     more_state: Callable[[], Mapping[str, object]] = field(default=dict[str, object])
 
 
-def routes(shown: Shown) -> list[Route]:
+def routes(shown: ShownState) -> list[Route]:
     """Create the routes of the pages.
 
     Health and readiness ask for no token, and wait for nothing. Without one they name the faults; their sentences,
@@ -69,7 +69,7 @@ def routes(shown: Shown) -> list[Route]:
     ]
 
 
-def _snapshot(shown: Shown) -> IngestState:
+def _snapshot(shown: ShownState) -> IngestState:
     state = shown.counts.state
     with state.lock:
         state.bad_requests = shown.ingest.bad_requests
@@ -77,7 +77,7 @@ def _snapshot(shown: Shown) -> IngestState:
     return state.snapshot()
 
 
-def _metrics(shown: Shown, accept: str) -> tuple[bytes, str]:
+def _metrics(shown: ShownState, accept: str) -> tuple[bytes, str]:
     unmapped = _snapshot(shown).unmapped_spans
     body, content_type = shown.counts.turns.render(accept)
     for with_more in shown.with_more:

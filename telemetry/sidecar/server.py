@@ -105,7 +105,9 @@ class StoreServer:
         self._watch_for = StoreWatch(self.writer, self.faults)
         self._watch_for.look()
         self.forwarding = Forwarding(directory, options.destinations, self.faults, names=options.redact_names)
-        groups = GroupStore(self.writer, redactor, self.counts, self._service_turns, self.forwarding, self._watch_for)
+        groups = GroupStore(
+            self.writer, redactor, self.counts, self._service_turns, forwarding=self.forwarding, watch=self._watch_for
+        )
         self.ingest = Ingest(groups.store)
         self.rollouts = RolloutThread(_evaluator(options, objectives))
         self._retention = Retention(self.writer, options.keep)
@@ -170,9 +172,7 @@ async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], No
         questions = queries.Questions(store.writer.database)
         stack.push_async_callback(questions.stop)
         stack.push_async_callback(store.rollouts.stop)
-        access = Access(
-            options.token, requires_certificate=options.tls is not None and options.tls.requires_certificate
-        )
+        access = _access(options)
         health = GrpcHealth(lambda: store.faults.is_storing and not stop.is_asked, otlp_grpc.SERVICES)
         grpc_server, grpc_port = await otlp_grpc.start(
             store.ingest,
@@ -184,23 +184,9 @@ async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], No
             health=health,
             credentials=None if options.tls is None else options.tls.grpc,
         )
-        shown = pages.Shown(
-            store.counts,
-            store.ingest,
-            access,
-            lambda: stop.is_asked,
-            (
-                lambda page: with_forwarding(page, store.forwarding.reports()),
-                partial(with_rollouts, thread=store.rollouts),
-            ),
-            lambda: {
-                "store": str(options.store.resolve()),
-                "forwarding": shown_in_state(options.destinations, store.forwarding.reports()),
-            },
-        )
         routes = [
             *otlp_http.routes(store.ingest, bodies, access),
-            *pages.routes(shown),
+            *pages.routes(_shown(store, options, access, stop)),
             *queries.routes(questions, access),
             *rollout_routes.routes(store.rollouts, access),
         ]
@@ -226,6 +212,28 @@ async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], No
             with stop.hurrying(partial(setattr, http, "force_exit", True)):
                 await asyncio.gather(serving, grpc_server.shutdown(_GRACE_S))
     log_event(_log, logging.INFO, "stopped", "the sidecar has stopped; everything acknowledged is stored")
+
+
+def _access(options: SidecarOptions) -> Access:
+    return Access(options.token, requires_certificate=options.tls is not None and options.tls.requires_certificate)
+
+
+def _shown(store: "StoreServer", options: SidecarOptions, access: Access, stop: StopRequests) -> pages.ShownState:
+    """What the pages show."""
+    return pages.ShownState(
+        store.counts,
+        store.ingest,
+        access,
+        lambda: stop.is_asked,
+        (
+            lambda page: with_forwarding(page, store.forwarding.reports()),
+            partial(with_rollouts, thread=store.rollouts),
+        ),
+        lambda: {
+            "store": str(options.store.resolve()),
+            "forwarding": shown_in_state(options.destinations, store.forwarding.reports()),
+        },
+    )
 
 
 @contextlib.asynccontextmanager

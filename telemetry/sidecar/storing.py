@@ -167,6 +167,7 @@ class GroupStore:
         redactor: Redactor,
         counts: Counts,
         service_turns: ServiceTurns,
+        *,
         forwarding: Forwarding,
         watch: StoreWatch,
     ) -> None:

@@ -19,7 +19,7 @@ from telemetry.objectives import series
 from telemetry.objectives.objective import Objective
 from telemetry.sidecar.counts.histograms import MetricHistograms, exemplar_of, series_name
 from telemetry.sidecar.counts.label_values import OTHER, LabelValues
-from telemetry.sidecar.counts.text import Family, Shown, with_registry
+from telemetry.sidecar.counts.text import Family, ShownFamilies, with_registry
 from telemetry.sidecar.counts.turns import rows_of, values_of
 from telemetry.store.schema import ArrowTable
 
@@ -100,7 +100,7 @@ class ServiceExposition:
         if self._is_empty and not unmapped:
             return page
         shown = CollectorRegistry()
-        shown.register(Shown(lambda: self._families(unmapped)))  # type: ignore[arg-type] - all that is asked of one
+        shown.register(ShownFamilies(lambda: self._families(unmapped)))  # type: ignore[arg-type] - all that is asked of one
         return with_registry(page, shown)
 
     def _families(self, unmapped: Mapping[str, int]) -> Iterator[Any]:

@@ -52,7 +52,7 @@ class Family:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownFamilies:
     """A collector of prometheus_client: what `collect` gives is shown."""
 
     collect: Callable[[], Iterable[Any]]

@@ -27,7 +27,7 @@ from telemetry.sidecar.counts.histograms import MetricHistograms, exemplar_of, s
 from telemetry.sidecar.counts.label_values import LABELS, OTHER, Combination, Combinations, LabelValues
 from telemetry.sidecar.counts.sequence_numbers import SequenceNumbers
 from telemetry.sidecar.counts.state import IngestState
-from telemetry.sidecar.counts.text import Family, Shown, page_of
+from telemetry.sidecar.counts.text import Family, ShownFamilies, page_of
 from telemetry.store.schema import TURN_FIELDS, ArrowTable, turn_from_row
 
 _REASONS_MAX: Final = 32
@@ -148,7 +148,7 @@ class Exposition:
         self._reasons = LabelValues(_REASONS_MAX, self._invalid.remove)
         self._numbers = SequenceNumbers()
         self._objectives = of_objectives.ObjectiveTurns(objectives)
-        registry.register(Shown(self._shown))  # type: ignore[arg-type] - it has all that is asked of a collector
+        registry.register(ShownFamilies(self._shown))  # type: ignore[arg-type] - it has all that is asked of a collector
 
     def observe(self, turns: ArrowTable) -> None:
         """Count the turns of a table that were stored (columns of the store's `turns`), each once."""

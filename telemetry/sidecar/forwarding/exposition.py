@@ -6,7 +6,7 @@ from typing import Final, Literal
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from telemetry.sidecar.counts.text import Family, Shown, with_registry
+from telemetry.sidecar.counts.text import Family, ShownFamilies, with_registry
 from telemetry.sidecar.forwarding.bounded_queue import DROP_REASONS, DestinationState
 from telemetry.sidecar.forwarding.destinations import Destination
 
@@ -61,7 +61,9 @@ def with_forwarding(body: bytes, states: Sequence[DestinationState]) -> bytes:
     if not states:
         return body
     registry = CollectorRegistry()
-    registry.register(Shown(lambda: [family.of(_of_family(values, states)) for family, values in _FAMILIES.items()]))  # type: ignore[arg-type] - it has all that is asked of a collector
+    registry.register(
+        ShownFamilies(lambda: [family.of(_of_family(values, states)) for family, values in _FAMILIES.items()])
+    )  # type: ignore[arg-type] - it has all that is asked of a collector
     return with_registry(body, registry)
 
 

@@ -56,7 +56,7 @@ def read_points(body: bytes, cleaner: Cleaner | None = None) -> tuple[DecodedReq
     """Read a metrics export in protobuf, without what the cleaner takes out of it. Raises OtlpDecodeError when it is
     not one, or holds more than can be taken."""
     request = OpenedRequest(body, "metrics", cleaner)
-    reader = _Reader(request.result)
+    reader = _PointReader(request.result)
     for service, scope_name, make in request.items(_service, lambda scope: one_line(scope.name)):
         make(lambda metric, service=service, scope_name=scope_name: reader.read(metric, service, scope_name))
     return request.finish(), reader.points
@@ -67,7 +67,7 @@ def _service(resource: Resource) -> str:
     return one_line(named[-1]) if named else ""
 
 
-class _Reader:
+class _PointReader:
     """Reads the metrics of one request."""
 
     def __init__(self, result: DecodedRequest) -> None:

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry
 
 from telemetry.objectives import series
 from telemetry.rollout.history import Decision
-from telemetry.sidecar.counts.text import Family, Shown, with_registry
+from telemetry.sidecar.counts.text import Family, ShownFamilies, with_registry
 from telemetry.sidecar.rollouts.evaluation import PrimaryFigures, RolloutState
 from telemetry.sidecar.rollouts.thread import RolloutThread
 
@@ -67,7 +67,7 @@ def with_rollouts(page: bytes, thread: RolloutThread) -> bytes:
             )
 
     registry = CollectorRegistry()
-    registry.register(Shown(families))  # type: ignore[arg-type] - it has all that is asked of a collector
+    registry.register(ShownFamilies(families))  # type: ignore[arg-type] - it has all that is asked of a collector
     return with_registry(page, registry)
 
 

@@ -173,8 +173,7 @@ def summary(
     known: Sequence[ProcessInfo] | None = None,
     pairs: PairedTurns | None = None,
 ) -> Summary:
-    """Everything about a filter's turns. `known` are the processes of its run and `pairs` its turns beside those of
-    services, where they were asked for already."""
+    """Everything about a filter's turns; `known` processes of its run and its `pairs` need not be asked for again."""
     cohorts = _cohorts(f)
     totals, names, gaps = _counted(connection, cohorts), _names(connection, cohorts), _gaps(connection, f)
     invalid, cut = _invalid_reasons(connection, cohorts), _cut_reasons(connection, f)

@@ -40,7 +40,9 @@ class _Stored:
         forwarding = Forwarding(directory, (), self.faults)
         forwarding.add = self.forwarded.extend  # type: ignore[method-assign]
         turns = ServiceTurns(self.writer, counts.stored, self.state, self.faults)
-        self.groups = GroupStore(self.writer, redactor_of_store(directory), counts, turns, forwarding, self.watch)
+        self.groups = GroupStore(
+            self.writer, redactor_of_store(directory), counts, turns, forwarding=forwarding, watch=self.watch
+        )
 
     @property
     def trace_ids(self) -> list[str]:
