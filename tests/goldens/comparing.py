@@ -4,24 +4,59 @@ no order of its own), and every difference by its place."""
 import json
 import math
 from collections.abc import Iterator, Mapping
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any, Final
 
 # Stands for what an answer holds that may differ.
 NOT_COMPARED: Final = "a sample, which is not compared"
+_REPEATED: Final = "as in"
+_REPEATED_CHARS: Final = 400
 _RELATIVE: Final = 1e-9
 _ABSOLUTE: Final = 1e-12
 
 
 def written(answers: Mapping[str, object]) -> str:
-    """Answers as JSON, a question a line."""
-    lines = [f"{json.dumps(key)}: {json.dumps(answers[key], sort_keys=True)}" for key in sorted(answers)]
+    """Answers as JSON, a question a line. A long part that stood there before is only named: pages repeat what other
+    questions answer."""
+    short = _without_repetitions(json.loads(json.dumps(answers)))
+    lines = [f"{json.dumps(key)}: {json.dumps(short[key], sort_keys=True)}" for key in sorted(short)]
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The answers of a file."""
-    return json.loads(path.read_text(encoding="utf-8"))
+    """The answers of a file, whole."""
+    return whole(json.loads(path.read_text(encoding="utf-8")))
+
+
+def whole(short: dict[str, Any]) -> dict[str, Any]:
+    """Answers with every part that is only named in its place."""
+
+    def expanded(value: Any) -> Any:
+        if isinstance(value, dict) and value.keys() == {_REPEATED}:
+            return expanded(reduce(getitem, value[_REPEATED], short))
+        if isinstance(value, dict):
+            return {key: expanded(each) for key, each in value.items()}
+        return [expanded(each) for each in value] if isinstance(value, list) else value
+
+    return expanded(short)
+
+
+def _without_repetitions(answers: dict[str, Any]) -> dict[str, Any]:
+    places: dict[str, list[str | int]] = {}
+
+    def shortened(value: Any, place: list[str | int]) -> Any:
+        if not isinstance(value, dict | list):
+            return value
+        text = json.dumps(value, sort_keys=True)
+        if place and len(text) >= _REPEATED_CHARS and places.setdefault(text, place) != place:
+            return {_REPEATED: places[text]}
+        if isinstance(value, dict):
+            return {key: shortened(value[key], [*place, key]) for key in sorted(value)}
+        return [shortened(each, [*place, number]) for number, each in enumerate(value)]
+
+    return shortened(answers, [])
 
 
 def differences(golden: Mapping[str, object], now: Mapping[str, object]) -> list[str]:

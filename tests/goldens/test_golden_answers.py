@@ -79,3 +79,12 @@ def test_differences_are_found_by_their_place(
     golden: dict[str, object], now: dict[str, object], places: list[str]
 ) -> None:
     assert [each.split(": ")[0] for each in comparing.differences(golden, now)] == places
+
+
+def test_a_file_names_what_it_holds_twice_and_is_read_whole(tmp_path: Path) -> None:
+    part = {f"field-{number}": number for number in range(40)}
+    answers: dict[str, object] = {"b": {"x/y": [part, 1]}, "a {}": {"of": part}, "c": [part, {"of": part}]}
+    file = tmp_path / "answers.json"
+    file.write_text(comparing.written(answers), encoding="utf-8")
+    assert file.read_text(encoding="utf-8").count("field-39") == 1
+    assert comparing.read(file) == answers
