@@ -107,7 +107,7 @@ ALLOWED: Final[dict[str, tuple[str, ...]]] = {"length": LENGTH_CLASSES, "route":
 def window_of(choice: Choice, run: RunRecord | None) -> str | None:
     """Which of its windows a page shows of a run, by name, None for all of it: the one that was chosen, else the newest
     hour of a run that is longer."""
-    if choice.window is not None:
+    if choice.window not in (None, NEWEST):
         return choice.window if choice.window in WINDOWS_S else None
     is_longer = run is not None and run.reached_unix_ns - run.first_unix_ns > NEWEST_NS
     return NEWEST if is_longer else None

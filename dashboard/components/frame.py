@@ -250,7 +250,8 @@ def _least_s(view: View) -> float | None:
 
 def _overview(run: RunRecord, summary: Summary, context: PageContext) -> str:
     state = descriptions.state_of(run, summary.newest_unix_ns, context.now_unix_ns)
-    window = window_of(context.choice, run)
+    # A list of turns that began at chosen times is of the whole run.
+    window = None if summary.filter.since_unix_ns is None else window_of(context.choice, run)
     return header.overview(run, summary, state, context.now_unix_ns, context.zone, window=window)
 
 

@@ -20,7 +20,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,15 +63,18 @@ class Load:
 
     def report_late(self) -> None:
         """Report turns of a service every second, and the rest of those of some seconds before."""
-        waiting: list[bytes] = []
+        waiting: deque[tuple[float, bytes]] = deque()
         with httpx.Client(timeout=60) as client:
+
+            def post(body: bytes) -> None:
+                self._check(client.post(f"{self.sidecar.http}/v1/traces", content=body, headers=_HEADERS))
+
             while not self.ended.wait(1.0):
                 first, rest = late_service_turns(LATE_TURNS_PER_S, time.time_ns())
-                waiting.append(rest)
-                for body in (first, *(waiting[:1] if len(waiting) > LATE_S else ())):
-                    self._check(client.post(f"{self.sidecar.http}/v1/traces", content=body, headers=_HEADERS))
-                if len(waiting) > LATE_S:
-                    waiting.pop(0)
+                post(first)
+                waiting.append((time.monotonic() + LATE_S, rest))
+                while waiting and waiting[0][0] <= time.monotonic():
+                    post(waiting.popleft()[1])
                     self.late += LATE_TURNS_PER_S * self.counting.is_set()
 
     def ask_pages(self) -> None:

@@ -4,8 +4,7 @@ import pandas as pd
 import streamlit as st
 
 from dashboard.charts import style
-from dashboard.charts.over_time import series_rows, series_spec
-from dashboard.charts.over_time import series_spec as cohort_lines_spec
+from dashboard.charts.over_time import lines_spec, series_rows, series_spec
 
 S = 1_000_000_000
 # In every zone some seconds before a full minute, and far from midnight in most.
@@ -24,6 +23,6 @@ for length_s in LENGTHS_S:
             for start in starts
         ]
     )  # fmt: skip
-    spec = cohort_lines_spec(style.LIGHT, ("a",), None, is_dark=False)
+    spec = lines_spec(style.LIGHT, ("a",), None, is_dark=False)
     st.vega_lite_chart(rows, spec, theme=None, width="stretch")
 st.write("all drawn")

@@ -34,7 +34,6 @@ Ask = Callable[[str, Parameters], object]
 LEFT_OUT: Final = frozenset({"skipped_segments", "turns_to_roll_up", "faults"})
 _DECLARED_LEFT_OUT: Final = frozenset({"process_id", "worker"})
 _SUMMARY_LEFT_OUT: Final = frozenset({"store", "unreadable_segments"})
-_REPEATED_CHARS: Final = 400
 _OBJECTIVES: Final[list[Parameters]] = [
     *map(msgspec.to_builtins, default_objectives()),
     {"name": "cached", "kind": "cache", "target": 0.2},
@@ -213,24 +212,6 @@ def answers(ask: Ask, asked: Asked, only: Sequence[str] = ()) -> dict[str, objec
     """What is answered, by the question with its parameters; to all, or to questions of these names alone."""
     chosen = [(name, parameters) for name, parameters in questions(asked) if not only or name in only]
     return {key_of(name, parameters): plain(ask(name, parameters)) for name, parameters in chosen}
-
-
-def without_repetitions(found: Mapping[str, object]) -> dict[str, object]:
-    """The answers with each long part that stood in an answer before as the place where it stood: pages repeat what
-    other questions answer."""
-    places: dict[str, str] = {}
-
-    def shortened(value: Any, place: str) -> Any:
-        if not isinstance(value, dict | list):
-            return value
-        text = json.dumps(value, sort_keys=True)
-        if len(text) >= _REPEATED_CHARS and places.setdefault(text, place) != place:
-            return {"as in": places[text]}
-        if isinstance(value, dict):
-            return {key: shortened(each, f"{place}/{key}") for key, each in value.items()}
-        return [shortened(each, f"{place}/{number}") for number, each in enumerate(value)]
-
-    return {key: shortened(found[key], key) for key in found}
 
 
 def key_of(name: str, parameters: Parameters) -> str:

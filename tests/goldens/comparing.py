@@ -4,50 +4,69 @@ no order of its own), and every difference by its place."""
 import json
 import math
 from collections.abc import Iterator, Mapping
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any, Final
 
 # Stands for what an answer holds that may differ.
 NOT_COMPARED: Final = "a sample, which is not compared"
+_REPEATED: Final = "as in"
+_REPEATED_CHARS: Final = 400
 _RELATIVE: Final = 1e-9
 _ABSOLUTE: Final = 1e-12
 _CALL: Final = "call"
 
 
 def written(answers: Mapping[str, object]) -> str:
-    """Answers as JSON, a question a line."""
-    lines = [f"{json.dumps(key)}: {json.dumps(answers[key], sort_keys=True)}" for key in sorted(answers)]
+    """Answers as JSON, a question a line. A long part that stood there before is only named: pages repeat what other
+    questions answer."""
+    short = _without_repetitions(json.loads(json.dumps(answers)))
+    lines = [f"{json.dumps(key)}: {json.dumps(short[key], sort_keys=True)}" for key in sorted(short)]
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The answers of a file."""
-    return json.loads(path.read_text(encoding="utf-8"))
+    """The answers of a file, whole."""
+    return whole(json.loads(path.read_text(encoding="utf-8")))
 
 
-def spelled_out(answers: Mapping[str, object]) -> dict[str, Any]:
-    """Answers with what stood in an answer before in each place where it is repeated. Marks that a figure is not
-    approximate are left out: nothing is, of so few turns."""
-    places: dict[str, Any] = {}
+def whole(short: dict[str, Any]) -> dict[str, Any]:
+    """Answers with every part that is only named in its place."""
 
-    def note(value: Any, place: str) -> None:
-        places[place] = value
-        for key, each in value.items() if isinstance(value, dict) else enumerate(value):
-            if isinstance(each, dict | list):
-                note(each, f"{place}/{key}")
-
-    def spelled(value: Any) -> Any:
+    def expanded(value: Any) -> Any:
+        if isinstance(value, dict) and value.keys() == {_REPEATED}:
+            return expanded(reduce(getitem, value[_REPEATED], short))
         if isinstance(value, dict):
-            if value.keys() == {"as in"}:
-                return spelled(places[value["as in"]])
-            found = {key: spelled(each) for key, each in value.items() if (key, each) != ("approximate", False)}
-            return _in_one_order(found) if found.keys() >= {"numbers", "codes"} else found
-        return [spelled(each) for each in value] if isinstance(value, list) else value
+            return {key: expanded(each) for key, each in value.items()}
+        return [expanded(each) for each in value] if isinstance(value, list) else value
 
-    for key, answer in answers.items():
-        if isinstance(answer, dict | list):
-            note(answer, key)
-    return {key: spelled(answer) for key, answer in answers.items()}
+    return expanded(short)
+
+
+def _without_repetitions(answers: dict[str, Any]) -> dict[str, Any]:
+    places: dict[str, list[str | int]] = {}
+
+    def shortened(value: Any, place: list[str | int]) -> Any:
+        if not isinstance(value, dict | list):
+            return value
+        text = json.dumps(value, sort_keys=True)
+        if place and len(text) >= _REPEATED_CHARS and places.setdefault(text, place) != place:
+            return {_REPEATED: places[text]}
+        if isinstance(value, dict):
+            return {key: shortened(value[key], [*place, key]) for key in sorted(value)}
+        return [shortened(each, [*place, number]) for number, each in enumerate(value)]
+
+    return shortened(answers, [])
+
+
+def _comparable(value: Any) -> Any:
+    """An answer without marks that a figure is not approximate (nothing is, of so few turns), and with cohorts' turns in
+    one order."""
+    if isinstance(value, dict):
+        found = {key: _comparable(each) for key, each in value.items() if (key, each) != ("approximate", False)}
+        return _in_one_order(found) if found.keys() >= {"numbers", "codes"} else found
+    return [_comparable(each) for each in value] if isinstance(value, list) else value
 
 
 def _in_one_order(cohort: dict[str, Any]) -> dict[str, Any]:
@@ -65,7 +84,7 @@ def _in_one_order(cohort: dict[str, Any]) -> dict[str, Any]:
 
 def differences(golden: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
     """Where answers are not what they were, a line each."""
-    return [*_different("", *(spelled_out(json.loads(json.dumps(each))) for each in (golden, now)))]
+    return [*_different("", *(_comparable(json.loads(json.dumps(each))) for each in (golden, now)))]
 
 
 def _different(place: str, golden: Any, now: Any) -> Iterator[str]:

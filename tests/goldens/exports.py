@@ -8,6 +8,7 @@ call. A bot of Pipecat reports two days. Some requests come twice, some spans la
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final, Literal
 
 import msgspec
@@ -203,14 +204,18 @@ def _service_spans(rng: random.Random, turn: Turn, trace_id: str, conversation: 
     return [span, voice]
 
 
+@cache
+def _calls_to_report() -> list[list[Turn]]:
+    return turns_of(RUNS[2])
+
+
 def late_service_turns(turns: int, now_unix_ns: int) -> tuple[bytes, bytes]:
     """Turns that a service reports now, without ids or times that were used before, and what comes late of them."""
     rng = random.Random(now_unix_ns)
     first: list[Span] = []
     late: list[Span] = []
-    for number in range(turns):
-        turn = turns_of(RUNS[2])[number][0]
-        turn = msgspec.structs.replace(turn, started_unix_ns=now_unix_ns - 10 * SECOND, user_id=None)
+    for number, call in enumerate(_calls_to_report()[:turns]):
+        turn = msgspec.structs.replace(call[0], started_unix_ns=now_unix_ns - 10 * SECOND, user_id=None)
         own, *voice = _service_spans(rng, turn, f"{rng.getrandbits(128):032x}", f"conversation-{now_unix_ns}-{number}")
         first.append(own)
         late += voice

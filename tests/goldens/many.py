@@ -94,7 +94,7 @@ def answered(directory: Path, turns: int) -> dict[str, object]:
     with StoreReader(directory, wall_clock_ns=lambda: now_unix_ns, fewest_rolled_up=_NEVER) as reader:
         found = asking.answers(asking.of_reader(reader), asked)
         assert reader.faults == ()
-    return asking.without_repetitions({key: _without_samples(value) for key, value in found.items()})
+    return {key: _without_samples(value) for key, value in found.items()}
 
 
 def _without_samples(value: Any) -> Any:

@@ -47,4 +47,4 @@ def answered(directory: Path, page: str, only: Sequence[str] = ()) -> dict[str, 
         found = asking.answers(asking.of_reader(reader), asked(), only)
         if not only:
             found |= asking.reports(reader, asked(), NOW_UNIX_NS)
-    return asking.without_repetitions(found | asking.exposed(page))
+    return found | asking.exposed(page)

@@ -54,8 +54,8 @@ def test_a_change_of_one_value_in_one_turn_is_seen(
     tmp_path: Path, change: dict[str, object], seen_in: set[str]
 ) -> None:
     only = ("run_turns", "dimension_values")
-    now = comparing.spelled_out(one_day.answered(tmp_path, one_day.fill(tmp_path, _of_one_turn(change)), only))
-    golden = comparing.spelled_out(comparing.read(one_day.FILE))
+    now = one_day.answered(tmp_path, one_day.fill(tmp_path, _of_one_turn(change)), only)
+    golden = comparing.read(one_day.FILE)
     assert {key.split(" ")[0] for key in now if comparing.differences({"": golden[key]}, {"": now[key]})} == seen_in
 
 
@@ -79,3 +79,12 @@ def test_differences_are_found_by_their_place(
     golden: dict[str, object], now: dict[str, object], places: list[str]
 ) -> None:
     assert [each.split(": ")[0] for each in comparing.differences(golden, now)] == places
+
+
+def test_a_file_names_what_it_holds_twice_and_is_read_whole(tmp_path: Path) -> None:
+    part = {f"field-{number}": number for number in range(40)}
+    answers: dict[str, object] = {"b": {"x/y": [part, 1]}, "a {}": {"of": part}, "c": [part, {"of": part}]}
+    file = tmp_path / "answers.json"
+    file.write_text(comparing.written(answers), encoding="utf-8")
+    assert file.read_text(encoding="utf-8").count("field-39") == 1
+    assert comparing.read(file) == answers

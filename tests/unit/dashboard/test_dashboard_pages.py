@@ -297,6 +297,12 @@ def test_a_long_run_is_shown_by_its_newest_hour_unless_the_whole_is_chosen(store
         whole = text_of(opened(page, run="run-4c1d", window="whole"))
         assert "300 turns" in whole, page
         assert "last hour" not in whole
+    # What began at chosen times is not left out for being older.
+    chosen = text_of(
+        opened("turns", run="run-4c1d", since_s=str((newest - 3 * hour) // S), until_s=str((newest - hour) // S))
+    )
+    assert "last hour" not in chosen
+    assert "240 turns began" in chosen
     # A link to the hour is a link to what is shown.
     named = opened("now", run="run-4c1d", window="1h")
     assert "time last hour 60 turns" in text_of(named)
