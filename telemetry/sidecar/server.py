@@ -196,8 +196,7 @@ async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], No
             if not serving.done():
                 scraper.start()
                 store.rollouts.start()
-                # What was made until now stays: who looks for garbage need not look at it again and stop everybody.
-                gc.collect()
+                gc.collect()  # what was made until now stays, and need not be looked at again while everybody waits
                 gc.freeze()
                 stack.callback(gc.unfreeze)
                 ready(addresses := _addresses(options, listener.getsockname()[1], grpc_port))

@@ -61,8 +61,7 @@ def _without_repetitions(answers: dict[str, Any]) -> dict[str, Any]:
 
 
 def _comparable(value: Any) -> Any:
-    """An answer without marks that a figure is not approximate (nothing is, of so few turns), and with cohorts' turns in
-    one order."""
+    """An answer without marks that a figure is not approximate (nothing is), and with a cohort's turns in one order."""
     if isinstance(value, dict):
         found = {key: _comparable(each) for key, each in value.items() if (key, each) != ("approximate", False)}
         return _in_one_order(found) if found.keys() >= {"numbers", "codes"} else found
