@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-import duckdb
 from rich.console import Console
 
 from corpora.manifest.excerpt import write_excerpt
@@ -26,6 +25,7 @@ from loadtest.run.request import CheckedRun, RunRequest, check
 from loadtest.run.sidecars import Sidecar, start_sidecar
 from loadtest.scenario.settings import SwarmSettings
 from telemetry.model.durations import Duration
+from telemetry.store.database import read_only
 
 READY_S: Final = 60.0
 # Every third question is answered too late, so that the rules answer it; the others are cached.
@@ -180,7 +180,7 @@ def _start_parts(
 
 @contextmanager
 def _watching(places: Places, folder: Path) -> Generator[None]:
-    """Search files again and again: what is written and soon removed, such as the ingest log, is on the disk too."""
+    """Search files again and again: what is soon removed, such as the database's log, is on the disk too."""
     ended = threading.Event()
 
     def watch() -> None:
@@ -197,16 +197,11 @@ def _watching(places: Places, folder: Path) -> Generator[None]:
 
 
 def _coverage(store: Path, utterances: int, framework_spans: int, *, redis: bool) -> Coverage:
-    segments = sorted(str(path) for path in store.glob("segments/turns-*.parquet"))
-    answered = cached = fallback = 0
-    if segments:
-        with duckdb.connect() as database:
-            found = database.execute(
-                "SELECT count(DISTINCT utterance_id) FILTER (outcome = 'ok'), count(*) FILTER (cache_hit), "
-                "count(*) FILTER (fallback IS NOT NULL) FROM read_parquet(?) WHERE source = 'client'",
-                [segments],
-            ).fetchone()
-        answered, cached, fallback = found if found is not None else (0, 0, 0)
+    with read_only(store) as database, database.snapshot() as cursor:
+        ((answered, cached, fallback),) = cursor.execute(
+            "SELECT count(DISTINCT utterance_id) FILTER (outcome = 'ok'), count(*) FILTER (cache_hit), "
+            "count(*) FILTER (fallback IS NOT NULL) FROM turns WHERE source = 'client'"
+        ).fetchall()
     return Coverage(utterances, answered, cached, fallback, framework_spans, redis)
 
 

@@ -47,14 +47,17 @@ class Places:
         self.searched: dict[str, int] = {}
 
     def folder(self, folder: Path, *, tables: bool = True) -> None:
-        """Search every file below a folder, its name, and the rows of tables. Files that are gone meanwhile, and those
-        that have not changed since they were searched, are left out."""
+        """Search every file below a folder, its name, and with `tables` the rows of Parquet files and of databases that
+        nobody owns, whose bytes are compressed. Files that are gone meanwhile, and the bytes of those that have not
+        changed since they were searched, are left out."""
         for path in sorted(folder.rglob("*")):
             with contextlib.suppress(OSError):
-                if path.is_file() and self._is_new(path):
+                if not path.is_file():
+                    continue
+                if self._is_new(path):
                     self._file(path, str(path.relative_to(folder)))
-                    if tables and path.suffix == ".parquet":
-                        self._table(path, str(path.relative_to(folder)))
+                if tables and path.suffix in (".parquet", ".duckdb"):
+                    self._tables(path, str(path.relative_to(folder)))
 
     def pages(self, url: str) -> None:
         """Search what a sidecar shows: its pages, metrics in both formats, and the answers to its questions.
@@ -102,15 +105,23 @@ class Places:
         for piece in _pieces(path):
             self._look("file", f"file {name}", piece)
 
-    def _table(self, path: Path, name: str) -> None:
-        """Search the texts of a Parquet file, as DuckDB reads them."""
+    def _tables(self, path: Path, name: str) -> None:
+        """Search the texts of a Parquet file or of the tables of a database, as DuckDB reads them."""
         try:
-            with duckdb.connect() as database:
-                rows = database.execute("SELECT * FROM read_parquet(?)", [str(path)])
-                while batch := rows.fetchmany(2000):
-                    self._look("table", f"table {name}", "\n".join(map(_row_text, batch)).encode("utf-8", "replace"))
+            if path.suffix == ".parquet":
+                with duckdb.connect() as database:
+                    self._rows(database.execute("SELECT * FROM read_parquet(?)", [str(path)]), f"table {name}")
+                return
+            with duckdb.connect(str(path), read_only=True) as database:
+                for (table,) in database.execute("SELECT table_name FROM duckdb_tables()").fetchall():
+                    rows = database.execute(f'SELECT * FROM "{table}"')  # noqa: S608 - as the database names it
+                    self._rows(rows, f"table {table} of {name}")
         except duckdb.Error:
-            return  # half written; its bytes were searched
+            return  # half written, or in use; its bytes were searched
+
+    def _rows(self, found: duckdb.DuckDBPyConnection, place: str) -> None:
+        while batch := found.fetchmany(2000):
+            self._look("table", place, "\n".join(map(_row_text, batch)).encode("utf-8", "replace"))
 
     def _look(self, kind: str, place: str, octets: bytes) -> None:
         self.searched[kind] = self.searched.get(kind, 0) + 1

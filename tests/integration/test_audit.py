@@ -28,6 +28,9 @@ from loadtest.audit.redis_server import redis_server
 from loadtest.audit.search import Search
 from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
+from telemetry.store.schema import Batch
+from telemetry.store.writer import StoreWriter
+from tests.fixtures_turns import client_turn
 from tests.programs import needed
 
 SECRET = "anna.keller@example.com"
@@ -59,6 +62,15 @@ def test_every_file_and_table_is_searched(places: Places, tmp_path: Path) -> Non
     assert {"file big", "file store/ingest/000000000001.log", "file spool/a.wal"} < set(found(places))
     assert f"file name logs/{SECRET}.log" in found(places)
     assert "table t.parquet" in found(places)
+
+
+def test_the_tables_of_a_database_are_searched_however_it_packs_them(places: Places, tmp_path: Path) -> None:
+    turns = [client_turn(number, utterance_id=f"call me on {SECRET}") for number in range(3_000)]
+    with StoreWriter(tmp_path / "store") as writer:
+        writer.append(Batch(turns))
+        places.folder(tmp_path, tables=False)  # as while it is written
+    places.folder(tmp_path)
+    assert "table turns of store/store.duckdb" in found(places)
     assert not any("clean" in place for place in found(places))
     searched = dict(places.searched)
     places.folder(tmp_path)

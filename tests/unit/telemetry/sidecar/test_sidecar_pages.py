@@ -10,7 +10,7 @@ from starlette.applications import Starlette
 
 from telemetry.sidecar.faults import FaultBoard, StoreFault
 from telemetry.sidecar.otlp.access import Access
-from telemetry.sidecar.pages import Shown, routes
+from telemetry.sidecar.pages import ShownState, routes
 
 FAULTS = (StoreFault("room", "/srv/store: the disk is nearly full"), StoreFault("commit", "/srv/x: full", True))
 
@@ -22,7 +22,7 @@ def _answer(
     for fault in faults:
         board.set(fault.name, fault.sentence, stops_storing=fault.stops_storing)
     counts = cast(Any, SimpleNamespace(faults=board))
-    application = Starlette(routes=routes(Shown(counts, cast(Any, None), access, lambda: stopping)))
+    application = Starlette(routes=routes(ShownState(counts, cast(Any, None), access, lambda: stopping)))
 
     async def ask() -> httpx.Response:
         transport = httpx.ASGITransport(application)
