@@ -43,20 +43,21 @@ class Places:
         self._search = search
         self._there_before = frozenset(there_before)
         self._seen: dict[Path, tuple[int, int]] = {}
+        self._seen_tables: dict[Path, tuple[int, int]] = {}
         self.leaks: set[Leak] = set()
         self.searched: dict[str, int] = {}
 
     def folder(self, folder: Path, *, tables: bool = True) -> None:
         """Search every file below a folder, its name, and with `tables` the rows of Parquet files and of databases that
-        nobody owns, whose bytes are compressed. Files that are gone meanwhile, and the bytes of those that have not
-        changed since they were searched, are left out."""
+        nobody owns, whose bytes are compressed. Files that are gone meanwhile, and those that have not changed
+        since they were searched, are left out."""
         for path in sorted(folder.rglob("*")):
             with contextlib.suppress(OSError):
                 if not path.is_file():
                     continue
-                if self._is_new(path):
+                if self._is_new(path, self._seen):
                     self._file(path, str(path.relative_to(folder)))
-                if tables and path.suffix in (".parquet", ".duckdb"):
+                if tables and path.suffix in (".parquet", ".duckdb") and self._is_new(path, self._seen_tables):
                     self._tables(path, str(path.relative_to(folder)))
 
     def pages(self, url: str) -> None:
@@ -88,12 +89,12 @@ class Places:
                     words = [*each.cmdline(), *(f"{name}={value}" for name, value in each.environ().items())]
                     self._look("process", f"command line or environment of {each.name()}", "\n".join(words).encode())
 
-    def _is_new(self, path: Path) -> bool:
+    def _is_new(self, path: Path, seen: dict[Path, tuple[int, int]]) -> bool:
         found = path.stat()
         state = (found.st_size, found.st_mtime_ns)
-        if self._seen.get(path) == state:
+        if seen.get(path) == state:
             return False
-        self._seen[path] = state
+        seen[path] = state
         return True
 
     def _file(self, path: Path, name: str) -> None:

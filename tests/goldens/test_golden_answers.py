@@ -48,7 +48,7 @@ def _of_one_turn(change: dict[str, object]) -> Callable[[Turn], Turn]:
         ({"outcome": "no_reply"}, {"run_turns", "/metrics"}),
         ({"cohort": "streaming-2"}, {"dimension_values", "/metrics"}),
     ],
-    ids=str,
+    ids=["timestamp", "outcome", "cohort"],
 )
 def test_a_change_of_one_value_in_one_turn_is_seen(
     tmp_path: Path, change: dict[str, object], seen_in: set[str]
