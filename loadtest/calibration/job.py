@@ -54,6 +54,7 @@ from telemetry.store.answers import Filter
 from telemetry.store.questions.timelines import GeneratorPoint
 from telemetry.store.reader import StoreReader
 
+TURNS_OF_AN_ANSWER: Final = 10_000
 QUICK_LOADS: Final = (1, 50, 200)
 FULL_LOADS: Final = (1, 25, 100, 200, 400, 800, 1200, 1600, 2400, 3200)
 DELAYS: Final = "50ms,200ms,800ms,2s"
@@ -322,7 +323,7 @@ def _run_cell(swarms: Swarms, load: tuple[int, int], turns: int, behavior: str, 
     rows = [json.loads(line) for line in truth.read_text(encoding="utf-8").splitlines()]
     with StoreReader(sidecar.store) as reader:
         where = Filter(run_id=run_id)
-        heard = reader.turns(where, 10_000_000, source="client")
+        heard = _turns_of_callers(reader, where)
         points = reader.generator_points(where)
     return Cell(
         heard,
@@ -331,6 +332,14 @@ def _run_cell(swarms: Swarms, load: tuple[int, int], turns: int, behavior: str, 
         points,
         result.info.interrupted,
     )
+
+
+def _turns_of_callers(reader: StoreReader, where: Filter) -> list[Turn]:
+    """All turns that callers heard, in portions of what one answer may hold."""
+    found: list[Turn] = []
+    while some := reader.turns(where, TURNS_OF_AN_ANSWER, len(found), source="client"):
+        found += some
+    return found
 
 
 def _usage(cell: Cell, callers: int) -> ProcessorUsage:

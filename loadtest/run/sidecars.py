@@ -141,20 +141,20 @@ def deliver_all(checked: CheckedRun, slo: Path, own: Sidecar, stack: ExitStack) 
     """Bring what waits on disk into the store; what was delivered, and what waits there still."""
     spool = checked.request.out / "spool"
     first = deliver_spool(spool, own.url)
-    if first.is_complete and _commits(own):
+    if first.is_complete and _is_there(own):
         return _spool_info(first)
     # The named sidecar died: its store is free now, and one of our own takes what is still on disk.
     keeps_text = checked.request.settings.keep_transcripts
     child, successor = start_sidecar(own.store, checked.request.out / "logs", slo=slo, keeps_text=keeps_text)
     stack.enter_context(processes.ending(child))
     second = deliver_spool(spool, successor.url)
-    _commits(successor)
+    _is_there(successor)
     return _spool_info(first, second)
 
 
-def _commits(sidecar: Sidecar) -> bool:
-    """Wait until readers of the store see what the sidecar has acknowledged; False if it is gone. One that is slow to
-    answer is there, and holds its store."""
+def _is_there(sidecar: Sidecar) -> bool:
+    """Wait until the sidecar answers; False if it is gone. One that is slow to answer is there, and holds its store.
+    What it has acknowledged is committed."""
     deadline = time.monotonic() + VISIBLE_S
     while time.monotonic() < deadline:
         try:
@@ -164,9 +164,7 @@ def _commits(sidecar: Sidecar) -> bool:
         except httpx.HTTPError:
             return False
         if answer.status_code != _UNAVAILABLE:
-            state = answer.json() if answer.is_success else {}
-            if not state.get("waiting_rows"):
-                return True
+            return True
         time.sleep(0.05)
     return True
 

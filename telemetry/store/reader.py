@@ -89,6 +89,8 @@ _VIEW: Final = ViewQuestion()
 _COHORTS: Final = CohortsQuestion()
 _TURNS: Final = TurnsQuestion()
 
+# Who owns the store is looked at again after this.
+_LOCKED_WITHIN_S: Final = 0.2
 _Answer = TypeVar("_Answer")
 _Entries = Annotated[int, msgspec.Meta(ge=1, le=MOST_ENTRIES)]
 
@@ -134,7 +136,11 @@ class StoreReader:
         here = owned_here(self.directory)
         try:
             with ExitStack() as stack:
-                database = here if here is not None else stack.enter_context(read_only(self.directory))
+                database = (
+                    here
+                    if here is not None
+                    else stack.enter_context(read_only(self.directory, within_s=_LOCKED_WITHIN_S))
+                )
                 return asked(StoreConnection(stack.enter_context(database.snapshot()), self.directory))
         except msgspec.ValidationError as error:
             # The ingest takes no turn that this version could not read again.

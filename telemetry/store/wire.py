@@ -6,6 +6,7 @@ answer in MessagePack or JSON, and where the store belongs to a sidecar, the cal
 
 import functools
 import inspect
+import time
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,9 +18,11 @@ import msgspec
 from telemetry.model.errors import StoreError
 from telemetry.model.metrics import HEADLINE, METRIC_NAMES
 from telemetry.sidecar_client import OK, TIMEOUT_S, SidecarClient
-from telemetry.store.database import OWNER_NAME
+from telemetry.store.database import OWNER_NAME, InUseError
 
 QUERY_PATH: Final = "/v1/query/"
+# How long a sidecar may hold a store before its first answer, and after its last one.
+OWNED_WITHIN_S: Final = 20.0
 _BAD_QUESTION: Final = 400
 # What sidecars answer to a question, and to a part of one, that a later version has added.
 _NOT_KNOWN_YET: Final = ("there is no question ", "contains unknown field ", " to ask by")
@@ -91,18 +94,25 @@ def question(
 
     @functools.wraps(method)
     def asked(reader: _Reader, /, *values: _Parameters.args, **named: _Parameters.kwargs) -> _Answer:
-        sidecar = reader.elsewhere()
-        if sidecar is not None:
-            given = signature.bind(reader, *values, **named)
-            given.apply_defaults()
-            _, *parameters = given.arguments.items()
+        until_s = time.monotonic() + OWNED_WITHIN_S
+        while True:
+            sidecar = reader.elsewhere()
+            if sidecar is not None:
+                given = signature.bind(reader, *values, **named)
+                given.apply_defaults()
+                _, *parameters = given.arguments.items()
+                try:
+                    return sidecar.ask(method.__name__, dict(parameters))
+                except StoreError as error:
+                    if sidecar.owns is None or not isinstance(error.__cause__, ConnectionRefusedError):
+                        raise
+                    # It was killed, and the file says where it was: the store can be opened.
             try:
-                return sidecar.ask(method.__name__, dict(parameters))
-            except StoreError as error:
-                if sidecar.owns is None or not isinstance(error.__cause__, ConnectionRefusedError):
+                return method(reader, *values, **named)
+            except InUseError:
+                # A sidecar that starts holds the store before it answers, and one that stops after it has answered.
+                if time.monotonic() >= until_s:
                     raise
-                # It was killed, and the file says where it was: the store can be opened.
-        return method(reader, *values, **named)
 
     return asked
 
