@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import duckdb
 import httpx
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -21,6 +20,8 @@ from websockets.http11 import Request, Response
 import dashboard
 from dashboard.source import ENV_SLO, ENV_STORE
 from loadtest.run import processes
+from telemetry.store.database import read_only
+from telemetry.store.schema import TABLES
 from tests.integration.calling import CORPUS
 from tests.integration.hosted_endpoint import HostedEndpoint
 from tests.integration.waiting import answers, wait_until
@@ -96,14 +97,14 @@ def _acting(texts: dict[str, bytes]) -> list[str]:
 
 
 def _stored(folder: Path) -> dict[str, bytes]:
-    with duckdb.connect() as connection:
+    with read_only(folder / "store") as database, database.snapshot() as cursor:
         return {
-            path.name: "\n".join(
+            table: "\n".join(
                 text
-                for row in connection.execute("SELECT * FROM read_parquet($1)", [str(path)]).fetchall()
+                for row in cursor.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608 - our own names
                 for text in _texts(list(row))
             ).encode()
-            for path in folder.rglob("*.parquet")
+            for table in TABLES
         }
 
 
@@ -145,11 +146,8 @@ def test_a_run_shows_keeps_and_draws_nothing_that_acts(
     assert not re.search(rb"^forged: line", done.stdout + done.stderr, re.MULTILINE)
     monkeypatch.setenv(ENV_STORE, str(tmp_path / "out" / "store"))
     monkeypatch.delenv(ENV_SLO, raising=False)
-    with duckdb.connect() as connection:
-        found = connection.execute(
-            "SELECT trace_id, turn_index FROM read_parquet($1) WHERE source = 'client'",
-            [str(tmp_path / "out" / "store" / "**" / "*turns*.parquet")],
-        ).fetchall()
+    with read_only(tmp_path / "out" / "store") as database, database.snapshot() as cursor:
+        found = cursor.execute("SELECT trace_id, turn_index FROM turns WHERE source = 'client'").fetchall()
     pages = [_page(), *(_page(page="turn", trace=trace, turn=str(index)) for trace, index in found[:8])]
     assert any("&lt;script&gt;" in page for page in pages), "it is shown, as text"
     assert not any("<script>alert" in page for page in pages)

@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import unquote
 
-import duckdb
 import httpx
 import psutil
 import pytest
@@ -20,6 +19,8 @@ from websockets.asyncio.server import ServerConnection
 from websockets.http11 import Request, Response
 
 from loadtest.run import processes
+from telemetry.store.database import DATABASE_NAME, read_only
+from telemetry.store.schema import TABLES
 from tests.integration.calling import CORPUS
 from tests.integration.hosted_endpoint import HostedEndpoint
 from tests.integration.waiting import answers, wait_until
@@ -103,28 +104,32 @@ def _files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+def _databases(folder: Path) -> list[Path]:
+    found = [path.parent for path in folder.rglob(DATABASE_NAME)]
+    assert found, "there is a store to be searched"
+    return found
+
+
 def _rows(folder: Path) -> dict[str, bytes]:
-    """Every column of every stored file, decompressed."""
-    with duckdb.connect() as connection:
-        return {
-            f"rows of {path.name}": str(
-                connection.execute("SELECT * FROM read_parquet($1)", [str(path)]).fetchall()
-            ).encode()
-            for path in folder.rglob("*.parquet")
-        }
+    """Every column of every table that is stored, decompressed."""
+    rows: dict[str, bytes] = {}
+    for store in _databases(folder):
+        with read_only(store) as database, database.snapshot() as cursor:
+            for table in TABLES:
+                found = cursor.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608 - our own names
+                rows[f"rows of {table} in {store.relative_to(folder)}"] = str(found).encode()
+    return rows
 
 
 def _stored_rays(folder: Path) -> tuple[set[str], int]:
     """The names of the spans, and the number of turns, that have the header which says which request it was."""
-    files = {
-        table: [str(path) for path in folder.rglob("*.parquet") if table in str(path.relative_to(folder))]
-        for table in ("spans", "turns")
-    }
-    with duckdb.connect() as connection:
-        spans = "SELECT DISTINCT span_name FROM read_parquet($1) AS span WHERE contains(span::VARCHAR, $2)"
-        turns = "SELECT count(*) FROM read_parquet($1) WHERE list_contains(endpoint_header_values, $2)"
-        names = {name for (name,) in connection.execute(spans, [files["spans"], RAY]).fetchall()}
-        (count,) = connection.execute(turns, [files["turns"], RAY]).fetchall()[0]
+    names, count = set[str](), 0
+    for store in _databases(folder):
+        with read_only(store) as database, database.snapshot() as cursor:
+            spans = "SELECT DISTINCT span_name FROM spans AS span WHERE contains(span::VARCHAR, $1)"
+            turns = "SELECT count(*) FROM turns WHERE list_contains(endpoint_header_values, $1)"
+            names |= {name for (name,) in cursor.execute(spans, [RAY]).fetchall()}
+            count += cursor.execute(turns, [RAY]).fetchall()[0][0]
     return names, count
 
 
