@@ -77,14 +77,15 @@ def _duplicate_turns(cursor: duckdb.DuckDBPyConnection) -> int:
 
 
 def _removed(cursor: duckdb.DuckDBPyConnection, table: Table) -> RemovedRows | None:
+    left = "false" if table == "spans" else f"run_id IN (SELECT run_id FROM {table})"
     found = cursor.execute(
-        "SELECT run_id, row_count, until_unix_ns FROM removed WHERE of_table = ? ORDER BY run_id", [table]
+        f"SELECT run_id, row_count, until_unix_ns, {left} FROM removed WHERE of_table = ? ORDER BY run_id", [table]
     ).fetchall()
     if not found:
         return None
-    moments = [until for _, _, until in found if until is not None]
-    runs = tuple(run_id for run_id, _, _ in found if run_id is not None)
-    return RemovedRows(sum(rows for _, rows, _ in found), max(moments, default=None), runs)
+    moments = [until for _, _, until, _ in found if until is not None]
+    runs = tuple(run_id for run_id, _, _, is_left in found if is_left)
+    return RemovedRows(sum(rows for _, rows, _, _ in found), max(moments, default=None), runs)
 
 
 def _number(cursor: duckdb.DuckDBPyConnection, statement: str) -> int:

@@ -60,7 +60,7 @@ class Retention:
         if self._keep.age_ns is not None:
             before_unix_ns = self._unix_ns() - self._keep.age_ns
             for table in TABLES:
-                removed = self._remove(table, before_unix_ns)
+                removed = self._remove(table, before_unix_ns, self._portion_rows)
                 if removed:
                     return removed
         return self._remove_surplus()
@@ -72,7 +72,7 @@ class Retention:
             self._surplus_rows = self._surplus(self._keep.size_bytes)
         if not self._surplus_rows:
             return 0
-        removed = self._remove(self._oldest(), None)
+        removed = self._remove(self._oldest(), None, min(self._portion_rows, self._surplus_rows))
         self._surplus_rows = max(0, self._surplus_rows - removed) if removed else 0
         if not self._surplus_rows:
             self._writer.checkpoint()  # what was removed is known to the file's size from then on
@@ -97,14 +97,15 @@ class Retention:
             ]
         return min(first)[1] if first else "turns"
 
-    def _remove(self, table: Table, before_unix_ns: int | None) -> int:
-        """Remove a portion of the rows of a table, those stored first; only such as were stored before a moment."""
+    def _remove(self, table: Table, before_unix_ns: int | None, rows: int) -> int:
+        """Remove about so many rows of a table in whole commits, those stored first; only such as were stored before a
+        moment."""
         is_due = "true" if before_unix_ns is None else f"stored_unix_ns < {int(before_unix_ns)}"
         with self._writer.database.snapshot() as cursor:
             # Rows lie in the order of their commits.
             last: Any = cursor.execute(
                 f"SELECT max(commit_number) FROM (SELECT commit_number FROM {table} WHERE {is_due} LIMIT ?)",
-                [self._portion_rows],
+                [rows],
             ).fetchone()
         if last is None or last[0] is None:
             return 0
@@ -133,13 +134,11 @@ def used_bytes_of(cursor: duckdb.DuckDBPyConnection) -> int:
 
 
 def _sum_up(cursor: duckdb.DuckDBPyConnection, table: Table) -> None:
-    """Leave one row of what was removed for each run of which rows are left, and one for all others."""
-    left = "false" if table == "spans" else f"run_id IN (SELECT DISTINCT run_id FROM {table})"
+    """Leave one row for each run of which rows were removed: also of one without rows now, as more of it may come."""
     cursor.execute(
         f"""
         CREATE OR REPLACE TEMP TABLE summed AS
-        SELECT of_table, CASE WHEN {left} THEN run_id END AS run_id, sum(row_count)::BIGINT AS row_count,
-               max(until_unix_ns) AS until_unix_ns
+        SELECT of_table, run_id, sum(row_count)::BIGINT AS row_count, max(until_unix_ns) AS until_unix_ns
         FROM removed WHERE of_table = '{table}' GROUP BY ALL
         """
     )

@@ -1,11 +1,11 @@
 """First paint and refresh of each page of the dashboard: `python -m tests.benchmarks.dashboard --turns 100k,10M`.
 
 For developers of the store and of the pages. A store of each size is filled as `bench store` fills it, or taken where
-it is there (`--store DIR`, once for each size). A real sidecar writes to a copy of it (of links: segments never
-change), to which turns of its largest run come all the while, and a real Chromium opens each page of a real dashboard
-on it, several times. Printed are seconds until a page shows its first figures, until all of it is there, charts below
-the fold included, and until a refresh is there, each time the middle and the slowest one; and in brackets the CPU
-seconds of the dashboard's process, as the machine may be busy with other things.
+it is there (`--store DIR`, once for each size). A real sidecar writes to a copy of it, to which turns of its largest
+run come all the while, and a real Chromium opens each page of a real dashboard on it, several times. Printed are
+seconds until a page shows its first figures, until all of it is there, charts below the fold included, and until a
+refresh is there, each time the middle and the slowest one; and in brackets the CPU seconds of the dashboard's process,
+as the machine may be busy with other things.
 
 The browser has the dashboard's priority: both work for the same viewer, and none of them goes before callers. It has
 been there before, with a profile of its own: it keeps the scripts, and what it has compiled of them. (A private window
@@ -14,7 +14,6 @@ compiles them anew each time, for about a second of a core.)
 
 import argparse
 import json
-import os
 import secrets
 import shutil
 import statistics
@@ -41,7 +40,7 @@ from loadtest.bench.store.filling import fill
 from loadtest.bench.store.options import checked
 from loadtest.bench.store.templates import LARGE_RUN, run_span
 from telemetry.store.answers import Filter
-from telemetry.store.manifest import MANIFEST_NAME, SEGMENTS_FOLDER
+from telemetry.store.database import DATABASE_NAME
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
@@ -97,8 +96,8 @@ class PageCost:
 def _live_copy(store: Path, folder: Path) -> Generator[Path]:
     """A copy of a store that a sidecar writes to, with turns of its largest run that begin now."""
     copy = folder / "store"
-    shutil.copytree(store / SEGMENTS_FOLDER, copy / SEGMENTS_FOLDER, copy_function=os.link)
-    shutil.copy2(store / MANIFEST_NAME, copy / MANIFEST_NAME)
+    copy.mkdir()
+    shutil.copy2(store / DATABASE_NAME, copy / DATABASE_NAME)
     # The filled run has announced its end; of a run that goes on pages refresh by themselves.
     begun = run_span(LARGE_RUN, time.time_ns(), "start", (secrets.token_hex(16), secrets.token_hex(8)))
     with StoreWriter(copy) as writer:

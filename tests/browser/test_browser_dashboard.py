@@ -231,19 +231,6 @@ def test_many_turns_of_an_ended_run(full: Dashboard, open_page: Callable[..., Pa
     shot(page, "now-many-turns")
 
 
-def test_a_damaged_segment_is_named_above_the_rest(
-    tmp_path: Path, serve: Callable[[Path], Dashboard], open_page: Callable[..., Page]
-) -> None:
-    fill(tmp_path / "store", Scene(turns=240, newest_unix_ns=time.time_ns(), ended=True))
-    broken = min((tmp_path / "store" / "segments").glob("turns-*.parquet"))
-    broken.write_bytes(broken.read_bytes()[:-200])
-    page = open_page(serve(tmp_path / "store").url)
-    painted(page)
-    expect(page.locator(".vp-note")).to_contain_text(broken.name)
-    expect(page.locator(".vp-facts")).to_contain_text("160 turns")
-    shot(page, "now-broken-segment")
-
-
 def test_a_missing_store_comes_to_life_by_itself_and_follows_the_run(
     tmp_path: Path, serve: Callable[[Path], Dashboard], open_page: Callable[..., Page]
 ) -> None:

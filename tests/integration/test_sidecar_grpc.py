@@ -61,7 +61,10 @@ def test_the_real_exporters_are_understood(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_grpc_refuses_what_http_refuses(tmp_path: Path) -> None:
-    with running_sidecar(tmp_path, token="s3cret") as sidecar, grpc.insecure_channel(sidecar.grpc) as channel:
+    with (
+        running_sidecar(tmp_path, "--keep-transcripts", token="s3cret") as sidecar,
+        grpc.insecure_channel(sidecar.grpc) as channel,
+    ):
         stub = TraceServiceStub(channel)
         request = turns_request([client_turn(1), client_turn(2)])
         with pytest.raises(grpc.RpcError) as refused:
@@ -77,7 +80,7 @@ def test_grpc_refuses_what_http_refuses(tmp_path: Path) -> None:
             outer = any_value([])
             outer.array_value.values.append(deep)
             deep = outer
-        request.resource_spans[0].scope_spans[0].spans[0].attributes.add(key="deep").value.CopyFrom(deep)
+        request.resource_spans[0].scope_spans[0].spans[1].attributes.add(key="deep").value.CopyFrom(deep)
         answer = stub.Export(request, timeout=60, metadata=token)
         assert answer.partial_success.rejected_spans == 1
         assert "left out: nested too deeply" in answer.partial_success.error_message

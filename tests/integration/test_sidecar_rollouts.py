@@ -30,10 +30,10 @@ _PART = re.compile(r'\s*(?:(?P<text>"[^"]*")|(?P<path>[a-z_]+(?:\.[a-z_]+)*)|(?P
 
 @contextmanager
 def evaluating(folder: Path, kind: str) -> Generator[SidecarProcess]:
-    """A sidecar whose rollout is to be promoted, rolled back or held; `none` is one that cannot evaluate it yet."""
+    """A sidecar whose rollout is to be promoted, rolled back or held."""
     store = folder / "store"
     if not store.exists():
-        fill_rollout_store(store, "equal" if kind == "none" else kind)
+        fill_rollout_store(store, kind)
     (folder / "rollout.toml").write_text(PLAN_FILE)
     arguments = ("--rollout", str(folder / "rollout.toml"), "--rollout-every", "1")
     with running_sidecar(store, *arguments, token=TOKEN) as sidecar:
@@ -143,22 +143,13 @@ def _flagger_passes(sidecar: SidecarProcess, type_: str, token: str = TOKEN) -> 
         ("equal", "promote", "Successful", {"confirm-promotion"}),
         ("few", "hold", "Inconclusive", set[str]()),
         ("worse", "roll_back", "Failed", {"rollback"}),
-        ("none", "none", "Error", set[str]()),
     ],
 )
 def test_argo_and_flagger_do_what_the_verdict_says(
     tmp_path: Path, kind: str, verdict: str, phase: str, passing: set[str]
 ) -> None:
-    if kind == "none":
-        fill_rollout_store(tmp_path / "store", "equal")
     with evaluating(tmp_path, kind) as sidecar:
-        process = psutil.Process(sidecar.process.pid)
-        if kind == "none":  # stopped before its first look
-            process.suspend()
-            if ask(sidecar, "GET", "verdict").status_code == 200:
-                pytest.fail("the process looked before it was stopped")
-        else:
-            assert evaluated(sidecar)["verdict"] == verdict
+        assert evaluated(sidecar)["verdict"] == verdict
         arguments = {"rollout": "streaming", "stage": "canary", "sidecar": sidecar.http, "token": TOKEN}
         assert measured(_argo_metric("verdict"), arguments) == phase
         assert measured(_argo_metric("verdict"), {**arguments, "token": "another"}) == "Error"
@@ -167,16 +158,11 @@ def test_argo_and_flagger_do_what_the_verdict_says(
         assert later == ("Inconclusive" if phase == "Successful" else phase)
         assert {each for each in ("confirm-promotion", "rollback") if _flagger_passes(sidecar, each)} == passing
         assert not _flagger_passes(sidecar, "confirm-promotion", "another")
-        if kind != "none":
-            # What was rolled back begins no stage, also not the one at which it is.
-            canary = "Error" if kind == "worse" else "Successful"
-            begun = {"canary": canary, "half": "Successful" if kind == "equal" else "Error"}
-            for stage, expected in begun.items():
-                assert measured(_argo_metric("begin"), {**arguments, "stage": stage}) == expected, stage
-        else:
-            assert measured(_argo_metric("begin"), arguments) == "Error"
-            assert not _flagger_passes(sidecar, "confirm-traffic-increase")
-            process.kill()
+        # What was rolled back begins no stage, also not the one at which it is.
+        canary = "Error" if kind == "worse" else "Successful"
+        begun = {"canary": canary, "half": "Successful" if kind == "equal" else "Error"}
+        for stage, expected in begun.items():
+            assert measured(_argo_metric("begin"), {**arguments, "stage": stage}) == expected, stage
 
 
 @pytest.mark.slow

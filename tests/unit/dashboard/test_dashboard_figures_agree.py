@@ -98,7 +98,6 @@ class World:
     """The turns, and all that is shown of them."""
 
     turns: list[Turn]
-    is_rolled_up: bool
     report: RunReport
     now: NowView
     listed: TurnsAnswer
@@ -153,12 +152,11 @@ class World:
         return output.getvalue()
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["turns", "roll-ups"])
-def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     run, objectives = mixed_run(), default_objectives()
     store = fill_store(tmp_path_factory.mktemp("figures") / "store", run)
-    most = -1 if request.param else 1_000_000
-    with StoreReader(store, wall_clock_ns=lambda: NOW, fewest_rolled_up=most) as reader:
+    with StoreReader(store, wall_clock_ns=lambda: NOW) as reader:
         result = judged_run(reader, "r-1", objectives)
         pictures = read_pictures(reader, result.summary)
         listing = io.StringIO()
@@ -166,7 +164,6 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         (record,) = reader.runs()
         yield World(
             turns=run.turns,
-            is_rolled_up=request.param,
             report=result.report(pictures),
             now=Source(reader, tuple(objectives)).now(Choice()),
             listed=reader.turns_page(TurnsQuestion(page_size=100)),
@@ -211,8 +208,7 @@ def test_the_picture_of_the_list_has_the_turns_of_the_list(world: World) -> None
     values = world.values("voice_to_voice")
     assert sum(cell.n for cell in world.listed.cells) == sum(world.listed.distribution) == len(values)
     bands = np.bincount(np.searchsorted(np.array(EDGES_MS) * MS, values, side="right"), minlength=len(EDGES_MS) + 1)
-    if not world.is_rolled_up:
-        assert list(world.listed.distribution) == bands.tolist()
+    assert list(world.listed.distribution) == bands.tolist()
 
 
 def test_no_list_of_the_slowest_turns_has_one_of_a_ramp(world: World) -> None:
@@ -259,18 +255,17 @@ def test_percentiles_are_the_same_everywhere(world: World, metric: str) -> None:
     assert found["n"] == len(values)
     expected = np.quantile(values, [0.5, 0.95, 0.99])
     named = [found[f"{name}_s"] * 1e9 for name in ("p50", "p95", "p99")]
-    assert named == pytest.approx(expected, rel=0.01 if world.is_rolled_up else 1e-9)
+    assert named == pytest.approx(expected, rel=1e-9)
     label = METRICS[metric].label
-    sign = "≈ " if world.is_rolled_up else ""
     mark = r"\*?"
     in_ms = [re.escape(milliseconds(value)) for value in named]
-    row = re.escape(label) + "".join(rf"\s+{sign}{each}{mark}" for each in in_ms)
+    row = re.escape(label) + "".join(rf"\s+{each}{mark}" for each in in_ms)
     assert re.search(row, world.terminal)
-    row = re.escape(label) + r"\** \|" + r" \|".join(rf" {sign}{each}\\?{mark}" for each in in_ms)
+    row = re.escape(label) + r"\** \|" + r" \|".join(rf" {each}\\?{mark}" for each in in_ms)
     assert re.search(row, world.files[MARKDOWN].decode())
     assert world.now.summary is not None
     in_page = [re.escape(milliseconds(value, unit=False)) for value in named]
-    row = re.escape(label) + "".join(rf"\s+{sign}{each}" for each in in_page)
+    row = re.escape(label) + "".join(rf"\s+{each}" for each in in_page)
     assert re.search(row, text_of(tables.stages(world.now.summary, world.now.statuses)))
 
 
@@ -297,8 +292,7 @@ def test_a_stage_by_the_service_has_another_name_than_the_metric_that_callers_sa
         assert "leading silence by the service" not in text_of(html)
 
 
-@pytest.mark.parametrize("most", [-1, 1_000_000])
-def test_a_stage_that_only_callers_saw_is_the_metric(tmp_path: Path, most: int) -> None:
+def test_a_stage_that_only_callers_saw_is_the_metric(tmp_path: Path) -> None:
     turns = [
         exchange(index, endpointing_ms=150 + index * 7 % 100, phase="up" if index < 9 else "hold")
         for index in range(90)
@@ -306,7 +300,7 @@ def test_a_stage_that_only_callers_saw_is_the_metric(tmp_path: Path, most: int) 
     turns = [msgspec.structs.replace(turn, phase_kind="ramp" if turn.phase == "up" else "hold") for turn, _ in turns]
     reference = [METRICS["endpointing"].value(turn) for turn in turns[9:]]
     store = fill_store(tmp_path / "store", Run(turns=turns))
-    with StoreReader(store, wall_clock_ns=lambda: NOW, fewest_rolled_up=most) as reader:
+    with StoreReader(store, wall_clock_ns=lambda: NOW) as reader:
         bar, metric = reader.stage_budget()["endpointing"], reader.summary().metrics["endpointing"]
     assert (bar.label, bar.n, metric.n) == ("endpointing", 81, 81)
     assert (bar.p50_ns, bar.p95_ns) == (metric.p50, metric.p95)

@@ -14,6 +14,7 @@ from dashboard.components.frame import OLD_TURNS_GONE
 from dashboard.source import ENV_LOCUST
 from telemetry.store.questions.pages import PageAnswer, PageQuestion
 from telemetry.store.reader import StoreReader
+from telemetry.store.retention import Keep, Retention
 from telemetry.store.run_folders.places import SUMMARY_NAME
 from telemetry.store.writer import StoreWriter
 from tests.run_folders import write_summary
@@ -369,22 +370,12 @@ def test_a_stale_run_has_not_reported_that_it_ended_and_an_ended_one_has(store: 
     assert "has not said" not in text
 
 
-def test_a_damaged_file_is_named_and_the_rest_is_shown(store: Path) -> None:
-    fill(store, Scene(turns=240, newest_unix_ns=time.time_ns(), ended=True))
-    broken = min((store / "segments").glob("turns-*.parquet"))
-    broken.write_bytes(broken.read_bytes()[:100])
-    _, text = shown()
-    assert "damaged data left out; the figures below are from the rest" in text
-    assert broken.name in text
-    assert "160 turns" in text
-
-
 @pytest.mark.slow
 def test_a_run_whose_oldest_turns_are_gone_is_not_shown_as_if_whole(store: Path) -> None:
     fill(store, Scene(turns=240, newest_unix_ns=time.time_ns(), ended=True))
     assert OLD_TURNS_GONE not in shown()[1]
     with StoreWriter(store) as writer:
-        writer.remove(writer.manifest.of("turns")[:1])
+        assert Retention(writer, Keep(age_ns=0), portion_rows=80).remove_some() == 80
     _, text = shown()
     assert OLD_TURNS_GONE in text
     assert "160 turns" in text
