@@ -62,12 +62,20 @@ class RunSpan:
 
 
 def run_spans(connection: StoreConnection) -> list[RunSpan]:
-    """Every `voice.run` span of the store in the order of their beginning, those of one moment by their processes."""
+    """Every `voice.run` span of the store in the order of their beginning, those of one moment by their processes, and
+    of a process its end last."""
     found = [
         RunSpan(row["start_unix_ns"], row["end_unix_ns"], row["stored_unix_ns"], _texts(row))
         for row in rows(connection, _DECLARED)
     ]
-    return sorted(found, key=lambda span: (span.start_unix_ns, span.attributes.get(_PROCESS, "")))
+    return sorted(
+        found,
+        key=lambda span: (
+            span.start_unix_ns,
+            span.attributes.get(_PROCESS, ""),
+            span.attributes.get(_PHASE) == "end",
+        ),
+    )
 
 
 def _texts(row: Row) -> dict[str, str]:
