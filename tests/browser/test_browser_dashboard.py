@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from telemetry.store.schema import Batch
+from telemetry.model.turns import Turn
 from telemetry.store.writer import StoreWriter
+from tests import asking
 from tests.browser.conftest import choose
 from tests.browser.dashboard_process import BOUND_S, Dashboard, start_dashboard
+from tests.fixtures_sidecar import SidecarProcess, running_sidecar, turns_request
 from tests.unit.dashboard.scenes import S, Scene, fill, turns_of
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -231,18 +233,24 @@ def test_many_turns_of_an_ended_run(full: Dashboard, open_page: Callable[..., Pa
     shot(page, "now-many-turns")
 
 
+def _send(sidecar: SidecarProcess, turns: list[Turn]) -> None:
+    body = turns_request(turns).SerializeToString()
+    headers = {"content-type": "application/x-protobuf"}
+    assert asking.post(f"{sidecar.http}/v1/traces", content=body, headers=headers).status_code == 200
+
+
 def test_a_missing_store_comes_to_life_by_itself_and_follows_the_run(
     tmp_path: Path, serve: Callable[[Path], Dashboard], open_page: Callable[..., Page]
 ) -> None:
     page = open_page(serve(tmp_path / "store").url)
     expect(page.get_by_text("The store cannot be read")).to_be_visible(timeout=BOUND_MS)
     shot(page, "now-missing-store")
-    with StoreWriter(tmp_path / "store") as writer:
+    with running_sidecar(tmp_path / "store") as sidecar:
         expect(page.get_by_text("No turns yet")).to_be_visible(timeout=BOUND_MS)
         shot(page, "now-empty")
         # The first half ends now, and stays recent for as long as a slow machine takes to paint.
         turns = turns_of(Scene(turns=120, newest_unix_ns=time.time_ns() + 60 * S))
-        writer.append(Batch(turns=turns[:60]))
+        _send(sidecar, turns[:60])
         expect(page.locator(".vp-facts")).to_contain_text("60 turns", timeout=BOUND_MS)
         painted(page)
         expect(page.locator(".vp-facts")).to_contain_text("live")
@@ -253,7 +261,7 @@ def test_a_missing_store_comes_to_life_by_itself_and_follows_the_run(
         expect(table).to_have_count(0)
         page.locator('[data-testid="stExpander"] summary').first.press("Enter")
         expect(table).to_be_visible(timeout=BOUND_MS)
-        writer.append(Batch(turns=turns[60:]))
+        _send(sidecar, turns[60:])
         expect(page.locator(".vp-facts")).to_contain_text("120 turns", timeout=BOUND_MS)
         expect(table).to_be_visible()
         chart = page.get_by_test_id("stVegaLiteChart").locator("canvas, svg").first
