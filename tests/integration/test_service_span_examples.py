@@ -73,11 +73,11 @@ def test_the_example_in_node(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_turn_of_a_service_is_in_the_counts_of_the_objectives_and_in_its_view(tmp_path: Path) -> None:
-    asked = 'objective="voice-to-voice",stage="turn",source="service",service_name="my-bot",cohort="canary"'
+    asked = 'cohort="canary",objective="voice-to-voice",service_name="my-bot",source="service",stage="turn"'
     with running_sidecar(tmp_path) as sidecar:
         _run(sidecar, needed("node"), EXAMPLES / "turn.mjs")
         wait_until(
-            lambda: f"voice_objective_good_turns_total{{{asked}}} 1\n" in asking.get(f"{sidecar.http}/metrics").text
+            lambda: f"voice_objective_good_turns_total{{{asked}}} 1.0\n" in asking.get(f"{sidecar.http}/metrics").text
         )
         (turn,) = _turns(tmp_path)
         with StoreReader(tmp_path) as reader:
