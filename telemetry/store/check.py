@@ -8,8 +8,7 @@ from pathlib import Path
 
 import duckdb
 
-from telemetry.model.errors import StoreError
-from telemetry.store.database import read_only
+from telemetry.store.database import first_line, number, read_only
 from telemetry.store.schema import TABLES, Table
 
 Progress = Callable[[int, int], None]
@@ -49,13 +48,12 @@ def check(directory: Path, *, progress: Progress = lambda _done, _total: None) -
     with read_only(directory) as database, database.snapshot() as cursor:
         for place, table in enumerate(TABLES):
             progress(place, len(TABLES))
-            rows[table] = _number(cursor, f"SELECT count(*) FROM {table}")
+            rows[table] = number(cursor, f"SELECT count(*) FROM {table}")
             try:
                 # The hash of a whole row needs each of its columns; DuckDB verifies the checksum of what it reads.
                 cursor.execute(f"SELECT bit_xor(hash(t)) FROM {table} t").fetchall()
             except duckdb.Error as error:
-                line, *_ = str(error).splitlines() or [type(error).__name__]
-                faults.append(f"{directory}: rows of {table} cannot be read ({line})")
+                faults.append(f"{directory}: rows of {table} cannot be read ({first_line(error)})")
         duplicates = 0 if faults else _duplicate_turns(cursor)
         if duplicates:
             faults.append(f"{directory}: {duplicates:,} turns stand in the store more than once")
@@ -67,7 +65,7 @@ def check(directory: Path, *, progress: Progress = lambda _done, _total: None) -
 
 
 def _duplicate_turns(cursor: duckdb.DuckDBPyConnection) -> int:
-    return _number(
+    return number(
         cursor,
         """
         SELECT coalesce(sum(n - 1), 0)::BIGINT FROM (
@@ -86,10 +84,3 @@ def _removed(cursor: duckdb.DuckDBPyConnection, table: Table) -> RemovedRows | N
     moments = [until for _, _, until, _ in found if until is not None]
     runs = tuple(run_id for run_id, _, _, is_left in found if is_left)
     return RemovedRows(sum(rows for _, rows, _, _ in found), max(moments, default=None), runs)
-
-
-def _number(cursor: duckdb.DuckDBPyConnection, statement: str) -> int:
-    found = cursor.execute(statement).fetchone()
-    if found is None:  # pragma: no cover - an aggregate has one row
-        raise StoreError("a count has no row")
-    return int(found[0])

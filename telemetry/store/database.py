@@ -82,7 +82,7 @@ class Database:
                 cursor = self._connection.cursor()
             cursor.execute("USE store")
         except duckdb.Error as error:
-            raise StoreError(f"{self.directory}: the store cannot be read ({_first_line(error)})") from error
+            raise StoreError(f"{self.directory}: the store cannot be read ({first_line(error)})") from error
         return cursor
 
     @contextlib.contextmanager
@@ -125,7 +125,7 @@ class Database:
                 self._connection.execute("DETACH DATABASE IF EXISTS store")
                 self._connection.execute(self._attach)
             except duckdb.Error as error:
-                raise StoreError(f"{self.directory}: the store cannot be opened ({_first_line(error)})") from error
+                raise StoreError(f"{self.directory}: the store cannot be opened ({first_line(error)})") from error
             finally:
                 self._is_reopening = False
 
@@ -242,7 +242,7 @@ def _patiently(
             return attach()
         except duckdb.IOException as error:
             if "lock" not in str(error).lower():
-                raise StoreError(f"{directory}: the store cannot be opened ({_first_line(error)})") from error
+                raise StoreError(f"{directory}: the store cannot be opened ({first_line(error)})") from error
             if clock_s() >= until_s:
                 holder = _HELD_BY.search(str(error))
                 who = f"process {holder[1]}" if holder else "another process"
@@ -250,7 +250,7 @@ def _patiently(
                     f"{directory}: the store is in use by {who}; stop it, or ask it by the address of its sidecar"
                 ) from error
         except duckdb.Error as error:
-            raise StoreError(f"{directory}: the store cannot be opened ({_first_line(error)})") from error
+            raise StoreError(f"{directory}: the store cannot be opened ({first_line(error)})") from error
         sleep_s(_EVERY_S)
 
 
@@ -304,7 +304,7 @@ def _check_format(connection: duckdb.DuckDBPyConnection, directory: Path) -> Non
         found: Any = connection.execute("SELECT format FROM store_state").fetchone()
     except duckdb.Error as error:
         raise StoreError(
-            f"{directory / DATABASE_NAME}: is not a store of voiceprobe ({_first_line(error)}); name another folder"
+            f"{directory / DATABASE_NAME}: is not a store of voiceprobe ({first_line(error)}); name another folder"
         ) from error
     if found is None or found[0] != FORMAT:
         number = "none" if found is None else found[0]
@@ -314,6 +314,13 @@ def _check_format(connection: duckdb.DuckDBPyConnection, directory: Path) -> Non
         )
 
 
-def _first_line(error: duckdb.Error) -> str:
+def number(cursor: duckdb.DuckDBPyConnection, statement: str) -> int:
+    """What a statement gives that has one row of one whole number."""
+    ((found,),) = cursor.execute(statement).fetchall()
+    return int(found)
+
+
+def first_line(error: Exception) -> str:
+    """What an error says, without DuckDB's advice to who wrote the statement."""
     line, *_ = str(error).splitlines() or [type(error).__name__]
     return line

@@ -20,7 +20,7 @@ from pyarrow import csv
 
 from telemetry.model.errors import StoreError
 from telemetry.store.check import Progress
-from telemetry.store.database import DATABASE_NAME, read_only
+from telemetry.store.database import DATABASE_NAME, number, read_only
 from telemetry.store.otel_traces import OTEL_TRACES_SCHEMA, otel_traces, spans_of_otel_traces
 from telemetry.store.private_files import make_folder, open_private
 from telemetry.store.schema import SCHEMAS, TABLES, ArrowTable, Table, without_rows
@@ -76,7 +76,7 @@ def export(
         read_only(directory).close()  # says what else it is, where it is a store of an earlier version
         raise StoreError(f"{directory}: is not a store; name the folder that the sidecar was given")
     with read_only(directory) as database, database.snapshot() as cursor:
-        total = sum(_count(cursor, table) for table in TABLES)
+        total = sum(number(cursor, f"SELECT count(*) FROM {table}") for table in TABLES)  # noqa: S608 - our own names
         writing = _Writing(target, progress, total)
         try:
             make_folder(target)
@@ -169,11 +169,6 @@ def _as_now(content: ArrowTable, schema: Any) -> ArrowTable:
         ],
         schema=schema,
     )
-
-
-def _count(cursor: duckdb.DuckDBPyConnection, table: Table) -> int:
-    ((count,),) = cursor.execute(f"SELECT count(*) FROM {table}").fetchall()  # noqa: S608 - one of three names
-    return int(count)
 
 
 def _batches(cursor: duckdb.DuckDBPyConnection, table: Table) -> Generator[ArrowTable]:

@@ -27,7 +27,7 @@ from telemetry.objectives.judgment import EligibleTurns
 from telemetry.objectives.slo import Objective
 from telemetry.store.answers import CallCounts, Filter, ProcessInfo, RunRecord, StageStats, Summary
 from telemetry.store.connection import StoreConnection, rows, rows_of_trace
-from telemetry.store.database import owned_here, read_only
+from telemetry.store.database import first_line, owned_here, read_only
 from telemetry.store.questions.burn_rates import BurnRateAnswer, ObjectivesPage, burn_rates, objectives_page
 from telemetry.store.questions.cohorts import CohortsAnswer, CohortsQuestion, cohorts_page
 from telemetry.store.questions.comparisons import RunTurnsQuestion, run_turns
@@ -148,9 +148,9 @@ class StoreReader:
                 f"{self.directory}: a turn cannot be read ({error}); update voiceprobe to the version that wrote it"
             ) from error
         except duckdb.OutOfMemoryException as error:
-            what, *_ = str(error).splitlines()  # what follows is advice to who opened the database
             raise StoreError(
-                f"{self.directory}: too many turns for one answer, narrow it by time or a dimension ({what})"
+                f"{self.directory}: too many turns for one answer, narrow it by time or a dimension "
+                f"({first_line(error)})"
             ) from error
         except (duckdb.IOException, duckdb.InternalException, duckdb.FatalException) as error:
             raise StoreError(f"{self.directory}: the store cannot be read ({error})") from error

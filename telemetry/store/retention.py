@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import duckdb
 
+from telemetry.store.database import number
 from telemetry.store.schema import TABLES, TIME_COLUMNS, Table
 from telemetry.store.writer import StoreWriter
 
@@ -85,7 +86,7 @@ class Retention:
             # What is removed leaves the size once whole parts of the file are free: until then no more goes for it.
             if used_bytes <= size_bytes * _SLACK or used_bytes == self._looked_at_bytes:
                 return 0
-            rows = sum(_number(cursor, f"SELECT count(*) FROM {table}") for table in TABLES)
+            rows = sum(number(cursor, f"SELECT count(*) FROM {table}") for table in TABLES)
         self._looked_at_bytes = used_bytes
         return max(1, round(rows * (used_bytes - size_bytes) / used_bytes))
 
@@ -127,10 +128,7 @@ class Retention:
 
 def used_bytes_of(cursor: duckdb.DuckDBPyConnection) -> int:
     """What the rows of a database take on the disk, without the space that is free for others."""
-    found: Any = cursor.execute(
-        "SELECT used_blocks * block_size FROM pragma_database_size() WHERE database_name = 'store'"
-    ).fetchone()
-    return int(found[0])
+    return number(cursor, "SELECT used_blocks * block_size FROM pragma_database_size() WHERE database_name = 'store'")
 
 
 def _sum_up(cursor: duckdb.DuckDBPyConnection, table: Table) -> None:
@@ -149,8 +147,3 @@ def _sum_up(cursor: duckdb.DuckDBPyConnection, table: Table) -> None:
 def _first_commit(cursor: duckdb.DuckDBPyConnection, table: Table) -> int | None:
     found: Any = cursor.execute(f"SELECT commit_number FROM {table} LIMIT 1").fetchone()
     return None if found is None else int(found[0])
-
-
-def _number(cursor: duckdb.DuckDBPyConnection, statement: str) -> int:
-    found: Any = cursor.execute(statement).fetchone()
-    return int(found[0])

@@ -22,7 +22,7 @@ import pyarrow as pa
 from telemetry.model.errors import StoreError
 from telemetry.model.turns import Turn
 from telemetry.store import identity
-from telemetry.store.database import LOG_NAME, Database, owned
+from telemetry.store.database import LOG_NAME, Database, first_line, number, owned
 from telemetry.store.schema import (
     TABLES,
     TIME_COLUMNS,
@@ -36,6 +36,7 @@ from telemetry.store.schema import (
 from telemetry.store.table_redaction import table_without_text
 
 _NEW_ROWS: Final = "new_rows"
+_LAST_COMMIT: Final = "SELECT commits FROM store_state"
 # Reopening a store reads its log, and commits wait while a checkpoint puts it into the file: both take less than half a
 # second for one of this size.
 _CHECKPOINT_BYTES: Final = 64 << 20
@@ -84,7 +85,7 @@ class StoreWriter:
         self._keep_text = keep_text
         self._lock = threading.Lock()
         self._cursor = self.database.cursor()
-        self._commits = self._last_commit()
+        self._commits = number(self._cursor, _LAST_COMMIT)
         self._why_unwritable: str | None = None
 
     def __enter__(self) -> Self:
@@ -128,7 +129,7 @@ class StoreWriter:
             self._cursor.close()
             self.database.reopen()
             self._cursor = self.database.cursor()
-            self._commits = self._last_commit()
+            self._commits = number(self._cursor, _LAST_COMMIT)
 
     def _log_bytes(self) -> int:
         try:
@@ -238,10 +239,6 @@ class StoreWriter:
         self._commits += 1
         self._cursor.execute("UPDATE store_state SET commits = ?", [self._commits])
 
-    def _last_commit(self) -> int:
-        found: Any = self._cursor.execute("SELECT commits FROM store_state").fetchone()
-        return int(found[0])
-
     def _without_known(self, table: Table, content: ArrowTable) -> ArrowTable:
         """The rows that are not stored, each once, in their order."""
         if not content.num_rows:
@@ -288,5 +285,5 @@ def tables_without_rows() -> dict[Table, ArrowTable]:
 
 def reason_of(error: Exception) -> str:
     """Why a database or a disk refused something, as part of a sentence."""
-    line, *_ = str(error).splitlines() or [type(error).__name__]
+    line = first_line(error)
     return "the disk is full" if "No space left on device" in line else line
