@@ -112,13 +112,8 @@ def _structs(lists: _Array, kind: Any, fields: list[_Array]) -> _Array:
 
 def _pairs_of_texts(maps: _Array) -> _Array:
     """Maps of texts as the store's attributes."""
-    lengths = _compute.fill_null(pa.array([0 if each is None else len(each) for each in maps.to_pylist()]), 0)
-    offsets = pa.concat_arrays([pa.array([0], pa.int32()), _compute.cumulative_sum(lengths).cast(pa.int32())])
-    pairs = [pair for each in maps.to_pylist() for pair in each or ()]
-    return pa.ListArray.from_arrays(
-        offsets if len(maps) else pa.array([0], pa.int32()),
-        pa.array([{"key": key, "value": {"string_value": value}} for key, value in pairs], ATTRIBUTES_TYPE.value_type),
-    )
+    pairs = [[{"key": key, "value": {"string_value": text}} for key, text in each or ()] for each in maps.to_pylist()]
+    return pa.array(pairs, ATTRIBUTES_TYPE)
 
 
 def _one_chunk(column: _Array) -> _Array:
