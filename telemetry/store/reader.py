@@ -26,7 +26,7 @@ from telemetry.model.turns import Turn
 from telemetry.objectives.judgment import EligibleTurns
 from telemetry.objectives.slo import Objective
 from telemetry.store.answers import CallCounts, Filter, ProcessInfo, RunRecord, StageStats, Summary
-from telemetry.store.connection import StoreConnection, rows, rows_of_trace
+from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.database import first_line, owned_here, read_only
 from telemetry.store.questions.burn_rates import BurnRateAnswer, ObjectivesPage, burn_rates, objectives_page
 from telemetry.store.questions.cohorts import CohortsAnswer, CohortsQuestion, cohorts_page
@@ -34,7 +34,6 @@ from telemetry.store.questions.comparisons import RunTurnsQuestion, run_turns
 from telemetry.store.questions.conversations import call_counts
 from telemetry.store.questions.explanation import Explanation, ExplanationQuestion, explanation
 from telemetry.store.questions.filters import (
-    TURN_COLUMNS,
     Condition,
     ManyBuckets,
     ManyTurns,
@@ -73,13 +72,13 @@ from telemetry.store.questions.turns import (
     TurnsAnswer,
     TurnsQuestion,
     TurnView,
+    spans_of_trace,
     turn_view,
     turns_page,
 )
 from telemetry.store.questions.verdicts import RunVerdictEvidence, run_verdict_evidence
 from telemetry.store.recordings.expiry import remove_expired
 from telemetry.store.rollout_log import MOST_ENTRIES, RolloutRecord, read_rollouts, rollouts_stamp
-from telemetry.store.schema import span_from_row, turn_from_row, with_turn
 from telemetry.store.wire import AskedSidecar, owner_of, question
 
 ANY: Final = Filter()
@@ -233,18 +232,7 @@ class StoreReader:
     @question
     def spans(self, trace_id: str) -> list[SpanRow]:
         """The spans of a trace in the order of their beginning, each with every attribute that it came with."""
-        order = "timestamp_unix_ns, duration_ns DESC, span_id"
-
-        def answer(connection: StoreConnection) -> list[SpanRow]:
-            spans = rows_of_trace(connection, "spans", trace_id, columns="*", order=order)
-            found = [span_from_row(row) for row in spans]
-            if not any(span.name == semconv.SPAN_TURN for span in found):
-                return found
-            turns = rows_of_trace(connection, "turns", trace_id, columns=TURN_COLUMNS, order="span_id")
-            of_turns = {row["span_id"]: turn_from_row(row) for row in turns}
-            return [with_turn(span, of_turns.get(span.span_id)) for span in found]
-
-        return self._ask(answer)
+        return self._ask(lambda connection: spans_of_trace(connection, trace_id))
 
     @question
     def calls(self, f: Filter = ANY) -> CallCounts:

@@ -10,7 +10,7 @@ from typing import Annotated, Final
 import msgspec
 
 from telemetry.model.metrics import HEADLINE, METRICS
-from telemetry.model.semconv import Outcome
+from telemetry.model.semconv import SPAN_TURN, Outcome
 from telemetry.model.spans import SpanRow
 from telemetry.model.turns import Turn
 from telemetry.model.waterfall import Waterfall, waterfall
@@ -24,7 +24,7 @@ from telemetry.store.questions.runs import runs
 from telemetry.store.questions.timelines import bucket_width_ns
 from telemetry.store.recordings.excerpt import CallExcerpt, CallOfTurn, excerpt
 from telemetry.store.recordings.texts import calls_with_words
-from telemetry.store.schema import span_from_row, turn_from_row
+from telemetry.store.schema import span_from_row, turn_from_row, with_turn
 
 # What is below an edge is in its band, what is beyond the last one in one more. Finer where people hear a difference;
 # the last one is open, so that no outlier is left out.
@@ -387,7 +387,7 @@ def turn_view(
         connection, "turns", shown.trace_id, columns=TURN_COLUMNS, order="started_unix_ns, span_id"
     )
     turns = [turn for turn in map(turn_from_row, of_trace[:MOST_TURNS]) if turn.source == shown.source]
-    spans = _spans(connection, trace_id)
+    spans = _spans(connection, trace_id, _MOST_SPANS)
     kept = None
     if client is not None:
         first, end = _stretch(turns if whole_call else [client])
@@ -401,10 +401,21 @@ def turn_view(
     return TurnView(client, service, waterfall(client, service, spans), tuple(calls_turns(turns)), kept, kept_in)
 
 
-def _spans(connection: StoreConnection, trace_id: str) -> list[SpanRow]:
+def spans_of_trace(connection: StoreConnection, trace_id: str) -> list[SpanRow]:
+    """The spans of a trace in the order of their beginning, each with every attribute that it came with."""
+    found = _spans(connection, trace_id)
+    if not any(span.name == SPAN_TURN for span in found):
+        return found
+    turns = rows_of_trace(connection, "turns", trace_id, columns=TURN_COLUMNS, order="span_id")
+    of_turns = {row["span_id"]: turn_from_row(row) for row in turns}
+    return [with_turn(span, of_turns.get(span.span_id)) for span in found]
+
+
+def _spans(connection: StoreConnection, trace_id: str, most: int | None = None) -> list[SpanRow]:
+    """As they are stored: without the attributes that stand in the row of their turn only."""
     order = "timestamp_unix_ns, duration_ns DESC, span_id"
     found = rows_of_trace(connection, "spans", trace_id, columns="*", order=order)
-    return [span_from_row(row) for row in found[:_MOST_SPANS]]
+    return [span_from_row(row) for row in found[:most]]
 
 
 def calls_turns(turns: Sequence[Turn]) -> list[TurnOfCall]:
