@@ -22,7 +22,7 @@ from dashboard.charts.style import (
 from dashboard.descriptions import Clock, time_of_day
 from telemetry.model import formatting
 from telemetry.model.formatting import NS_PER_S, in_milliseconds, milliseconds, signed_milliseconds
-from telemetry.model.waterfall import Bar, Mark, Waterfall
+from telemetry.model.waterfall import BAR_LABELS, SIDE_LABELS, Bar, Mark, Waterfall
 from telemetry.store.questions.turns import EDGES_MS, HeatCell, ListedTurn, TurnsAnswer, band_limits_ms
 
 CELL: Final = "cell"
@@ -189,18 +189,7 @@ def distribution_table(answer: TurnsAnswer, link: Callable[[int], str] = lambda 
     return ChartTable("turns by latency", ("voice to voice", "turns", "share"), rows, [*map(link, shown_bands(answer))])
 
 
-BAR_LABELS: Final[dict[str, str]] = {
-    "speech": "caller speaks",
-    "endpointing": "endpointing",
-    "asr": "ASR",
-    "llm": "LLM first token",
-    "tts": "TTS first chunk",
-    "unexplained": "unexplained",
-    "leading_silence": "leading silence",
-    "playing": "reply plays",
-}
 EVENTS: Final = "events"
-SIDES: Final = {"client": "heard by the caller", "service": "reported by the service"}
 _LINE_HEIGHT: Final = 38
 _LABEL_SIZE: Final = 12
 _LONGEST_LENGTH: Final = "10,000 ms"  # as it stands in the bar of a reply, which begins near the right edge
@@ -237,7 +226,7 @@ def _bar(bar: Bar, low: float, high: float) -> Row | None:
     return {
         "line": BAR_LABELS[bar.name],
         "stage": bar.name,
-        "side": SIDES[bar.source],
+        "side": SIDE_LABELS[bar.source],
         "from": start,
         "to": end,
         "begins": signed_milliseconds(bar.start_ns),
@@ -257,7 +246,7 @@ def _moment(mark: Mark) -> Row:
     nothing = dict.fromkeys(("stage", "to", "inside", "beside"))
     return {
         "line": EVENTS,
-        "side": SIDES[mark.source],
+        "side": SIDE_LABELS[mark.source],
         "from": at,
         "begins": shown,
         "ends": shown,
@@ -269,11 +258,12 @@ def _moment(mark: Mark) -> Row:
 def waterfall_table(picture: Waterfall) -> ChartTable:
     """The figures of the waterfall: its bars, then its moments."""
     bars = [
-        (BAR_LABELS[bar.name], SIDES[bar.source], signed_milliseconds(bar.start_ns), milliseconds(bar.length_ns))
+        (BAR_LABELS[bar.name], SIDE_LABELS[bar.source], signed_milliseconds(bar.start_ns), milliseconds(bar.length_ns))
         for bar in picture.bars
     ]
     marks = [
-        (mark.name.replace("_", " "), SIDES[mark.source], signed_milliseconds(mark.at_ns), "") for mark in picture.marks
+        (mark.name.replace("_", " "), SIDE_LABELS[mark.source], signed_milliseconds(mark.at_ns), "")
+        for mark in picture.marks
     ]
     return ChartTable("the stages and moments of the turn", ("what", "side", "from", "length"), [*bars, *marks])
 
@@ -283,7 +273,7 @@ def waterfall_spec(colors: Palette, view: tuple[float, float], origin: str) -> R
     own, and the end of the speech as zero."""
     base = alt.Chart(alt.NamedData("rows"))
     order = [*BAR_LABELS.values(), EVENTS]
-    sides = list(SIDES.values())
+    sides = list(SIDE_LABELS.values())
     lines, names = alt.Scale(domain=order, paddingInner=0.22), alt.Axis(labelFontSize=_LABEL_SIZE)
     y = alt.Y("line:N", scale=lines, title=None, axis=names)
     offset = alt.YOffset("side:N", scale=alt.Scale(domain=sides, paddingInner=0.08))

@@ -13,11 +13,11 @@ from streamlit.components.v2 import component
 from streamlit.components.v2.types import ComponentRenderer
 
 from dashboard.charts.style import STAGE_NAMES, ChartTable, Palette
-from dashboard.charts.turn_charts import BAR_LABELS, EVENTS, SIDES, view_ms
+from dashboard.charts.turn_charts import EVENTS, view_ms
 from telemetry.model.formatting import DASH, in_milliseconds, milliseconds, signed_milliseconds
 from telemetry.model.semconv import OUTCOME_LABELS
 from telemetry.model.turns import Turn
-from telemetry.model.waterfall import Waterfall
+from telemetry.model.waterfall import BAR_LABELS, SIDE_LABELS, Waterfall
 from telemetry.store.questions.turns import TurnOfCall
 from telemetry.store.recordings.excerpt import MEDIA_TYPE, CallExcerpt
 
@@ -161,7 +161,7 @@ def _lines(picture: Waterfall, colors: Palette) -> list[dict[str, Any]]:
                 "side": int(bar.source == "service"),
                 "color": painted[name],
                 "text": milliseconds(bar.length_ns),
-                "title": f"{label}, {SIDES[bar.source]}: {signed_milliseconds(bar.start_ns)} to "
+                "title": f"{label}, {SIDE_LABELS[bar.source]}: {signed_milliseconds(bar.start_ns)} to "
                 f"{signed_milliseconds(bar.end_ns)}",
             }
             for bar in picture.bars
@@ -172,7 +172,7 @@ def _lines(picture: Waterfall, colors: Palette) -> list[dict[str, Any]]:
         {
             "at": in_milliseconds(mark.at_ns),
             "side": int(mark.source == "service"),
-            "title": f"{mark.name.replace('_', ' ')}, {SIDES[mark.source]}: {signed_milliseconds(mark.at_ns)}",
+            "title": f"{mark.name.replace('_', ' ')}, {SIDE_LABELS[mark.source]}: {signed_milliseconds(mark.at_ns)}",
         }
         for mark in picture.marks
     ]

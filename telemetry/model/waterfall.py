@@ -15,7 +15,19 @@ from telemetry.model.spans import SpanRow
 from telemetry.model.turns import Turn
 
 Origin = Literal["speech_end", "started"]
-BAR_NAMES: Final = ("speech", "endpointing", "asr", "llm", "tts", "unexplained", "leading_silence", "playing")
+# The stretches of a turn in the order in which they come, each with its name for people.
+BAR_LABELS: Final[dict[str, str]] = {
+    "speech": "caller speaks",
+    "endpointing": "endpointing",
+    "asr": "ASR",
+    "llm": "LLM first token",
+    "tts": "TTS first chunk",
+    "unexplained": "unexplained",
+    "leading_silence": "leading silence",
+    "playing": "reply plays",
+}
+BAR_NAMES: Final = tuple(BAR_LABELS)
+SIDE_LABELS: Final = {"client": "heard by the caller", "service": "reported by the service"}
 PARTIAL: Final = "asr_partial"
 
 

@@ -10,24 +10,13 @@ from telemetry.model.bounds import BOUNDED
 from telemetry.model.formatting import NS_PER_MS, in_milliseconds
 from telemetry.model.measured_within import turn_figures, turn_measured_within
 from telemetry.model.metrics import HEADLINE, METRICS, shown_in
-from telemetry.model.waterfall import BAR_NAMES, Bar, Waterfall
+from telemetry.model.waterfall import BAR_LABELS, BAR_NAMES, SIDE_LABELS, Bar, Waterfall
 
-BAR_LABELS: Final[dict[str, str]] = {
-    "speech": "caller speaks",
-    "endpointing": "endpointing",
-    "asr": "ASR",
-    "llm": "LLM first token",
-    "tts": "TTS first chunk",
-    "unexplained": "unexplained",
-    "leading_silence": "leading silence",
-    "playing": "reply plays",
-}
 # Speech and reply last seconds, the stages between them a tenth of that: the picture is about the wait.
 _LONG: Final = ("speech", "playing")
 _BEFORE: Final = 0.16
 _AFTER: Final = 0.24
 _SHORTEST_NS: Final = 200.0 * NS_PER_MS
-_SIDES: Final = {"client": "heard by the caller", "service": "reported by the service"}
 
 
 def view_ns(shown: Waterfall) -> tuple[float, float]:
@@ -81,7 +70,7 @@ def rows(shown: Waterfall) -> list[tuple[str, str, str, str, str]]:
     return [
         (
             BAR_LABELS[bar.name],
-            _SIDES[bar.source],
+            SIDE_LABELS[bar.source],
             formatting.signed_milliseconds(bar.start_ns),
             formatting.signed_milliseconds(bar.end_ns),
             formatting.milliseconds(bar.length_ns),
@@ -127,7 +116,7 @@ def _bars(bars: Sequence[Bar], x: LinearScale, top: float, size: Size) -> list[s
         css = f"s-{bar.name}{' reported' if bar.source == 'service' else ''}"
         shown = formatting.milliseconds(bar.length_ns)
         at = top + index * height
-        title = f"{BAR_LABELS[bar.name]}, {_SIDES[bar.source]}: {shown}"
+        title = f"{BAR_LABELS[bar.name]}, {SIDE_LABELS[bar.source]}: {shown}"
         parts.append(rect((begin, at), max(1.5, end - begin), height - 1, css, title))
         # One length beside both bars of a stage would be too crowded: that of the last one.
         if not size.is_narrow and index == len(bars) - 1:

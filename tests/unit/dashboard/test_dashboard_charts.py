@@ -13,7 +13,7 @@ from dashboard.charts import run_charts
 from dashboard.charts.differences import difference_spec
 from dashboard.charts.over_time import lines_rows, lines_spec, lines_table, load_rows, load_spec, load_table
 from dashboard.charts.style import DARK, LIGHT, STAGE_NAMES, ChartTable, Palette, palette, time_axis
-from dashboard.charts.turn_charts import BAR_LABELS, EVENTS, view_ms, waterfall_rows, waterfall_spec, waterfall_table
+from dashboard.charts.turn_charts import EVENTS, view_ms, waterfall_rows, waterfall_spec, waterfall_table
 from dashboard.components import objectives
 from dashboard.components.chart import MOST_ROWS, table_html
 from dashboard.components.markup import stylesheet
@@ -21,7 +21,7 @@ from dashboard.pages import runs
 from telemetry.comparison.runs import ComparedRun
 from telemetry.comparison.verdict import RegressionMargin, compare_runs
 from telemetry.model.formatting import MINUS
-from telemetry.model.waterfall import BAR_NAMES, waterfall
+from telemetry.model.waterfall import BAR_LABELS, BAR_NAMES, waterfall
 from telemetry.objectives.error_budgets import DayBudget, EligibleTurns, ErrorBudget
 from telemetry.store.questions.timelines import CohortLine, CohortLines, LinePoint, LoadPoint
 from tests.rollout_cohorts import cohort_of, latencies_ms
