@@ -29,7 +29,6 @@ from telemetry.store.schema import TURN_FIELDS
 # A judgment in a column of small integers.
 JUDGMENTS: Final = tuple(Judgment)
 GOOD, BAD, NO_VALUE, GENERATOR, SPEECH, CUT, INTERRUPTED, CONTRADICTED, NOT_STATED, _LOST = range(len(JUDGMENTS))
-IS_DECIDED: Final = f"IN ({GOOD}, {BAD})"
 
 # So many objectives are judged by one statement.
 _TOGETHER: Final = 16
