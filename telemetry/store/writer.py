@@ -24,7 +24,6 @@ from telemetry.model.turns import Turn
 from telemetry.store import identity
 from telemetry.store.database import LOG_NAME, Database, first_line, number, owned
 from telemetry.store.schema import (
-    TABLES,
     TIME_COLUMNS,
     ArrowTable,
     Batch,
@@ -112,9 +111,13 @@ class StoreWriter:
     def checkpoint_when_due(self) -> None:
         """Put a long log of the database into its file, where the disk has room for it: for an owner that has the
         database leave it to this."""
-        log_bytes = self._log_bytes()
-        room = shutil.disk_usage(self.directory).free
-        if log_bytes < _CHECKPOINT_BYTES or room < log_bytes + _CHECKPOINT_ROOM_BYTES:
+        if self._log_bytes() >= _CHECKPOINT_BYTES:
+            self.checkpoint()
+
+    def checkpoint(self) -> None:
+        """Put what was committed into the file itself, where the disk has room for it: DuckDB gives up a file for which
+        there is none, and `reopen` is to follow."""
+        if shutil.disk_usage(self.directory).free < self._log_bytes() + _CHECKPOINT_ROOM_BYTES:
             return
         with self._lock:
             try:
@@ -186,11 +189,6 @@ class StoreWriter:
             self._insert("turns", replaced.append_column("stored_unix_ns", moments.drop_null()))
             self._count_commit()
         return replaced
-
-    def checkpoint(self) -> None:
-        """Put what was committed into the file itself. What it cannot do now, DuckDB does later by itself."""
-        with self._lock, contextlib.suppress(duckdb.Error):
-            self._cursor.execute("CHECKPOINT store")
 
     @contextlib.contextmanager
     def change(self) -> Generator[duckdb.DuckDBPyConnection]:
@@ -276,11 +274,6 @@ class StoreWriter:
         finally:
             with contextlib.suppress(duckdb.Error):  # of a transaction that failed; the next rows take the name over
                 self._cursor.unregister(_NEW_ROWS)
-
-
-def tables_without_rows() -> dict[Table, ArrowTable]:
-    """A table of each schema, without rows."""
-    return dict(zip(TABLES, (turns_table(()), spans_table(()), points_table(())), strict=True))
 
 
 def reason_of(error: Exception) -> str:
