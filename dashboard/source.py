@@ -22,7 +22,7 @@ from telemetry.objectives.observable import observed
 from telemetry.objectives.run_verdict import RunVerdict
 from telemetry.objectives.slo import Objective, load_objectives
 from telemetry.store.answers import Filter, RunRecord, StageStats, Summary
-from telemetry.store.comparisons import compare_entries, compared_by
+from telemetry.store.compared_entries import compare_entries, compared_by
 from telemetry.store.questions.burn_rates import ObjectivesPage
 from telemetry.store.questions.cohorts import CohortsAnswer, CohortsQuestion
 from telemetry.store.questions.explanation import Explanation

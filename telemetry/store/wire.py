@@ -65,7 +65,7 @@ class AskedSidecar:
         if answer.status != OK:
             raise self._sidecar.refused(answer)
         try:
-            return msgspec.msgpack.decode(answer.content, type=question_of(name).answer)
+            return msgspec.msgpack.decode(answer.content, type=question_named(name).answer)
         except msgspec.DecodeError as error:
             raise self._sidecar.of_another_version("its answer", error) from error
 
@@ -123,7 +123,7 @@ def questions() -> tuple[str, ...]:
 
 
 @functools.cache
-def question_of(name: str) -> StoreQuestion:
+def question_named(name: str) -> StoreQuestion:
     """A question by its name. Raises BadQuestionError."""
     if name not in _methods:
         raise BadQuestionError(f"there is no question {name!r:.60}; known are {', '.join(_methods)}")
@@ -142,7 +142,7 @@ def question_of(name: str) -> StoreQuestion:
 
 def answer(reader: Any, name: str, parameters: bytes) -> object:
     """Answer a question with its parameters in JSON. Raises BadQuestionError, and StoreError as the reader does."""
-    asked_for = question_of(name)
+    asked_for = question_named(name)
     try:
         asked: Any = msgspec.json.decode(parameters or b"{}", type=asked_for.parameters)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:

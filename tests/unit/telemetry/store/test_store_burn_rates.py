@@ -18,7 +18,7 @@ from telemetry.sidecar.queries import Asked, reply_to
 from telemetry.store.answers import Filter
 from telemetry.store.questions.burn_rates import BurnRateAnswer
 from telemetry.store.reader import StoreReader
-from telemetry.store.wire import question_of
+from telemetry.store.wire import question_named
 from tests.fixtures_turns import SECOND, Run, client_turn, fill_store
 
 NOW = 1_795_000_000 * SECOND
@@ -161,5 +161,5 @@ def test_missed_ones_come_first(reader: StoreReader) -> None:
 def test_the_answer_travels(reader: StoreReader) -> None:
     here = reader.burn_rates([FAST])
     asked = Asked("burn_rates", msgspec.json.encode({"objectives": [FAST]}), True)
-    there = msgspec.msgpack.decode(reply_to(reader, asked).body, type=question_of("burn_rates").answer)
+    there = msgspec.msgpack.decode(reply_to(reader, asked).body, type=question_named("burn_rates").answer)
     assert there == here

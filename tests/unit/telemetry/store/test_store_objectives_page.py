@@ -22,7 +22,7 @@ from telemetry.store.questions import burn_rates
 from telemetry.store.questions.burn_rates import CountedTurns, LimitedTurns
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch, PointRow
-from telemetry.store.wire import question_of
+from telemetry.store.wire import question_named
 from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import SECOND, Run, client_turn, fill_store, run_span
 
@@ -244,6 +244,6 @@ def test_the_answer_travels(reader: StoreReader) -> None:
     f = Filter(run_id="fine", noise_profile="clean")
     parameters = {"objectives": [FAST], "f": f}
     replied = reply_to(reader, Asked("objectives_page", msgspec.json.encode(parameters), True))
-    there = msgspec.msgpack.decode(replied.body, type=question_of("objectives_page").answer)
+    there = msgspec.msgpack.decode(replied.body, type=question_named("objectives_page").answer)
     assert there == reader.objectives_page([FAST], f)
     assert there.burn.counted.total == len([turn for turn in meant(f) if turn.turn_kind != "silence"])

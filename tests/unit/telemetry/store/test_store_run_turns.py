@@ -16,7 +16,7 @@ from telemetry.sidecar.queries import Asked, reply_to
 from telemetry.store.answers import Filter
 from telemetry.store.questions.comparisons import RunTurnsQuestion
 from telemetry.store.reader import StoreReader
-from telemetry.store.wire import question_of
+from telemetry.store.wire import question_named
 from tests.fixtures_turns import SECOND, START_UNIX_NS, Run, client_turn, fill_store, synthetic_run
 
 NOW = START_UNIX_NS + 10_000 * SECOND
@@ -73,7 +73,7 @@ def test_a_run_that_is_not_there_is_none(reader: StoreReader) -> None:
 
 def test_the_answer_travels(reader: StoreReader) -> None:
     replied = reply_to(reader, Asked("run_turns", msgspec.json.encode({"asked": ASKED}), True))
-    there: ComparedRun = msgspec.msgpack.decode(replied.body, type=question_of("run_turns").answer)
+    there: ComparedRun = msgspec.msgpack.decode(replied.body, type=question_named("run_turns").answer)
     here = asked(reader)
     assert (there.run_id, there.asked, there.generator_limit) == (here.run_id, here.asked, here.generator_limit)
     assert sorted(there.turns.code("audio").tolist()) == sorted(here.turns.code("audio").tolist())

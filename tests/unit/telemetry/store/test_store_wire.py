@@ -18,7 +18,7 @@ from telemetry.store.questions.pages import PageQuestion, ViewQuestion
 from telemetry.store.questions.turns import TurnSearch, TurnsQuestion
 from telemetry.store.reader import StoreReader
 from telemetry.store.remote import RemoteStore
-from telemetry.store.wire import QUERY_PATH, BadQuestionError, answer, question_of, questions
+from telemetry.store.wire import QUERY_PATH, BadQuestionError, answer, question_named, questions
 from tests.fixtures_rollouts import keep_verdicts
 from tests.fixtures_turns import SECOND, START_UNIX_NS, fill_store, synthetic_run
 from tests.unit.dashboard.rollout_scenes import Rollout, fill_rollout
@@ -144,7 +144,7 @@ def test_the_log_of_a_rollout_comes_as_it_is(reader: StoreReader) -> None:
 
 def test_an_answer_can_be_had_in_json(reader: StoreReader) -> None:
     replied = reply_to(reader, Asked("summary", b'{"f": {"run_id": "run-1"}}', False))
-    found = msgspec.json.decode(replied.body, type=question_of("summary").answer)
+    found = msgspec.json.decode(replied.body, type=question_named("summary").answer)
     assert (replied.status, found) == (200, reader.summary(Filter(run_id="run-1")))
 
 
