@@ -38,10 +38,6 @@ def capabilities() -> set[str]:
     return {
         *(f"dashboard / {name}" for name in ADDRESS.findall(navigation)),
         *chain.from_iterable(of_page(place, make()) for place, make in PAGES.items() if place.startswith("reference/")),
-        *(
-            f"dashboard / {name}"
-            for name in ADDRESS.findall((ROOT / "dashboard" / "app.py").read_text(encoding="utf-8"))
-        ),
     }
 
 
