@@ -1,15 +1,24 @@
-"""Splits a stream of text into sentences, the smallest units that speech synthesis can start with."""
+"""Splits a stream of text into sentences, the smallest units that speech synthesis can start with.
+
+Knows the marks of Latin, Cyrillic and Greek letters, of Chinese and Japanese, Devanagari, Arabic and Urdu.
+"""
 
 import re
 from typing import Final
 
-_END: Final = re.compile(r"[.!?…]+[\"')\]]*(?=\s)")
+# Where spaces part the words, only the space after a full stop shows that it is not that of "3.5"; elsewhere the mark
+# alone is enough.
+_END: Final = re.compile("[.!?…؟۔।॥]+[\"')\\]”’»]*(?=\\s)|[。！？｡]+[」』”’）】]*")  # noqa: RUF001
 _MIN_CHARACTERS: Final = 4  # an ellipsis alone is not a sentence
-_ABBREVIATED: Final = re.compile(r"\b(?:Mr|Mrs|Ms|Dr|St|No|vs|etc|e\.g|i\.e|a\.m|p\.m)\.$")
+_WIDE: Final = frozenset("。！？｡")  # noqa: RUF001
+_ABBREVIATED: Final = re.compile(
+    r"\b(?:Mr|Mrs|Ms|Dr|Prof|Sr|Jr|St|No|Nr|vs|etc|approx|Inc|Ltd|Fig|e\.g|i\.e|a\.m|p\.m|z\.B|d\.h|bzw|usw|Hr|Fr"
+    r"|Sra|Mme|p\.ej|[A-Z])\.$|^\s*\d+\.$"
+)
 
 
 class SentenceSplitter:
-    """Splits streamed text. A sentence is complete once the text after it has begun, or at the end of the stream."""
+    """Splits streamed text. A sentence is complete once the text after it begins, at a wide mark, or at the end."""
 
     def __init__(self) -> None:
         self._text = ""
@@ -20,7 +29,7 @@ class SentenceSplitter:
         complete: list[str] = []
         search_from = 0
         while (end := _END.search(self._text, search_from)) is not None:
-            if end.end() < _MIN_CHARACTERS or _ABBREVIATED.search(self._text[: end.end()]):
+            if self._is_none(self._text[: end.end()], end.group()):
                 search_from = end.end()
                 continue
             complete.append(self._text[: end.end()].strip())
@@ -32,3 +41,10 @@ class SentenceSplitter:
         """Return the rest, or None if it is empty."""
         rest, self._text = self._text.strip(), ""
         return rest or None
+
+    @staticmethod
+    def _is_none(text: str, mark: str) -> bool:
+        """Whether the text up to a mark is no sentence."""
+        if mark[0] in _WIDE:
+            return not any(character.isalnum() for character in text)
+        return len(text) < _MIN_CHARACTERS or _ABBREVIATED.search(text) is not None
