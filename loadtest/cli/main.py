@@ -8,7 +8,6 @@ import typer
 from loadtest.cli.assistant import assistant
 from loadtest.cli.audit import EXAMPLE as AUDIT_EXAMPLE
 from loadtest.cli.audit import audit
-from loadtest.cli.bench import bench
 from loadtest.cli.calibrate import EXAMPLE as CALIBRATE_EXAMPLE
 from loadtest.cli.calibrate import calibrate
 from loadtest.cli.capacity import EXAMPLE as CAPACITY_EXAMPLE
@@ -100,7 +99,6 @@ app.command(epilog=REPORT_EXAMPLE)(report)
 app.command(epilog=COMPARE_EXAMPLE)(compare)
 app.command(epilog=DELIVER_EXAMPLE)(deliver)
 app.command(epilog=RULES_EXAMPLE)(rules)
-app.add_typer(bench, name="bench")
 app.add_typer(runs, name="runs")
 app.add_typer(store, name="store")
 app.add_typer(protocol, name="protocol")

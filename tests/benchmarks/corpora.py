@@ -1,6 +1,6 @@
 """Benchmark of rendering speech and of starting a swarm from the cache; prints one JSON object.
 
-For developers of the render cache, who compare it before and after a change; `voiceprobe bench` does not include it.
+For developers of the render cache, who compare it before and after a change; the other benchmarks do not include it.
 
 A temporary corpus of many utterances is made from the bundled clips, each cut to length and scaled by its own gain, so
 that no two have the same bytes. Each worker is a process that prepares the corpus as a worker of a swarm does, and

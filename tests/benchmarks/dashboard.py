@@ -35,15 +35,15 @@ from rich.console import Console
 from rich.table import Table
 
 from dashboard.launch import POLITENESS
-from loadtest.bench.store.exports import one_turn
-from loadtest.bench.store.filling import fill
-from loadtest.bench.store.options import checked
-from loadtest.bench.store.templates import LARGE_RUN, run_span
 from telemetry.store.answers import Filter
 from telemetry.store.database import DATABASE_NAME
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
+from tests.benchmarks.bench.store.exports import one_turn
+from tests.benchmarks.bench.store.filling import fill
+from tests.benchmarks.bench.store.options import checked
+from tests.benchmarks.bench.store.templates import LARGE_RUN, run_span
 from tests.benchmarks.page_times import PageTimes, open_page, refreshes
 from tests.browser.conftest import CHROMIUM_ARGUMENTS
 from tests.fixtures_sidecar import ROOT, running_sidecar

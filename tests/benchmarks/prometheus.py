@@ -2,7 +2,7 @@
 
 `reference` counts each turn with prometheus_client, one `observe` for each of its metrics, under labels that are
 already known: what a client library would be used for. For developers of the exposition, who compare it before and
-after a change; `voiceprobe bench` does not include it.
+after a change; `python -m tests.benchmarks.bench` does not include it.
 
 python -m tests.benchmarks.prometheus --turns 2500
 """

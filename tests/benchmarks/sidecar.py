@@ -29,7 +29,7 @@ from typing import Any, Final
 import httpx
 import psutil
 
-from loadtest.bench.store.exports import make_exports, one_turn
+from tests.benchmarks.bench.store.exports import make_exports, one_turn
 from tests.benchmarks.ingest import Sent, send
 from tests.fixtures_sidecar import ROOT, SidecarProcess, running_sidecar
 from tests.goldens.exports import late_service_turns

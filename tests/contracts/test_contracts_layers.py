@@ -18,7 +18,6 @@ RUN = "from importlinter.cli import lint_imports_command; lint_imports_command()
 VIOLATIONS: dict[str, tuple[str, str]] = {
     "packages": ("telemetry/model/upward.py", "import loadtest.errors"),
     "loadtest": ("loadtest/conversation/upward.py", "import loadtest.engine.timing_wheel"),
-    "bench": ("loadtest/bench/senders.py", "import loadtest.bench.callers.naive"),
     "wires": ("loadtest/protocols/telephony/sideways.py", "import loadtest.protocols.openai_realtime.formats"),
     "targets": ("loadtest/targets/assistant/sideways.py", "import loadtest.conversation.playout"),
     "telemetry": ("telemetry/model/semconv.py", "import telemetry.objectives.slo"),

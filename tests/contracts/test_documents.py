@@ -33,7 +33,7 @@ def test_every_command_is_accepted_by_its_parser(line: str) -> None:
         ("voiceprobe corpus check ./my-corpus", ""),
         ("voiceprobe corpus chekc ./my-corpus", "corpus is no command"),
         ("voiceprobe sidecar --store ./store --http-port 99999", "65535"),
-        ("voiceprobe bench --short", ""),
+        ("python -m tests.benchmarks.bench --short", ""),
         ("locust -f loadtest/locustfile.py --host ws://h/v1 --noise babble", ""),
         ("locust -f loadtest/locustfile.py --noize babble", "--noize is not a flag"),
         ("locust -f loadtest/nowhere.py --noise babble", "not there"),

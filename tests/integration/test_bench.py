@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from loadtest.bench import certificate
-from loadtest.bench.cases import DUPLEX, NAIVE, OURS, Case
-from loadtest.bench.native import Native
-from loadtest.bench.processes import Cores, PartFailedError, finish, serving, start
-from loadtest.bench.senders import BenchSetup
 from loadtest.run.processes import ROOT
+from tests.benchmarks.bench import certificate
+from tests.benchmarks.bench.cases import DUPLEX, NAIVE, OURS, Case
+from tests.benchmarks.bench.native import Native
+from tests.benchmarks.bench.processes import Cores, PartFailedError, finish, serving, start
+from tests.benchmarks.bench.senders import BenchSetup
 from tests.integration.provoking import TRIES
 
 STAGES_OF_A_TURN = 3
@@ -22,7 +22,7 @@ STAGES_OF_A_TURN = 3
 @pytest.fixture(scope="module")
 def short(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("bench")
-    command = [sys.executable, "-m", "loadtest.cli.main", "bench", "--short", "--markdown"]
+    command = [sys.executable, "-m", "tests.benchmarks.bench", "--short", "--markdown"]
     done = subprocess.run(
         [*command, "--json", str(folder / "bench.json"), "--out", str(folder / "pictures")],
         cwd=ROOT,

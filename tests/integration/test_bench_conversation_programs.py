@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loadtest.bench import messages, native
-from loadtest.bench.conversations.figures import TruthColumn, TurnColumn
-from loadtest.bench.conversations.script import prepared_speech, write_answers, write_speech
-from loadtest.bench.processes import serving
 from loadtest.conversation.prepared_clip import PreparedClip
 from loadtest.targets.ground_truth.events import TurnEvents
 from loadtest.targets.ground_truth.frames import FrameCutter
+from tests.benchmarks.bench import messages, native
+from tests.benchmarks.bench.conversations.figures import TruthColumn, TurnColumn
+from tests.benchmarks.bench.conversations.script import prepared_speech, write_answers, write_speech
+from tests.benchmarks.bench.processes import serving
 from tests.programs import needed
 
 CALLERS = 3

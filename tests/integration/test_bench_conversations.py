@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loadtest.bench import native
-from loadtest.bench.cases import CONTROL, OURS
-from loadtest.bench.conversations.figures import ConversationFigures, TruthColumn, TurnColumn, TurnState
-from loadtest.bench.conversations.rounds import ConversationBench
-from loadtest.bench.native import Native
-from loadtest.bench.processes import Cores, PartFailedError
-from loadtest.bench.senders import BenchSetup
+from tests.benchmarks.bench import native
+from tests.benchmarks.bench.cases import CONTROL, OURS
+from tests.benchmarks.bench.conversations.figures import ConversationFigures, TruthColumn, TurnColumn, TurnState
+from tests.benchmarks.bench.conversations.rounds import ConversationBench
+from tests.benchmarks.bench.native import Native
+from tests.benchmarks.bench.processes import Cores, PartFailedError
+from tests.benchmarks.bench.senders import BenchSetup
 from tests.programs import needed
 
 CALLERS = 6

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.bench.density.wires import RAW
 from loadtest.run.processes import ROOT
+from tests.benchmarks.bench.density.wires import RAW
 
 # One of each kind: with heads of its own, in protobuf, and without a WebSocket.
 NAMES = ("twilio", "pipecat", "wyoming")
@@ -16,7 +16,7 @@ NAMES = ("twilio", "pipecat", "wyoming")
 
 @pytest.mark.slow
 def test_wires_have_figures(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "loadtest.cli.main", "bench", "density", "--short", "--callers", "4"]
+    command = [sys.executable, "-m", "tests.benchmarks.bench", "density", "--short", "--callers", "4"]
     flags = ["--wires", ",".join(NAMES), "--markdown", "--json", str(tmp_path / "a.json")]
     done = subprocess.run([*command, *flags], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""`voiceprobe bench store` really measures a store; how fast that is decides nothing here."""
+"""`python -m tests.benchmarks.bench store` really measures a store; how fast that is decides nothing here."""
 
 import json
 import subprocess
@@ -13,7 +13,7 @@ from loadtest.run.processes import ROOT
 @pytest.fixture(scope="module")
 def short(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("bench-store")
-    command = [sys.executable, "-m", "loadtest.cli.main", "bench", "store", "--short", "--markdown"]
+    command = [sys.executable, "-m", "tests.benchmarks.bench", "store", "--short", "--markdown"]
     done = subprocess.run(
         [*command, "--json", str(folder / "store.json"), "--folder", str(folder)],
         cwd=ROOT,

@@ -41,8 +41,6 @@ OUTPUTS = {
     ("corpus import", "--into"): ["AUDIO", "--license", "CC0-1.0", "--consent", "none"],
     ("corpus import", "--json"): ["AUDIO", "--license", "CC0-1.0", "--consent", "none", "--into", "INTO"],
     ("corpus say", "--into"): ["TEXTS", "--license", "CC0-1.0"],
-    ("bench", "--json"): [],
-    ("bench", "--out"): [],
     ("bench density", "--json"): [],
     ("bench store", "--json"): [],
     ("protocol partials", "--out"): ["--store", "store"],

@@ -1,1 +1,0 @@
-"""`voiceprobe bench density`: the CPU time per frame of each wire, beside that of raw WebSocket frames."""
