@@ -4,6 +4,7 @@ The run's own sidecar is started where none is named. Locust is a process of its
 store, as the dashboard's figures are.
 """
 
+import re
 import signal
 import time
 from collections.abc import Callable, Generator
@@ -11,19 +12,24 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
+from urllib.parse import parse_qsl, urlsplit
 
 from rich.console import Console
 from rich.live import Live
 
 from corpora.manifest.errors import CorpusError
 from corpora.progress import progress_bar
-from loadtest.conversation.plan import Limits
+from loadtest.conversation.exchange import Exchange
+from loadtest.conversation.failures import failure_of
+from loadtest.conversation.plan import SECOND_NS, Limits
 from loadtest.engine.engine import Engine
 from loadtest.errors import EndpointUnreachable, UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.protocols import registry
 from loadtest.protocols.address import public_target
-from loadtest.protocols.base import CallerProtocol
+from loadtest.protocols.advice import Attempt, advice
+from loadtest.protocols.base import CallerProtocol, OpenRequest
+from loadtest.protocols.failure import Failure, SessionRefused
 from loadtest.reports.calibration_citing import in_processes
 from loadtest.reports.progress import LiveInfo, live_lines, live_view
 from loadtest.run import processes
@@ -32,14 +38,15 @@ from loadtest.run.calibrations import citation, process_advice
 from loadtest.run.interruption import Interruption
 from loadtest.run.judged_run import BesideStore, RunResult, judged_run
 from loadtest.run.pictures import leave_reports
-from loadtest.run.refusal import refused, refused_turn
 from loadtest.run.request import CheckedRun, RunRequest
 from loadtest.run.sidecars import Sidecar, await_callers, await_service, deliver_all, destination
 from loadtest.scenario.access import TARGET_VARIABLE
+from loadtest.scenario.behavior import CallerBehavior, parse_think
 from loadtest.scenario.declaration import AskedLoad, declaration
 from loadtest.scenario.document import BEGUN_VARIABLE, SETTINGS_VARIABLE, write_settings
 from loadtest.scenario.settings import SwarmSettings
-from loadtest.speech.preparation import render_ahead
+from loadtest.speech.preparation import choose, prepare, render_ahead
+from loadtest.swarm.planner import CallPlanner
 from loadtest.swarm.worker import new_run_id
 from telemetry.model import formatting
 from telemetry.model.errors import StoreError
@@ -49,6 +56,110 @@ from telemetry.store.private_files import make_folder
 from telemetry.store.questions.pages import PageQuestion
 from telemetry.store.reader import StoreReader
 from telemetry.store.recordings.kept_call import FOLDER as RECORDINGS
+
+_OF_A_KEY: Final = re.compile(r"key|token|secret|signature|auth", re.IGNORECASE)
+# Of what was never reached, no protocol and no key is to blame.
+_NOT_REACHED: Final = frozenset({"dns", "tls", "generator"})
+# Answers to a whole turn that every later turn would get as well: the path, the model, the key or the format is wrong.
+_FINAL_STATUSES: Final = frozenset(
+    {"301", "302", "303", "307", "308", "400", "401", "403", "404", "405", "415", "422", "501"}
+)
+_FINAL_CAUSES: Final = frozenset({("bad_audio", "format"), ("protocol_violation", "content_type")})
+
+
+def refused(error: EndpointUnreachable, checked: CheckedRun, request: OpenRequest) -> EndpointUnreachable:
+    """Return the error with the address, with what to do, and with the protocol that was spoken. Shows no secret."""
+    failure = error.failure if isinstance(error, SessionRefused) else None
+    sentence = explained(str(error), failure, checked, request.url)
+    return EndpointUnreachable(checked.request.settings.redactor.text(sentence))
+
+
+def explained(sentence: str, failure: Failure | None, checked: CheckedRun, url: str) -> str:
+    """Return what an endpoint did with what to do about it."""
+    if failure is not None and (failure.kind in _NOT_REACHED or _is_unreached(failure)):
+        return sentence
+    settings = checked.request.settings
+    shown = public_target(url)
+    where = "" if shown in sentence else f"{shown}: "
+    what_to_do = advice(failure, sentence, Attempt(settings.protocol, shown, _has_key(settings), _model(settings)))
+    return "; ".join(part for part in (f"{where}{sentence}", what_to_do, _spoken(checked)) if part)
+
+
+def _is_unreached(failure: Failure) -> bool:
+    return (failure.kind == "tcp" and failure.code != "EOF") or (failure.kind, failure.code) == ("timeout", "connect")
+
+
+def _model(settings: SwarmSettings) -> str | None:
+    """Return the model that was asked for, also where a setting of the protocol names it."""
+    recognizes = settings.protocol in ("asr", "vllm-realtime")
+    named = [settings.model, settings.transcription_model if recognizes else None]
+    named += [value for name, value in settings.protocol_settings.items() if name.endswith("model")]
+    return next((str(name) for name in named if name is not None), None)
+
+
+def _has_key(settings: SwarmSettings) -> bool:
+    """Whether anything lets callers in: a token, a header, or something in the address."""
+    query = urlsplit(settings.host).query
+    in_query = any(_OF_A_KEY.search(name) for name, _ in parse_qsl(query, keep_blank_values=True))
+    return settings.token is not None or bool(settings.headers) or in_query or "@" in settings.host
+
+
+def _spoken(checked: CheckedRun) -> str:
+    """Return which protocol was spoken, and how another one is chosen."""
+    settings, request = checked.request.settings, checked.request
+    is_guessed = "protocol" not in request.given and settings.scenario.protocol is None
+    if is_guessed and registry.guess(settings.host) == settings.protocol:
+        return f"the protocol {settings.protocol} was guessed from the address: --protocol names another"
+    return f"the protocol was {settings.protocol}: --protocol names another"
+
+
+def refused_turn(checked: CheckedRun, protocol: CallerProtocol, engine: Engine) -> str | None:
+    """Say one utterance as a caller of the run would; return why every turn would be refused as this one was, if so.
+
+    Over HTTP a session shows only that a service is there. Its path, its model and its format are those of the requests
+    of a turn. What may be otherwise at the next turn (no answer in time, no room, a fault inside) is left to the run.
+    """
+    settings = checked.request.settings
+    # Whether it is refused shows before any of the answer is heard: the rest of it is not waited for.
+    limits = Limits(reply_ns=min(settings.reply_timeout.ns, Limits().reply_ns), longest_reply_ns=SECOND_NS)
+    prepared = prepare(_one_clip(settings), protocol)
+    planner = CallPlanner(
+        prepared.lines,
+        behavior=CallerBehavior(turns=1, think=parse_think(0.0)),
+        conversations=(),
+        limits=limits,
+        manual_turns=protocol.capabilities.caller_ends_turns,
+        seed=1,
+    )
+    request = protocol.upgrade(settings.target_url, None)
+    exchanges = [exchange for _, exchange in engine.call(planner.plan("first"), protocol, request)]
+    return next((reason for exchange in exchanges if (reason := _refusal(exchange, checked, request.url))), None)
+
+
+def _one_clip(settings: SwarmSettings) -> SwarmSettings:
+    """Return the settings with one short utterance, or one of any length where there is no short one."""
+    one = replace(settings, clips=1, variants=1, mix=None, conversations=False)
+    short = replace(one, length=settings.length or "short")
+    try:
+        choose(short)
+    except CorpusError:
+        return one
+    return short
+
+
+def _refusal(exchange: Exchange, checked: CheckedRun, url: str) -> str | None:
+    failure = failure_of(exchange)
+    if failure is None or not _is_final(failure):
+        return None
+    sentence = exchange.reason or exchange.outcome or "refused"
+    return checked.request.settings.redactor.text(explained(sentence, failure, checked, url))
+
+
+def _is_final(failure: Failure) -> bool:
+    if failure.kind == "http_status":
+        return failure.code in _FINAL_STATUSES
+    return (failure.kind, failure.code) in _FINAL_CAUSES
+
 
 # After the stop time-out: to cut what is left and deliver it.
 LAST_WORDS_S: Final = 20

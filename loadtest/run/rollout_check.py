@@ -1,6 +1,10 @@
 """`voiceprobe rollout check`: one look at a staged rollout."""
 
+import fcntl
+import os
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -13,13 +17,12 @@ from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.reports import rollout as reports
 from loadtest.reports.rollout_progress import check_table
-from loadtest.run.history_file import one_at_a_time, read_history
 from loadtest.run.json_file import write_json, write_result
 from loadtest.run.report import opened_store
 from loadtest.run.rollout_plans import read_plans
 from telemetry.objectives.slo import load_objectives
 from telemetry.rollout.gate import GateVerdict, decide, first_history
-from telemetry.rollout.history import RolloutHistory, encode_history
+from telemetry.rollout.history import RolloutHistory, decode_history, encode_history
 from telemetry.rollout.plan import RolloutPlan
 from telemetry.rollout.sentences import above_control
 from telemetry.rollout.verdict_document import as_object
@@ -28,6 +31,64 @@ from telemetry.store.questions.rollouts import evidence_of, question_of
 from telemetry.store.reader import StoreReader
 from telemetry.store.remote import is_address
 from telemetry.store.rollout_lines import history_of
+
+# A look takes about a second; one over a large store, over the network, some tens.
+WAIT_S: Final = 60.0
+_AGAIN_S: Final = 0.1
+
+
+@contextmanager
+def one_at_a_time(file: Path | None, wait_s: float = WAIT_S) -> Generator[None]:
+    """Wait until no other look reads or writes this history, so that none is lost. None: there is nothing to wait for.
+
+    Raises UsageError where another one does not end, and where nothing can be locked. The lock is an empty file beside
+    the history, because the history itself is replaced.
+    """
+    if file is None:
+        yield
+        return
+    lock = file.with_name(f".{file.name}.lock")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise UsageError(f"{lock} cannot be opened: {error.strerror or error}; make the folder writable") from None
+    try:
+        _lock(descriptor, file, wait_s)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, file: Path, wait_s: float) -> None:
+    end_s = time.monotonic() + wait_s
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= end_s:
+                raise UsageError(
+                    f"{file} is in use by another look that has not ended within {wait_s:g} s; wait for it, or end it"
+                ) from None
+            time.sleep(_AGAIN_S)
+        except OSError as error:
+            raise UsageError(f"{file} cannot be locked: {error.strerror or error}; put it on another disk") from None
+        else:
+            return
+
+
+def read_history(plan: RolloutPlan, file: Path | None, now_unix_ns: int) -> RolloutHistory:
+    """The history of a file; a first one, which begins now, where there is none yet. Raises UsageError, ConfigError."""
+    if file is None:
+        return first_history(plan, now_unix_ns)
+    try:
+        content = file.read_bytes()
+    except FileNotFoundError:
+        return first_history(plan, now_unix_ns)
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror or error}") from None
+    return decode_history(content, str(file))
+
 
 EXIT_CODES: Final = {
     "promote": ExitCode.OK,

@@ -1,10 +1,13 @@
 """The settings of a swarm: one immutable value, checked as a whole."""
 
+import json
 import math
 import os
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast, get_args
+from urllib.parse import quote
 
 from corpora.manifest.errors import CorpusError
 from corpora.rendering.mix import mix_from_text
@@ -39,13 +42,89 @@ from loadtest.scenario.behavior import (
 from loadtest.scenario.file import Scenario
 from loadtest.scenario.file.phases import MAX_RATE_PER_S, Arrival, Phase
 from loadtest.scenario.file.speech import without_overruled
-from loadtest.scenario.protocol_options import parse_protocol_options
 from loadtest.scenario.redactor import SecretRedactor
 from loadtest.scenario.setting_secrets import filled_settings, literal_secret_faults, secrets_of_settings
-from loadtest.scenario.target import filled_target, placeholder_faults, secrets_of_target
 from telemetry.model.durations import Duration
-from telemetry.model.foreign_text import has_control_characters
+from telemetry.model.foreign_text import has_control_characters, one_line
 from telemetry.model.formatting import declared_percent
+
+_FLAG: Final = "--protocol-option"
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+
+
+def parse_protocol_options(given: Sequence[str]) -> dict[str, Any]:
+    """Return the settings by name. What these mean is checked by the protocol.
+
+    Raises UsageError with one line for each entry that cannot be read. No line shows a value: it may be a secret that
+    was put there by mistake.
+    """
+    found: dict[str, Any] = {}
+    faults: list[str] = []
+    for entry in given:
+        name, sign, text = entry.partition("=")
+        if not sign or not _NAME.fullmatch(name):
+            shown = f"{_FLAG} {one_line(name)}" if sign else _FLAG
+            faults.append(f"{shown}: give NAME=VALUE, the name of a setting of the protocol and its value")
+        elif name in found:
+            faults.append(f"{_FLAG} {name}: the setting is given twice; leave one out")
+        else:
+            found[name] = _value(text)
+    if faults:
+        raise UsageError("\n".join(faults))
+    return found
+
+
+def _value(text: str) -> Any:
+    """Return what a text stands for: JSON where it is exactly that, else the text itself.
+
+    A number that JSON would write differently ("007", "1e3") stays a text, so that no digit of an id is lost.
+    """
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    is_plain_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return text if is_plain_number and json.dumps(value) != text else value
+
+
+_PLACE = re.compile(r"\$\{([^}]*)\}?")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def filled_target(url: str, environment: Mapping[str, str] = os.environ) -> str:
+    """Return the address with each `${NAME}` in its query replaced by that variable's value, percent-encoded.
+
+    Raises UsageError with one line for each that cannot be replaced. No line shows a value.
+    """
+    if faults := placeholder_faults(url):
+        raise UsageError("\n".join(faults))
+    missing = [name for name in names_in(url) if not environment.get(name, "").strip()]
+    if missing:
+        lines = (f"the environment variable {name}, which the address names, is not set; set it" for name in missing)
+        raise UsageError("\n".join(lines))
+    return _PLACE.sub(lambda place: quote(environment[place[1]].strip(), safe=""), url)
+
+
+def placeholder_faults(url: str) -> list[str]:
+    """Return what is wrong with the places themselves, whatever the environment holds: one sentence each."""
+    before, _, query = url.partition("?")
+    faults: list[str] = []
+    if "${" in before:
+        faults.append("the address has ${…} before its query, where nothing is replaced; move it behind the ?")
+    if any(not place[0].endswith("}") or not _VARIABLE.fullmatch(place[1]) for place in _PLACE.finditer(query)):
+        faults.append("the address has ${…} without the name of an environment variable; write ${NAME}")
+    return faults
+
+
+def names_in(url: str) -> tuple[str, ...]:
+    """Return the names of the environment variables that an address names, each once."""
+    return tuple(dict.fromkeys(place[1] for place in _PLACE.finditer(url)))
+
+
+def secrets_of_target(url: str, environment: Mapping[str, str] = os.environ) -> list[str]:
+    """Return the values of the variables that an address names."""
+    return [value for name in names_in(url) if (value := environment.get(name, "").strip())]
+
 
 ONSET_PRESETS: Final = ("rms-10ms", "sustained-50ms")
 MAX_TURNS_PER_CALL: Final = 1000

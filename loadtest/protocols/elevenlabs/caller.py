@@ -2,7 +2,9 @@
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Literal
+
+import msgspec
 
 from loadtest.audio import pcm as samples
 from loadtest.protocols.audio_format import AudioFormat
@@ -19,13 +21,11 @@ from loadtest.protocols.base import (
 from loadtest.protocols.cumulative_partials import CumulativePartials
 from loadtest.protocols.elevenlabs import client_messages
 from loadtest.protocols.elevenlabs.formats import FORMATS, USUAL
-from loadtest.protocols.elevenlabs.names import CONTENT, MAY_BE_EMPTY, UNUSED
-from loadtest.protocols.elevenlabs.repeats import RepeatedMessages
+from loadtest.protocols.elevenlabs.names import CONTENT, IDENTIFIED, MAY_BE_EMPTY, UNUSED
 from loadtest.protocols.elevenlabs.reply import ConvaiReply
 from loadtest.protocols.elevenlabs.settings import checked_settings, not_observable
-from loadtest.protocols.elevenlabs.usual_audio import AUDIO_MESSAGES
 from loadtest.protocols.error_objects import error_message, violation
-from loadtest.protocols.exact_messages import ExactReader
+from loadtest.protocols.exact_messages import Count, ExactMessage, ExactReader
 from loadtest.protocols.failure import Failure, code_of, retry_after_of_fields
 from loadtest.protocols.foreign import message_type
 from loadtest.protocols.json_fields import (
@@ -41,6 +41,64 @@ from loadtest.protocols.json_fields import (
 )
 from loadtest.protocols.registry import register_built_in
 from telemetry.model.semconv import META_MODEL
+
+REMEMBERED: Final = 1024
+
+
+class RepeatedMessages:
+    """Distinguishes repeated messages from new ones.
+
+    Whether an `event_id` names one message or a whole answer is not documented. Once two messages of a type have the
+    same id and another content, its ids name no single message, and from then on none of this type counts as repeated.
+    """
+
+    def __init__(self) -> None:
+        self._recent: dict[tuple[str, int], int] = {}
+        self._before: dict[tuple[str, int], int] = {}
+        self._shared: set[str] = set()
+
+    def is_repeat(self, raw_type: str, event_id: int | None, message: Message) -> bool:
+        """Whether the same message was among at least the last `REMEMBERED` ones."""
+        if event_id is None or raw_type not in IDENTIFIED or raw_type in self._shared:
+            return False
+        key, this = (raw_type, event_id), hash(message)
+        seen = self._recent.get(key, self._before.get(key))
+        if seen is None:
+            if len(self._recent) >= REMEMBERED:
+                self._before, self._recent = self._recent, {}
+            self._recent[key] = this
+            return False
+        if seen != this:
+            self._shared.add(raw_type)
+            return False
+        return True
+
+
+class Alignment(ExactMessage):
+    """When each letter is spoken, which no caller needs."""
+
+    chars: list[str]
+    char_start_times_ms: list[Count]
+    char_durations_ms: list[Count]
+
+
+class AudioEvent(ExactMessage):
+    """The content of the message."""
+
+    audio_base_64: bytes
+    event_id: Count
+    alignment: Alignment | None = None
+
+
+class AudioMessage(ExactMessage):
+    """The message."""
+
+    type: Literal["audio"]
+    audio_event: AudioEvent
+
+
+AUDIO_MESSAGES: Final = msgspec.json.Decoder(AudioMessage)
+
 
 NAME: Final = "elevenlabs"
 MS_NS: Final = 1_000_000

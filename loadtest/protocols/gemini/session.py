@@ -5,31 +5,232 @@ members, and a `serverContent` too: content counts before what ends it. Output t
 text: it comes beside the audio, in no fixed order.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from functools import lru_cache
+from typing import Annotated, Any, ClassVar, Final
 
+import msgspec
 import orjson
 
+from loadtest.protocols.audio_format import HIGHEST_RATE_HZ, LOWEST_RATE_HZ
 from loadtest.protocols.base import EventKind, VoiceEvent
+from loadtest.protocols.cumulative_partials import CumulativePartials
 from loadtest.protocols.error_objects import error_message, violation
-from loadtest.protocols.exact_messages import ExactReader
+from loadtest.protocols.exact_messages import ExactMessage, ExactReader
 from loadtest.protocols.failure import Failure, code_of, retry_after_of_fields
-from loadtest.protocols.gemini.members import flag, member, named, objects, usage
 from loadtest.protocols.gemini.reply import LiveReply
 from loadtest.protocols.gemini.settings import GeminiSettings
-from loadtest.protocols.gemini.speech import SPEECH_MESSAGES, SpeechPart, rate_of
-from loadtest.protocols.gemini.transcript import InputTranscript
 from loadtest.protocols.json_fields import (
     Json,
     MalformedError,
     as_list,
     as_object,
+    excerpt,
+    optional_count,
+    optional_object,
     optional_text,
     parse_object,
     required_base64,
     required_text,
 )
 from loadtest.protocols.tool_results import result_of
+
+# The counts of tokens by our names: of their totals, and of the lists that part them by modality.
+_TOTALS: Final = (
+    ("promptTokenCount", "input_tokens"),
+    ("responseTokenCount", "output_tokens"),
+    ("candidatesTokenCount", "output_tokens"),
+    ("totalTokenCount", "total_tokens"),
+    ("cachedContentTokenCount", "cached_tokens"),
+    ("thoughtsTokenCount", "reasoning_tokens"),
+    ("toolUsePromptTokenCount", "tool_tokens"),
+)
+_DETAILS: Final = (
+    ("promptTokensDetails", "input"),
+    ("responseTokensDetails", "output"),
+    ("candidatesTokensDetails", "output"),
+    ("cacheTokensDetails", "cached"),
+)
+_MODALITIES: Final = frozenset({"TEXT", "AUDIO", "IMAGE", "VIDEO", "DOCUMENT"})
+
+
+def named(fields: Json) -> Json:
+    """Return an object's members under their names with capitals; members that are null count as missing."""
+    if not any("_" in name or value is None for name, value in fields.items()):
+        return fields
+    return {_capitalized(name): value for name, value in fields.items() if value is not None}
+
+
+def _capitalized(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(word[:1].upper() + word[1:] for word in rest)
+
+
+def objects(fields: Json, key: str) -> list[Json]:
+    """Return the objects in the array at `key`. Raises MalformedError for anything else; a missing array is empty."""
+    value = fields.get(key)
+    if value is None:
+        return []
+    entries = as_list(value)
+    if entries is None:
+        raise MalformedError(f"{key!r} is {excerpt(repr(value))}; it should be an array")
+    found = [as_object(entry) for entry in entries]
+    if None in found:
+        raise MalformedError(f"{key!r} contains what is no object: {excerpt(repr(value))}")
+    return [named(entry) for entry in found if entry is not None]
+
+
+def member(fields: Json, key: str) -> Json:
+    """Return the object at `key`, empty if it is missing. Raises MalformedError for another type."""
+    return named(optional_object(fields, key) or {})
+
+
+def flag(fields: Json, key: str) -> bool:
+    """Return the boolean at `key`, False if it is missing. Raises MalformedError for another type."""
+    value = fields.get(key, False)
+    if isinstance(value, bool):
+        return value
+    raise MalformedError(f"{key!r} is {excerpt(repr(value))}; it should be true or false")
+
+
+def usage(fields: Json) -> dict[str, int]:
+    """Return the counts of tokens, also by modality: output_tokens, cached_tokens, input_audio_tokens, …
+
+    Raises MalformedError for a count that is not a whole number. What is missing is left out, never 0.
+    """
+    counts: dict[str, int] = {}
+    for theirs, ours in _TOTALS:
+        count = optional_count(fields, theirs)
+        if count is not None:
+            counts[ours] = count
+    for theirs, ours in _DETAILS:
+        for entry in objects(fields, theirs):
+            modality, count = entry.get("modality"), optional_count(entry, "tokenCount")
+            if modality in _MODALITIES and count is not None:
+                counts[f"{ours}_{str(modality).lower()}_tokens"] = count
+    return counts
+
+
+class InputTranscript:
+    """The transcript of the caller's question under way. Each has a name of its own, `item_id`."""
+
+    def __init__(self) -> None:
+        self._count = 1
+        self._text = ""
+        self._left: VoiceEvent | None = None  # of the question before, whose reply the caller has interrupted
+        self._closed = False  # the reply is complete: what still comes is the rest of its question
+        self._interim = False
+        self._partials = CumulativePartials()
+
+    @property
+    def item_id(self) -> str:
+        """The name of the question."""
+        return f"question-{self._count}"
+
+    def begin(self, raw_type: str, *, replying: bool) -> None:
+        """The caller begins another question, perhaps while the reply to the one before goes on."""
+        if self._text and replying:
+            self._left = self._final(raw_type, self._text, dated_by_partial=True)
+        self._reset()
+
+    def take_left(self) -> list[VoiceEvent]:
+        """The transcript of a question that ended unmarked because the caller began another one."""
+        if self._left is None:
+            return []
+        left, self._left = self._left, None
+        return [left]
+
+    def interim(self, raw_type: str, whole: str) -> list[VoiceEvent]:
+        """All that was heard so far; it replaces what was heard before."""
+        added = self._partials.addition(self.item_id, whole)
+        self._interim = self._interim or bool(whole)
+        kind = EventKind.ASR_PARTIAL if added else EventKind.OTHER
+        return [VoiceEvent(kind, raw_type, item_id=self.item_id, text=added)]
+
+    def piece(self, raw_type: str, text: str, *, finished: bool) -> list[VoiceEvent]:
+        """A piece that follows the pieces before it, or the whole transcript after interim ones."""
+        self._text += text
+        if (finished or self._interim or self._closed) and self._text:
+            event = self._final(raw_type, self._text)
+            self._reset(closed=self._closed)
+            return [event]
+        kind = EventKind.ASR_PARTIAL if text else EventKind.OTHER
+        return [VoiceEvent(kind, raw_type, item_id=self.item_id, text=text)]
+
+    def answered(self, raw_type: str) -> list[VoiceEvent]:
+        """The reply to the question is complete: pieces that nothing has marked as the last are the transcript."""
+        events = [self._final(raw_type, self._text, dated_by_partial=True)] if self._text else []
+        self._reset(closed=True)
+        return events
+
+    def _final(self, raw_type: str, text: str, *, dated_by_partial: bool = False) -> VoiceEvent:
+        return VoiceEvent(
+            EventKind.ASR_FINAL,
+            raw_type,
+            item_id=self.item_id,
+            text=text.strip(),
+            dated_by_partial=dated_by_partial,
+        )
+
+    def _reset(self, *, closed: bool = False) -> None:
+        self._count += 1
+        self._text, self._closed, self._interim = "", closed, False
+
+
+OUTPUT_RATE_HZ: Final = 24_000  # of audio whose type does not say it
+_RATE: Final = re.compile(r";\s*rate=(\d{1,7})\s*(?:;|$)")
+
+
+class SpeechData(ExactMessage, rename="camel"):
+    """The audio, and what it is."""
+
+    mime_type: str
+    data: bytes
+
+
+class SpeechPart(ExactMessage, rename="camel"):
+    """One of the parts of a turn."""
+
+    inline_data: SpeechData
+
+
+class SpeechTurn(ExactMessage, rename="camel"):
+    """The parts of a turn."""
+
+    parts: Annotated[list[SpeechPart], msgspec.Meta(min_length=1)]
+    role: str | None = None
+
+
+class SpeechContent(ExactMessage, rename="camel"):
+    """What the service generates."""
+
+    model_turn: SpeechTurn
+
+
+class SpeechMessage(ExactMessage, rename="camel"):
+    """The message."""
+
+    server_content: SpeechContent
+
+
+SPEECH_MESSAGES: Final = msgspec.json.Decoder(SpeechMessage)
+
+
+@lru_cache(maxsize=64)
+def rate_of(mime_type: str) -> int | None:
+    """Return the rate of PCM in Hz, None for what is no audio. Raises MalformedError for audio in another encoding."""
+    kind = mime_type.lower()
+    if not kind.startswith("audio/"):
+        return None
+    if kind.partition(";")[0].strip() not in ("audio/pcm", "audio/l16"):
+        raise MalformedError(f"audio of the type {excerpt(mime_type)}; only audio/pcm is known")
+    rate = _RATE.search(kind)
+    rate_hz = OUTPUT_RATE_HZ if rate is None else int(rate[1])
+    if not LOWEST_RATE_HZ <= rate_hz <= HIGHEST_RATE_HZ:
+        raise MalformedError(f"audio at {rate_hz} Hz; {LOWEST_RATE_HZ} to {HIGHEST_RATE_HZ} Hz is possible")
+    return rate_hz
+
 
 # The characters of URL-safe base64, which some gateways write, and those that they stand for.
 _STANDARD: Final = str.maketrans("-_", "+/")

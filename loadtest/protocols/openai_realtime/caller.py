@@ -8,6 +8,7 @@ sample can be detected, and is reported.
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -41,9 +42,8 @@ from loadtest.protocols.json_fields import (
 from loadtest.protocols.openai_realtime import client_events
 from loadtest.protocols.openai_realtime.canned_tools import CannedTools
 from loadtest.protocols.openai_realtime.client_events import UPDATE_EVENT_ID
-from loadtest.protocols.openai_realtime.declared import session_info
 from loadtest.protocols.openai_realtime.dialects import GA, Dialect
-from loadtest.protocols.openai_realtime.errors import FATAL_ERRORS, LOST_RACES
+from loadtest.protocols.openai_realtime.formats import parse_beta, parse_ga
 from loadtest.protocols.openai_realtime.names import AliasFilter, ServerEvent, canonical, is_known, is_tool_call
 from loadtest.protocols.openai_realtime.playback import ReplyAudio
 from loadtest.protocols.openai_realtime.responses import Responses, content_of_output, is_tool_item
@@ -51,6 +51,43 @@ from loadtest.protocols.openai_realtime.running_part import RunningPart, note_au
 from loadtest.protocols.openai_realtime.settings import openai_settings
 from loadtest.protocols.repeats import RepeatDetector
 from loadtest.protocols.usage import flat_usage, text_pairs
+
+
+@dataclass(frozen=True, slots=True)
+class SessionInfo:
+    """What a session object declares; None where it declares nothing.
+
+    `unreadable` contains a sentence for each declaration that is invalid.
+    """
+
+    input_format: AudioFormat | None
+    output_format: AudioFormat | None
+    identity: Mapping[str, str]
+    unreadable: tuple[str, ...]
+
+
+def session_info(session: Json) -> SessionInfo:
+    """Read a session object, or the audio formats of a response object."""
+    unreadable: list[str] = []
+    audio = as_object(session.get("audio")) or {}
+    sides: list[AudioFormat | None] = []
+    for side in ("input", "output"):
+        ga = (as_object(audio.get(side)) or {}).get("format")
+        beta = session.get(f"{side}_audio_format")
+        try:
+            sides.append(parse_ga(ga) if ga is not None else parse_beta(beta) if beta is not None else None)
+        except ValueError as error:
+            unreadable.append(f"{side} format: {error}")
+            sides.append(None)
+    identity = {f"session.{key}": value for key in ("id", "model") if isinstance(value := session.get(key), str)}
+    return SessionInfo(sides[0], sides[1], identity, tuple(unreadable))
+
+
+# Errors after which the endpoint does not continue, by `type` or `code`.
+FATAL_ERRORS: Final = frozenset({"session_limit_reached", "session_expired", "invalid_api_key", "insufficient_quota"})
+# The endpoint had already finished or cancelled the response when our cancel arrived: a race, not an error.
+LOST_RACES: Final = frozenset({"response_cancel_not_active"})
+
 
 FRAME_MS: Final = 20
 # The first argument is the conversation.

@@ -6,7 +6,9 @@ transport (`/ws`). Both carry RTVI, and both pace the bot's audio about as fast 
 
 import base64
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal
+
+import msgspec
 
 from loadtest.audio import pcm as pcm_codec
 from loadtest.protocols.base import (
@@ -21,7 +23,7 @@ from loadtest.protocols.base import (
     VoiceEvent,
 )
 from loadtest.protocols.error_objects import violation
-from loadtest.protocols.exact_messages import ExactReader
+from loadtest.protocols.exact_messages import Count, ExactMessage, ExactReader
 from loadtest.protocols.headers import bearer_headers
 from loadtest.protocols.json_fields import (
     Json,
@@ -33,10 +35,28 @@ from loadtest.protocols.json_fields import (
     required_base64,
 )
 from loadtest.protocols.pipecat import client_messages, frames
-from loadtest.protocols.pipecat.eval_audio import EVAL_AUDIO_MESSAGES
 from loadtest.protocols.pipecat.rtvi import LABEL, RtviSession
 from loadtest.protocols.pipecat.settings import checked_settings
 from loadtest.protocols.registry import register_built_in
+
+
+class EvalAudioData(ExactMessage, rename="camel"):
+    """The audio, and the rate that it states."""
+
+    audio: bytes
+    sample_rate: Count | None = None
+
+
+class EvalAudio(ExactMessage):
+    """The message."""
+
+    label: Literal["rtvi-ai"]
+    type: Literal["eval-bot-audio"]
+    data: EvalAudioData
+
+
+EVAL_AUDIO_MESSAGES: Final = msgspec.json.Decoder(EvalAudio)
+
 
 FRAME_MS: Final = 20
 EVAL_AUDIO: Final = "eval-bot-audio"

@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -13,14 +15,69 @@ from loadtest.protocols.openai_realtime import commands
 from loadtest.protocols.openai_realtime.reply import Reason, ServiceReply, Usage
 from loadtest.targets.assistant.asr.recognition import UtteranceRecognition
 from loadtest.targets.assistant.endpointing import Endpointer, SpeechStarted, SpeechStopped
-from loadtest.targets.assistant.history import History
 from loadtest.targets.assistant.record import TurnRecord, merge_metadata
 from loadtest.targets.assistant.session_parts import CallParts, SessionParts
 from loadtest.targets.assistant.sink import CallerGone
 from loadtest.targets.assistant.tts.base import TtsFailed
 from loadtest.targets.assistant.tts.speaking import SpeechSink
 from loadtest.targets.assistant.turn import ReplyRequest, ReplySink, ServedTurn, reply, transcribe
-from loadtest.targets.assistant.underway import AskedTurn, PendingReply, SpokenTurn, without_transcript
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenTurn:
+    """A caller's turn whose speech has stopped. It ends at `end_perf_ns`; `transcript` results in its final words."""
+
+    record: TurnRecord
+    utterance: UtteranceRecognition
+    transcript: asyncio.Task[str]
+    end_perf_ns: int
+
+
+@dataclass(slots=True)
+class AskedTurn:
+    """A caller's turn that can be answered. `transcribing` results in the time that the answer's delays count from."""
+
+    record: TurnRecord
+    transcribing: asyncio.Task[int]
+
+
+@dataclass(slots=True)
+class PendingReply:
+    """The reply in progress."""
+
+    record: TurnRecord
+    wire: ServiceReply
+    task: asyncio.Task[None]
+
+
+async def without_transcript(moment_ns: int) -> int:
+    """Return the time that a reply's delays count from if it waits for no transcript."""
+    return moment_ns
+
+
+HISTORY_TURNS: Final = 8
+
+
+class History:
+    """The last exchanges of a call. An item that the client deletes is removed."""
+
+    def __init__(self) -> None:
+        self._entries: deque[tuple[str | None, str, str]] = deque(maxlen=2 * HISTORY_TURNS)
+
+    def add(self, item_id: str | None, role: str, text: str) -> None:
+        """Add one side of an exchange; `item_id` is None if it has no item (the assistant spoke first)."""
+        self._entries.append((item_id, role, text))
+
+    def forget(self, item_id: str) -> None:
+        """Remove a deleted item."""
+        kept = [entry for entry in self._entries if entry[0] != item_id]
+        self._entries.clear()
+        self._entries.extend(kept)
+
+    def messages(self) -> tuple[tuple[str, str], ...]:
+        """Return (role, text) of each entry, oldest first."""
+        return tuple((role, text) for _, role, text in self._entries)
+
 
 _logger = logging.getLogger(__name__)
 _NS_PER_MS: Final = 1_000_000

@@ -9,6 +9,7 @@ import heapq
 import select
 import signal
 import socket
+import struct
 import time
 from collections import deque
 from dataclasses import dataclass, field
@@ -27,9 +28,112 @@ from loadtest.protocols.openai_realtime.service import ServiceSession
 from loadtest.targets.ground_truth.conversation import DONE, GroundTruthConversation, Send
 from loadtest.targets.ground_truth.frames import SILENCE, FrameCutter, Kind
 from loadtest.targets.ground_truth.plan import Behavior
-from loadtest.targets.ground_truth.sending import SendBuffer
-from loadtest.targets.ground_truth.stamps import StampClock, ask_for_stamps
 from loadtest.timerfd import TimerFd
+
+_SINGLE_BYTES: Final = 16
+
+
+class SendBuffer:
+    """The outgoing data of one connection, in order. `waits` while the socket does not accept everything."""
+
+    def __init__(self, sock: socket.socket, bytewise: bool) -> None:
+        self._sock = sock
+        self._bytewise = bytewise
+        self._rest: deque[bytes] = deque()
+        self.closed = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether the socket has not accepted everything yet."""
+        return bool(self._rest)
+
+    def send(self, data: bytes) -> tuple[int, int | None]:
+        """Send `data`; return the times just before and just after the kernel accepted the last byte.
+
+        The second one is None if the kernel did not accept everything now.
+        """
+        if self._bytewise and not self._rest and len(data) > 2 * _SINGLE_BYTES:
+            middle = len(data) - _SINGLE_BYTES
+            for at in range(_SINGLE_BYTES):
+                self._put(data[at : at + 1])
+            self._put(data[_SINGLE_BYTES:middle])
+            for at in range(middle, len(data) - 1):
+                self._put(data[at : at + 1])
+            data = data[-1:]
+        before = time.perf_counter_ns()
+        taken = self._put(data)
+        return before, time.perf_counter_ns() if taken else None
+
+    def _put(self, data: bytes) -> bool:
+        if self.closed:
+            return False
+        if self._rest:
+            self._rest.append(data)
+            return False
+        try:
+            sent = self._sock.send(data)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            self.closed = True  # the reader notices, and closes
+            return False
+        if sent < len(data):
+            self._rest.append(data[sent:])
+        return sent == len(data)
+
+    def flush(self) -> bool:
+        """Send what is waiting; return whether everything has been sent."""
+        while self._rest:
+            data = self._rest.popleft()
+            try:
+                sent = self._sock.send(data)
+            except BlockingIOError:
+                sent = 0
+            except OSError:
+                self.closed = True
+                self._rest.clear()
+                return True
+            if sent < len(data):
+                self._rest.appendleft(data[sent:])
+                return False
+        return True
+
+
+_SO_TIMESTAMPNS: Final = 35
+_ATTEMPTS: Final = 9
+_SECOND_NS: Final = 1_000_000_000
+
+
+def ask_for_stamps(sock: socket.socket) -> None:
+    """Make the kernel timestamp what it receives on a socket."""
+    sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+
+
+class StampClock:
+    """The offset between the wall clock, which the kernel uses for timestamps, and the monotonic clock."""
+
+    def __init__(self) -> None:
+        self._offset_ns = 0
+        self.measure()
+
+    def measure(self) -> None:
+        """Measure the offset again, from the tightest of a few readings."""
+        pairs: list[tuple[int, int]] = []
+        for _ in range(_ATTEMPTS):
+            before = time.perf_counter_ns()
+            wall = time.time_ns()
+            after = time.perf_counter_ns()
+            pairs.append((after - before, wall - (before + after) // 2))
+        self._offset_ns = min(pairs)[1]
+
+    def moment_perf_ns(self, ancillary: list[tuple[int, int, bytes]]) -> int:
+        """Return the timestamp in a read's ancillary data, or the current time if it has no timestamp."""
+        for level, kind, payload in ancillary:
+            if level == socket.SOL_SOCKET and kind == _SO_TIMESTAMPNS:
+                seconds, nanoseconds = struct.unpack_from("qq", payload)
+                return seconds * _SECOND_NS + nanoseconds - self._offset_ns
+        return time.perf_counter_ns()
+
 
 _READ_SIZE: Final = 256 * 1024
 _ANCILLARY_SIZE: Final = 64

@@ -9,8 +9,7 @@ from openai.types.realtime import ConversationItemDeletedEvent, RealtimeErrorEve
 from openai.types.realtime.realtime_server_event import ConversationItemRetrieved, OutputAudioBufferCleared
 
 from loadtest.protocols.openai_realtime.commands import ClearOutput, Command, Delete, Refused, Retrieve
-from loadtest.protocols.openai_realtime.items import MAX_ITEMS
-from loadtest.protocols.openai_realtime.service import ServiceSession
+from loadtest.protocols.openai_realtime.service import MAX_ITEMS, ServiceSession
 
 
 def _new(*, beta: bool = False) -> ServiceSession:

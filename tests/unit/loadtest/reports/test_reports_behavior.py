@@ -5,7 +5,7 @@ from typing import Any
 import jsonschema
 
 from loadtest.exit_codes import ExitCode
-from loadtest.reports.behavior import behavior_rows
+from loadtest.reports.run_rows import behavior_rows
 from loadtest.reports.summary import schema, summary_object
 from telemetry.store.answers import Behavior, Summary, TurnCounts
 from tests.unit.loadtest.reports.reports_material import MS, VERDICT, run_info, stats, summary

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from loadtest.reports.judged_objectives import judged_objectives, missed_first
-from loadtest.reports.tails import tail_sentence
+from loadtest.reports.judged_objectives import judged_objectives, missed_first, tail_sentence
 from telemetry.model.measured_within import MeasuredWithin
 from telemetry.objectives.judgment import EligibleTurns
 from telemetry.objectives.objective import Objective

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from loadtest.errors import UsageError
-from loadtest.run.history_file import one_at_a_time
+from loadtest.run.rollout_check import one_at_a_time
 from tests.fixtures_rollouts import PLAN_FILE, fill_rollout_store
 
 LOOKS = 4

@@ -10,8 +10,7 @@ from loadtest.protocols import registry
 from loadtest.scenario.document import decode_settings, encode_settings
 from loadtest.scenario.file import parse_scenario
 from loadtest.scenario.options import settings_from
-from loadtest.scenario.protocol_options import parse_protocol_options
-from loadtest.scenario.settings import SwarmSettings
+from loadtest.scenario.settings import SwarmSettings, parse_protocol_options
 
 TARGET = "ws://127.0.0.1:9/v1/realtime"
 SECRET = "sk-4f9a77e2c1d0"

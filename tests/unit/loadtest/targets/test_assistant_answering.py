@@ -11,11 +11,10 @@ import pytest
 
 from loadtest.distributions import Delay, random_source
 from loadtest.protocols.sentences import SentenceSplitter
-from loadtest.targets.assistant.answering import Answering
+from loadtest.targets.assistant.answering import Answering, rule_answer
 from loadtest.targets.assistant.cache.base import MemoryCache, PromptCache, cache_key, normalize
 from loadtest.targets.assistant.cache.redis_cache import RedisCache
 from loadtest.targets.assistant.cohorts import CohortSplit
-from loadtest.targets.assistant.fallback import rule_answer
 from loadtest.targets.assistant.llm.base import LlmFailed, Question, TextDelta
 from loadtest.targets.assistant.llm.http_engine import HttpLlm, HttpLlmOptions, ThinkFilter
 from loadtest.targets.assistant.llm.rules import NOT_UNDERSTOOD, RuleLlm, choose_answer, split_tokens

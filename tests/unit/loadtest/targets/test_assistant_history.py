@@ -1,6 +1,6 @@
 """The conversation history for the language model."""
 
-from loadtest.targets.assistant.history import HISTORY_TURNS, History
+from loadtest.targets.assistant.session import HISTORY_TURNS, History
 
 
 def test_a_deleted_item_is_removed_and_the_rest_stays_in_order() -> None:
