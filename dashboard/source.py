@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from dashboard.components.objectives import ObjectiveStatus, statuses, statuses_of
 from dashboard.links import Choice
@@ -23,15 +23,10 @@ from telemetry.objectives.run_verdict import RunVerdict
 from telemetry.objectives.slo import Objective, load_objectives
 from telemetry.store.answers import Filter, RunRecord, StageStats, Summary
 from telemetry.store.compared_entries import compare_entries, compared_by
-from telemetry.store.questions.burn_rates import ObjectivesPage
-from telemetry.store.questions.cohorts import CohortsAnswer, CohortsQuestion
 from telemetry.store.questions.explanation import Explanation
 from telemetry.store.questions.objectives import ObjectiveCounts
-from telemetry.store.questions.pages import CachePage, InstrumentPage, PageAnswer, PageQuestion, ViewQuestion
-from telemetry.store.questions.rollouts import RolloutPage
 from telemetry.store.questions.run_figures import RunDetails
 from telemetry.store.questions.timelines import CohortLines
-from telemetry.store.questions.turns import TurnsAnswer, TurnsQuestion, TurnView
 from telemetry.store.questions.verdicts import judged_turns, measured_s
 from telemetry.store.reader import StoreReader
 from telemetry.store.remote import open_store
@@ -218,20 +213,6 @@ def details(entry: RunEntry) -> RunDetails:
 STORE: Final = "store"
 
 
-class ReadStore(Protocol):
-    """What the pages ask of a store: `StoreReader` of a folder, `RemoteStore` of a sidecar, or a stand-in."""
-
-    def runs(self) -> Sequence[RunRecord]: ...
-    def page(self, asked: PageQuestion) -> PageAnswer: ...
-    def turn_view(self, trace_id: str, turn_index: int, *, whole_call: bool = False) -> TurnView: ...
-    def turns_page(self, asked: TurnsQuestion) -> TurnsAnswer: ...
-    def objectives_page(self, objectives: Sequence[Objective], f: Filter = ...) -> ObjectivesPage: ...
-    def cohorts_page(self, asked: CohortsQuestion) -> CohortsAnswer: ...
-    def rollout_page(self, name: str | None = ..., objectives: Sequence[Objective] = ...) -> RolloutPage: ...
-    def cache_page(self, asked: ViewQuestion) -> CachePage: ...
-    def instrument_page(self, asked: ViewQuestion) -> InstrumentPage: ...
-
-
 @dataclass(frozen=True, slots=True)
 class NowView:
     """All that the Now page shows, from one state of the store."""
@@ -256,7 +237,7 @@ class NowView:
 class Source:
     """A store and one version of the objectives."""
 
-    reader: ReadStore
+    reader: StoreReader
     objectives: tuple[Objective, ...]
 
     def now(self, choice: Choice, metric: str = HEADLINE) -> NowView:

@@ -17,7 +17,7 @@ from telemetry.model.secret_texts import without_credentials
 
 TIMEOUT_S: Final = 40.0
 OK: Final = 200
-_ANSWER_BYTES_MAX: Final = 256 << 20
+ANSWER_BYTES_MAX: Final = 256 << 20
 _LONGEST_WORDS: Final = 500
 _NO_ACCESS: Final = 401
 _NO_SUCH_PATH: Final = (404, 405)
@@ -86,7 +86,7 @@ class SidecarClient:
         try:
             connection.request(method, self._path + path, body, sent)
             response = connection.getresponse()
-            content = response.read(_ANSWER_BYTES_MAX + 1)
+            content = response.read(ANSWER_BYTES_MAX + 1)
         except TimeoutError as error:
             raise StoreError(
                 f"{self.address}: no answer within {self._timeout_s:.0f} s; it may be overloaded: ask again"
@@ -100,8 +100,8 @@ class SidecarClient:
             ) from error
         finally:
             connection.close()
-        if len(content) > _ANSWER_BYTES_MAX:
-            raise StoreError(f"{self.address}: its answer is larger than {_ANSWER_BYTES_MAX >> 20} MiB")
+        if len(content) > ANSWER_BYTES_MAX:
+            raise StoreError(f"{self.address}: its answer is larger than {ANSWER_BYTES_MAX >> 20} MiB")
         if response.status == _NO_ACCESS:
             given = "the token is not its own" if self._token else "it asks for a token"
             raise StoreError(

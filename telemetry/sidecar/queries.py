@@ -1,4 +1,8 @@
-"""Questions to the store over HTTP: `POST /v1/query/NAME` with parameters in JSON, answered by a few threads."""
+"""Questions to the store over HTTP, answered by a few threads.
+
+`POST /v1/query/NAME` asks one, with its parameters in JSON; `POST /v1/query` asks several: a list of objects, each with
+`name` and `parameters`, answered in that order from one snapshot.
+"""
 
 import asyncio
 import logging
@@ -16,9 +20,10 @@ from starlette.routing import Route
 
 from telemetry.model.errors import StoreError
 from telemetry.sidecar.otlp.access import Access
+from telemetry.sidecar_client import ANSWER_BYTES_MAX
 from telemetry.store.database import Database
 from telemetry.store.reader import StoreReader
-from telemetry.store.wire import BadQuestionError, answer
+from telemetry.store.wire import QUERY_PATH, BadQuestionError, answer, asked_together
 
 MSGPACK: Final = "application/vnd.msgpack"
 PARAMETERS_BYTES_MAX: Final = 1 << 20
@@ -48,9 +53,10 @@ class Replied:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A question: its name, its parameters in JSON, and whether the answer is wanted in MessagePack."""
+    """A question: its name, its parameters in JSON, and whether the answer is wanted in MessagePack. Several at
+    once have no name, and are a list in JSON."""
 
-    name: str
+    name: str | None
     parameters: bytes
     is_msgpack: bool
 
@@ -127,10 +133,16 @@ class Questions:
 
 def reply_to(reader: StoreReader, asked: Asked) -> Replied:
     """The reply to one question; whatever is wrong with it is a sentence."""
+    name = asked.name or "questions"
     try:
-        found = answer(reader, asked.name, asked.parameters)
-        encode = msgspec.msgpack.encode if asked.is_msgpack else msgspec.json.encode
-        return Replied(200, encode(found), asked.is_msgpack)
+        if asked.name is None:
+            found: object = reader.together(*asked_together(asked.parameters))
+        else:
+            found = answer(reader, asked.name, asked.parameters)
+        body = (msgspec.msgpack.encode if asked.is_msgpack else msgspec.json.encode)(found)
+        if len(body) > ANSWER_BYTES_MAX:
+            return refusal(400, f"{name}: the answer is longer than {ANSWER_BYTES_MAX >> 20} MiB; ask for less at once")
+        return Replied(200, body, asked.is_msgpack)
     except BadQuestionError as error:
         return refusal(400, str(error))
     except StoreError as error:
@@ -139,8 +151,8 @@ def reply_to(reader: StoreReader, asked: Asked) -> Replied:
         return refusal(503, "the question was interrupted; ask about fewer turns")
     except (ArithmeticError, LookupError, MemoryError, TypeError, ValueError, RecursionError, duckdb.Error) as error:
         # One that cannot be answered may be about one odd turn.
-        _log.warning("the question %s cannot be answered", asked.name, exc_info=error)
-        return refusal(500, f"{asked.name} cannot be answered ({type(error).__name__}); see the sidecar's messages")
+        _log.warning("%s cannot be answered", name, exc_info=error)
+        return refusal(500, f"{name} cannot be answered ({type(error).__name__}); see the sidecar's messages")
 
 
 def refusal(status: int, sentence: str) -> Replied:
@@ -168,12 +180,12 @@ def routes(questions: Questions, access: Access) -> list[Route]:
             return _response(refusal(413, too_long), {"connection": "close"})
         is_msgpack = MSGPACK in request.headers.get("accept", "")
         try:
-            replied = await questions.ask(Asked(request.path_params["name"], parameters, is_msgpack))
+            replied = await questions.ask(Asked(request.path_params.get("name"), parameters, is_msgpack))
         except Busy:
             replied = refusal(503, "too many questions wait for an answer; ask again")
         return _response(replied, {"retry-after": str(_RETRY_AFTER_S)} if replied.status == 503 else {})
 
-    return [Route("/v1/query/{name}", query, methods=["POST"])]
+    return [Route(path, query, methods=["POST"]) for path in (QUERY_PATH, QUERY_PATH + "/{name}")]
 
 
 async def _body(request: Request) -> bytes | None:

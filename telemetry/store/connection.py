@@ -6,12 +6,14 @@ is about, and the more narrowly it says so by time, the less is read. Temporary 
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import duckdb
 
+from telemetry.model.errors import StoreError
 from telemetry.store.schema import ArrowTable, Table
 
 # The clocks of two hosts, and the beginning of a turn as its two sides see it, differ by less than this.
@@ -20,12 +22,22 @@ SIDES_APART_NS: Final = 3600 * 1_000_000_000
 Row = dict[str, Any]
 
 
-class StoreConnection:
-    """Statements over one snapshot of a store, for one question."""
+class BadQuestionError(StoreError):
+    """Raised for a question that there is none of, or parameters that it does not take; the text says which."""
 
-    def __init__(self, cursor: duckdb.DuckDBPyConnection, directory: Path) -> None:
+
+class StoreConnection:
+    """Statements over one snapshot of a store, for the questions of one view; `now_unix_ns` is the moment at which they
+    are asked."""
+
+    def __init__(self, cursor: duckdb.DuckDBPyConnection, directory: Path, now_unix_ns: int | None = None) -> None:
         self._cursor = cursor
         self.directory = directory
+        self.now_unix_ns = time.time_ns() if now_unix_ns is None else now_unix_ns
+
+    def at(self, now_unix_ns: int) -> "StoreConnection":
+        """The same snapshot, asked at another moment."""
+        return StoreConnection(self._cursor, self.directory, now_unix_ns)
 
     def execute(
         self, statement: str, parameters: Sequence[Any] | Mapping[str, Any] | None = None

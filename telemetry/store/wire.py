@@ -1,28 +1,28 @@
-"""The store's questions as they travel: a question's parameters and answer are those of the reader's method.
+"""The store's questions as they are asked here and as they travel.
 
-`question` marks a method of `StoreReader`. From its signature come the parameters in JSON, from its annotation the
-answer in MessagePack or JSON, and where the store belongs to a sidecar, the call is one to that sidecar.
+A `StoreQuestion` is an attribute of `StoreReader`, made of the function that answers it. From that function's signature
+come the parameters in JSON, from its annotation the answer in MessagePack or JSON. What a view asks is asked together:
+answered from one snapshot, by a sidecar in one request.
 """
 
 import functools
 import inspect
-import time
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
 import msgspec
 
-from telemetry.model.errors import StoreError
-from telemetry.model.metrics import HEADLINE, METRIC_NAMES
-from telemetry.sidecar_client import OK, TIMEOUT_S, SidecarClient
-from telemetry.store.database import OWNER_NAME, InUseError
+from telemetry.sidecar_client import OK, TIMEOUT_S, SidecarAnswer, SidecarClient
+from telemetry.store.connection import BadQuestionError, StoreConnection
+from telemetry.store.database import OWNER_NAME
 
-QUERY_PATH: Final = "/v1/query/"
-# How long a sidecar may hold a store before its first answer, and after its last one.
-OWNED_WITHIN_S: Final = 20.0
+# One question, with its name behind; several without.
+QUERY_PATH: Final = "/v1/query"
+# So many may be asked together: a page asks few.
+MOST_TOGETHER: Final = 16
 _BAD_QUESTION: Final = 400
 # What sidecars answer to a question, and to a part of one, that a later version has added.
 _NOT_KNOWN_YET: Final = ("there is no question ", "contains unknown field ", " to ask by")
@@ -30,11 +30,125 @@ _HEADERS: Final = {"Accept": "application/vnd.msgpack"}
 
 _Parameters = ParamSpec("_Parameters")
 _Answer = TypeVar("_Answer")
-_Reader = TypeVar("_Reader", bound="_Asks")
 
 
-class BadQuestionError(ValueError):
-    """Raised for a question that there is none of, or parameters that it does not take; the text says which."""
+@dataclass(frozen=True, slots=True)
+class AskedQuestion(Generic[_Answer]):
+    """A question with its parameters, and what answers it from a snapshot."""
+
+    name: str
+    parameters: Mapping[str, object]
+    answer: Callable[[StoreConnection], _Answer]
+
+
+class _Asks(Protocol):
+    def together(self, *asked: AskedQuestion[Any]) -> tuple[Any, ...]: ...
+
+
+class StoreQuestion(Generic[_Parameters, _Answer]):
+    """One of the store's questions, as an attribute of a reader: `reader.page(...)` asks it by itself,
+    `StoreReader.page.of(...)` is for asking it together with others."""
+
+    def __init__(self, answer: Callable[Concatenate[StoreConnection, _Parameters], _Answer]) -> None:
+        self._answer = answer
+        self._signature = inspect.signature(answer)
+        self.name = answer.__name__
+        self.__doc__ = answer.__doc__
+
+    def __set_name__(self, _owner: type, name: str) -> None:
+        self.name = name
+        _questions[name] = self
+
+    @overload
+    def __get__(self, reader: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, reader: _Asks, owner: type) -> Callable[_Parameters, _Answer]: ...
+    def __get__(self, reader: _Asks | None, owner: type) -> Self | Callable[_Parameters, _Answer]:
+        return self if reader is None else functools.partial(self, reader)
+
+    def __call__(self, reader: _Asks, /, *values: _Parameters.args, **named: _Parameters.kwargs) -> _Answer:
+        (found,) = reader.together(self.of(*values, **named))
+        return found
+
+    def of(self, *values: _Parameters.args, **named: _Parameters.kwargs) -> AskedQuestion[_Answer]:
+        """The question with these parameters."""
+        given = self._signature.bind(None, *values, **named)
+        given.apply_defaults()
+        _, *parameters = given.arguments.items()
+        return AskedQuestion(self.name, dict(parameters), lambda connection: self._answer(connection, *values, **named))
+
+    @functools.cached_property
+    def parameters(self) -> type[msgspec.Struct]:
+        """The parameters as a struct."""
+        hints = typing.get_type_hints(self._answer, include_extras=True)
+        _, *given = self._signature.parameters.values()
+        fields: list[Any] = [
+            (each.name, hints[each.name])
+            if each.default is inspect.Parameter.empty
+            else (each.name, hints[each.name], each.default)
+            for each in given
+        ]
+        name = f"{self.name}_parameters"
+        return msgspec.defstruct(name, fields, forbid_unknown_fields=True, frozen=True, kw_only=True)
+
+    @functools.cached_property
+    def type_of_answer(self) -> Any:
+        """What it is answered by."""
+        return typing.get_type_hints(self._answer, include_extras=True)["return"]
+
+    def from_json(self, parameters: bytes) -> AskedQuestion[_Answer]:
+        """The question with parameters in JSON. Raises BadQuestionError."""
+        try:
+            asked: Any = msgspec.json.decode(parameters or b"{}", type=self.parameters)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+            raise BadQuestionError(f"{self.name}: {error}") from error
+        # A filter by a name that there is none of would otherwise be one about everything.
+        unknown = _unknown(msgspec.json.decode(parameters or b"{}"), msgspec.to_builtins(asked))
+        if unknown is not None:
+            raise BadQuestionError(f"{self.name}: there is no {unknown!r:.60} to ask by")
+        ask: Callable[..., AskedQuestion[_Answer]] = self.of
+        return ask(**{field: getattr(asked, field) for field in asked.__struct_fields__})
+
+
+_questions: dict[str, StoreQuestion[..., Any]] = {}
+
+
+class _Named(msgspec.Struct, forbid_unknown_fields=True):
+    """A question among others in one request."""
+
+    name: str
+    parameters: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+_Together = typing.Annotated[list[_Named], msgspec.Meta(min_length=1, max_length=MOST_TOGETHER)]
+
+
+def questions() -> tuple[str, ...]:
+    """The names of all questions."""
+    return tuple(_questions)
+
+
+def question_named(name: str) -> StoreQuestion[..., Any]:
+    """A question by its name. Raises BadQuestionError."""
+    if name not in _questions:
+        raise BadQuestionError(f"there is no question {name!r:.60}; known are {', '.join(_questions)}")
+    return _questions[name]
+
+
+def asked_together(body: bytes) -> list[AskedQuestion[Any]]:
+    """The questions of a request that asks several: a list in JSON, each by `name` with its `parameters`. Raises
+    BadQuestionError."""
+    try:
+        named = msgspec.json.decode(body, type=_Together)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise BadQuestionError(f"give a list of questions, each with its name and its parameters: {error}") from error
+    return [question_named(each.name).from_json(bytes(each.parameters)) for each in named]
+
+
+def answer(reader: _Asks, name: str, parameters: bytes) -> object:
+    """Answer a question with its parameters in JSON. Raises BadQuestionError, and StoreError as the reader does."""
+    (found,) = reader.together(question_named(name).from_json(parameters))
+    return found
 
 
 class Owner(msgspec.Struct):
@@ -56,106 +170,27 @@ class AskedSidecar:
         self.owns = owns
         self.address = self._sidecar.address
 
-    def ask(self, name: str, parameters: Mapping[str, object]) -> Any:
-        """Ask a question by its name. Raises StoreError when the sidecar cannot be reached, refuses, or answers what
-        this version does not understand."""
-        answer = self._sidecar.ask("POST", QUERY_PATH + name, msgspec.json.encode(parameters), _HEADERS)
+    def ask(self, asked: Sequence[AskedQuestion[Any]]) -> tuple[Any, ...]:
+        """The answers to questions, in one request, from one snapshot. Raises StoreError when the sidecar cannot be
+        reached, refuses, or answers what this version does not understand."""
+        types: tuple[Any, ...] = tuple(question_named(each.name).type_of_answer for each in asked)
+        if len(asked) == 1:
+            answer = self._post(f"{QUERY_PATH}/{asked[0].name}", asked[0].parameters)
+        else:
+            answer = self._post(QUERY_PATH, [{"name": each.name, "parameters": each.parameters} for each in asked])
         if answer.status == _BAD_QUESTION and any(part in answer.words for part in _NOT_KNOWN_YET):
-            raise self._sidecar.of_older_version(name)
+            raise self._sidecar.of_older_version(", ".join(each.name for each in asked))
         if answer.status != OK:
             raise self._sidecar.refused(answer)
         try:
-            return msgspec.msgpack.decode(answer.content, type=question_named(name).answer)
+            if len(asked) == 1:
+                return (msgspec.msgpack.decode(answer.content, type=types[0]),)
+            return msgspec.msgpack.decode(answer.content, type=tuple[types])
         except msgspec.DecodeError as error:
             raise self._sidecar.of_another_version("its answer", error) from error
 
-
-class _Asks(Protocol):
-    def elsewhere(self) -> AskedSidecar | None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class StoreQuestion:
-    """The parameters of a question as a struct, and the type of its answer."""
-
-    parameters: type[msgspec.Struct]
-    answer: Any
-
-
-_methods: dict[str, Callable[..., object]] = {}
-
-
-def question(
-    method: Callable[Concatenate[_Reader, _Parameters], _Answer],
-) -> Callable[Concatenate[_Reader, _Parameters], _Answer]:
-    """Make a method of a reader one of the store's questions."""
-    _methods[method.__name__] = method
-    signature = inspect.signature(method)
-
-    @functools.wraps(method)
-    def asked(reader: _Reader, /, *values: _Parameters.args, **named: _Parameters.kwargs) -> _Answer:
-        until_s = time.monotonic() + OWNED_WITHIN_S
-        while True:
-            sidecar = reader.elsewhere()
-            if sidecar is not None:
-                given = signature.bind(reader, *values, **named)
-                given.apply_defaults()
-                _, *parameters = given.arguments.items()
-                try:
-                    return sidecar.ask(method.__name__, dict(parameters))
-                except StoreError as error:
-                    if sidecar.owns is None or not isinstance(error.__cause__, ConnectionRefusedError):
-                        raise
-                    # It was killed, and the file says where it was: the store can be opened.
-            try:
-                return method(reader, *values, **named)
-            except InUseError:
-                # A sidecar that starts holds the store before it answers, and one that stops after it has answered.
-                if time.monotonic() >= until_s:
-                    raise
-
-    return asked
-
-
-def questions() -> tuple[str, ...]:
-    """The names of all questions."""
-    return tuple(_methods)
-
-
-@functools.cache
-def question_named(name: str) -> StoreQuestion:
-    """A question by its name. Raises BadQuestionError."""
-    if name not in _methods:
-        raise BadQuestionError(f"there is no question {name!r:.60}; known are {', '.join(_methods)}")
-    method = _methods[name]
-    hints = typing.get_type_hints(method, include_extras=True)
-    _, *given = inspect.signature(method).parameters.values()
-    fields: list[Any] = [
-        (each.name, hints[each.name])
-        if each.default is inspect.Parameter.empty
-        else (each.name, hints[each.name], each.default)
-        for each in given
-    ]
-    parameters = msgspec.defstruct(f"{name}_parameters", fields, forbid_unknown_fields=True, frozen=True, kw_only=True)
-    return StoreQuestion(parameters, hints["return"])
-
-
-def answer(reader: Any, name: str, parameters: bytes) -> object:
-    """Answer a question with its parameters in JSON. Raises BadQuestionError, and StoreError as the reader does."""
-    asked_for = question_named(name)
-    try:
-        asked: Any = msgspec.json.decode(parameters or b"{}", type=asked_for.parameters)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise BadQuestionError(f"{name}: {error}") from error
-    # A filter by a name that there is none of would otherwise be one about everything.
-    unknown = _unknown(msgspec.json.decode(parameters or b"{}"), msgspec.to_builtins(asked))
-    if unknown is not None:
-        raise BadQuestionError(f"{name}: there is no {unknown!r:.60} to ask by")
-    for part in (asked, getattr(asked, "asked", None)):
-        metric = getattr(part, "metric", HEADLINE)
-        if metric not in METRIC_NAMES:
-            raise BadQuestionError(f"{name}: there is no metric {metric!r:.60}; known are {', '.join(METRIC_NAMES)}")
-    return getattr(reader, name)(**{field: getattr(asked, field) for field in asked.__struct_fields__})
+    def _post(self, path: str, body: object) -> SidecarAnswer:
+        return self._sidecar.ask("POST", path, msgspec.json.encode(body), _HEADERS)
 
 
 def owner_of(directory: Path) -> AskedSidecar | None:

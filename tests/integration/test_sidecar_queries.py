@@ -98,6 +98,9 @@ def test_hostile_requests_are_refused_and_the_next_is_answered(sidecar: SidecarP
     assert post(sidecar, "/v1/query/summary", b" " * ((1 << 20) + 1))[0] == 413
     assert post(sidecar, "/v1/query/summary", b"{}", Content_Type="text/plain")[0] == 415
     assert post(sidecar, "/v1/query/secrets", b"{}")[0] == 400
+    assert post(sidecar, "/v1/query", b'[{"name": "secrets"}]')[0] == 400
+    assert post(sidecar, "/v1/query", b" " * ((1 << 20) + 1))[0] == 413
+    assert post(sidecar, "/v1/query", b'[{"name": "runs"}]', Authorization="Bearer x")[0] == 401
     assert post(sidecar, "/v1/query/../state", b"{}")[0] in (404, 405)
     assert post(sidecar, "/v1/query/runs", b"", Authorization="Bearer x")[0] == 401
     assert RemoteStore(sidecar.http, TOKEN).runs()[0].run_id == "run-1"

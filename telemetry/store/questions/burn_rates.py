@@ -25,7 +25,7 @@ from telemetry.objectives.judgment import EligibleTurns
 from telemetry.objectives.objective import Objective
 from telemetry.store.answers import Filter, RunRecord, TelemetryLoss
 from telemetry.store.connection import StoreConnection, rows
-from telemetry.store.questions.filters import ASKED, Condition, judged, turns_of
+from telemetry.store.questions.filters import ANY, ASKED, Condition, Objectives, judged, turns_of
 from telemetry.store.questions.instrument import asked_processes, loss_of_runs, processes_of_runs, turns_of_processes
 from telemetry.store.questions.objectives import counts_by
 from telemetry.store.questions.run_state import LimitEvidence, generator_limit
@@ -136,15 +136,10 @@ class PeriodTurns:
     newest_unix_ns: int | None = None
 
 
-def objectives_page(
-    connection: StoreConnection,
-    objectives: Sequence[Objective],
-    f: Filter,
-    now_unix_ns: int,
-) -> ObjectivesPage:
+def objectives_page(connection: StoreConnection, objectives: Objectives, f: Filter = ANY) -> ObjectivesPage:
     """Answer the page about the turns of a filter, at whatever time of the period they began."""
-    burn, turns = burn_rates(connection, objectives, f, now_unix_ns)
-    known, period = runs(connection), of_period(f, now_unix_ns)
+    burn, turns = _burn_rates(connection, objectives, f)
+    known, period = runs(connection), of_period(f, connection.now_unix_ns)
     begin, end = period.since_unix_ns or 0, period.until_unix_ns or 0
     choices = values_of_turns(connection, period, burn.source)
     if f.run_id is not None and not any(choices.values()):
@@ -156,27 +151,29 @@ def objectives_page(
         ],
         run=next((each for each in known if each.run_id == f.run_id), None),
         choices=choices,
-        evidence=runs_evidence(connection, known, turns.by_run, now_unix_ns),
+        evidence=runs_evidence(connection, known, turns.by_run),
     )
 
 
-def burn_rates(
-    connection: StoreConnection,
-    objectives: Sequence[Objective],
-    f: Filter,
-    now_unix_ns: int,
+def burn_rates(connection: StoreConnection, objectives: Objectives, f: Filter = ANY) -> BurnRateAnswer:
+    """Error budgets and burn rates of objectives over windows that end now."""
+    return _burn_rates(connection, objectives, f)[0]
+
+
+def _burn_rates(
+    connection: StoreConnection, objectives: Sequence[Objective], f: Filter
 ) -> tuple[BurnRateAnswer, PeriodTurns]:
     """The objectives over their windows, of the filter's run, cohort, target and dimensions, and the turns that they
     are of; the filter's time is not looked at. The turns are those that callers heard, where there are any within the
     longest window, else those that services report."""
-    turns = turns_of_period(connection, objectives, f, now_unix_ns)
+    turns = turns_of_period(connection, objectives, f)
     answer = BurnRateAnswer(
-        at_unix_ns=now_unix_ns,
+        at_unix_ns=connection.now_unix_ns,
         source=turns.source,
         budgets=budgets_of(objectives, turns),
         newest_unix_ns=turns.newest_unix_ns,
         counted=sum(turns.by_run.values(), CountedTurns()),
-        limited=_limited_turns(connection, turns.by_run, turns.source, now_unix_ns),
+        limited=_limited_turns(connection, turns.by_run, turns.source),
     )
     return answer, turns
 
@@ -199,12 +196,10 @@ def _budget(objective: Objective, turns: PeriodTurns) -> ErrorBudget:
     return error_budget(objective, within, days)
 
 
-def turns_of_period(
-    connection: StoreConnection, objectives: Sequence[Objective], f: Filter, now_unix_ns: int
-) -> PeriodTurns:
+def turns_of_period(connection: StoreConnection, objectives: Sequence[Objective], f: Filter) -> PeriodTurns:
     """The turns of the filter's run, cohort, target, phase and dimensions; its time is not looked at. Those that
     callers heard, where a valid one is among them, else those that services report."""
-    f = of_period(f, now_unix_ns)
+    f = of_period(f, connection.now_unix_ns)
     where = judged(f)
     newest: dict[Source, int] = {
         row["source"]: row["newest"]
@@ -217,7 +212,7 @@ def turns_of_period(
     }
     source: Source = "service" if "service" in newest and "client" not in newest else "client"
     asked = where & Condition("source = ?", (source,))
-    counted = counts_by(connection, asked, objectives, source, Condition(_part_column(now_unix_ns)))
+    counted = counts_by(connection, asked, objectives, source, Condition(_part_column(connection.now_unix_ns)))
     parts = {part: counts for (part,), counts in counted.items()}
     return PeriodTurns(source, parts, turns_by_run(connection, f, source), newest.get(source))
 
@@ -243,9 +238,7 @@ def values_of_turns(connection: StoreConnection, f: Filter, source: Source) -> d
     return {name: tuple(value for value in row[name] or () if value) for name in _CHOSEN_BY}
 
 
-def _limited_turns(
-    connection: StoreConnection, counted: Mapping[str, CountedTurns], source: Source, now_unix_ns: int
-) -> LimitedTurns:
+def _limited_turns(connection: StoreConnection, counted: Mapping[str, CountedTurns], source: Source) -> LimitedTurns:
     """Which of the turns of a source that are counted, by run, are of runs that say nothing about the service: a run is
     judged by all of its turns, whichever of them are counted. None of those that services report."""
     if source == "service":
@@ -256,26 +249,22 @@ def _limited_turns(
     limited = [
         run_id
         for run_id, found in known.items()
-        if generator_limit(LimitEvidence(found, asked.get(run_id)), now_unix_ns) is not None
+        if generator_limit(LimitEvidence(found, asked.get(run_id)), connection.now_unix_ns) is not None
     ]
     return LimitedTurns(len(limited), sum(counted[run_id].valid for run_id in limited))
 
 
-def measured_turns(
-    connection: StoreConnection, by_run: Mapping[str, CountedTurns], source: Source, now_unix_ns: int
-) -> MeasuredTurns:
+def measured_turns(connection: StoreConnection, by_run: Mapping[str, CountedTurns], source: Source) -> MeasuredTurns:
     """How the turns of a source that are counted, by run, were measured."""
     return MeasuredTurns(
         source,
         sum(by_run.values(), CountedTurns()),
-        _limited_turns(connection, by_run, source, now_unix_ns),
-        runs_evidence(connection, runs(connection), by_run, now_unix_ns),
+        _limited_turns(connection, by_run, source),
+        runs_evidence(connection, runs(connection), by_run),
     )
 
 
-def runs_evidence(
-    connection: StoreConnection, known: Iterable[RunRecord], run_ids: Collection[str], now_unix_ns: int
-) -> RunsEvidence:
+def runs_evidence(connection: StoreConnection, known: Iterable[RunRecord], run_ids: Collection[str]) -> RunsEvidence:
     """What some of the runs of a store say of how they were measured."""
     counted = [each for each in known if each.run_id in run_ids]
     if not counted:
@@ -285,7 +274,7 @@ def runs_evidence(
         runs=len(counted),
         calibrated=len(bounds),
         calibrated_to_ms=max(bounds, key=float, default=None),
-        loss=loss_of_runs(connection, frozenset(each.run_id for each in counted), now_unix_ns),
+        loss=loss_of_runs(connection, frozenset(each.run_id for each in counted)),
     )
 
 

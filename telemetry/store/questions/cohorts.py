@@ -39,7 +39,7 @@ from telemetry.store.questions.filters import Condition, source_of
 from telemetry.store.questions.pages import HeadedAnswer, ViewQuestion, open_view
 from telemetry.store.questions.rollouts import RolloutQuestion, asked_turns, columns_of, question_of, unit_counts
 from telemetry.store.rollout_lines import RolloutEntry, logged_verdicts
-from telemetry.store.rollout_log import RolloutRecord
+from telemetry.store.rollout_log import RolloutRecord, read_rollouts
 
 # To read and sort more takes longer than a page may.
 MOST_READ: Final = 200_000
@@ -58,6 +58,9 @@ class CohortsQuestion:
     control: str | None = None
     candidate: str | None = None
     turns: ComparedTurns | None = None
+
+
+_THESE: Final = CohortsQuestion()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,20 +113,15 @@ class _Covering:
         return None if self.record.faults or not self.record.verdicts else self.record.verdicts[-1]
 
 
-def cohorts_page(
-    connection: StoreConnection,
-    asked: CohortsQuestion,
-    records: Sequence[RolloutRecord],
-    now_unix_ns: int,
-) -> CohortsAnswer:
+def cohorts_page(connection: StoreConnection, asked: CohortsQuestion = _THESE) -> CohortsAnswer:
     """Compare two cohorts, whatever single cohort the filter names."""
     view = replace(asked.view, filter=replace(asked.view.filter, cohort=None))
-    head = open_view(connection, view, now_unix_ns)
+    head = open_view(connection, view)
     if head.run is None:
         return CohortsAnswer(head)
     known = sorted(head.summary.cohorts if head.summary else (), key=lambda each: (-each.turns.total, each.cohort))
     names = tuple(each.cohort for each in known)
-    covering = _covering(records, names, asked)
+    covering = _covering(read_rollouts(connection.directory), names, asked)
     if covering is None:
         pair = _pair(known, asked)
         if pair is None:
@@ -139,7 +137,7 @@ def cohorts_page(
     else:
         turns, f, logged = "chosen", head.filter, None
         plan = replace(plan, source=source_of(head.filter))
-    compared = _compared(connection, plan, f, (covering, logged), (view, now_unix_ns, _lost_of(head.summary)))
+    compared = _compared(connection, plan, f, (covering, logged), (view, _lost_of(head.summary)))
     # A plan says how much may be invalid; without one, a run whose load generator was the limit claims nothing.
     limited = covering is None and head.summary is not None and head.summary.is_generator_limited
     sentence = None if logged else comparison_sentence(compared, GENERATOR_LIMITED if limited else None)
@@ -158,11 +156,11 @@ def _compared(
     plan: RolloutPlan,
     f: Filter,
     of: tuple[_Covering | None, RolloutEntry | None],
-    asked: tuple[ViewQuestion, int, float | None],
+    asked: tuple[ViewQuestion, float | None],
 ) -> CohortComparison:
     """The comparison over the turns of a filter."""
     covering, logged = of
-    view, now_unix_ns, lost = asked
+    view, lost = asked
     within_ns = _good_within_ns(view.objectives)
     question = replace(question_of(with_shown(plan, within_ns), None, view.objectives), filter=f)
     found = read_cohorts(connection, question)
@@ -173,7 +171,7 @@ def _compared(
             candidate=found.candidate,
             control=found.control,
             sizes=found.sizes,
-            telemetry_lost=_telemetry_lost(connection, question, now_unix_ns) if logged else lost,
+            telemetry_lost=_telemetry_lost(connection, question) if logged else lost,
             is_planned=covering is not None,
             stage=None if verdict is None else plan.stage(verdict["stage"]),
             units=_units(connection, question, verdict),
@@ -200,10 +198,10 @@ def _units(connection: StoreConnection, asked: RolloutQuestion, verdict: Mapping
     return unit_counts(connection, asked, asked_turns(asked) & of_both)
 
 
-def _telemetry_lost(connection: StoreConnection, asked: RolloutQuestion, now_unix_ns: int) -> float | None:
+def _telemetry_lost(connection: StoreConnection, asked: RolloutQuestion) -> float | None:
     """As the gate counts it."""
     of_both = Condition("cohort IN (?, ?)", (asked.candidate, asked.control))
-    return telemetry_lost(connection, asked_turns(asked) & of_both, now_unix_ns)
+    return telemetry_lost(connection, asked_turns(asked) & of_both)
 
 
 def _covering(records: Sequence[RolloutRecord], names: Sequence[str], asked: CohortsQuestion) -> _Covering | None:

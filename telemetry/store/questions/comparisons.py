@@ -197,7 +197,7 @@ def columns_of_turns(
     )
 
 
-def telemetry_lost(connection: StoreConnection, where: Condition, now_unix_ns: int) -> float | None:
+def telemetry_lost(connection: StoreConnection, where: Condition) -> float | None:
     """Missing / (arrived + missing), of the numbers that the turns' processes gave between the first and the last of
     these turns to any turn, and of those behind that they say they gave."""
     (found,) = rows(
@@ -217,7 +217,7 @@ def telemetry_lost(connection: StoreConnection, where: Condition, now_unix_ns: i
                coalesce(sum(greatest(0, coalesce(due, 0) - newest - 1)), 0)::BIGINT AS behind
         FROM arrived LEFT JOIN due USING (process_id)
         """,
-        [*where.values, semconv.METRIC_TURNS_EMITTED, now_unix_ns - EXPORT_GRACE_NS],
+        [*where.values, semconv.METRIC_TURNS_EMITTED, connection.now_unix_ns - EXPORT_GRACE_NS],
     )
     if not found["processes"]:
         return None
@@ -225,7 +225,7 @@ def telemetry_lost(connection: StoreConnection, where: Condition, now_unix_ns: i
     return missing / (found["arrived"] + missing)
 
 
-def run_turns(connection: StoreConnection, asked: RunTurnsQuestion, now_unix_ns: int) -> ComparedRun | None:
+def run_turns(connection: StoreConnection, asked: RunTurnsQuestion) -> ComparedRun | None:
     """The turns of a run, none of a ramp, no silent ones; None where the store has no such run. Raises StoreError for a
     column that the store does not have, and for more turns than an answer can carry."""
     read = TurnColumns(asked.metrics, asked.reported, objectives=asked.objectives, with_audio=True)
@@ -240,17 +240,17 @@ def run_turns(connection: StoreConnection, asked: RunTurnsQuestion, now_unix_ns:
     known = processes(connection, asked.run_id)
     by_outcome = {outcome: int(turns.has_outcome(outcome).sum()) for outcome in KEPT_OUTCOMES}
     counted = LimitTurns(turns.turns, kept_turns(by_outcome, _did_not_read(connection, where)))
-    limit = run_limit(connection, asked.run_id, now_unix_ns)
+    limit = run_limit(connection, asked.run_id)
     starts = None if counted.is_service_slow else total_starts(starts_by_phase(connection, f))
     return ComparedRun(
         run_id=asked.run_id,
         asked=asked_of(record),
         turns=turns,
-        telemetry_lost=telemetry_lost(connection, where, now_unix_ns),
+        telemetry_lost=telemetry_lost(connection, where),
         generator_limit=None if limit is None else limit.reason,
         left_out=_left_out(starts, invalid, turns.turns),
         unreached=unreached_run(connection, asked.run_id, answered=int(turns.has_outcome("ok").sum())),
-        is_under_way=is_under_way(known, now_unix_ns),
+        is_under_way=is_under_way(known, connection.now_unix_ns),
         lacks_old_turns=record.lacks_old_turns,
     )
 

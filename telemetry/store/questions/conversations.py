@@ -26,7 +26,7 @@ from telemetry.store.answers import (
     WerByCondition,
 )
 from telemetry.store.connection import StoreConnection, rows
-from telemetry.store.questions.filters import Condition, grouped, judged, turns_of, valid, viewed
+from telemetry.store.questions.filters import ANY, Condition, grouped, judged, turns_of, valid, viewed
 
 MOST_CAUSES: Final = 20
 MOST_REMARKS: Final = 10
@@ -85,7 +85,7 @@ _CALLS: Final = """
     """
 
 
-def call_counts(connection: StoreConnection, f: Filter) -> CallCounts:
+def call_counts(connection: StoreConnection, f: Filter = ANY) -> CallCounts:
     """How many calls the client began and how many reached a session: their first turn carries the connect time."""
     where = turns_of(f) & viewed(f)
     (row,) = rows(connection, f"SELECT {_CALLS} FROM turns WHERE {where.sql}", list(where.values))

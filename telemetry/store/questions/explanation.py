@@ -69,16 +69,19 @@ class Explanation:
     is_sample: bool = False
 
 
-def explanation(
-    connection: StoreConnection, asked: ExplanationQuestion, searched: Condition | None = None
-) -> Explanation:
-    """The answer. Of the selection only those turns count as selected that `searched` means, too. Raises KeyError for a
-    metric that there is none of."""
+def explanation(connection: StoreConnection, asked: ExplanationQuestion) -> Explanation:
+    """Which dimensions set a selection of turns apart from the others of its filter, the one that does most first.
+    Raises BadQuestionError for a metric that there is none of."""
+    return explained(connection, asked, Condition("true"))
+
+
+def explained(connection: StoreConnection, asked: ExplanationQuestion, searched: Condition) -> Explanation:
+    """As `explanation`; of the selection only those turns count as selected that `searched` means, too."""
     selection, f = asked.selection, asked.filter
     objectives = [] if selection.objective is None else [selection.objective]
     turns = drawn_turns(connection, f)
     table = with_judgments(turns.where & Condition(ASKED), objectives, source_of(f))
-    selected = _selected(selection) if searched is None else _selected(selection) & searched
+    selected = _selected(selection) & searched
     counts = f"{column_of(0)} <= {BAD}" if objectives else "true"
     dimensions = ", ".join(f"{sql} AS d_{name}" for name, sql in DIMENSIONS.items())
     found = connection.arrow(

@@ -11,15 +11,16 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from telemetry.model.metrics import ITL, METRICS
-from telemetry.model.semconv import RAMP, Source
+from telemetry.model.metrics import HEADLINE, ITL, METRIC_NAMES, METRICS
+from telemetry.model.semconv import RAMP, Outcome, Source
 from telemetry.model.service_runs import SERVICE_RUN_PREFIX, service_day
 from telemetry.model.turns import Turn
 from telemetry.objectives.objective import Objective
 from telemetry.store.answers import Filter
-from telemetry.store.connection import StoreConnection, rows
+from telemetry.store.connection import BadQuestionError, StoreConnection, rows
 from telemetry.store.schema import TURN_FIELDS, turn_from_row
 
+ANY: Final = Filter()
 # What may be asked: an answer over the network stays of a size that both sides can hold.
 Natural = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 ManyTurns = Annotated[int, msgspec.Meta(ge=0, le=10_000)]
@@ -106,7 +107,10 @@ def _within(column: str, f: Filter) -> Condition:
 
 
 def metric_column(metric: str) -> str:
-    """The column of a metric's value on a turn; for `itl` the turn's worst gap. Raises KeyError for another name."""
+    """The column of a metric's value on a turn; for `itl` the turn's worst gap. Raises BadQuestionError for another
+    name."""
+    if metric not in METRIC_NAMES:
+        raise BadQuestionError(f"there is no metric {metric!r:.60}; known are {', '.join(METRIC_NAMES)}")
     return "list_max(llm_chunk_gaps_ns)" if metric == ITL else METRICS[metric].column
 
 
@@ -125,7 +129,7 @@ UNREAD: Final = "count(*) FILTER (WHERE endpoint_did_not_read AND outcome <> 'in
 DIMENSIONS: Final = ("cohort", "target", "noise_profile", "length_class", "route", "phase")
 
 
-def dimension_values(connection: StoreConnection, f: Filter) -> dict[str, tuple[str, ...]]:
+def dimension_values(connection: StoreConnection, f: Filter = ANY) -> dict[str, tuple[str, ...]]:
     """The values that occur among the client turns, sorted, by dimension."""
     where = turns_of(f) & viewed(f)
     lists = ", ".join(
@@ -144,9 +148,37 @@ def full_turns(connection: StoreConnection, where: Condition, order: str, limit:
     return [turn_from_row(row) for row in rows(connection, statement, [*where.values, limit, offset])]
 
 
-def slowest(connection: StoreConnection, f: Filter, metric: str, limit: int) -> list[Turn]:
-    """The valid client turns with the largest values of a metric, the largest first; none of a ramp. Raises KeyError
-    for a metric that there is none of."""
+def slowest(connection: StoreConnection, f: Filter = ANY, metric: str = HEADLINE, limit: ManyTurns = 10) -> list[Turn]:
+    """The valid client turns with the largest values of a metric, the largest first; none of a ramp. Raises
+    BadQuestionError for a metric that there is none of."""
     column = metric_column(metric)
     where = judged(f) & valid(f) & Condition(f"{column} IS NOT NULL")
     return full_turns(connection, where, f"{column} DESC, started_unix_ns, span_id", limit)
+
+
+def turns(
+    connection: StoreConnection,
+    f: Filter = ANY,
+    limit: ManyTurns = 1000,
+    offset: Natural = 0,
+    *,
+    source: Source | None = None,
+    outcome: Outcome | None = None,
+) -> list[Turn]:
+    """Turns of a filter in the order of their beginning, of either source unless one is named."""
+    where = turns_of(f)
+    for column, wanted in (("source", source), ("outcome", outcome)):
+        if wanted is not None:
+            where &= Condition(f"{column} = ?", (wanted,))
+    return full_turns(connection, where, "started_unix_ns, span_id", limit, offset)
+
+
+def metric_values(connection: StoreConnection, f: Filter, metric: str) -> list[float]:
+    """The raw values of a metric over the valid client turns in the order of the turns, in the metric's unit."""
+    column = "unnest(llm_chunk_gaps_ns)" if metric == ITL else metric_column(metric)
+    where = judged(f) & valid(f)
+    statement = f"""
+        SELECT value::DOUBLE FROM (SELECT {column} AS value, started_unix_ns, span_id FROM turns WHERE {where.sql})
+        WHERE value IS NOT NULL ORDER BY started_unix_ns, span_id
+        """
+    return [value for (value,) in connection.execute(statement, where.values).fetchall()]

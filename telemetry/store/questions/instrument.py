@@ -170,7 +170,6 @@ def limit_turns(turns: TurnCounts) -> LimitTurns:
 def run_limit(
     connection: StoreConnection,
     run_id: str | None,
-    now_unix_ns: int,
     *,
     known: Sequence[ProcessInfo] | None = None,
 ) -> GeneratorLimit | None:
@@ -185,7 +184,7 @@ def run_limit(
         processes(connection, run_id) if known is None else known,
         asked_processes(run_spans(connection)).get(run_id),
     )
-    return generator_limit(LimitEvidence(found, asked), now_unix_ns)
+    return generator_limit(LimitEvidence(found, asked), connection.now_unix_ns)
 
 
 _OF_TURNS: Final = {"max": "max({})", "p99": "quantile_cont({}, 0.99)"}
@@ -345,36 +344,34 @@ class LossOfProcess:
     missing: int
 
 
-def telemetry_loss(connection: StoreConnection, f: Filter, now_unix_ns: int) -> TelemetryLoss:
+def telemetry_loss(connection: StoreConnection, f: Filter) -> TelemetryLoss:
     """Missing turns of all processes: holes in the numbers that each gave them, and what it says it emitted and did not
     arrive."""
-    return _total(loss_by_process(connection, f, now_unix_ns))
+    return _total(loss_by_process(connection, f))
 
 
-def loss_by_process(connection: StoreConnection, f: Filter, now_unix_ns: int) -> tuple[LossOfProcess, ...]:
+def loss_by_process(connection: StoreConnection, f: Filter) -> tuple[LossOfProcess, ...]:
     """As `telemetry_loss`, for each process by itself, in the order of their names.
 
     Of the filter only the run narrows this, as numbers know no cohort.
     """
     run = Condition("true") if f.run_id is None else Condition("run_id = ?", (f.run_id,))
-    return _losses(
-        [*_arrived(connection, run, ("process_id",)), *_reported(connection, run, ("process_id",), now_unix_ns)]
-    )
+    return _losses([*_arrived(connection, run, ("process_id",)), *_reported(connection, run, ("process_id",))])
 
 
-def loss_by_run(connection: StoreConnection, now_unix_ns: int) -> dict[str, TelemetryLoss]:
+def loss_by_run(connection: StoreConnection) -> dict[str, TelemetryLoss]:
     """What is missing of each run by itself. Runs of which nothing is known have no entry."""
     by_run: defaultdict[str, list[Row]] = defaultdict(list)
     every, by = Condition("true"), ("run_id", "process_id")
-    for row in (*_arrived(connection, every, by), *_reported(connection, every, by, now_unix_ns)):
+    for row in (*_arrived(connection, every, by), *_reported(connection, every, by)):
         by_run[row["run_id"]].append(row)
     return {run_id: _total(_losses(of_run)) for run_id, of_run in by_run.items()}
 
 
-def loss_of_runs(connection: StoreConnection, run_ids: frozenset[str], now_unix_ns: int) -> TelemetryLoss:
+def loss_of_runs(connection: StoreConnection, run_ids: frozenset[str]) -> TelemetryLoss:
     """What is missing of some runs together. How many turns were emitted is not known where one of them does not say
     it."""
-    by_run = loss_by_run(connection, now_unix_ns)
+    by_run = loss_by_run(connection)
     found = [by_run.get(run_id, NO_LOSS) for run_id in run_ids]
     emitted = [each.emitted for each in found if each.emitted is not None]
     return TelemetryLoss(
@@ -418,7 +415,7 @@ def _arrived(connection: StoreConnection, run: Condition, by: tuple[str, ...]) -
     )
 
 
-def _reported(connection: StoreConnection, run: Condition, by: tuple[str, ...], now_unix_ns: int) -> list[Row]:
+def _reported(connection: StoreConnection, run: Condition, by: tuple[str, ...]) -> list[Row]:
     """By process, how many turns it says it emitted, and how many of them must have arrived by now."""
     columns = ", ".join(by)
     return rows(
@@ -430,7 +427,7 @@ def _reported(connection: StoreConnection, run: Condition, by: tuple[str, ...], 
         SELECT {columns}, sum(emitted)::BIGINT AS emitted, coalesce(sum(due), 0)::BIGINT AS due
         FROM counters GROUP BY {columns}
         """,
-        [now_unix_ns - EXPORT_GRACE_NS, semconv.METRIC_TURNS_EMITTED, *run.values],
+        [connection.now_unix_ns - EXPORT_GRACE_NS, semconv.METRIC_TURNS_EMITTED, *run.values],
     )
 
 
@@ -493,14 +490,14 @@ class InstrumentAnswer:
     loss: Sequence[LossOfProcess] = ()
 
 
-def instrument_answer(connection: StoreConnection, f: Filter, now_unix_ns: int) -> InstrumentAnswer:
+def instrument_answer(connection: StoreConnection, f: Filter) -> InstrumentAnswer:
     """The answer from the turns of a filter and what the processes of its run reported."""
     return InstrumentAnswer(
         series=gauge_series(connection, f),
         stamps=_named(connection, f, "receive_stamp"),
         pacers=_named(connection, f, "pacer"),
         invalid=counts_over_time(_invalid(connection, f), among=_first_and_last(connection, f)),
-        loss=loss_by_process(connection, f, now_unix_ns),
+        loss=loss_by_process(connection, f),
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 from telemetry.model.metrics import MIN_COUNT_FOR
 from telemetry.model.semconv import GEN_AI_REQUEST_MODEL, SCRAPE_SCOPE, SCRAPE_UP
 from telemetry.store.connection import StoreConnection, rows
+from telemetry.store.questions.filters import Natural
 
 # The same series by their present and their former name; a server has one of them.
 _QUERIES: Final = ("vllm:prefix_cache_queries", "vllm:gpu_prefix_cache_queries")
@@ -53,7 +54,9 @@ class ModelServer:
     first_token: RequestTimes | None
 
 
-def model_servers(connection: StoreConnection, since_unix_ns: int, until_unix_ns: int) -> tuple[ModelServer, ...]:
+def model_servers(
+    connection: StoreConnection, since_unix_ns: Natural, until_unix_ns: Natural
+) -> tuple[ModelServer, ...]:
     """What each model server reported from shortly before `since_unix_ns` to `until_unix_ns`, by name and model."""
     found = rows(connection, _READINGS, [SCRAPE_SCOPE, since_unix_ns - _BEFORE_NS, until_unix_ns, since_unix_ns])
     if not found:

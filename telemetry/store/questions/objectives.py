@@ -22,7 +22,7 @@ from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import NotObservable
 from telemetry.store.answers import Filter
 from telemetry.store.connection import StoreConnection
-from telemetry.store.questions.filters import ASKED, Condition, judged, source_of, viewed
+from telemetry.store.questions.filters import ASKED, Condition, Objectives, judged, source_of, viewed
 from telemetry.store.questions.summaries import IS_UNANSWERED
 from telemetry.store.schema import TURN_FIELDS
 
@@ -99,7 +99,7 @@ _Counts = dict[str, EligibleTurns]  # by objective
 _Reasons = dict[str, tuple[int, str]]
 
 
-def count_objectives(connection: StoreConnection, f: Filter, objectives: Sequence[Objective]) -> ObjectiveCounts:
+def count_objectives(connection: StoreConnection, f: Filter, objectives: Objectives) -> ObjectiveCounts:
     """All objectives over the filter's turns and over each of their cohorts. Objectives have names of their own."""
     if not objectives:
         return ObjectiveCounts({})

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
@@ -21,6 +21,7 @@ from telemetry.store.questions.filters import (
     Objectives,
     dimension_values,
     full_turns,
+    metric_column,
     slowest,
     turns_of,
     viewed,
@@ -30,9 +31,9 @@ from telemetry.store.questions.objectives import ObjectiveCounts, count_objectiv
 from telemetry.store.questions.pairs import PairedTurns
 from telemetry.store.questions.run_state import calls_in_flight_now
 from telemetry.store.questions.runs import newest_run, runs
-from telemetry.store.questions.summaries import summary
+from telemetry.store.questions.summaries import summary, summed_up
 from telemetry.store.questions.timelines import CohortLines, TimelinePoint, cohort_lines, timeline
-from telemetry.store.questions.verdicts import run_verdict_evidence
+from telemetry.store.questions.verdicts import cause_of_miss
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +86,16 @@ class HeadedAnswer:
         return self.head.values
 
 
-def open_view(connection: StoreConnection, asked: ViewQuestion, now_unix_ns: int) -> ViewHead:
+_VIEW: Final = ViewQuestion()
+
+
+def open_view(connection: StoreConnection, asked: ViewQuestion) -> ViewHead:
     """Find the run and sum it up; a head without a run where there is no such run."""
     known = runs(connection)
     run, f = _narrowed(known, asked.filter, asked.window_ns)
     if run is None:
         return ViewHead(known)
-    return ViewHead(known, run, f, summary(connection, f, now_unix_ns), _values_of_run(connection, run))
+    return ViewHead(known, run, f, summary(connection, f), _values_of_run(connection, run))
 
 
 def _narrowed(known: Sequence[RunRecord], f: Filter, window_ns: int | None) -> tuple[RunRecord | None, Filter]:
@@ -127,6 +131,9 @@ class PageQuestion:
     most_buckets: ManyBuckets = 90
 
 
+_PAGE: Final = PageQuestion()
+
+
 @dataclass(frozen=True, slots=True)
 class PageAnswer:
     """What the store answers: `run` is None, and nothing of it is known, when there is no such run. `dots` are all
@@ -150,15 +157,16 @@ class PageAnswer:
     calls_in_flight: int | None = None  # as `run_state.calls_in_flight_now`
 
 
-def page(connection: StoreConnection, asked: PageQuestion, now_unix_ns: int) -> PageAnswer:
-    """Answer all of it. Raises KeyError for a metric that there is none of."""
+def page(connection: StoreConnection, asked: PageQuestion = _PAGE) -> PageAnswer:
+    """Answer all of it. Raises BadQuestionError for a metric that there is none of."""
     known = runs(connection)
     run, f = _narrowed(known, asked.filter, asked.window_ns)
     if run is None:
         return PageAnswer(known)
     of_generator = processes(connection, run.run_id) if run.service is None else []
+    metric_column(asked.metric)
     pairs = PairedTurns(connection, f)
-    whole = summary(connection, f, now_unix_ns, known=of_generator, pairs=pairs)
+    whole = summed_up(connection, f, known=of_generator, pairs=pairs)
     counts = count_objectives(connection, f, asked.objectives)
     cause, explained = _cause(connection, f, asked, counts) if asked.with_cause else (None, None)
     buckets = buckets_for(whole.turns.eligible, asked)
@@ -190,7 +198,7 @@ def _cause(
     verdicts = judge(asked.objectives, counts.count)
     missed = leading_miss(asked.objectives, verdicts)
     headline = next((objective for objective in asked.objectives if objective.metric == HEADLINE), None)
-    return run_verdict_evidence(connection, f, asked.objectives, counts).cause, missed or headline
+    return cause_of_miss(connection, f, asked.objectives, counts), missed or headline
 
 
 def buckets_for(turns: int, asked: PageQuestion) -> int:
@@ -217,15 +225,15 @@ class InstrumentPage(HeadedAnswer):
     instrument: InstrumentAnswer = InstrumentAnswer()  # noqa: RUF009 - immutable
 
 
-def cache_page(connection: StoreConnection, asked: ViewQuestion, now_unix_ns: int) -> CachePage:
+def cache_page(connection: StoreConnection, asked: ViewQuestion = _VIEW) -> CachePage:
     """Answer the page about caches, routes and fallbacks."""
-    head = open_view(connection, asked, now_unix_ns)
+    head = open_view(connection, asked)
     return CachePage(head) if head.run is None else CachePage(head, cache_answer(connection, head.filter))
 
 
-def instrument_page(connection: StoreConnection, asked: ViewQuestion, now_unix_ns: int) -> InstrumentPage:
+def instrument_page(connection: StoreConnection, asked: ViewQuestion = _VIEW) -> InstrumentPage:
     """Answer the page about the instrument."""
-    head = open_view(connection, asked, now_unix_ns)
+    head = open_view(connection, asked)
     if head.run is None:
         return InstrumentPage(head)
-    return InstrumentPage(head, instrument_answer(connection, head.filter, now_unix_ns))
+    return InstrumentPage(head, instrument_answer(connection, head.filter))

@@ -13,7 +13,7 @@ from telemetry.model.stats import enough
 from telemetry.model.turns import Turn
 from telemetry.store.answers import REPORTED_STAGES, ClientServiceDelta, Filter, StageStats
 from telemetry.store.connection import SIDES_APART_NS, StoreConnection, rows, rows_of_trace
-from telemetry.store.questions.filters import TURN_COLUMNS, Condition, source_of, turns_of, viewed
+from telemetry.store.questions.filters import ANY, TURN_COLUMNS, Condition, Natural, source_of, turns_of, viewed
 from telemetry.store.schema import turn_from_row
 
 _NAMED: Final = "regexp_extract(lower(replace(s.call_id, '-', '')), '([0-9a-f]{32})$', 1)"
@@ -191,6 +191,12 @@ class PairedTurns:
         return {stage: _stage(stage, row) for stage in _STAGES if row[f"n_{stage}"]}
 
 
+def stage_budget(connection: StoreConnection, f: Filter = ANY) -> dict[str, StageStats]:
+    """Where voice-to-voice goes: endpointing, asr, llm, tts, leading_silence, and what none of them explains
+    (`unexplained`: network, playout). Stages that no turn shows are left out."""
+    return PairedTurns(connection, f).stage_budget()
+
+
 def _about_then(connection: StoreConnection, f: Filter) -> Condition:
     """When the other side of the filter's calls may have begun, which need not be of the same run."""
     if f.run_id is None:
@@ -214,7 +220,7 @@ def _stage(stage: str, row: dict[str, Any]) -> StageStats:
     return StageStats(name=stage, n=n, p50_ns=p50, p95_ns=enough("p95", n, p95), by_service=by_service)
 
 
-def both_sides(connection: StoreConnection, trace_id: str, turn_index: int) -> tuple[Turn | None, Turn | None]:
+def both_sides(connection: StoreConnection, trace_id: str, turn_index: Natural) -> tuple[Turn | None, Turn | None]:
     """The turn of a place in the call of a trace, heard and reported; None for a side that is not in the store."""
     found = _of_trace(connection, trace_id)
     client = _heard(found, turn_index)

@@ -5,7 +5,9 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Annotated, Final
+
+import msgspec
 
 from telemetry.model import semconv
 from telemetry.model.errors import ConfigError
@@ -32,9 +34,9 @@ from telemetry.store.questions.burn_rates import (
     turns_of_period,
 )
 from telemetry.store.questions.comparisons import TurnColumns, columns_of_turns, telemetry_lost
-from telemetry.store.questions.filters import ASKED, Condition, judged
+from telemetry.store.questions.filters import ASKED, Condition, Objectives, judged
 from telemetry.store.rollout_lines import logged_verdicts
-from telemetry.store.rollout_log import RolloutRecord
+from telemetry.store.rollout_log import MOST_ENTRIES, RolloutRecord, read_rollouts
 
 _MOST_SERVICES: Final = 100
 _ADDRESS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([^/?#]+)")
@@ -83,7 +85,7 @@ class RolloutTurns:
     services: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 
 
-def rollout_turns(connection: StoreConnection, asked: RolloutQuestion, now_unix_ns: int) -> RolloutTurns:
+def rollout_turns(connection: StoreConnection, asked: RolloutQuestion) -> RolloutTurns:
     """The turns, none of a ramp unless the filter names it, no silent ones. Raises StoreError for a column that the
     store does not have, and for more turns than an answer can carry."""
     read = columns_of(asked)
@@ -104,7 +106,7 @@ def rollout_turns(connection: StoreConnection, asked: RolloutQuestion, now_unix_
     return RolloutTurns(
         candidate,
         control,
-        telemetry_lost(connection, of_both, now_unix_ns),
+        telemetry_lost(connection, of_both),
         tuple(row["cohort"] for row in seen),
         unit_counts(connection, asked, of_both),
         _services(connection, asked),
@@ -256,15 +258,9 @@ class RolloutPage:
     measured: MeasuredTurns | None = None
 
 
-def rollout_page(
-    connection: StoreConnection,
-    records: Sequence[RolloutRecord],
-    name: str | None,
-    objectives: Sequence[Objective],
-    *,
-    now_unix_ns: int,
-) -> RolloutPage:
+def rollout_page(connection: StoreConnection, name: str | None = None, objectives: Objectives = ()) -> RolloutPage:
     """The rollout of this name, else the one with the newest entry; of an unknown name, the names alone."""
+    records = read_rollouts(connection.directory)
     newest_first = sorted(records, key=lambda record: -record.entries[-1].at_unix_ns if record.entries else 0)
     names = tuple(record.name for record in newest_first)
     record = next((each for each in newest_first if name in (None, each.name)), None)
@@ -275,9 +271,9 @@ def rollout_page(
     measured: MeasuredTurns | None = None
     # Sums over weeks do not know the services of a plan that names some: of others' turns nothing is shown.
     if plan is not None and not plan.services:
-        turns = turns_of_period(connection, objectives, Filter(cohort=plan.candidate), now_unix_ns)
+        turns = turns_of_period(connection, objectives, Filter(cohort=plan.candidate))
         budgets = budgets_of(objectives, turns)
-        measured = _measured(connection, turns, plan.control, now_unix_ns)
+        measured = _measured(connection, turns, plan.control)
     verdicts = logged_verdicts(record.entries)
     stage = record.entries[-1].stage if record.entries else None
     return RolloutPage(
@@ -293,13 +289,14 @@ def rollout_page(
     )
 
 
-def _measured(connection: StoreConnection, of_candidate: PeriodTurns, control: str, now_unix_ns: int) -> MeasuredTurns:
+def _measured(connection: StoreConnection, of_candidate: PeriodTurns, control: str) -> MeasuredTurns:
     """Those of the candidate and of the control."""
-    of_control = turns_by_run(connection, of_period(Filter(cohort=control), now_unix_ns), of_candidate.source)
+    period = of_period(Filter(cohort=control), connection.now_unix_ns)
+    of_control = turns_by_run(connection, period, of_candidate.source)
     by_run = dict(of_candidate.by_run)
     for run_id, turns in of_control.items():
         by_run[run_id] = by_run.get(run_id, CountedTurns()) + turns
-    return measured_turns(connection, by_run, of_candidate.source, now_unix_ns)
+    return measured_turns(connection, by_run, of_candidate.source)
 
 
 def _plan(record: RolloutRecord) -> RolloutPlan | None:
@@ -307,3 +304,11 @@ def _plan(record: RolloutRecord) -> RolloutPlan | None:
         return parse_plan(record.plan_text, record.name)
     except ConfigError:
         return None
+
+
+_ManyEntries = Annotated[int, msgspec.Meta(ge=1, le=MOST_ENTRIES)]
+
+
+def kept_rollouts(connection: StoreConnection, most_entries: _ManyEntries = MOST_ENTRIES) -> tuple[RolloutRecord, ...]:
+    """The rollouts whose verdicts the store keeps, by name; of each at most about `most_entries` entries."""
+    return read_rollouts(connection.directory, most_entries)

@@ -34,7 +34,7 @@ from telemetry.store.answers import (
 from telemetry.store.connection import Row, StoreConnection, rows
 from telemetry.store.questions import filters
 from telemetry.store.questions.conversations import unreached_runs, wer_by_condition
-from telemetry.store.questions.filters import ASKED, FRACTIONS, VIEWED, Condition, valid
+from telemetry.store.questions.filters import ASKED, FRACTIONS, VIEWED, Condition, Natural, Objectives, valid
 from telemetry.store.questions.instrument import (
     NO_LOSS,
     asked_processes,
@@ -46,7 +46,7 @@ from telemetry.store.questions.instrument import (
 )
 from telemetry.store.questions.objectives import ObjectiveCount, ObjectiveCounts, count_by_run
 from telemetry.store.questions.run_state import KEPT_OUTCOMES, LimitEvidence, generator_limit, is_under_way
-from telemetry.store.questions.runs import run_spans, runs
+from telemetry.store.questions.runs import run_spans, runs_declared
 from telemetry.store.questions.summaries import summary
 from telemetry.store.questions.verdicts import judged_turns, lasted_s
 
@@ -103,25 +103,29 @@ class _Evidence:
     unreached: str | None
 
 
-def run_list(connection: StoreConnection, objectives: Sequence[Objective], now_unix_ns: int) -> list[ListedRun]:
-    """Every run that has turns or was declared, the newest first."""
-    read = _ReadRuns(connection, objectives, now_unix_ns)
+def run_list(
+    connection: StoreConnection, objectives: Objectives, now_unix_ns: Natural | None = None
+) -> list[ListedRun]:
+    """Every run that has turns or was declared as the list of runs shows it, the newest first: of its figures what is
+    shown, and unless it goes on the verdict that `run_verdict` comes to, without the cause of a miss. `now_unix_ns` is
+    the moment that decides whether a run goes on, None for this one."""
+    read = _ReadRuns(connection if now_unix_ns is None else connection.at(now_unix_ns), objectives)
     return [read.listed(run) for run in read.known]
 
 
 class _ReadRuns:
     """What is known of the runs of a store, by run: each statement is about all of them."""
 
-    def __init__(self, connection: StoreConnection, objectives: Sequence[Objective], now_unix_ns: int) -> None:
-        self._objectives, self._now_unix_ns = objectives, now_unix_ns
+    def __init__(self, connection: StoreConnection, objectives: Sequence[Objective]) -> None:
+        self._objectives, self._now_unix_ns = objectives, connection.now_unix_ns
         declared = run_spans(connection)
-        self.known = [run for run in runs(connection, declared) if run.turns or run.declared]
+        self.known = [run for run in runs_declared(connection, declared) if run.turns or run.declared]
         self._figures = {row["run_id"]: row for row in rows(connection, _STATEMENT)}
         emitted = turns_of_processes(connection, Condition("true"))
         by_run = {run.run_id: emitted.get(run.run_id, ()) for run in self.known}
         self._processes = processes_of_runs(connection, by_run, declared)
         self._asked = asked_processes(declared)
-        self._loss = loss_by_run(connection, now_unix_ns)
+        self._loss = loss_by_run(connection)
         self._starts = starts_by_run(connection)
         silent = [run_id for run_id, row in self._figures.items() if row["total"] and not row["connected"] + row["ok"]]
         self._unreached = unreached_runs(connection, silent)
@@ -241,10 +245,10 @@ class RunDetails:
     waited_p50: float | None = None
 
 
-def run_details(connection: StoreConnection, run_id: str, now_unix_ns: int) -> RunDetails:
+def run_details(connection: StoreConnection, run_id: str) -> RunDetails:
     """All of it for one run; nothing of a run that is not there."""
     f = Filter(run_id=run_id)
-    whole = summary(connection, f, now_unix_ns)
+    whole = summary(connection, f)
     turns = whole.turns
     return RunDetails(
         run_id=run_id,

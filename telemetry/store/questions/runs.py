@@ -88,12 +88,17 @@ def _texts(row: Row) -> dict[str, str]:
     return found | {name: msgspec.json.encode(value).decode() for name, value in others.items() if value is not None}
 
 
-def runs(connection: StoreConnection, declared: Iterable[RunSpan] | None = None) -> list[RunRecord]:
-    """Every run in the store, the newest first. `declared` is what they declared, where that was asked for already."""
+def runs(connection: StoreConnection) -> list[RunRecord]:
+    """Every run in the store, from what its generator declared or from its turns; the newest first."""
+    return runs_declared(connection, run_spans(connection))
+
+
+def runs_declared(connection: StoreConnection, declared: Iterable[RunSpan]) -> list[RunRecord]:
+    """As `runs`; `declared` is what the runs of the store declared."""
     known = {row["run_id"]: RunRecord(**row, ended=False, declared={}) for row in rows(connection, _STATEMENT)}
     # A run of several processes has ended when each of those that began it has announced its end.
     running: defaultdict[str, set[str]] = defaultdict(set)
-    for span in run_spans(connection) if declared is None else declared:
+    for span in declared:
         run_id = span.run_id
         if run_id is not None:
             known[run_id] = _with_declaration(known.get(run_id), run_id, span)

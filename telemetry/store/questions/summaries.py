@@ -43,6 +43,7 @@ from telemetry.store.questions.conversations import (
     wer_by_condition,
 )
 from telemetry.store.questions.filters import (
+    ANY,
     ASKED,
     FRACTIONS,
     UNREAD,
@@ -165,15 +166,19 @@ def _phases(f: Filter) -> _Groups:
     return _Groups("phase", named & Condition(ASKED), named & Condition(VALID), metrics)
 
 
-def summary(
+def summary(connection: StoreConnection, f: Filter = ANY) -> Summary:
+    """Everything about a filter's turns."""
+    return summed_up(connection, f)
+
+
+def summed_up(
     connection: StoreConnection,
     f: Filter,
-    now_unix_ns: int,
     *,
     known: Sequence[ProcessInfo] | None = None,
     pairs: PairedTurns | None = None,
 ) -> Summary:
-    """Everything about a filter's turns; `known` processes of its run and its `pairs` need not be asked for again."""
+    """As `summary`; `known` processes of its run and its `pairs` need not be asked for again."""
     cohorts = _cohorts(f)
     totals, names, gaps = _counted(connection, cohorts), _names(connection, cohorts), _gaps(connection, f)
     invalid, cut = _invalid_reasons(connection, cohorts), _cut_reasons(connection, f)
@@ -207,7 +212,7 @@ def summary(
         routes=_routes(whole, names),
         cohorts=tuple(part(each) for each in totals if not each["is_total"] and each["cohort"] is not None),
         client_service_delta=(pairs or PairedTurns(connection, f)).delta(),
-        loss=telemetry_loss(connection, f, now_unix_ns),
+        loss=telemetry_loss(connection, f),
         generator=generator(connection, f),
         newest_unix_ns=whole["newest_unix_ns"],
         wer_by_condition=wer_by_condition(connection, f),
@@ -221,7 +226,7 @@ def summary(
         remarks=remarks(connection, f),
         retries=retries(connection, f),
         starts=total_starts(starts),
-        limit=run_limit(connection, f.run_id, now_unix_ns, known=known),
+        limit=run_limit(connection, f.run_id, known=known),
         heard_unix_ns=last_heard(known),
     )
     return replace(found, unreached=unreached(connection, found))

@@ -14,13 +14,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from telemetry.model.generator_health import gauge_metric
-from telemetry.model.metrics import MIN_COUNT_FOR
+from telemetry.model.metrics import HEADLINE, MIN_COUNT_FOR
 from telemetry.model.stats import enough
 from telemetry.store.answers import Filter
 from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.questions.filters import (
+    ANY,
     ASKED,
     Condition,
+    ManyBuckets,
     is_by_turn,
     judged,
     metric_column,
@@ -77,9 +79,11 @@ def bucket_width_ns(length_ns: int, buckets: int) -> int:
     return max(1, days) * day_ns
 
 
-def timeline(connection: StoreConnection, f: Filter, metric: str, buckets: int) -> list[TimelinePoint]:
-    """The points of the filter from its first to its last bucket, those without a turn included (n = 0). Raises
-    KeyError for a metric that there is none of."""
+def timeline(
+    connection: StoreConnection, f: Filter = ANY, metric: str = HEADLINE, buckets: ManyBuckets = MOST_BUCKETS
+) -> list[TimelinePoint]:
+    """The metric over time in at most `buckets` buckets of one round width, from the first to the last one with a turn;
+    those without one are given too (n = 0). Raises BadQuestionError for a metric that there is none of."""
     column, where = metric_column(metric), turns_of(f) & valid(f)
     (span,) = rows(
         connection,
@@ -140,7 +144,7 @@ def calls_in_flight(connection: StoreConnection, f: Filter, width_ns: int) -> di
     return {row["bucket"]: row["calls"] for row in found}
 
 
-def generator_points(connection: StoreConnection, f: Filter) -> list[GeneratorPoint]:
+def generator_points(connection: StoreConnection, f: Filter = ANY) -> list[GeneratorPoint]:
     """What the generator's processes reported of themselves over time, the oldest first."""
     where = points_of(f)
     found = rows(
@@ -241,7 +245,7 @@ class _Axis:
 
 
 def cohort_lines(connection: StoreConnection, f: Filter, metric: str) -> CohortLines:
-    """The lines of a filter's turns. Raises KeyError for a metric that there is none of."""
+    """The lines of a filter's turns. Raises BadQuestionError for a metric that there is none of."""
     column, where = metric_column(metric), judged(f) & valid(f) & Condition(ASKED)
     counted = rows(
         connection,

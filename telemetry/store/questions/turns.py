@@ -4,7 +4,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Final
 
 import msgspec
@@ -15,8 +14,8 @@ from telemetry.model.spans import SpanRow
 from telemetry.model.turns import Turn
 from telemetry.model.waterfall import Waterfall, waterfall
 from telemetry.store.answers import Filter
-from telemetry.store.connection import Row, StoreConnection, rows, rows_of_trace
-from telemetry.store.questions.explanation import Explanation, ExplanationQuestion, TurnSelection, explanation
+from telemetry.store.connection import BadQuestionError, Row, StoreConnection, rows, rows_of_trace
+from telemetry.store.questions.explanation import Explanation, ExplanationQuestion, TurnSelection, explained
 from telemetry.store.questions.filters import TURN_COLUMNS, Condition, Natural, grouped, metric_column, turns_of, viewed
 from telemetry.store.questions.pages import HeadedAnswer, ViewHead, ViewQuestion, open_view
 from telemetry.store.questions.pairs import both_sides
@@ -96,7 +95,7 @@ class FoundWords:
 
 
 def search_condition(
-    search: TurnSearch, column: str, store: Path | None, run_id: str | None, now_unix_ns: int
+    connection: StoreConnection, search: TurnSearch, column: str, run_id: str | None
 ) -> tuple[Condition, FoundWords]:
     """What a search asks of a turn. Words are looked for in the transcripts of the store and in the texts that were
     kept beside it."""
@@ -117,8 +116,8 @@ def search_condition(
     if not text:
         return where, FoundWords()
     found, looked, is_all = [], 0, True
-    if store is not None and run_id is not None:
-        found, looked, is_all = calls_with_words(store, run_id, text, now_unix_ns)
+    if run_id is not None:
+        found, looked, is_all = calls_with_words(connection.directory, run_id, text, connection.now_unix_ns)
     by_text = Condition(
         "starts_with(lower(trace_id), lower(?)) OR starts_with(lower(call_id), lower(?)) "
         "OR contains(lower(utterance_id), lower(?)) OR contains(lower(transcript_pii), lower(?))",
@@ -175,6 +174,9 @@ class TurnsQuestion:
     page_size: Annotated[int, msgspec.Meta(ge=1, le=PAGE_SIZES[-1])] = PAGE_SIZES[0]
 
 
+_TURNS: Final = TurnsQuestion()
+
+
 @dataclass(frozen=True, slots=True)
 class ListedTurn:
     """A row of the table; `value_ns` is that of the metric, None where the turn has none."""
@@ -217,22 +219,16 @@ class TurnsAnswer(HeadedAnswer):
     explanation: Explanation | None = None  # what sets the turns that are searched for apart
 
 
-@dataclass(frozen=True, slots=True)
-class StoreMoment:
-    """The store that is asked, and when: texts are kept beside it for a time."""
-
-    directory: Path
-    now_unix_ns: int
-
-
-def turns_page(connection: StoreConnection, asked: TurnsQuestion, moment: StoreMoment) -> TurnsAnswer:
-    """Answer all of it. Raises KeyError for a metric or an order that there is none of."""
+def turns_page(connection: StoreConnection, asked: TurnsQuestion = _TURNS) -> TurnsAnswer:
+    """Answer all of it. Raises BadQuestionError for a metric or an order that there is none of."""
+    if asked.order not in ORDERS:
+        raise BadQuestionError(f"there is no order {asked.order!r:.60}; known are {', '.join(ORDERS)}")
     column = metric_column(asked.metric)
-    head = open_view(connection, ViewQuestion(asked.filter, asked.window_ns), moment.now_unix_ns)
+    head = open_view(connection, ViewQuestion(asked.filter, asked.window_ns))
     if head.run is None:
         return TurnsAnswer(head)
     f = head.filter
-    searched, words = search_condition(asked.search, column, moment.directory, f.run_id, moment.now_unix_ns)
+    searched, words = search_condition(connection, asked.search, column, f.run_id)
     where = grouped(f) & searched
     totals = _totals(connection, where, column)
     width_ns = width_of(totals["first_unix_ns"], totals["last_unix_ns"], HEAT_COLUMNS)
@@ -265,7 +261,7 @@ def _explained(
     and where the figures claim nothing."""
     if asked.search.is_any or asked.metric != HEADLINE or head.summary is None or head.summary.is_generator_limited:
         return None
-    found = explanation(connection, ExplanationQuestion(TurnSelection(), head.filter), searched)
+    found = explained(connection, ExplanationQuestion(TurnSelection(), head.filter), searched)
     return found if found.selected and found.others else None
 
 
@@ -375,9 +371,7 @@ class TurnView:
     kept_in: str | None = None
 
 
-def turn_view(
-    connection: StoreConnection, trace_id: str, turn_index: int, moment: StoreMoment, *, whole_call: bool = False
-) -> TurnView:
+def turn_view(connection: StoreConnection, trace_id: str, turn_index: Natural, *, whole_call: bool = False) -> TurnView:
     """Answer all of it."""
     client, service = both_sides(connection, trace_id, turn_index)
     shown = client or service
@@ -392,9 +386,9 @@ def turn_view(
     if client is not None:
         first, end = _stretch(turns if whole_call else [client])
         kept = excerpt(
-            moment.directory,
+            connection.directory,
             CallOfTurn(client.run_id, client.call_id, turn_index, first - _AROUND_NS, end + _AROUND_NS),
-            moment.now_unix_ns,
+            connection.now_unix_ns,
         )
     run = next((run for run in runs(connection) if run.run_id == shown.run_id), None)
     kept_in = None if run is None or client is None else run.declared.get("recordings")

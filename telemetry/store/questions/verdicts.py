@@ -29,9 +29,16 @@ from telemetry.store.answers import (
 from telemetry.store.connection import StoreConnection
 from telemetry.store.questions.conversations import UNREACHED
 from telemetry.store.questions.explanation import coded, drawn_turns
-from telemetry.store.questions.filters import source_of
+from telemetry.store.questions.filters import Objectives, source_of
 from telemetry.store.questions.instrument import limit_turns
-from telemetry.store.questions.objectives import BAD, ObjectiveCounts, column_of, with_judgments
+from telemetry.store.questions.objectives import (
+    BAD,
+    ObjectiveCounts,
+    column_of,
+    count_objectives,
+    sampling_intervals,
+    with_judgments,
+)
 from telemetry.store.questions.run_state import AS_MANY_AS_ALLOWED, calls_not_begun
 
 KEPT_BY_THE_SERVICE: Final = "kept by the service"
@@ -64,15 +71,20 @@ class RunVerdictEvidence:
     sampling: Mapping[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
 
 
-def run_verdict_evidence(
+def run_verdict_evidence(connection: StoreConnection, f: Filter, objectives: Objectives) -> RunVerdictEvidence:
+    """What `objectives.run_verdict` makes a verdict of: the counts as `objective_counts`, the cause of a miss as far as
+    it is shown, and the sampling intervals of the shares."""
+    counts = count_objectives(connection, f, objectives)
+    sampling = sampling_intervals(connection, f, objectives)
+    return RunVerdictEvidence(counts, cause_of_miss(connection, f, objectives, counts), sampling)
+
+
+def cause_of_miss(
     connection: StoreConnection, f: Filter, objectives: Sequence[Objective], counts: ObjectiveCounts
-) -> RunVerdictEvidence:
-    """The evidence of the filter's turns. `counts` are of the same snapshot."""
+) -> MissCause | None:
+    """What is shown of why the leading objective of the filter's turns is missed. `counts` are of the same snapshot."""
     missed = leading_miss(objectives, judge(objectives, counts.count))
-    if missed is None:
-        return RunVerdictEvidence(counts)
-    cause = find_cause(_miss_turns(connection, f, missed))
-    return RunVerdictEvidence(counts, cause)
+    return None if missed is None else find_cause(_miss_turns(connection, f, missed))
 
 
 def _miss_turns(connection: StoreConnection, f: Filter, objective: Objective) -> MissTurns:

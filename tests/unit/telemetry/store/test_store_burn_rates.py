@@ -161,5 +161,5 @@ def test_missed_ones_come_first(reader: StoreReader) -> None:
 def test_the_answer_travels(reader: StoreReader) -> None:
     here = reader.burn_rates([FAST])
     asked = Asked("burn_rates", msgspec.json.encode({"objectives": [FAST]}), True)
-    there = msgspec.msgpack.decode(reply_to(reader, asked).body, type=question_named("burn_rates").answer)
+    there = msgspec.msgpack.decode(reply_to(reader, asked).body, type=question_named("burn_rates").type_of_answer)
     assert there == here

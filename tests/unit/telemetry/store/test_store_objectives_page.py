@@ -244,6 +244,6 @@ def test_the_answer_travels(reader: StoreReader) -> None:
     f = Filter(run_id="fine", noise_profile="clean")
     parameters = {"objectives": [FAST], "f": f}
     replied = reply_to(reader, Asked("objectives_page", msgspec.json.encode(parameters), True))
-    there = msgspec.msgpack.decode(replied.body, type=question_named("objectives_page").answer)
+    there = msgspec.msgpack.decode(replied.body, type=question_named("objectives_page").type_of_answer)
     assert there == reader.objectives_page([FAST], f)
     assert there.burn.counted.total == len([turn for turn in meant(f) if turn.turn_kind != "silence"])

@@ -14,7 +14,6 @@ from telemetry.model.errors import StoreError
 from telemetry.model.turns import Turn
 from telemetry.objectives.judgment import EligibleTurns
 from telemetry.objectives.slo import default_objectives
-from telemetry.store import reader
 from telemetry.store.answers import Filter
 from telemetry.store.connection import StoreConnection
 from telemetry.store.database import Database
@@ -23,6 +22,7 @@ from telemetry.store.questions.pages import PageQuestion, ViewQuestion
 from telemetry.store.questions.turns import TurnSearch, TurnsQuestion
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch
+from telemetry.store.wire import StoreQuestion
 from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import SECOND, START_UNIX_NS, client_turn, fill_store, synthetic_run
 
@@ -183,6 +183,19 @@ def counts_of_instrument_page(reader: StoreReader) -> dict[str, int]:
     }
 
 
+def counts_of_several(reader: StoreReader) -> dict[str, int]:
+    runs, points, turns = reader.together(
+        StoreReader.runs.of(),
+        StoreReader.timeline.of(Filter("run-1")),
+        StoreReader.turns.of(Filter("run-1")),
+    )
+    return {
+        "runs": runs[0].turns,
+        "timeline": sum(point.n for point in points) * 5 // 4,
+        "turns": len(turns),
+    }
+
+
 def counts_of_objectives_page(reader: StoreReader) -> dict[str, int]:
     page = reader.objectives_page([HEARD])
     found = page.burn
@@ -210,6 +223,7 @@ def counts_of_objectives_page(reader: StoreReader) -> dict[str, int]:
         counts_of_cache_page,
         counts_of_instrument_page,
         counts_of_objectives_page,
+        counts_of_several,
     ],
 )
 def test_every_figure_of_an_answer_counts_the_turns_of_one_moment(
@@ -231,7 +245,7 @@ def test_a_question_that_needs_too_much_memory_is_refused_in_one_sentence(
         statement = "SELECT len(list(i || repeat('-', 200))) FROM range(20000000) r(i)"
         return connection.execute(statement).fetchall()
 
-    monkeypatch.setattr(reader, "runs", too_much)
+    monkeypatch.setattr(StoreReader, "runs", StoreQuestion(too_much))
     with StoreReader(tmp_path) as asked, pytest.raises(StoreError, match="too many turns for one answer") as refused:
         asked.runs()
     assert "narrow it by time" in str(refused.value)

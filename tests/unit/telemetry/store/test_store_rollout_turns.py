@@ -174,7 +174,7 @@ def test_the_answer_travels(reader: StoreReader) -> None:
     here = reader.rollout_turns(ASKED)
     for is_msgpack, decode in ((True, msgspec.msgpack.decode), (False, msgspec.json.decode)):
         replied = reply_to(reader, Asked("rollout_turns", msgspec.json.encode({"asked": ASKED}), is_msgpack))
-        there: RolloutTurns = decode(replied.body, type=wire.question_named("rollout_turns").answer)
+        there: RolloutTurns = decode(replied.body, type=wire.question_named("rollout_turns").type_of_answer)
         assert by_start(there.candidate, there.candidate.code("audio")) == by_start(
             here.candidate, here.candidate.code("audio")
         )

@@ -73,7 +73,7 @@ def test_a_run_that_is_not_there_is_none(reader: StoreReader) -> None:
 
 def test_the_answer_travels(reader: StoreReader) -> None:
     replied = reply_to(reader, Asked("run_turns", msgspec.json.encode({"asked": ASKED}), True))
-    there: ComparedRun = msgspec.msgpack.decode(replied.body, type=question_named("run_turns").answer)
+    there: ComparedRun = msgspec.msgpack.decode(replied.body, type=question_named("run_turns").type_of_answer)
     here = asked(reader)
     assert (there.run_id, there.asked, there.generator_limit) == (here.run_id, here.asked, here.generator_limit)
     assert sorted(there.turns.code("audio").tolist()) == sorted(here.turns.code("audio").tolist())

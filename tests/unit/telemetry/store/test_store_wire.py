@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from telemetry.objectives.slo import default_objectives
+from telemetry.sidecar import queries
 from telemetry.sidecar.queries import Asked, reply_to
 from telemetry.sidecar_client import SidecarAnswer, SidecarClient
 from telemetry.store.answers import Filter
@@ -18,7 +19,7 @@ from telemetry.store.questions.pages import PageQuestion, ViewQuestion
 from telemetry.store.questions.turns import TurnSearch, TurnsQuestion
 from telemetry.store.reader import StoreReader
 from telemetry.store.remote import RemoteStore
-from telemetry.store.wire import QUERY_PATH, BadQuestionError, answer, question_named, questions
+from telemetry.store.wire import MOST_TOGETHER, QUERY_PATH, BadQuestionError, answer, question_named, questions
 from tests.fixtures_rollouts import keep_verdicts
 from tests.fixtures_turns import SECOND, START_UNIX_NS, fill_store, synthetic_run
 from tests.unit.dashboard.rollout_scenes import Rollout, fill_rollout
@@ -56,7 +57,7 @@ class Client(SidecarClient):
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> SidecarAnswer:
         assert (method, headers) == ("POST", {"Accept": "application/vnd.msgpack"})
-        name = path.removeprefix(QUERY_PATH)
+        name = path.removeprefix(QUERY_PATH).removeprefix("/") or None
         replied = reply_to(self.reader, Asked(name, body or b"", self.is_msgpack))
         return SidecarAnswer(replied.status, replied.body)
 
@@ -70,9 +71,10 @@ class Wire(RemoteStore):
 
 
 def test_every_question_of_a_reader_can_be_asked_from_elsewhere() -> None:
-    kept_here = {"close", "elsewhere", "count"}  # `count` gives a function: nothing for a network
-    methods = {name for name, _ in inspect.getmembers(StoreReader, inspect.isfunction) if not name.startswith("_")}
-    assert set(questions()) == methods - kept_here
+    # What is no question: `count` gives a function, nothing for a network.
+    kept_here = {"close", "elsewhere", "count", "together"}
+    public = {name for name, _ in inspect.getmembers(StoreReader, callable) if not name.startswith("_")}
+    assert set(questions()) == public - kept_here
 
 
 def _as_json(page: object) -> object:
@@ -144,7 +146,7 @@ def test_the_log_of_a_rollout_comes_as_it_is(reader: StoreReader) -> None:
 
 def test_an_answer_can_be_had_in_json(reader: StoreReader) -> None:
     replied = reply_to(reader, Asked("summary", b'{"f": {"run_id": "run-1"}}', False))
-    found = msgspec.json.decode(replied.body, type=question_named("summary").answer)
+    found = msgspec.json.decode(replied.body, type=question_named("summary").type_of_answer)
     assert (replied.status, found) == (200, reader.summary(Filter(run_id="run-1")))
 
 
@@ -202,3 +204,50 @@ def test_what_cannot_be_answered_leaves_the_next_question_its_answer(
     assert reply_to(reader, Asked(name, parameters, True)).status in (400, 500)
     assert reply_to(reader, Asked("runs", b"", True)).status == 200
     capsys.readouterr()
+
+
+def test_what_is_asked_together_is_answered_in_its_order(reader: StoreReader) -> None:
+    f = Filter(run_id="run-2")
+    asked = (
+        StoreReader.calls.of(f),
+        StoreReader.runs.of(),
+        StoreReader.timeline.of(f, buckets=7),
+        StoreReader.rollouts.of(most_entries=5),
+    )
+    apart = [reader.calls(f), reader.runs(), reader.timeline(f, buckets=7), reader.rollouts(5)]
+    for each in (reader, Wire(reader)):
+        assert list(each.together(*asked)) == apart
+    names = [{"name": each.name, "parameters": each.parameters} for each in asked]
+    replied = reply_to(reader, Asked(None, msgspec.json.encode(names), False))
+    assert (replied.status, msgspec.json.decode(replied.body)) == (200, _as_json(apart))
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        (b"", "give a list of questions"),
+        (b"{}", "give a list of questions"),
+        (b"[]", "give a list of questions"),
+        (b"[" * 100_000, "give a list of questions"),
+        (b'[{"name": "runs"}, {}]', "missing required field `name`"),
+        (b'[{"name": "runs", "filter": {}}]', "unknown field `filter`"),
+        (b'[{"name": "runs"}, {"name": "secrets"}]', "there is no question 'secrets'"),
+        (b'[{"name": "runs"}, {"name": "turns", "parameters": {"limit": -1}}]', "turns: Expected `int` >= 0"),
+        (b'[{"name": "runs"}, {"name": "summary", "parameters": [1]}]', "summary: Expected `object`"),
+        (b'[{"name": "runs"}, {"name": "slowest", "parameters": {"metric": "speed"}}]', "there is no metric 'speed'"),
+        (b"[" + b",".join([b'{"name": "runs"}'] * (MOST_TOGETHER + 1)) + b"]", f"length <= {MOST_TOGETHER}"),
+    ],
+)
+def test_where_one_of_several_questions_is_none_all_are_refused(reader: StoreReader, asked: bytes, why: str) -> None:
+    replied = reply_to(reader, Asked(None, asked, True))
+    assert replied.status == 400
+    assert why in msgspec.json.decode(replied.body)["error"]
+
+
+def test_an_answer_that_is_too_long_is_refused(reader: StoreReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queries, "ANSWER_BYTES_MAX", 1 << 20)
+    turns = {"name": "turns", "parameters": {"limit": 150}}
+    for several, status in ((1, 200), (MOST_TOGETHER, 400)):
+        replied = reply_to(reader, Asked(None, msgspec.json.encode([turns] * several), True))
+        assert replied.status == status, replied.body[:200]
+    assert b"longer than 1 MiB; ask for less at once" in replied.body
