@@ -36,7 +36,7 @@ FaultKind = Literal[
     "buffered",  # a stream whose whole answer arrived in one piece: its times say nothing about the model
     "cut_off",  # the connection or the body ended before the answer was complete
     "never_ended",  # the answer was not complete within the time allowed
-    "stalled",  # nothing at all arrived for the time allowed
+    "no_answer",  # nothing of it arrived within the time allowed
     "undecodable",  # neither an event stream nor JSON, or events that are no JSON
     "http",  # the endpoint violated HTTP
 ]
@@ -67,6 +67,7 @@ class LlmRequest(msgspec.Struct, frozen=True, kw_only=True):
     temperature: float | None = None
     seed: int | None = None
     streamed: bool = True
+    cached_prefix: bool = True  # mark the system prompt for the cache, on the wire where nothing is cached without it
     extra_body: Mapping[str, Any] = _NOTHING
 
 
@@ -154,6 +155,11 @@ class LlmAnswer(msgspec.Struct, frozen=True, kw_only=True):
     def text(self) -> str:
         """The answer, without reasoning."""
         return "".join(chunk.text for chunk in self.chunks)
+
+    @property
+    def structured(self) -> str:
+        """The JSON that was asked for by a schema or a tool: the first tool call's arguments, else the text."""
+        return self.tool_calls[0].arguments if self.tool_calls else self.text
 
     @property
     def connect_s(self) -> float | None:

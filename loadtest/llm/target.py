@@ -36,7 +36,7 @@ class Key:
 
 
 class LlmTarget:
-    """One model at one address. `name` is how reports call it."""
+    """One model at one address. `name` is how reports call it; `LlmClient.learn` finds what it refuses."""
 
     def __init__(
         self, url: str, model: str | None = None, *, wire: Wire | None = None, name: str | None = None, key: Key | None
@@ -47,6 +47,7 @@ class LlmTarget:
         self.wire: Wire = wire or wire_of(url)
         self.model = model
         self.key = key
+        self.refused: frozenset[str] = frozenset()  # fields of requests that the server refused
         self.name = name or public_target(self.url) + (f" {model}" if model else "")
 
     def __repr__(self) -> str:

@@ -60,13 +60,23 @@ class AnswerReader(ResponseReader):
         fields = parse_object(event.data)
         if event.event == "error" or fields.get("error"):
             return [error_in_stream(self.stage, fields)]
-        self._usage |= chat_usage(optional_object(fields, "usage"))
-        return self._choice(fields, "delta")
+        return self.chunk(fields, "delta")
 
     def whole(self, fields: Json) -> list[Part]:
         """Decode an answer that was not streamed."""
+        if fields.get("error"):
+            return [error_in_stream(self.stage, fields)]
+        return [*self.chunk(fields, "message"), *self._finish()]
+
+    def chunk(self, fields: Json, key: str) -> list[Part]:
+        """Decode what one event says, or the whole answer, whose choices have it at `key`. May raise MalformedError."""
         self._usage |= chat_usage(optional_object(fields, "usage"))
-        return [*self._choice(fields, "message"), *self._finish()]
+        return self._choice(fields, key)
+
+    @property
+    def why(self) -> str | None:
+        """The service's reason to end the answer, None before it."""
+        return self._why
 
     def raw(self, data: bytes) -> list[Part]:
         """Refuse a body that is neither a stream of events nor JSON."""

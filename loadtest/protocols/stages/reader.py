@@ -99,11 +99,22 @@ class ResponseReader:
         if self._whole is not None:
             self._whole += data
             return self._too_long("a JSON response", MAX_JSON_BYTES) if len(self._whole) > MAX_JSON_BYTES else []
-        if self._sse is None:
-            return self.raw(data)
+        return self.raw(data) if self._sse is None else self._events(self._sse, data)
+
+    def read_as_events(self, data: bytes) -> list[Part]:
+        """Decode a body as a stream of events, from this piece on."""
+        self._sse = SseParser()
+        return self._events(self._sse, data)
+
+    @property
+    def comments(self) -> int:
+        """How many comments the stream had, with which services keep connections alive."""
+        return 0 if self._sse is None else self._sse.comments
+
+    def _events(self, sse: SseParser, data: bytes) -> list[Part]:
         parts: list[Part] = []
         try:
-            events = self._sse.feed(data)
+            events = sse.feed(data)
         except SseTooLongError:
             return self._too_long("an event", MAX_EVENT_BYTES)
         for event in events:

@@ -36,6 +36,7 @@ class SseParser:
         self._event = ""
         self._data: list[str] = []
         self._held_bytes = 0
+        self.comments = 0
 
     def feed(self, data: bytes) -> list[SseEvent]:
         """Return the events that these bytes complete. Raises SseTooLongError."""
@@ -68,6 +69,7 @@ class SseParser:
             self._event, self._data, self._held_bytes = "", [], 0
             return
         name, _, value = line.partition(b":")
+        self.comments += not name
         value = value.removeprefix(b" ")
         if name == b"data":
             self._data.append(value.decode(errors="replace"))

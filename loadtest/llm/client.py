@@ -1,0 +1,310 @@
+"""Asks models and takes the times: one pool of connections a target, one request at a time on each.
+
+    async with LlmClient() as client:
+        await client.learn(target)
+        answer = await client.ask(target, request)
+
+`run` runs such a coroutine in the loop that gives the tightest bounds.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine
+from typing import Any, Final, Self, TypeVar
+
+import msgspec
+import orjson
+
+from loadtest.engine.clock import Clocks
+from loadtest.engine.tls import TlsClient
+from loadtest.llm import bodies
+from loadtest.llm.answers import (
+    SECOND_NS,
+    FaultKind,
+    LlmAnswer,
+    LlmFault,
+    LlmRequest,
+    LlmUsage,
+    Message,
+    NetworkPath,
+)
+from loadtest.llm.connection import Connection, Refused, Stamp, StampedLoop, opened
+from loadtest.llm.exchange import Exchange, Times
+from loadtest.llm.target import LlmTarget
+from loadtest.protocols.http_items import HttpAnswer, HttpData, HttpEnd, HttpFailed, HttpHead, HttpItem, HttpRequest
+
+CONNECT_S: Final = 10.0
+_MEASURE_CLOCK_S: Final = 1.0
+_END_OF_BODY_S: Final = 1.0
+_MOST_REFUSALS: Final = 8
+_Result = TypeVar("_Result")
+
+
+def run(main: Coroutine[Any, Any, _Result]) -> _Result:
+    """Run a coroutine that asks models."""
+    with asyncio.Runner(loop_factory=StampedLoop) as runner:
+        return runner.run(main)
+
+
+class LlmClient:
+    """Asks any number of targets at the same time. `limit_s` is how long one answer may take."""
+
+    def __init__(self, tls: TlsClient | None = None, *, limit_s: float = 120.0, clocks: Clocks | None = None) -> None:
+        self._tls = tls or TlsClient()
+        self._limit_s = limit_s
+        self._clocks = clocks or Clocks()
+        self._idle: dict[tuple[str, int, bool], list[Connection]] = {}
+        self._measuring: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._measuring = asyncio.create_task(self._measure_clock())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._measuring is not None:
+            self._measuring.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._measuring
+        for connections in self._idle.values():
+            for connection in connections:
+                connection.close()
+        self._idle.clear()
+
+    async def ask(self, target: LlmTarget, request: LlmRequest, *, fresh: bool = False) -> LlmAnswer:
+        """Ask for one answer, on an open connection unless `fresh`. A fault is part of the answer, never raised.
+
+        Raises UsageError for a request that the wire cannot carry.
+        """
+        sent = bodies.http_request(target, request)
+        exchange, times = await self._exchange(target, request, sent, fresh=fresh)
+        return exchange.answer(times)
+
+    async def learn(self, target: LlmTarget, *, exact_length: bool = True) -> LlmFault | None:
+        """Find the target's model where none is named, and what of a request it refuses; return why it cannot be asked.
+
+        Each field that the server names as wrong is left out of all requests; where it names none, all go.
+        """
+        if target.model is None and (model := await self._only_model(target)) is not None:
+            target.model = model
+        request = LlmRequest(
+            kind="learn",
+            messages=(Message("user", "Say yes."),),
+            max_tokens=4,
+            exact_length=exact_length,
+            temperature=0.0,
+            seed=1,
+        )
+        fault = None
+        for _ in range(_MOST_REFUSALS):
+            fault = (await self.ask(target, request)).fault
+            if fault is None or fault.kind not in ("http_status", "unknown_model") or fault.status not in (400, 422):
+                return fault
+            fields = frozenset(bodies.OPTIONAL[target.wire]) - target.refused
+            named = frozenset(name for name in fields if name in fault.sentence)
+            if not fields or fault.kind == "unknown_model":
+                return fault
+            target.refused |= named or fields - {"max_tokens", "stream_options"} or fields
+        return fault
+
+    async def count_tokens(self, target: LlmTarget, answer: LlmAnswer) -> LlmAnswer:
+        """Count the tokens of an answer with the server's own tokenizer, where its usage does not; else as it was."""
+        if answer.fault is not None or (answer.usage is not None and answer.usage.completion is not None):
+            return answer
+        written = "".join(chunk.reasoning + chunk.text + chunk.arguments for chunk in answer.chunks)
+        if target.wire == "gemini":
+            url = bodies.sibling_url(target, f"/models/{(target.model or '').removeprefix('models/')}:countTokens")
+            body: dict[str, Any] = {"contents": [{"parts": [{"text": written}]}]}
+        elif target.wire == "openai":
+            url = bodies.sibling_url(target, "/tokenize").replace("/v1/tokenize", "/tokenize")
+            body = {"content": written, "prompt": written, "add_special_tokens": False}
+            body |= {} if target.model is None else {"model": target.model}
+        else:
+            return answer
+        found = await self._fields(target, bodies.get_request(target, "POST", url, orjson.dumps(body)))
+        counted: Any = found.get("count", found.get("totalTokens", found.get("tokens")))
+        tokens = len(counted) if isinstance(counted, list) else counted
+        if not isinstance(tokens, int):
+            return answer
+        usage = msgspec.structs.replace(answer.usage or LlmUsage(), completion=tokens, counted_by="tokenizer")
+        return msgspec.structs.replace(answer, usage=usage)
+
+    async def models(self, target: LlmTarget) -> tuple[str, ...]:
+        """Return the names of the models that the server offers; empty where it does not say."""
+        found = await self._fields(target, bodies.get_request(target, "GET", bodies.sibling_url(target, "/models")))
+        entries: Any = found.get("data") or found.get("models") or []
+        names = [entry.get("id") or entry.get("name") for entry in entries if isinstance(entry, dict)]
+        return tuple(name for name in names if isinstance(name, str))
+
+    async def probe_network(self, target: LlmTarget, samples: int = 10) -> NetworkPath:
+        """Measure the way to the target without its model: new connections, and a small request on an open one."""
+        probes: list[tuple[Times, float | None]] = []
+        path = "/models"
+        request = bodies.get_request(target, "OPTIONS", bodies.sibling_url(target, path))
+        fault: LlmFault | None = None
+        for _ in range(samples):
+            try:
+                connection, times = await opened(target.address, self._clocks, self._tls, CONNECT_S)
+            except Refused as refused:
+                fault = LlmFault(refused.kind, str(refused))
+                break
+            try:
+                probes.append((times, await self._round_trip(connection, request)))
+            finally:
+                connection.close()
+        steps = [times for times, _ in probes]
+        return NetworkPath(
+            target=target.name,
+            dns_s=tuple(_seconds(times.started_ns, times.dns_ns) for times in steps),
+            tcp_s=tuple(_seconds(times.dns_ns, times.tcp_ns) for times in steps),
+            tls_s=tuple(_seconds(times.tcp_ns, times.tls_ns) for times in steps if times.tls_ns is not None),
+            round_trip_s=tuple(trip for _, trip in probes if trip is not None),
+            asked=f"OPTIONS {path}",
+            fault=fault,
+        )
+
+    async def _exchange(
+        self, target: LlmTarget, request: LlmRequest, sent: HttpRequest, *, fresh: bool
+    ) -> tuple[Exchange, Times]:
+        """Make one request; once more where the server had just closed the connection that was to be used again."""
+        connection = None if fresh else self._idle_connection(target)
+        is_reused = connection is not None
+        times = Times(self._clocks.perf_ns())
+        exchange = Exchange(target, request, sent.url)
+        if connection is None:
+            try:
+                connection, times = await opened(target.address, self._clocks, self._tls, CONNECT_S)
+            except Refused as refused:
+                exchange.fail(refused.kind, str(refused))
+                return exchange, times
+        times.stamps = "kernel" if connection.is_stamped else "user"
+        try:
+            await self._answered(connection, sent, exchange, times)
+            if is_reused and connection.response_bytes == 0 and not connection.is_open:
+                return await self._exchange(target, request, sent, fresh=True)
+        finally:
+            if connection.is_free:
+                self._idle.setdefault(_place(target), []).append(connection)
+            else:
+                connection.close()
+        return exchange, times
+
+    async def _answered(self, connection: Connection, sent: HttpRequest, exchange: Exchange, times: Times) -> None:
+        """Send a request and wait until its answer is over, and for a moment until its body is."""
+        changed = asyncio.Event()
+
+        def received(stamp: Stamp, items: list[HttpItem]) -> None:
+            exchange.receive(stamp.lower_ns, stamp.upper_ns, items)
+            if exchange.is_over:
+                changed.set()
+
+        try:
+            async with asyncio.timeout(self._limit_s):
+                await connection.ask(sent, received)
+                times.sent_ns = self._clocks.perf_ns()
+                await changed.wait()
+        except TimeoutError:
+            exchange.fail(*_late(exchange, self._limit_s, self._clocks.perf_ns()))
+        except OSError as error:
+            if not exchange.is_over:
+                exchange.fail("connection", f"the request could not be sent: {error.strerror or error}")
+            connection.close()
+        times.asked_ns = connection.asked_ns
+        if connection.is_open and not exchange.is_complete and exchange.fault is None:
+            changed.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_END_OF_BODY_S):
+                    while not exchange.is_complete and connection.is_open:
+                        await changed.wait()
+                        changed.clear()
+
+    def _idle_connection(self, target: LlmTarget) -> Connection | None:
+        idle = self._idle.get(_place(target), [])
+        while idle:
+            if (connection := idle.pop()).is_free:
+                return connection
+            connection.close()
+        return None
+
+    async def _whole(self, connection: Connection, request: HttpRequest) -> HttpAnswer | None:
+        """Return the whole response to a small request, None where it does not come."""
+        over: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        found: list[HttpItem] = []
+
+        def received(_: Stamp, items: list[HttpItem]) -> None:
+            found.extend(items)
+            if not over.done() and any(isinstance(item, HttpEnd | HttpFailed) for item in items):
+                over.set_result(True)
+
+        with contextlib.suppress(TimeoutError, OSError):
+            async with asyncio.timeout(CONNECT_S):
+                await connection.ask(request, received)
+                await over
+        heads = [item for item in found if isinstance(item, HttpHead)]
+        if not heads or not isinstance(found[-1], HttpEnd):
+            return None
+        body = b"".join(item.data for item in found if isinstance(item, HttpData))
+        return HttpAnswer(heads[-1].status, heads[-1].headers, body)
+
+    async def _round_trip(self, connection: Connection, request: HttpRequest) -> float | None:
+        """Return the time from a small request to the first byte of its response, None where there is none."""
+        first: list[int] = []
+        came = asyncio.Event()
+
+        def received(stamp: Stamp, items: list[HttpItem]) -> None:
+            if not any(isinstance(item, HttpFailed) for item in items):
+                first.append(stamp.upper_ns)
+            came.set()
+
+        with contextlib.suppress(TimeoutError, OSError):
+            async with asyncio.timeout(CONNECT_S):
+                await connection.ask(request, received)
+                await came.wait()
+        return (first[0] - connection.asked_ns) / SECOND_NS if first else None
+
+    async def _fields(self, target: LlmTarget, request: HttpRequest) -> dict[str, Any]:
+        """Return the JSON object with which the server answers a small request; empty where it does not."""
+        try:
+            connection, _ = await opened(target.address, self._clocks, self._tls, CONNECT_S)
+        except Refused:
+            return {}
+        try:
+            answer = await self._whole(connection, request)
+        finally:
+            connection.close()
+        try:
+            found: Any = orjson.loads(answer.body) if answer is not None and answer.status == 200 else {}
+        except orjson.JSONDecodeError:
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    async def _only_model(self, target: LlmTarget) -> str | None:
+        names = await self.models(target)
+        return names[0] if len(names) == 1 else None
+
+    async def _measure_clock(self) -> None:
+        while True:
+            await asyncio.sleep(_MEASURE_CLOCK_S)
+            self._clocks.measure()
+
+
+def _place(target: LlmTarget) -> tuple[str, int, bool]:
+    return target.address.host, target.address.port, target.address.tls
+
+
+def _late(exchange: Exchange, limit_s: float, now_ns: int) -> tuple[FaultKind, str]:
+    """Return the fault of an answer that is not complete within the limit."""
+    if exchange.last_ns is None:
+        return "no_answer", f"nothing of the answer came within {limit_s:g} s"
+    ago_s = (now_ns - exchange.last_ns) / SECOND_NS
+    if not exchange.chunks:
+        return (
+            "no_answer",
+            f"the stream was open for {limit_s:g} s without a token; the last bytes came {ago_s:.1f} s ago",
+        )
+    if exchange.finish_reason is not None:
+        return "never_ended", f"the answer gave its reason to end and the stream did not end within {limit_s:g} s"
+    return "never_ended", f"the stream had not ended after {limit_s:g} s; its last bytes came {ago_s:.1f} s before"
+
+
+def _seconds(begin_ns: int | None, end_ns: int | None) -> float:
+    return ((end_ns or 0) - (begin_ns or 0)) / SECOND_NS

@@ -1,0 +1,231 @@
+"""Answers in each wire, and everything that is no answer, from scripted bytes."""
+
+import json
+
+import pytest
+
+from loadtest.llm.answers import LlmAnswer, LlmRequest, LlmUsage, Message, ServerTimings, ToolCall
+from tests.unit.loadtest.llm.scripted import MS, REQUEST, SECRET, STREAM, events, played, target
+
+
+def delta(content: str | None = None, **fields: object) -> str:
+    choice = {"index": 0, "delta": {} if content is None else {"content": content}, "finish_reason": None}
+    return json.dumps({"model": "small-1", "choices": [choice | fields.pop("choice", {})], **fields})  # type: ignore[dict-item]
+
+
+def finish(reason: str = "stop") -> str:
+    return delta(choice={"finish_reason": reason})
+
+
+WORDS = (delta("One. "), delta("Two"))
+GOOD_END = events(finish(), "[DONE]")
+
+
+def test_a_stream_gives_its_chunks_times_and_counts() -> None:
+    usage = {"prompt_tokens": 9, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 4}}
+    found = played(
+        (10, STREAM + events(delta(""))),
+        (30, events(delta("One"))),
+        (50, events(delta(". Two"), delta(" three"))),
+        (90, events(finish("length"), json.dumps({"choices": [], "usage": usage}), "[DONE]")),
+    )
+    assert found.fault is None
+    assert [(chunk.lower_ns // MS, chunk.upper_ns // MS, chunk.text, chunk.events) for chunk in found.chunks] == [
+        (30, 30, "One", 1),
+        (49, 50, ". Two three", 2),
+    ]
+    assert (found.first_byte_s, found.first_token_s, found.first_sentence_s, found.wall_s) == (0.01, 0.03, 0.05, 0.09)
+    assert found.usage == LlmUsage(prompt=9, cached=4, completion=7)
+    assert found.tokens_per_s == pytest.approx(6 / 0.02)
+    assert (found.finish_reason, found.served_model, found.stamp_error_s) == ("length", "small-1", 0.001)
+
+
+def test_a_running_count_gives_the_tokens_of_each_chunk_and_llama_cpps_own_times() -> None:
+    def timed(text: str, count: int) -> str:
+        return delta(text, timings={"predicted_n": count, "prompt_n": 3, "prompt_ms": 1.5, "cache_n": 2})
+
+    found = played(
+        (10, STREAM + events(timed("a", 1))),
+        (30, events(timed("b", 4))),
+        (70, events(timed("c", 5), timed("d", 6)) + GOOD_END),
+    )
+    assert [chunk.tokens for chunk in found.chunks] == [1, 3, 2]
+    assert found.token_gaps_s == (pytest.approx(0.02 / 3), 0.02)
+    assert found.timings == ServerTimings(prompt_n=3, prompt_ms=1.5, predicted_n=6, cache_n=2)
+
+
+def test_a_count_in_the_last_event_alone_says_nothing_of_the_chunks() -> None:
+    last = delta("c", usage={"completion_tokens": 9})
+    found = played((10, STREAM + events(delta("a"))), (20, events(delta("b"))), (30, events(last) + GOOD_END))
+    assert [chunk.tokens for chunk in found.chunks] == [None, None, None]
+    assert found.tokens == 9
+
+
+def test_reasoning_and_tool_calls_are_kept_apart_from_the_answer() -> None:
+    def call(**function: str) -> str:
+        return delta(choice={"delta": {"tool_calls": [{"index": 0, "function": function}]}})
+
+    found = played(
+        (10, STREAM + events(delta(choice={"delta": {"reasoning_content": "Hm."}}))),
+        (20, events(call(name="book", arguments='{"day"'))),
+        (30, events(call(arguments=":3}"), finish("tool_calls"), "[DONE]")),
+    )
+    assert found.fault is None
+    assert (found.text, found.first_token_s, found.first_answer_token_s) == ("", 0.01, None)
+    assert found.tool_calls == (ToolCall("book", '{"day":3}'),)
+    assert found.structured == '{"day":3}'
+
+
+def test_anthropics_wire() -> None:
+    sent = [
+        ("message_start", {"message": {"model": "c", "usage": {"input_tokens": 3, "cache_read_input_tokens": 600}}}),
+        ("content_block_start", {"index": 0, "content_block": {"type": "thinking", "thinking": ""}}),
+        ("ping", {}),
+        ("content_block_delta", {"index": 0, "delta": {"type": "thinking_delta", "thinking": "Hm"}}),
+        ("content_block_delta", {"index": 1, "delta": {"type": "text_delta", "text": "Yes."}}),
+        ("content_block_start", {"index": 2, "content_block": {"type": "tool_use", "name": "book", "input": {}}}),
+        ("content_block_delta", {"index": 2, "delta": {"type": "input_json_delta", "partial_json": "{}"}}),
+        ("message_delta", {"delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 12}}),
+        ("message_stop", {}),
+    ]
+    reads = [
+        (10 * (place + 1), f"event: {name}\ndata: {json.dumps({'type': name, **fields})}\n\n".encode())
+        for place, (name, fields) in enumerate(sent)
+    ]
+    found = played((5, STREAM), *reads, of=target("anthropic"))
+    assert found.fault is None
+    assert (found.first_token_s, found.first_answer_token_s, found.wall_s) == (0.04, 0.05, 0.09)
+    assert found.usage == LlmUsage(prompt=603, cached=600, completion=12)
+    assert (found.text, found.tool_calls, found.keep_alives) == ("Yes.", (ToolCall("book", "{}"),), 1)
+    assert played((5, STREAM), *reads[:-1], of=target("anthropic")).fault is not None
+
+
+def test_geminis_wire() -> None:
+    def part(text: str, count: int, **fields: object) -> str:
+        candidate = {"content": {"parts": [{"text": text, **fields}]}, "finishReason": "STOP" if count == 7 else None}
+        usage = {"promptTokenCount": 5, "candidatesTokenCount": count, "thoughtsTokenCount": 2}
+        return json.dumps({"candidates": [candidate], "usageMetadata": usage, "modelVersion": "g"})
+
+    reads = [
+        (10, STREAM + events(part("Hm", 0, thought=True))),
+        (20, events(part("Yes, ", 3))),
+        (40, events(part("now.", 7))),
+    ]
+    found = played(*reads, of=target("gemini"), ends_at=41)
+    assert found.fault is None
+    assert (found.first_token_s, found.first_answer_token_s, found.first_sentence_s) == (0.01, 0.02, 0.041)
+    assert [chunk.tokens for chunk in found.chunks] == [2, 3, 4]
+    assert found.usage == LlmUsage(prompt=5, completion=9, reasoning=2)
+    assert kind_of(played(*reads[:2], of=target("gemini"))) == "cut_off"
+
+
+def kind_of(found: LlmAnswer) -> str | None:
+    return None if found.fault is None else found.fault.kind
+
+
+def http(status: str, body: object, *headers: str) -> bytes:
+    content = body if isinstance(body, str) else json.dumps(body)
+    head = [f"HTTP/1.1 {status}", f"Content-Length: {len(content)}", "Content-Type: application/json", *headers]
+    return "\r\n".join([*head, "", content]).encode()
+
+
+def error(message: str, code: object = None) -> dict[str, object]:
+    return {"error": {"message": message, "code": code}}
+
+
+WHOLE = {"choices": [{"index": 0, "message": {"content": "One. Two"}, "finish_reason": "stop"}]}
+BAD = {
+    "no key": (http("401 Unauthorized", error("Missing API key")), "unauthorized", "Missing API key"),
+    "unknown model": (
+        http("404 Not Found", error("The model `x` does not exist", "model_not_found")),
+        "unknown_model",
+        "The model `x` does not exist",
+    ),
+    "unknown path": (http("404 Not Found", {"detail": "Not Found"}), "http_status", "Not Found"),
+    "rate limit": (http("429 Too Many", error("slow down"), "Retry-After: 7"), "rate_limited", "wait 7 s"),
+    "server error": (http("500 Oops", "no JSON"), "http_status", "no JSON"),
+    "error in mid-stream": (
+        STREAM + events(WORDS[0], json.dumps(error("CUDA out of memory"))),
+        "error_in_stream",
+        "CUDA out of memory",
+    ),
+    "error with status 200": (http("200 OK", error("no slot")), "error_in_stream", "no slot"),
+    "empty choices": (STREAM + events('{"choices":[]}', '{"choices":[]}', "[DONE]"), "empty_choices", "choice"),
+    "nothing said": (STREAM + events(delta("")) + GOOD_END, "empty_answer", "'stop'"),
+    "cut off": (STREAM + events(*WORDS), "cut_off", "before it was complete"),
+    "no stream": (http("200 OK", WHOLE), "not_a_stream", "one JSON body"),
+    "no JSON": (STREAM + events(WORDS[0], "{nope") + GOOD_END, "undecodable", "1 events"),
+    "web page": (
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close\r\n\r\n<html>",
+        "undecodable",
+        "web page",
+    ),
+    "no HTTP": (b"SSH-2.0-OpenSSH_9\r\n", "http", "closed"),
+    "held back": (STREAM + events(*([delta("word ")] * 8)) + GOOD_END, "buffered", "all 8 events"),
+    "held back as one event": (
+        STREAM + events(delta("word " * 20, usage={"completion_tokens": 20})) + GOOD_END,
+        "buffered",
+        "all 20 tokens",
+    ),
+    "nothing": (b"", "connection", "closed"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_is_no_answer_is_said_for_what_it_is_and_has_no_figure(case: str) -> None:
+    data, kind, words = BAD[case]
+    found = played((10, data)) if data else played()
+    assert found.fault is not None
+    assert (found.fault.kind, words in found.fault.sentence) == (kind, True), found.fault.sentence
+    assert (found.first_token_s, found.wall_s, found.tokens_per_s, found.gaps_s) == (None, None, None, ())
+
+
+@pytest.mark.parametrize("end", ["\n\n", "\r\n\r\n", "\r\r"])
+@pytest.mark.parametrize("before", ["data:", "data: ", ": keep-alive\ndata: ", "\ufeffdata: "])
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+def test_every_way_to_write_a_stream_is_read_the_same(end: str, before: str, size: int) -> None:
+    body = "".join(f"{before}{one}{end}" for one in (delta("One. "), delta("Zwei 二"), finish(), "[DONE]"))
+    body = body.replace("\ufeff", "") if before[0] != "\ufeff" else "\ufeff" + body.replace("\ufeff", "")
+    data = STREAM + body.encode()
+    reads = [(place + 10, data[at : at + size]) for place, at in enumerate(range(0, len(data), size))]
+    found = played(*reads)
+    assert (found.fault, found.text) == (None, "One. Zwei 二")
+    assert found.keep_alives == (4 if before[0] == ":" else 0)
+
+
+def test_a_stream_without_its_content_type_is_read() -> None:
+    head = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"
+    found = played((10, head), (20, events(WORDS[0])), (30, events(WORDS[1]) + GOOD_END))
+    assert (found.fault, found.text) == (None, "One. Two")
+
+
+def test_the_wait_that_a_server_asks_for_is_a_figure() -> None:
+    found = played((10, http("429 Too Many", error("slow down"), "Retry-After: 7")))
+    assert found.fault is not None
+    assert (found.fault.retry_after_ns, found.fault.status) == (7_000 * MS, 429)
+
+
+def test_a_key_that_the_server_repeats_is_not_shown() -> None:
+    found = played((10, http("401 Unauthorized", error(f"Incorrect key: {SECRET}"))))
+    assert SECRET not in repr(found)
+    assert "Incorrect key: …" in repr(found)
+    assert SECRET not in repr(target()) + repr(target().key) + str(vars(target()))
+
+
+def test_a_missing_key_says_where_to_put_one() -> None:
+    found = played((10, http("401 Unauthorized", error("no"))), of=target("anthropic", with_key=False))
+    assert found.fault is not None
+    assert "set ANTHROPIC_API_KEY" in found.fault.sentence
+
+
+def test_an_answer_asked_for_in_one_piece_has_a_wall_time() -> None:
+    whole = LlmRequest(kind="whole", messages=(Message("user", "Hi"),), streamed=False)
+    found = played((40, http("200 OK", WHOLE)), request=whole)
+    assert (found.fault, found.text, found.wall_s, found.first_token_s) == (None, "One. Two", 0.04, None)
+
+
+def test_an_endless_stream_ends_by_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loadtest.llm.exchange.MAX_ANSWER_BYTES", 1 << 20)
+    head = (5, STREAM)
+    found = played(head, *((10 + place, events(delta("word " * 1000))) for place in range(300)), request=REQUEST)
+    assert kind_of(found) == "never_ended"
