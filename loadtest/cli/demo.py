@@ -11,6 +11,7 @@ from loadtest.scenario.settings import SwarmSettings
 from telemetry.model.durations import METAVAR, Duration
 
 USERS: Final = 12
+REAL_USERS: Final = 2
 RUN_TIME: Final = "60s"
 ROLLOUT_USERS: Final = 64
 ROLLOUT_RUN_TIME: Final = "15m"
@@ -19,7 +20,12 @@ EXAMPLE: Final = "Example: voiceprobe demo --users 12 --run-time 60s --exit --js
 
 _Users = Annotated[
     int | None,
-    flag("load", "--users", "-u", help=f"callers at the same time (default: {USERS}; {ROLLOUT_USERS} of --rollout)"),
+    flag(
+        "load",
+        "--users",
+        "-u",
+        help=f"callers at the same time (default: {USERS}; real engines: {REAL_USERS}; --rollout: {ROLLOUT_USERS})",
+    ),
 ]
 _RunTime = Annotated[
     str | None,
@@ -52,7 +58,12 @@ def demo(
     users: _Users = None,
     run_time: _RunTime = None,
     exit_after: Annotated[bool, flag("output", "--exit", help="end by itself instead of staying until Ctrl-C")] = False,
-    engines: Annotated[str, flag("target", help="the assistant's engines: scripted or real")] = "scripted",
+    engines: Annotated[
+        str,
+        flag(
+            "target", help="the assistant's engines: scripted, or real (models on this machine, 950 MB, installed once)"
+        ),
+    ] = "scripted",
     slo: Slo = None,
     out: Out = None,
     json_file: Json = None,
@@ -79,7 +90,7 @@ def demo(
 
     named = called_as_its_folder(settings, folder, out)
     request = DemoRequest(
-        USERS if users is None else users,
+        users if users is not None else REAL_USERS if engines == "real" else USERS,
         run_time_s,
         exit_after,
         engines,

@@ -21,6 +21,7 @@ from loadtest.run.judged_run import print_and_write
 from loadtest.run.request import CheckedRun, RunRequest, check, check_without_corpus
 from loadtest.run.sidecars import Sidecar, launch_sidecar, wait_for_sidecar
 from loadtest.scenario.settings import SwarmSettings
+from loadtest.targets.assistant.real import environment
 from telemetry.model.durations import Duration
 
 RECORDED: Final = ("recorded-en", "pocketsphinx-testdata")  # the second where the first cannot be had
@@ -39,7 +40,7 @@ SCRIPTED: Final = (
     *("--llm-ttft", "lognormal:90ms:0.3;tail=0.03:3s", "--llm-gap", "lognormal:6ms:0.4", "--llm-deadline", "300ms"),
     *("--tts", "scripted", "--tts-delay", "lognormal:50ms:0.3"),
 )
-REAL: Final = ("--asr", "pocketsphinx", "--tts", "espeak", "--llm-deadline", "450ms")
+REAL: Final = ("--engines", "real", "--llm-deadline", "2s")
 COMMON: Final = ("--cohort", "streaming=0.5", "--cohort-control", "whole-answer", "--llm-stream", "false")
 CACHE_TTL: Final = Duration.parse("20s")
 # What a part says of a port that it cannot have, in the end of its log.
@@ -86,8 +87,12 @@ def demo(request: DemoRequest, console: Console) -> ExitCode:
     )
     if settings.corpus is None:
         check_without_corpus(asked)  # before speech is fetched
-        asked = asked.with_settings(corpus=_speech(console))
+        # A model is to be asked questions, which the generated speech has and the recorded one has not.
+        asked = asked.with_settings(corpus=BUNDLED if request.engines == "real" else _speech(console))
     checked = check(asked)
+    if request.engines == "real":
+        environment.check_memory()
+        environment.install(lambda text: console.print(text, soft_wrap=True))
     console.print(f"{checked.sentence}; {checked.kept_in}", soft_wrap=not console.is_terminal)
     with ExitStack() as stack:
         parts = _start_parts(request, checked, stack)

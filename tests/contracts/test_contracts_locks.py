@@ -18,6 +18,7 @@ LOCKS = (
     "requirements-dev.lock",
     "requirements-bootstrap.lock",
     "tests/peers.lock",
+    "loadtest/targets/assistant/real/models.lock",
     *(f"tests/peers/{peer}.lock" for peer in PEERS),
 )
 PIN = re.compile(r"^([A-Za-z0-9._-]+)(\[[^\]]*\])?==([^\s;\\]+)")

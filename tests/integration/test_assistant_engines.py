@@ -18,13 +18,29 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from corpora.manifest.library import BUNDLED, open_corpus
 from loadtest.audio.onset import AudibleSpan
 from loadtest.errors import UsageError
-from loadtest.targets.assistant.asr import pocketsphinx_engine
-from loadtest.targets.assistant.asr.pocketsphinx_engine import PocketsphinxAsr, PocketsphinxOptions
+from loadtest.run.processes import ROOT
+from loadtest.targets.assistant.asr import worker_asr
+from loadtest.targets.assistant.clock import SystemClock
+from loadtest.targets.assistant.config import build_config
+from loadtest.targets.assistant.engines import Engines, build_engines
+from loadtest.targets.assistant.real import environment
 from loadtest.targets.assistant.tts.base import TtsFailed
-from loadtest.targets.assistant.tts.espeak_engine import EspeakTts
 from tests.integration.assistant_process import RATE, assistant, call, clip, silence
 
 VAD = {"type": "server_vad", "silence_duration_ms": 300}
+
+
+def engines(**settings: object) -> Engines:
+    return build_engines(build_config(settings), SystemClock())
+
+
+@pytest.fixture(scope="module")
+def models() -> Iterator[None]:
+    """The environment of real models, installed once for every run of the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VOICEPROBE_CACHE", os.environ.get("VOICEPROBE_PEERS", str(ROOT / ".venv" / "peers")))
+        environment.install(print)
+        yield
 
 
 @contextmanager
@@ -42,7 +58,7 @@ def http_server(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
 
 def test_espeak_speaks_audibly_at_the_asked_rate_for_many_at_once() -> None:
     async def work() -> list[np.ndarray]:
-        voice = EspeakTts()
+        voice = engines(tts="espeak").tts
         await voice.start()
 
         async def speak(sentence: str, rate_hz: int) -> np.ndarray:
@@ -64,7 +80,7 @@ def test_espeak_speaks_audibly_at_the_asked_rate_for_many_at_once() -> None:
 
 def test_espeak_that_dies_is_started_again() -> None:
     async def work() -> int:
-        voice = EspeakTts()
+        voice = engines(tts="espeak").tts
         await voice.start()
         running = [p for p in psutil.Process().children() if p.status() != psutil.STATUS_ZOMBIE]
         (worker,) = [p for p in running if "espeak_worker" in " ".join(p.cmdline())]
@@ -83,18 +99,18 @@ def test_espeak_that_dies_is_started_again() -> None:
 
 def test_unknown_voice_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="no voice 'martian'"):
-        asyncio.run(EspeakTts("martian").start())
+        asyncio.run(engines(tts="espeak", tts_voice="martian").tts.start())
 
 
 @pytest.mark.slow
 def test_pocketsphinx_recognizes_words_of_a_clip_with_partials(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pocketsphinx_engine, "_FINAL_TIMEOUT_S", 180.0)  # what a busy machine needs decides nothing
+    monkeypatch.setattr(worker_asr, "_FINAL_TIMEOUT_S", 180.0)  # what a busy machine needs decides nothing
     corpus = open_corpus(BUNDLED)
     utterance = next(u for u in corpus.utterances if u.id == "home-lights-on")
     pcm = (np.clip(corpus.read(utterance), -1, 1) * 32767).astype(np.int16)
 
     async def work() -> tuple[str, str, str]:
-        engine = PocketsphinxAsr(PocketsphinxOptions())
+        engine = engines(asr="pocketsphinx").asr
         await engine.start()
         abandoned = engine.open(utterance.sample_rate_hz)
         abandoned.feed(pcm[:8000])
@@ -121,7 +137,7 @@ def test_pocketsphinx_recognizes_words_of_a_clip_with_partials(monkeypatch: pyte
 
 def test_model_of_pocketsphinx_that_is_none_is_a_usage_error(tmp_path: Any) -> None:
     (tmp_path / "model.lm").write_text("nothing")
-    engine = PocketsphinxAsr(PocketsphinxOptions(language_model=tmp_path / "model.lm"))
+    engine = engines(asr="pocketsphinx", asr_lm=str(tmp_path / "model.lm")).asr
     with pytest.raises(UsageError, match="--asr-lm"):
         asyncio.run(engine.start())
 
@@ -172,6 +188,43 @@ def test_a_call_with_all_real_engines() -> None:
     (asked,) = _Model.asked
     assert asked["messages"][0] == {"role": "system", "content": "Be brief."}
     assert asked["messages"][-1]["role"] == "user"
+
+
+@pytest.mark.slow
+def test_whisper_llama_and_piper_hold_a_conversation(models: None) -> None:
+    async def work(url: str) -> tuple[dict[str, Any], str, np.ndarray]:
+        async with call(url) as caller:
+            await caller.update(VAD, input_audio_transcription={"model": "any"})
+            pcm, _ = clip("home-lights-on")
+            await caller.speak(silence(0.4), pcm, silence(0.8), realtime=True)
+            heard = await caller.until("conversation.item.input_audio_transcription.completed")
+            done = await caller.until("response.done")
+            return done["response"], heard["transcript"], caller.audio()
+
+    with assistant("--engines", "real", "--llm-deadline", "2m", quick=False) as url:
+        response, heard, audio = asyncio.run(work(url))
+    assert {"turn", "kitchen", "lights"} <= set(heard.lower().strip(" .").split())
+    answer = response["output"][0]["content"][0]["transcript"]
+    assert len(answer.split()) > 1
+    assert response["metadata"]["voice.route"] == "local"
+    assert response["metadata"]["voice.model"] == "SmolLM2-135M-Instruct"
+    span = AudibleSpan("rms-10ms", RATE)
+    span.feed(audio)
+    assert span.last_sample is not None
+    assert span.last_sample - (span.first_sample or 0) > RATE * len(answer.split()) * 0.1, "the answer is spoken whole"
+    # Another ear than the assistant's own understands what it says.
+    recognized = asyncio.run(_recognized(audio))
+    assert len(set(recognized.split()) & set(answer.lower().replace(",", "").strip(" .").split())) >= 1
+
+
+async def _recognized(pcm: np.ndarray) -> str:
+    ear = engines(asr="pocketsphinx").asr
+    await ear.start()
+    stream = ear.open(RATE)
+    stream.feed(pcm)
+    text = await stream.finish(0)
+    await ear.stop()
+    return text
 
 
 class _Collector(BaseHTTPRequestHandler):

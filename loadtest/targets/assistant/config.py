@@ -165,8 +165,11 @@ def _one_of(names: tuple[str, ...]) -> AfterValidator:
     return AfterValidator(check)
 
 
-_ASR: Final = ("scripted", "pocketsphinx")
-_TTS: Final = ("scripted", "espeak")
+_ENGINES: Final = ("scripted", "real")
+_ASR: Final = ("scripted", "pocketsphinx", "whisper")
+_PRECISION: Final = ("int8", "float32")
+_LLM: Final = ("rules", "local")
+_TTS: Final = ("scripted", "espeak", "piper")
 _CACHE: Final = ("memory", "off")
 
 
@@ -194,21 +197,26 @@ class AssistantConfig(CheckedTable):
     run_id: _Text = _setting("", "run that service spans name where the caller does not say")
     otlp: _HttpUrl | None = _setting(None, "OTLP/HTTP collector for service spans", _A_URL)
     endpoint_delay: _Delay = _delay(_ENDPOINT_DELAY, "from the end of the silence waited for to the end of the turn")
+    engines: Annotated[str, _one_of(_ENGINES)] = _choice(
+        "scripted", _ENGINES, "real: Whisper, a small language model and Piper, unless chosen otherwise below"
+    )
     asr: Annotated[str, _one_of(_ASR)] = _choice("scripted", _ASR, "recognizer")
+    asr_precision: Annotated[str, _one_of(_PRECISION)] = _choice("int8", _PRECISION, "numbers that Whisper computes in")
     corpus: _Text | None = _setting(None, "corpora that the scripted recognizer knows (names or folders, by commas)")
     asr_delay: _Delay | None = _delay(None, "end of turn to final transcript, scripted")
     asr_partial_delay: _Delay = _delay(_ASR_PARTIAL_DELAY, "beginning of speech to the first partial transcript")
     asr_partial_every: _Delay = _delay(_ASR_PARTIAL_EVERY, "between further partial transcripts")
-    asr_workers: _Whole = _whole(1, 1, 64, "pocketsphinx processes; one holds 10 to 15 callers")
+    asr_workers: _Whole = _whole(1, 1, 64, "recognizer processes; pocketsphinx: one for 10 to 15 callers")
     asr_lm: _File | None = _setting(None, "pocketsphinx language model instead of the general English one", _A_FILE)
     asr_dict: _File | None = _setting(None, "pocketsphinx dictionary instead of the general English one", _A_FILE)
-    llm_url: _HttpUrl | None = _setting(None, "OpenAI-compatible endpoint; without it, rules answer", _A_URL)
+    llm: Annotated[str, _one_of(_LLM)] = _choice("rules", _LLM, "what answers without llm_url: rules or a small model")
+    llm_url: _HttpUrl | None = _setting(None, "OpenAI-compatible endpoint that answers", _A_URL)
     llm_model: _Text = _setting("default", "model to ask for at --llm-url")
     llm_token_env: _Text = _setting(LLM_TOKEN_VARIABLE, "environment variable with the endpoint's token")
     llm_ttft: _Delay | None = _delay(None, "final transcript to first token, of the rules")
     llm_gap: _Delay | None = _delay(None, "between tokens, of the rules")
     llm_parallel: _Whole | None = _whole(
-        None, 1, 100_000, "answers written at the same time, of the rules; others wait"
+        None, 1, 100_000, "answers written at the same time, of the rules or the local model; others wait"
     )
     llm_answer: _Text | None = _setting(None, "answer every question with these words, of the rules")
     llm_stream: _Switch = _setting(
@@ -253,6 +261,11 @@ class AssistantConfig(CheckedTable):
         return not is_loopback(self.host)
 
     @property
+    def needs_models(self) -> bool:
+        """Whether the environment of real models is needed."""
+        return self.asr == "whisper" or self.tts == "piper" or (self.llm == "local" and self.llm_url is None)
+
+    @property
     def split(self) -> CohortSplit | None:
         """The cohorts, with the control's name and the seed."""
         if self.cohort is None:
@@ -273,7 +286,7 @@ class AssistantConfig(CheckedTable):
         if faults or found is None:
             raise ConfigError(where, faults)
         own = {name: getattr(found, name) for name in known}
-        if "llm_url" in own:
+        if "llm_url" in own or own.get("llm") == "local":
             own = {**dict.fromkeys(_RULES_ONLY), **own}
         config = self.model_copy(update=own)
         faults += [f"{path_text(fault.path)}: {fault.sentence}" for fault in _contradictions(config)]
@@ -282,16 +295,17 @@ class AssistantConfig(CheckedTable):
         return config
 
 
+_REAL: Final = {"asr": "whisper", "llm": "local", "tts": "piper"}
 _SCRIPTED_ONLY: Final = (
     ("asr_delay", "asr", "scripted"),
     ("tts_delay", "tts", "scripted"),
     ("tts_leading_silence", "tts", "scripted"),
 )
-_RULES_ONLY: Final = ("llm_ttft", "llm_gap", "llm_parallel", "llm_answer")
+_RULES_ONLY: Final = ("llm_ttft", "llm_gap", "llm_answer")
 # What a variant may change; the other settings belong to the process.
 VARIANT_SETTINGS: Final = (
     *("endpoint_delay", "asr_delay", "asr_partial_delay", "asr_partial_every"),
-    *("llm_url", "llm_model", "llm_ttft", "llm_gap", "llm_parallel", "llm_answer"),
+    *("llm", "llm_url", "llm_model", "llm_ttft", "llm_gap", "llm_parallel", "llm_answer"),
     *("llm_stream", "llm_deadline", "llm_stall", "tts_delay", "tts_leading_silence", "tts_pace"),
     *("cache_delay", "fault", "fault_share"),
 )
@@ -328,6 +342,8 @@ def build_config(flags: Mapping[str, object], file: TomlText | None = None) -> A
     }
     table = file.table if file is not None else {}
     values = {**table, **given}
+    if values.get("engines") == "real":
+        values = {**_REAL, **values}
     found, faults = validated(AssistantConfig, values)
     # What contradicts itself is looked for among the settings that can be used.
     faulty = {fault.path[0] for fault in faults}
@@ -349,7 +365,7 @@ def build_config(flags: Mapping[str, object], file: TomlText | None = None) -> A
 
 def _applies(config: AssistantConfig, name: str) -> bool:
     if name in _RULES_ONLY:
-        return config.llm_url is None
+        return config.llm_url is None and config.llm == "rules"
     return all(getattr(config, engine) == wanted for owned, engine, wanted in _SCRIPTED_ONLY if owned == name)
 
 
@@ -363,10 +379,12 @@ def _contradictions(config: AssistantConfig) -> list[FaultAt]:
             sentence = f"belongs to the {wanted} engine; leave it out, or set {engine} = '{wanted}'"
             faults.append(FaultAt((name,), sentence))
     faults += [
-        FaultAt((name,), "belongs to the embedded rules; leave it out, or leave llm_url out")
+        FaultAt((name,), "belongs to the embedded rules; leave it out, or leave llm_url and llm out")
         for name in _RULES_ONLY
-        if getattr(config, name) is not None and config.llm_url is not None
+        if getattr(config, name) is not None and not _applies(config, name)
     ]
+    if config.llm_parallel is not None and config.llm_url is not None:
+        faults.append(FaultAt(("llm_parallel",), "is not for an endpoint, which decides itself; leave it out"))
     if config.flags is not None and config.cohort is not None:
         faults.append(FaultAt(("cohort",), "cannot be used with flags, which assign callers; leave one of them out"))
     if config.cohort is not None and config.cohort.treatment == config.cohort_control:

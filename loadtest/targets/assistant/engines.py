@@ -1,6 +1,7 @@
 """Creates the engines that a configuration selects. They are started and stopped together and shared by sessions."""
 
 import os
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,20 +18,22 @@ from loadtest.errors import UsageError
 from loadtest.targets.assistant.answering import Answering
 from loadtest.targets.assistant.asr.base import AsrEngine
 from loadtest.targets.assistant.asr.known_clips import KnownClip
-from loadtest.targets.assistant.asr.pocketsphinx_engine import PocketsphinxAsr, PocketsphinxOptions
 from loadtest.targets.assistant.asr.recognition import PartialTiming
 from loadtest.targets.assistant.asr.scripted import ScriptedAsr
+from loadtest.targets.assistant.asr.worker_asr import WorkerAsr
 from loadtest.targets.assistant.cache.base import MemoryCache, PromptCache
 from loadtest.targets.assistant.clock import Clock
 from loadtest.targets.assistant.config import AssistantConfig
 from loadtest.targets.assistant.faults import FaultPlan
 from loadtest.targets.assistant.llm.base import Llm
 from loadtest.targets.assistant.llm.rules import RuleLlm
+from loadtest.targets.assistant.real import environment
+from loadtest.targets.assistant.real.llama_llm import LlamaLlm
 from loadtest.targets.assistant.session_parts import SessionParts
 from loadtest.targets.assistant.tts.base import TtsEngine
-from loadtest.targets.assistant.tts.espeak_engine import EspeakTts
 from loadtest.targets.assistant.tts.scripted import ScriptedTts
 from loadtest.targets.assistant.tts.speaking import VoiceSettings
+from loadtest.targets.assistant.tts.worker_tts import WorkerTts
 from loadtest.targets.assistant.turn import TurnParts
 from loadtest.toml_text import parse_toml
 from telemetry.model.errors import ConfigError
@@ -69,7 +72,11 @@ def _of_file(config: AssistantConfig, file: Path) -> dict[str, AssistantConfig]:
 
 
 _NS_PER_MS = 1_000_000
-_ANSWER = ("llm_url", "llm_model", "llm_answer")  # what an answer depends on
+_POCKETSPHINX = "loadtest.targets.assistant.asr.pocketsphinx_worker"
+_WHISPER = "loadtest.targets.assistant.real.whisper_worker"
+_ESPEAK = "loadtest.targets.assistant.tts.espeak_worker"
+_PIPER = "loadtest.targets.assistant.real.piper_worker"
+_ANSWER = ("llm", "llm_url", "llm_model", "llm_answer")  # what an answer depends on
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +99,8 @@ class Engines:
         """Start the engines. Raises UsageError for an engine that cannot work on this machine."""
         await self.asr.start()
         await self.tts.start()
+        for llm in self.llms:
+            await llm.start()
 
     async def stop(self) -> None:
         """Stop the engines."""
@@ -141,7 +150,7 @@ def build_engines(config: AssistantConfig, clock: Clock) -> Engines:
     UsageError."""
     configs = variant_configs(config)
     asr, cache = _asr(config), _cache(config)
-    tts: TtsEngine = EspeakTts(config.tts_voice) if config.tts == "espeak" else ScriptedTts()
+    tts = _tts(config)
     shared = _Shared(asr, tts, cache, clock)
     llm = _llm(config)
     parts = _parts(config, llm, shared)
@@ -198,8 +207,21 @@ def _parts(config: AssistantConfig, llm: Llm, shared: _Shared, cache_space: str 
 
 def _asr(config: AssistantConfig) -> AsrEngine:
     if config.asr == "pocketsphinx":
-        return PocketsphinxAsr(PocketsphinxOptions(config.asr_workers, config.asr_lm, config.asr_dict))
+        files = (str(config.asr_lm or ""), str(config.asr_dict or ""))
+        command = (sys.executable, "-m", _POCKETSPHINX, *files)
+        return WorkerAsr("pocketsphinx", command, config.asr_workers, "check --asr-lm and --asr-dict")
+    if config.asr == "whisper":
+        command = environment.command(_WHISPER, config.asr_precision, "1")
+        return WorkerAsr("Whisper", command, config.asr_workers, "choose --asr scripted")
     return ScriptedAsr(known_clips(config.corpus))
+
+
+def _tts(config: AssistantConfig) -> TtsEngine:
+    if config.tts == "espeak":
+        return WorkerTts("espeak-ng", (sys.executable, "-m", _ESPEAK, config.tts_voice))
+    if config.tts == "piper":
+        return WorkerTts("Piper", environment.command(_PIPER))
+    return ScriptedTts()
 
 
 def _llm(config: AssistantConfig) -> Llm:
@@ -211,6 +233,8 @@ def _llm(config: AssistantConfig) -> Llm:
         if token is not None and not is_token(token):
             raise UsageError(f"{config.llm_token_env} holds no token: {TOKEN_RULE}.")
         return HttpLlm(HttpLlmOptions(config.llm_url, config.llm_model, token))
+    if config.llm == "local":
+        return LlamaLlm(config.llm_parallel or 1, threads=2)
     return RuleLlm(config.llm_ttft or Delay(), config.llm_gap or Delay(), config.llm_parallel, config.llm_answer)
 
 

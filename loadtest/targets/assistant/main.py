@@ -20,6 +20,7 @@ from loadtest.targets.assistant.clock import SystemClock
 from loadtest.targets.assistant.cohorts import Assigner, NoCohorts
 from loadtest.targets.assistant.config import AssistantConfig, build_config, read_file
 from loadtest.targets.assistant.engines import build_engines
+from loadtest.targets.assistant.real import environment
 from loadtest.targets.assistant.server import AssistantServer
 from telemetry.model.errors import ConfigError
 from telemetry.model.host_names import host_and_port
@@ -46,6 +47,9 @@ def run(config: AssistantConfig) -> ExitCode:
     # One session's recognition must not hold the interpreter lock while another one's audio is due.
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     try:
+        if config.needs_models:
+            environment.check_memory()
+            environment.install(lambda text: sys.stderr.write(f"{text}\n"))
         _run_on_fast_loop(_serve(config))
     except (UsageError, ConfigError) as error:
         sys.stderr.write(f"{error}\n")

@@ -9,7 +9,7 @@ import os
 import signal
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import BinaryIO, Final
 
@@ -48,8 +48,8 @@ def take_over_stdout() -> BinaryIO:
 class WorkerProcess:
     """In the parent: one worker process. `on_frame(kind, id, payload)` is called on the event loop."""
 
-    def __init__(self, module: str, arguments: tuple[str, ...], on_frame: OnFrame, on_gone: Callable[[], None]) -> None:
-        self._command = (sys.executable, "-m", module, *arguments)
+    def __init__(self, command: Sequence[str], on_frame: OnFrame, on_gone: Callable[[], None]) -> None:
+        self._command = command
         self._on_frame = on_frame
         self._on_gone = on_gone
         self._process: asyncio.subprocess.Process | None = None

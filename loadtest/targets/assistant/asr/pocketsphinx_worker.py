@@ -1,7 +1,7 @@
 """The worker process for pocketsphinx, which holds the interpreter lock while it decodes.
 
 A decoder serves one utterance at a time and is reused, because loading the model takes a second. Started by
-`pocketsphinx_engine.py` at low priority: recognition may be late, sending audio may not.
+`worker_asr.py` at low priority: recognition may be late, sending audio may not.
 """
 
 import os
@@ -14,16 +14,8 @@ from pocketsphinx import Decoder
 
 from loadtest.audio.pcm import Pcm16
 from loadtest.audio.resample import StreamResampler
+from loadtest.targets.assistant.asr.frames import ABANDON, AUDIO, FAILED, FINAL, FINISH, OPEN, PARTIAL, READY
 from loadtest.targets.assistant.worker_pipe import read_frame, take_over_stdout, write_frame
-
-READY: Final = 1
-FAILED: Final = 2
-OPEN: Final = 3  # payload: rate_hz u32
-AUDIO: Final = 4  # payload: int16 samples
-PARTIAL: Final = 5  # request without payload; the answer's payload is the text in UTF-8
-FINISH: Final = 6
-FINAL: Final = 7  # payload: the text in UTF-8
-ABANDON: Final = 8
 
 _RATE_HZ: Final = 16_000
 

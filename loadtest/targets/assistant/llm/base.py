@@ -43,6 +43,10 @@ class Llm(Protocol):
         """Stream the answer. Raises LlmFailed."""
         ...
 
+    async def start(self) -> None:
+        """Start the model. Raises UsageError if it cannot work on this machine."""
+        ...
+
     async def stop(self) -> None:
         """Close connections."""
         ...

@@ -32,6 +32,7 @@ class HttpLlmOptions:
     url: str
     model: str
     token: str | None = None
+    max_tokens: int | None = None
     connect_timeout_s: float = 5.0
     read_timeout_s: float = 60.0
 
@@ -80,17 +81,21 @@ class HttpLlm:
 
     def __init__(self, options: HttpLlmOptions, transport: httpx.AsyncBaseTransport | None = None) -> None:
         self.model = options.model
+        self._limit = {} if options.max_tokens is None else {"max_tokens": options.max_tokens}
         self._url = options.url.rstrip("/") + "/chat/completions"
         headers = {"Authorization": f"Bearer {options.token}"} if options.token else {}
         timeout = httpx.Timeout(options.read_timeout_s, connect=options.connect_timeout_s)
         self._client = httpx.AsyncClient(headers=headers, timeout=timeout, transport=transport)
+
+    async def start(self) -> None:
+        """See `Llm`. The first question opens the connection."""
 
     async def answer(self, question: Question) -> AsyncGenerator[TextDelta]:
         """See `Llm`."""
         messages = [{"role": "system", "content": question.instructions or DEFAULT_INSTRUCTIONS}]
         messages += [{"role": role, "content": text} for role, text in question.history]
         messages.append({"role": "user", "content": question.text})
-        body = {"model": self.model, "messages": messages, "stream": True}
+        body = {"model": self.model, "messages": messages, "stream": True, **self._limit}
         think = ThinkFilter()
         try:
             async with self._client.stream("POST", self._url, json=body) as response:

@@ -139,5 +139,8 @@ class RuleLlm:
         heapq.heapreplace(self._free_perf_ns, begin + lasts_ns)
         return begin
 
+    async def start(self) -> None:
+        """See `Llm`."""
+
     async def stop(self) -> None:
         """Nothing to close."""

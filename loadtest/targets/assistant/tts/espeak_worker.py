@@ -1,6 +1,6 @@
 """The worker process for espeak-ng, which is separate because the library has global state and is GPL.
 
-Reads sentences and writes pieces of 60 ms at the requested rate, then an end mark. Started by `espeak_engine.py`.
+Reads sentences and writes pieces of 60 ms at the requested rate, then an end mark. Started by `worker_tts.py`.
 """
 
 import ctypes
@@ -13,13 +13,8 @@ import numpy as np
 
 from loadtest.audio.pcm import Pcm16
 from loadtest.audio.resample import StreamResampler
+from loadtest.targets.assistant.tts.frames import END, FAILED, PIECE, READY, SPEAK
 from loadtest.targets.assistant.worker_pipe import read_frame, take_over_stdout, write_frame
-
-READY: Final = 1
-FAILED: Final = 2
-SPEAK: Final = 3  # payload: rate_hz u32, then the sentence in UTF-8
-PIECE: Final = 4  # payload: int16 samples
-END: Final = 5
 
 _RETRIEVAL: Final = 1  # AUDIO_OUTPUT_RETRIEVAL: samples come by callback
 _PIECE_MS: Final = 60

@@ -68,6 +68,19 @@ def test_real_engines_have_no_scripted_delays() -> None:
         assert getattr(config, name) is None
 
 
+def test_engines_real_stands_for_the_three_real_ones_unless_another_is_chosen() -> None:
+    config = build_config({"engines": "real", "tts": "espeak"})
+    assert (config.asr, config.llm, config.tts) == ("whisper", "local", "espeak")
+    assert config.needs_models
+    assert (config.llm_ttft, config.asr_delay, config.tts_delay) == (None, None, None)
+    assert not build_config({"asr": "pocketsphinx", "llm": "local", "llm_url": "http://127.0.0.1:1"}).needs_models
+
+
+def test_timing_of_the_rules_is_refused_for_a_local_model() -> None:
+    with pytest.raises(UsageError, match="llm_ttft: belongs to the embedded rules; leave it out"):
+        build_config({"llm": "local", "llm_ttft": "constant:1ms"})
+
+
 def test_file_environment_and_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "assistant.toml"
     file.write_text('port = 8123\nasr_delay = "constant:90ms"\ncohort = "treatment=0.25"\nllm_stream = false\n')
@@ -99,7 +112,7 @@ def test_all_faults_are_reported_together() -> None:
     assert len(lines) == 10
     assert all(line.endswith(".") for line in lines)
     assert "port: is 70000; a whole number from 0 to 65535 is expected." in lines
-    assert "asr: is 'magic'; one of scripted, pocketsphinx is expected." in lines
+    assert "asr: is 'magic'; one of scripted, pocketsphinx, whisper is expected." in lines
     assert "llm_stream: is 'maybe'; true or false is expected." in lines
     assert any(line.startswith("prot: is not a known key; did you mean port?") for line in lines)
     assert "is 5" not in str(caught.value), "a token is not shown"

