@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from dashboard.launch import LaunchOptions, public_host_name, serve
+from telemetry.model.addresses import without_brackets
 from telemetry.model.errors import TelemetryError
-from telemetry.model.host_names import without_brackets
 from telemetry.store.run_folders.places import RUNS_FOLDER, places_of
 
 EPILOG = "Example: voiceprobe dashboard --store runs/store --slo slo.yaml --port 0 --headless"

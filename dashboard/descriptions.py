@@ -8,8 +8,10 @@ from datetime import UTC, datetime, tzinfo
 from typing import Final, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from telemetry.model.bounds import Statistic
 from telemetry.model.formatting import (
     DASH,
+    NOT_REPORTED,
     NS_PER_S,
     count,
     estimate_if,
@@ -18,12 +20,10 @@ from telemetry.model.formatting import (
     share,
     signed_milliseconds,
 )
-from telemetry.model.generator_health import NOT_REPORTED, SUMMARY_FIGURES
-from telemetry.model.measured_within import Statistic
+from telemetry.model.generator_health import SUMMARY_FIGURES, invalid_text
 from telemetry.model.metrics import DEFINITIONS, MIN_COUNT_FOR
 from telemetry.model.semconv import Source
 from telemetry.model.service_runs import ServiceDay
-from telemetry.model.validity import invalid_text
 from telemetry.store.answers import (
     ClientServiceDelta,
     Generator,

@@ -24,8 +24,8 @@ from urllib.parse import urlsplit
 from dashboard import pages
 from dashboard.source import ENV_LOCUST, ENV_RUNS, ENV_SLO, ENV_STORE, given_objectives
 from telemetry.client_tls import sidecar_token
+from telemetry.model.addresses import host_and_port, host_in_url, is_loopback, local_host, without_brackets
 from telemetry.model.errors import ConfigError
-from telemetry.model.host_names import host_and_port, host_in_url, is_loopback, local_host, without_brackets
 
 APP: Final = Path(__file__).parent / "script" / "entry.py"
 READY_WITHIN_S: Final = 60.0

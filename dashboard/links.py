@@ -14,7 +14,7 @@ from telemetry.model.formatting import NS_PER_MS, NS_PER_S
 from telemetry.model.metrics import HEADLINE
 from telemetry.model.semconv import LENGTH_CLASSES, ROUTES
 from telemetry.objectives.objective import Objective
-from telemetry.rollout.history import Decision
+from telemetry.rollout.plan import Decision
 from telemetry.rollout.progress import FunnelPoint, LoggedVerdict, RolloutProgress
 from telemetry.store.answers import Filter, RunRecord
 from telemetry.store.questions.pages import PageQuestion, ViewQuestion

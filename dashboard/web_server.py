@@ -20,9 +20,9 @@ from streamlit.web import bootstrap
 from streamlit.web.server.starlette.starlette_websocket import is_host_allowed
 
 from dashboard.launch import HEALTH_PATH
+from telemetry.model.addresses import host_and_port
 from telemetry.model.errors import ConfigError
 from telemetry.model.foreign_text import one_line
-from telemetry.model.host_names import host_and_port
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send

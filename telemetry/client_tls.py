@@ -4,8 +4,8 @@ import os
 import ssl
 
 from telemetry.model import semconv
+from telemetry.model.addresses import checked_token
 from telemetry.model.errors import ConfigError
-from telemetry.model.secret_texts import checked_token
 
 
 def sidecar_token() -> str | None:

@@ -11,9 +11,9 @@ import msgspec
 
 from telemetry.client_tls import sidecar_context
 from telemetry.model import semconv
+from telemetry.model.addresses import without_credentials
 from telemetry.model.errors import ConfigError, StoreError
 from telemetry.model.foreign_text import one_line
-from telemetry.model.secret_texts import without_credentials
 
 TIMEOUT_S: Final = 40.0
 OK: Final = 200

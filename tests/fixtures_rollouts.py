@@ -8,8 +8,7 @@ import msgspec
 import numpy as np
 
 from telemetry.rollout.gate import GateVerdict, RolloutEvidence, decide, first_history
-from telemetry.rollout.history import RolloutHistory
-from telemetry.rollout.plan import RolloutPlan, Stage
+from telemetry.rollout.plan import RolloutHistory, RolloutPlan, Stage
 from telemetry.store.rollout_log import RolloutLog
 from tests.fixtures_turns import SECOND, START_UNIX_NS, Run, client_turn, fill_store
 from tests.rollout_cohorts import SAME, Regression, cohort, latencies_ms, plan

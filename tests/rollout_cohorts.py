@@ -17,8 +17,8 @@ from telemetry.rollout.cohort_turns import (
     packed_codes,
     packed_numbers,
 )
+from telemetry.rollout.completeness import AssignedUnits, UnitCounts
 from telemetry.rollout.plan import Check, RolloutPlan, Stage
-from telemetry.rollout.sample_ratio import AssignedUnits, UnitCounts
 
 MS = 1_000_000
 Floats = NDArray[np.float64]

@@ -12,7 +12,7 @@ from dashboard.charts.style import ChartTable, Palette, Row, finished, named_rul
 from telemetry.model import formatting
 from telemetry.model.formatting import in_milliseconds
 from telemetry.rollout.cohort_comparison import CurvePoint
-from telemetry.rollout.history import Decision
+from telemetry.rollout.plan import Decision
 from telemetry.rollout.progress import CheckRow, Funnel
 
 _CURVE_HEIGHT: Final = 260

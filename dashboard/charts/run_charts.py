@@ -14,6 +14,7 @@ from telemetry.model.formatting import (
     DASH,
     NS_PER_MS,
     NS_PER_S,
+    condition_label,
     counted_units,
     declared_milliseconds,
     error_rate_name,
@@ -22,7 +23,6 @@ from telemetry.model.formatting import (
     number,
     percent,
 )
-from telemetry.model.speech_conditions import condition_label
 from telemetry.store.questions.run_figures import ConditionLatency, LoadLevel, RunDetails
 from telemetry.store.run_folders.entries import RunTrend
 from telemetry.store.run_folders.places import CapacityResult

@@ -6,7 +6,7 @@ from dashboard.components.markup import css_percent, escape
 from telemetry.explanation.dimensions import ExplainedDimension
 from telemetry.model import formatting
 from telemetry.model.foreign_text import one_line
-from telemetry.model.generator_health import NOT_REPORTED
+from telemetry.model.formatting import NOT_REPORTED
 from telemetry.store.questions.explanation import Explanation
 
 _LONGEST_VALUE: Final = 40

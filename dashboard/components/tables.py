@@ -9,7 +9,7 @@ from dashboard.components.objectives import ObjectiveStatus, State, chip
 from dashboard.descriptions import Clock
 from dashboard.links import Choice
 from telemetry.model import formatting
-from telemetry.model.measured_within import Statistic, turn_measured_within
+from telemetry.model.bounds import Statistic, turn_measured_within
 from telemetry.model.metrics import DEFINITIONS, HEADLINE, METRICS, shown_in
 from telemetry.model.semconv import failure_label
 from telemetry.model.turns import Turn

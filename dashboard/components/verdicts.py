@@ -9,7 +9,7 @@ from dashboard.charts.differences import DECISIONS
 from dashboard.components.markup import escape, scrolled
 from dashboard.components.objectives import State, chip
 from telemetry.model import formatting
-from telemetry.rollout.history import Decision
+from telemetry.rollout.plan import Decision
 from telemetry.rollout.progress import STATUS_WORDS, CheckRow, LoggedVerdict, explanation_of
 
 STATES: Final[dict[Decision, State]] = {"promote": "met", "hold": "unknown", "roll_back": "missed"}

@@ -21,11 +21,15 @@ from dashboard.source import Source
 from telemetry.model import formatting
 from telemetry.model.formatting import declared_percent
 from telemetry.model.metrics import MIN_COUNT_FOR
-from telemetry.rollout.cohort_comparison import CohortComparison, CohortFigure, CohortSize
-from telemetry.rollout.comparison_sentence import ComparisonSentence, ComparisonState
-from telemetry.rollout.incompleteness import met_both
+from telemetry.rollout.cohort_comparison import (
+    CohortComparison,
+    CohortFigure,
+    CohortSize,
+    ComparisonSentence,
+    ComparisonState,
+)
+from telemetry.rollout.completeness import met_both, split_notes
 from telemetry.rollout.progress import LoggedVerdict
-from telemetry.rollout.sample_ratio import split_notes
 from telemetry.store.answers import Filter, RunRecord, Summary
 from telemetry.store.questions.cohorts import CohortsAnswer, CohortsQuestion, ComparedTurns, CoveringRollout
 

@@ -14,7 +14,8 @@ from dashboard.components.markup import escape
 from dashboard.links import choice_of
 from dashboard.source import Source
 from telemetry.model import formatting
-from telemetry.model.generator_health import GAUGES, NOT_REPORTED, SUMMARY_FIGURES, HealthFigure, Unit
+from telemetry.model.formatting import NOT_REPORTED
+from telemetry.model.generator_health import GAUGES, SUMMARY_FIGURES, HealthFigure, Unit
 from telemetry.store.answers import RunRecord, Summary
 from telemetry.store.questions.instrument import SERIES, GaugeSeries, LossOfProcess
 from telemetry.store.questions.pages import InstrumentPage

@@ -20,7 +20,7 @@ from dashboard.components.trust import turns_details, turns_trust
 from dashboard.links import LOOKS_LABELS, LOOKS_S, RolloutChoice, rollout_choice_of
 from dashboard.source import Source, source_of
 from telemetry.model import formatting
-from telemetry.rollout.history import Decision
+from telemetry.rollout.plan import Decision
 from telemetry.rollout.progress import CheckRow, Funnel, RolloutProgress, StageProgress
 from telemetry.store.questions.rollouts import RolloutPage
 

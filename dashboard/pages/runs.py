@@ -28,9 +28,9 @@ from telemetry.comparison.differences import FigureDifference
 from telemetry.comparison.sentences import HEADINGS, context_lines, figure_row, footnotes, grouped, title_of
 from telemetry.comparison.verdict import DEFAULT_MARGIN_NS, ComparisonState, RegressionMargin, RunComparison
 from telemetry.model import formatting
+from telemetry.model.bounds import Statistic
 from telemetry.model.errors import TelemetryError
 from telemetry.model.formatting import DASH, in_milliseconds
-from telemetry.model.measured_within import Statistic
 from telemetry.model.metrics import HEADLINE
 from telemetry.objectives.objective import Objective
 from telemetry.store.answers import MetricStats

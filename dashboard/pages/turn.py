@@ -19,10 +19,9 @@ from dashboard.links import Choice, turns_choice_of
 from dashboard.player.turn_player import call_player, call_table, turn_player
 from dashboard.source import Source, source_of
 from telemetry.model import formatting
-from telemetry.model.bounds import BOUNDED
+from telemetry.model.bounds import BOUNDED, turn_figures, turn_measured_within
 from telemetry.model.errors import TelemetryError
 from telemetry.model.formatting import NS_PER_S, milliseconds, seconds
-from telemetry.model.measured_within import turn_figures, turn_measured_within
 from telemetry.model.metrics import HEADLINE, METRICS, shown_in
 from telemetry.model.semconv import OUTCOME_LABELS
 from telemetry.model.turns import Turn

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from telemetry.model.personal_data import spoken_digits
+from telemetry.model.personal_data import digit_runs
 
 WORDS: Final = 5
 # Numbers of fewer digits occur in times and sizes by themselves.
@@ -38,7 +38,7 @@ def of_text(source: str, text: str) -> set[Needle]:
     words = [word for word in _NOT_WORD.split(text) if word]
     windows = [words[at : at + WORDS] for at in range(len(words) - WORDS + 1)] or [words]
     found = {Needle(plain("".join(window)), source) for window in windows}
-    for run in spoken_digits.runs(text):
+    for run in digit_runs(text):
         if len(run.digits) >= _DIGITS_MIN:
             found.add(Needle(run.digits, source, is_number=True))
         if run.has_words and len(run.digits) > WORDS:

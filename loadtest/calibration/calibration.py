@@ -21,10 +21,10 @@ from typing import Any, Final, Literal
 from loadtest.calibration.annotation_errors import AnnotationError
 from telemetry.model.bounds import measured_bounds
 from telemetry.model.formatting import declared_milliseconds, fine_milliseconds
+from telemetry.model.generator_health import is_not_as_recorded
 from telemetry.model.metrics import HEADLINE, METRICS
 from telemetry.model.stats import percentile, shown_percentile
 from telemetry.model.turns import Turn
-from telemetry.model.validity import is_not_as_recorded
 
 MS: Final = 1_000_000
 # Of so many turns one may lie outside its stated interval; fewer turns allow none.

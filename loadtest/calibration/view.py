@@ -22,8 +22,8 @@ from loadtest.calibration.json_object import Calibration
 from loadtest.calibration.process_counts import ranges_sentence
 from loadtest.reports.calibration_citing import rounded_up_ms
 from telemetry.model import formatting
+from telemetry.model.generator_health import invalid_text
 from telemetry.model.stats import percentile
-from telemetry.model.validity import invalid_text
 
 _STYLES = {"trustworthy": "green", "not trustworthy": "red", "endpoint-limited": "yellow", "too few turns": "dim"}
 

@@ -5,8 +5,7 @@ from typing import Final
 
 from loadtest.conversation.pacing import Pacing
 from loadtest.protocols.webrtc_items import PeerAudio, PeerReport
-from telemetry.model.generator_health import FRAME_LATENESS_LIMIT_NS
-from telemetry.model.validity import DRIFT, FRAME_LATENESS
+from telemetry.model.generator_health import DRIFT, FRAME_LATENESS, FRAME_LATENESS_LIMIT_NS
 
 MS: Final = 1_000_000
 # Of a turn with more stamps in doubt than this, the worst doubt holds for the others.

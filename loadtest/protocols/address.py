@@ -7,8 +7,8 @@ from typing import Final
 
 from loadtest.errors import UsageError
 from loadtest.protocols.base import TransportKind
+from telemetry.model.addresses import is_loopback
 from telemetry.model.foreign_text import has_control_characters
-from telemetry.model.host_names import is_loopback
 
 # The schemes of each kind of transport, its name in a sentence, and an example.
 _KINDS: Final[Mapping[TransportKind, tuple[tuple[str, ...], str, str]]] = {

@@ -8,8 +8,8 @@ from loadtest.reports.phases import starts_sentence
 from loadtest.reports.run_info import RunInfo
 from loadtest.reports.run_outcome import generator_loss
 from telemetry.model import formatting
-from telemetry.model.generator_health import NOT_REPORTED, SUMMARY_FIGURES
-from telemetry.model.validity import invalid_text
+from telemetry.model.formatting import NOT_REPORTED
+from telemetry.model.generator_health import SUMMARY_FIGURES, invalid_text
 from telemetry.store.answers import Generator, Summary
 
 

@@ -6,8 +6,8 @@ from typing import Final, Literal
 
 from loadtest.reports import figures
 from telemetry.model import formatting
+from telemetry.model.bounds import STATISTICS, Statistic
 from telemetry.model.foreign_text import one_line
-from telemetry.model.measured_within import STATISTICS, Statistic
 from telemetry.model.metrics import METRICS
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import Verdict

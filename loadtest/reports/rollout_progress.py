@@ -10,7 +10,7 @@ from loadtest.reports import rollout
 from telemetry.model.formatting import NS_PER_S, declared_percent, turns
 from telemetry.rollout.gate import GateVerdict
 from telemetry.rollout.plan import RolloutPlan
-from telemetry.rollout.traffic import forecast
+from telemetry.rollout.progress import forecast
 
 _STYLES = {"promote": "bold green", "hold": "bold yellow", "roll_back": "bold red"}
 

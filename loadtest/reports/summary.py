@@ -17,9 +17,8 @@ from loadtest.reports.model_servers import model_server_objects
 from loadtest.reports.run_info import RunInfo, SpoolInfo
 from loadtest.reports.run_outcome import run_outcome_for
 from loadtest.reports.wer_by_condition import wer_by_condition_objects
-from telemetry.model.bounds import Bounds
+from telemetry.model.bounds import STATISTICS, Bounds, MeasuredWithin
 from telemetry.model.generator_health import SUMMARY_FIGURES
-from telemetry.model.measured_within import STATISTICS, MeasuredWithin
 from telemetry.model.metrics import DEFINITIONS, METRIC_NAMES, shown_in
 from telemetry.objectives.run_verdict import RunVerdict
 from telemetry.objectives.slo import Verdict

@@ -7,7 +7,7 @@ from rich.table import Table
 
 from loadtest.reports import figures
 from telemetry.model import formatting
-from telemetry.model.speech_conditions import condition_label
+from telemetry.model.formatting import condition_label
 from telemetry.store.answers import WerByCondition
 
 BAR_WIDTH = 20

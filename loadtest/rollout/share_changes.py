@@ -13,9 +13,9 @@ from corpora.output_paths import write_whole
 from loadtest.errors import UsageError, VoiceprobeError
 from loadtest.flag_file import Split, encode_flags, flag_of, read_flags, share_of, with_split
 from loadtest.rollout.steps import ChangeShare
+from telemetry.model.addresses import TOKEN_RULE, is_token
 from telemetry.model.errors import ConfigError
 from telemetry.model.foreign_text import one_line
-from telemetry.model.secret_texts import TOKEN_RULE, is_token
 from telemetry.rollout.plan import RolloutPlan, ShareChange
 
 TOKEN_VARIABLE: Final = "VOICEPROBE_ROLLOUT_TOKEN"  # noqa: S105 - the name of a variable, not a token

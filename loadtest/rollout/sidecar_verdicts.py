@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from telemetry.model.foreign_text import one_line
-from telemetry.rollout.history import Decision
+from telemetry.rollout.plan import Decision
 from telemetry.sidecar_client import OK, SidecarAnswer, SidecarClient
 
 _LONGEST_WORDS: Final = 500

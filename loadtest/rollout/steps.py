@@ -11,8 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from telemetry.rollout.history import RolloutHistory
-from telemetry.rollout.plan import RolloutPlan, Stage
+from telemetry.rollout.plan import RolloutHistory, RolloutPlan, Stage
 
 ChangeState = Literal["asked", "made", "failed"]
 

@@ -19,8 +19,7 @@ from telemetry.model.errors import StoreError
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import load_objectives
 from telemetry.rollout.gate import GateVerdict, decide, first_history
-from telemetry.rollout.history import RolloutHistory
-from telemetry.rollout.plan import RolloutPlan
+from telemetry.rollout.plan import RolloutHistory, RolloutPlan
 from telemetry.store.questions.rollouts import evidence_of, question_of
 from telemetry.store.reader import StoreReader
 

@@ -22,8 +22,7 @@ from loadtest.run.report import opened_store
 from loadtest.run.rollout_plans import read_plans
 from telemetry.objectives.slo import load_objectives
 from telemetry.rollout.gate import GateVerdict, decide, first_history
-from telemetry.rollout.history import RolloutHistory, decode_history, encode_history
-from telemetry.rollout.plan import RolloutPlan
+from telemetry.rollout.plan import RolloutHistory, RolloutPlan, decode_history, encode_history
 from telemetry.rollout.sentences import above_control
 from telemetry.rollout.verdict_document import as_object
 from telemetry.store.database import is_at_rest

@@ -6,11 +6,10 @@ from typing import Literal
 
 from corpora.output_paths import unwritable, write_whole
 from loadtest.errors import OutputError, UsageError
-from telemetry.objectives.burn_rates import DEFAULT_BURN_RATES, burn_rates_from, window_ms
-from telemetry.objectives.pyrra import pyrra_text
+from telemetry.objectives.error_budgets import DEFAULT_BURN_RATES, burn_rates_from, window_ms
+from telemetry.objectives.exports import pyrra_text, sloth_text
 from telemetry.objectives.rules import QUIET_AFTER, RuleOptions, rules_text
 from telemetry.objectives.slo import load_objectives
-from telemetry.objectives.sloth import sloth_text
 
 RuleFormat = Literal["prometheus", "sloth", "pyrra"]
 

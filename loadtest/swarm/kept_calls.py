@@ -17,8 +17,7 @@ from loadtest.errors import UsageError
 from loadtest.scenario.settings import SwarmSettings
 from loadtest.speech.preparation import PreparedCorpus
 from telemetry.model.foreign_text import one_line
-from telemetry.model.turn_texts import LONGEST_TRANSCRIPT_CHARS
-from telemetry.model.turns import Turn
+from telemetry.model.turns import LONGEST_TRANSCRIPT_CHARS, Turn
 from telemetry.store.recordings.kept_call import KeptTurn, PartialText
 
 MOST_PARTIALS: Final = 500

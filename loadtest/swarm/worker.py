@@ -40,8 +40,7 @@ from telemetry.export import sdk
 from telemetry.export.instrumentation import CallTrace, GeneratorGauges, StartGauges, announce_run
 from telemetry.export.turn_log import TurnLog
 from telemetry.model.turn_spans import AttributeValue, turn_attributes
-from telemetry.model.turn_texts import with_plain_texts
-from telemetry.model.turns import Turn
+from telemetry.model.turns import Turn, with_plain_texts
 
 HEALTH_EVERY_S = 1.0
 SWITCH_INTERVAL_S = 0.0005

@@ -26,11 +26,17 @@ from telemetry.comparison.figures import ComparedFigure
 from telemetry.model.formatting import DASH, percent
 from telemetry.model.intervals import CONFIDENCE
 from telemetry.model.metrics import MIN_COUNT_FOR
-from telemetry.rollout.check_sample import CheckSample, Codes, TooFewError
-from telemetry.rollout.clustering import FEWEST_CLUSTERS, degrees_of_freedom, expect_clusters
+from telemetry.rollout.check_sample import (
+    FEWEST_CLUSTERS,
+    CheckSample,
+    Codes,
+    TooFewError,
+    degrees_of_freedom,
+    expect_clusters,
+)
+from telemetry.rollout.checks import heard_by_both
 from telemetry.rollout.cohort_turns import AUDIO, NOT_REPORTED, CohortTurns
 from telemetry.rollout.quantile_intervals import quantile_difference, share_p_value
-from telemetry.rollout.samples import heard_by_both
 from telemetry.rollout.sequential import holm
 from telemetry.rollout.shares import ratio_difference
 

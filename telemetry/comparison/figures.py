@@ -10,9 +10,9 @@ from telemetry.model.formatting import figure, signed_difference
 from telemetry.model.metrics import DEFINITIONS, HEADLINE, METRICS
 from telemetry.objectives.objective import Objective
 from telemetry.rollout.check_sample import CheckSample
+from telemetry.rollout.checks import kept_values, sample_of
 from telemetry.rollout.cohort_turns import CACHE_HIT, FALLBACK, WER_ERRORS, WER_WORDS, CohortTurns, missed_column
 from telemetry.rollout.plan import FRACTIONS, Check
-from telemetry.rollout.samples import kept_values, sample_of
 
 FigureGroup = Literal["latency", "turns", "answers"]
 STATISTICS: Final = ("p50", "p95", "p99")

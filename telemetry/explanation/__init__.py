@@ -1,0 +1,1 @@
+"""Which dimension explains the slow turns (dimensions), and the cause of a missed objective (miss_cause). Pure."""

@@ -20,8 +20,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from telemetry.client_tls import sidecar_context
 from telemetry.export.spool import SpoolRecord
+from telemetry.model.addresses import without_credentials
 from telemetry.model.errors import ConfigError
-from telemetry.model.secret_texts import without_credentials
 
 # The collector has read the request and will never take it: sending it again cannot help.
 _NEVER_TAKEN: Final = (400, 413, 422)

@@ -23,6 +23,7 @@ from typing import Final
 NS_PER_MS: Final = 1_000_000
 NS_PER_S: Final = 1_000_000_000
 DASH: Final = "–"
+NOT_REPORTED: Final = "not reported"
 MINUS: Final = "−"
 APPROXIMATELY: Final = "≈"
 # For a table that writes its numbers itself, so that it can sort them: `number`, and whole milliseconds.
@@ -258,3 +259,18 @@ def _minus(text: str) -> str:
 
 def _with_direction(text: str) -> str:
     return text if text.startswith(MINUS) else f"+{text}"
+
+
+CLEAN: Final = "clean"
+
+
+def condition_label(noise: str | None, snr_db: float | None, channel: str | None) -> str:
+    """A condition: `babble 10 dB, g711u`. `snr_db` is the level that was asked for; a noise that names its level keeps
+    that name, and a clean channel is not named."""
+    if not noise:
+        shown = NOT_REPORTED
+    elif noise in (CLEAN, "none"):
+        shown = CLEAN
+    else:
+        shown = noise if snr_db is None or "dB" in noise else f"{noise} {declared_decibels(snr_db)}"
+    return shown if channel in (None, CLEAN) else f"{shown}, {channel}"

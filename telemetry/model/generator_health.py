@@ -1,16 +1,20 @@
-"""The health of the load generator: one row per figure, with everything that is shown of it.
+"""The health of the load generator: one row per figure, with everything that is shown of it; and why turns are invalid.
 
 A row gives the OTel gauge that each process sends, how the store combines processes and turns, the key in the JSON
 summary, and where terminal and page show it. A new figure is a row here, and a value in the worker's report.
+
+A turn is invalid where it was not said as recorded, or where a fault of ours spoiled it. How wide the bounds of a
+figure are (telemetry.model.bounds) never makes it so.
 """
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from telemetry.model import formatting
+from telemetry.model.formatting import NOT_REPORTED, number
 
 GAUGE_PREFIX: Final = "voice.generator."
-NOT_REPORTED: Final = "not reported"
 # Beyond what a jitter buffer absorbs. A turn is invalid if one of its frames is later: from the first speech sample
 # until the answer is heard.
 FRAME_LATENESS_LIMIT_NS: Final = 60_000_000
@@ -267,3 +271,33 @@ GAUGES: Final[dict[str, HealthFigure]] = {figure.gauge: figure for figure in _AL
 def gauge_metric(gauge: str) -> str:
     """The OTel name of a gauge of GAUGES. Raises KeyError for another."""
     return GAUGE_PREFIX + (GAUGES[gauge].gauge or "")
+
+
+FRAME_LATENESS: Final = "frame lateness"  # beyond generator_health.FRAME_LATENESS_LIMIT_NS
+DRIFT: Final = "drift"
+# The reasons of turns that were not said as recorded. Every other reason is a fault of ours.
+NOT_AS_RECORDED: Final = (FRAME_LATENESS, DRIFT)
+
+
+def is_not_as_recorded(invalid_reasons: Collection[str]) -> bool:
+    """Whether a turn with these reasons was not said as recorded, whatever else went wrong."""
+    return any(reason in NOT_AS_RECORDED for reason in invalid_reasons)
+
+
+def invalid_text(not_as_recorded: int, faults: int, by_reason: Mapping[str, int]) -> str:
+    """Invalid turns by what made them so: `4 not said as recorded (frame lateness 3, drift 2), 1 by a fault of the
+    generator (clock step 1)`; empty where there are none. A turn may have several reasons."""
+    parts: list[str] = []
+    recorded = {name: n for name, n in by_reason.items() if name in NOT_AS_RECORDED}
+    others = {name: n for name, n in by_reason.items() if name not in NOT_AS_RECORDED}
+    if not_as_recorded:
+        also = f"; also {_counted_reasons(others)}" if others and not faults else ""
+        parts.append(f"{number(not_as_recorded)} not said as recorded ({_counted_reasons(recorded)}{also})")
+    if faults:
+        reasons = f" ({_counted_reasons(others)})" if others else ""
+        parts.append(f"{number(faults)} by {'a fault' if faults == 1 else 'faults'} of the generator{reasons}")
+    return ", ".join(parts)
+
+
+def _counted_reasons(reasons: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {number(n)}" for name, n in reasons.items())

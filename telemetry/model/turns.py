@@ -5,11 +5,12 @@ the caller heard, `service` is what the endpoint reported of itself. Timestamps 
 clock of the process that took them, never comparable across processes. None means unknown, never zero.
 """
 
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 import msgspec
 
 from telemetry.model import semconv
+from telemetry.model.foreign_text import LONGEST_CHARS, one_line
 
 NonNegative = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -201,3 +202,28 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     receive_stamp: str | None = None  # "kernel" or "user"
     pacer: str | None = None  # "timerfd" or "timer"
     invalid_reasons: tuple[str, ...] = ()  # why it was not said as recorded, or which fault of ours spoiled it
+
+
+# What was said is longer than what is said of it.
+LONGEST_TRANSCRIPT_CHARS: Final = 20_000
+_LONGER: Final = {"transcript_pii": LONGEST_TRANSCRIPT_CHARS}
+_NAMES: Final = Turn.__struct_fields__
+
+
+def with_plain_texts(turn: Turn) -> Turn:
+    """The turn with every text on one line, bounded, and with control characters written out. It may come from an
+    endpoint, from a service's telemetry, or from a name that somebody chose."""
+    changes: dict[str, Any] = {}
+    for name, value in zip(_NAMES, msgspec.structs.astuple(turn), strict=True):
+        if type(value) is str:
+            # What most texts are is seen at a glance.
+            if len(value) > LONGEST_CHARS or not value.isprintable():
+                changes[name] = one_line(value, longest_chars(name))
+        elif type(value) is tuple and value and type(value[0]) is str:
+            changes[name] = tuple(map(one_line, value))
+    return msgspec.structs.replace(turn, **changes) if changes else turn
+
+
+def longest_chars(field: str) -> int:
+    """How many characters of a text of this field of a turn are kept."""
+    return _LONGER.get(field, LONGEST_CHARS)

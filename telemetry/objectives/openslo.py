@@ -13,53 +13,418 @@ timeWindow: one, rolling, of 28 days, or none
 Documents of OpenSLO's other kinds, and alertPolicies, are passed over, with a line in the log.
 """
 
-from __future__ import annotations
-
 import logging
+import math
+import re
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import Annotated, Any, Final, Literal, cast, get_args
 
+import yaml
+from pydantic import AfterValidator, Field, PlainValidator, StringConstraints, ValidationError, WrapValidator
+
+from telemetry.model import semconv
+from telemetry.model.durations import Duration, DurationError
 from telemetry.model.errors import ConfigError
-from telemetry.objectives.error_budgets import PERIOD
-from telemetry.objectives.objective import Objective
+from telemetry.model.fault_sentences import FaultAt, Path, nearest, path_text, shown
+from telemetry.model.foreign_text import one_line
+from telemetry.model.metrics import ITL, METRICS
+from telemetry.model.validation import CheckedTable, refused, validated
+from telemetry.objectives.error_budgets import PERIOD, PERIOD_DAYS
+from telemetry.objectives.objective import Kind, Objective
 
-if TYPE_CHECKING:
-    from telemetry.objectives.openslo_document import SloDocument
-    from telemetry.objectives.yaml_documents import Document
+
+@dataclass(frozen=True, slots=True)
+class _Document:
+    """One document of a text, `number` counted from 1."""
+
+    number: int
+    value: object
+    _root: yaml.Node
+    _entries: dict[int, dict[object, tuple[yaml.Node, yaml.Node]]] = field(default_factory=dict)
+
+    def line(self, path: Path) -> int:
+        """The line of what is at a path, counted from 1; where it is missing, of the nearest thing that holds it."""
+        node, line = self._root, self._root.start_mark.line
+        for part in path:
+            if isinstance(node, yaml.MappingNode):
+                found = self._of_mapping(node).get(part)
+                if found is None:
+                    break
+                line, node = found[0].start_mark.line, found[1]
+            elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+                node = node.value[part]
+                line = node.start_mark.line
+        return line + 1
+
+    def _of_mapping(self, node: yaml.MappingNode) -> dict[object, tuple[yaml.Node, yaml.Node]]:
+        if id(node) not in self._entries:
+            self._entries[id(node)] = {key.value: (key, value) for key, value in node.value if _is_text(key)}
+        return self._entries[id(node)]
+
+
+def _read_documents(text: str, where: str) -> list[_Document]:
+    """The documents of a text that are not empty. Raises ConfigError, which names the file `where`."""
+    try:
+        return _documents(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(where, [_fault(error)]) from error
+    except (ValueError, RecursionError) as error:  # a date such as 2026-13-45; brackets a thousand deep
+        raise ConfigError(where, [f"is not valid YAML: {one_line(str(error))}"]) from error
+
+
+def _documents(text: str) -> list[_Document]:
+    loader = _StrictLoader(text)
+    documents: list[_Document] = []
+    number = 0
+    try:
+        while loader.check_node():
+            number += 1
+            node = loader.get_node()
+            value = loader.construct_document(node) if node is not None else None
+            if node is not None and value is not None:  # an empty document, as after a closing `---`, holds nothing
+                documents.append(_Document(number, value, node))
+    finally:
+        loader.dispose()
+    return documents
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """YAML lets a repeated key win silently; here it is a fault."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if _is_text(key) and key.value in seen:
+                problem = f"the key {shown(key.value)} is there twice; give it once"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+            if _is_text(key):
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def _is_text(key: yaml.Node) -> bool:
+    return isinstance(key.value, str)
+
+
+def _fault(error: yaml.YAMLError) -> str:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        mark = error.problem_mark
+        return f"line {mark.line + 1}, column {mark.column + 1}: {one_line(error.problem or 'is not valid YAML')}"
+    return f"is not valid YAML: {one_line(' '.join(str(error).split()))}"
+
+
+_KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+
+_NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+# Of OpenSLO's windows, those that have the same length at any time; months, quarters and years do not.
+_WINDOW: Final = re.compile(r"([1-9][0-9]{0,5})([mhdw])")
+_MINUTES: Final = {"m": 1, "h": 60, "d": 1440, "w": 10_080}
+_BUDGETS: Final = f"error budgets are those of the last {PERIOD_DAYS} days"
+# Kinds of OpenSLO that may stand beside objectives in a file, and hold none.
+_OTHER_KINDS: Final = ("Service", "DataSource", "SLI", "AlertPolicy", "AlertCondition", "AlertNotificationTarget")
+_OUTCOMES: Final = tuple(outcome for outcome in semconv.OUTCOMES if outcome not in ("cut", "invalid"))
+
+
+def duration_ns(text: str) -> int | None:
+    """`800ms`, `1.5s`, `200us` in ns; None for a text that is not a duration, or has no unit."""
+    try:
+        return Duration.parse(text, bare=False).ns
+    except DurationError:
+        return None
+
+
+def _read_document(document: _Document, first_use: dict[str, int]) -> tuple["_SloDocument | None", list[FaultAt]]:
+    """The model of a document, None after a fault, and all faults; `first_use` maps names to numbers of documents."""
+    model, faults = validated(_SloDocument, document.value)
+    name = _name_of(document.value)
+    used_in = first_use.setdefault(name, document.number) if name is not None else document.number
+    if used_in != document.number:
+        sentence = f"{name} is also the name of document {used_in}; give each objective a name of its own"
+        faults.append(FaultAt(("metadata", "name"), sentence))
+    return model, faults
+
+
+def _faults_with_places(document: _Document, faults: list[FaultAt]) -> list[str]:
+    """The faults with their places, in the order of the lines."""
+    by_line = sorted(((document.line(fault.path), fault) for fault in faults), key=lambda each: each[0])
+    return [
+        f"{', '.join(filter(None, (f'document {document.number}', f'line {line}', path_text(fault.path))))}: "
+        f"{fault.sentence}"
+        for line, fault in by_line
+    ]
+
+
+def _name_of(document: object) -> str | None:
+    """The name of a document, also of one that is faulty elsewhere; None when it has none that can be used."""
+    table = cast("dict[object, Any]", document) if isinstance(document, dict) else {}
+    metadata = table.get("metadata")
+    name = cast("dict[object, Any]", metadata).get("name") if isinstance(metadata, dict) else None
+    return name if isinstance(name, str) and _NAME.fullmatch(name) else None
+
+
+def _bound(metric: str, threshold: object) -> float | None:
+    """A threshold in the unit of a known metric; None when it is not one."""
+    if METRICS[metric].unit == "ns":
+        return duration_ns(threshold) if isinstance(threshold, str) else None
+    if isinstance(threshold, bool) or not isinstance(threshold, int | float):
+        return None
+    try:
+        return threshold if math.isfinite(threshold) and threshold >= 0 else None
+    except OverflowError:  # a whole number of more than 308 digits
+        return None
+
+
+def _minutes(window: object) -> int | None:
+    """How long a rolling window is; None for anything else."""
+    found = _WINDOW.fullmatch(window) if isinstance(window, str) else None
+    return None if found is None else int(found[1]) * _MINUTES[found[2]]
+
+
+def _other_kind(document: object) -> str | None:
+    """The kind of a document of OpenSLO that is not an objective, with its name; None of any other document."""
+    table = cast("dict[object, Any]", document) if isinstance(document, dict) else {}
+    kind, version = table.get("kind"), table.get("apiVersion")
+    if kind not in _OTHER_KINDS or not isinstance(version, str) or not version.startswith("openslo/"):
+        return None
+    return " ".join(filter(None, (str(kind), _name_of(document))))
+
+
+def _no_objective(document: _Document) -> FaultAt:
+    """The fault of a document of another kind in a file that holds no objective."""
+    return FaultAt(("kind",), f"is {shown(cast('dict[str, object]', document.value)['kind'])}; write SLO")
+
+
+def _not_read(document: "_SloDocument") -> list[str]:
+    """The keys of an objective that OpenSLO has, and that say nothing here."""
+    source = document.spec.indicator.spec.ratio_metric
+    refs = (source.good.metric_source.metric_source_ref, source.total.metric_source.metric_source_ref)
+    return [
+        *(["alertPolicies"] if document.spec.alert_policies else []),
+        *(["metricSourceRef"] if any(refs) else []),
+    ]
+
+
+def _matching(pattern: re.Pattern[str]) -> AfterValidator:
+    def check(text: str) -> str:
+        if not pattern.fullmatch(text):
+            raise ValueError("does not match")
+        return text
+
+    return AfterValidator(check)
+
+
+def _one_of(known: Collection[str], what: str) -> PlainValidator:
+    def check(value: object) -> str:
+        if not isinstance(value, str) or value not in known:
+            name = value if isinstance(value, str) else ""
+            raise refused(f"{shown(value)} is not {what}{nearest(name, known)}")
+        return value
+
+    return PlainValidator(check)
+
+
+def _metric(value: object) -> str:
+    if value == ITL:
+        raise refused("itl is many values per turn; tokens_per_s judges a stream by turn")
+    if not isinstance(value, str) or value not in METRICS:
+        name = value if isinstance(value, str) else ""
+        raise refused(f"{shown(value)} is not a known metric{nearest(name, tuple(METRICS))}")
+    return value
+
+
+def _one_or_several(value: object, read: Callable[[object], list[str]]) -> list[str]:
+    """What stands alone is a list of one; its fault then has no position in a list."""
+    if isinstance(value, list):
+        return read(cast("list[object]", value))
+    try:
+        return read([value])
+    except ValidationError as error:
+        raise refused(error.errors(include_url=False)[0].get("ctx", {})["sentence"]) from error
+
+
+_TEXT: Final = "text is expected"
+_Text = Annotated[str | None, Field(default=None, description=_TEXT)]
+_Dimension = Annotated[str, StringConstraints(min_length=1), Field(default="", description=_TEXT)]
+
+
+class _SloMetadata(CheckedTable):
+    name: Annotated[str, _matching(_NAME)] = Field(
+        description="a name has up to 63 letters, digits, '.', '_' and '-', with a letter or digit at each end"
+    )
+    display_name: str | None = Field(default=None, alias="displayName", description=_TEXT)
+    labels: object = None
+    annotations: object = None
+
+
+class _TimeWindow(CheckedTable):
+    duration: object = None
+    is_rolling: object = Field(default=None, alias="isRolling")
+    calendar: object = None
+
+    @classmethod
+    def rules(cls, table: Mapping[str, Any], faulty: Collection[str]) -> Iterator[tuple[Path, str]]:
+        """The window that budgets have: a promise over another one would be accepted and not kept."""
+        del faulty
+        mend = f"{_BUDGETS}: write duration: {PERIOD} and isRolling: true, or leave timeWindow out"
+        if table.get("calendar") is not None or table.get("isRolling", True) is False:
+            yield (), f"is a window of the calendar; {mend}"
+        elif table.get("isRolling", True) is not True:
+            yield ("isRolling",), f"is {shown(table['isRolling'])}; write true"
+        elif _minutes(table.get("duration")) != PERIOD_DAYS * _MINUTES["d"]:
+            found = f"is {shown(table['duration'])}" if "duration" in table else "is missing"
+            yield ("duration",), f"{found}; {mend}"
+
+
+class _SloTarget(CheckedTable):
+    display_name: object = Field(default=None, alias="displayName")
+    target: float = Field(default=0.0, gt=0, lt=1, description="a number above 0 and below 1 is expected")
+    target_percent: float = Field(
+        default=0.0, gt=0, lt=100, alias="targetPercent", description="a number above 0 and below 100 is expected"
+    )
+
+    @classmethod
+    def rules(cls, table: Mapping[str, Any], faulty: Collection[str]) -> Iterator[tuple[Path, str]]:
+        """One of two ways to say it."""
+        del faulty
+        if ("target" in table) == ("targetPercent" in table):
+            yield (), "write either target: 0.95 or targetPercent: 95"
+
+
+class _Good(CheckedTable):
+    """Which turns are good: one of `KINDS` is given. And which turns count at all: any where a text is empty."""
+
+    metric: Annotated[str, PlainValidator(_metric)] = ""
+    threshold: object = None
+    outcome: Annotated[
+        list[Annotated[str, _one_of(_OUTCOMES, "an outcome of an eligible turn")]], WrapValidator(_one_or_several)
+    ] = Field(default=[], min_length=1, description="write for instance ok")
+    fallback: Literal["none"] = Field(default="none", description="write none")
+    cache: Literal["hit"] = Field(default="hit", description="write hit")
+    cohort: _Dimension
+    length: Annotated[str, _one_of(semconv.LENGTH_CLASSES, "a known length")] = ""
+    noise: _Dimension
+    channel: _Dimension
+    route: Annotated[str, _one_of(semconv.ROUTES, "a known route")] = ""
+
+    @classmethod
+    def rules(cls, table: Mapping[str, Any], faulty: Collection[str]) -> Iterator[tuple[Path, str]]:
+        """One kind, and a threshold of the metric's unit where that is a metric."""
+        given = [kind for kind in _KINDS if kind in table]
+        if len(given) != 1:
+            yield (), f"exactly one of {', '.join(_KINDS)} says which turns are good"
+        elif given != ["metric"]:
+            if "threshold" in table:
+                yield ("threshold",), "only a metric has a threshold; leave it out"
+        elif "metric" not in faulty and _bound(table["metric"], table.get("threshold")) is None:
+            is_duration = METRICS[table["metric"]].unit == "ns"
+            wanted = "a duration such as 800ms or 1.5s" if is_duration else "a number that is not negative"
+            found = f"is {shown(table['threshold'])}" if "threshold" in table else "is missing"
+            yield ("threshold",), f"{found}; {table['metric']} needs {wanted}"
+
+    @property
+    def kind(self) -> Kind:
+        """The one of `KINDS` that is given."""
+        return next(kind for kind in _KINDS if kind in self.model_fields_set)
+
+    @property
+    def bound(self) -> float | None:
+        """The threshold in the unit of the metric; None without a metric."""
+        return _bound(self.metric, self.threshold) if self.metric else None
+
+
+class _Total(CheckedTable):
+    turns: Literal["eligible"] = Field(description="write eligible: every turn that is not invalid")
+
+
+class _MetricSource(CheckedTable):
+    type: Literal["voiceprobe"] = Field(description="write voiceprobe")
+    metric_source_ref: object = Field(default=None, alias="metricSourceRef")
+
+
+class _GoodSource(_MetricSource):
+    spec: _Good
+
+
+class _TotalSource(_MetricSource):
+    spec: _Total
+
+
+class _GoodTurns(CheckedTable):
+    metric_source: _GoodSource = Field(alias="metricSource")
+
+
+class _TotalTurns(CheckedTable):
+    metric_source: _TotalSource = Field(alias="metricSource")
+
+
+class _RatioMetric(CheckedTable):
+    counter: object = None
+    good: _GoodTurns
+    total: _TotalTurns
+
+
+class _IndicatorSpec(CheckedTable):
+    description: object = None
+    ratio_metric: _RatioMetric = Field(alias="ratioMetric")
+
+
+class _Indicator(CheckedTable):
+    metadata: object = None
+    spec: _IndicatorSpec
+
+
+class _SloSpec(CheckedTable):
+    description: _Text
+    service: _Text
+    alert_policies: object = Field(default=None, alias="alertPolicies")
+    indicator: _Indicator
+    time_window: list[_TimeWindow] = Field(
+        default=[], min_length=1, max_length=1, alias="timeWindow", description="a list of one window is expected"
+    )
+    budgeting_method: Literal["Occurrences"] = Field(
+        default="Occurrences", alias="budgetingMethod", description="write Occurrences"
+    )
+    objectives: list[_SloTarget] = Field(
+        min_length=1,
+        max_length=1,
+        description="a list of one objective is expected; write another document for another target",
+    )
+
+
+class _SloDocument(CheckedTable):
+    """A whole document."""
+
+    api_version: Literal["openslo/v1"] = Field(alias="apiVersion", description="write openslo/v1")
+    kind: Literal["SLO"] = Field(description="write SLO")
+    metadata: _SloMetadata
+    spec: _SloSpec
+
 
 _log = logging.getLogger(__name__)
 
 
 def parse_objectives(text: str, where: str) -> list[Objective]:
     """The objectives of a multi-document OpenSLO text. Raises ConfigError with every fault; `where` names the file."""
-    # Imported when a file is read: pydantic takes as long as a tenth of all that `voiceprobe --help` does.
-    from telemetry.objectives.openslo_document import (
-        faults_with_places,
-        no_objective,
-        not_read,
-        other_kind,
-        read_document,
-    )
-    from telemetry.objectives.yaml_documents import read_documents
-
     faults: list[str] = []
     objectives: list[Objective] = []
     first_use: dict[str, int] = {}
     passed_over: list[str] = []
-    others: list[Document] = []
-    for document in read_documents(text, where):
-        if (kind := other_kind(document.value)) is not None:
+    others: list[_Document] = []
+    for document in _read_documents(text, where):
+        if (kind := _other_kind(document.value)) is not None:
             others.append(document)
             passed_over.append(f"{kind} (document {document.number})")
             continue
-        model, found = read_document(document, first_use)
-        faults += faults_with_places(document, found)
+        model, found = _read_document(document, first_use)
+        faults += _faults_with_places(document, found)
         if model is not None:
             objectives.append(_objective(model))
-            passed_over += [f"{key} of {model.metadata.name}" for key in not_read(model)]
+            passed_over += [f"{key} of {model.metadata.name}" for key in _not_read(model)]
     if not objectives and not faults:
-        faults += [fault for other in others for fault in faults_with_places(other, [no_objective(other)])]
+        faults += [fault for other in others for fault in _faults_with_places(other, [_no_objective(other)])]
     if not objectives and not faults:
         faults.append("holds no objective; add a document with apiVersion: openslo/v1 and kind: SLO")
     if faults:
@@ -75,7 +440,7 @@ def _say_once(sentence: str) -> None:
     _log.warning("%s", sentence)
 
 
-def _objective(document: SloDocument) -> Objective:
+def _objective(document: _SloDocument) -> Objective:
     spec, metadata = document.spec, document.metadata
     good = spec.indicator.spec.ratio_metric.good.metric_source.spec
     wanted = spec.objectives[0]

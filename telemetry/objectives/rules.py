@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from telemetry.objectives import series
-from telemetry.objectives.burn_rates import DEFAULT_BURN_RATES, BurnRate, window_ms
-from telemetry.objectives.exported import quoted, template, yaml_text
+from telemetry.objectives.error_budgets import DEFAULT_BURN_RATES, BurnRate, window_ms
+from telemetry.objectives.exports import quoted, template, yaml_text
 from telemetry.objectives.objective import Objective
 
 QUIET_AFTER: Final = "1h"

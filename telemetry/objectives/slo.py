@@ -27,7 +27,6 @@ from telemetry.objectives.judgment import (
     turns_to_verdict,
 )
 from telemetry.objectives.objective import Counted, Objective
-from telemetry.objectives.openslo import parse_objectives
 
 __all__ = [
     "EligibleTurns",
@@ -114,13 +113,20 @@ def default_objectives() -> list[Objective]:
 
 @cache
 def _default_objectives() -> tuple[Objective, ...]:
-    found = parse_objectives(objectives_text(None), "default objectives")
+    found = _parsed(objectives_text(None), "default objectives")
     return tuple(replace(objective, where_shown=True) for objective in found)
+
+
+def _parsed(text: str, where: str) -> list[Objective]:
+    # Imported when a file is read: pydantic takes as long as a tenth of all that `voiceprobe --help` does.
+    from telemetry.objectives.openslo import parse_objectives
+
+    return parse_objectives(text, where)
 
 
 def load_objectives(path: Path | None) -> list[Objective]:
     """The objectives of an OpenSLO file, or the default set. Raises ConfigError with every fault of the file."""
-    return default_objectives() if path is None else parse_objectives(objectives_text(path), str(path))
+    return default_objectives() if path is None else _parsed(objectives_text(path), str(path))
 
 
 def objectives_text(path: Path | None) -> str:

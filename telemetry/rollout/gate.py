@@ -18,21 +18,22 @@ from typing import Final
 from telemetry.model.foreign_text import one_line
 from telemetry.model.formatting import count, declared_percent, turns
 from telemetry.rollout import sentences
-from telemetry.rollout.applied_checks import applied_checks
-from telemetry.rollout.checks import CheckResult, SliceResult, slice_results
+from telemetry.rollout.checks import CheckResult, SliceResult, applied_checks, slice_results
 from telemetry.rollout.cohort_turns import CohortTurns
-from telemetry.rollout.history import Decision, Look, RolloutHistory
-from telemetry.rollout.incompleteness import (
+from telemetry.rollout.completeness import (
+    SampleRatio,
+    UnitCounts,
     met_both,
     mismatch,
     nameless,
+    sample_ratio,
+    split_notes,
     too_many_contaminated,
     too_many_invalid,
     too_many_nameless,
     too_much_lost,
 )
-from telemetry.rollout.plan import RolloutPlan, Stage, conflicts, moment
-from telemetry.rollout.sample_ratio import SampleRatio, UnitCounts, sample_ratio, split_notes
+from telemetry.rollout.plan import Decision, Look, RolloutHistory, RolloutPlan, Stage, conflicts, moment
 
 # Hosts whose clocks are kept by NTP differ by less.
 CLOCK_GRACE_NS: Final = 60_000_000_000

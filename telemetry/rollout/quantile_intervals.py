@@ -28,9 +28,12 @@ import scipy
 
 from telemetry.model.formatting import declared_percent
 from telemetry.model.intervals import CONFIDENCE
-from telemetry.rollout.check_sample import CheckSample, Floats, TooFewError, are_paired
-from telemetry.rollout.clustering import (
+from telemetry.rollout.check_sample import (
     FEWEST_CLUSTERS,
+    CheckSample,
+    Floats,
+    TooFewError,
+    are_paired,
     clustered_variance,
     degrees_of_freedom,
     expect_clusters,

@@ -32,8 +32,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from telemetry.model.formatting import declared_percent
-from telemetry.rollout.check_sample import CheckSample, Codes, Floats, TooFewError, are_paired
-from telemetry.rollout.clustering import clustered_variance, effective_clusters, known_clusters, paired_variance, total
+from telemetry.rollout.check_sample import (
+    CheckSample,
+    Codes,
+    Floats,
+    TooFewError,
+    are_paired,
+    clustered_variance,
+    effective_clusters,
+    known_clusters,
+    paired_variance,
+    total,
+)
 
 Bools = NDArray[np.bool_]
 

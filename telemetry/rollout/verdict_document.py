@@ -6,9 +6,9 @@ from typing import Any
 
 from telemetry.model.formatting import NS_PER_S
 from telemetry.rollout.checks import BeyondShares, CheckResult, SliceResult
+from telemetry.rollout.completeness import DETECTED, AssignedUnits, UnitCounts
 from telemetry.rollout.gate import GateVerdict
 from telemetry.rollout.plan import RolloutPlan
-from telemetry.rollout.sample_ratio import DETECTED, AssignedUnits, UnitCounts
 
 
 def as_object(plan: RolloutPlan, verdict: GateVerdict) -> dict[str, Any]:

@@ -5,8 +5,8 @@ import stat
 from pathlib import Path
 from typing import Final
 
+from telemetry.model.addresses import checked_token
 from telemetry.model.errors import ConfigError
-from telemetry.model.secret_texts import checked_token
 
 _FILE_BYTES_MAX: Final = 64 << 10
 # Others may do nothing, and the group may not write. It may read: so systemd and Kubernetes hand secrets over.

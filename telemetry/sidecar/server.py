@@ -24,8 +24,8 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 
+from telemetry.model.addresses import host_and_port
 from telemetry.model.errors import ConfigError
-from telemetry.model.host_names import host_and_port
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import load_objectives
 from telemetry.sidecar import pages, queries

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from telemetry.model import formatting
+from telemetry.model.bounds import STATISTICS, MeasuredWithin, Statistic, measured_within
 from telemetry.model.formatting import count, number, turns
 from telemetry.model.generator_health import HEALTH_FIGURES, HealthFigure
-from telemetry.model.measured_within import STATISTICS, MeasuredWithin, Statistic, measured_within
 from telemetry.model.metrics import DEFINITIONS
 from telemetry.model.semconv import CONTRADICTION_LABELS, RAMP, Source
 from telemetry.model.service_runs import REPORTED, ServiceDay, service_day
@@ -170,7 +170,7 @@ class TurnCounts:
     invalid_by_reason: dict[str, int] = field(default_factory=dict)
     endpoint_did_not_read: int = 0
     cut_by: dict[str, int] = field(default_factory=dict)
-    not_as_recorded: int = 0  # of the invalid ones: not said as recorded (telemetry.model.validity)
+    not_as_recorded: int = 0  # of the invalid ones: not said as recorded (telemetry.model.generator_health)
 
     @property
     def valid(self) -> int:

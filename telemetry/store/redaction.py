@@ -16,8 +16,7 @@ from importlib.resources import files
 from typing import Any, Final, cast
 
 from telemetry.model import semconv
-from telemetry.model.personal_data import labels as label_values
-from telemetry.model.personal_data.pseudonyms import is_pseudonym
+from telemetry.model.personal_data import is_pseudonym, label_without_personal_data
 
 # What carries words even in a family of labels: `voice.turn.transcript_pii`, `voice.asr.transcript`.
 _WORDS: Final = re.compile(
@@ -133,7 +132,7 @@ def is_person(name: str, value: object, framework: str = "") -> bool:
 
 
 def _kind(name: str, framework: str) -> NameKind:
-    if label_values.without_personal_data(name) != name or _PERSONAL_FIGURES.search(name) is not None:
+    if label_without_personal_data(name) != name or _PERSONAL_FIGURES.search(name) is not None:
         return NameKind.PERSONAL
     if name in _LABELS.persons:
         return NameKind.PERSON

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from telemetry.rollout.history import Decision, Look, RolloutHistory
+from telemetry.rollout.plan import Decision, Look, RolloutHistory
 from telemetry.rollout.progress import LoggedVerdict
 
 # A log that is not of ours has a fault in every line.

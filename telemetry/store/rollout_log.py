@@ -18,8 +18,7 @@ import msgspec
 
 from telemetry.model.errors import StoreError
 from telemetry.rollout.gate import GateVerdict, first_history
-from telemetry.rollout.history import RolloutHistory
-from telemetry.rollout.plan import RolloutPlan
+from telemetry.rollout.plan import RolloutHistory, RolloutPlan
 from telemetry.rollout.verdict_document import as_object
 from telemetry.store.private_files import fsync_directory, make_folder, open_private, write_durably
 from telemetry.store.rollout_lines import (

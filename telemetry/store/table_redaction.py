@@ -16,7 +16,7 @@ import orjson
 import pyarrow as pa
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue
 
-from telemetry.model.personal_data.pseudonyms import is_pseudonym
+from telemetry.model.personal_data import is_pseudonym
 from telemetry.store.attribute_values import VALUE_TYPE
 from telemetry.store.redaction import NameKind, framework_of, is_label, is_person, kind_of_name, without_text
 from telemetry.store.schema import ArrowTable, Table

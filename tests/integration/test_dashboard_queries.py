@@ -14,7 +14,7 @@ import pytest
 from docs_build.monitoring import grafana_dashboard
 from telemetry.model.service_runs import service_run_id
 from telemetry.model.turns import Turn
-from telemetry.objectives.burn_rates import burn_rates_from
+from telemetry.objectives.error_budgets import burn_rates_from
 from telemetry.objectives.rules import RuleOptions, rules_text
 from telemetry.objectives.slo import default_objectives
 from tests.fixtures_sidecar import running_sidecar

@@ -21,10 +21,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from telemetry.model.semconv import OUTCOMES, Outcome
 from telemetry.rollout.cohort_turns import CohortTurns, missed_column, open_column, packed_codes, packed_numbers
+from telemetry.rollout.completeness import AssignedUnits, UnitCounts
 from telemetry.rollout.gate import RolloutEvidence, decide, first_history
 from telemetry.rollout.plan import RolloutPlan
 from telemetry.rollout.plan_document import parse_plan
-from telemetry.rollout.sample_ratio import AssignedUnits, UnitCounts
 from telemetry.rollout.verdict_document import as_object
 from tests import asking
 from tests.fixtures_sidecar import SidecarProcess, running_sidecar

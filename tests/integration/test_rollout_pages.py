@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from loadtest.run.rollout_check import RolloutCheckRequest, check
-from telemetry.rollout.history import encode_history
+from telemetry.rollout.plan import encode_history
 from telemetry.rollout.plan_document import parse_plan
 from telemetry.store.questions.rollouts import RolloutPage
 from telemetry.store.reader import StoreReader

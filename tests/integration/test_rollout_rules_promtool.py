@@ -6,10 +6,9 @@ from typing import Any
 
 import yaml
 
-from telemetry.objectives.pyrra import pyrra_text
+from telemetry.objectives.exports import pyrra_text, sloth_text
 from telemetry.objectives.rules import rules_text
 from telemetry.objectives.slo import default_objectives
-from telemetry.objectives.sloth import sloth_text
 from tests.programs import needed
 
 

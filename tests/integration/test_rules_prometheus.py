@@ -13,7 +13,7 @@ import yaml
 
 from docs_build.monitoring import DATA
 from telemetry.model.turns import Turn
-from telemetry.objectives.burn_rates import burn_rates_from
+from telemetry.objectives.error_budgets import burn_rates_from
 from telemetry.objectives.rules import RuleOptions, eligible_series, rules_text
 from telemetry.objectives.slo import default_objectives
 from tests.fixtures_rollouts import PLAN_FILE, fill_rollout_store

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from telemetry.objectives.burn_rates import burn_rates_from
+from telemetry.objectives.error_budgets import burn_rates_from
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.rules import RuleOptions, rules_text
 from telemetry.objectives.slo import default_objectives, load_objectives

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue, KeyValueList
 
-from telemetry.model.personal_data import labels
+from telemetry.model.personal_data import identifies_person, label_without_personal_data
 from telemetry.sidecar.ingest import ExportRequest
 from telemetry.sidecar.otlp.tables import DecodedTables, decode_traces
 from telemetry.sidecar.privacy.requests import Redactor
@@ -161,5 +161,5 @@ def test_ids_versions_and_times_are_left_alone(seed: int) -> None:
         f"2026-11-23T07:02:00.{seed:09}Z",
         f"resp_{octets.hex()}",
     ]
-    assert [labels.without_personal_data(value) for value in values] == values
-    assert [value for value in values[1:] if labels.identifies_person(value)] == []
+    assert [label_without_personal_data(value) for value in values] == values
+    assert [value for value in values[1:] if identifies_person(value)] == []

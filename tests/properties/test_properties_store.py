@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from telemetry.model.contradictions import of_timestamps, without_contradictions
 from telemetry.model.metrics import METRICS
-from telemetry.model.turn_texts import with_plain_texts
-from telemetry.model.turns import Turn
+from telemetry.model.turns import Turn, with_plain_texts
 from telemetry.sidecar.otlp.attributes import OtlpDecodeError
 from telemetry.store.questions.filters import metric_column
 from telemetry.store.schema import SCHEMAS, turn_from_row, turns_table

@@ -33,8 +33,7 @@ from telemetry.rollout.cohort_turns import (
     packed_numbers,
 )
 from telemetry.rollout.gate import GateVerdict, RolloutEvidence, decide, first_history
-from telemetry.rollout.history import RolloutHistory
-from telemetry.rollout.plan import Check, RolloutPlan, Stage
+from telemetry.rollout.plan import Check, RolloutHistory, RolloutPlan, Stage
 from telemetry.rollout.verdict_document import as_object
 
 MS = 1_000_000

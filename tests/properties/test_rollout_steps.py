@@ -14,8 +14,7 @@ from loadtest.rollout.share_changes import ChangeFailedError, ShareUnchangedErro
 from loadtest.rollout.steps import ChangeShare, RolloutEnded
 from telemetry.model.errors import StoreError
 from telemetry.rollout.gate import GateVerdict
-from telemetry.rollout.history import Decision, Look
-from telemetry.rollout.plan import RolloutPlan
+from telemetry.rollout.plan import Decision, Look, RolloutPlan
 from telemetry.rollout.plan_document import parse_plan
 from telemetry.store.rollout_log import read_rollouts
 

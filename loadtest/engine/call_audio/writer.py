@@ -21,7 +21,7 @@ import numpy as np
 from loadtest.engine.call_audio.call_file import CallFile
 from loadtest.engine.call_audio.messages import CallOpened, KeeperDeframer, KeeperMessage, KeeperMessageKind, ns_of
 from loadtest.engine.call_audio.sent_audio import SentAudio, SentFormat
-from telemetry.model.personal_data.texts import without_personal_data
+from telemetry.model.personal_data import text_without_personal_data
 from telemetry.store.recordings.kept_call import KeptTurn, PartialText
 
 NICENESS: Final = 10
@@ -98,14 +98,14 @@ def _without_personal_data(turn: KeptTurn) -> KeptTurn:
     """The turn with marks in place of personal data in its texts, as in all texts that are kept."""
 
     def clean(text: str | None) -> str | None:
-        return None if text is None else without_personal_data(text)
+        return None if text is None else text_without_personal_data(text)
 
     return msgspec.structs.replace(
         turn,
         asked=clean(turn.asked),
         transcript=clean(turn.transcript),
         reply=clean(turn.reply),
-        partials=tuple(PartialText(each.after_ns, without_personal_data(each.text)) for each in turn.partials),
+        partials=tuple(PartialText(each.after_ns, text_without_personal_data(each.text)) for each in turn.partials),
     )
 
 

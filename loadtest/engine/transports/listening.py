@@ -9,7 +9,7 @@ from loadtest.engine.connection import Connection, ConnectionCallbacks, OpenedSo
 from loadtest.engine.transports.base import ConnectionFailed, NobodyConnected, TransportParts
 from loadtest.protocols.address import Address
 from loadtest.protocols.failure import Failure
-from telemetry.model.host_names import host_and_port
+from telemetry.model.addresses import host_and_port
 
 
 def await_dial_in(

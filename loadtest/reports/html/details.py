@@ -15,9 +15,9 @@ from loadtest.reports.run_report import RunReport, SlowTurn
 from loadtest.reports.run_rows import happened_rows, run_rows
 from loadtest.reports.summary import fallback_rate
 from telemetry.model import formatting
+from telemetry.model.formatting import condition_label
 from telemetry.model.metrics import HEADLINE, shown_in
 from telemetry.model.semconv import failure_label
-from telemetry.model.speech_conditions import condition_label
 from telemetry.store.answers import MetricStats, Summary
 
 _STATISTICS: Final = ("p50", "p95", "p99", "max")

@@ -19,8 +19,7 @@ from loadtest.reports.html.svg import (
 )
 from telemetry.model import formatting
 from telemetry.model.formatting import NS_PER_MS, NS_PER_S, declared_percent, in_milliseconds
-from telemetry.rollout.history import Decision
-from telemetry.rollout.plan import Stage
+from telemetry.rollout.plan import Decision, Stage
 from telemetry.rollout.progress import Funnel, FunnelPoint
 
 # A funnel shows what happens around its limit; wider bounds run out of the picture.

@@ -6,9 +6,8 @@ from typing import Final
 from loadtest.reports.html.svg import LinearScale, Size, line, picture, rect, text, ticks, width_of
 from loadtest.reports.run_report import SlowTurn
 from telemetry.model import formatting
-from telemetry.model.bounds import BOUNDED
+from telemetry.model.bounds import BOUNDED, turn_figures, turn_measured_within
 from telemetry.model.formatting import NS_PER_MS, in_milliseconds
-from telemetry.model.measured_within import turn_figures, turn_measured_within
 from telemetry.model.metrics import HEADLINE, METRICS, shown_in
 from telemetry.model.waterfall import BAR_LABELS, BAR_NAMES, SIDE_LABELS, Bar, Waterfall
 

@@ -15,11 +15,10 @@ from loadtest.errors import UsageError
 from loadtest.targets.assistant.cohorts import CohortSplit
 from loadtest.targets.assistant.faults import FAULTS
 from loadtest.toml_text import TomlText, parse_toml
+from telemetry.model.addresses import TOKEN_RULE, is_loopback, is_token
 from telemetry.model.durations import Duration
 from telemetry.model.errors import ConfigError
 from telemetry.model.fault_sentences import FaultAt, nearest, path_text, shown
-from telemetry.model.host_names import is_loopback
-from telemetry.model.secret_texts import TOKEN_RULE, is_token
 from telemetry.model.validation import CheckedTable, refused, validated
 
 _MS: Final = 1_000_000

@@ -36,8 +36,8 @@ from loadtest.targets.assistant.tts.speaking import VoiceSettings
 from loadtest.targets.assistant.tts.worker_tts import WorkerTts
 from loadtest.targets.assistant.turn import TurnParts
 from loadtest.toml_text import parse_toml
+from telemetry.model.addresses import TOKEN_RULE, is_token
 from telemetry.model.errors import ConfigError
-from telemetry.model.secret_texts import TOKEN_RULE, is_token
 
 
 def variant_configs(config: AssistantConfig) -> dict[str, AssistantConfig]:

@@ -22,8 +22,8 @@ from loadtest.targets.assistant.config import AssistantConfig, build_config, rea
 from loadtest.targets.assistant.engines import build_engines
 from loadtest.targets.assistant.real import environment
 from loadtest.targets.assistant.server import AssistantServer
+from telemetry.model.addresses import host_and_port
 from telemetry.model.errors import ConfigError
-from telemetry.model.host_names import host_and_port
 
 if TYPE_CHECKING:
     from telemetry.export.sdk import Telemetry

@@ -28,7 +28,7 @@ from loadtest.targets.assistant.session import Session
 from loadtest.targets.assistant.session_parts import CallParts
 from loadtest.targets.assistant.sink import CallerGone, Sink
 from loadtest.targets.assistant.spans import CallIdentity, CallReport
-from telemetry.model.host_names import host_and_port
+from telemetry.model.addresses import host_and_port
 
 if TYPE_CHECKING:
     from telemetry.export.sdk import Telemetry

@@ -13,8 +13,7 @@ from typing import Final
 from telemetry.model import contradictions
 from telemetry.model.contradictions import SpanBounds, SpanEvidence
 from telemetry.model.semconv import Contradiction, FailureKind, Fallback, Outcome
-from telemetry.model.turn_texts import with_plain_texts
-from telemetry.model.turns import Turn
+from telemetry.model.turns import Turn, with_plain_texts
 from telemetry.sidecar.adapters import attribute_values as values
 from telemetry.sidecar.adapters.alias_table import Column, Framework, Role
 from telemetry.sidecar.adapters.moments import Latency, place

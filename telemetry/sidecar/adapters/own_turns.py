@@ -12,8 +12,7 @@ from telemetry.model.contradictions import SpanBounds, SpanEvidence
 from telemetry.model.semconv import FailureKind, Outcome
 from telemetry.model.service_spans import service_span_table
 from telemetry.model.spans import SpanRow
-from telemetry.model.turn_texts import with_plain_texts
-from telemetry.model.turns import Turn
+from telemetry.model.turns import Turn, with_plain_texts
 from telemetry.sidecar.adapters.spans_of_turn import SpansOfTurn, failed
 
 _FAILURES: Final[dict[str, FailureKind]] = {

@@ -4,9 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
+from telemetry.model.addresses import checked_token, is_loopback, without_brackets
 from telemetry.model.errors import ConfigError
-from telemetry.model.host_names import is_loopback, without_brackets
-from telemetry.model.secret_texts import checked_token
 from telemetry.sidecar.configuration.reading import SEPARATOR, Configuration
 from telemetry.sidecar.configuration.settings import BY_KEY
 from telemetry.sidecar.connection_limits import ConnectionLimits

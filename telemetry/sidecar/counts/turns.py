@@ -19,8 +19,8 @@ import pyarrow as pa
 from prometheus_client import CollectorRegistry
 
 from telemetry.model import semconv
+from telemetry.model.generator_health import NOT_AS_RECORDED
 from telemetry.model.metrics import METRICS
-from telemetry.model.validity import NOT_AS_RECORDED
 from telemetry.objectives.objective import Objective
 from telemetry.sidecar.counts import objectives as of_objectives
 from telemetry.sidecar.counts.histograms import MetricHistograms, exemplar_of, series_name

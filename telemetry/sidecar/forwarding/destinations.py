@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from telemetry.model.addresses import is_loopback, local_host
 from telemetry.model.durations import Duration, DurationError
 from telemetry.model.errors import ConfigError
-from telemetry.model.host_names import is_loopback, local_host
 from telemetry.sidecar.secret_files import SecretFileError, secret_content
 from telemetry.sidecar.signals import Signal
 

@@ -12,8 +12,8 @@ import grpc.aio
 from google.rpc.status_pb2 import Status
 from grpc._cython import cygrpc
 
+from telemetry.model.addresses import host_and_port
 from telemetry.model.errors import ConfigError, StoreError
-from telemetry.model.host_names import host_and_port
 from telemetry.sidecar.body_budget import BodyLease, BudgetExhausted
 from telemetry.sidecar.connection_limits import ConnectionLimits
 from telemetry.sidecar.ingest import RETRY_AFTER_S, Ingest, Overloaded

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from telemetry.model.errors import StoreError
-from telemetry.model.personal_data.pseudonyms import KEY_BYTES
+from telemetry.model.personal_data import KEY_BYTES
 from telemetry.sidecar.secret_files import SecretFileError, secret_content
 from telemetry.store.private_files import fsync_directory, make_folder, write_durably
 

@@ -12,7 +12,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from telemetry.model.personal_data.labels import without_personal_data
+from telemetry.model.personal_data import label_without_personal_data
 from telemetry.sidecar.privacy.rules import PrivacyRules
 from telemetry.store.redaction import NameKind, kind_of_name
 
@@ -21,11 +21,11 @@ _Pairs = Any  # protobuf's containers have no type that can be named
 
 def clean_span(span: Span, framework: str, rules: PrivacyRules) -> None:
     """Take out of a span, its events, links and status what may not be stored."""
-    _clean_text(span, "name", without_personal_data)
+    _clean_text(span, "name", label_without_personal_data)
     _clean_state(span)
     clean_pairs(span.attributes, framework, rules)
     for event in span.events:
-        _clean_text(event, "name", without_personal_data)
+        _clean_text(event, "name", label_without_personal_data)
         clean_pairs(event.attributes, framework, rules)
     for link in span.links:
         _clean_state(link)
@@ -43,8 +43,8 @@ def clean_resource(resource: Resource, rules: PrivacyRules) -> None:
 
 def clean_scope(scope: InstrumentationScope, framework: str, rules: PrivacyRules) -> None:
     """Take out of an instrumentation scope what may not be stored."""
-    _clean_text(scope, "name", without_personal_data)
-    _clean_text(scope, "version", without_personal_data)
+    _clean_text(scope, "name", label_without_personal_data)
+    _clean_text(scope, "version", label_without_personal_data)
     clean_pairs(scope.attributes, framework, rules)
 
 
@@ -54,7 +54,7 @@ def clean_metric(metric: Metric, framework: str, rules: PrivacyRules) -> None:
     A metric's description is the program's own text and is kept as a label is.
     """
     for name in ("name", "description", "unit"):
-        _clean_text(metric, name, without_personal_data)
+        _clean_text(metric, name, label_without_personal_data)
     clean_pairs(metric.metadata, framework, rules)
     kind = metric.WhichOneof("data")
     for point in getattr(metric, kind).data_points if kind is not None else ():
@@ -76,7 +76,7 @@ def clean_pairs(pairs: _Pairs, framework: str, rules: PrivacyRules) -> None:
 
 def _clean_state(holder: Any) -> None:
     """A trace state in which personal data stands is worth nothing without it."""
-    if holder.trace_state and without_personal_data(holder.trace_state) != holder.trace_state:
+    if holder.trace_state and label_without_personal_data(holder.trace_state) != holder.trace_state:
         holder.trace_state = ""
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from telemetry.model.errors import ConfigError
-from telemetry.model.personal_data.texts import Names
+from telemetry.model.personal_data import Names
 from telemetry.sidecar.privacy.keys import pseudonym_key
 from telemetry.sidecar.privacy.requests import Redactor
 from telemetry.sidecar.privacy.rules import PrivacyRules

@@ -8,7 +8,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from telemetry.model.personal_data.labels import without_personal_data
+from telemetry.model.personal_data import label_without_personal_data
 from telemetry.sidecar.otlp.opening import OpenedRequest
 from telemetry.sidecar.privacy.messages import clean_metric, clean_resource, clean_scope, clean_span
 from telemetry.sidecar.privacy.rules import PrivacyRules
@@ -49,7 +49,7 @@ class Redactor:
         if not url:
             return url
         text = url.decode("utf-8", "replace")
-        kept = without_personal_data(text)
+        kept = label_without_personal_data(text)
         return url if kept == text and text.encode() == url else kept.encode()
 
 

@@ -5,11 +5,17 @@ from typing import Final
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
-from telemetry.model.personal_data import labels, texts
-from telemetry.model.personal_data.numbers import is_card
-from telemetry.model.personal_data.pseudonyms import is_pseudonym, pseudonym
-from telemetry.model.personal_data.replacing import mark
-from telemetry.model.personal_data.texts import NO_NAMES, Names
+from telemetry.model.personal_data import (
+    NO_NAMES,
+    Names,
+    identifies_person,
+    is_card,
+    is_pseudonym,
+    label_without_personal_data,
+    mark,
+    pseudonym,
+    text_without_personal_data,
+)
 from telemetry.store.redaction import NameKind
 
 _CARD_FIGURES: Final = range(10**12, 10**19)
@@ -27,7 +33,7 @@ class PrivacyRules:
 
     def text(self, text: str) -> str:
         """What is kept of a text where texts are kept."""
-        return texts.without_personal_data(text, self.names)
+        return text_without_personal_data(text, self.names)
 
     def free_text(self, text: str) -> str:
         """What is kept of a text that may be anything: the message of a status, the description of a metric."""
@@ -39,9 +45,9 @@ class PrivacyRules:
             case NameKind.OWN:
                 return text
             case NameKind.LABEL:
-                return labels.without_personal_data(text)
+                return label_without_personal_data(text)
             case NameKind.ID:
-                is_personal = not is_pseudonym(text) and labels.identifies_person(text)
+                is_personal = not is_pseudonym(text) and identifies_person(text)
                 return pseudonym(text, self.key) if is_personal else text
             case NameKind.PERSON:
                 return pseudonym(text, self.key) if text else text

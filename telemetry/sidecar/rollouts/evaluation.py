@@ -18,8 +18,7 @@ from telemetry.model.formatting import NS_PER_S
 from telemetry.objectives.objective import Objective
 from telemetry.rollout.checks import BeyondShares
 from telemetry.rollout.gate import GateVerdict, decide
-from telemetry.rollout.history import Decision, RolloutHistory
-from telemetry.rollout.plan import RolloutPlan, conflicts, moment
+from telemetry.rollout.plan import Decision, RolloutHistory, RolloutPlan, conflicts, moment
 from telemetry.rollout.verdict_document import as_object
 from telemetry.sidecar.rollouts.settings import RolloutSetting, read_plan
 from telemetry.store.questions.rollouts import RolloutQuestion, RolloutTurns, evidence_of, question_of

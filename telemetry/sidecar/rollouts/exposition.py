@@ -6,7 +6,7 @@ from typing import Any, Final, get_args
 from prometheus_client import CollectorRegistry
 
 from telemetry.objectives import series
-from telemetry.rollout.history import Decision
+from telemetry.rollout.plan import Decision
 from telemetry.sidecar.counts.text import Family, ShownFamilies, with_registry
 from telemetry.sidecar.rollouts.evaluation import PrimaryFigures, RolloutState
 from telemetry.sidecar.rollouts.thread import RolloutThread

@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from telemetry.rollout.history import Decision
+from telemetry.rollout.plan import Decision
 from telemetry.sidecar.otlp.access import Access, Denial, is_authorized
 from telemetry.sidecar.rollouts.evaluation import BEGUN, REFUSED, UNAVAILABLE, UNKNOWN, RolloutState
 from telemetry.sidecar.rollouts.thread import RolloutThread

@@ -13,9 +13,9 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from telemetry.model.addresses import TOKEN_RULE, is_token
 from telemetry.model.errors import StoreError
 from telemetry.model.foreign_text import one_line
-from telemetry.model.secret_texts import TOKEN_RULE, is_token
 from telemetry.sidecar.otlp.attributes import OtlpDecodeError
 from telemetry.sidecar.scraping.series import NotAPage, failed, scraped
 from telemetry.sidecar.scraping.targets import ScrapeTarget

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from telemetry.model.addresses import without_credentials
 from telemetry.model.durations import Duration, DurationError
 from telemetry.model.errors import ConfigError
 from telemetry.model.foreign_text import one_line
-from telemetry.model.secret_texts import without_credentials
 
 INTERVAL_LEAST_S: Final = 1.0
 INTERVAL_MOST_S: Final = 3600.0

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from telemetry.model import semconv
-from telemetry.model.generator_health import NOT_REPORTED
+from telemetry.model.formatting import NOT_REPORTED
 from telemetry.model.metrics import HEADLINE, METRICS
 from telemetry.model.stats import enough
 from telemetry.store.answers import Filter

@@ -19,17 +19,18 @@ from telemetry.rollout.cohort_comparison import (
     CohortComparison,
     CohortSize,
     ComparedCohorts,
+    ComparisonSentence,
     compare_cohorts,
+    comparison_sentence,
     default_plan,
     with_shown,
     without_claims,
 )
 from telemetry.rollout.cohort_turns import CohortTurns
-from telemetry.rollout.comparison_sentence import ComparisonSentence, comparison_sentence
+from telemetry.rollout.completeness import UnitCounts
 from telemetry.rollout.plan import RolloutPlan
 from telemetry.rollout.plan_document import parse_plan
 from telemetry.rollout.progress import LoggedVerdict, cause_of
-from telemetry.rollout.sample_ratio import UnitCounts
 from telemetry.rollout.verdict_document import units_of
 from telemetry.store.answers import GENERATOR_LIMITED, CohortSummary, Filter, Summary
 from telemetry.store.connection import StoreConnection, rows

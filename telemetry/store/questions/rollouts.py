@@ -14,13 +14,13 @@ from telemetry.model.errors import ConfigError
 from telemetry.model.service_runs import SERVICE_RUN_PREFIX
 from telemetry.objectives.error_budgets import ErrorBudget
 from telemetry.objectives.objective import Objective
+from telemetry.rollout.checks import columns_of as columns_of_check
 from telemetry.rollout.cohort_turns import CohortTurns
+from telemetry.rollout.completeness import AssignedUnits, UnitCounts
 from telemetry.rollout.gate import RolloutEvidence
 from telemetry.rollout.plan import AssignmentUnit, RolloutPlan, SliceDimension
 from telemetry.rollout.plan_document import parse_plan
 from telemetry.rollout.progress import RolloutProgress, rollout_progress
-from telemetry.rollout.sample_ratio import AssignedUnits, UnitCounts
-from telemetry.rollout.samples import columns_of as columns_of_check
 from telemetry.store.answers import Filter
 from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.questions.burn_rates import (

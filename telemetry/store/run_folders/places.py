@@ -14,7 +14,6 @@ import msgspec
 
 from telemetry.model.errors import ConfigError
 from telemetry.objectives.objective import Objective
-from telemetry.objectives.openslo import parse_objectives
 from telemetry.objectives.slo import default_objectives, objectives_text
 from telemetry.store.database import DATABASE_NAME, OWNER_NAME, is_earlier
 from telemetry.store.remote import is_address
@@ -177,6 +176,8 @@ def are_judged_otherwise(folder: Path | None, objectives: tuple[Objective, ...])
 # Hundreds of runs were judged by a few files: to parse one takes 10 ms.
 @lru_cache(maxsize=64)
 def _parsed_text(text: str) -> tuple[Objective, ...]:
+    from telemetry.objectives.openslo import parse_objectives  # pydantic, which few processes need
+
     return tuple(parse_objectives(text, ""))
 
 

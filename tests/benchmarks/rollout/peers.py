@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.special import betaln, ndtri, xlogy
 
 from telemetry.rollout.cohort_turns import CohortTurns
-from telemetry.rollout.history import Decision
+from telemetry.rollout.plan import Decision
 from tests.benchmarks.rollout.generator import MS, SAME, Change
 from tests.benchmarks.rollout.scenarios import BIMODAL, MARGIN_MS, Scenario
 from tests.benchmarks.rollout.simulate import Simulated, looks, turns_of

@@ -9,11 +9,9 @@ from typing import Final
 
 import numpy as np
 
-from telemetry.rollout.applied_checks import applied_checks
-from telemetry.rollout.checks import CheckResult
+from telemetry.rollout.checks import CheckResult, applied_checks
 from telemetry.rollout.gate import RolloutEvidence, decide, first_history
-from telemetry.rollout.history import Decision
-from telemetry.rollout.plan import RolloutPlan
+from telemetry.rollout.plan import Decision, RolloutPlan
 from telemetry.rollout.plan_document import parse_plan
 from telemetry.rollout.sentences import undecided
 from tests.benchmarks.rollout.generator import CANDIDATE_INTERVAL_S, BothCohorts, Service, both_cohorts

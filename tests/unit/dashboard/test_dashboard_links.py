@@ -25,7 +25,7 @@ from dashboard.links import (
 )
 from telemetry.model.formatting import NS_PER_S
 from telemetry.objectives.slo import default_objectives
-from telemetry.rollout.history import Decision
+from telemetry.rollout.plan import Decision
 from telemetry.rollout.progress import Funnel, FunnelPoint, LoggedVerdict, RolloutProgress
 from telemetry.store.answers import Filter
 from telemetry.store.questions.pages import PageQuestion

@@ -19,8 +19,8 @@ from dashboard.descriptions import time_of_day
 from dashboard.links import Choice
 from dashboard.pages import turn as turn_page
 from telemetry.explanation.dimensions import ExplainedDimension, ExplainingValue
+from telemetry.model.bounds import MeasuredWithin
 from telemetry.model.formatting import DASH, NS_PER_S, milliseconds
-from telemetry.model.measured_within import MeasuredWithin
 from telemetry.model.metrics import METRICS
 from telemetry.model.turns import Turn
 from telemetry.model.waterfall import waterfall

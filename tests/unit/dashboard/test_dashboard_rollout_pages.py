@@ -18,10 +18,10 @@ from dashboard.components.trust import turns_trust
 from dashboard.pages.cohorts import sample_ratio
 from telemetry.model.durations import Duration
 from telemetry.rollout.cohort_comparison import CohortSize, ComparedCohorts, compare_cohorts
+from telemetry.rollout.completeness import AssignedUnits, UnitCounts
 from telemetry.rollout.gate import decide
 from telemetry.rollout.plan import RolloutPlan, Stage
 from telemetry.rollout.plan_document import parse_plan
-from telemetry.rollout.sample_ratio import AssignedUnits, UnitCounts
 from telemetry.rollout.verdict_document import as_object
 from telemetry.store import rollout_log
 from telemetry.store.questions.rollouts import evidence_of, question_of

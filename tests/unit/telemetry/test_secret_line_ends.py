@@ -26,8 +26,8 @@ from loadtest.targets.assistant.engines import build_engines
 from telemetry.client_tls import sidecar_token
 from telemetry.export.otlp_http import OtlpHttpExporter
 from telemetry.export.sdk import SdkOptions
+from telemetry.model.addresses import without_credentials
 from telemetry.model.errors import TelemetryError
-from telemetry.model.secret_texts import without_credentials
 from telemetry.rollout.plan_document import parse_plan
 from telemetry.sidecar.configuration.building import options_of
 from telemetry.sidecar.configuration.reading import read_configuration

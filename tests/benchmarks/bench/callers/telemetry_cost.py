@@ -36,8 +36,7 @@ from loadtest.swarm.worker import Worker
 from telemetry.export import sdk
 from telemetry.export.instrumentation import CallTrace
 from telemetry.export.turn_log import TurnLog
-from telemetry.model.turn_texts import with_plain_texts
-from telemetry.model.turns import Turn
+from telemetry.model.turns import Turn, with_plain_texts
 from tests.benchmarks.bench.messages import tone
 
 MS: Final = 1_000_000

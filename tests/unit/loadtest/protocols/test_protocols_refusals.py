@@ -13,7 +13,7 @@ from loadtest.protocols.message_limit import message_limit, over_limit, size
 from loadtest.protocols.refusals import closed_connection, redirected_to, refused_request, refused_upgrade
 from loadtest.protocols.smallwebrtc.signaling import Signaling
 from loadtest.protocols.telephony.webhook import WEBHOOKS
-from telemetry.model.personal_data.texts import without_personal_data
+from telemetry.model.personal_data import text_without_personal_data
 
 _MEMBERS = st.sampled_from(["message", "detail", "error", "loc", "msg", "code", "type", "x"])
 ERRORS = st.recursive(
@@ -101,7 +101,7 @@ def test_our_limit_is_named_as_ours_with_numbers_that_no_store_hides(limit: int,
     assert "voiceprobe" in sentence
     assert size(limit) in sentence
     assert "violat" not in sentence
-    assert without_personal_data(sentence) == sentence
+    assert text_without_personal_data(sentence) == sentence
     assert message_limit(limit).kind == "generator"
     assert size(limit) in (fault_of(message_limit(limit)) or "")
 

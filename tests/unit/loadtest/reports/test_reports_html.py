@@ -22,7 +22,7 @@ from loadtest.reports.run_info import LostProcess
 from loadtest.reports.run_outcome import run_outcome_for
 from loadtest.reports.run_report import RunPictures, RunReport, SlowTurn
 from loadtest.run.artifacts import run_object
-from telemetry.model.measured_within import MeasuredWithin
+from telemetry.model.bounds import MeasuredWithin
 from telemetry.model.metrics import METRICS
 from telemetry.model.turns import Turn
 from telemetry.model.waterfall import waterfall

@@ -14,7 +14,7 @@ from loadtest.reports import figures
 from loadtest.reports.calibration_citing import Citation
 from loadtest.reports.run_info import SpoolInfo
 from loadtest.reports.summary import metric_object, schema, summary_object
-from telemetry.model.measured_within import MeasuredWithin
+from telemetry.model.bounds import MeasuredWithin
 from telemetry.model.metrics import METRIC_NAMES, METRICS
 from telemetry.store.answers import ContradictedValue, Contradictions, SpeechBoundErrors, TelemetryLoss
 from tests.unit.loadtest.reports import reports_material as material

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from loadtest.reports.judged_objectives import judged_objectives, missed_first, tail_sentence
-from telemetry.model.measured_within import MeasuredWithin
+from telemetry.model.bounds import MeasuredWithin
 from telemetry.objectives.judgment import EligibleTurns
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import default_objectives, judge, not_judged

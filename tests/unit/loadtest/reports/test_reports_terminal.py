@@ -12,7 +12,7 @@ from loadtest.reports.calibration_citing import Citation
 from loadtest.reports.run_info import ProcessShare, RunProfile, SpoolInfo
 from loadtest.reports.run_outcome import run_outcome_for
 from loadtest.reports.terminal import final_view
-from telemetry.model.measured_within import MeasuredWithin
+from telemetry.model.bounds import MeasuredWithin
 from telemetry.objectives.slo import default_objectives, not_judged
 from telemetry.store.answers import (
     Beside,

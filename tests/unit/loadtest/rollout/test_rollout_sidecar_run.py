@@ -16,7 +16,7 @@ from loadtest.rollout.sidecar_run import SidecarRolloutRunner
 from loadtest.rollout.sidecar_verdicts import SidecarVerdict, StageAnswer
 from loadtest.rollout.steps import ChangeShare
 from telemetry.model.errors import StoreError
-from telemetry.rollout.history import Decision
+from telemetry.rollout.plan import Decision
 from telemetry.rollout.plan_document import parse_plan
 from tests.properties.test_rollout_steps import ORDER, TEXT
 

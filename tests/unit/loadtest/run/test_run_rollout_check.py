@@ -15,7 +15,7 @@ from loadtest.exit_codes import ExitCode
 from loadtest.run.rollout_check import RolloutCheckRequest, check
 from telemetry.model.errors import ConfigError, StoreError
 from telemetry.objectives.slo import default_objectives
-from telemetry.rollout.history import decode_history
+from telemetry.rollout.plan import decode_history
 from tests.fixtures_rollouts import PLAN_FILE as PLAN
 from tests.fixtures_rollouts import fill_rollout_store
 from tests.fixtures_turns import SECOND, START_UNIX_NS

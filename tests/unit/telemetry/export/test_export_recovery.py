@@ -14,8 +14,7 @@ from telemetry.export.spool import Spool, SpoolRecord
 from telemetry.export.turn_log import TurnLog
 from telemetry.export.wal import LogFile, LogRecord
 from telemetry.model.contradictions import of_timestamps, without_contradictions
-from telemetry.model.turn_texts import with_plain_texts
-from telemetry.model.turns import Turn
+from telemetry.model.turns import Turn, with_plain_texts
 from tests.fixtures_sidecar import decoded_traces
 from tests.fixtures_turns import client_turn, exchange
 from tests.strategies_turns import turns

@@ -4,7 +4,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from telemetry.model.host_names import host_and_port, is_loopback, is_unspecified, local_host, without_brackets
+from telemetry.model.addresses import host_and_port, is_loopback, is_unspecified, local_host, without_brackets
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "::1", "localhost", "Localhost.", "::ffff:127.0.0.1"])

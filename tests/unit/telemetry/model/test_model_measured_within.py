@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from telemetry.model.bounds import Bounds
-from telemetry.model.measured_within import (
+from telemetry.model.bounds import (
+    Bounds,
     MeasuredWithin,
     finite,
     measured_within,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from telemetry.model.speech_conditions import condition_label
+from telemetry.model.formatting import condition_label
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from telemetry.model.validity import invalid_text, is_not_as_recorded
+from telemetry.model.generator_health import invalid_text, is_not_as_recorded
 
 
 @pytest.mark.parametrize(

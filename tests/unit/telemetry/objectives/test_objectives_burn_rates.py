@@ -6,7 +6,7 @@ from fractions import Fraction
 import pytest
 
 from telemetry.model.errors import ConfigError
-from telemetry.objectives.burn_rates import (
+from telemetry.objectives.error_budgets import (
     DEFAULT_BURN_RATES,
     FALSE_ALARM_MAX,
     BurnRate,

@@ -6,12 +6,10 @@ from typing import Any
 import pytest
 import yaml
 
-from telemetry.objectives.burn_rates import window_ms
-from telemetry.objectives.exported import identifier
+from telemetry.objectives.error_budgets import window_ms
+from telemetry.objectives.exports import identifier, pyrra_text, sloth_text
 from telemetry.objectives.objective import Objective
-from telemetry.objectives.pyrra import pyrra_text
 from telemetry.objectives.slo import default_objectives
-from telemetry.objectives.sloth import sloth_text
 
 ODD = Objective('a"}\n{{ $x }} É', "outcome", 0.999, outcomes=("ok",), window="7d")
 OBJECTIVES = [*default_objectives(), ODD]

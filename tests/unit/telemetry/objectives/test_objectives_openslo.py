@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from telemetry.model.errors import ConfigError
-from telemetry.objectives.openslo import parse_objectives
-from telemetry.objectives.openslo_document import duration_ns
-from telemetry.objectives.pyrra import pyrra_text
+from telemetry.objectives.exports import pyrra_text
+from telemetry.objectives.openslo import duration_ns, parse_objectives
 from telemetry.objectives.slo import default_objectives, load_objectives
 
 GOOD_SPEC = "spec.indicator.spec.ratioMetric.good.metricSource.spec"

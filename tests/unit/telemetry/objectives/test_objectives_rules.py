@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from telemetry.objectives import series
-from telemetry.objectives.burn_rates import burn_rates_from
+from telemetry.objectives.error_budgets import burn_rates_from
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.rules import RuleOptions, bad_ratio_series, eligible_series, rules_text
 from telemetry.objectives.slo import default_objectives

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 
 from telemetry.model.semconv import OUTCOMES
-from telemetry.rollout.applied_checks import applied_checks
-from telemetry.rollout.checks import check_results
-from telemetry.rollout.cohort_comparison import ComparedCohorts, compare_cohorts, default_plan
+from telemetry.rollout.checks import applied_checks, check_results
+from telemetry.rollout.cohort_comparison import ComparedCohorts, compare_cohorts, comparison_sentence, default_plan
 from telemetry.rollout.cohort_turns import CACHE_HIT, OUTCOME, CohortTurns, packed_codes, packed_numbers
-from telemetry.rollout.comparison_sentence import comparison_sentence
 from telemetry.rollout.gate import GateVerdict, RolloutEvidence, decide, first_history
 from telemetry.rollout.plan import DEFAULT_CACHE_MISSES, RolloutPlan
 from telemetry.rollout.verdict_document import as_object

@@ -4,8 +4,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from telemetry.rollout.check_sample import CheckSample, TooFewError
-from telemetry.rollout.clustering import clustered_variance, effective_clusters, expect_clusters
+from telemetry.rollout.check_sample import (
+    CheckSample,
+    TooFewError,
+    clustered_variance,
+    effective_clusters,
+    expect_clusters,
+)
 from telemetry.rollout.shares import ratio_difference
 
 

@@ -12,14 +12,14 @@ from telemetry.rollout.cohort_comparison import (
     CohortSize,
     ComparedCohorts,
     compare_cohorts,
+    comparison_sentence,
     default_plan,
     shown_beside,
     with_shown,
 )
 from telemetry.rollout.cohort_turns import CACHE_HIT, CohortTurns, packed_codes, packed_numbers
-from telemetry.rollout.comparison_sentence import comparison_sentence
+from telemetry.rollout.completeness import AssignedUnits, UnitCounts
 from telemetry.rollout.plan import Check, RolloutPlan
-from telemetry.rollout.sample_ratio import AssignedUnits, UnitCounts
 from tests.rollout_cohorts import MS, SAME, Regression, cohort, plan, units_of
 
 PLAN = default_plan("stable", "streaming")

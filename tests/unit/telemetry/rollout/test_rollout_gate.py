@@ -9,10 +9,9 @@ import pytest
 from telemetry.model.durations import Duration
 from telemetry.model.errors import ConfigError
 from telemetry.rollout.cohort_turns import CALL, FALLBACK, OUTCOME, CohortTurns, packed_codes, packed_numbers
+from telemetry.rollout.completeness import AssignedUnits, UnitCounts
 from telemetry.rollout.gate import GateVerdict, RolloutEvidence, decide, first_history
-from telemetry.rollout.history import Look, RolloutHistory, decode_history, encode_history
-from telemetry.rollout.plan import Check, RolloutPlan, Stage
-from telemetry.rollout.sample_ratio import AssignedUnits, UnitCounts
+from telemetry.rollout.plan import Check, Look, RolloutHistory, RolloutPlan, Stage, decode_history, encode_history
 from telemetry.rollout.verdict_document import as_object
 from telemetry.rollout.verdict_document import units_of as units_of_verdict
 from tests.rollout_cohorts import MS, SAME, Regression, cohort, cohort_of, first_turns, plan, units_of

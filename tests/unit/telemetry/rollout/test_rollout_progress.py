@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from telemetry.rollout.history import Decision
+from telemetry.rollout.plan import Decision
 from telemetry.rollout.progress import LoggedVerdict, explanation_of, logged_row, rollout_progress
 from tests.rollout_cohorts import plan
 

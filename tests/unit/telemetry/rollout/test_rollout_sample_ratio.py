@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from telemetry.model.durations import Duration
+from telemetry.rollout.completeness import AssignedUnits, SampleRatio, UnitCounts, sample_ratio, split_notes
 from telemetry.rollout.plan import Stage
-from telemetry.rollout.sample_ratio import AssignedUnits, SampleRatio, UnitCounts, sample_ratio, split_notes
 
 LIMIT = 0.0005
 

@@ -3,8 +3,8 @@
 import pytest
 
 from telemetry.model.formatting import NS_PER_S
-from telemetry.rollout.history import Look, RolloutHistory
-from telemetry.rollout.traffic import forecast
+from telemetry.rollout.plan import Look, RolloutHistory
+from telemetry.rollout.progress import forecast
 
 
 def history(*looks: tuple[int, int], stage: str = "canary") -> RolloutHistory:

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
-from telemetry.model.host_names import is_loopback
+from telemetry.model.addresses import is_loopback
 from telemetry.model.turn_spans import turn_attributes
-from telemetry.model.turn_texts import with_plain_texts
+from telemetry.model.turns import with_plain_texts
 from telemetry.sidecar.otlp.access import is_authorized
 from telemetry.sidecar.otlp.attributes import OtlpDecodeError
 from telemetry.sidecar.otlp.points import POINTS_MAX

@@ -15,8 +15,7 @@ from telemetry.model.contradictions import of_timestamps, without_contradictions
 from telemetry.model.foreign_text import one_line, several_lines
 from telemetry.model.service_spans import WHOLE_TURN_ATTRIBUTES
 from telemetry.model.turn_spans import CARRIED, TurnDecodeError, decode_turn, turn_attributes
-from telemetry.model.turn_texts import with_plain_texts
-from telemetry.model.turns import Turn
+from telemetry.model.turns import Turn, with_plain_texts
 from telemetry.sidecar.otlp import attributes as values
 from telemetry.sidecar.otlp.tables import DecodedTables, decode_traces
 from telemetry.store.schema import fits, span_from_row, turn_from_row, turns_table, with_turn

@@ -8,8 +8,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue, KeyValueList
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
-from telemetry.model.personal_data.pseudonyms import is_pseudonym
-from telemetry.model.personal_data.texts import Names
+from telemetry.model.personal_data import Names, is_pseudonym
 from telemetry.sidecar.otlp.attributes import OtlpDecodeError, from_protobuf
 from telemetry.sidecar.otlp.tables import decode_traces
 from telemetry.sidecar.privacy.requests import Redactor

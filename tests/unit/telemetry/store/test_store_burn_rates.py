@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from telemetry.model.turns import Turn
-from telemetry.objectives.burn_rates import DEFAULT_BURN_RATES
-from telemetry.objectives.error_budgets import DAY_NS, SHOWN_WINDOWS, ErrorBudget, window_ns
+from telemetry.objectives.error_budgets import DAY_NS, DEFAULT_BURN_RATES, SHOWN_WINDOWS, ErrorBudget, window_ns
 from telemetry.objectives.judgment import judge_turn
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import default_objectives, is_good

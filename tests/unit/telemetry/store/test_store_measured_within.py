@@ -9,8 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from telemetry.model.bounds import BOUNDED
-from telemetry.model.measured_within import STATISTICS, MeasuredWithin
+from telemetry.model.bounds import BOUNDED, STATISTICS, MeasuredWithin
 from telemetry.model.metrics import METRICS
 from telemetry.model.turns import Turn
 from telemetry.store import writer as writing

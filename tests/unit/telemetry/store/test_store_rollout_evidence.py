@@ -20,7 +20,7 @@ from telemetry.model.errors import ConfigError
 from telemetry.model.service_runs import service_run_id
 from telemetry.model.turns import Turn
 from telemetry.objectives.slo import default_objectives
-from telemetry.rollout.incompleteness import UnitCounts
+from telemetry.rollout.completeness import UnitCounts
 from telemetry.rollout.plan import conflicts
 from telemetry.rollout.plan_document import parse_plan
 from telemetry.sidecar.rollouts.evaluation import RolloutEvaluator

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from telemetry.model.addresses import TOKEN_BYTES_MAX
 from telemetry.model.errors import ConfigError
-from telemetry.model.secret_texts import TOKEN_BYTES_MAX
 from telemetry.sidecar.configuration.building import TABLES, options_of
 from telemetry.sidecar.configuration.reading import read_configuration
 

@@ -12,7 +12,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from starlette.applications import Starlette
 
 from telemetry.rollout.checks import BeyondShares
-from telemetry.rollout.history import Decision
+from telemetry.rollout.plan import Decision
 from telemetry.sidecar.otlp.access import Access
 from telemetry.sidecar.rollouts.evaluation import PrimaryFigures, RolloutState
 from telemetry.sidecar.rollouts.exposition import FAMILIES, with_rollouts

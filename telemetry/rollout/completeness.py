@@ -1,17 +1,23 @@
-"""Whether the cohorts have the sizes that the plan gives them: if not, callers were lost on the way to one of them, and
-no other figure can be trusted (Fabijan et al., *Diagnosing Sample Ratio Mismatch*, KDD 2019). Pure.
+"""Completeness of the evidence: whether cohorts have the sizes that the plan gives them, and what is missing, in
+sentences. Pure.
 
-What is assigned is counted, and nothing else: calls, or users where callers are assigned by user; those that met both
-cohorts belong to neither. A call that names no user may be one of a user who is counted already, or of one more. So a
-split does not fit only if it would not whatever users such calls are of.
+Cohorts of other sizes mean that callers were lost on the way to one of them, and that no other figure can be trusted
+(Fabijan et al., *Diagnosing Sample Ratio Mismatch*, KDD 2019). What is assigned is counted, and nothing else: calls, or
+users where callers are assigned by user; those that met both cohorts belong to neither. A call that names no user may
+be one of a user who is counted already, or of one more. So a split does not fit only if it would not whatever users
+such calls are of.
+
+The gate holds for what is incomplete, and a comparison on a page claims nothing: both by the same limits.
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
-from telemetry.model.formatting import count, declared_percent, number, percent
-from telemetry.rollout.plan import AssignmentUnit, Stage
+from telemetry.model.formatting import count, declared_percent, number, percent, turns
+from telemetry.rollout.cohort_turns import CohortTurns
+from telemetry.rollout.plan import AssignmentUnit, Completeness, Stage
 
 # How likely a loss is found that is said to be detectable.
 DETECTED: Final = 0.8
@@ -189,3 +195,84 @@ def _rounded_up(loss: float) -> float:
     """To two digits: a loss that is stated is found at least as often."""
     size = 10 ** (1 - math.floor(math.log10(loss)))
     return math.ceil(loss * size) / size
+
+
+class CountedCohort(Protocol):
+    """What is asked of a cohort: its name, and which share of its turns is invalid."""
+
+    @property
+    def cohort(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def invalid_share(self) -> float:
+        """Invalid turns / all turns."""
+        ...
+
+
+def too_much_lost(lost: float | None, limits: Completeness, *, is_planned: bool) -> list[str]:
+    """The telemetry that is missing; nothing where that is not known."""
+    if lost is None or lost <= limits.telemetry_loss:
+        return []
+    limit = limits.telemetry_loss
+    return [f"{percent(lost, limit)} of the telemetry is missing, {_allowed(limit, is_planned)}"]
+
+
+def too_many_invalid(cohorts: Iterable[CountedCohort], limits: Completeness, *, is_planned: bool) -> list[str]:
+    """The cohorts of which too many turns are invalid."""
+    return [
+        f"{percent(each.invalid_share, limits.invalid_turns)} of the turns of {each.cohort} are invalid, "
+        f"{_allowed(limits.invalid_turns, is_planned)}: these turns say nothing about the service"
+        for each in cohorts
+        if each.invalid_share > limits.invalid_turns
+    ]
+
+
+def nameless(of: CohortTurns) -> str:
+    """How many turns of a cohort's calls name no cohort, as half a sentence."""
+    every = of.turns + of.nameless_turns
+    return f"{number(of.nameless_turns)} of {turns(every)} of calls of {of.cohort} name no cohort"
+
+
+def too_many_nameless(cohorts: Iterable[CohortTurns], limits: Completeness) -> list[str]:
+    """The cohorts to which turns are missing that name none: those that broke down before a flag was asked, or whose
+    slow stage, which would have named it, never came."""
+    return [
+        f"{nameless(each)} ({percent(each.nameless_share, limits.invalid_turns)}), "
+        f"{_allowed(limits.invalid_turns, is_planned=True)}: let the span of every turn name it"
+        for each in cohorts
+        if each.nameless_share > limits.invalid_turns
+    ]
+
+
+def met_both(counts: UnitCounts, unit: str) -> str:
+    """How many units met both cohorts, as half a sentence."""
+    calls = " and calls that name none" if counts.unnamed_calls else ""
+    return f"{number(counts.contaminated)} of {count(counts.units, unit)}{calls} met both cohorts"
+
+
+def too_many_contaminated(counts: UnitCounts, limits: Completeness, unit: str, *, is_planned: bool) -> list[str]:
+    """The units that met both cohorts, where they are too many; `unit` is what is assigned to a cohort."""
+    if counts.contaminated_share <= limits.contaminated_units:
+        return []
+    share = percent(counts.contaminated_share, limits.contaminated_units)
+    return [
+        f"{met_both(counts, unit)} ({share}), {_allowed(limits.contaminated_units, is_planned)}: let a {unit} keep its "
+        "cohort"
+    ]
+
+
+def mismatch(ratio: SampleRatio | None, candidate: str) -> list[str]:
+    """Sizes of the cohorts that do not fit the plan's share."""
+    if ratio is None or not ratio.is_mismatch:
+        return []
+    return [
+        f"sample-ratio mismatch: {ratio.split(candidate)} (p = {ratio.p_value:.1e}): find out where the others are lost"
+    ]
+
+
+def _allowed(limit: float, is_planned: bool) -> str:
+    if is_planned:
+        return f"and the plan allows {declared_percent(limit) if limit else 'none'}"
+    return f"and at most {declared_percent(limit)} may be" if limit else "and none may be"

@@ -1,6 +1,10 @@
-"""Host names and addresses as they stand in URLs: with brackets where the address is one of IPv6."""
+"""Hosts and addresses as they stand in URLs, without their credentials, and tokens as headers carry them. No sentence
+of this module shows a secret."""
 
 from ipaddress import IPv6Address, ip_address
+from typing import Final
+
+from telemetry.model.errors import ConfigError
 
 
 def is_loopback(host: str) -> bool:
@@ -43,3 +47,31 @@ def local_host(host: str) -> str:
     if not is_unspecified(host):
         return host
     return "::1" if ":" in host else "127.0.0.1"
+
+
+TOKEN_BYTES_MAX: Final = 4096
+TOKEN_RULE: Final = f"a token has 1 to {TOKEN_BYTES_MAX} ASCII characters without spaces, in one line"
+
+
+def is_token(text: str) -> bool:
+    """Whether a header can carry the text as a token."""
+    return 0 < len(text) <= TOKEN_BYTES_MAX and all("!" <= character <= "~" for character in text)
+
+
+def checked_token(text: str, place: str) -> str:
+    """Return a token without the white space around it: a secret read from a file often ends with its line.
+
+    Raises ConfigError, which names the `place` and does not show the token.
+    """
+    token = text.strip()
+    if not is_token(token):
+        raise ConfigError(place, [f"{TOKEN_RULE}; make one with: openssl rand -hex 32"])
+    return token
+
+
+def without_credentials(address: str) -> str:
+    """Return an address without its user and password, which stand before an `@`; for sentences about any text."""
+    if "@" not in address:
+        return address
+    scheme, separator, rest = address.rpartition("://")
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}"
