@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
 
-from telemetry.export.encoded_spans import EncodedSpan, RequestEncoder
+from telemetry.export.encoded_spans import EncodedSpan, encoded_resource, request_payload
 from telemetry.export.instrumentation import CallTrace
 from telemetry.export.sdk import SdkOptions, Telemetry, start
 from telemetry.model.turns import Turn
@@ -23,7 +23,7 @@ from telemetry.model.turns import Turn
 def emitting_turns(service: str) -> Iterator[tuple[Telemetry, list[EncodedSpan]]]:
     """A real set-up without a collector, and where the spans of its turns go."""
     telemetry, written = start(SdkOptions(None, service)), list[EncodedSpan]()
-    telemetry.write = written.extend
+    telemetry.write = lambda spans, turns: written.extend(spans)
     try:
         yield telemetry, written
     finally:
@@ -52,7 +52,8 @@ class WrittenSpans:
         telemetry._traces.add_span_processor(SimpleSpanProcessor(self._memory))
         monkeypatch.setattr(telemetry, "write", self._take)
 
-    def _take(self, spans: Iterable[EncodedSpan]) -> None:
+    def _take(self, spans: Iterable[EncodedSpan], turns: int) -> None:
+        assert turns == 1
         self.of_turns += spans
 
     def clear(self) -> None:
@@ -67,7 +68,7 @@ class WrittenSpans:
 
 def pb_spans(spans: Iterable[EncodedSpan]) -> list[trace_pb2.Span]:
     """The spans of one scope, as a receiver decodes them."""
-    payload = RequestEncoder(Resource({})).request(spans)
+    payload = request_payload(encoded_resource(Resource({})), spans)
     if not payload:
         return []
     (of_process,) = ExportTraceServiceRequest.FromString(payload).resource_spans

@@ -8,7 +8,7 @@ from loadtest.errors import UsageError
 from loadtest.reports.figures import turns_and_spans
 from loadtest.run.processes import ProcessFailedError
 from loadtest.run.sidecars import deliver_spool
-from telemetry.export.wal import logs_in
+from telemetry.export.span_log import logs_in
 from telemetry.model.foreign_text import has_control_characters
 
 
@@ -37,11 +37,8 @@ def deliver(folder: Path, sidecar_url: str) -> str:
             f"{folder} holds logs that another version of voiceprobe wrote ({names}): deliver them with that version; "
             "all others were delivered"
         )
-    if delivered.records or delivered.turn_logs:
-        of_spool = turns_and_spans(delivered.turns, delivered.spans)
-        return (
-            f"delivered from {folder}: {of_spool} of the spool, write-ahead logs with last turns {delivered.turn_logs}"
-        )
+    if delivered.requests:
+        return f"delivered from {folder}: {turns_and_spans(delivered.turns, delivered.spans)} of the spool"
     others = sum(path.is_file() for path in folder.iterdir())
     return f"nothing was waiting in {folder}" + (
         f"; files there that are not logs of this version: {others}" if others else ""

@@ -16,10 +16,9 @@ from loadtest.reports.run_info import SpoolInfo
 from loadtest.run import processes
 from loadtest.run.request import CheckedRun
 from telemetry.client_tls import sidecar_context, sidecar_token
+from telemetry.export.encoded_spans import ExportRequest
 from telemetry.export.otlp_http import OtlpHttpExporter
-from telemetry.export.recovery import ReplayResult, replay
-from telemetry.export.spool import SpoolRecord
-from telemetry.export.spooled_turns import turns_in
+from telemetry.export.span_log import ReplayResult, replay
 from telemetry.model import formatting, semconv
 from telemetry.model.foreign_text import one_line
 from telemetry.store.answers import Filter
@@ -224,14 +223,13 @@ def _spool_info(*replays: ReplayResult) -> SpoolInfo:
 
 
 def deliver_spool(spool: Path, sidecar_url: str) -> ReplayResult:
-    """Hand what the sidecar did not take during the run to the store now, and the last turns of processes that were
-    killed.
+    """Hand what the sidecar did not take during the run to the store now, the last turns of killed processes included.
 
     What it will never take is given up, and counts as missing: the sequence numbers of the turns tell.
     """
     sender = OtlpHttpExporter(sidecar_url, sidecar_token(), timeout_s=DELIVER_TIMEOUT_S)
 
-    def deliver(record: SpoolRecord) -> bool:
-        return sender.send(record).outcome != "failed"
+    def deliver(request: ExportRequest) -> bool:
+        return sender.send(request).outcome != "failed"
 
-    return replay(spool, deliver, turns_in)
+    return replay(spool, deliver)

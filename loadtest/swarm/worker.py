@@ -38,7 +38,6 @@ from loadtest.swarm.priority import ask_for_priority
 from loadtest.swarm.recording import Recording
 from telemetry.export import sdk
 from telemetry.export.instrumentation import CallTrace, GeneratorGauges, StartGauges, announce_run
-from telemetry.export.turn_log import TurnLog
 from telemetry.model.turn_spans import AttributeValue, turn_attributes
 from telemetry.model.turns import Turn, with_plain_texts
 
@@ -99,14 +98,7 @@ class Worker:
         self._record = RecordOptions(
             ValidityLimits(), settings.keep_transcripts, word_errors, self.engine.clocks.to_unix_ns, self.clock.phase_of
         )
-        self._telemetry = sdk.start(
-            sdk.SdkOptions(
-                endpoint=settings.sidecar,
-                service_name="voiceprobe-caller",
-                spool_dir=Path(settings.spool) if settings.spool else None,
-            )
-        )
-        self._wal = self._open_wal()
+        self._telemetry = self._start_telemetry()
         self._gauges = GeneratorGauges(self._telemetry, self.run_id)
         self.open_calls = self._open_calls()
         if self.open_calls is not None:
@@ -135,12 +127,11 @@ class Worker:
         call = self.engine.new_call(plan, protocol, protocol.upgrade(self._target_url, None))
         turn_attributes(build_turn(exchange, self._info(call), self._record))
 
-    def _open_wal(self) -> TurnLog | None:
+    def _start_telemetry(self) -> sdk.Telemetry:
         folder = self.settings.spool
-        if not folder:
-            return None
+        options = sdk.SdkOptions(self.settings.sidecar, "voiceprobe-caller", spool_dir=Path(folder) if folder else None)
         try:
-            return TurnLog(Path(folder), self._telemetry.identity.process_id)
+            return sdk.start(options)
         except OSError as error:
             raise UsageError(f"--spool {folder} cannot be written: {error.strerror}; give another folder") from None
 
@@ -247,8 +238,6 @@ class Worker:
         """Account for an exchange that has ended."""
         turn = with_plain_texts(build_turn(exchange, self._info(call), self._record))
         emitted = sinks.trace.emit(self._redactor.turn(turn))
-        if self._wal is not None:
-            self._wal.note(emitted)
         if self._kept is not None and sinks.tap is not None:
             self._kept.recorded(sinks.tap, exchange, emitted)
         sinks.on_turn(emitted)
@@ -334,8 +323,6 @@ class Worker:
         self._say_what_was_lost()
         if self._kept is not None and (missing := self._kept.close()):
             sys.stderr.write(f"voiceprobe: {missing}\n")
-        if self._wal is not None:
-            self._wal.close()
         self.engine.close()
 
     def _say_what_was_lost(self) -> None:
@@ -371,10 +358,6 @@ class Worker:
         self._cpu_s, self._cpu_at_perf_ns = cpu_s, now
         if not self.engine.calls_in_flight:
             self._gc_control.collect()
-        if self._wal is not None:
-            stats = self._telemetry.export_stats()
-            done = stats.exported_spans + stats.spooled_spans + stats.dropped_spans + stats.rejected_spans
-            self._wal.settle(done, stats.waiting_spans)
 
 
 def new_run_id() -> str:

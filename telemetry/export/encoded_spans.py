@@ -1,11 +1,11 @@
 """Spans in OTLP's protobuf encoding: each is encoded alone when it ends, a request is put together from their bytes.
 
-So no batch is ever encoded in one go, which would hold up whoever shares the interpreter, and a queue holds bytes, not
+So no batch is ever encoded in one go, which would hold up the rest of the process, and a queue holds bytes, not
 objects. The library makes the messages; by hand go only the tag and the length before a message inside another one.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -16,6 +16,8 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanContext
 
 from telemetry.model.turn_spans import AttributeValue
+
+Signal = Literal["traces", "metrics"]
 
 _LENGTH_DELIMITED: Final = 2  # a type of field on the wire
 # Turns differ in what is known of them: there are some dozens of kinds, and a form takes some kilobytes.
@@ -31,9 +33,19 @@ class EncodedSpan(NamedTuple):
     field: bytes
 
 
+class ExportRequest(NamedTuple):
+    """One serialized export request; `items` is how many spans (or metric points) it holds, of which `turns` are turns,
+    as far as that is known."""
+
+    signal: Signal
+    items: int
+    payload: bytes
+    turns: int = 0
+
+
 class SpanHead(NamedTuple):
-    """What a span says beside its attributes; its parent was written by the same process. Times are of the wall clock,
-    as unsigned 64-bit numbers."""
+    """A span without its attributes; its parent was written by the same process. Times are of the wall clock, as
+    unsigned 64-bit numbers."""
 
     name: str
     trace_id: bytes
@@ -131,23 +143,21 @@ def _put(target: AnyValue, value: AttributeValue) -> None:
         target.CopyFrom(AnyValue(array_value=array))
 
 
-class RequestEncoder:
-    """Puts export requests together from the spans of one resource."""
+def encoded_resource(resource: Resource) -> bytes:
+    """The ResourceSpans message of a resource, without spans."""
+    nothing = ReadableSpan("", context=SpanContext(1, 1, False), resource=resource, start_time=0, end_time=0)
+    (resource_spans,) = encode_spans([nothing]).resource_spans
+    resource_spans.ClearField("scope_spans")
+    return resource_spans.SerializeToString()
 
-    def __init__(self, resource: Resource) -> None:
-        nothing = ReadableSpan("", context=SpanContext(1, 1, False), resource=resource, start_time=0, end_time=0)
-        (resource_spans,) = encode_spans([nothing]).resource_spans
-        resource_spans.ClearField("scope_spans")
-        self._resource = resource_spans.SerializeToString()
 
-    def request(self, spans: Iterable[EncodedSpan]) -> bytes:
-        """An ExportTraceServiceRequest of these spans, in their order within each scope."""
-        by_scope: dict[bytes, list[bytes]] = {}
-        for scope, field in spans:
-            by_scope.setdefault(scope, [scope]).append(field)
-        scopes = (_field(ResourceSpans.SCOPE_SPANS_FIELD_NUMBER, b"".join(parts)) for parts in by_scope.values())
-        body = b"".join((self._resource, *scopes))
-        return _field(ExportTraceServiceRequest.RESOURCE_SPANS_FIELD_NUMBER, body)
+def request_payload(resource: bytes, spans: Iterable[EncodedSpan]) -> bytes:
+    """An ExportTraceServiceRequest of spans of an encoded resource, in their order within each scope."""
+    by_scope: dict[bytes, list[bytes]] = {}
+    for scope, field in spans:
+        by_scope.setdefault(scope, [scope]).append(field)
+    scopes = (_field(ResourceSpans.SCOPE_SPANS_FIELD_NUMBER, b"".join(parts)) for parts in by_scope.values())
+    return _field(ExportTraceServiceRequest.RESOURCE_SPANS_FIELD_NUMBER, b"".join((resource, *scopes)))
 
 
 def _field(number: int, message: bytes) -> bytes:

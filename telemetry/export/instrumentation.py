@@ -82,7 +82,7 @@ class CallTrace:
             turn, process_id=process_id, sequence=sequence, trace_id=self.trace_id, span_id=span_id.hex()
         )
         if self._span.get_span_context().is_valid:  # OpenTelemetry may be disabled
-            self._telemetry.write(self._encoded(turn, span_id))
+            self._telemetry.write(self._encoded(turn, span_id), 1)
         return turn
 
     def add_event(self, name: str, attributes: Mapping[str, AttributeValue], unix_ns: int) -> None:

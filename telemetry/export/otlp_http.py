@@ -1,8 +1,8 @@
 """One OTLP/HTTP protobuf request to a collector, within a deadline, with the answer as a value.
 
 The SDK's own exporters take spans rather than bytes, retry inside the call for up to ten seconds and log each failure;
-what lies in a spool is bytes, and retrying is the delivery's business. So the request is made here, with the standard
-library: no pool, no proxy, no redirect.
+what waits for delivery is bytes, and retrying is the delivery's business. So the request is made here, with the
+standard library: no pool, no proxy, no redirect.
 """
 
 import http.client
@@ -19,7 +19,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from telemetry.client_tls import sidecar_context
-from telemetry.export.spool import SpoolRecord
+from telemetry.export.encoded_spans import ExportRequest
 from telemetry.model.addresses import without_credentials
 from telemetry.model.errors import ConfigError
 
@@ -106,15 +106,15 @@ class OtlpHttpExporter:
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
 
-    def send(self, record: SpoolRecord) -> Delivery:
-        """Post one record; never raises for what the network or the collector does."""
+    def send(self, request: ExportRequest) -> Delivery:
+        """Post one request; never raises for what the network or the collector does."""
         deadline_s = self._clock_s() + self._timeout_s
         try:
-            status, answer = self._post(f"{self._base_path}/v1/{record.signal}", record.payload, deadline_s)
+            status, answer = self._post(f"{self._base_path}/v1/{request.signal}", request.payload, deadline_s)
         except (OSError, http.client.HTTPException) as error:
             return Delivery("failed", str(error) or type(error).__name__)
         if status == 200:
-            return _acknowledgment(record, answer)
+            return _acknowledgment(request, answer)
         return Delivery("refused" if status in _NEVER_TAKEN else "failed", f"HTTP status {status}")
 
     def _post(self, path: str, payload: bytes, deadline_s: float) -> tuple[int, bytes]:
@@ -151,9 +151,9 @@ def _connected(host: str, port: int, timeout_s: float) -> socket.socket:
     return socket.create_connection((host, port), timeout_s)
 
 
-def _acknowledgment(record: SpoolRecord, answer: bytes) -> Delivery:
+def _acknowledgment(request: ExportRequest, answer: bytes) -> Delivery:
     try:
-        if record.signal == "traces":
+        if request.signal == "traces":
             partial = ExportTraceServiceResponse.FromString(answer).partial_success
             rejected = partial.rejected_spans
         else:
@@ -161,4 +161,4 @@ def _acknowledgment(record: SpoolRecord, answer: bytes) -> Delivery:
             rejected = partial.rejected_data_points
     except DecodeError:
         return Delivery("failed", "the answer is no OTLP response")
-    return Delivery("taken", partial.error_message, min(max(0, rejected), record.items))
+    return Delivery("taken", partial.error_message, min(max(0, rejected), request.items))

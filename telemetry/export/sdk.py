@@ -7,8 +7,11 @@ collector that is dead, slow, half-open or overloaded costs the caller nothing: 
 import atexit
 import logging
 import os
-from collections.abc import Iterable, Mapping
+import secrets
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,11 +32,10 @@ from opentelemetry.trace import Tracer
 from opentelemetry.util.types import AttributeValue
 
 from telemetry.client_tls import sidecar_token
-from telemetry.export.encoded_spans import EncodedSpan, RequestEncoder, SpanEncoder
+from telemetry.export.encoded_spans import EncodedSpan, ExportRequest, SpanEncoder, encoded_resource
 from telemetry.export.otlp_http import OtlpHttpExporter
-from telemetry.export.process_identity import ProcessIdentity
+from telemetry.export.span_log import BATCH_SPANS, SpanLog
 from telemetry.export.span_processor import ExportStats, SpoolingSpanProcessor
-from telemetry.export.spool import Spool, SpoolRecord
 from telemetry.model import semconv
 
 _logger = logging.getLogger(__name__)
@@ -47,8 +49,9 @@ _MAX_TEXT: Final = 2**20
 
 @dataclass(frozen=True, slots=True)
 class SdkOptions:
-    """`endpoint`: base URL of the OTLP/HTTP collector (`http://127.0.0.1:4318`), or None. `spool_dir`: where batches
-    go that the collector does not take, or None. Without both, spans get their ids and are forgotten. `token`: sent
+    """`endpoint`: base URL of the OTLP/HTTP collector (`http://127.0.0.1:4318`), or None. `spool_dir`: where spans
+    wait on disk until the collector has taken them, or None. Without both, spans get their ids and are forgotten.
+    `token`: sent
     as a bearer token (default: VOICEPROBE_SIDECAR_TOKEN of the environment). `batch`: spans per request.
     `queue`: spans in memory at most. `timeout_s`: for one request, from
     connecting to the end of the answer. A process that forks does best to start afterwards."""
@@ -58,9 +61,56 @@ class SdkOptions:
     resource: Mapping[str, str | int | float | bool] = field(default_factory=dict[str, str | int | float | bool])
     spool_dir: Path | None = None
     token: str | None = field(default_factory=sidecar_token, repr=False)
-    batch: int = 256  # 64 turns: put together in a fraction of 0.1 ms
+    batch: int = BATCH_SPANS
     queue: int = 8192
     timeout_s: float = 3.0
+
+
+def _new_process_id() -> str:
+    # A pid alone is reused, and two hosts share them.
+    return f"{os.getpid()}-{secrets.token_hex(8)}"
+
+
+class ProcessIdentity:
+    """A process id unique to this incarnation, and its sequence of turns: from 0, without gaps.
+
+    After a fork the child is another process: it gets an id and a sequence of its own. Threads and greenlets may ask
+    at once.
+    """
+
+    def __init__(self, new_id: Callable[[], str] = _new_process_id) -> None:
+        self._new_id = new_id
+        self._renew()
+
+    def _renew(self) -> None:
+        self._lock = threading.Lock()
+        self._process_id = self._new_id()
+        self._sequence = 0
+        self._emitted_by_run: dict[str, int] = {}
+        self._pid = os.getpid()
+
+    @property
+    def process_id(self) -> str:
+        """Unique per incarnation of the process."""
+        if os.getpid() != self._pid:
+            self._renew()
+        return self._process_id
+
+    def next_turn(self, run_id: str) -> tuple[str, int]:
+        """The process id and the next sequence number; counts the turn for its run."""
+        process_id = self.process_id
+        with self._lock:
+            sequence = self._sequence
+            self._sequence += 1
+            self._emitted_by_run[run_id] = self._emitted_by_run.get(run_id, 0) + 1
+        return process_id, sequence
+
+    def emitted_by_run(self) -> dict[str, int]:
+        """Turns emitted so far by run."""
+        if os.getpid() != self._pid:
+            self._renew()
+        with self._lock:
+            return dict(self._emitted_by_run)
 
 
 class UnseededIds(IdGenerator):
@@ -96,7 +146,7 @@ class _QueueingMetricExporter(MetricExporter):
             for metric in scope.metrics
         )
         if points:
-            self._processor.offer_metrics(SpoolRecord("metrics", points, request.SerializeToString()))
+            self._processor.offer_metrics(ExportRequest("metrics", points, request.SerializeToString()))
         return MetricExportResult.SUCCESS
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:
@@ -142,10 +192,15 @@ class Telemetry:
             }
         )
         resource = _ProcessResource(described.attributes, described.schema_url)
+        encoded = encoded_resource(resource)
+
+        def make_log(directory: Path) -> SpanLog:
+            return SpanLog(directory, self.identity.process_id, encoded, batch=options.batch)
+
         self._processor = SpoolingSpanProcessor(
-            RequestEncoder(resource),
+            encoded,
             sender,
-            (lambda: Spool(spool_dir, self.identity.process_id)) if spool_dir is not None else None,
+            partial(make_log, spool_dir) if spool_dir is not None else None,
             batch=options.batch,
             queue=options.queue,
         )
@@ -185,9 +240,9 @@ class Telemetry:
         """An id for a span that is written without the SDK's tracer."""
         return self._ids.generate_span_id().to_bytes(8, "big")
 
-    def write(self, spans: Iterable[EncodedSpan]) -> None:
-        """Queue spans that were encoded without the SDK's tracer. Never waits."""
-        self._processor.offer_spans(spans)
+    def write(self, spans: Sequence[EncodedSpan], turns: int) -> None:
+        """Keep spans that were encoded without the SDK's tracer, of which so many are turns. Never waits."""
+        self._processor.offer_spans(spans, turns)
 
     def _turns_emitted(self, options: CallbackOptions) -> Iterable[Observation]:
         del options
@@ -217,5 +272,6 @@ class Telemetry:
 
 
 def start(options: SdkOptions) -> Telemetry:
-    """Set telemetry up for this process. Raises ConfigError for an endpoint that is no URL."""
+    """Set telemetry up for this process. Raises ConfigError for an endpoint that is no URL, and OSError for a
+    spool that cannot be written."""
     return Telemetry(options)

@@ -1,5 +1,6 @@
 """What workers left on disk is brought to a real sidecar, once."""
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,12 +13,9 @@ from loadtest.run.deliver import deliver
 from loadtest.run.processes import ProcessFailedError
 from loadtest.run.sidecars import start_sidecar
 from telemetry.export.sdk import SdkOptions, start
-from telemetry.export.turn_log import TurnLog
 from telemetry.store.reader import StoreReader
-from tests.fixtures_turns import client_turn
 
-# No process has this number: beyond the largest that a kernel gives out.
-GONE = 2**22 + 1
+KILLED = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
 
 
 @pytest.mark.slow
@@ -27,20 +25,19 @@ def test_a_spool_and_the_log_of_a_killed_worker_come_home(tmp_path: Path) -> Non
         "import sys; from pathlib import Path; from telemetry.export.sdk import SdkOptions, start;"
         "from telemetry.export.instrumentation import CallTrace, announce_run;"
         "from tests.fixtures_turns import client_turn;"
-        "t = start(SdkOptions(None, 'x', spool_dir=Path(sys.argv[1]))); announce_run(t, 'run-1', 'start', {});"
+        "t = start(SdkOptions(None, 'x', spool_dir=Path(sys.argv[1]))); announce_run(t, 'run-1', 'start', {{}});"
         "call = CallTrace(t, run_id='run-1', call_id='c', source='client', started_unix_ns=1, started_perf_ns=1,"
-        " attributes={}); [call.emit(client_turn(index)) for index in (0, 1)]; call.end(2, {}); t.shutdown(5)"
+        " attributes={{}}); [call.emit(client_turn(index)) for index in (0, 1)]; call.end(2, {{}}); {}"
     )
-    subprocess.run([sys.executable, "-c", program, str(folder)], cwd=processes.ROOT, check=True)
-    wal = TurnLog(folder, f"{GONE}-x")
-    for index in range(3):
-        wal.note(client_turn(index))
-    with pytest.raises(ProcessFailedError, match=r"takes no more: 2 turns \(4 spans\) of the spool stay in"):
+    ended = subprocess.run([sys.executable, "-c", program.format(KILLED), str(folder)], cwd=processes.ROOT, check=False)
+    assert ended.returncode == -signal.SIGKILL
+    subprocess.run([sys.executable, "-c", program.format("t.shutdown(5)"), str(folder)], cwd=processes.ROOT, check=True)
+    with pytest.raises(ProcessFailedError, match=r"takes no more: 4 turns \(8 spans\) of the spool stay in"):
         deliver(folder, "http://127.0.0.1:9")
     child, sidecar = start_sidecar(store, tmp_path / "logs", slo=None)
     with processes.ending(child):
         output = deliver(folder, sidecar.url)
-        assert output == f"delivered from {folder}: 2 turns (4 spans) of the spool, write-ahead logs with last turns 1"
+        assert output == f"delivered from {folder}: 4 turns (8 spans) of the spool"
         assert deliver(folder, sidecar.url) == f"nothing was waiting in {folder}"
         former = folder / "old.spool"
         former.write_bytes(b"of an earlier format")
@@ -49,7 +46,7 @@ def test_a_spool_and_the_log_of_a_killed_worker_come_home(tmp_path: Path) -> Non
         with pytest.raises(UsageError, match=r"another version of voiceprobe wrote \(old\.wal\)"):
             deliver(folder, sidecar.url)
     with StoreReader(store) as reader:
-        assert sorted(turn.sequence or 0 for turn in reader.turns()) == [0, 0, 1, 1, 2]
+        assert sorted(turn.sequence or 0 for turn in reader.turns()) == [0, 0, 1, 1]
         assert [run.run_id for run in reader.runs()] == ["run-1"]
 
 
@@ -59,8 +56,6 @@ def test_what_cannot_be_delivered_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is not an address"):
         deliver(tmp_path, "127.0.0.1:9")
     mine = start(SdkOptions(None, "x", spool_dir=tmp_path))
-    wal = TurnLog(tmp_path, mine.identity.process_id)
     with pytest.raises(UsageError, match="is still written to by process"):
         deliver(tmp_path, "http://127.0.0.1:9")
-    wal.close()
     mine.shutdown(5)

@@ -176,7 +176,7 @@ def test_workers_that_are_held_up_while_they_prepare_are_waited_for(url: str, tm
     workers: list[int] = []
 
     def further() -> list[int]:
-        found = {int(log.name.partition("-")[0]) for log in (tmp_path / "spool").glob("*-turns-*")}
+        found = {int(log.name.partition("-")[0]) for log in (tmp_path / "spool").glob("*.wal")}
         return list(found.difference(workers))
 
     # The run does not begin before both are ready, so the second one is still preparing when it is found.

@@ -22,8 +22,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 from telemetry.export.instrumentation import CallTrace, GeneratorGauges
-from telemetry.export.recovery import replay
 from telemetry.export.sdk import SdkOptions, Telemetry, start
+from telemetry.export.span_log import replay
 from telemetry.model import semconv
 from telemetry.model.generator_health import gauge_metric
 from telemetry.model.turns import Turn
@@ -438,16 +438,11 @@ def test_without_a_spool_it_waits_in_memory_until_the_collector_is_back(dead_por
         assert len(back.spans()) == 4
 
 
-def test_a_spool_that_cannot_be_written_counts_its_losses(
-    dead_port: int, running, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_spool_that_cannot_be_written_is_refused_at_the_start(dead_port: int, running, tmp_path: Path) -> None:
     in_the_way = tmp_path / "file"
     in_the_way.write_text("no directory")
-    telemetry = running(f"http://127.0.0.1:{dead_port}", in_the_way)
-    a_call(telemetry).emit(turn())
-    assert telemetry.flush(120)
-    assert telemetry.export_stats().dropped_spans == 4
-    assert "dropped and counted" in caplog.text
+    with pytest.raises(FileExistsError):
+        running(f"http://127.0.0.1:{dead_port}", in_the_way)
 
 
 def test_no_endpoint_means_the_spool_alone(running, tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter
 from loadtest.errors import UsageError
 from loadtest.run import processes
 from loadtest.run.sidecars import Sidecar, named_sidecar, start_sidecar
+from telemetry.export.encoded_spans import ExportRequest
 from telemetry.export.otlp_http import OtlpHttpExporter
-from telemetry.export.spool import SpoolRecord
 from telemetry.model import semconv
 from telemetry.model.errors import StoreError
 from telemetry.model.turn_spans import turn_attributes
@@ -284,7 +284,7 @@ def test_our_own_senders_and_readers_come_in_over_tls(
     with running_sidecar(tmp_path, *peers.mutual, token="s3cret") as sidecar:
         url = f"https://localhost:{_port(sidecar.http)}"
         monkeypatch.setenv(semconv.SIDECAR_CA_VARIABLE, str(peers.ca.cert))
-        record = SpoolRecord("traces", 1, BODY)
+        record = ExportRequest("traces", 1, BODY)
         assert OtlpHttpExporter(url, "s3cret").send(record).outcome == "failed"
         with pytest.raises(UsageError, match="refuses: a client certificate is required; set VOICEPROBE_SIDECAR_TOKEN"):
             named_sidecar(url)

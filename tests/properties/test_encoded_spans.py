@@ -15,7 +15,14 @@ from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, Tracer, set_span_in_context
 
-from telemetry.export.encoded_spans import EncodedSpan, RequestEncoder, SpanEncoder, SpanHead, encoded_by_sdk
+from telemetry.export.encoded_spans import (
+    EncodedSpan,
+    SpanEncoder,
+    SpanHead,
+    encoded_by_sdk,
+    encoded_resource,
+    request_payload,
+)
 from telemetry.export.sdk import Telemetry
 from telemetry.model import semconv
 from telemetry.model.metrics import METRICS, TIMESTAMPS, timestamp
@@ -141,7 +148,7 @@ def test_a_turn_is_on_the_wire_what_the_sdk_makes_of_it(emitting, turn: Turn) ->
     written.clear()
     call = call_of(telemetry, turn)
     emitted = call.emit(turn)
-    sent = RequestEncoder(RESOURCE).request(written)
+    sent = request_payload(encoded_resource(RESOURCE), written)
     span_ids = [int.from_bytes(span.span_id, "big") for span in pb_spans(written)]
     assert f"{span_ids[-1]:016x}" == emitted.span_id
     reference = by_the_tracer(emitted, int(call.trace_id, 16), int(call.traceparent.split("-")[2], 16), span_ids)
@@ -162,7 +169,7 @@ def test_spans_of_any_attributes_one_after_the_other_are_what_the_sdk_makes_of_t
         reference.append(_readable(scope, head, attributes))
     whole = encode_spans(reference) if reference else None
     for found in (encoded, list(map(encoded_by_sdk, reference))):
-        sent = ExportTraceServiceRequest.FromString(RequestEncoder(RESOURCE).request(found))
+        sent = ExportTraceServiceRequest.FromString(request_payload(encoded_resource(RESOURCE), found))
         assert list(sent.resource_spans[0].scope_spans) == (list(whole.resource_spans[0].scope_spans) if whole else [])
         assert whole is None or sent == whole
 

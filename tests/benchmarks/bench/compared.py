@@ -24,8 +24,7 @@ STAMP_P99_MS: Final = 0.1
 # The steps of telemetry for each turn, and their names in what its part prints.
 TELEMETRY_STEPS: Final = {
     "record": "build_us",
-    "spans, encoded": "emit_us",
-    "write-ahead log": "log_us",
+    "spans, encoded and logged": "emit_us",
     "Locust's statistics": "events_us",
     "deliver": "export_us",
 }

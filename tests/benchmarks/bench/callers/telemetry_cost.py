@@ -1,5 +1,5 @@
 """What telemetry costs a worker for each turn, from the finished exchange to the collector's answer: the record, its
-spans, the write-ahead log, Locust's statistics, and the way to a collector.
+spans with their log, Locust's statistics, and the way to a collector.
 
 `python -m ….callers.telemetry_cost COLLECTOR TURNS` prints one JSON object. It is measured in a process
 that holds a worker of a swarm, patched by Locust, with one whole exchange that was played through a conversation;
@@ -35,7 +35,6 @@ from loadtest.swarm.users import report_to_locust
 from loadtest.swarm.worker import Worker
 from telemetry.export import sdk
 from telemetry.export.instrumentation import CallTrace
-from telemetry.export.turn_log import TurnLog
 from telemetry.model.turns import Turn, with_plain_texts
 from tests.benchmarks.bench.messages import tone
 
@@ -98,8 +97,8 @@ def call_info(worker: Worker) -> CallInfo:
     )
 
 
-def measure(worker: Worker, telemetry: sdk.Telemetry, turns: int, folder: Path) -> dict[str, object]:
-    """Microseconds of processor time a turn, by step. `folder` is for the write-ahead log."""
+def measure(worker: Worker, telemetry: sdk.Telemetry, turns: int) -> dict[str, object]:
+    """Microseconds of processor time a turn, by step."""
     exchange, info, clocks = played_through(worker), call_info(worker), worker.engine.clocks
     options = RecordOptions(
         ValidityLimits(),
@@ -117,7 +116,7 @@ def measure(worker: Worker, telemetry: sdk.Telemetry, turns: int, folder: Path) 
         started_perf_ns=clocks.perf_ns(),
         attributes={},
     )
-    redactor, wal = SecretRedactor([LOOKED_FOR]), TurnLog(folder, "bench")
+    redactor = SecretRedactor([LOOKED_FOR])
     environment = Environment(events=locust.events)
     environment.create_local_runner()
 
@@ -135,11 +134,9 @@ def measure(worker: Worker, telemetry: sdk.Telemetry, turns: int, folder: Path) 
     before = telemetry.export_stats().exported_spans
     for first in range(0, turns, BATCH_TURNS):
         emitted = timed("emit", trace.emit, timed("build", record, [exchange] * min(BATCH_TURNS, turns - first)))
-        timed("log", wal.note, emitted)
         timed("events", lambda turn: report_to_locust(environment, turn), emitted)
         if not all(timed("export", telemetry.flush, [FLUSH_S])):
             raise RuntimeError(f"the collector did not take the spans of {len(emitted)} turns within {FLUSH_S:g} s")
-    wal.close()
     stats = telemetry.export_stats()
     return {
         "turns": turns,
@@ -154,10 +151,11 @@ def main() -> None:
     """Measure, and print the figures."""
     collector, turns = sys.argv[1:]
     worker = make_worker("ws://127.0.0.1/")
-    telemetry = sdk.start(sdk.SdkOptions(endpoint=collector, service_name="voiceprobe-caller"))
-    telemetry.flush(FLUSH_S)
     with tempfile.TemporaryDirectory() as folder:
-        found = measure(worker, telemetry, int(turns), Path(folder))
+        telemetry = sdk.start(sdk.SdkOptions(collector, "voiceprobe-caller", spool_dir=Path(folder)))
+        telemetry.flush(FLUSH_S)
+        found = measure(worker, telemetry, int(turns))
+        telemetry.shutdown(FLUSH_S)
     sys.stdout.write(json.dumps(found) + "\n")
 
 

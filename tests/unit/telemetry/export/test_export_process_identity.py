@@ -3,7 +3,7 @@
 import os
 import threading
 
-from telemetry.export.process_identity import ProcessIdentity
+from telemetry.export.sdk import ProcessIdentity
 
 
 def test_sequences_have_no_gaps_across_threads() -> None:
