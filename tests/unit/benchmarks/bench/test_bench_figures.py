@@ -133,7 +133,7 @@ def test_the_case_furthest_from_c_is_explained_where_a_mode_misses_a_target() ->
 
 
 def test_telemetry_is_held_against_its_target() -> None:
-    steps = {"build_us": 30.0, "emit_us": 40.0, "log_us": 10.0, "events_us": 20.0, "export_us": 50.0}
+    steps = {"build_us": 30.0, "emit_us": 50.0, "events_us": 20.0, "export_us": 50.0}
     assert [verdict.met for verdict in telemetry_verdicts(steps)] == [True]
     assert [verdict.met for verdict in telemetry_verdicts({**steps, "export_us": 50.1})] == [False]
     assert telemetry_verdicts(None) == []
