@@ -1,0 +1,112 @@
+"""The client against a server that answers as each request declares: connections, faults, counts. No time is judged."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from loadtest.llm.answers import LlmAnswer, LlmRequest, Message
+from loadtest.llm.client import LlmClient, run
+from loadtest.llm.target import LlmTarget
+from tests.integration.llm.declared_server import Plan
+
+
+@pytest.fixture(scope="module")
+def target() -> Generator[LlmTarget]:
+    command = [sys.executable, str(Path(__file__).with_name("declared_server.py"))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield LlmTarget(f"http://127.0.0.1:{int(process.stdout.readline())}", "small", key=None)
+        finally:
+            process.terminate()
+
+
+def asked(target: LlmTarget, *plans: Plan, at_a_time: bool = True, limit_s: float = 20.0) -> list[LlmAnswer]:
+    """Ask for these answers, all at the same time or one after the other."""
+
+    def request(plan: Plan) -> LlmRequest:
+        messages = (Message("user", "Go."),)
+        return LlmRequest(kind="declared", messages=messages, extra_body={"declared": plan.as_json()})
+
+    async def main() -> list[LlmAnswer]:
+        async with LlmClient(limit_s=limit_s) as client:
+            if at_a_time:
+                return await asyncio.gather(*(client.ask(target, request(plan)) for plan in plans))
+            return [await client.ask(target, request(plan)) for plan in plans]
+
+    return run(main())
+
+
+def test_an_answer_comes_as_it_was_declared(target: LlmTarget) -> None:
+    plan = Plan(first_ms=20, tokens=23, per_chunk=4, gap_ms=3, stalls={2: 30}, cached=60, running=True)
+    (found,) = asked(target, plan)
+    assert found.fault is None
+    assert found.text.split() == ["word"] * 23
+    assert found.usage is not None
+    assert (found.usage.prompt, found.usage.cached, found.usage.completion) == (100, 60, 23)
+    assert sum(chunk.tokens or 0 for chunk in found.chunks) == 23
+    moments = [found.started_ns, found.dns_ns, found.tcp_ns, found.asked_ns, found.first_byte_ns]
+    moments += [*(chunk.upper_ns for chunk in found.chunks), found.finished_ns]
+    assert moments == sorted(moments, key=lambda moment: moment or 0)
+    # Never early: the server has waited before it sent.
+    assert (found.wall_s or 0) >= max(plan.due_ms()) / 1_000 - 0.0005
+    assert all(chunk.lower_ns <= chunk.upper_ns for chunk in found.chunks)
+
+
+def test_one_connection_is_used_again_and_as_many_are_open_as_streams_run(target: LlmTarget) -> None:
+    one_by_one = asked(target, *[Plan(first_ms=1, tokens=3, gap_ms=1)] * 3, at_a_time=False)
+    assert [answer.connect_s is None for answer in one_by_one] == [False, True, True]
+    together = asked(target, *[Plan(first_ms=30, tokens=3, gap_ms=1)] * 5)
+    assert [answer.connect_s is None for answer in together] == [False] * 5
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        ("no_key", "unauthorized"),
+        ("unknown_model", "unknown_model"),
+        ("rate_limited", "rate_limited"),
+        ("mid_error", "error_in_stream"),
+        ("empty_choices", "empty_choices"),
+        ("buffered", "buffered"),
+        ("whole", "not_a_stream"),
+        ("cut_off", "cut_off"),
+        ("silent", "no_answer"),
+        ("no_token", "no_answer"),
+        ("never_ended", "never_ended"),
+    ],
+)
+def test_each_fault_is_named_and_the_next_answer_is_whole(target: LlmTarget, fault: str, kind: str) -> None:
+    broken, whole = asked(
+        target, Plan(first_ms=1, fault=fault, gap_ms=50), Plan(first_ms=1, gap_ms=1), at_a_time=False, limit_s=1.0
+    )
+    assert broken.fault is not None
+    assert broken.fault.kind == kind, broken.fault.sentence
+    assert (broken.first_token_s, broken.wall_s, broken.tokens) == (None, None, None)
+    assert (whole.fault, whole.tokens) == (None, 20)
+
+
+def test_a_server_that_is_not_there_is_named(target: LlmTarget) -> None:
+    away = LlmTarget("http://127.0.0.1:1", "small", key=None)
+    nowhere = LlmTarget("http://no-such-host.invalid", "small", key=None)
+    tls = LlmTarget(target.url.replace("http:", "https:"), "small", key=None)
+    for where, kind in ((away, "connection"), (nowhere, "address"), (tls, "tls")):
+        (found,) = asked(where, Plan(), limit_s=1.0)
+        assert found.fault is not None
+        assert found.fault.kind == kind, found.fault.sentence
+
+
+def test_the_way_to_the_server_is_measured_without_its_model(target: LlmTarget) -> None:
+    async def main() -> None:
+        async with LlmClient() as client:
+            path = await client.probe_network(target, samples=3)
+            assert path.fault is None
+            assert [len(path.dns_s), len(path.tcp_s), len(path.tls_s), len(path.round_trip_s)] == [3, 3, 0, 3]
+            assert all(trip > 0 for trip in path.round_trip_s)
+            assert await client.models(target) == ()
+
+    run(main())
