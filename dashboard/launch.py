@@ -1,17 +1,13 @@
-"""Starting the dashboard's server: one process, no child, no word to anyone but the browser that asks.
+"""Starting the dashboard's server: one process, no child, no connection to anything but the browser that asks.
 
 Streamlit runs inside this process, so ending the process ends everything. The ready line is printed when the server
-has answered its own health check, not when it was asked to start.
+answers, not when it was asked to start.
 """
 
 import json
 import os
 import re
 import sys
-import threading
-import time
-import urllib.error
-import urllib.request
 import webbrowser
 from dataclasses import dataclass
 from importlib import import_module
@@ -28,7 +24,6 @@ from telemetry.model.addresses import host_and_port, host_in_url, is_loopback, l
 from telemetry.model.errors import ConfigError
 
 APP: Final = Path(__file__).parent / "script" / "entry.py"
-READY_WITHIN_S: Final = 60.0
 HEALTH_PATH: Final = "/_stcore/health"
 POLITENESS: Final = 5
 # The smallest message that the browser may be asked to remember. It tells the server what it remembers and may forget
@@ -126,32 +121,12 @@ def _check_address(locust: str | None) -> None:
         raise ConfigError("--locust", [fault])
 
 
-def announce_when_ready(url: str, deadline_s: float = READY_WITHIN_S) -> None:
-    """Print the ready line once the server answers; end the process with code 1 when it never does."""
-    until = time.monotonic() + deadline_s
-    while time.monotonic() < until:
-        try:
-            with urllib.request.urlopen(f"{url}{HEALTH_PATH}", timeout=2) as answer:  # noqa: S310 - our own loopback
-                if answer.status == 200:
-                    sys.stdout.write(json.dumps({"ready": True, "url": url}) + "\n")
-                    sys.stdout.flush()
-                    return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.05)
-    sys.stderr.write(f"dashboard: the server at {url} did not answer within {deadline_s:.0f} s\n")
-    sys.stderr.flush()
-    os._exit(1)  # the event loop in the main thread may never come to read a flag
-
-
-def prepare(url: str) -> None:
-    """Import the pages, which takes a second, and announce that they can be opened."""
-    try:
-        for page in iter_modules(pages.__path__):
-            import_module(f"dashboard.pages.{page.name}")
-    finally:
-        announce_when_ready(url)
+def announce(url: str) -> None:
+    """Print the ready line, and open a browser where there is a screen."""
     from dashboard.web_server import has_screen
 
+    sys.stdout.write(json.dumps({"ready": True, "url": url}) + "\n")
+    sys.stdout.flush()
     if has_screen():
         webbrowser.open(url)
 
@@ -179,11 +154,12 @@ def serve(options: LaunchOptions) -> None:
     port: int = claimed.getsockname()[1]
     if not is_loopback(options.host):
         sys.stderr.write(
-            f"dashboard: listening on {options.host}, so whoever reaches port {port} can read every figure: "
+            f"dashboard: listening on {options.host}, so anyone who reaches port {port} can read every figure: "
             "it has no login of its own\n"
         )
     # Who looks on must not disturb what is measured beside it: the load generator goes first.
     os.nice(POLITENESS)
     configure(streamlit_options(options, port))
-    threading.Thread(target=prepare, args=(url_of(options.host, port),), daemon=True).start()
-    serve_until_ended(APP, claimed)
+    for page in iter_modules(pages.__path__):
+        import_module(f"dashboard.pages.{page.name}")  # takes a second, which no viewer is to wait for
+    serve_until_ended(APP, claimed, lambda: announce(url_of(options.host, port)))

@@ -4,7 +4,7 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -93,9 +93,19 @@ async def _refuse(fault: str, scope: "Scope", receive: "Receive", send: "Send") 
 
 
 class _DashboardServer(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Announce that the server answers."""
+        await super().startup(sockets)
+        if self.started:
+            self._ready()
+
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
-        """Leave them to what was set."""
+        """Leave signals to `end_by_signals`."""
         yield
 
 
@@ -145,8 +155,9 @@ def has_screen() -> bool:
     return not config.get_option("server.headless")
 
 
-def serve_until_ended(script: Path, claimed: socket.socket) -> None:
-    """Serve the script's pages until a signal ends the process. Raises RuntimeError when the server cannot start."""
+def serve_until_ended(script: Path, claimed: socket.socket, ready: Callable[[], None]) -> None:
+    """Serve the script's pages until a signal ends the process; `ready` is called once they can be opened. Raises
+    RuntimeError when the server cannot start."""
     app = App(script, middleware=[Middleware(HostGuard)])
-    _DashboardServer(uvicorn.Config(app, **_SERVER)).run(sockets=[claimed])
+    _DashboardServer(uvicorn.Config(app, **_SERVER), ready).run(sockets=[claimed])
     raise RuntimeError("the dashboard's server did not start")

@@ -1,6 +1,5 @@
-"""Charts as Vega-Lite specifications, the rows that fill them, and the same figures as tables; pure.
+"""Charts as pictures: rows, a Vega-Lite specification that they fill, a sentence, and the same figures as a table.
 
-Read `style` (colors, axes, what all charts share), then `over_time` (lines and bars), `turn_charts` (heat map and
-waterfall), `differences` (two cohorts) and `run_charts` (several runs). A specification holds no data and depends on
-what rarely changes: the browser keeps the picture over a refresh, and exchanges its rows.
+Read `drawing` (colors, axes, what all charts share), then `over_time`, `compared` (cohorts and runs) and `turns`; pure.
+A specification holds no data and depends on what rarely changes: the browser keeps the picture over a refresh.
 """

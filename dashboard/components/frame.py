@@ -1,7 +1,8 @@
-"""The frame of every page: its title, what it shows, how far it can be trusted, and how it refreshes.
+"""The frame of every page: its title, the age of what it shows, its selectors, and how it refreshes.
 
-A page gives a question that answers from one snapshot of the store and a function that draws the answer. The frame
-asks when it draws, draws what all pages have in common, and says what is wrong before any figure.
+A page gives a question that is answered from one snapshot of the store, and a function that draws the answer. The
+frame asks when it draws, draws what all pages have in common, and says what is wrong before any figure. The time until
+it asks again follows what the last refresh cost, so that no page takes more than a fifth of a core, whatever its store.
 """
 
 import os
@@ -9,92 +10,105 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import tzinfo
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import streamlit as st
 
 from dashboard import descriptions
-from dashboard.components import header
-from dashboard.components.markup import escape
-from dashboard.components.refreshing import (
-    AskedPage,
-    hand_over,
-    handed_over,
-    interval_s,
-    is_out_of_pace,
-    show_age,
-    title,
-)
-from dashboard.components.selectors import Offered, controls
-from dashboard.components.trust import Trust, trust
+from dashboard.components import trust
+from dashboard.components.markup import Html, empty, escape, note
+from dashboard.components.selectors import Offered, SelectorRow, selectors_of_run
 from dashboard.descriptions import zone_of
-from dashboard.links import Choice, choice_of, window_of, with_default_window
-from dashboard.source import (
-    ENV_LOCUST,
-    NoRunsError,
-    Source,
-    ended_without_turn,
-    objectives_in_force,
-    places,
-    source_of,
-    store_of,
-)
+from dashboard.links import Choice, choice_of
+from dashboard.source import ENV_LOCUST, NoRunsError, Source, ended_without_turn, places, source_of
 from telemetry.model import formatting
 from telemetry.model.errors import TelemetryError
 from telemetry.store.answers import RunRecord, Summary
 
 REFRESH_LIVE_S: Final = 2.0
 REFRESH_STALE_S: Final = 5.0
+TIMES_THE_COST: Final = 5
+_AGE_EVERY_S: Final = 2.0
+_SHOWN: Final = "shown_answer"
+_NEXT: Final = "next_answer"
 # Shown where that takes more than half a second.
 READING: Final = "Reading the store"
 LIMIT_TITLE: Final = "generator-limited: nothing is claimed about the service"
 NO_TURN: Final = "This run has no turn"
 OLD_TURNS_GONE: Final = "The store no longer keeps the oldest turns of this run: the figures are of the others."
+Link = Mapping[str, str]
 
 
 class View(Offered, Protocol):
-    """What an answer to a page's question holds besides the page's own figures."""
+    """The parts of an answer to a page's question that the frame shows."""
 
-    @property
-    def run(self) -> RunRecord | None: ...
     @property
     def summary(self) -> Summary | None: ...
 
 
 _View = TypeVar("_View", bound=View)
 _Answer = TypeVar("_Answer")
-Link = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class PageContext:
-    """What a page draws with besides its answer. `zone` is the viewer's."""
+    """What a page draws with besides its answer: its link, the viewer's zone, the time, and the store that was asked,
+    None for a page about many."""
 
     link: Link
     zone: tzinfo
     now_unix_ns: int
+    source: Source | None = None
 
     @property
     def choice(self) -> Choice:
-        """What the link chooses of all turns."""
+        """The choice of turns in the link."""
         return choice_of(self.link)[0]
+
+    @property
+    def store(self) -> str:
+        """The store that was asked."""
+        return "" if self.source is None else self.source.store
+
+
+@dataclass(slots=True)
+class AskedPage(Generic[_Answer]):
+    """An answer, when it was asked for, and how long the refresh took that asked; `about` is the page and its link."""
+
+    about: object
+    answer: _Answer
+    source: Source | None
+    at_unix_ns: int
+    took_s: float
+    began_s: float
+
+
+def interval_s(least_s: float | None, took_s: float) -> float | None:
+    """The time between two refreshes: at least five times what the last one took, in steps of two, so that the pace of
+    a page rarely changes. None for a page that does not refresh."""
+    every_s = least_s
+    while every_s is not None and every_s < TIMES_THE_COST * took_s:
+        every_s *= 2
+    return every_s
 
 
 @dataclass(frozen=True, slots=True)
 class DashboardPage(Generic[_Answer]):
     """A page by its question and by what draws the answer.
 
-    `ask` raises TelemetryError. `selectors` draws the row of the title, `offered` is what of an answer it shows, and
+    `ask` answers a link from one snapshot of a store and raises TelemetryError; `find` finds the store, None for a page
+    about many. `selectors` are those of the row of the title, `offered` is the part of an answer that they show, and
     `least_s` is the shortest time between two refreshes, None for none: where one of these changes, all of the page is
     drawn again. `draw` draws what is below the row, which refreshes by itself.
     """
 
     title: str
-    ask: Callable[[Link], _Answer]
-    selectors: Callable[[_Answer, Link], None]
+    ask: Callable[[Any, Link], _Answer]
+    draw: Callable[[_Answer, PageContext], None]
+    selectors: Callable[[_Answer, PageContext], tuple[SelectorRow, list[str]]]
     offered: Callable[[_Answer], object]
     least_s: Callable[[_Answer], float | None]
-    draw: Callable[[_Answer, PageContext], None]
+    find: Callable[[Link], Source | None] = source_of
     unreadable: str = "The store cannot be read"
 
     def show(self) -> None:
@@ -102,17 +116,20 @@ class DashboardPage(Generic[_Answer]):
         link = st.query_params.to_dict()
         try:
             with st.spinner(READING):
-                drawn = handed_over((self.title, link)) or self._asked(link)
+                drawn = self._handed_over(link) or self._asked(link)
         except TelemetryError as error:
             heading(self.title)
-            unreadable(self.unreadable, error)
+            self._say(error)
             return
         offered, least_s = self.offered(drawn.answer), self.least_s(drawn.answer)
         every_s = interval_s(least_s, drawn.took_s)
         # The first picture is of the answer that the selectors show.
         first = [drawn]
-        show_age(drawn.at_unix_ns, every_s)
-        self.selectors(drawn.answer, link)
+        st.session_state[_SHOWN] = drawn.at_unix_ns, every_s
+        row, faults = self.selectors(drawn.answer, self._context(drawn, link))
+        row.draw(lambda: _title(self.title))
+        if faults:
+            st.html(note("the link", faults))
 
         def body() -> None:
             link = st.query_params.to_dict()
@@ -120,111 +137,52 @@ class DashboardPage(Generic[_Answer]):
             try:
                 latest = first.pop() if is_first else self._asked(link)
             except TelemetryError as error:
-                unreadable(self.unreadable, error)
+                self._say(error)
                 return
             if self.offered(latest.answer) != offered or self.least_s(latest.answer) != least_s:
-                hand_over(latest)  # the selectors and the pace belong to the page around this part
-            show_age(latest.at_unix_ns, every_s)
-            self.draw(latest.answer, PageContext(link, viewer_zone(), time.time_ns()))
+                _hand_over(latest)  # the selectors and the pace belong to the page around this part
+            st.session_state[_SHOWN] = latest.at_unix_ns, every_s
+            self._draw_body(latest, link)
             if is_first or every_s is None:
                 return
             latest.took_s = time.monotonic() - latest.began_s
-            if is_out_of_pace(every_s, interval_s(least_s, latest.took_s) or every_s):
-                hand_over(latest)
+            needed_s = interval_s(least_s, latest.took_s) or every_s
+            if needed_s > every_s or needed_s * 2 < every_s:
+                _hand_over(latest)
 
         st.fragment(body, run_every=every_s)()
 
+    def _draw_body(self, asked: AskedPage[_Answer], link: Link) -> None:
+        """Draw what is below the row."""
+        if asked.source is not None and asked.source.in_force.fault:
+            st.html(note("objectives", [asked.source.in_force.fault]))
+        self.draw(asked.answer, self._context(asked, link))
+
+    @staticmethod
+    def _context(asked: AskedPage[_Answer], link: Link) -> PageContext:
+        return PageContext(link, viewer_zone(), time.time_ns(), asked.source)
+
     def _asked(self, link: Link) -> AskedPage[_Answer]:
         began_s, at_unix_ns = time.monotonic(), time.time_ns()
-        answer = self.ask(link)
-        return AskedPage((self.title, link), answer, at_unix_ns, time.monotonic() - began_s, began_s=began_s)
+        source = self.find(link)
+        answer = self.ask(source, link)
+        return AskedPage((self.title, link), answer, source, at_unix_ns, time.monotonic() - began_s, began_s)
+
+    def _handed_over(self, link: Link) -> AskedPage[Any] | None:
+        """The answer for a page that is drawn whole, if a refresh of this page got one."""
+        asked: AskedPage[Any] | None = st.session_state.pop(_NEXT, None)
+        return asked if asked is not None and asked.about == (self.title, link) else None
+
+    def _say(self, error: TelemetryError) -> None:
+        """Say why the store cannot be read, or that there is no run yet, and look again by itself."""
+        st.html(no_runs_yet() if isinstance(error, NoRunsError) else empty(self.unreadable, escape(error)))
+        st.fragment(_try_again, run_every=REFRESH_STALE_S)()
 
 
-def _says_nothing(view: View) -> str:
-    """For pages on which the frame says why a run claims nothing."""
-    del view
-    return ""
-
-
-@dataclass(frozen=True, slots=True)
-class RunPage(Generic[_View]):
-    """A page about the turns of a run.
-
-    `ask` answers a link from one snapshot and raises TelemetryError; `draw` draws what is below the head, when there
-    are turns to show. Where the run says nothing about the service, `says_limit` gives the sentence that says so, as
-    HTML, for a page that has one of its own; empty for the frame's.
-    """
-
-    title: str
-    ask: Callable[[Source, Link], _View]
-    draw: Callable[[_View, RunRecord, Summary, PageContext], None]
-    says_limit: Callable[[_View], str] = _says_nothing
-
-    def show(self) -> None:
-        """Draw the page; below the selectors it refreshes by itself while the run lives."""
-        DashboardPage(
-            self.title,
-            self._answer,
-            selectors=self._selectors,
-            offered=lambda view: {run.run_id for run in view.runs},
-            least_s=_least_s,
-            draw=self._draw,
-        ).show()
-
-    def _answer(self, link: Link) -> _View:
-        source = source_of(link)
-        return self.ask(source, with_default_window(link, source.reader.runs))
-
-    def _selectors(self, view: _View, link: Link) -> None:
-        choice, faults = choice_of(link)
-        controls(view, choice, self.title)
-        if faults:
-            st.html(header.notes(faults, "the link"))
-
-    def _draw(self, view: _View, context: PageContext) -> None:
-        say_fault_of_objectives(context.link)
-        run, summary = view.run, view.summary
-        if run is None or summary is None or not summary.turns.total:
-            if run is None or summary is None:
-                _no_run(context)
-            else:
-                _no_turns(run, context)
-            return
-        if summary.limit is not None:
-            st.html(self.says_limit(view) or header.notes([summary.limit.reason], LIMIT_TITLE))
-        head(_overview(run, summary, context), trust(run, summary), header.details(run, summary))
-        if run.lacks_old_turns:
-            st.html(header.notes([OLD_TURNS_GONE], "what the store keeps"))
-        self.draw(view, run, summary, context)
-
-
-def heading(text: str) -> None:
-    """The title of a page that has no selectors."""
-    show_age(None)
-    title(text)
-
-
-def head(overview: str, shown: Trust, details: str) -> None:
-    """What a page is about and beside it, as a chip that opens the details, how far its figures can be trusted; both as
-    HTML."""
-    left, right = st.columns([3, 1.25], vertical_alignment="center")
-    with left:
-        st.html(overview)
-    with right, st.container(key=f"trust-{shown.state}"), st.popover(shown.label, width="stretch"):
-        st.html(details)
-
-
-def say_fault_of_objectives(link: Link) -> None:
-    """Say of a changed file of objectives that it cannot be used; nothing where it can."""
-    if fault := objectives_in_force(store_of(link)).fault:
-        st.html(header.notes([fault], "objectives"))
-
-
-def unreadable(title_of_fault: str, error: TelemetryError) -> None:
-    """Say why the store cannot be read, or that there is no run yet, and look again by itself."""
-    is_empty = isinstance(error, NoRunsError)
-    st.html(no_runs_yet() if is_empty else header.empty(title_of_fault, escape(error)))
-    st.fragment(_try_again, run_every=REFRESH_STALE_S)()
+def _hand_over(asked: AskedPage[Any]) -> None:
+    """Draw the whole page from an answer that a refresh of a part of it has got: the store is not asked again."""
+    st.session_state[_NEXT] = asked
+    st.rerun()
 
 
 def _try_again() -> None:
@@ -235,9 +193,38 @@ def _try_again() -> None:
     st.session_state["tried"] = True
 
 
-def viewer_zone() -> tzinfo:
-    """The time zone of the viewer of this session."""
-    return zone_of(st.context.timezone)
+def run_page(
+    title: str,
+    ask: Callable[[Source, Link], _View],
+    draw: Callable[[_View, RunRecord, Summary, PageContext], None],
+    says_limit: Callable[[_View], str] = lambda _view: "",
+) -> DashboardPage[_View]:
+    """Make a page about the turns of a run; `draw` draws what is below the head, when there are turns to show. Where
+    the run says nothing about the service, `says_limit` gives the sentence that says so, as HTML, for a page that has
+    one of its own; empty for the frame's."""
+
+    def body(view: _View, context: PageContext) -> None:
+        run, summary = view.run, view.summary
+        if run is None or summary is None:
+            st.html(_no_run(context))
+            return
+        if not summary.turns.total:
+            st.html(_no_turns(run, context))
+            return
+        if summary.limit is not None:
+            st.html(says_limit(view) or note(LIMIT_TITLE, [summary.limit.reason]))
+        head(_overview(run, summary, context), trust.trust(run, summary), trust.details(run, summary))
+        if run.lacks_old_turns:
+            st.html(note("what the store keeps", [OLD_TURNS_GONE]))
+        draw(view, run, summary, context)
+
+    def selectors(view: _View, context: PageContext) -> tuple[SelectorRow, list[str]]:
+        choice, faults = choice_of(context.link)
+        return selectors_of_run(view, choice, context.source.elsewhere if context.source else ()), faults
+
+    return DashboardPage(
+        title, ask, body, selectors, offered=lambda view: {run.run_id for run in view.runs}, least_s=_least_s
+    )
 
 
 def _least_s(view: View) -> float | None:
@@ -248,43 +235,79 @@ def _least_s(view: View) -> float | None:
     return {"live": REFRESH_LIVE_S, "stale": REFRESH_STALE_S, "ended": None}[state]
 
 
-def _overview(run: RunRecord, summary: Summary, context: PageContext) -> str:
+def heading(text: str) -> None:
+    """The title of a page that has no selectors, and shows no answer."""
+    st.session_state[_SHOWN] = None
+    _title(text)
+
+
+def _title(text: str) -> None:
+    """Draw the title of a page with the age of what it shows, and follow a switch between light and dark: pictures have
+    their colors from the server, all else has them from CSS."""
+    drawn = st.context.theme.type
+
+    def title() -> None:
+        # The browser says its theme with every question that it asks; a page of an ended run asks none by itself.
+        if st.context.theme.type != drawn:
+            st.rerun()
+        st.html(f'<div class="vp"><h1>{escape(text)}</h1>{_age(st.session_state.get(_SHOWN))}</div>')
+
+    st.fragment(title, run_every=_AGE_EVERY_S)()
+
+
+def _age(shown: tuple[int, float | None] | None) -> str:
+    if shown is None:
+        return ""
+    at_unix_ns, every_s = shown
+    at = descriptions.time_of_day(at_unix_ns, viewer_zone())
+    ago = descriptions.ago((time.time_ns() - at_unix_ns) / formatting.NS_PER_S)
+    pace = "read once" if every_s is None else f"read every {every_s:g} s"
+    return f'<div class="hint vp-age" title="{pace}">as of {at}, {ago}</div>'
+
+
+def head(overview: str, shown: trust.Trust, details: str) -> None:
+    """The subject of a page, and as a chip that opens the details, how far its figures can be trusted; both as HTML."""
+    left, right = st.columns([3, 1.25], vertical_alignment="center")
+    with left:
+        st.html(overview)
+    with right, st.container(key=f"trust-{shown.state}"), st.popover(shown.label, width="stretch"):
+        st.html(details)
+
+
+def viewer_zone() -> tzinfo:
+    """The time zone of the viewer of this session."""
+    return zone_of(st.context.timezone)
+
+
+def _overview(run: RunRecord, summary: Summary, context: PageContext) -> Html:
     state = descriptions.state_of(run, summary.newest_unix_ns, context.now_unix_ns)
     # A list of turns that began at chosen times is of the whole run.
-    window = None if summary.filter.since_unix_ns is None else window_of(context.choice, run)
-    return header.overview(run, summary, state, context.now_unix_ns, context.zone, window=window)
+    window = None if summary.filter.since_unix_ns is None else context.choice.window_shown(run)
+    return trust.overview(run, summary, state, context.now_unix_ns, context.zone, window=window)
 
 
-def _no_run(context: PageContext) -> None:
-    choice = context.choice
-    if why := why_no_turn(store_of(context.link), choice.run):
-        st.html(header.empty(NO_TURN, *why, start_a_run()))
-        return
-    if choice.run is None:
-        st.html(header.empty("No turns yet", start_a_run()))
-        return
-    st.html(unknown_run(choice.run))
+def _no_run(context: PageContext) -> Html:
+    run_id = context.choice.run
+    if why := why_no_turn(context.store, run_id):
+        return empty(NO_TURN, *why, start_a_run())
+    return empty("No turns yet", start_a_run()) if run_id is None else unknown_run(run_id)
 
 
-def unknown_run(run_id: str) -> str:
-    """That the store has no such run, as HTML."""
+def unknown_run(run_id: str) -> Html:
+    """The store has no such run."""
     wanted = f"The link asks for run <code>{escape(run_id)}</code>; choose another above."
-    return header.empty("That run is not in this store", wanted)
+    return empty("That run is not in this store", wanted)
 
 
-def _no_turns(run: RunRecord, context: PageContext) -> None:
-    choice = context.choice
+def _no_turns(run: RunRecord, context: PageContext) -> Html:
     name = f"Run <code>{escape(run.run_id)}</code>"
-    if choice.narrows:
-        widen = f"{name} has {formatting.turns(run.turns)}; widen the filter above."
-        st.html(header.empty("No turn matches the filter", widen))
-    elif why := why_no_turn(store_of(context.link), run.run_id):
-        st.html(header.empty(NO_TURN, *why))
-    elif run.ended:
-        known = f"{name} has ended; <code>voiceprobe report</code> says what is known of why."
-        st.html(header.empty(NO_TURN, known))
-    else:
-        st.html(header.empty("No turns yet", f"{name} has begun; its first turn shows here as soon as it is over."))
+    if context.choice.narrows:
+        return empty("No turn matches the filter", f"{name} has {formatting.turns(run.turns)}; widen the filter above.")
+    if why := why_no_turn(context.store, run.run_id):
+        return empty(NO_TURN, *why)
+    if run.ended:
+        return empty(NO_TURN, f"{name} has ended; <code>voiceprobe report</code> says what is known of why.")
+    return empty("No turns yet", f"{name} has begun; its first turn shows here as soon as it is over.")
 
 
 _SERVICE: Final = "point a service's <code>OTEL_EXPORTER_OTLP_ENDPOINT</code> at the sidecar"
@@ -297,7 +320,7 @@ def start_a_run() -> str:
 
 
 def why_no_turn(store: str, run_id: str | None) -> tuple[str, ...]:
-    """That the run of a store's folder has ended without a turn, and why, as its command found it: a target that was
+    """That the run of a store's folder has ended without a turn, and why, as its command recorded it: a target that was
     never reached leaves an empty store. Nothing where that is not known."""
     found = ended_without_turn(store, run_id)
     if found is None or not found.sentence:
@@ -305,14 +328,14 @@ def why_no_turn(store: str, run_id: str | None) -> tuple[str, ...]:
     return (f"Run <code>{escape(found.title)}</code> has ended.", f"<b>{escape(found.sentence)}</b>")
 
 
-def no_runs_yet() -> str:
-    """That no run is at the places that are shown, and how to get a first one there."""
+def no_runs_yet() -> Html:
+    """No run is at the places that are shown, and how to get a first one there."""
     first = _on_locusts_page() or "Start one with <code>voiceprobe run ws://…</code>"
     searched = escape(", ".join(places()))
-    return header.empty("No runs yet", f"{searched}: no run is here. {first}; the run shows here while it goes on.")
+    return empty("No runs yet", f"{searched}: no run is here. {first}; the run shows here while it goes on.")
 
 
 def _on_locusts_page() -> str:
-    """Where callers are started if the launcher was given Locust's page: whoever sees this one may have no command."""
+    """Where callers are started if the launcher was given Locust's page: a viewer of this one may have no command."""
     address = escape(os.environ.get(ENV_LOCUST, ""))
     return address and f'Start callers on Locust\'s page, <a href="{address}">{address}</a>'

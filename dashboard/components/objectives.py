@@ -1,26 +1,19 @@
-"""An objective's verdict as the pages show it: the state in a word, a shape and a color, the promise in short."""
+"""Objectives as the pages show them: an objective with its verdict, and error budgets with their burn rates."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
 
-import altair as alt
-
-from dashboard.charts.style import ChartTable, Palette, Row, finished
-from dashboard.components.markup import css_percent, escape
+from dashboard.charts.over_time import left_text
+from dashboard.components.markup import Html, State, TableCell, chip, css_percent, escape, table
 from telemetry.model import formatting
 from telemetry.model.metrics import METRICS
 from telemetry.objectives.error_budgets import SHOWN_WINDOWS, ErrorBudget, WindowBudget
 from telemetry.objectives.slo import EligibleTurns, Objective, Verdict, judge, not_judged
 
-State = Literal["met", "missed", "unknown"]
-
-SYMBOLS: Final[dict[State, str]] = {"met": "✓", "missed": "✕", "unknown": "○"}
-
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveStatus:
-    """How one objective stands."""
+    """An objective and its verdict."""
 
     objective: Objective
     verdict: Verdict
@@ -36,9 +29,9 @@ class ObjectiveStatus:
         return "unknown" if self.verdict.met is None else "met" if self.verdict.met else "missed"
 
     @property
-    def chip(self) -> str:
+    def chip(self) -> Html:
         """The state as a small label; the whole verdict is its tooltip."""
-        return chip(self.state, self._word(), self.verdict.sentence)
+        return chip(self.state, self._why() if self.state == "unknown" else self.state, self.verdict.sentence)
 
     @property
     def promise(self) -> str:
@@ -51,9 +44,6 @@ class ObjectiveStatus:
         bound = "≥" if metric is not None and metric.higher_is_better else "≤"
         return f"{formatting.declared_percent(o.target)} {bound} {formatting.declared_figure(o.threshold, kind)}"
 
-    def _word(self) -> str:
-        return {"met": "met", "missed": "missed", "unknown": self._why()}[self.state]
-
     def _why(self) -> str:
         if not self.verdict.is_judged:
             return "not judged"
@@ -65,7 +55,7 @@ class ObjectiveStatus:
 def statuses(
     objectives: Sequence[Objective], count: Callable[[Objective], EligibleTurns], *, unjudged: str | None = None
 ) -> tuple[ObjectiveStatus, ...]:
-    """Judge the objectives, each beside its verdict. `unjudged` says why no verdict may be given, if none may."""
+    """Judge the objectives, each with its verdict. `unjudged` says why no verdict may be given, if none may."""
     verdicts = judge(objectives, count)
     if unjudged is not None:
         verdicts = not_judged(objectives, verdicts, unjudged)
@@ -73,20 +63,16 @@ def statuses(
 
 
 def statuses_of(objectives: Sequence[Objective], verdicts: Sequence[Verdict]) -> tuple[ObjectiveStatus, ...]:
-    """The objectives, each beside its verdict, which are in the same order."""
+    """The objectives, each with its verdict, which are in the same order."""
     return tuple(ObjectiveStatus(o, v) for o, v in zip(objectives, verdicts, strict=True))
 
 
-def chip(state: State, text: str, title: str = "") -> str:
-    """A label whose shape, word and color say the same."""
-    shown, hint = escape(text), escape(title)
-    return f'<span class="vp-chip {state}" title="{hint}">{SYMBOLS[state]} {shown}</span>'
-
-
-_HEIGHT: Final = 220
-# What is overspent more is drawn at this share, and the axis says so: otherwise it flattens all days within the budget.
-_LOWEST_DRAWN: Final = -2.0
-_AXIS_LABEL: Final = f"datum.value <= {_LOWEST_DRAWN} ? '\u2264 ' + datum.label : datum.label"
+def gauge(share: float | None, *, missed: bool) -> Html:
+    """A bar of what is left of an error budget; nothing where that is not known."""
+    if share is None:
+        return Html()
+    width = css_percent(max(0.0, min(1.0, share)), decimals=1)
+    return Html(f'<div class="vp-gauge{" missed" if missed else ""}"><i style="width:{width}"></i></div>')
 
 
 def state_of(budget: ErrorBudget, *, claims_nothing: bool = False) -> State:
@@ -96,125 +82,48 @@ def state_of(budget: ErrorBudget, *, claims_nothing: bool = False) -> State:
     return "unknown" if budget.is_met is None or claims_nothing else "met"
 
 
-def state_chip(budget: ErrorBudget, *, claims_nothing: bool = False) -> str:
+def state_chip(budget: ErrorBudget, *, claims_nothing: bool = False) -> Html:
     """The state, with the alert that fires."""
     firing = next((alert for alert in budget.alerts if alert.fires), None)
     if firing is not None:
-        text = f"{firing.severity}: beyond ×{firing.factor:g}"
-        return chip("missed", text, f"both the last {firing.long} and the last {firing.short} burn faster than that")
+        title = f"both the last {firing.long} and the last {firing.short} burn faster than that"
+        return chip("missed", f"{firing.severity}: beyond ×{firing.factor:g}", title)
     if budget.is_met is None:
-        eligible = budget.windows[-1].counts.eligible
-        return chip(
-            "unknown",
-            f"too few ({eligible:,})",
-            f"a verdict needs {formatting.count(budget.minimum_turns, budget.counted[:-1])}",
-        )
+        title = f"a verdict needs {formatting.count(budget.minimum_turns, budget.counted[:-1])}"
+        return chip("unknown", f"too few ({budget.windows[-1].counts.eligible:,})", title)
     if not budget.is_met:
         return chip("missed", "used up")
     return chip("unknown", "not judged") if claims_nothing else chip("met", "within")
 
 
-def left_text(left: float | None) -> str:
-    """The share of the error budget that is left."""
-    if left is None:
-        return "not known"
-    if left == float("-inf"):
-        return "overspent"
-    return f"overspent {formatting.factor(1 - left)}" if left < 0 else f"{formatting.percent(left)} left"
-
-
-def budgets_table(budgets: Sequence[ErrorBudget], caption: str, *, claims_nothing: bool = False) -> str:
+def budgets_table(budgets: Sequence[ErrorBudget], caption: str, *, claims_nothing: bool = False) -> Html:
     """Every objective: its budget and the burn rate of each window."""
-    heads = "".join(f'<th scope="col" class="num">{window}</th>' for window in SHOWN_WINDOWS)
-    rows = "".join(_row(budget, claims_nothing=claims_nothing) for budget in budgets)
-    return (
-        f'<div class="vp vp-wide" role="region" tabindex="0" aria-label="{escape(caption)}"><table>'
-        f"<caption>{escape(caption)}</caption><thead><tr>"
-        '<th scope="col">objective</th><th scope="col">state</th><th scope="col">error budget, 28 days</th>'
-        f"{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
-    )
+    columns = ("objective", "state", "error budget, 28 days", *(f"#{window}" for window in SHOWN_WINDOWS))
+    rows: list[tuple[str | TableCell, ...]] = []
+    for budget in budgets:
+        left, state = (
+            budget.budget_left if budget.is_met is not None else None,
+            state_of(budget, claims_nothing=claims_nothing),
+        )
+        bar = gauge(None if state == "unknown" else left, missed=left is not None and left < 0)
+        name = Html(f'<b>{escape(budget.title)}</b><span class="hint">{escape(budget.sentence)}</span>')
+        rows.append(
+            (
+                TableCell(name, css="vp-objective"),
+                state_chip(budget, claims_nothing=claims_nothing),
+                Html(f"{bar}{escape(left_text(left))}"),
+                *(_burn(window, budget.counted) for window in budget.windows),
+            )
+        )
+    return table(caption, columns, rows, captioned=True)
 
 
-def _row(budget: ErrorBudget, *, claims_nothing: bool) -> str:
-    cells = "".join(_cell(window, budget.counted) for window in budget.windows)
-    left = budget.budget_left if budget.is_met is not None else None
-    gauge = ""
-    if left is not None and state_of(budget, claims_nothing=claims_nothing) != "unknown":
-        missed = " missed" if left < 0 else ""
-        gauge = f'<div class="vp-gauge{missed}"><i style="width:{css_percent(max(0.0, min(1.0, left)))}"></i></div>'
-    state = state_chip(budget, claims_nothing=claims_nothing)
-    return (
-        f'<tr><th scope="row" class="vp-objective"><b>{escape(budget.title)}</b>'
-        f'<span class="hint">{escape(budget.sentence)}</span></th>'
-        f"<td>{state}</td><td>{gauge}{escape(left_text(left))}</td>{cells}</tr>"
-    )
-
-
-def _cell(window: WindowBudget, counted: str) -> str:
-    counts = window.counts
-    if window.burn_rate is None:
-        return f'<td class="num few">no {counted}</td>'
-    few = "" if window.is_enough else " few"
-    title = f"{counts.bad:,} bad of {formatting.count(counts.eligible, counted[:-1])}"
-    mark = " vp-burning" if window.burn_rate > 1 and window.is_enough else ""
-    note = "" if window.is_enough else '<span class="hint"> few</span>'
-    return (
-        f'<td class="num{few}{mark}" title="{escape(title)}">{burn_text(window.burn_rate)}{note}'
-        f'<span class="vp-below">{counts.bad:,} / {counts.eligible:,}</span></td>'
-    )
-
-
-def burn_text(rate: float) -> str:
-    """A burn rate: `×1.5`; 1 uses the budget up exactly at the end of the period."""
-    return formatting.factor(rate) if rate != float("inf") else "no budget"
-
-
-def days_rows(budget: ErrorBudget) -> list[Row]:
-    """What was left at the end of each day, as a share of the budget, oldest first; `text` has it in full."""
-    return [
-        {
-            "day": -day.days_ago,
-            "left": None if day.budget_left is None else max(_LOWEST_DRAWN, day.budget_left),
-            "text": left_text(day.budget_left),
-            "bad": day.counts.bad,
-            "turns": day.counts.eligible,
-        }
-        for day in budget.days
-    ]
-
-
-def days_table(budget: ErrorBudget) -> ChartTable:
-    """The same as text."""
-    return ChartTable(
-        "error budget left at the end of each day",
-        ("days ago", "left", "bad turns", "turns"),
-        [
-            (str(day.days_ago), left_text(day.budget_left), f"{day.counts.bad:,}", f"{day.counts.eligible:,}")
-            for day in budget.days
-        ],
-    )
-
-
-def days_spec(colors: Palette) -> Row:
-    """The budget left as a line over the days, from all of it to none (dotted) and beyond."""
-    base = alt.Chart(alt.NamedData("rows"))
-    x = alt.X("day:Q", title="days from now", axis=alt.Axis(grid=False, tickMinStep=1))
-    tips = [
-        alt.Tooltip("text:N", title="budget"),
-        alt.Tooltip("bad:Q", title="bad turns"),
-        alt.Tooltip("turns:Q", title="turns"),
-    ]
-    line = base.mark_line(interpolate="linear", color=colors.p95, point=alt.OverlayMarkDef(size=22)).encode(
-        x=x,
-        y=alt.Y(
-            "left:Q",
-            title="budget left",
-            scale=alt.Scale(domainMax=1),
-            axis=alt.Axis(format="%", tickCount=5, labelExpr=_AXIS_LABEL),
-        ),
-        tooltip=tips,
-    )
-    empty = (
-        base.transform_aggregate(rows="count()").mark_rule(color=colors.ink, strokeDash=[2, 3]).encode(y=alt.YDatum(0))
-    )
-    return finished(alt.layer(line, empty).properties(height=_HEIGHT), colors)
+def _burn(window: WindowBudget, counted: str) -> TableCell:
+    counts, rate = window.counts, window.burn_rate
+    if rate is None:
+        return TableCell(f"no {counted}", css="few")
+    burning = "vp-burning" if rate > 1 and window.is_enough else "" if window.is_enough else "few"
+    few = "" if window.is_enough else '<span class="hint"> few</span>'
+    shown = formatting.factor(rate) if rate != float("inf") else "no budget"
+    text = Html(f'{shown}{few}<span class="vp-below">{counts.bad:,} / {counts.eligible:,}</span>')
+    return TableCell(text, f"{counts.bad:,} bad of {formatting.count(counts.eligible, counted[:-1])}", burning)

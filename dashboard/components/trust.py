@@ -1,4 +1,5 @@
-"""Whether a page's figures can be trusted, as one chip: valid · telemetry complete · calibrated ± x ms. Pure."""
+"""The head of a page: which data and how old, and whether its figures can be trusted, as one chip (valid · telemetry
+complete · calibrated ± x ms) with its details. Pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -6,8 +7,8 @@ from datetime import tzinfo
 from typing import Final
 
 from dashboard import descriptions
-from dashboard.components.header import fact, lines_of_details
-from dashboard.components.objectives import SYMBOLS, State
+from dashboard.components.markup import SYMBOLS, Html, State, escape, fact, facts
+from dashboard.links import WINDOW_LABELS
 from telemetry.model.formatting import NS_PER_MS, count, declared_milliseconds, number, share, turns
 from telemetry.model.service_runs import REPORTED
 from telemetry.store.answers import RunRecord, Summary, TelemetryLoss
@@ -17,6 +18,68 @@ from telemetry.store.run_folders.entries import SERVICE_SOURCE, RunEntry
 # A state, and what is in it.
 Part = tuple[State, str]
 _MOST_NAMED: Final = 3
+_STATE_SHAPE: Final = {"live": "●", "stale": "◌", "ended": "■"}
+
+
+def overview(
+    run: RunRecord,
+    summary: Summary,
+    state: descriptions.State,
+    now_unix_ns: int,
+    zone: tzinfo,
+    *,
+    window: str | None = None,
+) -> Html:
+    """One line: which data, how old it is, and how much of it."""
+    newest = summary.newest_unix_ns or run.last_unix_ns
+    kind = {"live": "met", "stale": "missed", "ended": "unknown"}[state]
+    described = descriptions.describe_state(state, newest, now_unix_ns, zone, is_service=run.service is not None)
+    if state == "live":
+        described += descriptions.describe_silence(summary.heard_unix_ns, now_unix_ns)
+    known = f'<span><span class="vp-chip {kind}">{_STATE_SHAPE[state]} {state}</span> {escape(described)}</span>'
+    many = f"<b>{turns(summary.turns.total)}</b>"
+    time = "" if window is None else fact("time", WINDOW_LABELS[window])
+    if run.service is None:
+        about = [fact("run", run.run_id), fact("target", run.target or descriptions.UNKNOWN)]
+    else:
+        about = [fact("service", run.service.service), fact("day", f"{run.service.day.isoformat()} (UTC)")]
+        many += f" {escape(summary.client_service_delta.reported)}"
+    return facts([known, *about, time, f"<span>{many}</span>"])
+
+
+def details(run: RunRecord, summary: Summary) -> Html:
+    """How well the figures were measured, behind the chip that sums it up."""
+    delta = descriptions.describe_client_service_delta(summary.client_service_delta, run.service)
+    odd = [fact(name, text, "unknown") for name, text in summary.contradictions.texts.items()]
+    if run.service is not None:
+        return _details([*odd, fact("heard vs reported", delta)])
+    lost, good = descriptions.describe_loss(summary.loss)
+    lost_state: State = "met" if good else "unknown" if good is None else "missed"
+    invalid_state: State = "met" if not summary.turns.invalid else "unknown"
+    if summary.limit is not None:
+        invalid_state = "missed"
+    unread = descriptions.describe_unread(summary.turns)
+    parts = (
+        fact("protocol", run.protocol or descriptions.UNKNOWN),
+        fact("corpus", descriptions.describe_corpus(run)),
+        fact("turns", descriptions.describe_invalid(summary.turns), invalid_state),
+        *([fact("endpoint", unread, "missed")] if unread else []),
+        *odd,
+        fact("telemetry", lost, lost_state),
+        fact("heard vs reported", delta),
+        *(
+            fact(line, descriptions.describe_generator(summary.generator, line))
+            for line in ("generator", "its process")
+        ),
+        fact("speech bounds", descriptions.describe_speech_bounds(summary.speech_bounds)),
+        fact("calibration", descriptions.describe_calibration(run)),
+    )
+    return _details(parts)
+
+
+def _details(lines: Iterable[str]) -> Html:
+    """The lines behind the chip that sums them up, each made by `fact`."""
+    return facts(lines, "vp-details")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +149,8 @@ def _validity_of_turns(measured: MeasuredTurns) -> Part:
     return _invalid_part(counted.invalid, counted.total)
 
 
-def turns_details(measured: MeasuredTurns) -> str:
-    """How well the turns of many runs were measured, as HTML."""
+def turns_details(measured: MeasuredTurns) -> Html:
+    """How well the turns of many runs were measured."""
     evidence, counted, limited = measured.evidence, measured.counted, measured.limited
     lost, good = ("not known", None) if evidence.loss is None else descriptions.describe_loss(evidence.loss)
     if evidence.loss is not None and good is None and evidence.runs > 1:
@@ -95,7 +158,7 @@ def turns_details(measured: MeasuredTurns) -> str:
     runs = fact("runs", f"{count(evidence.runs, 'run')} with {count(counted.total, 'turn')} in 28 days")
     telemetry = fact("telemetry", lost, _telemetry_part(evidence.loss)[0])
     if measured.source == "service":
-        return lines_of_details([runs, fact("turns", REPORTED, "unknown"), telemetry])
+        return _details([runs, fact("turns", REPORTED, "unknown"), telemetry])
     invalid = f"{number(counted.invalid)} invalid ({share(counted.invalid, counted.total)}), which no figure counts"
     found = [runs, fact("turns", invalid, "unknown") if counted.invalid else fact("turns", "none invalid", "met")]
     if limited.runs:
@@ -108,28 +171,12 @@ def turns_details(measured: MeasuredTurns) -> str:
         calibration = "not calibrated"
     elif evidence.runs == 1:
         calibration = f"calibrated {widest}"
-    return lines_of_details([*found, telemetry, fact("calibration", calibration)])
+    return _details([*found, telemetry, fact("calibration", calibration)])
 
 
-@dataclass(frozen=True, slots=True)
-class RunsHead:
-    """Which runs are listed, how far their figures can be trusted, and the details of that; texts are HTML.
-
-    Runs that go on are left out: their figures change at every look, and nothing is claimed of them yet.
-    """
-
-    overview: str
-    trust: Trust
-    details: str
-
-
-def runs_head(listed: Sequence[RunEntry], of_all: int, zone: tzinfo) -> RunsHead:
-    """What stands above a list of at least one run, `of_all` that there are."""
-    return RunsHead(runs_overview(listed, of_all, zone), runs_trust(listed), runs_details(listed))
-
-
-def runs_overview(listed: Sequence[RunEntry], of_all: int, zone: tzinfo) -> str:
-    """One line: which runs, how new, and how much of them; as HTML."""
+# Of a list of runs, those that go on are left out: their figures change at every look, and claim nothing yet.
+def runs_overview(listed: Sequence[RunEntry], of_all: int, zone: tzinfo) -> Html:
+    """One line: which runs, how new, and how much of them."""
     ended = _ended(listed)
     many = count(of_all, "run") if len(listed) == of_all else f"{number(len(listed))} of {count(of_all, 'run')}"
     going_on = len(listed) - len(ended)
@@ -140,7 +187,7 @@ def runs_overview(listed: Sequence[RunEntry], of_all: int, zone: tzinfo) -> str:
         f"<span><b>{turns(sum(each.turns for each in ended))}</b></span>",
         *([f"<span>{count(going_on, 'run')} under way, not counted</span>"] if going_on else []),
     )
-    return f'<div class="vp vp-facts">{"".join(parts)}</div>'
+    return facts(parts)
 
 
 def _ended(listed: Iterable[RunEntry]) -> list[RunEntry]:
@@ -213,8 +260,8 @@ def _calibration_of_runs(heard: Sequence[RunEntry]) -> Part:
     return "unknown", _some_of(len(bounds), len(heard), "calibrated") if bounds else "not calibrated"
 
 
-def runs_details(listed: Sequence[RunEntry]) -> str:
-    """What stands behind the chip, with the runs that weaken it; as HTML."""
+def runs_details(listed: Sequence[RunEntry]) -> Html:
+    """The details behind the chip, with the runs that weaken it."""
     ended = _ended(listed)
     figures, heard = _with_figures(ended), _heard(ended)
     states = dict.fromkeys(sorted(each.state for each in listed))
@@ -239,7 +286,7 @@ def runs_details(listed: Sequence[RunEntry]) -> str:
         lines.append(fact("source", of_service, "unknown"))
     lines += [fact("telemetry", _loss(figures), _telemetry_of_runs(figures)[0])] if figures else []
     lines += [fact("calibration", _bounds(heard), _calibration_of_runs(heard)[0])] if heard else []
-    return lines_of_details(lines)
+    return _details(lines)
 
 
 def _loss(figures: Sequence[RunEntry]) -> str:

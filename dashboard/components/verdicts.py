@@ -1,19 +1,31 @@
-"""A verdict of the gate with its reasons, and tables of what is checked, as HTML."""
+"""A verdict of the gate with its reasons, tables of what is checked, and how sound a comparison is, as HTML."""
 
 from collections.abc import Sequence
 from datetime import tzinfo
 from typing import Final
 
 from dashboard import descriptions
-from dashboard.charts.differences import DECISIONS
-from dashboard.components.markup import escape, scrolled
-from dashboard.components.objectives import State, chip
+from dashboard.charts.over_time import DECISIONS
+from dashboard.components.markup import Html, State, chip, escape, hint, listed, table
 from telemetry.model import formatting
+from telemetry.rollout.cohort_comparison import CohortComparison
+from telemetry.rollout.completeness import met_both, split_notes
 from telemetry.rollout.plan import Decision
 from telemetry.rollout.progress import STATUS_WORDS, CheckRow, LoggedVerdict, explanation_of
 
 STATES: Final[dict[Decision, State]] = {"promote": "met", "hold": "unknown", "roll_back": "missed"}
 _STATUS_STATES: Final[dict[str, State]] = {"within": "met", "worse": "missed"}
+_FIGURES: Final = ("#candidate", "#control", "#difference", "#bounds", "#margin")
+
+
+def sentence(state: State, word: str, text: str, parts: str, when: str = "") -> Html:
+    """A sentence with its state, and below it the items of a list, which are HTML."""
+    at = f'<span class="hint">{escape(when)}</span>' if when else ""
+    css = "" if state == "unknown" else f" {state}"
+    return Html(
+        f'<div class="vp vp-note vp-verdict{css}"><div class="vp-head"><b>{chip(state, word)} {escape(text)}</b>{at}'
+        f"</div><ul>{parts}</ul></div>"
+    )
 
 
 def verdict(
@@ -24,75 +36,130 @@ def verdict(
     *,
     cause: LoggedVerdict | None = None,
     is_sound: bool = True,
-) -> str:
+) -> Html:
     """A verdict, with its reasons and what it waits for. `about` is HTML on what it is over, `cause` the verdict that
     rolled back before it; one of a log that is not `is_sound` decides nothing."""
     found = newest.verdict
-    state: State = STATES[newest.decision] if is_sound else "unknown"
     # The sentence holds the first reason.
-    reasons = "".join(f"<li>{escape(reason)}</li>" for reason in found["reasons"][1:])
+    reasons: list[str] = found["reasons"][1:]
     if cause is not None:
-        then = descriptions.day_and_time(cause.at_unix_ns, zone)
-        reasons = f"<li>{escape(then)}: {escape(cause.verdict['sentence'])}</li>{reasons}"
-    notes = "".join(f'<li class="hint">{escape(note)}</li>' for note in found["notes"])
-    notes += f'<li class="hint">{about}</li>' if about else ""
+        reasons = [f"{descriptions.day_and_time(cause.at_unix_ns, zone)}: {cause.verdict['sentence']}", *reasons]
+    notes = listed(found["notes"], "hint") + (f'<li class="hint">{about}</li>' if about else "")
     age = descriptions.ago((now_unix_ns - newest.at_unix_ns) / formatting.NS_PER_S)
-    when = f"{descriptions.day_and_time(newest.at_unix_ns, zone)}, {age}"
+    when = f"look {found['looks']:,}, {descriptions.day_and_time(newest.at_unix_ns, zone)}, {age}"
     word = DECISIONS[newest.decision] if is_sound else f"not to be trusted: {DECISIONS[newest.decision]}"
-    return (
-        f'<div class="vp vp-note {state if state != "unknown" else ""} vp-verdict"><div class="vp-head">'
-        f"<b>{chip(state, word)} {escape(found['sentence'])}</b>"
-        f'<span class="hint">look {found["looks"]:,}, {escape(when)}</span></div>'
-        f"<ul>{reasons}{notes}</ul></div>"
-    )
+    state: State = STATES[newest.decision] if is_sound else "unknown"
+    return sentence(state, word, found["sentence"], listed(reasons) + notes, when)
 
 
-def check_table(rows: Sequence[CheckRow], caption: str, first: str = "check") -> str:
+def check_table(rows: Sequence[CheckRow], caption: str, first: str = "check") -> Html:
     """Every check with its figures, bounds and margin; those that are worse first."""
     order = {"worse": 0, "unknown": 2, "within": 3}
     ordered = sorted(rows, key=lambda row: order.get(row.status, 1))
-    with_beyond = any(row.beyond for row in rows)
-    body = "".join(figure_row(row, status(row), with_beyond=with_beyond) for row in ordered)
-    return figure_table(body, caption, first, with_beyond=with_beyond)
+    return figure_table([(row, status(row), "") for row in ordered], caption, first)
 
 
-def figure_table(body: str, caption: str, first: str, *, with_beyond: bool) -> str:
-    """A table of the rows of `figure_row`; `with_beyond`: with the shares that decide checks of quantiles."""
-    names = (*(("beyond the margin",) if with_beyond else ()), "candidate", "control", "difference", "bounds", "margin")
-    heads = "".join(f'<th scope="col" class="num">{name}</th>' for name in names)
-    table = (
-        f'<table><caption>{escape(caption)}</caption><thead><tr><th scope="col">{first}</th>{heads}'
-        f'<th scope="col">state</th></tr></thead><tbody>{body}</tbody></table>'
-    )
-    return f'<div class="vp vp-wide">{scrolled(caption, table, ends_in_verdict=True)}</div>'
-
-
-def figure_row(row: CheckRow, state: str, *, with_beyond: bool, margin_note: str = "") -> str:
-    """A row of figures; `state` and `margin_note` are HTML."""
-    figures = (*((row.beyond,) if with_beyond else ()), row.candidate, row.control, row.difference, row.bounds)
-    cells = "".join(f'<td class="num">{escape(cell)}</td>' for cell in figures)
-    margin = f'<td class="num">{escape(row.margin)}{margin_note}</td>'
-    return f'<tr><th scope="row">{escape(row.name)}</th>{cells}{margin}<td>{state}</td></tr>'
+def figure_table(rows: Sequence[tuple[CheckRow, str, str]], caption: str, first: str) -> Html:
+    """A table of figures, each with its state and a remark on its margin, which are HTML; with the shares that decide
+    checks of quantiles where there are some."""
+    beyond = any(row.beyond for row, _, _ in rows)
+    cells = [
+        (
+            *((row.name, row.beyond) if beyond else (row.name,)),
+            *(row.candidate, row.control, row.difference, row.bounds),
+            *(Html(f"{escape(row.margin)}{remark}"), state),
+        )
+        for row, state, remark in rows
+    ]
+    columns = (first, *(("#beyond the margin",) if beyond else ()), *_FIGURES, "state")
+    return table(caption, columns, cells, css="vp-verdict-last", captioned=True)
 
 
 def explanation(rows: Sequence[CheckRow]) -> str:
     """What the shares of a table mean, below it; "" where there are none."""
     text = explanation_of(rows)
-    return "" if text is None else f'<div class="vp hint">{escape(text)}</div>'
+    return "" if text is None else hint(text)
 
 
-def status(row: CheckRow) -> str:
-    """What a check says, with the reason where it says nothing."""
-    state = _STATUS_STATES.get(row.status, "unknown")
-    return _status(row, chip(state, STATUS_WORDS.get(row.status, row.status), row.reason or ""))
-
-
-def unjudged_status(row: CheckRow) -> str:
-    """What a figure says that nobody checks."""
-    word = "cannot be compared" if row.status == "unknown" else "shown, not judged"
-    return _status(row, f'<span class="hint">{word}</span>')
-
-
-def _status(row: CheckRow, shown: str) -> str:
+def status(row: CheckRow, *, is_judged: bool = True) -> Html:
+    """What a check says, with the reason where it says nothing; of a figure that nobody checks that it is only
+    shown."""
+    if is_judged:
+        word, state = STATUS_WORDS.get(row.status, row.status), _STATUS_STATES.get(row.status, "unknown")
+        shown = chip(state, word, row.reason or "")
+    else:
+        shown = f'<span class="hint">{"cannot be compared" if row.status == "unknown" else "shown, not judged"}</span>'
     below = "; ".join(each for each in (row.used, row.reason) if each)
-    return f'{shown}<span class="vp-below">{escape(below)}</span>' if below else shown
+    return Html(f'{shown}<span class="vp-below">{escape(below)}</span>' if below else shown)
+
+
+def sample_ratio(found: CohortComparison) -> str:
+    """Callers of both cohorts against the planned shares, how likely that split is, and what follows."""
+    ratio, sides = found.sample_ratio, (found.candidate, found.control)
+    if ratio is None:
+        callers = " and ".join(f"{formatting.count(each.callers, 'caller')} on {each.cohort}" for each in sides)
+        return _check("unknown", "not tested", f"Sample ratio: {callers}; {_not_tested(found)}.")
+    split = (
+        f"Sample ratio: {ratio.split('the candidate')} at stage {found.stage or ''}; "
+        f"p = {ratio.p_value:.2g} (exact binomial test), "
+        f"{'below' if ratio.is_mismatch else 'at least'} {ratio.limit:g}: "
+    )
+    if ratio.is_mismatch:
+        follows = "the split does not fit the plan: callers are lost on the way to one of them, and the rollout holds"
+        return _check("missed", "mismatch", f"{split}{follows}.")
+    (remark,) = split_notes(ratio, "the candidate", "the control", are_named=True)
+    if ratio.is_open:
+        return _check("unknown", "not known", f"Sample ratio: {remark}.")
+    return _check("met", "fits", f"{split}the split fits the plan; {remark}.")
+
+
+def _not_tested(found: CohortComparison) -> str:
+    if found.plan is None:
+        return "no plan states the shares"
+    if found.stage is None:
+        return "these turns may be of several stages, with other shares each"
+    if found.unit_name == "user" and found.units.unnamed_calls:
+        return "users are assigned, and none is known"
+    return f"there is no split to compare with at stage {found.stage}"
+
+
+def completeness(found: CohortComparison) -> str:
+    """Lost telemetry, invalid turns, and units in both cohorts against what may be."""
+    lost, limits, counts = found.telemetry_lost, found.limits, found.units
+    allowed = limits.telemetry_loss
+    if lost is None:
+        text = "Telemetry: these turns carry no sequence numbers, so nothing says whether any is missing."
+        checks = [_check("unknown", "not known", text)]
+    else:
+        may = f"at most {formatting.declared_percent(allowed)} may be" if allowed else "none may be"
+        missing = formatting.percent(lost, allowed) if lost else "none"
+        text = f"Telemetry: {missing} of the turns is missing by their sequence numbers; {may}."
+        checks = [_within(lost <= allowed, "few" if lost else "no gap", text, "incomplete")]
+    for of in (found.candidate, found.control):
+        share, most = formatting.percent(of.invalid_share, limits.invalid_turns), limits.invalid_turns
+        many = f"{formatting.number(of.invalid)} of {formatting.number(of.turns)} ({share})"
+        text = f"Invalid turns of {of.cohort}: {many}; at most {formatting.declared_percent(most)} may be."
+        checks.append(_within(of.invalid_share <= most, "sound", text))
+    if counts.units:
+        share, most = (
+            formatting.percent(counts.contaminated_share, limits.contaminated_units),
+            limits.contaminated_units,
+        )
+        both = f"{met_both(counts, found.unit_name)} ({share})"
+        text = f"Both cohorts: {both}; at most {formatting.declared_percent(most)} may."
+        checks.append(_within(counts.contaminated_share <= most, "apart", text))
+    return "".join(checks)
+
+
+def _within(is_sound: bool, word: str, text: str, otherwise: str = "too many") -> str:
+    return _check("met", word, text) if is_sound else _check("missed", otherwise, text)
+
+
+def _check(state: State, word: str, text: str) -> str:
+    """A line behind its state."""
+    return f"<li>{chip(state, word)} <span>{escape(text)}</span></li>"
+
+
+def soundness(found: CohortComparison) -> Html:
+    """Sample ratio and completeness as a list."""
+    return Html(f'<div class="vp"><ul class="vp-checks">{sample_ratio(found)}{completeness(found)}</ul></div>')

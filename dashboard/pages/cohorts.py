@@ -1,4 +1,4 @@
-"""The Cohorts page: two cohorts beside each other, the verdict's sentence first."""
+"""The Cohorts page: two cohorts compared, the verdict's sentence first."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -8,29 +8,19 @@ from typing import Final, cast, get_args
 import streamlit as st
 
 from dashboard import descriptions
-from dashboard.charts import differences
-from dashboard.charts.style import palette
-from dashboard.components import frame, header, verdicts
-from dashboard.components.chart import chart
+from dashboard.charts import compared
+from dashboard.components import frame, verdicts
 from dashboard.components.frame import PageContext
-from dashboard.components.markup import escape
-from dashboard.components.objectives import State, chip
+from dashboard.components.markup import Html, State, chip, empty, escape, facts, hint, link_to, listed, note, section
+from dashboard.components.pictures import colors, draw
 from dashboard.components.selectors import linked_select
-from dashboard.links import NEWEST, Choice, choice_of
+from dashboard.links import Choice, choice_of
 from dashboard.source import Source
 from telemetry.model import formatting
-from telemetry.model.formatting import declared_percent
 from telemetry.model.metrics import MIN_COUNT_FOR
-from telemetry.rollout.cohort_comparison import (
-    CohortComparison,
-    CohortFigure,
-    CohortSize,
-    ComparisonSentence,
-    ComparisonState,
-)
-from telemetry.rollout.completeness import met_both, split_notes
-from telemetry.rollout.progress import LoggedVerdict
-from telemetry.store.answers import Filter, RunRecord, Summary
+from telemetry.rollout.cohort_comparison import CohortComparison, CohortFigure, ComparisonSentence, ComparisonState
+from telemetry.rollout.progress import CheckRow, LoggedVerdict
+from telemetry.store.answers import RunRecord, Summary
 from telemetry.store.questions.cohorts import CohortsAnswer, CohortsQuestion, ComparedTurns, CoveringRollout
 
 CONTROL: Final = "control"
@@ -44,6 +34,14 @@ _NO_COHORTS: Final = (
 _NO_COMPARISON: Final = (
     "One of the cohorts has no turn among these. Choose other turns above, or see what share the flag gives it."
 )
+_NARROWS_NOTHING: Final = "The cohort that is chosen above does not narrow what is compared here."
+_STATES: Final[dict[ComparisonState, tuple[State, str]]] = {
+    "worse": ("missed", "worse"),
+    "within": ("met", "within every margin"),
+    "open": ("unknown", "not decided"),
+}
+# Each is of one look: what is judged is the share of turns beyond the margin.
+_SHOWN_INTERVALS: Final = "differences with 95 % intervals, which decide nothing"
 
 
 def page() -> None:
@@ -52,124 +50,94 @@ def page() -> None:
 
 
 def ask(source: Source, link: Mapping[str, str]) -> CohortsAnswer:
-    """What a link asks for. Raises StoreError when the store cannot be read."""
-    return source.reader.cohorts_page(question(choice_of(link)[0], source, link))
-
-
-def question(choice: Choice, source: Source, link: Mapping[str, str]) -> CohortsQuestion:
-    """What a link asks for."""
-    turns, view = link.get(TURNS), choice.view(source.objectives)
-    if turns is None and choice.window == NEWEST and replace(view.filter, cohort=None) == Filter():
-        turns = "verdict"  # nothing was chosen: the turns of a rollout's verdict go before the newest hour
-    return CohortsQuestion(
-        view=view,
-        control=link.get(CONTROL) or None,
-        candidate=link.get(CANDIDATE) or None,
-        turns=cast("ComparedTurns", turns) if turns in get_args(ComparedTurns) else None,
+    """The answer for a link. Raises StoreError when the store cannot be read."""
+    turns = link.get(TURNS)
+    return source.reader.cohorts_page(
+        CohortsQuestion(
+            view=choice_of(link)[0].view(source.objectives),
+            control=link.get(CONTROL) or None,
+            candidate=link.get(CANDIDATE) or None,
+            turns=cast("ComparedTurns", turns) if turns in get_args(ComparedTurns) else None,
+        )
     )
 
 
-def _figures(view: CohortsAnswer, run: RunRecord, summary: Summary, context: PageContext) -> None:
-    del run, summary
+def _figures(view: CohortsAnswer, _run: RunRecord, _summary: Summary, context: PageContext) -> None:
     found = view.comparison
     if found is None:
         named = f"Only <code>{escape(view.cohorts[0])}</code> is there." if view.cohorts else "No turn names a cohort."
-        st.html(header.empty("Nothing to compare", named, _NO_COHORTS))
+        st.html(empty("Nothing to compare", named, _NO_COHORTS))
         _choose(view, None)
         return
     rollout = "" if view.rollout is None else view.rollout.name
     link = replace(Choice(), store=context.choice.store).link("rollout", rollout=rollout)
     st.html(verdict_parts(view, context.now_unix_ns, context.zone, link))
     if context.choice.cohort is not None:
-        st.html('<div class="vp hint">The cohort that is chosen above does not narrow what is compared here.</div>')
+        st.html(hint(_NARROWS_NOTHING))
     _choose(view, found)
     if not found.figures:
-        st.html(header.empty("Nothing to compare", _NO_COMPARISON))
-        st.html(soundness(found))
+        st.html(empty("Nothing to compare", _NO_COMPARISON) + verdicts.soundness(found))
         return
     _latencies(found)
     ratios = [each for each in found.figures if each.group == "ratio"]
-    st.html(figures_table(ratios, f"ratios: shares of what is bad, and costs, so that more is worse{_HOLDS}"))
+    caption = "ratios: shares of what is bad, and costs, so that more is worse; bounds hold at every look"
+    st.html(figures_table(ratios, caption))
     _slices(found)
-    st.html('<div class="vp"><h2>Sample ratio and completeness</h2></div>')
-    st.html(soundness(found))
-
-
-_HOLDS: Final = "; bounds hold at every look"
-# Each is of one look: what is judged is the share of turns beyond the margin.
-_SHOWN_INTERVALS: Final = "differences with 95 % intervals, which decide nothing"
+    st.html(section("Sample ratio and completeness") + verdicts.soundness(found))
 
 
 def _latencies(found: CohortComparison) -> None:
-    pair = (found.control.cohort, found.candidate.cohort)
     with st.container(key="halves"):
         left, right = st.columns([1.5, 1], gap="medium")
     with left:
-        st.html('<div class="vp"><h2>Voice to voice: share of turns answered within a time</h2></div>')
-        _curves(found, pair)
+        st.html(section("Voice to voice: share of turns answered within a time"))
+        fewest, needed = min(found.control.eligible, found.candidate.eligible), MIN_COUNT_FOR["p95"]
+        if not found.curves:
+            st.html(hint("No turn of these was answered."))
+        elif fewest < needed:
+            st.html(hint(f"Too few turns to draw: {fewest} of the {needed} that a p95 needs."))
+        else:
+            draw(compared.curves(found.curves, (found.control.cohort, found.candidate.cohort), colors()))
     with right:
         of_headline = [
             each.row if each.decides else replace(each.row, status="shown")
             for each in found.figures
             if each.statistic is not None
         ]
-        st.html(f'<div class="vp"><h2>Voice to voice: {_SHOWN_INTERVALS}</h2></div>')
-        _forest(found, of_headline, "Differences of voice to voice with 95 % intervals against the margin", "figure")
+        st.html(section(f"Voice to voice: {_SHOWN_INTERVALS}"))
+        _differences(
+            found, of_headline, "Differences of voice to voice with 95 % intervals against the margin", "figure"
+        )
     latencies = [each for each in found.figures if each.group == "latency"]
     st.html(figures_table(latencies, "latencies; the share of turns beyond the margin decides, at every look"))
     # As of the primary: the first row may be of another quantile.
     rows = sorted((each.row for each in latencies), key=lambda row: row.name != found.primary)
-    if note := verdicts.explanation(rows):
-        st.html(note)
-
-
-def _curves(found: CohortComparison, pair: tuple[str, str]) -> None:
-    if not found.curves:
-        st.html('<div class="vp hint">No turn of these was answered.</div>')
-        return
-    fewest = min(found.control.eligible, found.candidate.eligible)
-    if fewest < MIN_COUNT_FOR["p95"]:
-        needed = MIN_COUNT_FOR["p95"]
-        st.html(f'<div class="vp hint">Too few turns to draw: {fewest} of the {needed} that a p95 needs.</div>')
-        return
-    chart(
-        differences.curve_rows(found.curves),
-        differences.curve_spec(palette(st.context.theme.type), pair),
-        f"Cumulative share of turns by voice to voice, {pair[0]} beside {pair[1]}",
-        differences.curve_table(found.curves),
-    )
+    if remark := verdicts.explanation(rows):
+        st.html(remark)
 
 
 def _slices(found: CohortComparison) -> None:
-    st.html(
-        f'<div class="vp"><h2>Slices: {escape(found.primary)} <span class="hint">where a difference is; they do not '
-        "change the verdict. A slice is worse if its share of turns slower than the control is, after Holm's "
-        f"correction for their number; {_SHOWN_INTERVALS}</span></h2></div>"
+    remark = (
+        "where a difference is; they do not change the verdict. A slice is worse if its share of turns slower than "
+        f"the control is, after Holm's correction for their number; {_SHOWN_INTERVALS}"
     )
-    if found.slices:
-        if len(differences.difference_rows(found.slices)) == len(found.slices):
-            says = f"Differences of {found.primary} in each slice with 95 % intervals against the margin"
-            _forest(found, found.slices, says, "slice")
-        else:
-            st.html(verdicts.check_table(found.slices, f"slices of {found.primary}", "slice"))
+    st.html(section(f"Slices: {found.primary}", remark))
+    if found.slices and all(row.lower is not None and row.upper is not None for row in found.slices):
+        says = f"Differences of {found.primary} in each slice with 95 % intervals against the margin"
+        _differences(found, found.slices, says, "slice")
+    elif found.slices:
+        st.html(verdicts.check_table(found.slices, f"slices of {found.primary}", "slice"))
     if found.left_out or not found.slices:
-        left_out = ", ".join(map(escape, found.left_out)) or "no turn names a noise, a length or a route"
-        st.html(f'<div class="vp hint">Too few turns to compare: {left_out}</div>')
+        left_out = ", ".join(found.left_out) or "no turn names a noise, a length or a route"
+        st.html(hint(f"Too few turns to compare: {left_out}"))
 
 
-def _forest(found: CohortComparison, rows: Sequence[differences.CheckRow], says: str, first: str) -> None:
-    drawn = differences.difference_rows(rows)
-    if not drawn:
-        st.html('<div class="vp hint">None of these has bounds yet: the tables say why.</div>')
-        return
-    chart(
-        drawn,
-        differences.difference_spec(
-            palette(st.context.theme.type), [row["name"] for row in drawn], found.unit, found.margin, found.margin_text
-        ),
-        says,
-        differences.difference_table(rows, says[0].lower() + says[1:], first),
-    )
+def _differences(found: CohortComparison, rows: Sequence[CheckRow], says: str, first: str) -> None:
+    picture = compared.differences(found, rows, colors(), says, first)
+    if picture.rows:
+        draw(picture)
+    else:
+        st.html(hint("None of these has bounds yet: the tables say why."))
 
 
 def _choose(view: CohortsAnswer, found: CohortComparison | None) -> None:
@@ -190,7 +158,7 @@ def _choose(view: CohortsAnswer, found: CohortComparison | None) -> None:
 
 
 def _select(name: str, label: str, options: Sequence[str], chosen: str, pair: Mapping[str, str]) -> None:
-    """What is shown decides, also when it is not what was asked for."""
+    """The choice that is shown decides, also when it is not what was asked for."""
 
     def label_of(option: str) -> str:
         return _TURNS[option] if name == TURNS else option
@@ -200,180 +168,80 @@ def _select(name: str, label: str, options: Sequence[str], chosen: str, pair: Ma
 
 
 def _rewrite_link(name: str, pair: Mapping[str, str]) -> None:
-    picked = st.session_state[f"cohorts_{name}"]
-    changed = {**pair, name: picked}
+    changed = {**pair, name: st.session_state[f"cohorts_{name}"]}
     if pair and changed[CONTROL] == changed[CANDIDATE]:
         changed = {CONTROL: pair[CANDIDATE], CANDIDATE: pair[CONTROL]}
     st.query_params.update(changed)
 
 
 def _says_limit(view: CohortsAnswer) -> str:
-    """Where a rollout's plan covers the cohorts, what may be invalid is what it allows."""
+    """Where a rollout's plan covers the cohorts, it decides how many turns may be invalid."""
     if view.rollout is None or view.comparison is None or view.summary is None or view.summary.limit is None:
         return ""
-    allowed = declared_percent(view.comparison.limits.invalid_turns)
+    allowed = formatting.declared_percent(view.comparison.limits.invalid_turns)
     decides = f"the plan of the rollout {view.rollout.name} decides, which allows {allowed} invalid turns"
-    return header.notes([view.summary.limit.reason, decides], "judged by its plan")
+    return note("judged by its plan", [view.summary.limit.reason, decides])
 
 
-PAGE: Final = frame.RunPage("Cohorts", ask, _figures, says_limit=_says_limit)
-
-
-_STATES: Final[dict[ComparisonState, State]] = {"worse": "missed", "within": "met", "open": "unknown"}
-_WORDS: Final[dict[ComparisonState, str]] = {"worse": "worse", "within": "within every margin", "open": "not decided"}
-
-
-def verdict_parts(view: CohortsAnswer, now_unix_ns: int, zone: tzinfo, link: str) -> str:
-    """What is first on the page: the rollout's verdict where there is one, and what the turns below come to where they
-    are others than that verdict's."""
+def verdict_parts(view: CohortsAnswer, now_unix_ns: int, zone: tzinfo, link: str) -> Html:
+    """The first part of the page: the rollout's verdict where there is one, and the comparison's own sentence where the
+    turns below are others than that verdict's."""
     parts: list[str] = []
-    of = view.rollout
+    of, own = view.rollout, view.sentence
     if of is not None:
-        page = f'<a href="{escape(link)}" target="_self">rollout {escape(of.name)}</a>'
+        page = link_to(link, f"rollout {of.name}")
         if of.faults:
-            items = "".join(f"<li>{escape(fault)}</li>" for fault in of.faults)
             heading = chip("missed", "the log was changed by others: no verdict of it counts")
-            parts.append(f'<div class="vp vp-note missed"><b>{heading}</b> {page}<ul>{items}</ul></div>')
+            faults = f"<b>{heading}</b> {page}<ul>{listed(of.faults)}</ul>"
+            parts.append(f'<div class="vp vp-note missed">{faults}</div>')
         elif of.verdict is None:
-            parts.append(f'<div class="vp hint">The {page} has no verdict yet.</div>')
+            parts.append(hint(Html(f"The {page} has no verdict yet.")))
         else:
             about = f"{page}: {_which_turns(of, of.verdict, zone)}"
             parts.append(verdicts.verdict(of.verdict, now_unix_ns, zone, about, cause=of.cause))
-    if view.sentence is not None:
-        parts.append(own_sentence(view.sentence, is_beside=of is not None and of.verdict is not None))
-    return "".join(parts)
+    if own is not None:
+        parts.append(own_sentence(own, is_of_others=of is not None and of.verdict is not None))
+    return Html("".join(parts))
 
 
-def _which_turns(of: CoveringRollout, newest: LoggedVerdict, zone: tzinfo) -> str:
+def _which_turns(of: CoveringRollout, newest: LoggedVerdict, zone: tzinfo) -> Html:
     """Which turns the verdict is over."""
     begin = "the first turn" if newest.since_unix_ns is None else descriptions.day_and_time(newest.since_unix_ns, zone)
     late = f"; {formatting.turns(of.late_turns)} of them came in later" if of.late_turns else ""
     until = descriptions.day_and_time(newest.at_unix_ns, zone)
-    return (
-        f"over the turns of stage {escape(newest.stage)}, from {escape(begin)} to {escape(until)}, of every run{late}"
-    )
+    return escape(f"over the turns of stage {newest.stage}, from {begin} to {until}, of every run{late}")
 
 
-def own_sentence(found: ComparisonSentence, *, is_beside: bool) -> str:
-    """The comparison's own sentence; beside a rollout's verdict it is of a part of the turns, or of others."""
-    reasons = "".join(f"<li>{escape(reason)}</li>" for reason in found.reasons)
-    basis = f'<li class="hint">{escape(found.basis)}</li>'
-    if is_beside:
-        return (
-            f'<div class="vp vp-note"><b>{chip("unknown", "no verdict")} of the turns that were chosen here: '
-            f"{escape(found.sentence)}</b><ul>{reasons}{basis}"
-            '<li class="hint">these are other turns than those of the verdict above, which stands</li></ul></div>'
-        )
-    state = _STATES[found.state]
-    return (
-        f'<div class="vp vp-note {state if state != "unknown" else ""} vp-verdict">'
-        f"<b>{chip(state, _WORDS[found.state])} {escape(found.sentence)}</b><ul>{reasons}{basis}</ul></div>"
-    )
+def own_sentence(found: ComparisonSentence, *, is_of_others: bool) -> Html:
+    """The comparison's own sentence; where a rollout has a verdict, it is of a part of the turns, or of others."""
+    parts = listed(found.reasons) + listed([found.basis], "hint")
+    if not is_of_others:
+        return verdicts.sentence(*_STATES[found.state], found.sentence, parts)
+    others = listed(["these are other turns than those of the verdict above, which is in force"], "hint")
+    title = f"{chip('unknown', 'no verdict')} of the turns that were chosen here: {escape(found.sentence)}"
+    return Html(f'<div class="vp vp-note"><b>{title}</b><ul>{parts}{others}</ul></div>')
 
 
-def sizes(found: CohortComparison) -> str:
+def sizes(found: CohortComparison) -> Html:
     """A line on how much is compared, and how it was drawn."""
     parts = [
         f"<span><b>{formatting.turns(of.eligible)}</b> of {escape(of.cohort)} ({role})</span>"
         for of, role in ((found.candidate, "candidate"), (found.control, "control"))
     ]
     if found.one_in > 1:
-        parts.append(
-            f"<span>{formatting.APPROXIMATELY} taken over one in {formatting.number(found.one_in)} callers, the same "
-            "ones each time: the bounds are as wide as that asks for</span>"
-        )
-    return f'<div class="vp vp-facts vp-wrapped">{"".join(parts)}</div>'
+        drawn = f"{formatting.APPROXIMATELY} taken over one in {formatting.number(found.one_in)} callers, the same ones"
+        parts.append(f"<span>{drawn} each time: the bounds are as wide as that asks for</span>")
+    return facts(parts)
 
 
-def figures_table(rows: Sequence[CohortFigure], caption: str) -> str:
+def figures_table(rows: Sequence[CohortFigure], caption: str) -> Html:
     """Figures of both cohorts with their differences, in their order."""
-    with_beyond = any(each.row.beyond for each in rows)
-    body = "".join(_figure(each, with_beyond=with_beyond) for each in rows)
-    return verdicts.figure_table(body, caption, "figure", with_beyond=with_beyond)
+    assumed = ' <span class="hint">assumed</span>'
+    cells = [
+        (each.row, verdicts.status(each.row, is_judged=each.decides), assumed if each.is_assumed else "")
+        for each in rows
+    ]
+    return verdicts.figure_table(cells, caption, "figure")
 
 
-def _figure(of: CohortFigure, *, with_beyond: bool) -> str:
-    state = verdicts.status(of.row) if of.decides else verdicts.unjudged_status(of.row)
-    assumed = ' <span class="hint">assumed</span>' if of.is_assumed else ""
-    return verdicts.figure_row(of.row, state, with_beyond=with_beyond, margin_note=assumed)
-
-
-def sample_ratio(found: CohortComparison) -> str:
-    """Callers of both cohorts against the planned shares, how likely that split is, and what follows."""
-    ratio = found.sample_ratio
-    if ratio is None:
-        callers = " and ".join(
-            f"{formatting.count(each.callers, 'caller')} on {escape(each.cohort)}"
-            for each in (found.candidate, found.control)
-        )
-        return _check("unknown", "not tested", f"Sample ratio: {callers}; {_not_tested(found)}.")
-    split = (
-        f"Sample ratio: {escape(ratio.split('the candidate'))} at stage {escape(found.stage or '')}; "
-        f"p = {ratio.p_value:.2g} (exact binomial test), "
-        f"{'below' if ratio.is_mismatch else 'at least'} {ratio.limit:g}: "
-    )
-    if ratio.is_mismatch:
-        follows = "the split does not fit the plan: callers are lost on the way to one of them, and the rollout holds"
-        return _check("missed", "mismatch", f"{split}{follows}.")
-    (note,) = split_notes(ratio, "the candidate", "the control", are_named=True)
-    if ratio.is_open:
-        return _check("unknown", "not known", f"Sample ratio: {escape(note)}.")
-    return _check("met", "fits", f"{split}the split fits the plan; {escape(note)}.")
-
-
-def _not_tested(found: CohortComparison) -> str:
-    if found.plan is None:
-        return "no plan states the shares"
-    if found.stage is None:
-        return "these turns may be of several stages, with other shares each"
-    if found.unit_name == "user" and found.units.unnamed_calls:
-        return "users are assigned, and none is known"
-    return f"there is no split to compare with at stage {escape(found.stage)}"
-
-
-def completeness(found: CohortComparison) -> str:
-    """Lost telemetry and invalid turns against what may be."""
-    lost, limits = found.telemetry_lost, found.limits
-    allowed = limits.telemetry_loss
-    may = f"at most {formatting.declared_percent(allowed)} may be" if allowed else "none may be"
-    if lost is None:
-        text = "Telemetry: these turns carry no sequence numbers, so nothing says whether any is missing."
-        telemetry = _check("unknown", "not known", text)
-    else:
-        is_sound = lost <= limits.telemetry_loss
-        text = f"Telemetry: {formatting.percent(lost, allowed) if lost else 'none'} of the turns is missing by their "
-        word = "no gap" if not lost else "few" if is_sound else "incomplete"
-        telemetry = _check("met" if is_sound else "missed", word, f"{text}sequence numbers; {may}.")
-    invalid = "".join(_invalid(each, limits.invalid_turns) for each in (found.candidate, found.control))
-    return telemetry + invalid + _contaminated(found)
-
-
-def _contaminated(found: CohortComparison) -> str:
-    counts, limit = found.units, found.limits.contaminated_units
-    if not counts.units:
-        return ""
-    is_sound = counts.contaminated_share <= limit
-    text = (
-        f"Both cohorts: {escape(met_both(counts, found.unit_name))} "
-        f"({formatting.percent(counts.contaminated_share, limit)}); at most {formatting.declared_percent(limit)} may."
-    )
-    return _check("met" if is_sound else "missed", "apart" if is_sound else "too many", text)
-
-
-def _invalid(of: CohortSize, limit: float) -> str:
-    is_sound = of.invalid_share <= limit
-    text = (
-        f"Invalid turns of {escape(of.cohort)}: {formatting.number(of.invalid)} of {formatting.number(of.turns)} "
-        f"({formatting.percent(of.invalid_share, limit)}); at most {formatting.declared_percent(limit)} may be."
-    )
-    return _check("met" if is_sound else "missed", "sound" if is_sound else "too many", text)
-
-
-def _check(state: State, word: str, text: str) -> str:
-    """A line of HTML behind its state."""
-    return f"<li>{chip(state, word)} <span>{text}</span></li>"
-
-
-def soundness(found: CohortComparison) -> str:
-    """Sample ratio and completeness as a list."""
-    return f'<div class="vp"><ul class="vp-checks">{sample_ratio(found)}{completeness(found)}</ul></div>'
+PAGE: Final = frame.run_page("Cohorts", ask, _figures, says_limit=_says_limit)

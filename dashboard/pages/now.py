@@ -1,6 +1,7 @@
 """The Now page: one screen that says how a run is doing."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from typing import Final
 
@@ -8,23 +9,25 @@ import streamlit as st
 
 from dashboard import descriptions
 from dashboard.charts import over_time
-from dashboard.charts.style import DARK, palette
-from dashboard.components import bars, frame, tables
-from dashboard.components.chart import chart
+from dashboard.components import figures, frame
 from dashboard.components.explanation import explanation
 from dashboard.components.frame import PageContext
-from dashboard.components.markup import escape
-from dashboard.components.objectives import SYMBOLS, State, chip
+from dashboard.components.markup import SYMBOLS, Html, State, chip, escape, hint, section
+from dashboard.components.objectives import ObjectiveStatus, statuses, statuses_of
+from dashboard.components.pictures import colors, draw
 from dashboard.components.selectors import linked_select
-from dashboard.components.tiles import tiles
 from dashboard.descriptions import Clock
 from dashboard.links import choice_of
-from dashboard.source import NowView, Source
+from dashboard.source import Source
 from telemetry.model import formatting
 from telemetry.model.metrics import DEFINITIONS, HEADLINE
+from telemetry.objectives.observable import observed
 from telemetry.objectives.run_verdict import RunVerdict
+from telemetry.objectives.slo import Objective
 from telemetry.store.answers import RunRecord, Summary
+from telemetry.store.questions.pages import PageAnswer
 from telemetry.store.questions.timelines import STATISTIC
+from telemetry.store.questions.verdicts import judged_turns, measured_s
 
 _STAGE_KEY: Final = "now_stage"
 STAGE: Final = "stage"  # in the link: the metric that is drawn over time
@@ -35,14 +38,61 @@ DRAWN: Final = (
 _STATES: Final[dict[str, State]] = {"met": "met", "missed": "missed"}
 
 
+@dataclass(frozen=True, slots=True)
+class NowView:
+    """The store's answer, judged by the objectives; `cohort_statuses` are of the first objective for voice-to-voice
+    that is about every turn."""
+
+    answer: PageAnswer
+    verdict: RunVerdict | None = None
+    statuses: Sequence[ObjectiveStatus] = ()
+    cohort_statuses: Mapping[str, ObjectiveStatus | None] | None = None
+
+    @property
+    def runs(self) -> Sequence[RunRecord]:
+        """Every run of the store."""
+        return self.answer.runs
+
+    @property
+    def run(self) -> RunRecord | None:
+        """The run that the page is about."""
+        return self.answer.run
+
+    @property
+    def summary(self) -> Summary | None:
+        """The summary of the page's turns."""
+        return self.answer.summary
+
+    @property
+    def choices(self) -> Mapping[str, tuple[str, ...]]:
+        """The values of each dimension which occur in the run."""
+        return self.answer.choices
+
+
 def page() -> None:
     """Draw the page; its body refreshes by itself while the run lives."""
     PAGE.show()
 
 
 def ask(source: Source, link: Mapping[str, str]) -> NowView:
-    """What a link asks for. Raises StoreError when the store cannot be read."""
-    return source.now(choice_of(link)[0], _metric(link))
+    """The answer for a link. Raises StoreError when the store cannot be read."""
+    asked = choice_of(link)[0].question(source.objectives, _metric(link))
+    return judged(source.reader.page(asked), source.objectives)
+
+
+def judged(answer: PageAnswer, given: Sequence[Objective]) -> NowView:
+    """Judge an answer by objectives."""
+    if answer.run is None or answer.summary is None:
+        return NowView(answer)
+    objectives, counts = observed(given, answer.counts.is_withheld), answer.counts
+    lasted_s = measured_s(answer.summary, answer.run)
+    found = judged_turns(objectives, counts, answer.summary, answer.cause, measured_s=lasted_s)
+    headline = [each for each in given if each.metric == HEADLINE and each.cohort is None][:1]
+    by_cohort = {
+        each.cohort: next(iter(statuses(headline, counts.of_cohort(each.cohort).count, unjudged=found.unjudged)), None)
+        for each in answer.summary.cohorts
+    }
+    return NowView(answer, found.verdict, statuses_of(objectives, found.verdicts), by_cohort)
 
 
 def _metric(link: Mapping[str, str]) -> str:
@@ -50,16 +100,16 @@ def _metric(link: Mapping[str, str]) -> str:
     return wanted if wanted in DRAWN else HEADLINE
 
 
-def limit_html(view: NowView) -> str:
+def limit_html(view: NowView) -> Html:
     """The verdict sentence of a run that claims nothing, which then says why before any figure; else empty."""
     if view.verdict is None or view.summary is None or view.summary.limit is None:
-        return ""
+        return Html()
     if view.verdict.state != "not_judged":
-        return ""
+        return Html()
     return verdict_html(view.verdict, above=chip("missed", frame.LIMIT_TITLE))
 
 
-def verdict_html(verdict: RunVerdict, zone: tzinfo = UTC, above: str = "") -> str:
+def verdict_html(verdict: RunVerdict, zone: tzinfo = UTC, above: str = "") -> Html:
     """The verdict sentence, with its state as a shape, a word and a color. It says its times in UTC, as everywhere;
     where the viewer's clock differs, the beginning of a miss follows in the time of the picture. `above` is HTML."""
     state = _STATES.get(verdict.state, "unknown")
@@ -67,8 +117,75 @@ def verdict_html(verdict: RunVerdict, zone: tzinfo = UTC, above: str = "") -> st
     here = "" if since is None else descriptions.time_of_day(since, zone)
     is_elsewhere = since is not None and here != descriptions.time_of_day(since, UTC)
     own = f' <span class="hint">({escape(here)} on your clock)</span>' if is_elsewhere else ""
-    sentence = f"<b>{SYMBOLS[state]}</b> {escape(verdict.sentence)}{own}"
-    return f'<p class="vp vp-verdict {state}" role="status">{f"{above}<br>" if above else ""}{sentence}</p>'
+    text = f"<b>{SYMBOLS[state]}</b> {escape(verdict.sentence)}{own}"
+    return Html(f'<p class="vp vp-verdict {state}" role="status">{f"{above}<br>" if above else ""}{text}</p>')
+
+
+def _figures(view: NowView, run: RunRecord, summary: Summary, context: PageContext) -> None:
+    """The verdict and the three large numbers, and the figures below them."""
+    if view.verdict is not None and not limit_html(view):
+        st.html(verdict_html(view.verdict, context.zone))
+    st.html(figures.tiles(summary, view.statuses))
+    answer, clock = view.answer, descriptions.clock_of(run, context.zone)
+    with st.container(key="halves"):
+        left, right = st.columns([1, 1.06])
+    with left:
+        _over_time(view, clock)
+        st.html(figures.budget(answer.budget, [each.objective for each in view.statuses]))
+        st.html(figures.outcomes(summary.turns))
+        st.html(figures.failures(summary.failures) or "<div></div>")
+    with right:
+        st.html(figures.stages(summary, view.statuses))
+        found = answer.explanation
+        explained = next((each for each in view.statuses if each.objective == answer.explained), None)
+        if found is not None and explained is not None and found.selected and found.others:
+            bad = "bad turn" if found.selected == 1 else "bad turns"
+            st.html(explanation(found, f"{bad} by {explained.promise}"))
+        st.html(figures.cohorts(summary.cohorts, view.cohort_statuses or {}))
+        st.html(figures.slowest(answer.slowest, context.choice, clock) or "<div></div>")
+
+
+def _over_time(view: NowView, clock: Clock) -> None:
+    found = view.answer.lines
+    metric = _metric(st.query_params) if found is None else found.metric
+    name = DEFINITIONS[metric].label
+    title, selector = st.columns([2.2, 1], vertical_alignment="center")
+    with selector:
+        linked_select(
+            "Stage",
+            DRAWN,
+            metric,
+            key=_STAGE_KEY,
+            label_of=lambda each: DEFINITIONS[each].label,
+            rewrite=_rewrite_stage,
+        )
+    points = [] if found is None else [point for line in found.lines for point in line.points]
+    heading = f"{name} over time"
+    if found is None or all(point.value is None for point in points):
+        why = "no turn shows it" if not points else f"too few turns for a {STATISTIC}"
+        with title:
+            st.html(section(heading) + hint(why))
+        return
+    left_out = f"; {formatting.count(found.left_out, 'smaller cohort')} left out" if found.left_out else ""
+    remark = (
+        f"each point is the {STATISTIC} of the {_duration(found.window_ns)} before it; a gap where turns are too few"
+    )
+    with title:
+        st.html(section(heading, remark + left_out))
+    threshold = next((each.objective.threshold for each in view.statuses if each.metric == metric), None)
+    cause = None if view.verdict is None else view.verdict.cause
+    draw(
+        over_time.latency_lines(
+            found,
+            name,
+            colors(),
+            clock,
+            objective_ms=None if threshold is None else formatting.in_milliseconds(threshold),
+            missed_ns=None if cause is None else cause.since_unix_ns,
+        )
+    )
+    if found.load:
+        draw(over_time.load_strip(found, colors(), clock))
 
 
 def _duration(ns: int) -> str:
@@ -77,81 +194,8 @@ def _duration(ns: int) -> str:
     return f"{seconds // 60} min" if seconds >= 120 and seconds % 60 == 0 else f"{seconds} s"
 
 
-def _figures(view: NowView, run: RunRecord, summary: Summary, context: PageContext) -> None:
-    """The verdict and the three large numbers, and the figures below them."""
-    if view.verdict is not None and not limit_html(view):
-        st.html(verdict_html(view.verdict, context.zone))
-    st.html(tiles(summary, view.statuses))
-    clock = descriptions.clock_of(run, context.zone)
-    with st.container(key="halves"):
-        left, right = st.columns([1, 1.06])
-    with left:
-        _over_time(view, clock)
-        st.html(bars.budget(view.budget or {}, [each.objective for each in view.statuses]))
-        st.html(bars.outcomes(summary.turns))
-        st.html(tables.failures(summary.failures) or "<div></div>")
-    with right:
-        st.html(tables.stages(summary, view.statuses))
-        found = view.explanation
-        if found is not None and view.explained is not None and found.selected and found.others:
-            bad = "bad turn" if found.selected == 1 else "bad turns"
-            st.html(explanation(found, f"{bad} by {view.explained.promise}"))
-        st.html(tables.cohorts(summary.cohorts, view.cohort_statuses))
-        st.html(tables.slowest(view.slowest, context.choice, clock) or "<div></div>")
-
-
-def _over_time(view: NowView, clock: Clock) -> None:
-    found = view.lines
-    metric = _metric(st.query_params) if found is None else found.metric
-    name = DEFINITIONS[metric].label
-    title, selector = st.columns([2.2, 1], vertical_alignment="center")
-    with selector:
-        linked_select("Stage", DRAWN, metric, key=_STAGE_KEY, label_of=_label_of, rewrite=_rewrite_stage)
-    points = [] if found is None else [point for line in found.lines for point in line.points]
-    if found is None or all(point.value is None for point in points):
-        why = "no turn shows it" if not points else f"too few turns for a {STATISTIC}"
-        with title:
-            st.html(f'<div class="vp"><h2>{escape(name)} over time</h2><span class="hint">{why}</span></div>')
-        return
-    left_out = f"; {formatting.count(found.left_out, 'smaller cohort')} left out" if found.left_out else ""
-    with title:
-        st.html(
-            f'<div class="vp"><h2>{escape(name)} over time <span class="hint">each point is the {STATISTIC} of the '
-            f"{_duration(found.window_ns)} before it; a gap where turns are too few{left_out}</span>"
-            "</h2></div>"
-        )
-    threshold = next((each.objective.threshold for each in view.statuses if each.metric == metric), None)
-    cohorts = tuple(dict.fromkeys(over_time.cohort_label(line.cohort) for line in found.lines))
-    colors = palette(st.context.theme.type)
-    cause = None if view.verdict is None else view.verdict.cause
-    since = None if cause is None else cause.since_unix_ns
-
-    chart(
-        over_time.lines_rows(found, None if since is None else (since, f"missed since {clock(since)}"), clock),
-        over_time.lines_spec(
-            colors,
-            cohorts,
-            None if threshold is None else formatting.in_milliseconds(threshold),
-            is_dark=colors is DARK,
-        ),
-        f"{name} over time, {STATISTIC} by cohort against the objective",
-        over_time.lines_table(found, name, clock),
-    )
-    if found.load:
-        chart(
-            over_time.load_rows(found),
-            over_time.load_spec(colors),
-            "Calls in flight over the same time",
-            over_time.load_table(found, clock),
-        )
-
-
-def _label_of(metric: str) -> str:
-    return DEFINITIONS[metric].label
-
-
 def _rewrite_stage() -> None:
     st.query_params[STAGE] = st.session_state[_STAGE_KEY]
 
 
-PAGE: Final = frame.RunPage("Now", ask, _figures, limit_html)
+PAGE: Final = frame.run_page("Now", ask, _figures, limit_html)

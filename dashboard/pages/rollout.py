@@ -7,24 +7,19 @@ from typing import Final
 import streamlit as st
 
 from dashboard import descriptions
-from dashboard.charts import differences
-from dashboard.charts.style import palette
-from dashboard.components import frame, header, objectives, verdicts
-from dashboard.components.chart import chart
+from dashboard.charts.over_time import DECISIONS, funnel
+from dashboard.components import frame, objectives, verdicts
 from dashboard.components.frame import DashboardPage, PageContext
-from dashboard.components.markup import escape, scrolled
-from dashboard.components.objectives import chip
-from dashboard.components.refreshing import title
-from dashboard.components.selectors import Selector, selector_row
+from dashboard.components.markup import Html, TableCell, chip, empty, escape, fact, facts, hint, note, section, table
+from dashboard.components.pictures import colors, draw
+from dashboard.components.selectors import Selector, SelectorRow
 from dashboard.components.trust import turns_details, turns_trust
 from dashboard.links import LOOKS_LABELS, LOOKS_S, RolloutChoice, rollout_choice_of
-from dashboard.source import Source, source_of
+from dashboard.source import Source
 from telemetry.model import formatting
-from telemetry.rollout.plan import Decision
 from telemetry.rollout.progress import CheckRow, Funnel, RolloutProgress, StageProgress
 from telemetry.store.questions.rollouts import RolloutPage
 
-TITLE: Final = "Rollout"
 _CHANGED: Final = "the log was changed by others: what it says cannot be trusted"
 _NO_PLAN: Final = (
     "Write a plan (<code>rollout.toml</code>: cohorts, stages, margins) and give it to the sidecar: "
@@ -32,6 +27,8 @@ _NO_PLAN: Final = (
     "shows them. <code>voiceprobe rollout check PLAN --store STORE</code> looks once; "
     "<code>voiceprobe demo --rollout</code> carries two rollouts through on this machine."
 )
+_SLICES: Final = "slices show where a difference is, corrected for their number; they do not change the verdict"
+_HISTORY: Final = "the verdict's history: where the decision or the stage changed"
 
 
 def page() -> None:
@@ -40,62 +37,59 @@ def page() -> None:
 
 
 def ask(source: Source, link: Mapping[str, str]) -> RolloutPage:
-    """What a link asks for. Raises StoreError when the store cannot be read."""
+    """The answer for a link. Raises StoreError when the store cannot be read."""
     return source.reader.rollout_page(rollout_choice_of(link)[0].rollout, source.objectives)
 
 
 def _offered(found: RolloutPage) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The rollouts and the stages to choose from."""
-    progress = found.progress
-    return found.names, () if progress is None else tuple(each.name for each in progress.stages)
+    return found.names, () if found.progress is None else tuple(each.name for each in found.progress.stages)
 
 
-def _selectors(found: RolloutPage, link: Mapping[str, str]) -> None:
-    choice, faults = rollout_choice_of(link)
+def _selectors(found: RolloutPage, context: PageContext) -> tuple[SelectorRow, list[str]]:
+    choice, faults = rollout_choice_of(context.link)
     names, stages = _offered(found)
-    if names:
-        in_sight = (
-            Selector("rollout", names, lambda name: name or "newest rollout", choice.rollout),
-            Selector("looks", list(LOOKS_S), lambda name: LOOKS_LABELS.get(name, "whole rollout"), choice.looks),
-        )
-        words: dict[str, str] = {**differences.DECISIONS}
-        behind = (
-            Selector("at_stage", stages, lambda name: name or "every stage", choice.at_stage),
-            Selector("decision", list(words), lambda name: words.get(name, "any verdict"), choice.decision),
-        )
-        selector_row(TITLE, in_sight, behind, widths=(3.0, 1.6))
-    else:
-        title(TITLE)
-    if faults:
-        st.html(header.notes(faults, "the link"))
+    if not names:
+        return SelectorRow(), faults
+    in_sight = (
+        (Selector("rollout", names, choice.rollout, "newest rollout"), 3.0),
+        (Selector("looks", list(LOOKS_S), choice.looks, "whole rollout", LOOKS_LABELS), 1.6),
+    )
+    labels: dict[str, str] = {**DECISIONS}
+    behind = (
+        Selector("at_stage", stages, choice.at_stage, "every stage"),
+        Selector("decision", list(labels), choice.decision, "any verdict", labels),
+    )
+    return SelectorRow(in_sight, behind), faults
 
 
 def _draw(found: RolloutPage, context: PageContext) -> None:
-    frame.say_fault_of_objectives(context.link)
     if not found.names:
-        st.html(header.empty("No rollout yet", _NO_PLAN))
+        st.html(empty("No rollout yet", _NO_PLAN))
         return
     choice, _ = rollout_choice_of(context.link)
     if found.name is None:
         wanted = f"The link asks for <code>{escape(choice.rollout)}</code>; choose another above."
-        st.html(header.empty("That rollout is not in this store", wanted))
+        st.html(empty("That rollout is not in this store", wanted))
         return
     if found.faults:
-        st.html(header.notes(found.faults, _CHANGED))
+        st.html(note(_CHANGED, found.faults))
     if found.progress is None:
-        st.html(header.empty(f"No verdict on {found.name} yet", "The first look shows here as soon as it is taken."))
+        st.html(empty(f"No verdict on {found.name} yet", "The first look shows here as soon as it is taken."))
         return
     _figures(found, found.progress, choice, context)
 
 
-def _overview(found: RolloutPage) -> str:
+def _overview(found: RolloutPage) -> Html:
     """One line: which rollout, of which cohorts, and how many turns of them there are."""
-    parts = [header.fact("rollout", found.name or "")]
+    parts = [fact("rollout", found.name or "")]
     if found.candidate is not None and found.control is not None:
-        parts += [header.fact("candidate", found.candidate), header.fact("control", found.control)]
+        parts += [fact("candidate", found.candidate), fact("control", found.control)]
     if found.measured is not None:
-        parts.append(f"<span><b>{formatting.turns(found.measured.counted.total)}</b> of both within 28 days</span>")
-    return f'<div class="vp vp-facts">{"".join(parts)}</div>'
+        parts.append(
+            Html(f"<span><b>{formatting.turns(found.measured.counted.total)}</b> of both within 28 days</span>")
+        )
+    return facts(parts)
 
 
 def _figures(found: RolloutPage, progress: RolloutProgress, choice: RolloutChoice, context: PageContext) -> None:
@@ -110,128 +104,111 @@ def _figures(found: RolloutPage, progress: RolloutProgress, choice: RolloutChoic
     st.html(waiting(progress, zone))
     if progress.checks:
         st.html(verdicts.check_table(progress.checks, "checks, those that are worse first"))
-        if note := verdicts.explanation(progress.checks):
-            st.html(note)
+        if remark := verdicts.explanation(progress.checks):
+            st.html(remark)
     looks = choice.narrowed(progress)
-    _funnel(progress.checks[0] if progress.checks else None, looks.funnel, zone, is_narrowed=choice.narrows)
+    _bounds(progress.checks[0] if progress.checks else None, looks.funnel, zone, is_narrowed=choice.narrows)
     if progress.slices:
-        caption = "slices show where a difference is, corrected for their number; they do not change the verdict"
-        st.html(verdicts.check_table(progress.slices, caption, "slice"))
+        st.html(verdicts.check_table(progress.slices, _SLICES, "slice"))
     if looks.changes:
         st.html(history(looks, zone, is_sound=is_sound))
     elif looks.funnel.points:
-        st.html('<div class="vp hint">The decision and the stage did not change at these looks.</div>')
+        st.html(hint("The decision and the stage did not change at these looks."))
     if found.budgets:
         caption = f"burn rates over the turns of {found.candidate}, at every stage"
         st.html(objectives.budgets_table(found.budgets, caption))
 
 
-def _funnel(primary: CheckRow | None, funnel: Funnel, zone: tzinfo, *, is_narrowed: bool) -> None:
-    if is_narrowed and not funnel.points:
-        st.html('<div class="vp hint">No look matches the filter; widen it above.</div>')
-        return
-    rows = differences.funnel_rows(funnel)
-    if not rows or funnel.limit is None:
-        which = "of these looks" if is_narrowed else "look yet"
-        st.html(f'<div class="vp hint">The primary check could not be compared at any {which}.</div>')
+def _bounds(primary: CheckRow | None, looks: Funnel, zone: tzinfo, *, is_narrowed: bool) -> None:
+    """The bounds at each look over time."""
+    if is_narrowed and not looks.points:
+        st.html(hint("No look matches the filter; widen it above."))
         return
     name = "" if primary is None else primary.name
-    what = f"difference, against the {funnel.limit_text}"
-    if funnel.unit == "share":
+    what = f"difference, against the {looks.limit_text}"
+    if looks.unit == "share":
         beyond = "" if primary is None else f" by more than {primary.margin}"
-        what = f"share of the candidate's turns beyond the control's{beyond}, where {funnel.limit_text}"
-    st.html(f'<div class="vp"><h2>{escape(name)}: {escape(what)}</h2></div>')
-    chart(
-        rows,
-        differences.funnel_spec(palette(st.context.theme.type), funnel.unit, funnel.limit, funnel.limit_text),
-        f"{name} over time, with bounds that close: {what}",
-        differences.funnel_table(funnel, zone),
-    )
-    if funnel.unlike:
-        looks = formatting.count(funnel.unlike, "look")
-        st.html(f'<div class="vp hint">{looks} of an earlier version compared quantiles: not in this chart.</div>')
+        what = f"share of the candidate's turns beyond the control's{beyond}, where {looks.limit_text}"
+    picture = funnel(looks, colors(), zone, f"{name} over time, with bounds that close: {what}")
+    if picture is None:
+        which = "of these looks" if is_narrowed else "look yet"
+        st.html(hint(f"The primary check could not be compared at any {which}."))
+        return
+    st.html(section(f"{name}: {what}"))
+    draw(picture)
+    if looks.unlike:
+        many = formatting.count(looks.unlike, "look")
+        st.html(hint(f"{many} of an earlier version compared quantiles: not in this chart."))
 
 
-_STAGE_WORDS: Final = {"done": "done", "here": "now", "ahead": "to come", "rolled_back": "rolled back"}
-_STAGE_SHAPES: Final = {"done": "✓", "here": "●", "ahead": "○", "rolled_back": "✕"}
+# The state of a stage as a shape and a word.
+_STAGES: Final = {
+    "done": ("✓", "done"),
+    "here": ("●", "now"),
+    "ahead": ("○", "to come"),
+    "rolled_back": ("✕", "rolled back"),
+}
 
 
-def stages(found: Sequence[StageProgress]) -> str:
-    """The stages on a line."""
-    items = "".join(
-        f'<li class="{each.state}"{current(each)}><span class="dot">{_STAGE_SHAPES[each.state]}</span>'
-        f"<b>{escape(formatting.declared_percent(each.share))}</b><span>{escape(each.name)}</span>"
-        f'<span class="hint">{_STAGE_WORDS[each.state]}</span></li>'
-        for each in found
-    )
-    return f'<div class="vp"><ol class="vp-stages" aria-label="stages of the rollout">{items}</ol></div>'
+def stages(found: Sequence[StageProgress]) -> Html:
+    """The stages on a line; the one at which the rollout is is marked for screen readers."""
+    items: list[str] = []
+    for each in found:
+        shape, word = _STAGES[each.state]
+        current = ' aria-current="step"' if each.state in ("here", "rolled_back") else ""
+        share = escape(formatting.declared_percent(each.share))
+        items.append(
+            f'<li class="{each.state}"{current}><span class="dot">{shape}</span><b>{share}</b>'
+            f'<span>{escape(each.name)}</span><span class="hint">{word}</span></li>'
+        )
+    return Html(f'<div class="vp"><ol class="vp-stages" aria-label="stages of the rollout">{"".join(items)}</ol></div>')
 
 
-def current(stage: StageProgress) -> str:
-    """Marks the stage at which the rollout is, for screen readers."""
-    return ' aria-current="step"' if stage.state in ("here", "rolled_back") else ""
-
-
-def waiting(progress: RolloutProgress, zone: tzinfo) -> str:
+def waiting(progress: RolloutProgress, zone: tzinfo) -> Html:
     """The turns still needed, and when they will be there at this traffic."""
-    found = progress.newest.verdict
+    found, needed = progress.newest.verdict, progress.turns_needed
     cohorts = found["cohorts"]
     parts = [
-        f"<span><b>{formatting.turns(cohorts[role]['turns'])}</b> of {escape(cohorts[role]['name'])} ({role})</span>"
+        f"<b>{formatting.turns(cohorts[role]['turns'])}</b> of {escape(cohorts[role]['name'])} ({role})"
         for role in ("candidate", "control")
     ]
-    pace = progress.turns_per_hour
     if progress.newest.decision == "hold":
-        needed = progress.turns_needed
         if needed is None:
-            parts.append("<span>how many more turns are needed is not known</span>")
+            parts.append("how many more turns are needed is not known")
         elif needed:
-            parts.append(f"<span><b>{formatting.turns(needed)}</b> more of the candidate are needed</span>")
+            parts.append(f"<b>{formatting.turns(needed)}</b> more of the candidate are needed")
         if progress.ready_unix_ns is not None:
             when = descriptions.day_and_time(progress.ready_unix_ns, zone)
-            parts.append(f"<span>there about <b>{escape(when)}</b> at this traffic</span>")
+            parts.append(f"there about <b>{escape(when)}</b> at this traffic")
         elif needed:
-            parts.append("<span>when they will be there cannot be said: hardly any arrive at present</span>")
-    if pace is not None:
-        parts.append(f'<span class="hint">the candidate gets {formatting.number(pace)} turns an hour</span>')
-    ratio = found["sample_ratio"]
-    if ratio is not None:
-        parts.append(
-            f'<span class="hint">sample ratio {formatting.percent(ratio["share"])} of calls or users on the candidate, '
-            f"{formatting.declared_percent(ratio['expected_share'])} planned</span>"
-        )
-    return f'<div class="vp vp-facts">{"".join(parts)}</div>'
+            parts.append("when they will be there cannot be said: hardly any arrive at present")
+    remarks: list[str] = []
+    if (pace := progress.turns_per_hour) is not None:
+        remarks.append(f"the candidate gets {formatting.number(pace)} turns an hour")
+    if (ratio := found["sample_ratio"]) is not None:
+        share, planned = formatting.percent(ratio["share"]), formatting.declared_percent(ratio["expected_share"])
+        remarks.append(f"sample ratio {share} of calls or users on the candidate, {planned} planned")
+    return facts(
+        [*(f"<span>{part}</span>" for part in parts), *(f'<span class="hint">{each}</span>' for each in remarks)]
+    )
 
 
-def history(progress: RolloutProgress, zone: tzinfo, *, is_sound: bool = True) -> str:
+def history(progress: RolloutProgress, zone: tzinfo, *, is_sound: bool = True) -> Html:
     """The verdicts at which the decision or the stage changed, the newest first; those of a log that is not `is_sound`
     decide nothing."""
-    rows = "".join(
-        f"<tr><th scope='row'>{escape(descriptions.day_and_time(each.at_unix_ns, zone))}</th>"
-        f"<td>{escape(each.stage)}</td><td>{_decision(each.decision, is_sound)}</td>"
-        f'<td class="num">{each.candidate_turns:,}</td>'
-        f'<td class="vp-long">{escape(each.verdict["sentence"])}</td></tr>'
+    rows = [
+        (
+            descriptions.day_and_time(each.at_unix_ns, zone),
+            each.stage,
+            chip(verdicts.STATES[each.decision] if is_sound else "unknown", DECISIONS[each.decision]),
+            f"{each.candidate_turns:,}",
+            TableCell(each.verdict["sentence"], css="vp-long"),
+        )
         for each in progress.changes
-    )
-    caption = "the verdict's history: where the decision or the stage changed"
-    table = (
-        f"<table><caption>{caption}</caption>"
-        '<thead><tr><th scope="col">when</th><th scope="col">stage</th><th scope="col">verdict</th>'
-        '<th scope="col" class="num">turns</th><th scope="col">why</th></tr></thead>'
-        f"<tbody>{rows}</tbody></table>"
-    )
-    return f'<div class="vp vp-wide">{scrolled(caption, table)}</div>'
-
-
-def _decision(decision: Decision, is_sound: bool) -> str:
-    return chip(verdicts.STATES[decision] if is_sound else "unknown", differences.DECISIONS[decision])
+    ]
+    return table(_HISTORY, ("when", "stage", "verdict", "#turns", "why"), rows, captioned=True)
 
 
 PAGE: Final = DashboardPage(
-    TITLE,
-    lambda link: ask(source_of(link), link),
-    selectors=_selectors,
-    offered=_offered,
-    least_s=lambda _found: frame.REFRESH_LIVE_S,
-    draw=_draw,
+    "Rollout", ask, _draw, _selectors, offered=_offered, least_s=lambda _found: frame.REFRESH_LIVE_S
 )

@@ -12,8 +12,8 @@ import streamlit as st
 from streamlit.components.v2 import component
 from streamlit.components.v2.types import ComponentRenderer
 
-from dashboard.charts.style import STAGE_NAMES, ChartTable, Palette
-from dashboard.charts.turn_charts import EVENTS, view_ms
+from dashboard.charts.drawing import STAGE_NAMES, ChartTable, Palette
+from dashboard.charts.turns import EVENTS, view_ms
 from telemetry.model.formatting import DASH, in_milliseconds, milliseconds, signed_milliseconds
 from telemetry.model.semconv import OUTCOME_LABELS
 from telemetry.model.turns import Turn

@@ -27,7 +27,7 @@ BOUND_MS = 180_000
 SHOTS = os.environ.get("VOICEPROBE_SHOTS")
 CHARTS = {"cohorts": 3, "rollout": 1}
 # What may scroll sideways by itself.
-SCROLLS = ".vp-scroll, .vp-wide, .vp-chart-table"
+SCROLLS = ".vp-table"
 # Streamlit renders the whole page inside one div: its header and its toolbar are not landmarks.
 OF_STREAMLIT = '[data-testid="stHeader"], [data-testid="stAppViewContainer"], [data-testid="stToolbar"]'
 WIDER = """skipped => [...document.querySelectorAll('[data-testid="stMain"], [data-testid="stMain"] *')]

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Page, WebSocket, expect
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
-from dashboard.charts.style import DARK, LIGHT
+from dashboard.charts.drawing import DARK, LIGHT
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
 from tests.browser.test_browser_dashboard import BOUND_MS, Dashboard, painted, start

@@ -1,10 +1,13 @@
 """A page of Streamlit with the charts over time, each a few seconds later than the one before: run by its test."""
 
-import pandas as pd
+from datetime import UTC
+
 import streamlit as st
 
-from dashboard.charts import style
-from dashboard.charts.over_time import bars_spec, series_rows, series_spec
+from dashboard.charts.drawing import LIGHT
+from dashboard.charts.over_time import Series, count_bars, gauge_lines
+from dashboard.components.pictures import draw
+from telemetry.store.questions.timelines import CountsOverTime
 
 S = 1_000_000_000
 FIRST_UNIX_NS = 1_800_000_000 * S
@@ -14,11 +17,9 @@ BUCKETS = 40
 WIDTH_NS = 7_500_000_000
 
 for moment in range(MOMENTS):
-    starts = [FIRST_UNIX_NS + moment * STEP_S * S + place * WIDTH_NS for place in range(BUCKETS)]
-    rows = pd.DataFrame(series_rows(starts, {"a": [1.0] * BUCKETS, "b": [2.0] * BUCKETS}))
-    for spec in (
-        series_spec(style.LIGHT, ("a", "b"), "ms"),
-        bars_spec(style.LIGHT, ("a", "b"), "turns", WIDTH_NS),
-    ):
-        st.vega_lite_chart(rows, spec, theme=None, width="stretch")
+    starts = tuple(FIRST_UNIX_NS + moment * STEP_S * S + place * WIDTH_NS for place in range(BUCKETS))
+    counts = CountsOverTime(WIDTH_NS, starts, {"a": (1,) * BUCKETS, "b": (2,) * BUCKETS})
+    series = Series("Series", starts, counts.counts, [["1"] * BUCKETS] * 2)
+    draw(gauge_lines(series, "ms", LIGHT, UTC))
+    draw(count_bars("Counts", counts, LIGHT, UTC))
 st.write("all drawn")

@@ -1,10 +1,14 @@
 """A page of Streamlit with charts over time of many lengths, from seconds to hours: run by its test."""
 
-import pandas as pd
+from datetime import UTC
+
 import streamlit as st
 
-from dashboard.charts import style
-from dashboard.charts.over_time import lines_spec, series_rows, series_spec
+from dashboard.charts.drawing import LIGHT
+from dashboard.charts.over_time import Series, gauge_lines, latency_lines
+from dashboard.components.pictures import draw
+from dashboard.descriptions import time_of_day
+from telemetry.store.questions.timelines import CohortLine, CohortLines, LinePoint
 
 S = 1_000_000_000
 # In every zone some seconds before a full minute, and far from midnight in most.
@@ -14,15 +18,7 @@ POINTS = 10
 
 for length_s in LENGTHS_S:
     starts = [FIRST_UNIX_NS + place * length_s * S // (POINTS - 1) for place in range(POINTS)]
-    series = pd.DataFrame(series_rows(starts, {"a": [1.0] * POINTS}))
-    st.vega_lite_chart(series, series_spec(style.LIGHT, ("a",), "ms"), theme=None, width="stretch")
-    rows = pd.DataFrame(
-        [
-            {"time": start / 1e6, "cohort": "a", "value": 1.0, "n": 30, "value_text": "", "from_text": "",
-             "to_text": "", "onset_text": None}
-            for start in starts
-        ]
-    )  # fmt: skip
-    spec = lines_spec(style.LIGHT, ("a",), None, is_dark=False)
-    st.vega_lite_chart(rows, spec, theme=None, width="stretch")
+    draw(gauge_lines(Series("Series", starts, {"a": [1.0] * POINTS}, [["1"] * POINTS]), "ms", LIGHT, UTC))
+    lines = CohortLines("voice_to_voice", S, [CohortLine("a", [LinePoint(start, 30, 1e6) for start in starts])])
+    draw(latency_lines(lines, "Latency", LIGHT, time_of_day, objective_ms=None, missed_ns=None))
 st.write("all drawn")

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from dashboard.components.trust import trust
-from dashboard.links import Choice
-from dashboard.source import Source
+from dashboard.pages import now
+from dashboard.source import ObjectivesInForce, Source
 from loadtest.exit_codes import ExitCode
 from loadtest.reports.run_report import RunPictures
 from loadtest.run.artifacts import SUMMARY, run_object
@@ -135,7 +135,7 @@ def test_the_command_the_list_of_runs_and_the_now_page_agree(kind: Callable[[], 
     folder = run_folder(tmp_path, "one", kind())
     with StoreReader(folder / "store") as reader:
         result = judged_run(reader, "r-1", OBJECTIVES)
-        page = Source(reader, tuple(OBJECTIVES)).now(Choice())
+        page = now.ask(Source("", reader, ObjectivesInForce(tuple(OBJECTIVES))), {})
     object_of_command = run_object(result.report(RunPictures()))
     sentence = object_of_command["verdict"]["sentence"]
     assert (object_of_command["verdict"]["state"], object_of_command["exit_code"]) == (state, code)
@@ -171,6 +171,6 @@ def _objective(sentence: str) -> str:
 def test_what_a_lost_process_says_names_how_many_there_were(tmp_path: Path) -> None:
     folder = run_folder(tmp_path, "one", lost_process())
     with StoreReader(folder / "store") as reader:
-        page = Source(reader, tuple(OBJECTIVES)).now(Choice())
+        page = now.ask(Source("", reader, ObjectivesInForce(tuple(OBJECTIVES))), {})
     assert page.verdict is not None
     assert page.verdict.sentence.startswith("Not judged: 1 of 2 generator processes was lost after 454 s; ")

@@ -37,7 +37,7 @@ from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.questions.comparisons import belongs_to, columns_of_turns, telemetry_lost
 from telemetry.store.questions.explanation import drawn
 from telemetry.store.questions.filters import Condition, source_of
-from telemetry.store.questions.pages import HeadedAnswer, ViewQuestion, open_view
+from telemetry.store.questions.pages import NEWEST, HeadedAnswer, ViewQuestion, open_view
 from telemetry.store.questions.rollouts import RolloutQuestion, asked_turns, columns_of, question_of, unit_counts
 from telemetry.store.rollout_lines import RolloutEntry, logged_verdicts
 from telemetry.store.rollout_log import RolloutRecord, read_rollouts
@@ -130,7 +130,7 @@ def cohorts_page(connection: StoreConnection, asked: CohortsQuestion = _THESE) -
         plan = replace(default_plan(*pair, _good_within_ns(view.objectives)), source=source_of(head.filter))
     else:
         plan = covering.plan
-    narrows = view.filter != Filter() or view.window_ns is not None
+    narrows = view.filter != Filter() or view.window_ns not in (None, NEWEST)
     entry = None if covering is None else covering.judged
     turns = asked.turns or ("chosen" if narrows else "verdict")
     if turns == "verdict" and entry is not None:

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import msgspec
 
+from telemetry.model.formatting import NS_PER_S
 from telemetry.model.metrics import HEADLINE
 from telemetry.model.turns import Turn
 from telemetry.objectives.run_verdict import MissCause, leading_miss
@@ -35,14 +36,19 @@ from telemetry.store.questions.summaries import summary, summed_up
 from telemetry.store.questions.timelines import CohortLines, TimelinePoint, cohort_lines, timeline
 from telemetry.store.questions.verdicts import cause_of_miss
 
+# What a view shows of a run unless something else is chosen: of a longer one its newest hour, else all of it.
+NEWEST: Final = "newest"
+NEWEST_NS: Final = 3600 * NS_PER_S
+# How long before the end of its run the turns of a view began; None for all of it.
+Window = Natural | Literal["newest"] | None
+
 
 @dataclass(frozen=True, slots=True)
 class ViewQuestion:
-    """Which turns a page is about. A filter without a run means the newest one; `window_ns` is how long before the end
-    of its run the turns began, None for all of it."""
+    """Which turns a page is about. A filter without a run means the newest one."""
 
     filter: Filter = Filter()  # noqa: RUF009 - immutable
-    window_ns: Natural | None = None
+    window_ns: Window = None
     objectives: Objectives = ()
 
 
@@ -98,11 +104,19 @@ def open_view(connection: StoreConnection, asked: ViewQuestion) -> ViewHead:
     return ViewHead(known, run, f, summary(connection, f), _values_of_run(connection, run))
 
 
-def _narrowed(known: Sequence[RunRecord], f: Filter, window_ns: int | None) -> tuple[RunRecord | None, Filter]:
+def window_of(run: RunRecord, window: Window) -> int | None:
+    """How long before the end of a run the turns of a view began; None for all of it."""
+    if window != NEWEST:
+        return window
+    return NEWEST_NS if run.reached_unix_ns - run.first_unix_ns > NEWEST_NS else None
+
+
+def _narrowed(known: Sequence[RunRecord], f: Filter, window: Window) -> tuple[RunRecord | None, Filter]:
     """The run that is meant, and the filter that is about its turns alone."""
     run = newest_run(known) if f.run_id is None else next((each for each in known if each.run_id == f.run_id), None)
     if run is None:
         return None, f
+    window_ns = window_of(run, window)
     since_unix_ns = f.since_unix_ns if window_ns is None else run.reached_unix_ns - window_ns
     return run, replace(f, run_id=run.run_id, since_unix_ns=since_unix_ns)
 
@@ -113,11 +127,11 @@ def _values_of_run(connection: StoreConnection, run: RunRecord) -> dict[str, tup
 
 @dataclass(frozen=True, slots=True)
 class PageQuestion:
-    """What a page asks. A filter without a run means the newest one; `window_ns` is how long before the end of its run
-    the turns began, None for all of it. `dots` and `slowest` are the most single turns that are wanted."""
+    """What a page asks. A filter without a run means the newest one. `dots` and `slowest` are the most single turns
+    that are wanted."""
 
     filter: Filter = Filter()  # noqa: RUF009 - immutable
-    window_ns: Natural | None = None
+    window_ns: Window = None
     metric: str = HEADLINE
     objectives: Objectives = ()
     slowest: ManyTurns = 5

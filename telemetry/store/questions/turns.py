@@ -17,7 +17,7 @@ from telemetry.store.answers import Filter
 from telemetry.store.connection import BadQuestionError, Row, StoreConnection, rows, rows_of_trace
 from telemetry.store.questions.explanation import Explanation, ExplanationQuestion, TurnSelection, explained
 from telemetry.store.questions.filters import TURN_COLUMNS, Condition, Natural, grouped, metric_column, turns_of, viewed
-from telemetry.store.questions.pages import HeadedAnswer, ViewHead, ViewQuestion, open_view
+from telemetry.store.questions.pages import HeadedAnswer, ViewHead, ViewQuestion, Window, open_view
 from telemetry.store.questions.pairs import both_sides
 from telemetry.store.questions.runs import runs
 from telemetry.store.questions.timelines import bucket_width_ns
@@ -166,7 +166,7 @@ class TurnsQuestion:
     run the turns began. `page` counts from 0."""
 
     filter: Filter = Filter()  # noqa: RUF009 - immutable
-    window_ns: Natural | None = None
+    window_ns: Window = None
     search: TurnSearch = TurnSearch()
     metric: str = HEADLINE
     order: Annotated[str, msgspec.Meta(pattern=f"^({'|'.join(ORDERS)})$")] = "slowest"

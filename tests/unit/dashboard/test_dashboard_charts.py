@@ -9,15 +9,14 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from dashboard.charts import run_charts
-from dashboard.charts.differences import difference_spec
-from dashboard.charts.over_time import lines_rows, lines_spec, lines_table, load_rows, load_spec, load_table
-from dashboard.charts.style import DARK, LIGHT, STAGE_NAMES, ChartTable, Palette, palette, time_axis
-from dashboard.charts.turn_charts import EVENTS, view_ms, waterfall_rows, waterfall_spec, waterfall_table
-from dashboard.components import objectives
-from dashboard.components.chart import MOST_ROWS, table_html
+from dashboard.charts import compared
+from dashboard.charts.compared import difference_spec
+from dashboard.charts.drawing import DARK, LIGHT, STAGE_NAMES, ChartTable, Palette, palette, time_axis
+from dashboard.charts.over_time import budget_days, latency_lines, lines_spec, load_strip
+from dashboard.charts.turns import EVENTS, view_ms, waterfall_rows, waterfall_spec, waterfall_table
+from dashboard.components import several_runs
 from dashboard.components.markup import stylesheet
-from dashboard.pages import runs
+from dashboard.components.pictures import MOST_ROWS, table_html
 from telemetry.comparison.runs import ComparedRun
 from telemetry.comparison.verdict import RegressionMargin, compare_runs
 from telemetry.model.formatting import MINUS
@@ -50,7 +49,7 @@ def clock(unix_ns: int) -> str:
 
 @pytest.mark.parametrize("colors", [LIGHT, DARK])
 def test_a_line_per_cohort_is_straight_and_known_by_dash_and_shape(colors: Palette) -> None:
-    spec = lines_spec(colors, ("a", "b"), 800.0, is_dark=colors is DARK)
+    spec = lines_spec(colors, ("a", "b"), 800.0)
     output = json.dumps(spec)
     assert '"interpolate": "linear"' in output
     assert "monotone" not in output
@@ -62,24 +61,25 @@ def test_a_line_per_cohort_is_straight_and_known_by_dash_and_shape(colors: Palet
     assert "data" not in spec
     assert "datasets" not in spec
     alt.LayerChart.from_dict(spec | {"data": {"name": "rows"}})  # raises where it is no valid specification
-    assert lines_spec(colors, ("a", "b"), 800.0, is_dark=colors is DARK) == spec  # the browser keeps the picture
-    assert "objective" not in json.dumps(lines_spec(colors, ("a",), None, is_dark=False))
+    assert lines_spec(colors, ("a", "b"), 800.0) == spec  # the browser keeps the picture
+    assert "objective" not in json.dumps(lines_spec(colors, ("a",), None))
 
 
 def test_a_window_of_too_few_turns_is_a_gap_and_the_beginning_of_a_miss_is_marked() -> None:
-    first, gap, other, onset, begin = lines_rows(LINES, (105 * S, "missed since 105 s"), clock)
+    picture = latency_lines(LINES, "Voice to voice", LIGHT, clock, objective_ms=None, missed_ns=105 * S)
+    first, gap, other, onset, begin = picture.rows
     assert (first["time"], first["value"], first["value_text"]) == (100_000.0, 640.0, "640 ms")
     assert (first["cohort"], first["from_text"], first["to_text"]) == ("<b>a", "60 s", "100 s")
-    assert (gap["value"], gap["value_text"], gap["n"]) == (None, "–", 12)
+    assert (gap["value"], gap["value_text"], gap["n"]) == (None, "too few", 12)
     assert other["cohort"] == "all turns"
     assert (onset["time"], onset["onset_text"], onset["cohort"]) == (105_000.0, "missed since 105 s", None)
     # As far back as the strip below: their times stand below each other.
     assert (begin["time"], begin["cohort"], begin["onset_text"]) == (90_000.0, None, None)
-    assert lines_table(LINES, "Voice to voice", clock).rows[1] == ("70 s", "<b>a", "12", "too few")
+    assert picture.table.rows[1] == ("70 s", "<b>a", "12", "too few")
 
 
 def test_a_rule_with_its_words_stands_where_the_objective_was_first_missed() -> None:
-    spec = lines_spec(LIGHT, ("a", "b"), None, is_dark=False)
+    spec = lines_spec(LIGHT, ("a", "b"), None)
     marked = [layer for layer in spec["layer"] if {"filter": "datum.onset_text !== null"} in layer.get("transform", ())]
     assert [layer["mark"]["type"] for layer in marked] == ["rule", "text"]
     assert all(layer["encoding"]["x"]["field"] == "time" for layer in marked)
@@ -88,9 +88,10 @@ def test_a_rule_with_its_words_stands_where_the_objective_was_first_missed() -> 
 
 def test_the_load_is_a_strip_of_its_own() -> None:
     steps = [{"time": 90_000.0, "calls": 3}, {"time": 100_000.0, "calls": None}]
-    assert load_rows(LINES) == [*steps, {"time": 110_000.0, "calls": None}], "as far as the lines above"
-    assert load_table(LINES, clock).rows == [("90 s", "3"), ("100 s", "–")]
-    alt.LayerChart.from_dict(load_spec(LIGHT) | {"data": {"name": "rows"}})
+    strip = load_strip(LINES, LIGHT, clock)
+    assert strip.rows == [*steps, {"time": 110_000.0, "calls": None}], "as far as the lines above"
+    assert strip.table.rows == [("90 s", "3"), ("100 s", "–")]
+    alt.LayerChart.from_dict(strip.spec | {"data": {"name": "rows"}})
 
 
 def test_the_waterfall_shows_both_sides_and_the_whole_wait() -> None:
@@ -154,10 +155,11 @@ def test_a_difference_of_runs_has_one_sign_in_picture_and_tables() -> None:
         return ComparedRun(name, cohort_of(name, values + shift_ms, calls), {"target": "ws://one"})
 
     found = compare_runs(run("base", 0.0, 1), run("faster", -300.0, 2), RegressionMargin(), ())
+    picture = compared.run_differences([found], 1e8, LIGHT)
     shown = (
-        " ".join(cell for row in run_charts.forest_table([found]).rows for cell in row),
-        " ".join(row["text"] for row in run_charts.forest_rows([found])),
-        re.sub(r"<[^>]*>", " ", runs.comparison_table(found)),
+        " ".join(cell for row in picture.table.rows for cell in row),
+        " ".join(row["text"] for row in picture.rows),
+        re.sub(r"<[^>]*>", " ", several_runs.comparison_table(found)),
     )
     for text in shown:
         assert re.search(rf"{MINUS}3\d\d ms", text)
@@ -169,7 +171,7 @@ def test_an_interval_that_nothing_bounds_reaches_as_far_as_any_other() -> None:
     values, calls = latencies_ms(rng, 1500)
     base = ComparedRun("base", cohort_of("base", values, calls), {})
     slow = ComparedRun("slow", cohort_of("slow", values + 400, calls, np.arange(1500) % 25 == 0), {})
-    rows = run_charts.forest_rows([compare_runs(base, slow, RegressionMargin(), ())])
+    rows = compared.run_differences([compare_runs(base, slow, RegressionMargin(), ())], 1e8, LIGHT).rows
     (p95,) = (row for row in rows if row["label"] == "Voice to voice p95")
     assert p95["text"].endswith(" or more)")
     ends = [row[end] for row in rows for end in ("lower", "upper", "value")]
@@ -185,16 +187,15 @@ def test_labels_of_moments_have_seconds_as_long_as_a_picture_has_ticks_less_than
 
 
 APP = """
-from dashboard.components.chart import chart
-from dashboard.charts.style import ChartTable
+from dashboard.components.pictures import draw
+from dashboard.charts.drawing import ChartTable, Picture
 
-chart(
+draw(Picture(
     [{"x": 1, "y": 2}],
     {"mark": "line", "encoding": {"x": {"field": "x"}, "y": {"field": "y"}}},
     "Latency rises from 1 to 2",
     ChartTable("Latency over time", ("from", "p95"), [("12:00", "640 ms")]),
-    table_at_once=AT_ONCE,
-)
+), table_at_once=AT_ONCE)
 """
 
 
@@ -308,19 +309,20 @@ def budget(*left: float | None) -> ErrorBudget:
 
 
 def test_a_day_is_drawn_at_its_share_and_a_day_without_turns_not_at_all() -> None:
-    rows = objectives.days_rows(budget(None, 1.0, 0.25, -1.5))
+    rows = budget_days(budget(None, 1.0, 0.25, -1.5), LIGHT).rows
     assert [(row["day"], row["left"]) for row in rows] == [(-3, None), (-2, 1.0), (-1, 0.25), (0, -1.5)]
 
 
 def test_what_is_overspent_beyond_the_axis_is_named_in_full() -> None:
-    (row,) = objectives.days_rows(budget(-99.0))
+    picture = budget_days(budget(-99.0), LIGHT)
+    (row,) = picture.rows
     assert row["left"] == -2.0
     assert row["text"] == "overspent ×100.0"
-    assert objectives.days_table(budget(-99.0)).rows[0][1] == "overspent ×100.0"
+    assert picture.table.rows[0][1] == "overspent ×100.0"
 
 
 def test_the_axis_begins_at_all_of_the_budget_and_ends_with_or_less() -> None:
-    spec = objectives.days_spec(LIGHT)
+    spec = budget_days(budget(1.0), LIGHT).spec
     line = next(each for each in spec["layer"] if each["mark"]["type"] == "line")
     assert line["encoding"]["y"]["scale"]["domainMax"] == 1
     assert "datum.value <= -2.0 ? '≤ '" in json.dumps(line["encoding"]["y"]["axis"], ensure_ascii=False)

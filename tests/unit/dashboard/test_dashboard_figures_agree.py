@@ -17,9 +17,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from dashboard.components import bars, header, selectors, tables, tiles
-from dashboard.links import Choice
-from dashboard.source import NowView, Source
+from dashboard.components import figures, selectors, trust
+from dashboard.pages import now
+from dashboard.pages.now import NowView
+from dashboard.source import ObjectivesInForce, Source
 from loadtest.exit_codes import ExitCode
 from loadtest.reports.run_report import RunPictures, RunReport
 from loadtest.reports.terminal import final_view
@@ -165,7 +166,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         yield World(
             turns=run.turns,
             report=result.report(pictures),
-            now=Source(reader, tuple(objectives)).now(Choice()),
+            now=now.ask(Source(str(store), reader, ObjectivesInForce(tuple(objectives))), {}),
             listed=reader.turns_page(TurnsQuestion(page_size=100)),
             record_turns=record.turns,
             runs_text=listing.getvalue(),
@@ -189,13 +190,13 @@ def test_the_turns_are_counted_alike(world: World) -> None:
     assert of_command["invalid"] == len(world.counted) - len(world.valid)
     assert world.now.run is not None
     assert world.now.summary is not None
-    overview = header.overview(world.now.run, world.now.summary, "ended", NOW, UTC)
+    overview = trust.overview(world.now.run, world.now.summary, "ended", NOW, UTC)
     assert f" {turns} turns " in text_of(overview)
     assert world.listed.total == turns
     assert world.listed.with_value == len(world.values("voice_to_voice"))
     assert world.record_turns == turns
     assert f" {turns} " in world.runs_text
-    assert selectors.run_label("r-1", {"r-1": world.now.run}).endswith(f" {turns} turns")
+    assert selectors.run_label(world.now.run).endswith(f" {turns} turns")
     invalid = f"invalid: {of_command['invalid']} of {turns} turns"
     suite = ET.fromstring(world.files[JUNIT])  # noqa: S314 - our own file
     assert invalid in (suite.findtext(".//system-out") or "")
@@ -215,7 +216,7 @@ def test_no_list_of_the_slowest_turns_has_one_of_a_ramp(world: World) -> None:
     key = METRICS["voice_to_voice"].value
     known = [turn for turn in world.valid if key(turn) is not None]
     slowest = [turn.span_id for turn in sorted(known, key=lambda turn: (-(key(turn) or 0), turn.started_unix_ns))]
-    assert [turn.span_id for turn in world.now.slowest] == slowest[:5]
+    assert [turn.span_id for turn in world.now.answer.slowest] == slowest[:5]
     assert [each.turn.span_id for each in world.report.pictures.slowest] == slowest[:5]
     by_trace = {(turn.trace_id, turn.turn_index): turn.span_id for turn in world.turns if turn.source == "client"}
     assert [by_trace[turn.trace_id, turn.turn_index] for turn in world.listed.turns[:20]] == slowest[:20]
@@ -227,7 +228,7 @@ def test_the_stages_are_over_every_valid_turn(world: World) -> None:
     """A turn that the generator cut is valid, and what was measured of it counts."""
     assert len(world.valid) > len(world.eligible)
     assert world.now.summary is not None
-    assert f"over {len(world.valid)} valid turns" in text_of(tables.stages(world.now.summary, world.now.statuses))
+    assert f"over {len(world.valid)} valid turns" in text_of(figures.stages(world.now.summary, world.now.statuses))
     assert max(len(world.values(name)) for name in ("asr_final_latency", "underrun_worst")) == len(world.valid)
 
 
@@ -244,7 +245,7 @@ def test_turns_that_were_not_answered_are_counted_alike(world: World) -> None:
     of = f"{len(unanswered)} of {len(world.eligible)} turns"
     assert f"{of} went unanswered" in world.terminal
     assert world.now.summary is not None
-    shown = text_of(tiles.tiles(world.now.summary, world.now.statuses))
+    shown = text_of(figures.tiles(world.now.summary, world.now.statuses))
     assert f"Not answered {percent(len(unanswered) / len(world.eligible))} {of}" in shown
 
 
@@ -266,7 +267,7 @@ def test_percentiles_are_the_same_everywhere(world: World, metric: str) -> None:
     assert world.now.summary is not None
     in_page = [re.escape(milliseconds(value, unit=False)) for value in named]
     row = re.escape(label) + "".join(rf"\s+{each}" for each in in_page)
-    assert re.search(row, text_of(tables.stages(world.now.summary, world.now.statuses)))
+    assert re.search(row, text_of(figures.stages(world.now.summary, world.now.statuses)))
 
 
 def test_the_difference_between_both_sides_is_of_the_turns_that_are_counted(world: World) -> None:
@@ -279,15 +280,15 @@ def test_the_difference_between_both_sides_is_of_the_turns_that_are_counted(worl
     assert f"client against service on {joined} turns" in world.terminal
     assert world.now.summary is not None
     assert world.now.run is not None
-    assert f"over {joined} turns" in text_of(header.details(world.now.run, world.now.summary))
+    assert f"over {joined} turns" in text_of(trust.details(world.now.run, world.now.summary))
 
 
 def test_a_stage_by_the_service_has_another_name_than_the_metric_that_callers_saw(world: World) -> None:
     """The service's endpointing ends before its event has come over the network."""
-    assert world.now.budget is not None
-    of_bar = world.now.budget["endpointing"]
+    assert world.now.answer.budget is not None
+    of_bar = world.now.answer.budget["endpointing"]
     assert of_bar.p50_ns != world.summary_object["metrics"]["endpointing"]["p50_s"] * 1e9
-    for html in (bars.budget(world.now.budget), world.files[HTML].decode()):
+    for html in (figures.budget(world.now.answer.budget), world.files[HTML].decode()):
         assert "endpointing by the service" in text_of(html)
         assert "leading silence by the service" not in text_of(html)
 
@@ -321,7 +322,7 @@ def test_fallbacks_and_caches_are_counted_alike(world: World) -> None:
     assert (found["cache"]["reported"], found["cache"]["hits"]) == (len(cached), hits)
     assert f"{percent(hits / len(cached))} hits of {len(cached)} turns that reported" in world.terminal
     assert world.now.summary is not None
-    shown = text_of(tables.cohorts(world.now.summary.cohorts, world.now.cohort_statuses))
+    shown = text_of(figures.cohorts(world.now.summary.cohorts, world.now.cohort_statuses or {}))
     for cohort in ("control", "streaming"):
         mine = [turn.fallback is not None for turn in reported if turn.cohort == cohort]
         of_cache = [bool(turn.cache_hit) for turn in cached if turn.cohort == cohort]
@@ -413,5 +414,5 @@ def test_no_turn_of_an_endpoint_that_says_only_hit_or_miss_counts_for_fallbacks(
     made = artifacts(result.report(RunPictures()))
     assert json.loads(made[SUMMARY])["fallback"]["rate"] is None
     assert "| fallback | not reported by the endpoint |" in made[MARKDOWN].decode()
-    shown = text_of(tables.cohorts(summary.cohorts, {}))
+    shown = text_of(figures.cohorts(summary.cohorts, {}))
     assert "0 %" not in shown

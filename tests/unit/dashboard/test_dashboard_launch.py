@@ -2,7 +2,6 @@
 
 import asyncio
 import socket
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -12,7 +11,6 @@ import pytest
 from streamlit import config
 from typer.testing import CliRunner
 
-from dashboard import launch
 from dashboard.__main__ import app
 from dashboard.launch import LaunchOptions, public_host_name, streamlit_options, url_of
 from dashboard.web_server import HostGuard, claimed_socket
@@ -119,19 +117,6 @@ def test_the_address_is_one_that_this_machine_can_open() -> None:
     assert url_of("::1", 1) == "http://[::1]:1"
     assert url_of("::", 1) == "http://[::1]:1"
     assert url_of("192.0.2.5", 1) == "http://192.0.2.5:1", "it listens there alone"
-
-
-def test_the_pages_are_imported_before_the_dashboard_says_that_it_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(config, "get_option", lambda _name: True)
-    announced: list[tuple[str, bool]] = []
-    monkeypatch.delitem(sys.modules, "dashboard.pages.now", raising=False)
-
-    def announce(url: str) -> None:
-        announced.append((url, "dashboard.pages.now" in sys.modules))
-
-    monkeypatch.setattr(launch, "announce_when_ready", announce)
-    launch.prepare("http://127.0.0.1:1")
-    assert announced == [("http://127.0.0.1:1", True)]
 
 
 def test_bad_objectives_end_before_the_server_starts(tmp_path: Path) -> None:

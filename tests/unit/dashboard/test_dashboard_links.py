@@ -1,6 +1,7 @@
 """What a viewer chose, on every page, and its one form in a link."""
 
 from dataclasses import replace
+from typing import get_args
 from urllib.parse import parse_qsl
 
 import pytest
@@ -8,17 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dashboard import links
-from dashboard.components.selectors import _LABELS
+from dashboard.components.selectors import LABELS
 from dashboard.links import (
     BEGAN_LABELS,
     BEGAN_NS,
     DIMENSION_OF,
-    NAMES,
-    STATES,
     Choice,
     RolloutChoice,
     RunsChoice,
     choice_of,
+    names_of,
     rollout_choice_of,
     runs_choice_of,
     values_of,
@@ -28,8 +28,11 @@ from telemetry.objectives.slo import default_objectives
 from telemetry.rollout.plan import Decision
 from telemetry.rollout.progress import Funnel, FunnelPoint, LoggedVerdict, RolloutProgress
 from telemetry.store.answers import Filter
-from telemetry.store.questions.pages import PageQuestion
-from telemetry.store.run_folders.entries import RunEntry, RunFilter
+from telemetry.store.questions.pages import NEWEST, PageQuestion
+from telemetry.store.run_folders.entries import EntryState, RunEntry, RunFilter
+
+NAMES = names_of(RunsChoice)
+STATES = get_args(EntryState)
 
 
 def test_a_choice_is_a_question_to_the_store() -> None:
@@ -40,7 +43,7 @@ def test_a_choice_is_a_question_to_the_store() -> None:
     )
     assert asked.window_ns == 300 * NS_PER_S
     assert asked.objectives == tuple(default_objectives())
-    assert Choice().question([]) == PageQuestion(with_timeline=False, with_cause=True)
+    assert Choice().question([]) == PageQuestion(window_ns=NEWEST, with_timeline=False, with_cause=True)
 
 
 def test_a_link_that_asks_for_what_cannot_be_is_reported() -> None:
@@ -132,7 +135,7 @@ def test_only_the_cohort_is_shared_with_other_pages() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_each_of_them_narrows_and_has_a_label(name: str) -> None:
     assert runs_choice_of({name: CHOSEN[name]})[0].narrows
-    assert name in _LABELS
+    assert name in LABELS
 
 
 @pytest.mark.parametrize(

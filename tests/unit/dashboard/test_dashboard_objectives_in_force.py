@@ -5,6 +5,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,9 @@ import streamlit as st
 
 from dashboard import source
 from dashboard.components import frame
-from dashboard.links import Choice
 from dashboard.pages import now
-from dashboard.source import ENV_RUNS, ENV_SLO, ENV_STORE, NowView, ObjectivesInForce, objectives_in_force, source_of
+from dashboard.pages.now import NowView
+from dashboard.source import ENV_RUNS, ENV_SLO, ENV_STORE, ObjectivesInForce, objectives_in_force, source_of
 from telemetry.model.errors import ConfigError
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import default_objectives, load_objectives, objectives_text
@@ -41,12 +42,9 @@ MET, MISSED = one_objective("60s"), one_objective("1ms")
 @pytest.fixture(autouse=True)
 def _forgotten() -> Iterator[None]:
     """Nothing is kept from one test to another."""
-    source._parsed.cache_clear()
     source._usable.clear()
     yield
-    source._parsed.cache_clear()
     source._usable.clear()
-    source._offered.listing = None
 
 
 @pytest.fixture
@@ -162,20 +160,18 @@ def test_a_file_that_could_not_be_read_is_read_once_it_can(file: Path) -> None:
 
 
 def test_answers_are_of_the_version_in_force(shown: Path) -> None:
-    first = source_of({})
-    assert judged(first.now(Choice())) == [True]
-    assert source_of({}) is first, "as long as the file stays the same: its reader is open"
+    assert judged(now.ask(source_of({}), {})) == [True]
     assert [each.state for each in source.run_listing().entries] == ["met"]
     shown.write_text(MISSED)
-    assert judged(source_of({}).now(Choice())) == [False]
+    assert judged(now.ask(source_of({}), {})) == [False]
     listing = source.run_listing()
     assert [each.state for each in listing.entries] == ["missed"]
     assert list(listing.objectives) == load_objectives(shown)
     shown.write_text(UNUSABLE)
-    assert judged(source_of({}).now(Choice())) == [False]
+    assert judged(now.ask(source_of({}), {})) == [False]
     assert [each.state for each in source.run_listing().entries] == ["missed"]
     shown.write_text(MET)
-    assert judged(source_of({}).now(Choice())) == [True]
+    assert judged(now.ask(source_of({}), {})) == [True]
 
 
 @pytest.mark.slow
@@ -198,7 +194,7 @@ def test_a_page_that_is_open_takes_up_a_change_when_it_refreshes(shown: Path, mo
 
     def fragment(body: Callable[[], None], **_pace: object) -> Callable[[], None]:
         def drawn_and_refreshed() -> None:
-            if body.__name__ == "head":
+            if body.__name__ == "title":
                 return
             for content in (None, MISSED, UNUSABLE, MET):
                 if content is not None:
@@ -207,12 +203,11 @@ def test_a_page_that_is_open_takes_up_a_change_when_it_refreshes(shown: Path, mo
 
         return drawn_and_refreshed
 
-    def drawn(_page: object, view: NowView, context: frame.PageContext) -> None:
-        frame.say_fault_of_objectives(context.link)
+    def drawn(view: NowView, _context: frame.PageContext) -> None:
         seen.append(judged(view))
 
     monkeypatch.setattr(st, "fragment", fragment)
-    monkeypatch.setattr(now.PAGE.__class__, "_draw", drawn)
+    monkeypatch.setattr(now, "PAGE", replace(now.PAGE, draw=drawn))
     text = text_of(opened("now"))
     assert seen == [[True], [False], [False], [True]]
     assert text.count(STILL) == 1
@@ -229,7 +224,7 @@ def test_the_list_of_runs_judges_a_folder_that_it_knows_by_the_changed_objective
     for content, state in ((MET, "met"), (MISSED, "missed"), (UNUSABLE, "missed"), (MET, "met")):
         file.write_text(content)
         assert list(opened("runs").dataframe[0].value["state"]) == [state]
-        assert judged(source_of({}).now(Choice())) == [state == "met"]
+        assert judged(now.ask(source_of({}), {})) == [state == "met"]
 
 
 @pytest.mark.slow
@@ -248,7 +243,7 @@ def test_without_a_file_each_run_is_judged_by_its_own_objectives_on_every_page(
     listing = source.run_listing()
     assert {each.name: each.state for each in listing.entries} == {"strict": "missed", "lax": "met"}
     for entry in listing.entries:
-        assert judged(source_of({"store": entry.store}).now(Choice())) == [entry.state == "met"]
+        assert judged(now.ask(source_of({"store": entry.store}), {})) == [entry.state == "met"]
     # A file that is given to the dashboard holds for all of them.
     given = tmp_path / "given.yaml"
     given.write_text(MET)
@@ -256,4 +251,4 @@ def test_without_a_file_each_run_is_judged_by_its_own_objectives_on_every_page(
     listing = source.run_listing()
     assert [each.state for each in listing.entries] == ["met", "met"]
     for entry in listing.entries:
-        assert judged(source_of({"store": entry.store}).now(Choice())) == [True]
+        assert judged(now.ask(source_of({"store": entry.store}), {})) == [True]

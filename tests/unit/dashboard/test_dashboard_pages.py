@@ -158,7 +158,7 @@ def test_a_full_store_shows_every_part(store: Path) -> None:
     for part in (
         "Voice to voice p95",
         "Stages against objectives",
-        "Where a turn's time goes",
+        "Where a turn&#x27;s time goes",
         "Cohorts",
         "Outcomes",
         "Slowest turns",
@@ -259,14 +259,14 @@ def test_a_refresh_that_takes_longer_slows_the_pace_without_another_question(
             body()
             body()
 
-        return body if body.__name__ == "head" else drawn_and_refreshed
+        return body if body.__name__ == "title" else drawn_and_refreshed
 
     clocks = SimpleNamespace(time_ns=lambda: now_unix_ns, monotonic=lambda: now_s[-1])
     monkeypatch.setattr("dashboard.components.frame.time", clocks)
     monkeypatch.setattr(StoreReader, "page", page)
     monkeypatch.setattr("streamlit.fragment", fragment)
     # Drawn twice in one run of the script, elements with keys would clash.
-    monkeypatch.setattr("dashboard.components.frame.RunPage._draw", lambda _page, _view, _context: None)
+    monkeypatch.setattr("dashboard.components.frame.DashboardPage._draw_body", lambda _page, _asked, _link: None)
     opened("now")
     assert paces == [2.0, 16.0], "3 s of every 16 s, not of every 2 s"
     assert next(takes_s, None) is None, "one question to draw, one for each refresh, none for the change of pace"
@@ -276,9 +276,9 @@ def test_a_refresh_that_takes_longer_slows_the_pace_without_another_question(
 def test_a_page_says_when_it_asked_and_how_long_ago_that_is(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     began_unix_ns = 1_795_000_000 * S
     fill(store, Scene(turns=24, newest_unix_ns=began_unix_ns, ended=True))
-    for module, at in (("frame", began_unix_ns), ("refreshing", began_unix_ns + 190 * S)):
-        clocks = SimpleNamespace(time_ns=lambda at=at: at, monotonic=time.monotonic)
-        monkeypatch.setattr(f"dashboard.components.{module}.time", clocks)
+    moments = iter([began_unix_ns])
+    clocks = SimpleNamespace(time_ns=lambda: next(moments, began_unix_ns + 190 * S), monotonic=time.monotonic)
+    monkeypatch.setattr("dashboard.components.frame.time", clocks)
     assert f"as of {time.strftime('%H:%M:%S', time.gmtime(1_795_000_000))}, 3 min ago" in text_of(opened("now"))
 
 

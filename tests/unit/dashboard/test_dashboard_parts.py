@@ -10,14 +10,12 @@ import msgspec
 import pytest
 
 from dashboard import descriptions
-from dashboard.components import bars, header, tables, tiles
+from dashboard.components import figures, one_turn, trust
 from dashboard.components.explanation import NOTHING, explanation
-from dashboard.components.markup import escape
-from dashboard.components.objectives import ObjectiveStatus, chip, statuses
-from dashboard.components.trust import trust
+from dashboard.components.markup import chip, escape, note
+from dashboard.components.objectives import ObjectiveStatus, statuses
 from dashboard.descriptions import time_of_day
 from dashboard.links import Choice
-from dashboard.pages import turn as turn_page
 from telemetry.explanation.dimensions import ExplainedDimension, ExplainingValue
 from telemetry.model.bounds import MeasuredWithin
 from telemetry.model.formatting import DASH, NS_PER_S, milliseconds
@@ -75,12 +73,12 @@ def test_a_figure_of_the_stage_table_says_within_what_it_was_measured() -> None:
     assert p50 is not None
     within = MeasuredWithin((p50 - 30e6, p50 + 10e6), None, None, None, turns_unknown=2)
     heard = replace(answer.metrics["voice_to_voice"], measured_within=within)
-    html = tables.stages(replace(answer, metrics={**answer.metrics, "voice_to_voice": heard}), ())
+    html = figures.stages(replace(answer, metrics={**answer.metrics, "voice_to_voice": heard}), ())
     bounds = f"measured within {(p50 - 30e6) / 1e6:,.0f}–{(p50 + 10e6) / 1e6:,.0f}"
-    assert f'<div class="hint">Voice to voice: p50 {p50 / 1e6:,.0f} ms ({bounds})</div>' in html
+    assert f'<div class="vp hint">Voice to voice: p50 {p50 / 1e6:,.0f} ms ({bounds})</div>' in html
     assert html.count(f'title="{bounds}; measurement bounds not known for 2 of ') == 1
-    assert '<div class="hint">measurement bounds not known for 2 of ' in html
-    cohorts = tables.cohorts([replace(answer.cohorts[0], metrics={"voice_to_voice": heard})], {})
+    assert '<div class="vp hint">measurement bounds not known for 2 of ' in html
+    cohorts = figures.cohorts([replace(answer.cohorts[0], metrics={"voice_to_voice": heard})], {})
     assert f"{answer.cohorts[0].cohort}: p50 {p50 / 1e6:,.0f} ms ({bounds})</div>" in cohorts
 
 
@@ -101,30 +99,30 @@ def test_the_latency_tile_says_within_what_its_p95_was_measured() -> None:
     within = MeasuredWithin(None, (heard.p95 - 40e6, heard.p95), None, None)
     known = replace(answer, metrics={**answer.metrics, "voice_to_voice": replace(heard, measured_within=within)})
     figure = f"{heard.p95 / 1e6:,.0f}"
-    assert f"measured within {heard.p95 / 1e6 - 40:,.0f}–{figure} · " in text_of(tiles.tiles(known, judged(196, 200)))
-    assert "measured within" not in text_of(tiles.tiles(answer, judged(196, 200)))
+    assert f"measured within {heard.p95 / 1e6 - 40:,.0f}–{figure} · " in text_of(figures.tiles(known, judged(196, 200)))
+    assert "measured within" not in text_of(figures.tiles(answer, judged(196, 200)))
 
 
 def test_the_latency_tile_says_objective_and_budget() -> None:
-    text = text_of(tiles.tiles(summary(), judged(196, 200)))
+    text = text_of(figures.tiles(summary(), judged(196, 200)))
     assert "Voice to voice p95 ✓ met 700 ms 95 % ≤ 800 ms · 60 % of the error budget left" in text
     assert "98 % 196 of 200 within 800 ms" in text
 
 
 def test_an_overspent_budget_is_reported() -> None:
-    text = text_of(tiles.tiles(summary(), judged(180, 200)))
+    text = text_of(figures.tiles(summary(), judged(180, 200)))
     assert "✕ missed" in text
     assert "error budget overspent ×2.0" in text
 
 
 def test_without_an_objective_the_tiles_say_so() -> None:
-    text = text_of(tiles.tiles(summary(), ()))
+    text = text_of(figures.tiles(summary(), ()))
     assert "no objective for it" in text
     assert "Good turns not known no objective for voice to voice" in text
 
 
 def test_few_turns_have_no_p95_and_no_good_ratio_as_a_verdict() -> None:
-    text = text_of(tiles.tiles(summary(12), judged(12, 12)))
+    text = text_of(figures.tiles(summary(12), judged(12, 12)))
     assert "too few (12)" in text
     assert "error budget not known" in text
     assert "Good turns too few (12) 12 of 12 within 800 ms" in text
@@ -134,13 +132,13 @@ def test_turns_that_were_not_answered_are_counted_by_kind() -> None:
     full = replace(summary(), turns=TurnCounts(200, 180, 0, {"ok": 180, "abandoned": 10, "no_reply": 4, "timeout": 6}))
     heard = full.metrics["voice_to_voice"]
     unheard = replace(full, metrics=full.metrics | {"voice_to_voice": replace(heard, unanswered=20)})
-    text = text_of(tiles.tiles(unheard, ()))
+    text = text_of(figures.tiles(unheard, ()))
     assert "Not answered 10 % 20 of 200 turns · no reply 4 · timed out 6 · abandoned 10" in text
     late = replace(unheard.turns, by_outcome={"ok": 178, "abandoned": 10, "no_reply": 4, "timeout": 6, "error": 2})
-    text = text_of(tiles.tiles(replace(unheard, turns=late), ()))
+    text = text_of(figures.tiles(replace(unheard, turns=late), ()))
     assert "Not answered 10 % 20 of 200 turns" in text
     assert "error 2" not in text, "it is not known how many of these were answered before"
-    assert "Not answered 0 % every turn was answered" in text_of(tiles.tiles(summary(), ()))
+    assert "Not answered 0 % every turn was answered" in text_of(figures.tiles(summary(), ()))
 
 
 def test_what_explains_bad_turns_is_ranked_with_its_value() -> None:
@@ -160,11 +158,11 @@ def test_what_explains_bad_turns_is_ranked_with_its_value() -> None:
 
 
 def test_budgets_are_ticks_on_the_stage_bar() -> None:
-    html = bars.budget({"llm": StageStats("llm", 200, 200.0 * MS, 400.0 * MS)}, default_objectives())
+    html = figures.budget({"llm": StageStats("llm", 200, 200.0 * MS, 400.0 * MS)}, default_objectives())
     assert html.count('<u class="vp-budget"') == 6  # three objectives, at p50 and at p95
     assert 'style="left:100.00%"' in html  # voice to voice at 800 ms is the end of the scale
     assert "LLM over by 600 ms" in text_of(html)
-    assert "vp-budget" not in bars.budget({"llm": StageStats("llm", 200, 200.0 * MS, 400.0 * MS)})
+    assert "vp-budget" not in figures.budget({"llm": StageStats("llm", 200, 200.0 * MS, 400.0 * MS)})
 
 
 def test_the_budget_of_one_stage_is_a_tick_from_where_it_begins() -> None:
@@ -172,7 +170,7 @@ def test_the_budget_of_one_stage_is_a_tick_from_where_it_begins() -> None:
         "llm": StageStats("llm", 200, 200.0 * MS, 400.0 * MS),
         "tts": StageStats("tts", 200, 100.0 * MS, 250.0 * MS),
     }
-    html = bars.budget(stages, default_objectives())
+    html = figures.budget(stages, default_objectives())
     # 200 ms of TTS after 200 ms of LLM at p50, and after 400 ms at p95, on a scale of 800 ms.
     assert re.findall(r'vp-budget alone" style="left:([0-9.]+)%', html) == ["50.00", "75.00"]
     assert html.count('<u class="vp-budget') == 8
@@ -185,17 +183,17 @@ def test_missed_objectives_come_first() -> None:
     objectives = default_objectives()
     counts = {each.name: (200, 200) for each in objectives} | {"tts-first-chunk": (10, 200)}
     found = statuses(objectives, lambda each: EligibleTurns(*counts[each.name]))
-    rows = tables.stages(summary(), found)
+    rows = figures.stages(summary(), found)
     assert rows.index("TTS first chunk") < rows.index("Voice to voice<")
 
 
 def test_no_eligible_turn_means_no_share_of_abandoned() -> None:
     none = replace(summary(0), turns=TurnCounts(3, 0, 3, {"invalid": 3}))
-    assert "no eligible turn" in text_of(tiles.tiles(none, ()))
+    assert "no eligible turn" in text_of(figures.tiles(none, ()))
 
 
 def test_the_stage_table_gives_percentiles_in_order_with_n_objective_and_verdict() -> None:
-    text = text_of(tables.stages(summary(), judged(196, 200)))
+    text = text_of(figures.stages(summary(), judged(196, 200)))
     assert "stage p50 p95 p99 n objective verdict" in text
     assert "Voice to voice 490 700 840 200 95 % ≤ 800 ms ✓ met" in text
     assert "The caller gets an answer: 98 % 200 99 % of turns: outcome answered or interrupted ✕ missed" in text
@@ -206,36 +204,36 @@ def test_percentiles_of_the_answered_say_so_on_the_page() -> None:
     whole = summary()
     heard = replace(whole.metrics["voice_to_voice"], n=150, eligible=200, unanswered=50)
     some = replace(whole, metrics={**whole.metrics, "voice_to_voice": heard})
-    assert "150 of 200" in text_of(tables.stages(some, judged(196, 200)))
-    assert tables.ANSWERED in text_of(tables.stages(some, judged(196, 200)))
-    assert "of the answered: 150 of 200 turns" in text_of(tiles.tiles(some, judged(196, 200)))
-    assert tables.ANSWERED not in text_of(tables.stages(whole, judged(196, 200)))
+    assert "150 of 200" in text_of(figures.stages(some, judged(196, 200)))
+    assert figures.ANSWERED in text_of(figures.stages(some, judged(196, 200)))
+    assert "of the answered: 150 of 200 turns" in text_of(figures.tiles(some, judged(196, 200)))
+    assert figures.ANSWERED not in text_of(figures.stages(whole, judged(196, 200)))
 
 
 def test_a_stage_that_the_wire_hides_gives_the_reason_instead_of_a_figure() -> None:
     hidden = stats("asr_partial_latency", 0, withheld="fixed cadence")
     one = summary()
-    text = text_of(tables.stages(replace(one, metrics={**one.metrics, "asr_partial_latency": hidden}), ()))
+    text = text_of(figures.stages(replace(one, metrics={**one.metrics, "asr_partial_latency": hidden}), ()))
     assert "ASR first partial not observable on this wire: fixed cadence" in text
 
 
 def test_cohorts_stand_on_one_scale() -> None:
-    html = tables.cohorts(summary(cohorts=("A", "B")).cohorts, {"A": judged(190, 200)[0], "B": None})
+    html = figures.cohorts(summary(cohorts=("A", "B")).cohorts, {"A": judged(190, 200)[0], "B": None})
     text = text_of(html)
     assert "A 200 490 700 840 95 % 25 % 0 %" in text
     assert "B 200 490 700 840 – 25 % 0 %" in text
     assert html.count('class="vp-range"') == 2
     assert "left:97.0%" in html  # the largest p99 reaches the end of the scale
-    assert "no turn names a cohort" in tables.cohorts((), {})
+    assert "no turn names a cohort" in figures.cohorts((), {})
 
 
 def test_a_slow_turn_links_to_its_waterfall_and_keeps_the_filter() -> None:
     turn = turns_of(Scene(turns=1, newest_unix_ns=100 * S))[0]
-    html = tables.slowest([turn], Choice(cohort="A&B"), time_of_day)
+    html = figures.slowest([turn], Choice(cohort="A&B"), time_of_day)
     assert f'href="?cohort=A%26B&amp;trace={turn.trace_id}&amp;turn=0"' in html
     assert 'target="_self"' in html
     assert "00:01:39" in html
-    assert tables.slowest([], Choice(), time_of_day) == ""
+    assert figures.slowest([], Choice(), time_of_day) == ""
 
 
 def test_the_budget_bar_shares_one_scale_and_says_too_few() -> None:
@@ -243,21 +241,21 @@ def test_the_budget_bar_shares_one_scale_and_says_too_few() -> None:
         "endpointing": StageStats("endpointing", 200, 200.0 * MS, 300.0 * MS),
         "llm": StageStats("llm", 200, 100.0 * MS, 300.0 * MS),
     }
-    html = bars.budget(stages)
+    html = figures.budget(stages)
     assert "width:33.33%" in html
     assert "width:50.00%" in html
     assert "≈" not in html
     estimated = {"llm": StageStats("llm", 70_000, 100.0 * MS, 300.0 * MS, approximate=True)}
-    assert text_of(bars.budget(estimated)).strip().endswith("LLM ≈ 100 / ≈ 300")
-    assert 'title="LLM: ≈ 300 ms"' in bars.budget(estimated)
+    assert text_of(figures.budget(estimated)).strip().endswith("LLM ≈ 100 / ≈ 300")
+    assert 'title="LLM: ≈ 300 ms"' in figures.budget(estimated)
     few = {"llm": StageStats("llm", 3, 100.0 * MS, None)}
-    assert "too few (3)" in bars.budget(few)
-    assert "too few turns" in bars.budget(few)
-    assert "no turn shows its stages" in bars.budget({})
+    assert "too few (3)" in figures.budget(few)
+    assert "too few turns" in figures.budget(few)
+    assert "no turn shows its stages" in figures.budget({})
 
 
 def test_outcomes_give_counts_and_shares_of_every_turn() -> None:
-    text = text_of(bars.outcomes(TurnCounts(10, 8, 1, {"ok": 8, "abandoned": 1, "invalid": 1})))
+    text = text_of(figures.outcomes(TurnCounts(10, 8, 1, {"ok": 8, "abandoned": 1, "invalid": 1})))
     assert "answered 8 80 %" in text
     assert "abandoned 1 10 %" in text
     assert "invalid 1 10 %" in text
@@ -266,21 +264,21 @@ def test_outcomes_give_counts_and_shares_of_every_turn() -> None:
 
 def test_turns_that_were_cut_are_shown_with_what_cut_them() -> None:
     cut = TurnCounts(10, 8, 0, {"ok": 8, "cut": 2}, cut_by={"the stop time-out of <1> s": 2})
-    text = text_of(bars.outcomes(cut))
+    text = text_of(figures.outcomes(cut))
     assert "cut by the generator 2 20 %" in text
     assert "cut by the stop time-out of <1> s 2" in text.replace("&lt;", "<").replace("&gt;", ">")
 
 
 def test_the_head_says_what_how_old_and_how_well() -> None:
-    text = text_of(header.overview(RUN, summary(), "stale", 200 * S, UTC))
+    text = text_of(trust.overview(RUN, summary(), "stale", 200 * S, UTC))
     for output in ("stale", "3 min ago", "ws://x", "200 turns"):
         assert output in text
-    behind = text_of(header.details(RUN, summary()))
+    behind = text_of(trust.details(RUN, summary()))
     for output in ("openai-realtime", "none lost", "not calibrated"):
         assert output in behind
     assert "did not read" not in behind
     unread = replace(summary(), turns=TurnCounts(10, 10, 0, {}, endpoint_did_not_read=4))
-    assert "did not read in 4 of 10 turns" in text_of(header.details(RUN, unread))
+    assert "did not read in 4 of 10 turns" in text_of(trust.details(RUN, unread))
 
 
 def test_the_head_says_which_values_cannot_be_and_what_came_late() -> None:
@@ -288,12 +286,12 @@ def test_the_head_says_which_values_cannot_be_and_what_came_late() -> None:
     found = replace(summary(), contradictions=Contradictions(values, late_spans=12, revised_turns=2))
     of_service = replace(RUN, run_id="service:bot:2026-11-11")
     for run in (RUN, of_service):
-        assert "<b>" not in header.details(run, found).replace("<b></b>", "")
-        behind = text_of(header.details(run, found))
+        assert "<b>" not in trust.details(run, found).replace("<b></b>", "")
+        behind = text_of(trust.details(run, found))
         assert "3 impossible values (3 × " in behind
         assert "reported: before its turn began)" in behind
         assert "12 spans of services came late: 2 turns judged anew" in behind
-    assert "impossible" not in header.details(RUN, summary())
+    assert "impossible" not in trust.details(RUN, summary())
 
 
 @pytest.mark.parametrize(
@@ -308,51 +306,51 @@ def test_the_head_says_which_values_cannot_be_and_what_came_late() -> None:
 )
 def test_one_chip_sums_up_what_weakens_the_figures(changed, state, label) -> None:
     calibrated = replace(RUN, declared={"calibrated_to_ms": "0.4"})
-    shown = trust(calibrated, replace(summary(), **changed))
+    shown = trust.trust(calibrated, replace(summary(), **changed))
     assert (shown.state, label in shown.label) == (state, True), shown
-    assert trust(RUN, summary()).label.endswith("not calibrated")
-    assert trust(RUN, summary()).state == "unknown"
+    assert trust.trust(RUN, summary()).label.endswith("not calibrated")
+    assert trust.trust(RUN, summary()).state == "unknown"
 
 
 @pytest.mark.parametrize("declared", ["wide", "nan", "-3", "0", "1e9"])
 def test_a_declared_bound_that_is_none_calibrates_nothing(declared: str) -> None:
     run = replace(RUN, declared={"calibrated_to_ms": declared})
-    assert trust(run, summary()).label.endswith("not calibrated")
-    assert "not calibrated" in text_of(header.details(run, summary()))
+    assert trust.trust(run, summary()).label.endswith("not calibrated")
+    assert "not calibrated" in text_of(trust.details(run, summary()))
 
 
 def test_names_from_the_store_cannot_become_markup() -> None:
     hostile = replace(RUN, target="<script>alert(1)</script>")
-    assert "<script>" not in header.overview(hostile, summary(), "live", 10 * S, UTC)
-    assert "<script>" not in header.details(replace(hostile, declared={"calibration": "<script>"}), summary())
-    assert "<script>" not in header.notes(["<script>"], "damaged")
-    assert header.notes([], "damaged") == ""
+    assert "<script>" not in trust.overview(hostile, summary(), "live", 10 * S, UTC)
+    assert "<script>" not in trust.details(replace(hostile, declared={"calibration": "<script>"}), summary())
+    assert "<script>" not in note("damaged", ["<script>"])
+    assert note("damaged", []) == ""
 
 
 def test_the_evidence_of_a_turn_is_in_words() -> None:
     turn = turns_of(Scene(turns=1, newest_unix_ns=100 * S))[0]
     service = service_turn(turn, 0)
     picture = waterfall(turn, service)
-    assert "20.0 ms later than the clip says" in turn_page.joined(turn, service, picture)
-    assert "✓ valid" in text_of(turn_page.evidence_of(turn))
+    assert "20.0 ms later than the clip says" in one_turn.joined(turn, service, picture)
+    assert "✓ valid" in text_of(one_turn.evidence_of(turn))
     invalid = replace_turn(turn, invalid_reasons=("drift",), drift_worst_ns=None)
-    assert "✕ invalid: drift" in text_of(turn_page.evidence_of(invalid))
-    assert "drift over the utterance not reported" in text_of(turn_page.evidence_of(invalid))
+    assert "✕ invalid: drift" in text_of(one_turn.evidence_of(invalid))
+    assert "drift over the utterance not reported" in text_of(one_turn.evidence_of(invalid))
     stalled = text_of(
-        turn_page.evidence_of(replace_turn(turn, endpoint_did_not_read=True, send_blocked_worst_ns=5_812_000_000))
+        one_turn.evidence_of(replace_turn(turn, endpoint_did_not_read=True, send_blocked_worst_ns=5_812_000_000))
     )
     assert "✓ valid" in stalled
     assert "the endpoint did not read for 5,812 ms: the turn counts" in stalled
-    read = text_of(turn_page.evidence_of(replace_turn(turn, endpoint_did_not_read=False)))
+    read = text_of(one_turn.evidence_of(replace_turn(turn, endpoint_did_not_read=False)))
     assert "the endpoint did not read for 0.0 ms" in read
     assert "the turn counts" not in read
-    assert "not in the store" in turn_page.evidence_of(None)
-    assert "utt-00" in turn_page.dimensions(turn)
-    assert "1 Jan 00:01:39" in turn_page.dimensions(turn)
-    assert "babble at 10.1 dB" in turn_page.dimensions(turn)
-    assert "babble at −4.8 dB" in turn_page.dimensions(replace_turn(turn, snr_obtained_db=-4.8))
-    assert "speech end, caller" in turn_page.moments(picture)
-    assert turn_page.reported(turn) == ""
+    assert "not in the store" in one_turn.evidence_of(None)
+    assert "utt-00" in one_turn.dimensions(turn)
+    assert "1 Jan 00:01:39" in one_turn.dimensions(turn)
+    assert "babble at 10.1 dB" in one_turn.dimensions(turn)
+    assert "babble at −4.8 dB" in one_turn.dimensions(replace_turn(turn, snr_obtained_db=-4.8))
+    assert "speech end, caller" in one_turn.moments(picture)
+    assert one_turn.reported(turn) == ""
     bounded = replace_turn(
         turn,
         speech_end_uncertainty_ns=0,
@@ -362,28 +360,28 @@ def test_the_evidence_of_a_turn_is_in_words() -> None:
         held_up_ns=0,
     )
     heard = f"{(turn.first_audio_perf_ns - turn.speech_end_perf_ns) / 1e6:,.0f}"
-    assert f"Voice to voice {heard} ms, within 100–{heard}" in text_of(turn_page.evidence_of(bounded))
-    assert f"{heard} ms (measured within 100–{heard})" in text_of(turn_page.headline(bounded, service, picture))
-    assert "measured within" not in turn_page.headline(turn, service, picture)
-    assert f"{heard} ms, bounds not known" in text_of(turn_page.evidence_of(replace_turn(turn, stamp_error_ns=None)))
+    assert f"Voice to voice {heard} ms, within 100–{heard}" in text_of(one_turn.evidence_of(bounded))
+    assert f"{heard} ms (measured within 100–{heard})" in text_of(one_turn.headline(bounded, service, picture))
+    assert "measured within" not in one_turn.headline(turn, service, picture)
+    assert f"{heard} ms, bounds not known" in text_of(one_turn.evidence_of(replace_turn(turn, stamp_error_ns=None)))
     stated = replace_turn(turn, service_reported=("llm ttft", "<tts>"), service_reported_ns=(187_000_000, 90_000_000))
-    assert "llm ttft 187 ms" in text_of(turn_page.reported(stated))
-    assert "<tts>" not in turn_page.reported(stated)
-    assert "llm ttft" not in turn_page.moments(waterfall(stated, service)), "no claim stands among what was measured"
+    assert "llm ttft 187 ms" in text_of(one_turn.reported(stated))
+    assert "<tts>" not in one_turn.reported(stated)
+    assert "llm ttft" not in one_turn.moments(waterfall(stated, service)), "no claim stands among what was measured"
 
 
 def test_one_side_alone_is_reported() -> None:
     turn = turns_of(Scene(turns=1, newest_unix_ns=100 * S))[0]
     service = service_turn(turn, 0)
-    assert "Only the service" in turn_page.joined(None, service, waterfall(None, service))
-    assert "as the caller saw them" in turn_page.joined(turn, None, waterfall(turn, None))
+    assert "Only the service" in one_turn.joined(None, service, waterfall(None, service))
+    assert "as the caller saw them" in one_turn.joined(turn, None, waterfall(turn, None))
     blind = replace_turn(service, speech_end_audio_ns=None)
-    assert "both ends are drawn as one" in turn_page.joined(turn, blind, waterfall(turn, blind))
-    head = text_of(turn_page.headline(None, service, waterfall(None, service)))
+    assert "both ends are drawn as one" in one_turn.joined(turn, blind, waterfall(turn, blind))
+    head = text_of(one_turn.headline(None, service, waterfall(None, service)))
     says = milliseconds(METRICS["voice_to_voice"].value(service))
     assert f"voice to voice {says} outcome" in head, "the figure that its run's own page takes"
     silent = replace_turn(service, first_audio_perf_ns=None)
-    head = text_of(turn_page.headline(None, silent, waterfall(None, silent)))
+    head = text_of(one_turn.headline(None, silent, waterfall(None, silent)))
     assert "voice to voice not reported outcome" in head
 
 
@@ -391,8 +389,8 @@ def test_the_page_of_a_whole_call_does_not_describe_the_picture_of_a_turn() -> N
     turn = turns_of(Scene(turns=1, newest_unix_ns=100 * S))[0]
     service = service_turn(turn, 0)
     picture = waterfall(turn, service)
-    assert "Pale: reported by the service" in turn_page.headline(turn, service, picture)
-    head = text_of(turn_page.headline(turn, service, picture, whole_call=True))
+    assert "Pale: reported by the service" in one_turn.headline(turn, service, picture)
+    head = text_of(one_turn.headline(turn, service, picture, whole_call=True))
     assert "The whole call on one clock" in head
     assert "Pale" not in head
 

@@ -12,10 +12,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from dashboard.charts import differences
-from dashboard.charts.style import LIGHT
+from dashboard.charts import over_time
+from dashboard.charts.drawing import LIGHT
 from dashboard.components.trust import turns_trust
-from dashboard.pages.cohorts import sample_ratio
+from dashboard.components.verdicts import sample_ratio
 from telemetry.model.durations import Duration
 from telemetry.rollout.cohort_comparison import CohortSize, ComparedCohorts, compare_cohorts
 from telemetry.rollout.completeness import AssignedUnits, UnitCounts
@@ -62,7 +62,7 @@ def look(store: Path, plan: RolloutPlan, others: Sequence[RolloutPlan] = ()) -> 
 
 
 def test_the_bounds_of_a_look_that_is_alone_at_its_stage_are_drawn() -> None:
-    layers = differences.funnel_spec(LIGHT, "share", 0.05, "5 % may be")["layer"]
+    layers = over_time.funnel_spec(LIGHT, "share", 0.05, "5 % may be")["layer"]
     (alone,) = (each for each in layers if any(step.get("groupby") == ["stage"] for step in each.get("transform", ())))
     assert alone["mark"]["type"] == "rule"
     assert (alone["encoding"]["y"]["field"], alone["encoding"]["y2"]["field"]) == ("lower", "upper")
@@ -308,7 +308,7 @@ def test_chosen_turns_never_contradict_the_verdict_above_them(store: Path) -> No
     fill_rollout(store, Rollout(slower_ms=180, turns=2400, looks=4), time.time_ns())
     found = shown("cohorts", turns="chosen")
     assert found.index("✕ roll back") < found.index("○ no verdict of the turns that were chosen here:")
-    assert "these are other turns than those of the verdict above, which stands" in found
+    assert "these are other turns than those of the verdict above, which is in force" in found
     assert "✓ within every margin" not in found
 
 

@@ -13,8 +13,8 @@ from streamlit.testing.v1 import AppTest
 
 from dashboard import source
 from dashboard.__main__ import named_places
-from dashboard.charts import run_charts
-from dashboard.charts.style import LIGHT
+from dashboard.charts import compared
+from dashboard.charts.drawing import LIGHT
 from dashboard.pages.runs import newest
 from dashboard.source import ENV_LOCUST, ENV_RUNS, ENV_SLO, ENV_STORE
 from loadtest.run.compare import CompareRequest, compare
@@ -50,7 +50,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def shows(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     monkeypatch.delenv(ENV_STORE, raising=False)
     monkeypatch.delenv(ENV_SLO, raising=False)
-    monkeypatch.setattr(source, "_offered", source._Offered())
     return monkeypatch
 
 
@@ -110,7 +109,7 @@ def test_every_run_is_in_the_list_and_can_be_opened(root: Path, shows: pytest.Mo
     assert "empty" not in links
     query = parse_qs(urlsplit(links["slow (r-slow)"]).query)
     assert query == {"store": [str(root / "slow" / "store")], "run": ["r-slow"]}
-    assert source.chosen_store(query["store"][0]) == str(root / "slow" / "store")
+    assert source.source_of({"store": query["store"][0]}).store == str(root / "slow" / "store")
 
 
 @pytest.mark.slow
@@ -172,14 +171,17 @@ def test_only_stores_that_are_shown_are_opened(root: Path, tmp_path: Path, shows
     secret = run_folder(tmp_path, "secret", latency_run("r-secret", 20))
     for wanted in (str(secret / "store"), "/etc", str(root / "base" / ".." / "base" / "store"), "http://127.0.0.1:1"):
         with pytest.raises(StoreError, match="not among those that are shown"):
-            source.chosen_store(wanted)
+            source.source_of({"store": wanted})
     newest = source.run_listing().entries
-    assert source.chosen_store(None) == next(each.store for each in newest if each.state != "damaged")
-    assert {each.name for each in source.runs_elsewhere(str(root / "slow" / "store"))} == {"base", "mixed"}
+    assert source.source_of({}).store == next(each.store for each in newest if each.state != "damaged")
+    assert {each.name for each in source.source_of({"store": str(root / "slow" / "store")}).elsewhere} == {
+        "base",
+        "mixed",
+    }
     shows.delenv(ENV_RUNS)
     shows.setenv(ENV_STORE, str(secret / "store"))
-    assert source.chosen_store(None) == str(secret / "store")
-    assert source.runs_elsewhere(None) == []
+    assert source.source_of({}).store == str(secret / "store")
+    assert list(source.source_of({}).elsewhere) == []
 
 
 def test_objectives_are_of_one_store_and_those_of_another_are_a_choice_away(
@@ -200,35 +202,41 @@ def test_load_and_profiles_are_those_of_the_store(root: Path, shows: pytest.Monk
     shows.setenv(ENV_RUNS, json.dumps([str(root)]))
     entry = next(each for each in source.run_listing().entries if each.name == "mixed")
     found = [("mixed", source.details(entry))]
-    rows = run_charts.load_rows(found)
+    drawn = compared.load(found, None, None, LIGHT)
+    assert drawn is not None
+    rows = drawn.rows
     assert [row["level"] for row in rows] == ["2", "4", "6", "8"], "two workers of one to four calls each"
     turns = [
         t for t in synthetic_run("r-mixed", 240).turns if t.source == "client" and t.first_audio_perf_ns is not None
     ]
     assert sum(row["turns"] for row in rows) == sum(turn.outcome != "invalid" for turn in turns)
-    latencies, table = run_charts.latency_by_condition(found)
+    by_profile = compared.latency_by_profile(found, LIGHT)
+    latencies, table = by_profile.rows, by_profile.table
     assert [row["condition"] for row in latencies] == ["clean", "babble"]
     assert len(table.rows) == 2
-    words, table = run_charts.word_errors_by_condition(found)
+    errors = compared.word_errors_by_profile(found, LIGHT)
+    words, table = errors.rows, errors.table
     assert all(0 <= row["value"] < 0.5 for row in words)
     assert table.caption == "word and character error rate by profile", "every third text is in characters"
     assert table.columns[3:5] == ("words and characters", "word and character error rate")
     (name, details), *_ = found
     for characters, caption in ((0, "word error rate by profile"), (8, "character error rate by profile")):
         of_one = tuple(replace(each, characters=each.words * characters // 8) for each in details.word_errors)
-        _, table = run_charts.word_errors_by_condition([(name, replace(details, word_errors=of_one))])
+        table = compared.word_errors_by_profile([(name, replace(details, word_errors=of_one))], LIGHT).table
         assert table.caption == caption
 
 
 def test_a_search_for_capacity_has_its_steps() -> None:
     steps = (CapacityStep(4, 100, "met", CapacityLatency(100, 0.4, 0.6, (0.5, 0.7))), CapacityStep(8, 10, "too few"))
     found = CapacityResult("ws://x", "the endpoint serves 4 callers within its objectives", 4, 8, steps)
-    rows = run_charts.capacity_rows(found)
+    rows = compared.capacity_rows(found)
+    shown_steps = compared.load([], found, None, LIGHT)
+    assert shown_steps is not None
     assert (rows[0]["p95"], rows[0]["lower"], rows[1]["p95"]) == (pytest.approx(600), pytest.approx(500), None)
-    assert [row[0] for row in run_charts.capacity_table(found).rows] == ["4", "8"]
-    drawn_with = json.dumps(run_charts.load_spec(LIGHT, ["search"], 800.0, found))
+    assert [row[0] for row in shown_steps.table.rows] == ["4", "8"]
+    drawn_with = json.dumps(compared.load_spec(LIGHT, ["search"], 800.0, found))
     assert '"capacity"' in drawn_with
-    assert '"capacity"' not in json.dumps(run_charts.load_spec(LIGHT, ["search"], 800.0, None))
+    assert '"capacity"' not in json.dumps(compared.load_spec(LIGHT, ["search"], 800.0, None))
 
 
 def test_without_a_tick_the_conditions_are_of_the_newest_run_that_has_ended() -> None:
@@ -250,18 +258,18 @@ def test_a_run_of_which_nothing_is_stored_does_not_hide_the_one_before(
     run = {"id": "r-dead", "state": "ended", "started_unix_ns": START_UNIX_NS + HOUR_NS}
     write_summary(tmp_path / "dead", "r-dead", run=run, turns={"total": 0}, exit_code=5)
     (tmp_path / "dead" / "store").mkdir()
-    assert source.chosen_store(None) == str(tmp_path / "dead" / "store")
+    assert source.source_of({}).store == str(tmp_path / "dead" / "store")
     run_folder(tmp_path, "base", latency_run("r-base", 20))
     assert [each.name for each in source.run_listing().entries] == ["dead", "base"]
-    assert source.chosen_store(None) == str(tmp_path / "base" / "store")
+    assert source.source_of({}).store == str(tmp_path / "base" / "store")
 
 
 def test_a_specification_that_was_made_before_is_whole_and_one_s_own() -> None:
     def made(runs: list[str]) -> list[dict[str, object]]:
         return [
-            run_charts.load_spec(LIGHT, runs, 800.0, None),
-            run_charts.condition_spec(LIGHT, ["clean", "babble 5 dB"], runs, is_share=True),
-            run_charts.condition_spec(LIGHT, ["clean", "babble 5 dB"], runs, is_share=False),
+            compared.load_spec(LIGHT, runs, 800.0, None),
+            compared.profile_spec(LIGHT, ["clean", "babble 5 dB"], runs, is_share=True),
+            compared.profile_spec(LIGHT, ["clean", "babble 5 dB"], runs, is_share=False),
         ]
 
     first, expected = made(["a"]), json.dumps(made(["a"]))
@@ -276,12 +284,12 @@ def test_a_specification_that_was_made_before_is_whole_and_one_s_own() -> None:
 @pytest.mark.parametrize(("runs", "columns"), [(2, 1), (4, 1), (6, 2)])
 def test_the_names_of_a_few_runs_stand_below_each_other(runs: int, columns: int) -> None:
     names = [f"20261126-025331-09bee{run}" for run in range(runs)]
-    assert f'"columns": {columns}' in json.dumps(run_charts.load_spec(LIGHT, names, 800.0, None))
+    assert f'"columns": {columns}' in json.dumps(compared.load_spec(LIGHT, names, 800.0, None))
 
 
 def test_the_axis_of_a_word_error_rate_of_zero_has_no_run_of_zeros() -> None:
     # Vega gives an axis of one value six decimals, "0.000000%": the tilde trims them.
-    spec = run_charts.condition_spec(LIGHT, ["clean"], ["a"], is_share=True)
+    spec = compared.profile_spec(LIGHT, ["clean"], ["a"], is_share=True)
     assert '"format": "~%"' in json.dumps(spec)
     # Without another value on it such an axis would have 0 in its middle.
     assert {"y": {"datum": 0.05}} in [layer["encoding"] for layer in spec["layer"]]

@@ -10,7 +10,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from dashboard import source
-from dashboard.pages import runs
+from dashboard.components import several_runs
 from dashboard.source import ENV_RUNS, ENV_SLO, ENV_STORE
 from loadtest.capacity.report import Capacity, LoadStep, StepStatus, capacity_object
 from loadtest.run.json_file import write_json
@@ -37,7 +37,6 @@ def shows(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     for name in (ENV_STORE, ENV_SLO):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(ENV_RUNS, "[]")
-    monkeypatch.setattr(source, "_offered", source._Offered())
     return monkeypatch
 
 
@@ -72,7 +71,7 @@ def test_runs_that_were_asked_the_same_are_drawn_as_a_trend(shows: pytest.Monkey
     entries = [ended("newest", 3, "under way"), ended("later", 1), ended("first", 0)]
     app = listed(shows, entries)
     assert sum(alt.startswith(TREND_ALT) for alt in pictures(app)) == 1
-    unfit = "1 run in no trend: too few turns for a p95, or nothing is claimed of them"
+    unfit = "1 run in no trend: too few turns for a p95, or not included in the trend"
     assert f"p95 from run to run runs that were asked the same; {unfit}" in text_of(app)
 
 
@@ -159,7 +158,7 @@ def test_what_callers_did_stands_in_a_row_for_each_run() -> None:
         abandoned_interval=(0.011, 0.057),
         waited_p50=2.5 * SECOND,
     )
-    first, second = rows_of(runs.behavior([("<one>", busy), ("two", RunDetails("r-2"))]))
+    first, second = rows_of(several_runs.behavior([("<one>", busy), ("two", RunDetails("r-2"))]))
     assert first == [
         "&lt;one&gt;",
         "40",

@@ -16,17 +16,18 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from dashboard import descriptions
-from dashboard.charts.over_time import bars_spec, limit_of, series_rows, series_spec
-from dashboard.charts.style import DARK, LIGHT, Palette
+from dashboard.charts.drawing import DARK, LIGHT, Palette
+from dashboard.charts.over_time import Series, count_bars, gauge_lines, limit_of
 from dashboard.components import frame
-from dashboard.components.header import overview
-from dashboard.links import Choice
-from dashboard.source import ENV_SLO, ENV_STORE, Source
+from dashboard.components.trust import overview
+from dashboard.pages import now as now_page
+from dashboard.source import ENV_SLO, ENV_STORE, ObjectivesInForce, Source
 from telemetry.model import semconv
 from telemetry.model.generator_health import gauge_metric
 from telemetry.model.service_runs import service_run_id
 from telemetry.objectives.slo import default_objectives
 from telemetry.store.answers import Filter, RunRecord
+from telemetry.store.questions.timelines import CountsOverTime
 from telemetry.store.reader import StoreReader
 from telemetry.store.run_folders.catalog import RunCatalog
 from telemetry.store.schema import Batch, PointRow
@@ -229,7 +230,7 @@ def test_a_live_run_says_since_when_nothing_was_heard(store: Path, quiet_s: int,
     now = 1_795_000_000 * S
     fill(store, Scene(turns=40, newest_unix_ns=now - quiet_s * S - 5 * S, invalid_share=0.0))
     with StoreReader(store, wall_clock_ns=lambda: now) as reader:
-        view = Source(reader, tuple(default_objectives())).now(Choice())
+        view = now_page.ask(Source("", reader, ObjectivesInForce(tuple(default_objectives()))), {})
         heard = reader.processes("run-4c1d")[0].last_seen_unix_ns
     assert view.run is not None
     assert view.summary is not None
@@ -302,7 +303,7 @@ def test_the_page_says_that_nobody_heard_these_turns(tmp_path: Path, monkeypatch
         assert "service front-desk bot" in text
         assert datetime.now(UTC).date().isoformat() in text
         assert "no caller of ours heard these turns" in text
-        for part in ("Voice to voice p95", "Stages against objectives", "Where a turn's time goes", "Outcomes"):
+        for part in ("Voice to voice p95", "Stages against objectives", "Where a turn&#x27;s time goes", "Outcomes"):
             assert part in text
         assert "speech bounds" not in text
     labels = app.selectbox[0].options
@@ -404,11 +405,12 @@ def test_what_the_generator_does_not_report_is_stated(store: Path) -> None:
 
 @pytest.mark.parametrize("colors", [LIGHT, DARK])
 def test_series_differ_without_color_and_lines_are_straight(colors: Palette) -> None:
-    rows = series_rows([5 * S, 10 * S], {"a": (1.0, None), "b": (2.0, 3.0)})
+    series = Series("Pacing", [5 * S, 10 * S], {"a": (1.0, None), "b": (2.0, 3.0)}, [["1", "2"], ["3", "4"]])
+    rows = series.rows()
     assert [(row["time"], row["name"], row["value"]) for row in rows] == [
         (5_000.0, "a", 1.0), (10_000.0, "a", None), (5_000.0, "b", 2.0), (10_000.0, "b", 3.0),
     ]  # fmt: skip
-    lines = series_spec(colors, ["a", "b"], "ms")
+    lines = gauge_lines(series, "ms", colors, UTC).spec
     alt.LayerChart.from_dict(lines | {"data": {"name": "rows"}})
     # What is next to nothing is drawn as nothing: the axis reaches up to a tenth of a millisecond at the least.
     assert lines["layer"][0]["encoding"]["y"]["axis"]["tickMinStep"] == 0.1
@@ -416,13 +418,17 @@ def test_series_differ_without_color_and_lines_are_straight(colors: Palette) -> 
     assert '"interpolate": "linear"' in msgspec.json.encode(lines).decode().replace('":', '": ')
     dashes = [layer["encoding"]["strokeDash"]["scale"]["range"] for layer in lines["layer"][:1]]
     assert dashes == [[[1, 0], [6, 3]]]
-    alt.LayerChart.from_dict(bars_spec(colors, ["a", "b"], "turns", 5 * S) | {"data": {"name": "rows"}})
+    counts = CountsOverTime(5 * S, (5 * S, 10 * S), {"a": (1, 0), "b": (2, 3)})
+    alt.LayerChart.from_dict(count_bars("Turns", counts, colors, UTC).spec | {"data": {"name": "rows"}})
+
+
+NO_VALUES = Series("Pacing", [], {"a": (), "b": ()}, [[], []])
 
 
 @pytest.mark.parametrize("colors", [LIGHT, DARK])
 def test_a_limit_is_a_dashed_line_with_its_words_where_values_come_near_it(colors: Palette) -> None:
     near = limit_of(10.0, "10 ms", [(1.0, None), (2.5, 0.5)])
-    spec = series_spec(colors, ["a", "b"], "ms", near)
+    spec = gauge_lines(NO_VALUES, "ms", colors, UTC, near).spec
     alt.LayerChart.from_dict(spec | {"data": {"name": "rows"}})
     rules = [layer for layer in spec["layer"] if layer["mark"]["type"] == "rule"]
     assert [(rule["encoding"]["y"]["datum"], rule["mark"]["strokeDash"]) for rule in rules] == [(10.0, [2, 3])]
@@ -435,7 +441,7 @@ def test_a_limit_far_above_all_values_leaves_the_lines_their_height() -> None:
     for values in ((2.4, 0.1), (None, None), ()):
         far = limit_of(10.0, "10 ms", [values])
         assert not far.is_drawn
-        assert series_spec(LIGHT, ["a"], "ms", far) == series_spec(LIGHT, ["a"], "ms")
+        assert gauge_lines(NO_VALUES, "ms", LIGHT, UTC, far).spec == gauge_lines(NO_VALUES, "ms", LIGHT, UTC).spec
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,13 @@ import altair as alt
 import msgspec
 import pytest
 
-from dashboard.charts import turn_charts
-from dashboard.charts.style import LIGHT
-from dashboard.components.chart import table_html
+from dashboard.charts import turns as turn_charts
+from dashboard.charts.drawing import LIGHT
+from dashboard.components import one_turn
+from dashboard.components.pictures import table_html
 from dashboard.descriptions import time_of_day
 from dashboard.links import Choice, TurnsChoice, turns_choice_of
-from dashboard.pages import turn, turns
+from dashboard.pages import turns
 from dashboard.player.turn_player import call_data, call_table, turn_data
 from telemetry.model.waterfall import waterfall
 from telemetry.store.questions.pages import ViewHead
@@ -88,33 +89,33 @@ def test_each_narrowing_can_be_taken_away_alone() -> None:
 
 
 def test_the_heat_map_has_every_cell_and_the_slowest_turns_as_points() -> None:
-    rows = turn_charts.heat_rows(ANSWER)
+    rows = turn_charts.heat_map(ANSWER, LIGHT).rows
     assert [(row["band"], row["n"]) for row in rows if row["n"]] == [("300 ms to 400 ms", 3), ("600 ms to 700 ms", 1)]
     (point,) = (row for row in rows if row["trace"])
     assert (point["band"], point["value"], point["turn"]) == ("800 ms to 900 ms", "812 ms", 2)
     assert turn_charts.shown_bands(ANSWER) == [9, 8, 7, 6]
     assert turn_charts.band_label(0) == "before the end of speech"
     assert turn_charts.band_label(len(EDGES_MS)) == "from 60 s"
-    assert len(turn_charts.heat_table(ANSWER).rows) == 2
-    table = turn_charts.heat_table(ANSWER, link=lambda cell: f"./turns?from_ms=<{cell.band}>")
+    assert len(turn_charts.heat_map(ANSWER, LIGHT).table.rows) == 2
+    table = turn_charts.heat_map(ANSWER, LIGHT, link=lambda cell: f"./turns?from_ms=<{cell.band}>").table
     assert table_html(table).count('<th scope="row"><a href="./turns?from_ms=&lt;') == 2
-    assert "<a " not in table_html(turn_charts.heat_table(ANSWER))
+    assert "<a " not in table_html(turn_charts.heat_map(ANSWER, LIGHT).table)
     for spec in (turn_charts.heat_spec(LIGHT, [9, 8, 7, 6]), turn_charts.distribution_spec(LIGHT, [9, 6])):
         alt.LayerChart.from_dict(spec | {"data": {"name": "rows"}})
     every = list(range(len(EDGES_MS), -1, -1))
     for spec in (turn_charts.heat_spec(LIGHT, every), turn_charts.distribution_spec(LIGHT, every)):
         assert spec["height"] >= 14 * len(every), "the name of each band has a line of its own"
-    assert [row["share"] for row in turn_charts.distribution_rows(ANSWER)] == ["25 %", "0 %", "0 %", "75 %"]
+    assert [row["share"] for row in turn_charts.distribution(ANSWER, LIGHT).rows] == ["25 %", "0 %", "0 %", "75 %"]
 
 
 def test_the_call_is_on_one_clock_with_links_to_its_turns() -> None:
     turns = [turn for turn in turns_of(Scene(4, NOW)) if turn.source == "client"]
     call, trace = calls_turns(turns), turns[0].trace_id
-    html = turn.call_strip(call, trace, 1, Choice(run="r"))
+    html = one_turn.call_strip(call, trace, 1, Choice(run="r"))
     assert html.count("<li ") == 4
     assert html.count('aria-current="page"') == 1
     assert f"turns?run=r&amp;trace={trace}&amp;turn=3" in html
-    steps = turn.neighbors(call, trace, 0, Choice())
+    steps = one_turn.neighbors(call, trace, 0, Choice())
     assert "turn 1 of 4" in steps
     assert 'aria-disabled="true">← previous turn' in steps
     assert f"trace={trace}&amp;turn=1" in steps
@@ -158,14 +159,14 @@ def test_words_and_what_was_kept_are_shown() -> None:
         reply="yes",
         partials=(PartialText(5 * MS, "h"),),
     )
-    html = turn.words(None, CallExcerpt(turn=kept))
+    html = one_turn.words(None, CallExcerpt(turn=kept))
     assert HOSTILE not in html
     assert "yes" in html
     assert "1 partial transcript<" in html
-    assert turn.words(None, None) == ""
-    assert "--keep-audio" in turn.notices(None, None)
-    assert "<code>/srv/&lt;b&gt;</code>" in turn.notices(None, "/srv/<b>")
-    notice = turn.notices(CallExcerpt(fault="a.flac: is missing", note="x", expires_unix_ns=NOW), None)
+    assert one_turn.words(None, None) == ""
+    assert "--keep-audio" in one_turn.notices(None, None)
+    assert "<code>/srv/&lt;b&gt;</code>" in one_turn.notices(None, "/srv/<b>")
+    notice = one_turn.notices(CallExcerpt(fault="a.flac: is missing", note="x", expires_unix_ns=NOW), None)
     assert "a.flac: is missing" in notice
     assert "Kept until 15 Jan 2027 08:00 UTC" in notice
 

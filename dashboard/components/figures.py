@@ -1,0 +1,423 @@
+"""The figures of a run, as HTML: large numbers, stages against objectives, cohorts, outcomes, slow turns."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dashboard import descriptions
+from dashboard.components.markup import (
+    Html,
+    State,
+    TableCell,
+    chip,
+    css_percent,
+    escape,
+    hint,
+    link_to,
+    nothing,
+    section,
+    short,
+    table,
+)
+from dashboard.components.objectives import ObjectiveStatus, gauge
+from dashboard.descriptions import Clock
+from dashboard.links import Choice
+from telemetry.model import formatting
+from telemetry.model.bounds import Statistic, turn_measured_within
+from telemetry.model.metrics import DEFINITIONS, HEADLINE, METRICS, shown_in
+from telemetry.model.semconv import OUTCOME_LABELS, OUTCOMES, UNANSWERED, Source, failure_label
+from telemetry.model.turns import Turn
+from telemetry.objectives.objective import Objective
+from telemetry.store.answers import (
+    STAGE_LABELS,
+    CohortSummary,
+    FailureCount,
+    MetricStats,
+    StageStats,
+    Summary,
+    TurnCounts,
+)
+from telemetry.store.questions.filters import source_of
+
+STAGES: Final = shown_in("page")
+PERCENTILES: Final[tuple[Statistic, ...]] = ("p50", "p95", "p99")
+ANSWERED: Final = "percentiles are of the answered turns only"
+
+
+def tiles(summary: Summary, statuses: Sequence[ObjectiveStatus]) -> Html:
+    """The three large numbers of a run: latency, good turns, turns that were not answered."""
+    headline = next((each for each in statuses if each.metric == HEADLINE), None)
+    stats = summary.metrics[HEADLINE]
+    latency = _latency(stats, headline, source_of(summary.filter))
+    return tile_row([latency, _good(headline), _answered(summary.turns, stats.unanswered)])
+
+
+def tile_row(tiles: Sequence[str]) -> Html:
+    """Tiles side by side."""
+    return Html(f'<div class="vp vp-tiles vp-tiles-{len(tiles)}">{"".join(tiles)}</div>')
+
+
+def tile(name: str, value: str, sub: str, *, mark: str = "", known: bool = True, bar: str = "") -> Html:
+    """A large number with its name, and with what there is to know of it below; `mark` and `bar` are HTML."""
+    return Html(
+        f'<div class="vp-tile"><div class="top"><span class="name">{escape(name)}</span>{mark}</div>'
+        f'<div class="value{"" if known else " unknown"}">{escape(value)}</div>{bar}'
+        f'<div class="sub" title="{escape(sub)}">{escape(sub)}</div></div>'
+    )
+
+
+def _latency(stats: MetricStats, headline: ObjectiveStatus | None, source: Source) -> Html:
+    value = descriptions.percentile(stats, "p95", with_unit=True)
+    if stats.n == 0:
+        value = descriptions.why_no_figures(stats, source) or value
+    left = None if headline is None else headline.verdict.budget_left
+    subs = (
+        f"of the answered: {descriptions.values(stats)} turns" if stats.unanswered else "",
+        stats.within("p95") or "",
+        "no objective for it" if headline is None else headline.promise,
+        "" if headline is None else _budget_text(left),
+    )
+    return tile(
+        f"{DEFINITIONS[HEADLINE].label} p95",
+        value,
+        " · ".join(filter(None, subs)),
+        mark="" if headline is None else headline.chip,
+        known=stats.p95 is not None,
+        bar=gauge(left, missed=headline is not None and headline.state == "missed"),
+    )
+
+
+def _budget_text(left: float | None) -> str:
+    if left is None:
+        return "error budget not known"
+    if left < 0:
+        return f"error budget overspent {formatting.factor(1 - left)}"
+    return f"{formatting.percent(left)} of the error budget left"
+
+
+def _good(headline: ObjectiveStatus | None) -> Html:
+    name = "Good turns"
+    if headline is None or headline.verdict.ratio is None:
+        why = (headline.verdict.reason or "") if headline else "no objective for voice to voice"
+        return tile(name, "not known", why, known=False)
+    verdict = headline.verdict
+    good, decided = formatting.number(verdict.good), formatting.number(verdict.decided)
+    sub = f"{good} of {decided} within {formatting.declared_figure(headline.objective.threshold or 0, 'ns')}"
+    reason = (verdict.reason or "").removeprefix("not judged: ").removeprefix("undecided: ")
+    if not verdict.is_judged:
+        return tile(name, "not judged", reason, known=False)
+    if headline.state == "unknown" and verdict.decided < verdict.minimum_turns:
+        return tile(name, f"too few ({decided})", sub, known=False)
+    if headline.state == "unknown":
+        return tile(name, "undecided", "; ".join(filter(None, (sub, reason))), known=False)
+    return tile(name, formatting.percent(verdict.ratio, verdict.target), sub)
+
+
+def _answered(turns: TurnCounts, unanswered: int) -> Html:
+    """The turns to which no answer was received, as the reports count them, and what they ended as where that is
+    all."""
+    if not turns.eligible:
+        return tile("Not answered", "not known", "no eligible turn", known=False)
+    sub = "every turn was answered"
+    if unanswered:
+        kinds = {name: n for name in UNANSWERED if (n := turns.by_outcome.get(name))}
+        named = [f"{OUTCOME_LABELS[name]} {formatting.number(n)}" for name, n in kinds.items()]
+        counted = f"{formatting.number(unanswered)} of {formatting.turns(turns.eligible)}"
+        # A turn that ended in an error may have been answered before.
+        sub = " · ".join([counted, *named]) if sum(kinds.values()) == unanswered else counted
+    return tile("Not answered", formatting.share(unanswered, turns.eligible), sub)
+
+
+def stages(summary: Summary, statuses: Sequence[ObjectiveStatus]) -> Html:
+    """p50, p95 and p99 of each stage with n, with its objective and the verdict. Milliseconds."""
+    by_metric: dict[str, ObjectiveStatus] = {}
+    for status in statuses:
+        if status.metric is not None:
+            by_metric.setdefault(status.metric, status)
+    shown = [*STAGES, *(metric for metric in by_metric if metric not in STAGES and metric in summary.metrics)]
+    lines = [(by_metric.get(metric), _stage(summary, metric, by_metric.get(metric))) for metric in shown]
+    lines += [(each, _other(each)) for each in statuses if by_metric.get(each.metric or "") is not each]
+    order = {"missed": 0, "unknown": 1, "met": 2}
+    lines.sort(key=lambda line: 2 if line[0] is None else order[line[0].state])
+    headline, title = summary.metrics[HEADLINE], "Stages against objectives"
+    valid = formatting.count(summary.turns.total - summary.turns.invalid, "valid turn")
+    how = f"{formatting.APPROXIMATELY} within 1 %" if headline.approximate else "exact"
+    remark = f"ms, {how}, over {valid}{f'; {ANSWERED}' if headline.unanswered else ''}"
+    columns = ("stage", *(f"#{name}" for name in PERCENTILES), "#n", "objective", "verdict")
+    unknown = descriptions.describe_unknown_bounds(headline)
+    return Html(
+        section(title, remark, _tally(statuses))
+        + table(title, columns, [cells for _, cells in lines], css="vp-verdict-last")
+        + _bounds((DEFINITIONS[name].label, summary.metrics[name]) for name in shown)
+        + (hint(unknown) if unknown else "")
+    )
+
+
+def _bounds(named: Iterable[tuple[str, MetricStats]]) -> str:
+    """A line for each name whose figures have measurement bounds that differ from them."""
+    return "".join(hint(f"{name}: {stats.stated_bounds}") for name, stats in named if stats.stated_bounds is not None)
+
+
+def _tally(statuses: Sequence[ObjectiveStatus]) -> Html:
+    """How many objectives are met, missed and not known, the missed first."""
+    undecided = "undecided" if all(each.verdict.is_judged for each in statuses) else "not judged"
+    words: dict[State, str] = {"missed": "missed", "met": "met", "unknown": undecided}
+    chips = [
+        chip(state, f"{n} {word}")
+        for state, word in words.items()
+        if (n := sum(each.state == state for each in statuses))
+    ]
+    return Html(f"<span>{' '.join(chips)}</span>")
+
+
+def _other(status: ObjectiveStatus) -> list[str | TableCell]:
+    """An objective that is not about a stage, or a second one about the same stage."""
+    objective, verdict = status.objective, status.verdict
+    name = objective.display_name or objective.name
+    share = f"{name}: {formatting.percent(verdict.ratio, verdict.target)}"
+    return [
+        TableCell(share, objective.description or name, span=4),
+        formatting.number(verdict.eligible),
+        *_verdict(status),
+    ]
+
+
+def _verdict(status: ObjectiveStatus | None) -> list[str | TableCell]:
+    return ["", ""] if status is None else [TableCell(status.promise, css="vp-promise"), status.chip]
+
+
+def _stage(summary: Summary, metric_name: str, status: ObjectiveStatus | None) -> list[str | TableCell]:
+    stats, metric = summary.metrics[metric_name], DEFINITIONS[metric_name]
+    name = TableCell(metric.label, metric.definition, "headline" if metric_name == HEADLINE else "")
+    why = descriptions.why_no_figures(stats, source_of(summary.filter))
+    if why is not None:
+        reason = TableCell(why, why, "none", span=4 if status else 6)
+        return [name, reason, *(_verdict(status) if status else [])]
+    return [name, *_figures(stats), _count(stats), *_verdict(status)]
+
+
+def _count(stats: MetricStats) -> TableCell:
+    return TableCell(descriptions.values(stats), ANSWERED if stats.unanswered else "")
+
+
+def _figures(stats: MetricStats) -> list[TableCell]:
+    return [
+        TableCell(
+            descriptions.percentile(stats, name),
+            "" if getattr(stats, name) is None else descriptions.describe_bounds(stats, name),
+            "few" if getattr(stats, name) is None else "",
+        )
+        for name in PERCENTILES
+    ]
+
+
+def cohorts(found: Sequence[CohortSummary], headline: Mapping[str, ObjectiveStatus | None]) -> Html:
+    """One row per cohort on one scale, so that two can be compared by eye. Milliseconds."""
+    head = section("Cohorts", "voice to voice, ms")
+    if not found:
+        return Html(head + hint("no turn names a cohort: run with --cohort, or let the endpoint say it"))
+    reach = max((_reach(each) or 0 for each in found), default=0)
+    columns = ("cohort", "#n", "p50 – p99", *(f"#{name}" for name in PERCENTILES), "#good", "#cache", "#fallback")
+    rows = [_cohort(each, index, headline.get(each.cohort), reach) for index, each in enumerate(found)]
+    bounds = _bounds((each.cohort, each.metrics[HEADLINE]) for each in found)
+    return Html(head + table("Cohorts", columns, rows) + bounds)
+
+
+def _reach(cohort: CohortSummary) -> float | None:
+    stats = cohort.metrics[HEADLINE]
+    return next((value for value in (stats.p99, stats.p95, stats.p50) if value is not None), None)
+
+
+def _cohort(cohort: CohortSummary, index: int, status: ObjectiveStatus | None, reach: float) -> list[str | TableCell]:
+    stats, color = cohort.metrics[HEADLINE], f"vp-c{index}" if index < 2 else "vp-c"
+    return [
+        TableCell(Html(f'<span class="vp-key {color}"></span>{short(cohort.cohort)}'), css="headline"),
+        _count(stats),
+        _range(stats, color, reach),
+        *_figures(stats),
+        _share_of_good(status),
+        formatting.percent(cohort.cache.hit_rate),
+        formatting.share(sum(cohort.fallback.counts.values()), cohort.fallback.reported),
+    ]
+
+
+def _share_of_good(status: ObjectiveStatus | None) -> str | TableCell:
+    """The share of good turns, where there are turns enough to say something."""
+    if status is None:
+        return formatting.DASH
+    if status.verdict.eligible >= status.verdict.minimum_turns:
+        return formatting.percent(status.verdict.ratio, status.verdict.target)
+    return TableCell(f"too few ({formatting.number(status.verdict.decided)})", css="few")
+
+
+def _range(stats: MetricStats, color: str, reach: float) -> Html:
+    """A bar from p50 to p99 with a tick at each percentile, on the scale of all rows."""
+    known = [value for name in PERCENTILES if (value := getattr(stats, name)) is not None]
+    if not known or reach <= 0:
+        return Html()
+    at = [max(0.0, value / reach * 0.97) for value in known]
+    left, width = css_percent(at[0], decimals=1), css_percent(at[-1] - at[0], decimals=1)
+    ticks = "".join(f'<b class="{color}" style="left:{css_percent(place, decimals=1)}"></b>' for place in at)
+    return Html(f'<div class="vp-range"><i class="{color}" style="left:{left};width:{width}"></i>{ticks}</div>')
+
+
+def failures(found: Sequence[FailureCount]) -> Html:
+    """Why turns failed, the commonest cause first; nothing where none did."""
+    if not found:
+        return Html()
+    rows = [
+        (
+            failure_label(cause.kind, cause.code),
+            formatting.number(cause.turns),
+            TableCell(cause.example or formatting.DASH, css="vp-long"),
+        )
+        for cause in found
+    ]
+    title = "Why turns failed"
+    return Html(section(title) + table(title, ("cause", "#turns", "for example"), rows))
+
+
+def slowest(turns: Sequence[Turn], choice: Choice, clock: Clock) -> Html:
+    """The slowest turns, each a link to its waterfall."""
+    if not turns:
+        return Html()
+    columns = ("voice to voice", "began", "utterance", "length", "noise", "cohort", "route", "fallback")
+    rows = [
+        (
+            TableCell(
+                link_to(
+                    choice.link(trace=turn.trace_id, turn=str(turn.turn_index)),
+                    f"{formatting.milliseconds(METRICS[HEADLINE].value(turn))} →",
+                ),
+                turn_measured_within(turn, METRICS[HEADLINE]) or "",
+            ),
+            clock(turn.started_unix_ns),
+            *(
+                short(each or formatting.DASH)
+                for each in (turn.utterance_id, turn.length_class, turn.noise_profile, turn.cohort, turn.route)
+            ),
+            turn.fallback or formatting.DASH,
+        )
+        for turn in turns
+    ]
+    title = "Slowest turns"
+    return Html(section(title, "open one for its waterfall") + table(title, columns, rows, css="vp-slow"))
+
+
+# Objectives on these metrics hold from the end of the caller's speech on: how far the stages up to there may reach.
+_REACHED: Final = {"asr_final_latency": "ASR", "llm_first_token_latency": "LLM", "voice_to_voice": "voice to voice"}
+# Those on these are about one stage: how far it may reach from where it begins.
+_ALONE: Final = {
+    "endpointing": "endpointing",
+    "llm_ttft": "llm",
+    "tts_first_chunk_latency": "tts",
+    "leading_silence": "leading_silence",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Tick:
+    """A deadline on the bar: from its beginning, in ns."""
+
+    at: float
+    title: str
+    css: str = ""
+
+    def html(self, reach: float) -> str:
+        return f'<u class="vp-budget{self.css}" style="left:{css_percent(self.at / reach)}" title="{self.title}"></u>'
+
+
+def budget(found: Mapping[str, StageStats], objectives: Sequence[Objective] = ()) -> Html:
+    """Where voice-to-voice goes at the median turn and at each stage's p95, on one scale, with a tick where each
+    objective asks that a stage is over."""
+    remark = (
+        "each stage at p50 and at p95, ms, as the service reports it, else as the caller saw it, over the answered "
+        "turns; percentiles of stages do not add up to that of the whole"
+    )
+    head = section("Where a turn's time goes", remark)
+    known = [stage for stage in found.values() if stage.p50_ns is not None]
+    if not known:
+        return Html(head + hint("no turn shows its stages"))
+    asked = {each.metric: each.threshold for each in objectives if each.threshold and not each.is_of_a_part}
+    by = {name: at for metric, name in _REACHED.items() if (at := asked.get(metric)) is not None}
+    over_by = dict(sorted(by.items(), key=lambda each: each[1]))
+    alone = {stage: at for metric, stage in _ALONE.items() if (at := asked.get(metric)) is not None}
+    rows = {name: _ticks(known, name, over_by, alone) for name in ("p50_ns", "p95_ns")}
+    lengths = [sum(max(0.0, getattr(stage, name) or 0.0) for stage in known) for name in rows]
+    reach = max(*lengths, *(tick.at for ticks in rows.values() for tick in ticks))
+    keys = [
+        f'<span><span class="vp-key vp-s-{stage.name}"></span>{stage.label} <b>{_value(stage, stage.p50_ns)}</b> / '
+        f"{_value(stage, stage.p95_ns) if stage.p95_ns is not None else f'too few ({stage.n})'}</span>"
+        for stage in known
+    ]
+    keys += [_key(f"{name} over by", at) for name, at in over_by.items()]
+    keys += [
+        _key(f"{STAGE_LABELS[stage.name]} within", alone[stage.name], " alone")
+        for stage in known
+        if stage.name in alone
+    ]
+    bars = "".join(_bar(known, name, reach, ticks) for name, ticks in rows.items())
+    return Html(f'<div class="vp">{head}{bars}<div class="vp-legend">{"".join(keys)}</div></div>')
+
+
+def _key(text: str, ns: float, css: str = "") -> str:
+    mark = f'<span class="vp-budget-key{css}" aria-hidden="true"></span>'
+    return f"<span>{mark}{text} <b>{formatting.declared_milliseconds(ns)}</b></span>"
+
+
+def _ticks(
+    known: Sequence[StageStats], name: str, over_by: Mapping[str, float], alone: Mapping[str, float]
+) -> list[_Tick]:
+    """The ticks of a row: of the stages up to one at a fixed time, of one alone from where it begins in this row."""
+    ticks = [
+        _Tick(at, f"{what}: its objective is {formatting.declared_milliseconds(at)} after the caller's speech")
+        for what, at in over_by.items()
+    ]
+    begins = 0.0
+    for stage in known:
+        value, own = getattr(stage, name), alone.get(stage.name)
+        if value is not None and own is not None:
+            title = f"{STAGE_LABELS[stage.name]}: its objective is {formatting.declared_milliseconds(own)} for it alone"
+            ticks.append(_Tick(begins + own, title, " alone"))
+        begins += max(0.0, value or 0.0)
+    return ticks
+
+
+def _value(stage: StageStats, ns: float | None, *, unit: bool = False) -> str:
+    return formatting.estimate_if(stage.approximate, formatting.milliseconds(ns, unit=unit))
+
+
+def _bar(known: Sequence[StageStats], name: str, reach: float, ticks: Sequence[_Tick]) -> str:
+    label = f'<span class="hint">{name.removesuffix("_ns")}</span>'
+    parts = {stage: value for stage in known if (value := getattr(stage, name)) is not None}
+    if not parts:
+        return f'<div class="vp-stackrow">{label}<span class="hint">too few turns</span></div>'
+    drawn = "".join(
+        f'<i class="vp-s-{stage.name}" style="width:{css_percent(value / reach)}" '
+        f'title="{stage.label}: {_value(stage, value, unit=True)}"></i>'
+        for stage, value in parts.items()
+        if value > 0
+    )
+    marks = "".join(tick.html(reach) for tick in ticks)
+    bar = f'<div class="vp-stack">{drawn}</div>'
+    return f'<div class="vp-stackrow">{label}<div class="vp-stacked">{bar}{marks}</div></div>'
+
+
+def outcomes(turns: TurnCounts) -> Html:
+    """How every turn ended, invalid ones included, and what of the generator's ended turns before their end."""
+    shown = [(name, OUTCOME_LABELS[name], n) for name in OUTCOMES if (n := turns.by_outcome.get(name))]
+    parts = "".join(
+        f'<i class="vp-o-{name}" style="width:{css_percent(n / turns.total)}" title="{label}: {n:,}"></i>'
+        for name, label, n in shown
+    )
+    legend = "".join(
+        f'<span><span class="vp-key vp-o-{name}"></span>{escape(label)} <b>{n:,}</b> '
+        f"{formatting.share(n, turns.total)}</span>"
+        for name, label, n in shown
+    )
+    cut = ", ".join(f"{name} {formatting.number(count)}" for name, count in turns.cut_by.items())
+    by = nothing(f"cut by {cut}: counted against the service only where it was late by then") if cut else ""
+    return Html(
+        f'{section("Outcomes", "of every turn")}<div class="vp"><div class="vp-stack vp-below-head">{parts}</div>'
+        f'<div class="vp-legend">{legend}</div></div>{by}'
+    )
