@@ -71,7 +71,7 @@ class LlmRequest(msgspec.Struct, frozen=True, kw_only=True):
     extra_body: Mapping[str, Any] = _NOTHING
 
 
-class LlmChunk(msgspec.Struct, frozen=True):
+class LlmChunk(msgspec.Struct, frozen=True, gc=False):
     """What arrived in one piece: its text, and between which moments its first and its last byte came.
 
     `lower_ns` is `upper_ns` where the piece is one event; where it has several, the earlier ones may have come at any

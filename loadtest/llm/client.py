@@ -9,6 +9,7 @@
 
 import asyncio
 import contextlib
+import gc
 from collections.abc import Coroutine
 from typing import Any, Final, Self, TypeVar
 
@@ -41,7 +42,12 @@ _Result = TypeVar("_Result")
 
 
 def run(main: Coroutine[Any, Any, _Result]) -> _Result:
-    """Run a coroutine that asks models."""
+    """Run a coroutine that asks models.
+
+    What was imported is left out of garbage collections, which would make many streams wait.
+    """
+    gc.collect()
+    gc.freeze()
     with asyncio.Runner(loop_factory=StampedLoop) as runner:
         return runner.run(main)
 

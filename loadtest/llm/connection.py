@@ -212,10 +212,9 @@ class Connection:
 async def opened(address: Address, clocks: Clocks, tls: TlsClient, limit_s: float) -> tuple[Connection, Times]:
     """Open a connection, and say when each step was done. Raises Refused."""
     times = Times(clocks.perf_ns())
-    loop = asyncio.get_running_loop()
     where = f"{address.host}:{address.port}"
     try:
-        found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+        found = await _addresses(address)
     except OSError as error:
         raise Refused("address", f"the host name {address.host} has no address: {error.strerror or error}") from None
     times.dns_ns = clocks.perf_ns()
@@ -233,6 +232,14 @@ async def opened(address: Address, clocks: Clocks, tls: TlsClient, limit_s: floa
             raise Refused("tls", f"{where} did not finish the TLS handshake within {limit_s:g} s") from None
         times.tls_ns = clocks.perf_ns()
     return connection, times
+
+
+async def _addresses(address: Address) -> Sequence[tuple[int, int, int, str, Any]]:
+    """Return the addresses of a host. Raises OSError."""
+    try:  # one that is a number needs neither a look-up nor the thread that it would run in
+        return socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    except socket.gaierror:
+        return await asyncio.get_running_loop().getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
 
 
 async def _connected(found: Sequence[tuple[int, int, int, str, Any]], where: str, limit_s: float) -> socket.socket:

@@ -8,6 +8,7 @@ as a busy machine is late itself. Knows nothing of our own packages.
 """
 
 import dataclasses
+import gc
 import heapq
 import json
 import select
@@ -130,14 +131,20 @@ def event(fields: dict[str, Any] | str) -> bytes:
 
 
 def content(text: str, **more: Any) -> bytes:
-    return event({"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}], **more})
+    choice = {"index": 0, "delta": {"content": text}, "finish_reason": None}
+    return event({"object": "chat.completion.chunk", "model": "small", "choices": [choice], **more})
 
 
 def end(plan: Plan) -> bytes:
     details = {"cached_tokens": plan.cached}
     usage = {"prompt_tokens": plan.prompt, "completion_tokens": plan.tokens, "prompt_tokens_details": details}
-    last = {"choices": [{"index": 0, "delta": {}, "finish_reason": "length"}]}
-    return event(last) + event({"choices": [], "usage": usage}) + event("[DONE]") + b"0\r\n\r\n"
+    last = {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {}, "finish_reason": "length"}]}
+    return (
+        event(last)
+        + event({"object": "chat.completion.chunk", "choices": [], "usage": usage})
+        + event("[DONE]")
+        + b"0\r\n\r\n"
+    )
 
 
 def whole(status: str, fields: dict[str, Any], *headers: str) -> bytes:
@@ -229,6 +236,7 @@ class Server:
 
 
 if __name__ == "__main__":
+    gc.disable()  # a collection would make every stream late
     server = Server()
     sys.stdout.write(f"{server.port}\n")
     sys.stdout.flush()
