@@ -4,7 +4,7 @@ One file, versioned. Everything that writes or reads a name imports it from here
 conventions have a name for the same fact it is emitted as well (`GEN_AI_*`).
 """
 
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 SCHEMA_VERSION: Final = 3
 SCOPE: Final = "voiceprobe"
@@ -73,7 +73,7 @@ META_MODEL: Final = "voice.model"
 META_INTENT: Final = "voice.intent"
 
 Source = Literal["client", "service"]
-Outcome = Literal["ok", "no_reply", "timeout", "abandoned", "interrupted", "error", "cut", "invalid"]
+Outcome = Literal["ok", "no_reply", "timeout", "abandoned", "interrupted", "error", "cut", "invalid", "pending"]
 TurnKind = Literal["question", "barge_in", "silence"]
 # How a reply ended that the caller interrupted: the endpoint broke it off, it was over by itself, it was still heard
 # when the caller had spoken, or nothing on this wire shows which.
@@ -88,6 +88,7 @@ OUTCOME_LABELS: Final[dict[str, str]] = {
     "error": "error",
     "cut": "cut by the generator",
     "invalid": "invalid",
+    "pending": "not complete yet",
 }
 LengthClass = Literal["short", "medium", "long"]
 PhaseKind = Literal["smoke", "ramp", "hold", "spike", "soak", "recovery"]
@@ -154,7 +155,7 @@ CONTRADICTION_LABELS: Final[dict[str, str]] = {
 }
 CONTRADICTIONS: Final[tuple[str, ...]] = tuple(CONTRADICTION_LABELS)
 
-OUTCOMES: Final[tuple[str, ...]] = ("ok", "no_reply", "timeout", "abandoned", "interrupted", "error", "cut", "invalid")
+OUTCOMES: Final[tuple[str, ...]] = get_args(Outcome)
 LENGTH_CLASSES: Final[tuple[str, ...]] = ("short", "medium", "long")
 # A turn that ended so is bad by every metric of an answer: hanging up must never improve a figure.
 UNANSWERED: Final[tuple[str, ...]] = ("no_reply", "timeout", "abandoned", "error")

@@ -4,7 +4,8 @@ The rules are those of docs/explanation/validity.md. A value is judged by the in
 (telemetry.model.bounds): it is good where its worst end meets the threshold, bad where its best end misses it. A turn
 is *open* where nobody can know whether it was good: the threshold lies within the interval, it was not said as recorded
 or our own machine prevented it, our caller or the end of the run ended it before the threshold had passed, a value
-contradicts its own evidence, a service answered and does not state how long it took, or its telemetry was lost. An open
+contradicts its own evidence, a service answered and does not state how long it took, more of a service's turn is still
+to come, or its telemetry was lost. An open
 turn never helps a claim: an objective is met only if it is met with every open turn counted bad, and missed only if it
 is missed with every open turn counted good.
 """
@@ -39,10 +40,13 @@ class Judgment(StrEnum):
     INTERRUPTED = "interrupted by the caller"
     CONTRADICTED = "contradicts its own evidence"
     NOT_STATED = "latency not stated by the service"
+    PENDING = "not complete yet"
     LOST = "telemetry lost"
 
 
 DECIDED: Final = (Judgment.GOOD, Judgment.BAD)
+# Outcomes that leave a turn open whatever its values are.
+_UNDECIDED: Final[dict[str, Judgment]] = {"invalid": Judgment.GENERATOR, "pending": Judgment.PENDING}
 
 # From where a caller waits for what a metric measures, as the name of a timestamp of the turn: on a turn that ended
 # early, what had not come by then took at least as long.
@@ -187,7 +191,7 @@ def judge_turn(objective: Objective, turn: Turn, source: Source = "client") -> J
     if objective.kind == "outcome":
         return _judge_outcome(objective, turn)
     good = _stated(objective, turn)
-    return None if good is None else Judgment.GENERATOR if turn.outcome == "invalid" else _decided(good)
+    return None if good is None else _UNDECIDED.get(turn.outcome, _decided(good))
 
 
 def is_good(objective: Objective, turn: Turn, source: Source = "client") -> bool | None:
@@ -252,8 +256,8 @@ def _stated(objective: Objective, turn: Turn) -> bool | None:
 
 
 def _judge_outcome(objective: Objective, turn: Turn) -> Judgment:
-    if turn.outcome == "invalid":
-        return Judgment.GENERATOR
+    if turn.outcome in _UNDECIDED:
+        return _UNDECIDED[turn.outcome]
     if turn.outcome == "cut":
         return Judgment.CUT
     if turn.outcome == "interrupted" and not was_heard(turn):
@@ -271,8 +275,8 @@ def _judge_metric(objective: Objective, turn: Turn) -> Judgment | None:
         return None
     if value is None and not is_contradicted and _has_nothing_to_measure(metric, turn):
         return None
-    if turn.outcome == "invalid":
-        return Judgment.GENERATOR
+    if turn.outcome in _UNDECIDED:
+        return _UNDECIDED[turn.outcome]
     if turn.outcome == "cut" and not is_contradicted:
         return _judge_cut(metric, objective.threshold, turn, value)
     if is_unanswered(turn) and metric.name not in NOT_OF_AN_ANSWER:

@@ -63,7 +63,7 @@ class CohortTurns:
     @property
     def eligible(self) -> NDArray[np.bool_]:
         """Which turns count for or against the service."""
-        return ~self.has_outcome("invalid", "cut")
+        return ~self.has_outcome("invalid", "cut", "pending")
 
     @property
     def eligible_turns(self) -> int:

@@ -70,6 +70,8 @@ _GRACE_S: Final = 10
 _LOOPBACK: Final = "127.0.0.1"
 _OWN_CONNECTIONS: Final = 64
 _WATCH_S: Final = 1.0
+# Turns of services are in the store so long after their spans.
+_TURNS_S: Final = 0.25
 # A group of requests that takes longer than any request may is not going to be stored.
 _HANGS_AFTER_S: Final = 20.0
 # DuckDB's own: checkpoints are made by the one who looks after the store, where the disk has room for them.
@@ -113,33 +115,40 @@ class StoreServer:
         self._retention = Retention(self.writer, options.keep)
         self._expiry = Expiry(directory)
         self._ended = threading.Event()
-        self._watching = threading.Thread(target=self._watch, name="watch", daemon=True)
+        looks = (
+            self._watch_for.look,
+            self._look_at_ingest,
+            self.forwarding.look,
+            self._retention.remove_some,
+            self.writer.checkpoint_when_due,
+            self._expiry.look,
+        )
+        self._threads = [
+            threading.Thread(target=self._look, args=(_WATCH_S, looks), name="watch", daemon=True),
+            threading.Thread(
+                target=self._look, args=(_TURNS_S, (self._service_turns.look,)), name="turns", daemon=True
+            ),
+        ]
 
     def start(self) -> None:
         """Begin to store and to look after the store; to be called in the event loop."""
         self.ingest.start()
         self.forwarding.start()
-        self._watching.start()
+        for thread in self._threads:
+            thread.start()
 
     async def stop(self) -> None:
         """Store what waits, forward what can be forwarded within seconds, then end."""
         await self.ingest.stop()
         await asyncio.to_thread(self.forwarding.stop)
         self._ended.set()
-        if self._watching.ident is not None:
-            await asyncio.to_thread(self._watching.join)
+        for thread in self._threads:
+            if thread.ident is not None:
+                await asyncio.to_thread(thread.join)
 
-    def _watch(self) -> None:
-        while not self._ended.wait(_WATCH_S):
-            for look in (
-                self._watch_for.look,
-                self._look_at_ingest,
-                self._service_turns.look,
-                self.forwarding.look,
-                self._retention.remove_some,
-                self.writer.checkpoint_when_due,
-                self._expiry.look,
-            ):
+    def _look(self, every_s: float, looks: Sequence[Callable[[], None]]) -> None:
+        while not self._ended.wait(every_s):
+            for look in looks:
                 try:
                     look()
                 except Exception:  # noqa: BLE001 - what fails once is looked at again

@@ -1,8 +1,8 @@
-"""Makes turns of the committed spans of voice frameworks, and stores them through the one writer, each once.
+"""Makes turns of the committed spans of services, and stores them through the one writer, each once.
 
-Nothing about open turns is written down: what is open is found again in the stored spans of the time before the last
-commit, which `recover` reads at the start. Turns that are stored already are derived from them once more, and known by
-the ids of the framework's own turn span. Where late spans make another turn of one, it takes the place of the first.
+A turn is stored as soon as the first of its spans is, and replaced when later ones change it, for as long as its trace
+is in the store and not older than `UPDATED_WITHIN_NS`. Nothing but the spans and the turns is written down: the traces
+of the time before the last commit are read again at the start, and older ones when more of them comes.
 """
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
@@ -25,35 +25,42 @@ from telemetry.model.errors import StoreError
 from telemetry.model.foreign_text import one_line
 from telemetry.model.spans import SpanRow
 from telemetry.model.turns import Turn
-from telemetry.sidecar.adapters.turn_assembly import GRACE_NS, TurnAssembly, is_foreign
+from telemetry.sidecar.adapters.span_roles import is_foreign
+from telemetry.sidecar.adapters.turn_assembly import REMEMBERED_NS, UPDATED_WITHIN_NS, TurnAssembly, TurnChange
 from telemetry.sidecar.counts.state import IngestState, count_names
 from telemetry.sidecar.faults import FaultBoard
-from telemetry.store.schema import SCHEMAS, ArrowTable, Batch, fits, span_from_row, turn_from_row
+from telemetry.store.schema import SCHEMAS, ArrowTable, span_from_row, turn_from_row, without_rows
 from telemetry.store.writer import AppendedTables, StoreWriter
 
-# A turn takes no longer than this from its first span to its own one, its grace period included.
-RECOVERED_NS: Final = 15 * 60 * 1_000_000_000 + GRACE_NS
-# Rows become objects in parts of this many.
+# Rows become objects in parts of this many, and traces are read again so many at once.
 _ROWS_AT_ONCE: Final = 1_000
+_TRACES_AT_ONCE: Final = 200
+# Who stores spans makes turns of them itself where so many wait.
+_WAITING_MAX: Final = 20_000
 _STORE_FAULT: Final = "service_turns"
-_REVISION_FAULT: Final = "revised_turns"
 _SPANS_FAULT: Final = "service_spans"
 
 _NAMES: Final = ("scope_name", "span_name")
-# Spans that are not ours, of the last time in which any was stored.
-_RECOVERED: Final = "scope_name IS DISTINCT FROM ? AND stored_unix_ns >= (SELECT max(stored_unix_ns) FROM spans) - ?"
-_RECOVERED_VALUES: Final = (semconv.SCOPE, RECOVERED_NS)
+_NO_SPANS: Final = without_rows(SCHEMAS["spans"])
+_NO_POINTS: Final = without_rows(SCHEMAS["points"])
+_NEWEST: Final = "(SELECT max(stored_unix_ns) FROM spans)"
 
 pc: Any = pyarrow.compute  # pyarrow ships no types of its own
 
 _log = logging.getLogger(__name__)
 
 
-class ServiceTurns:
-    """Takes tables of spans that were stored and stores the turns that come due; thread-safe.
+def _never_back() -> Callable[[], int]:
+    """The wall clock as it was when this was called, and the time since then."""
+    since_ns = time.time_ns() - time.monotonic_ns()
+    return lambda: since_ns + time.monotonic_ns()
 
-    `stored` is called with what was appended, `revised` with turns that took the place of others. Nothing that a span
-    provokes is raised: it would keep others from being committed. It becomes a fault instead.
+
+class ServiceTurns:
+    """Takes tables of spans that were stored and stores their turns; thread-safe.
+
+    `stored` is called with the turns that are complete, each once, `revised` with those that became others after that.
+    Nothing that a span provokes is raised: it would keep others from being committed. It becomes a fault instead.
     """
 
     def __init__(
@@ -64,65 +71,106 @@ class ServiceTurns:
         faults: FaultBoard,
         *,
         revised: Callable[[ArrowTable], None] = lambda _turns: None,
-        unix_ns: Callable[[], int] = time.time_ns,
+        unix_ns: Callable[[], int] | None = None,
     ) -> None:
         self._revised = revised
         self._writer = writer
         self._stored = stored
         self._state = state
         self._faults = faults
-        self._unix_ns = unix_ns
-        self._assembling = threading.Lock()
-        self._assembly = TurnAssembly()
+        self._unix_ns = _never_back() if unix_ns is None else unix_ns
+        self._taking = threading.Lock()
+        self._arrived: list[SpanRow] = []
         self._storing = threading.Lock()
-        self._unstored: Sequence[Turn] = ()
-        self._unrevised: dict[tuple[str, str], Turn] = {}
+        self._assembly = TurnAssembly()
 
     def take(self, spans: ArrowTable) -> None:
         """Take spans that were stored just now."""
         try:
             if (found := _foreign_spans(spans)) is not None:
                 for first in range(0, found.num_rows, _ROWS_AT_ONCE):
-                    self._add([span_from_row(row) for row in found.slice(first, _ROWS_AT_ONCE).to_pylist()])
+                    rows = [span_from_row(row) for row in found.slice(first, _ROWS_AT_ONCE).to_pylist()]
+                    with self._taking:
+                        self._arrived += rows
         except Exception as error:  # noqa: BLE001 - the spans are stored, whatever becomes of them
             self._spans_failed(error)
+        if len(self._arrived) > _WAITING_MAX:
+            self.look()
 
     def recover(self) -> None:
-        """Take the stored spans of which turns may still be open: those stored within `RECOVERED_NS` before the last
-        of them, whenever that was. Raises StoreError when they cannot be read."""
+        """Take up the traces of which spans were stored within `REMEMBERED_NS` before the last of them, whenever that
+        was, and note those of the time in which they may be changed. Raises StoreError when they cannot be read."""
         with self._writer.database.snapshot() as cursor:
-            stored, settled = _stored_turns(cursor)
-            self._assembly = TurnAssembly(stored=stored, settled=settled)
-            columns = ", ".join(SCHEMAS["spans"].names)
-            found = cursor.sql(
-                f"SELECT {columns} FROM spans WHERE {_RECOVERED} ORDER BY commit_number, rowid",
-                params=_RECOVERED_VALUES,
-            )
-            for batch in found.to_arrow_reader(_ROWS_AT_ONCE):
-                self.take(pa.Table.from_batches([batch]))
+            newest_last = cursor.execute(
+                f"""
+                SELECT trace_id, max(stored_unix_ns) >= {_NEWEST} - ? AS is_recent FROM spans
+                WHERE scope_name IS DISTINCT FROM ? AND stored_unix_ns >= {_NEWEST} - ?
+                GROUP BY trace_id ORDER BY max(stored_unix_ns)
+                """,
+                [REMEMBERED_NS, semconv.SCOPE, UPDATED_WITHIN_NS],
+            ).fetchall()
+        self._assembly.forget(trace_id for trace_id, _ in newest_last)
+        recent = [trace_id for trace_id, is_recent in newest_last if is_recent]
+        for first in range(0, len(recent), _TRACES_AT_ONCE):
+            self._take_up(recent[first : first + _TRACES_AT_ONCE])
+            self.look()
 
     def look(self) -> None:
-        """Store the turns that have come due, and those that changed. What cannot be stored now is stored later."""
-        self._store(lambda: self._assembly.due(self._unix_ns()))
-        self._revise()
+        """Store the turns that are new, those that changed, and those that are complete now. What cannot be stored now
+        is stored later."""
+        self._store(is_last=False)
 
     def close(self) -> None:
-        """Store all turns whose own span has come; what comes later of them is not waited for."""
-        self._store(self._assembly.flush)
-        self._revise()
+        """Store all turns whose own span has come as complete: what comes later of them is not waited for."""
+        self._store(is_last=True)
 
-    def _add(self, spans: Sequence[SpanRow]) -> None:
-        with self._assembling:
+    def _store(self, *, is_last: bool) -> None:
+        with self._storing:
             try:
-                self._assembly.add(spans, self._unix_ns())
-            except Exception as error:  # noqa: BLE001 - one span must not keep others from becoming turns
+                self._take_arrived()
+                changes = self._assembly.changes(self._unix_ns(), is_last=is_last)
+                for fault in self._assembly.faults:
+                    self._faults.set(_SPANS_FAULT, f"spans of a service could not become turns ({fault})")
+                self._assembly.faults.clear()
+                replaced = self._writer.replace_turns(changes) if changes else None
+                self._assembly.stored(self._unix_ns())
+            except StoreError as error:
+                self._faults.set(_STORE_FAULT, f"turns of services wait to be stored: {error}")
+                return
+            except Exception as error:  # noqa: BLE001 - what comes later is looked at all the same
                 self._spans_failed(error)
-                self._add_apart(spans)
-            self._count()
+                return
+            self._faults.set(_STORE_FAULT, None)
+            self._count(changes, replaced)
 
-    def _count(self) -> None:
-        """Show what became of spans that are part of no turn; to be called by the thread that assembles."""
+    def _take_arrived(self) -> None:
+        with self._taking:
+            arrived, self._arrived = self._arrived, []
+        if forgotten := self._assembly.forgotten(span.trace_id for span in arrived):
+            self._take_up(forgotten)
+        self._assembly.add(arrived, self._unix_ns())
+
+    def _take_up(self, trace_ids: Sequence[str]) -> None:
+        """Read the spans and the turns of traces again."""
+        columns = ", ".join(SCHEMAS["spans"].names)
+        with self._writer.database.snapshot() as cursor:
+            rows = cursor.sql(
+                f"""
+                SELECT {columns} FROM spans WHERE list_contains(?, trace_id) AND scope_name IS DISTINCT FROM ?
+                    AND stored_unix_ns >= {_NEWEST} - ?
+                """,
+                params=[list(trace_ids), semconv.SCOPE, UPDATED_WITHIN_NS],
+            ).to_arrow_table()
+            turns = _stored_turns(cursor, trace_ids)
+        found = _foreign_spans(rows)
+        spans = [] if found is None else [span_from_row(row) for row in found.to_pylist()]
+        self._assembly.take_up(spans, turns, self._unix_ns())
+
+    def _count(self, changes: Sequence[TurnChange], replaced: ArrowTable | None) -> None:
+        """Show what became of spans and turns."""
         assembly, state = self._assembly, self._state
+        first = _turns_of(replaced, [each.turn for each in changes if each.is_first])
+        revised = _turns_of(replaced, [each.turn for each in changes if each.is_revised])
         unmapped, assembly.unmapped = assembly.unmapped, Counter[str]()
         with state.lock:
             count_names(state.unmapped_spans, unmapped)
@@ -130,72 +178,26 @@ class ServiceTurns:
             state.framework_spans_left_over = assembly.left_over
             state.framework_spans_late = assembly.late
             state.framework_spans_open = assembly.open_spans
-
-    def _add_apart(self, spans: Sequence[SpanRow]) -> None:
-        for span in spans:
-            try:
-                self._assembly.add([span], self._unix_ns())
-            except Exception:  # noqa: BLE001 - the next one may be read
-                _log.exception("the span %r of the scope %r could not be read", span.name, span.scope_name)
-
-    def _store(self, ready: Callable[[], list[Turn]]) -> None:
-        with self._storing:
-            while True:
-                if not self._unstored:
-                    self._unstored = self._ready(ready)
-                if not self._unstored:
-                    return
-                try:
-                    appended = self._writer.append(Batch(turns=self._unstored))
-                except StoreError as error:
-                    self._faults.set(_STORE_FAULT, f"turns of services wait to be stored: {error}")
-                    return
-                self._unstored = ()
-                self._faults.set(_STORE_FAULT, None)
-                self._stored(appended)
-
-    def _revise(self) -> None:
-        """Put the turns that changed in the place of what was stored of them."""
-        with self._storing:
-            with self._assembling:
-                for turn in self._assembly.revised():
-                    self._unrevised[turn.trace_id, turn.span_id] = turn
-            waiting = {(turn.trace_id, turn.span_id) for turn in self._unstored}
-            if waiting:
-                self._unstored = [self._unrevised.pop((t.trace_id, t.span_id), t) for t in self._unstored]
-            turns = [turn for turn in self._unrevised.values() if fits(turn)]
-            if not turns:
-                return
-            try:
-                found = self._writer.replace_turns(turns)
-            except StoreError as error:
-                self._faults.set(_REVISION_FAULT, f"turns of services wait to be judged anew: {error}")
-                return
-            self._unrevised = {}
-            self._faults.set(_REVISION_FAULT, None)
-            with self._state.lock:
-                self._state.revised_turns += found.num_rows
-            if found.num_rows:
-                self._revised(found)
-
-    def _ready(self, ready: Callable[[], list[Turn]]) -> list[Turn]:
-        with self._assembling:
-            try:
-                found = ready()
-            except Exception as error:  # noqa: BLE001 - what is open stays open
-                self._spans_failed(error)
-                return []
-            self._count()
-        storable = [turn for turn in found if fits(turn)]
-        if len(storable) < len(found):
-            with self._state.lock:
-                self._state.unstorable_turns += len(found) - len(storable)
-            _log.warning("%d turns of services have times that cannot be stored", len(found) - len(storable))
-        return storable
+            state.unstorable_turns = assembly.unstorable
+            state.revised_turns += 0 if revised is None else revised.num_rows
+        if first is not None:
+            self._stored(AppendedTables(first, _NO_SPANS, _NO_POINTS, 0))
+        if revised is not None:
+            self._revised(revised)
 
     def _spans_failed(self, error: Exception) -> None:
         _log.exception("spans of a service could not become turns")
         self._faults.set(_SPANS_FAULT, f"spans of a service could not become turns ({type(error).__name__}: {error})")
+
+
+def _turns_of(table: ArrowTable | None, turns: Sequence[Turn | None]) -> ArrowTable | None:
+    """The rows of some turns; None where there is none."""
+    ids = {(turn.trace_id, turn.span_id) for turn in turns if turn is not None}
+    if table is None or not ids:
+        return None
+    rows = zip(table.column("trace_id").to_pylist(), table.column("span_id").to_pylist(), strict=True)
+    found = table.filter(pa.array([row in ids for row in rows], pa.bool_()))
+    return found if found.num_rows else None
 
 
 def _foreign_spans(spans: ArrowTable) -> ArrowTable | None:
@@ -227,33 +229,15 @@ def _is_wanted(scope_name: str, span_name: str) -> bool:
     return scope_name != semconv.SCOPE and is_foreign(one_line(scope_name), one_line(span_name))
 
 
-def _stored_turns(
-    cursor: duckdb.DuckDBPyConnection,
-) -> tuple[dict[tuple[str, str], Turn], set[tuple[str, str]]]:
-    """Of the spans that are taken again: the turns of services that have their ids, by trace and span, and the ids of
-    those with which others may belong together that are not among them."""
-    cursor.execute(
-        f"CREATE OR REPLACE TEMP TABLE recovered AS SELECT trace_id, span_id, stored_unix_ns FROM spans "
-        f"WHERE {_RECOVERED}",
-        _RECOVERED_VALUES,
-    )
-    settled = cursor.execute(
-        "SELECT trace_id, span_id FROM recovered WHERE stored_unix_ns < (SELECT max(stored_unix_ns) FROM spans) - ?",
-        [RECOVERED_NS // 2],
-    ).fetchall()
+def _stored_turns(cursor: duckdb.DuckDBPyConnection, trace_ids: Sequence[str]) -> list[Turn]:
+    """The turns that services reported of some traces, as far as this version can read them."""
     found = cursor.sql(
-        """
-        SELECT t.* FROM turns t SEMI JOIN recovered r ON t.trace_id = r.trace_id AND t.span_id = r.span_id
-        WHERE t.source = 'service'
-        """
+        "SELECT * FROM turns WHERE list_contains(?, trace_id) AND source = 'service'", params=[list(trace_ids)]
     ).to_arrow_table()
-    cursor.execute("DROP TABLE recovered")
-    stored: dict[tuple[str, str], Turn] = {}
+    turns: list[Turn] = []
     for row in found.to_pylist():
         try:
-            turn = turn_from_row(row)
+            turns.append(turn_from_row(row))
         except msgspec.ValidationError as error:
             _log.warning("a turn cannot be recognized (%s)", error)
-            continue
-        stored[turn.trace_id, turn.span_id] = turn
-    return stored, {(str(trace_id), str(span_id)) for trace_id, span_id in settled}
+    return turns

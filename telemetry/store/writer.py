@@ -165,30 +165,47 @@ class StoreWriter:
         stored = sum(content.num_rows for content in new.values())
         return AppendedTables(**new, duplicates=received - stored)
 
-    def replace_turns(self, turns: Sequence[Turn]) -> ArrowTable:
-        """Put turns in the place of those with the same ids, in one step for every reader, and return the rows that are
-        durable now: they were stored when those were. One that is not stored is left out. Raises StoreError when it
-        could not be written."""
-        fresh = turns_table(turns)
-        if not self._keep_text:
-            fresh = table_without_text("turns", fresh)
+    def replace_turns(self, changes: Sequence[tuple[Turn | None, Turn | None]]) -> ArrowTable:
+        """Put the second turn of each pair in the place of the first, which is stored, in one step for every reader,
+        and return the rows that are durable now. None stands for no turn. What takes a place was stored when the other
+        was, and is left out where that is not stored any more. Raises StoreError when it could not be written."""
         with self._lock, self._transaction():
-            ids = fresh.select(["trace_id", "span_id"])
-            with self._registered(ids):
-                gone: Any = self._cursor.execute(
-                    f"""
-                    DELETE FROM turns USING {_NEW_ROWS} n
-                    WHERE turns.trace_id = n.trace_id AND turns.span_id = n.span_id
-                    RETURNING turns.trace_id, turns.span_id, turns.stored_unix_ns
-                    """
-                ).fetchall()
-            stored = {(trace_id, span_id): unix_ns for trace_id, span_id, unix_ns in gone}
-            keys = zip(ids.column("trace_id").to_pylist(), ids.column("span_id").to_pylist(), strict=True)
-            moments = pa.array([stored.get(key) for key in keys], pa.int64())
-            replaced = fresh.filter(moments.is_valid())
-            self._insert("turns", replaced.append_column("stored_unix_ns", moments.drop_null()))
+            stored = self._remove_turns([before for before, _ in changes if before is not None])
+            now_ns = self._unix_ns()
+            placed = [
+                (turn, now_ns if before is None else stored.get((before.trace_id, before.span_id)))
+                for before, turn in changes
+                if turn is not None
+            ]
+            kept = [(turn, unix_ns) for turn, unix_ns in placed if unix_ns is not None]
+            fresh = turns_table([turn for turn, _ in kept])
+            if not self._keep_text:
+                fresh = table_without_text("turns", fresh)
+            moments = pa.array([unix_ns for _, unix_ns in kept], pa.int64())
+            fresh = self._without_known("turns", fresh.append_column("stored_unix_ns", moments))
+            self._insert("turns", fresh)
             self._count_commit()
-        return replaced
+        return fresh
+
+    def _remove_turns(self, turns: Sequence[Turn]) -> dict[tuple[str, str], int]:
+        """Remove stored turns; when each was stored, by its ids."""
+        if not turns:
+            return {}
+        began = [turn.started_unix_ns for turn in turns]
+        ids: ArrowTable = pa.table(
+            {"trace_id": [turn.trace_id for turn in turns], "span_id": [turn.span_id for turn in turns]}
+        )
+        with self._registered(ids):
+            gone: Any = self._cursor.execute(
+                f"""
+                DELETE FROM turns USING {_NEW_ROWS} n
+                WHERE turns.started_unix_ns BETWEEN ? AND ?
+                    AND turns.trace_id = n.trace_id AND turns.span_id = n.span_id
+                RETURNING turns.trace_id, turns.span_id, turns.stored_unix_ns
+                """,
+                [min(began), max(began)],
+            ).fetchall()
+        return {(trace_id, span_id): unix_ns for trace_id, span_id, unix_ns in gone}
 
     @contextlib.contextmanager
     def change(self) -> Generator[duckdb.DuckDBPyConnection]:

@@ -92,6 +92,7 @@ class _Feeder:
         appended = self.writer.append_tables(*together)
         self._count(appended)
         self._turns.take(appended.spans)
+        self._turns.look()
 
     def _count(self, appended: AppendedTables) -> None:
         self._exposition.observe(appended.turns)

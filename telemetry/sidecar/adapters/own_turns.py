@@ -23,8 +23,8 @@ _FAILURES: Final[dict[str, FailureKind]] = {
     "interrupted": "interrupted",
 }
 # What only a load generator can say of a turn. Turns that ended so count in no ratio and no comparison, so that a
-# service which said it of its slow ones would be judged by the others.
-_OF_THE_GENERATOR: Final = frozenset({"cut", "invalid"})
+# service which said it of its slow ones would be judged by the others. `pending` is for the sidecar alone to say.
+_NOT_OF_A_SERVICE: Final = frozenset({"cut", "invalid", "pending"})
 # Moments at which there was audio of the reply.
 _OF_AUDIO: Final = frozenset({"tts_first_chunk", "tts_last_chunk", "first_audio", "reply_end"})
 _TYPES: Final[dict[str, Any]] = {field.name: field.type for field in msgspec.structs.fields(Turn)}
@@ -102,6 +102,6 @@ def _stated(parts: SpansOfTurn) -> dict[str, Any]:
                 stated = msgspec.convert(value, _TYPES[attribute.field])
             except msgspec.ValidationError:
                 continue
-            if attribute.field != "outcome" or stated not in _OF_THE_GENERATOR:
+            if attribute.field != "outcome" or stated not in _NOT_OF_A_SERVICE:
                 found[attribute.field] = stated
     return found

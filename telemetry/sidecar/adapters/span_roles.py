@@ -6,7 +6,7 @@ from typing import Final
 
 from telemetry.model import semconv
 from telemetry.model.service_spans import service_span_table
-from telemetry.sidecar.adapters.alias_table import Framework, Role, frameworks
+from telemetry.sidecar.adapters.alias_table import Framework, Layout, Role, frameworks
 
 # Services of one's own report by the table of telemetry.model.service_spans, under any scope.
 OWN: Final = "own"
@@ -32,6 +32,11 @@ class SpanRole:
     def family(self) -> str:
         """A name for its framework."""
         return OWN if self.framework is None else self.framework.name
+
+    @property
+    def layout(self) -> Layout:
+        """How turns lie in the spans of its framework."""
+        return "nested" if self.framework is None else self.framework.turns
 
 
 @lru_cache(maxsize=_NAMES_MAX)

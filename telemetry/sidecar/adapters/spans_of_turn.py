@@ -38,7 +38,8 @@ class SpansOfTurn:
 
     `own` are the spans of the turn itself, `user` that of the caller's turn where it is a sibling, `below` everything
     under them, `beside` the stages that hang under the call and came in this turn, `calls` the spans of the call which
-    have come. `turn_index` is the turn's place in its call, from 0.
+    have come. `turn_index` is the turn's place in its call, from 0. `is_expected` says that the turn's own span has not
+    come, and another is in its place.
     """
 
     own: tuple[Part, ...]
@@ -48,6 +49,7 @@ class SpansOfTurn:
     calls: tuple[Part, ...] = ()
     turn_index: int = 0
     has_later_turn: bool = False
+    is_expected: bool = False
     latency_before_ns: int | None = None  # that the turn before states, where it is known
     _within: tuple[Part, ...] = field(init=False)
     _frameworks: list[Framework] = field(init=False)
@@ -95,6 +97,12 @@ class SpansOfTurn:
     def outer(self) -> tuple[Part, ...]:
         """The spans of the turn itself, the caller's first."""
         return (self.user, *self.own) if self.user is not None else self.own
+
+    def spans(self) -> Iterator[Part]:
+        """The spans of the turn that have come, those nearest to it first."""
+        yield from () if self.is_expected else self.outer()
+        yield from self.below
+        yield from self.beside
 
     def everything(self) -> Iterator[Part]:
         """All spans, those nearest to the turn first."""

@@ -1,15 +1,16 @@
-"""Assembles turns from the spans of voice frameworks, which know nothing of our turns.
+"""The turns of services, from spans that come in any order, twice and late; each is known from its first span on.
 
-Pure: spans and the time are parameters. Spans come in any order, twice and late, from clocks that jump: what counts is
-when they came. A turn closes when its own span has come and a grace period is over; one whose reply may still be under
-way waits for longer, or for the end of its call. A turn of which more comes later is made anew: what a turn consists of
-is remembered for as long as its spans would have waited for it.
+Pure: spans and the time are parameters. The spans of a trace are remembered while they come, and its turns are made of
+all of them whenever one more has come. What differs from what is stored is a change: a turn that is new, another one,
+or none any more. A turn is *pending* until it is complete: its own span has come, and it was answered, or nothing more
+of it came for a while. A trace that is forgotten is taken up again with its spans and turns from the store.
 """
 
 import heapq
-from collections import Counter, OrderedDict, deque
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+import logging
+from collections import Counter, OrderedDict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
@@ -20,339 +21,285 @@ from telemetry.model.spans import SpanRow
 from telemetry.model.turns import Turn
 from telemetry.sidecar.adapters import attribute_values as values
 from telemetry.sidecar.adapters.framework_turns import framework_turn
-from telemetry.sidecar.adapters.open_trace import (
-    TURNS,
-    ClosedTop,
-    OpenTrace,
-    ReadyTurn,
-    WaitTimes,
-    is_heard,
-    is_same_conversation,
-)
 from telemetry.sidecar.adapters.own_turns import own_turn
-from telemetry.sidecar.adapters.span_roles import is_foreign, span_role
+from telemetry.sidecar.adapters.span_roles import span_role
 from telemetry.sidecar.adapters.spans_of_turn import Part, SpansOfTurn
+from telemetry.sidecar.adapters.trace_turns import CALLS, turns_of_trace
+from telemetry.store.schema import fits
 
-__all__ = ["GRACE_NS", "OPEN_SPANS_MAX", "SUCCESSOR_NS", "TurnAssembly", "is_foreign"]
-
-# Exporters send every 5 s by default, and what they could not send again somewhat later.
-GRACE_NS: Final = 10_000_000_000
-# A reply is played for less than this, and its span comes when it has been.
-SUCCESSOR_NS: Final = 120_000_000_000
-OPEN_SPANS_MAX: Final = 100_000
-# Spans whose turn has not come after so long belong to none.
-_KEPT_NS: Final = 15 * 60 * 1_000_000_000
-# Turns open at once in one trace, which is one call.
-_OPEN_TURNS_MAX: Final = 1_000
-# When the receiver's clock is set forward, spans age no more than this at a time.
-_AGED_AT_ONCE_NS: Final = 60_000_000_000
+# A turn without an answer is complete when nothing of it has come for so long. Exporters send every 5 s by default, and
+# what they could not send again somewhat later; a reply that is still played, or a further step, takes longer.
+COMPLETE_AFTER_NS: Final = 10_000_000_000
+ANSWER_WITHIN_NS: Final = 120_000_000_000
+# A trace of which nothing has come for so long is forgotten.
+REMEMBERED_NS: Final = 15 * 60 * 1_000_000_000
+# Within this time late spans change a turn.
+UPDATED_WITHIN_NS: Final = 24 * 3600 * 1_000_000_000
+SPANS_MAX: Final = 100_000
+TRACE_SPANS_MAX: Final = 3_000
+_FORGOTTEN_MAX: Final = 200_000
+PENDING: Final = "pending"
 # Of these it is no loss that they belong to no turn.
-_OF_NO_TURN: Final = frozenset({"call", "call_end", "part"})
+_OF_NO_TURN: Final = frozenset({*CALLS, "part"})
 K = TypeVar("K")
 V = TypeVar("V")
 
+_log = logging.getLogger(__name__)
 
-class _Arrival(NamedTuple):
-    aged_ns: int
-    trace_id: str
-    span_id: str
+
+class TurnChange(NamedTuple):
+    """What is stored of a turn and what it is now; None where it is not stored, or is none any more."""
+
+    stored: Turn | None
+    turn: Turn | None
+
+    @property
+    def is_first(self) -> bool:
+        """Whether the turn is complete now and was not before."""
+        return is_complete(self.turn) and not is_complete(self.stored)
+
+    @property
+    def is_revised(self) -> bool:
+        """Whether a complete turn became another one."""
+        return is_complete(self.turn) and is_complete(self.stored)
+
+
+class _Facts(NamedTuple):
+    """What a turn is made of."""
+
+    span_ids: frozenset[str]
+    calls: int
+    has_later_turn: bool
+    turn_index: int
+    latency_before_ns: int | None
+    is_over: bool  # nothing is waited for
+
+
+class _Made(NamedTuple):
+    """A turn that was made, and of what; None where that is of nothing that was said."""
+
+    of: _Facts
+    turn: Turn | None
+
+
+class _Stored(NamedTuple):
+    """A turn as it is stored, and the ids of the spans that it was made of."""
+
+    turn: Turn
+    span_ids: frozenset[str]
 
 
 @dataclass(slots=True)
-class _ClosedTurn:
-    """A turn that was given, with its spans; `turn` is None where these were of nothing that was said."""
+class _Trace:
+    """The remembered spans of a trace, by their ids; when each came, on the receiver's clock."""
 
-    ready: ReadyTurn
-    parts: SpansOfTurn
-    turn: Turn | None
-    aged_ns: int
-    span_id: str  # by which it is stored
-    late: int = 0
-
-    @property
-    def top(self) -> ClosedTop:
-        return ClosedTop(self.parts.first, self.turn is not None and self.turn.outcome == "ok")
+    parts: dict[str, Part] = field(default_factory=dict[str, Part])
+    came_ns: dict[str, int] = field(default_factory=dict[str, int])
+    made: dict[str, _Made] = field(default_factory=dict[str, _Made])
+    stored: dict[str, _Stored] = field(default_factory=dict[str, _Stored])
+    # What should be stored, by the ids of turns; each with those of its spans.
+    wanted: dict[str, _Stored] = field(default_factory=dict[str, _Stored])
+    last_ns: int = 0
+    due_ns: int | None = None  # when a pending turn is complete unless more of it comes
+    open_spans: int = 0  # of no turn, or of a pending one
+    lost_spans: int = 0  # of those, what is a loss when the trace is forgotten
+    # Of a trace that is too long: the spans of its oldest turns, and how many turns these were.
+    past: set[str] = field(default_factory=set[str])
+    past_turns: int = 0
 
 
 class TurnAssembly:
-    """The open turns of every service, and those that closed lately.
+    """The turns of all services of which spans came lately.
 
-    `unmapped` counts "scope/span name" of spans that no adapter knows; `given_up` spans that were dropped because more
-    than `open_spans_max` were open, the oldest first; `left_over` spans of stages whose turn never came; `late` those
-    that came after their turn was given. Where they changed it, it is among what `revised` gives.
-
-    `stored` are turns that an earlier process gave, by trace and span: each is given again only as revised, and not at
-    all where it is among `settled`.
+    `unmapped` counts "scope/span name" of spans that no adapter knows; `left_over` spans of stages whose turn never
+    came, or never became complete; `given_up` spans that were dropped because their trace has too many; `late` those
+    that came after their turn was complete; `unstorable` turns with times beyond what can be stored.
     """
 
-    def __init__(
-        self,
-        *,
-        grace_ns: int = GRACE_NS,
-        open_spans_max: int = OPEN_SPANS_MAX,
-        successor_ns: int = SUCCESSOR_NS,
-        stored: Mapping[tuple[str, str], Turn] | None = None,
-        settled: Collection[tuple[str, str]] = (),
-    ) -> None:
-        self._stored = {} if stored is None else stored
-        self._settled = settled
-        self._apart = frozenset(span_id for _, span_id in self._stored)
-        self._waits = WaitTimes(grace_ns, max(successor_ns, grace_ns))
-        self._open_spans_max = open_spans_max
-        self._traces: dict[str, OpenTrace] = {}
-        self._arrivals: deque[_Arrival] = deque()
-        self._open_count = 0
+    def __init__(self, *, spans_max: int = SPANS_MAX, trace_spans_max: int = TRACE_SPANS_MAX) -> None:
+        self._spans_max = spans_max
+        self._trace_spans_max = trace_spans_max
+        self._traces: OrderedDict[str, _Trace] = OrderedDict()  # that nothing came of for longest first
+        self._spans = 0
+        self._touched: dict[str, None] = {}
         self._due: list[tuple[int, str]] = []
-        # Of each span of a turn that was given the turn's first span, and the turns by that.
-        self._given = _Remembered[tuple[str, str], str](open_spans_max)
-        self._closed: OrderedDict[tuple[str, str], _ClosedTurn] = OrderedDict()
-        self._closed_of_trace: dict[str, dict[str, _ClosedTurn]] = {}
-        self._closed_spans = 0
-        self._changed: dict[tuple[str, str], _ClosedTurn] = {}
-        self._revised: dict[tuple[str, str], Turn] = {}
-        self._turns_of_trace = _Remembered[str, int](open_spans_max)
-        self._latency_of_turn = _Remembered[tuple[str, str, int], int](open_spans_max)
-        self._now_ns = 0
-        self._set_back_ns = 0
-        self._aged_ns = 0
+        self._forgotten = _Remembered[str, None](_FORGOTTEN_MAX)
+        # By service, call and place in it, with the trace of the turn.
+        self._latency_of_turn = _Remembered[tuple[str, str, int], tuple[int, str]](spans_max)
         self.unmapped: Counter[str] = Counter()
-        self.given_up = 0
         self.left_over = 0
+        self.given_up = 0
         self.late = 0
+        self.unstorable = 0
+        self.faults: list[str] = []
 
     @property
     def open_spans(self) -> int:
-        """How many spans wait for their turn."""
-        return self._open_count
+        """How many spans wait for their turn, or for its completion."""
+        return sum(trace.open_spans for trace in self._traces.values())
 
-    def add(self, spans: Sequence[SpanRow], now_unix_ns: int) -> None:
-        """Take spans that arrived at `now_unix_ns` of the receiver's wall clock."""
-        now_ns = self._clock(now_unix_ns)
+    def forgotten(self, trace_ids: Iterable[str]) -> list[str]:
+        """Those of some traces that must be taken up again before more of them is added."""
+        return [each for each in dict.fromkeys(trace_ids) if each in self._forgotten]
+
+    def forget(self, trace_ids: Iterable[str]) -> None:
+        """Remember of traces only that there is more of them in the store."""
+        for trace_id in trace_ids:
+            self._forgotten[trace_id] = None
+
+    def take_up(self, spans: Sequence[SpanRow], turns: Sequence[Turn], now_ns: int) -> None:
+        """Take the stored spans of traces with their stored turns. One whose own span is stored no more stays as it is,
+        whatever there is of its stages."""
+        ids = {(span.trace_id, span.span_id) for span in spans}
+        for trace_id, _ in ids:
+            self._forgotten.pop(trace_id, None)
+        past = {(each.trace_id, each.span_id) for each in turns if is_complete(each)} - ids
+        for trace_id, span_id in past:
+            self._trace(trace_id).past.add(span_id)
+        self.add(sorted(spans, key=lambda span: span.start_unix_ns), now_ns)
+        for turn in turns:
+            if (turn.trace_id, turn.span_id) not in past:
+                trace = self._trace(turn.trace_id)
+                trace.stored[turn.span_id] = _Stored(turn, frozenset(trace.parts))
+
+    def add(self, spans: Sequence[SpanRow], now_ns: int) -> None:
+        """Take spans that came at `now_ns`, of the wall clock, which never goes back here."""
         for span in spans:
-            if self._add(span, now_ns):
-                trace = self._traces[span.trace_id]
-                due_ns = trace.first_due_ns(span.span_id, self._waits, self._tops(span.trace_id))
-                if due_ns is not None and (trace.planned_ns is None or due_ns < trace.planned_ns):
-                    trace.planned_ns = due_ns
-                    heapq.heappush(self._due, (due_ns, span.trace_id))
-                while (oldest_id := trace.beyond(_OPEN_TURNS_MAX)) is not None:
-                    self.given_up += self._forget(span.trace_id, oldest_id)
-        while self._open_count > self._open_spans_max:
-            oldest = self._arrivals.popleft()
-            self.given_up += self._forget(oldest.trace_id, oldest.span_id)
+            role = span_role(span.scope_name, span.name)
+            if role is None:
+                if span.scope_name != semconv.SCOPE:
+                    self.unmapped[f"{span.scope_name}/{span.name}"] += 1
+            elif role.framework is not None or WHOLE_TURN_ATTRIBUTES.isdisjoint(span.attributes):
+                self._add(Part(span, role), now_ns)
 
-    def due(self, now_unix_ns: int) -> list[Turn]:
-        """Give the turns whose time has come at `now_unix_ns`, each once."""
-        now_ns = self._clock(now_unix_ns)
-        found: list[Turn] = self._made_anew()
-        while self._due and self._due[0][0] <= now_ns:
-            due_ns, trace_id = heapq.heappop(self._due)
-            trace = self._traces.get(trace_id)
-            if trace is not None and trace.planned_ns == due_ns:
-                found += self._ready(trace_id, now_ns)
-                if trace.planned_ns is not None:
-                    heapq.heappush(self._due, (trace.planned_ns, trace_id))
-        while self._arrivals and self._aged_ns - self._arrivals[0].aged_ns > _KEPT_NS:
-            oldest = self._arrivals.popleft()
-            self.left_over += self._forget(oldest.trace_id, oldest.span_id)
-        self._forget_closed()
-        return sorted([*found, *self._made_anew()], key=_beginning)
+    def changes(self, now_ns: int, *, is_last: bool = False) -> list[TurnChange]:
+        """What is to be stored, by the beginning of the turns; `stored` is to be called when it is. Where no more spans
+        will come, all turns whose own span has come are complete."""
+        while self._due and (self._due[0][0] <= now_ns or is_last):
+            _, trace_id = heapq.heappop(self._due)
+            if trace_id in self._traces:
+                self._touched[trace_id] = None
+        found: list[TurnChange] = []
+        for trace_id in self._touched:
+            trace = self._traces[trace_id]
+            self._make(trace_id, trace, now_ns, is_last=is_last)
+            found += _changes_of(trace)
+        return sorted(found, key=_beginning)
 
-    def revised(self) -> list[Turn]:
-        """Give the turns that were given before and are others now, because of what came late; each once."""
-        found, self._revised = self._revised, {}
-        return list(found.values())
-
-    def flush(self) -> list[Turn]:
-        """Give all turns whose own span has come, at shutdown or where no more spans will come."""
-        found = [turn for trace_id in list(self._traces) for turn in self._ready(trace_id, None)]
-        self._due.clear()
-        return sorted([*found, *self._made_anew()], key=_beginning)
-
-    def _add(self, span: SpanRow, now_ns: int) -> bool:
-        role = span_role(span.scope_name, span.name)
-        if role is None:
-            if span.scope_name != semconv.SCOPE:
-                self.unmapped[f"{span.scope_name}/{span.name}"] += 1
-            return False
-        if role.framework is None and not WHOLE_TURN_ATTRIBUTES.isdisjoint(span.attributes):
-            return False
-        if (span.trace_id, span.span_id) in self._given:
-            return False
-        part = Part(span, role)
-        if (top_id := self._given.get((span.trace_id, span.parent_span_id or ""))) is not None:
-            closed = self._closed.get((span.trace_id, top_id))
-            if role.role not in TURNS or (closed is not None and is_same_conversation(closed.parts.first, part)):
-                self._add_late(span.trace_id, top_id, [part])
-                return False
-        trace = self._traces.get(span.trace_id) or self._traces.setdefault(span.trace_id, OpenTrace(apart=self._apart))
-        if not trace.add(part, now_ns):
-            return False
-        self._remember_latency(part)
-        self._arrivals.append(_Arrival(self._aged_ns, span.trace_id, span.span_id))
-        self._open_count += 1
-        return True
-
-    def _add_late(self, trace_id: str, top_id: str, parts: list[Part], *, beside: bool = False) -> None:
-        """Take spans of a turn that was given, and what had come before them and hangs under them."""
-        trace = self._traces.get(trace_id)
-        if trace is not None and not beside:
-            under = trace.below(parts)
-            parts = [*parts, *under]
-            self._open_count -= sum(trace.remove(part.span.span_id) is not None for part in under)
-        if (closed := self._count_late(trace_id, top_id, parts)) is not None:
-            (closed.ready.beside if beside else closed.ready.below).extend(parts)
-
-    def _count_late(self, trace_id: str, top_id: str, parts: list[Part]) -> _ClosedTurn | None:
-        """Count spans of a turn that was given, and note that it is to be made anew; None where it is forgotten."""
-        closed = self._closed.get((trace_id, top_id))
-        self.late += len(parts)
-        for part in parts:
-            self._given[trace_id, part.span.span_id] = top_id
-        if closed is not None:
-            closed.late += len(parts)
-            self._closed_spans += len(parts)
-            self._changed[trace_id, top_id] = closed
-        return closed
-
-    def _made_anew(self) -> list[Turn]:
-        """Make the turns anew of which something came late: those that were none before are given now."""
-        changed, self._changed = self._changed, {}
-        found: list[Turn] = []
-        for (trace_id, top_id), closed in changed.items():
-            ready, before = closed.ready, closed.turn
-            closed.parts = replace(
-                closed.parts,
-                own=tuple(ready.own),
-                user=ready.user,
-                below=_in_order(ready.below),
-                beside=_in_order(ready.beside),
-            )
-            closed.turn = self._turn(closed.parts)
-            if closed.turn is None:
-                continue
-            closed.turn = msgspec.structs.replace(closed.turn, late_spans=closed.late, span_id=closed.span_id)
-            if before is None:
-                found += self._not_stored(closed.turn)
-            else:
-                self._revised[trace_id, top_id] = closed.turn
-        return found
-
-    def _ready(self, trace_id: str, now_ns: int | None) -> list[Turn]:
-        trace, tops = self._traces[trace_id], self._tops(trace_id)
-        before = len(trace.spans)
-        ready = trace.ready(now_ns, self._waits, tops)
-        late = trace.late(now_ns, self._waits, tops)
-        self._open_count -= before - len(trace.spans)
-        calls = trace.calls()
-        found: list[Turn] = []
-        for each in ready:
-            if self._is_late_half(trace_id, each):
-                continue
-            parts = self._placed(trace_id, each, calls)
-            turn = self._turn(parts)
-            span_id = self._stored_id(trace_id, each) or parts.first.span.span_id
-            if turn is not None:
-                turn = msgspec.structs.replace(turn, span_id=span_id)
-                self._turns_of_trace[trace_id] = parts.turn_index + 1
-                found += self._not_stored(turn)
-            self._close(trace_id, _ClosedTurn(each, parts, turn, self._aged_ns, span_id))
-        for top_id, parts_of_top in late:
-            self._add_late(trace_id, top_id, parts_of_top, beside=True)
-        if not trace.spans:
-            del self._traces[trace_id]
-        return found
-
-    def _is_late_half(self, trace_id: str, ready: ReadyTurn) -> bool:
-        """Whether this is the reply to a caller's turn that was given without one, or the caller's turn of a reply that
-        was; it is added to that then, which is made anew."""
-        first, framework = ready.outer()[0], ready.outer()[0].role.framework
-        if framework is None or framework.turns != "paired" or (ready.own and ready.user is not None):
-            return False
-        same = [
-            (top_id, closed)
-            for top_id, closed in self._closed_of_trace.get(trace_id, {}).items()
-            if _are_siblings(closed.parts.first, first)
-        ]
-        began_ns = min(part.span.start_unix_ns for part in ready.outer())
-        if ready.own:
-            fitting = [each for each in same if not each[1].ready.own and each[1].parts.start_unix_ns <= began_ns]
-            fitting = fitting if is_heard(ready) else []
-            chosen = max(fitting, key=lambda each: each[1].parts.start_unix_ns, default=None)
-        else:
-            fitting = [each for each in same if each[1].ready.user is None and each[1].parts.start_unix_ns >= began_ns]
-            chosen = min(fitting, key=lambda each: each[1].parts.start_unix_ns, default=None)
-        if chosen is None:
-            return False
-        top_id, closed = chosen
-        closed.ready.own.extend(ready.own)
-        closed.ready.user = closed.ready.user or ready.user
-        self._count_late(trace_id, top_id, ready.everything())
-        closed.ready.below.extend(ready.below)
-        return True
-
-    def _stored_id(self, trace_id: str, ready: ReadyTurn) -> str | None:
-        """The span by which an earlier process stored a turn."""
-        ids = (part.span.span_id for part in ready.outer())
-        return next((span_id for span_id in ids if (trace_id, span_id) in self._stored), None)
-
-    def _not_stored(self, turn: Turn) -> list[Turn]:
-        """The turn, unless an earlier process stored it: then it is revised where it is another one."""
-        key = (turn.trace_id, turn.span_id)
-        stored = self._stored.get(key)
-        if stored is None:
-            return [turn]
-        if key not in self._settled and msgspec.structs.replace(turn, late_spans=stored.late_spans) != stored:
-            self._revised[key] = turn
-        return []
-
-    def _close(self, trace_id: str, closed: _ClosedTurn) -> None:
-        top_id = closed.parts.first.span.span_id
-        everything = closed.ready.everything()
-        for part in everything:
-            self._given[trace_id, part.span.span_id] = top_id
-        self._closed[trace_id, top_id] = closed
-        self._closed_of_trace.setdefault(trace_id, {})[top_id] = closed
-        self._closed_spans += len(everything)
-
-    def _forget_closed(self) -> None:
-        """Forget the oldest turns that were given, where they are too many or too old for anything to come of them."""
-        while self._closed:
-            (trace_id, top_id), oldest = next(iter(self._closed.items()))
-            if self._closed_spans <= self._open_spans_max and self._aged_ns - oldest.aged_ns <= _KEPT_NS:
+    def stored(self, now_ns: int) -> None:
+        """Note that the last changes were stored."""
+        for trace_id in self._touched:
+            trace = self._traces[trace_id]
+            for span_id, wanted in trace.wanted.items():
+                if (before := _before(trace, span_id, wanted)) is not None and is_complete(before.turn):
+                    self.late += len(wanted.span_ids - before.span_ids)
+            trace.stored = trace.wanted.copy()
+            self._shorten(trace)
+        self._touched = {}
+        while self._traces:
+            trace_id, oldest = next(iter(self._traces.items()))
+            if self._spans <= self._spans_max and now_ns - oldest.last_ns <= REMEMBERED_NS:
                 return
-            del self._closed[trace_id, top_id]
-            del self._closed_of_trace[trace_id][top_id]
-            if not self._closed_of_trace[trace_id]:
-                del self._closed_of_trace[trace_id]
-            self._closed_spans -= len(oldest.ready.everything())
+            del self._traces[trace_id]
+            self._spans -= len(oldest.parts)
+            self.left_over += oldest.lost_spans
+            self._forgotten[trace_id] = None
 
-    def _tops(self, trace_id: str) -> list[ClosedTop]:
-        """The turns of a trace that were given; none where all of them were answered, so that nothing is missing."""
-        tops = [closed.top for closed in self._closed_of_trace.get(trace_id, {}).values()]
-        return [] if all(top.is_answered for top in tops) else tops
+    def _add(self, part: Part, now_ns: int) -> None:
+        span = part.span
+        trace = self._trace(span.trace_id)
+        if span.span_id in trace.parts or span.span_id in trace.past:
+            return
+        if span.parent_span_id in trace.past:
+            trace.past.add(span.span_id)
+            self.late += 1
+            return
+        trace.parts[span.span_id] = part
+        trace.came_ns[span.span_id] = trace.last_ns = now_ns
+        self._traces.move_to_end(span.trace_id)
+        self._touched[span.trace_id] = None
+        self._spans += 1
+        self._remember_latency(part)
 
-    def _placed(self, trace_id: str, ready: ReadyTurn, calls: tuple[Part, ...]) -> SpansOfTurn:
-        """The spans of a turn at its place in its call."""
-        parts = SpansOfTurn(
-            own=tuple(ready.own),
-            below=tuple(ready.below),
-            beside=tuple(ready.beside),
-            user=ready.user,
-            calls=calls,
-            has_later_turn=ready.has_later_turn,
+    def _trace(self, trace_id: str) -> _Trace:
+        return self._traces.get(trace_id) or self._traces.setdefault(trace_id, _Trace())
+
+    def _make(self, trace_id: str, trace: _Trace, now_ns: int, *, is_last: bool) -> None:
+        """Make the turns of a trace of all its spans; one of which nothing has changed stays as it was made."""
+        made: dict[str, _Made] = {}
+        wanted: dict[str, _Stored] = {}
+        waiting: list[int] = []
+        index, unfinished = trace.past_turns, set(trace.parts)
+        for spans in turns_of_trace(trace.parts.values()):
+            number = values.count(spans.value("turn_number"))
+            place = number - 1 if number else index
+            before_ns, _ = self._latency_of_turn.get((spans.first.span.service, spans.call_id, place - 1), (None, ""))
+            span_ids = frozenset(part.span.span_id for part in spans.spans())
+            due_ns = None if is_last else _due_ns(trace, spans, span_ids)
+            key = spans.first.span.span_id
+            was_over = any(is_complete(trace.stored[each].turn) for each in span_ids if each in trace.stored)
+            is_over = was_over or due_ns is None or due_ns <= now_ns
+            of = _Facts(span_ids, len(spans.calls), spans.has_later_turn, place, before_ns, is_over)
+            last = trace.made.get(key)
+            made[key] = last if last is not None and last.of == of else _Made(of, self._turn(spans, of, now_ns))
+            turn = made[key].turn
+            if turn is None:
+                continue
+            index = place + 1
+            if is_complete(turn):
+                unfinished -= span_ids
+            elif due_ns is not None and not is_over:
+                waiting.append(due_ns)
+            wanted[key] = _Stored(turn, span_ids)
+        trace.made, trace.wanted = made, wanted
+        trace.wanted = {key: _with_late(each, _before(trace, key, each)) for key, each in wanted.items()}
+        trace.open_spans = len(unfinished)
+        trace.lost_spans = sum(trace.parts[each].role.role not in _OF_NO_TURN for each in unfinished)
+        due_ns = min(waiting, default=None)
+        if due_ns is not None and due_ns != trace.due_ns:
+            heapq.heappush(self._due, (due_ns, trace_id))
+        trace.due_ns = due_ns
+
+    def _turn(self, spans: SpansOfTurn, of: _Facts, now_ns: int) -> Turn | None:
+        """A turn at its place in its call; None where the spans are of nothing that was said."""
+        placed = spans.placed(of.turn_index, of.latency_before_ns)
+        if spans.is_expected and placed.end_unix_ns < now_ns - UPDATED_WITHIN_NS:
+            return None  # its own span may have come so long ago that the trace is not known any more
+        try:
+            turn = own_turn(placed) if placed.framework is None else framework_turn(placed, placed.framework)
+        except Exception as error:  # noqa: BLE001 - what one turn holds keeps no other from being made
+            _log.exception("the spans of the turn %s could not be read", placed.first.span.span_id)
+            self.faults.append(f"{type(error).__name__}: {error}")
+            return None
+        if turn is not None and not fits(turn):
+            self.unstorable += 1
+            return None
+        if turn is None or (not spans.is_expected and (of.is_over or _is_answered(turn, spans))):
+            return turn
+        return msgspec.structs.replace(
+            turn, outcome=PENDING, outcome_reason=None, failure_kind=None, failure_code=None, late_spans=None
         )
-        number = values.count(parts.value("turn_number"))
-        index = self._turns_of_trace.get(trace_id, 0) if not number else number - 1
-        stored = self._stored.get((trace_id, self._stored_id(trace_id, ready) or ""))
-        if stored is not None and not number:
-            index = stored.turn_index
-        before_ns = self._latency_of_turn.get((parts.first.span.service, parts.call_id, index - 1))
-        return parts.placed(index, before_ns)
 
-    def _turn(self, parts: SpansOfTurn) -> Turn | None:
-        framework = parts.framework
-        return own_turn(parts) if framework is None else framework_turn(parts, framework)
+    def _shorten(self, trace: _Trace) -> None:
+        """Forget the oldest turns of a trace that has too many spans, and then its oldest spans."""
+        if len(trace.parts) <= self._trace_spans_max:
+            return
+        most = self._trace_spans_max // 2
+        gone: set[str] = set()
+        for key, wanted in list(trace.wanted.items()):
+            if len(trace.parts) - len(gone) <= most:
+                break
+            gone |= wanted.span_ids | {key}
+            trace.past_turns = wanted.turn.turn_index + 1
+            del trace.wanted[key], trace.stored[key], trace.made[key]
+        others = [each for each in trace.parts if each not in gone]
+        given_up = others[: max(0, len(others) - self._trace_spans_max)]
+        self.given_up += len(given_up)
+        for span_id in (*gone, *given_up):
+            if trace.parts.pop(span_id, None) is not None:
+                del trace.came_ns[span_id]
+                self._spans -= 1
+        trace.past |= gone
 
     def _remember_latency(self, part: Part) -> None:
         """Of frameworks that state a latency again in the next turn."""
@@ -362,44 +309,65 @@ class TurnAssembly:
         number = values.count(parts.value("turn_number"))
         for _, _, ns in parts.latencies("voice_to_voice")[:1]:
             if number and ns is not None:
-                self._latency_of_turn[part.span.service, parts.call_id, number - 1] = ns
-
-    def _forget(self, trace_id: str, span_id: str) -> int:
-        """Drop a span that is still open: 1 where that is a loss."""
-        trace = self._traces.get(trace_id)
-        found = None if trace is None else trace.remove(span_id)
-        if trace is None or found is None:
-            return 0
-        self._open_count -= 1
-        if not trace.spans:
-            del self._traces[trace_id]
-        return 0 if found.part.role.role in _OF_NO_TURN else 1
-
-    def _clock(self, now_unix_ns: int) -> int:
-        """The receiver's clock, which never goes back."""
-        now_ns = now_unix_ns + self._set_back_ns
-        if now_ns < self._now_ns:
-            self._set_back_ns += self._now_ns - now_ns
-            now_ns = self._now_ns
-        self._aged_ns += min(now_ns - self._now_ns, _AGED_AT_ONCE_NS)
-        self._now_ns = now_ns
-        return now_ns
+                self._latency_of_turn[part.span.service, parts.call_id, number - 1] = ns, part.span.trace_id
+                _, following = self._latency_of_turn.get((part.span.service, parts.call_id, number), (0, ""))
+                if following in self._traces:
+                    self._touched[following] = None
 
 
-def _beginning(turn: Turn) -> tuple[int, str]:
-    return turn.started_unix_ns, turn.span_id
+def is_complete(turn: Turn | None) -> bool:
+    """Whether there is a turn, and all of it that decides how it went has come."""
+    return turn is not None and turn.outcome != PENDING
 
 
-def _are_siblings(one: Part, other: Part) -> bool:
-    return (one.role.family, one.span.service, one.span.parent_span_id) == (
-        other.role.family,
-        other.span.service,
-        other.span.parent_span_id,
-    )
+def _due_ns(trace: _Trace, spans: SpansOfTurn, span_ids: Collection[str]) -> int | None:
+    """When a turn without an answer is complete unless more of it comes; None where its own span is waited for."""
+    if spans.is_expected:
+        return None
+    came_ns = max(trace.came_ns[each] for each in span_ids)
+    calls_ns = [trace.came_ns[part.span.span_id] for part in spans.calls]
+    if spans.first.role.layout == "nested":
+        return came_ns + COMPLETE_AFTER_NS
+    over_ns = [max(came_ns, call_ns) + COMPLETE_AFTER_NS for call_ns in calls_ns]
+    return min([came_ns + ANSWER_WITHIN_NS, *over_ns])
 
 
-def _in_order(parts: list[Part]) -> tuple[Part, ...]:
-    return tuple(sorted(parts, key=lambda part: (part.span.start_unix_ns, part.span.span_id)))
+def _is_answered(turn: Turn, spans: SpansOfTurn) -> bool:
+    """Whether a turn was answered, and what answered it is the whole of it: around a request to a model there may be an
+    agent that has not come."""
+    is_whole = spans.first.role.layout != "outermost" or spans.first.span.parent_span_id is None
+    return turn.outcome == "ok" and is_whole
+
+
+def _before(trace: _Trace, key: str, wanted: _Stored) -> _Stored | None:
+    """What is stored of a turn: under its own id, or under that of another of its spans which is no turn any more."""
+    if key in trace.stored:
+        return trace.stored[key]
+    ids = sorted(each for each in wanted.span_ids if each in trace.stored and each not in trace.wanted)
+    return trace.stored[ids[0]] if ids else None
+
+
+def _with_late(made: _Stored, before: _Stored | None) -> _Stored:
+    """A turn with the number of its spans that came after it was complete."""
+    if before is None or not is_complete(before.turn) or not is_complete(made.turn):
+        return made
+    late = (before.turn.late_spans or 0) + len(made.span_ids - before.span_ids)
+    return _Stored(msgspec.structs.replace(made.turn, late_spans=late or None), made.span_ids)
+
+
+def _changes_of(trace: _Trace) -> Iterator[TurnChange]:
+    left = dict(trace.stored)
+    for key, wanted in trace.wanted.items():
+        before = _before(trace, key, wanted)
+        stored = left.pop(before.turn.span_id, None) if before is not None else None
+        if stored is None or stored.turn != wanted.turn:
+            yield TurnChange(None if stored is None else stored.turn, wanted.turn)
+    yield from (TurnChange(stored.turn, None) for stored in left.values())
+
+
+def _beginning(change: TurnChange) -> tuple[int, str]:
+    turn = change.turn or change.stored
+    return (0, "") if turn is None else (turn.started_unix_ns, turn.span_id)
 
 
 class _Remembered(OrderedDict[K, V]):

@@ -269,7 +269,8 @@ def read_cohorts(connection: StoreConnection, asked: RolloutQuestion, most_read:
         connection,
         f"""
         SELECT cohort, count(*) AS turns, count(*) FILTER (outcome = 'invalid') AS invalid,
-               count(*) FILTER (outcome IN ('invalid', 'cut')) AS not_eligible, count(DISTINCT {caller}) AS callers
+               count(*) FILTER (outcome IN ('invalid', 'cut', 'pending')) AS not_eligible,
+               count(DISTINCT {caller}) AS callers
         FROM turns WHERE {where.sql} GROUP BY cohort
         """,
         where.values,

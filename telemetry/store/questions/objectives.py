@@ -28,7 +28,9 @@ from telemetry.store.schema import TURN_FIELDS
 
 # A judgment in a column of small integers.
 JUDGMENTS: Final = tuple(Judgment)
-GOOD, BAD, NO_VALUE, GENERATOR, SPEECH, CUT, INTERRUPTED, CONTRADICTED, NOT_STATED, _LOST = range(len(JUDGMENTS))
+GOOD, BAD, NO_VALUE, GENERATOR, SPEECH, CUT, INTERRUPTED, CONTRADICTED, NOT_STATED, PENDING, _LOST = range(
+    len(JUDGMENTS)
+)
 
 # So many objectives are judged by one statement.
 _TOGETHER: Final = 16
@@ -59,6 +61,8 @@ _WAS_HEARD: Final = f"""(first_audio_perf_ns IS NOT NULL OR {METRICS[HEADLINE].c
 _IS_PLAIN: Final = f"{ASKED} AND outcome = 'ok' AND NOT coalesce(len(contradicted_metrics) > 0, false)"
 # What the rules ask of the other turns, whatever the objective.
 _OF_THE_REST: Final = {"is_unanswered": IS_UNANSWERED, "was_heard": _WAS_HEARD}
+# Outcomes that leave a turn open whatever its values are.
+_UNDECIDED: Final = f"WHEN outcome = 'invalid' THEN {GENERATOR} WHEN outcome = 'pending' THEN {PENDING}"
 _BROKEN_OFF: Final = "failure_kind IS NOT DISTINCT FROM 'interrupted'"
 
 
@@ -318,14 +322,14 @@ def _decided(good: str) -> str:
 
 
 def _stated_rule(nothing: str, good: str) -> str:
-    return f"""CASE WHEN NOT ({ASKED}) OR ({nothing}) THEN NULL WHEN outcome = 'invalid' THEN {GENERATOR}
+    return f"""CASE WHEN NOT ({ASKED}) OR ({nothing}) THEN NULL {_UNDECIDED}
         ELSE {_decided(good)} END"""
 
 
 def _outcome_rule(objective: Objective) -> Condition:
     places = ", ".join("?" for _ in objective.outcomes) or "NULL"
     return Condition(
-        f"""CASE WHEN NOT ({ASKED}) THEN NULL WHEN outcome = 'invalid' THEN {GENERATOR} WHEN outcome = 'cut' THEN {CUT}
+        f"""CASE WHEN NOT ({ASKED}) THEN NULL {_UNDECIDED} WHEN outcome = 'cut' THEN {CUT}
         WHEN outcome = 'interrupted' AND NOT was_heard THEN CASE WHEN {_BROKEN_OFF} THEN {BAD} ELSE {INTERRUPTED} END
         ELSE {_decided(f"outcome IN ({places})")} END""",
         objective.outcomes,
@@ -341,7 +345,7 @@ def _metric_rule(objective: Objective, source: Source, by_value: str) -> str:
     return f"""CASE WHEN is_plain AND {_has_value(metric)} THEN {by_value} {silent}
         WHEN {is_withheld(metric.name)} THEN NULL
         WHEN {metric.column} IS NULL AND NOT {denied} AND {_UNDEFINED.get(metric.name, "false")} THEN NULL
-        WHEN outcome = 'invalid' THEN {GENERATOR}
+        {_UNDECIDED}
         WHEN outcome = 'cut' AND NOT {denied} THEN {_cut_rule(metric, threshold, by_value)}
         {unanswered}
         WHEN {denied} THEN {CONTRADICTED}

@@ -9,14 +9,16 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from telemetry.model.errors import StoreError
-from telemetry.model.spans import SpanRow
 from telemetry.model.turns import Turn
 from telemetry.sidecar import service_turns as module
-from telemetry.sidecar.adapters.turn_assembly import GRACE_NS, TurnAssembly
+from telemetry.sidecar.adapters import turn_assembly
+from telemetry.sidecar.adapters.alias_table import Framework
+from telemetry.sidecar.adapters.spans_of_turn import SpansOfTurn
+from telemetry.sidecar.adapters.turn_assembly import COMPLETE_AFTER_NS, REMEMBERED_NS, UPDATED_WITHIN_NS
 from telemetry.sidecar.counts.state import IngestState
 from telemetry.sidecar.faults import FaultBoard
 from telemetry.sidecar.otlp.tables import decode_traces
-from telemetry.sidecar.service_turns import RECOVERED_NS, ServiceTurns
+from telemetry.sidecar.service_turns import ServiceTurns
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import ArrowTable
 from telemetry.store.writer import AppendedTables, StoreWriter
@@ -74,20 +76,39 @@ def spans_of(turns: Sequence[PipecatTurn]) -> list[Span]:
 FOUR = [PipecatTurn(call, index) for call in (0, 1) for index in (0, 1)]
 
 
-def test_committed_spans_become_turns_when_they_are_due(tmp_path: Path) -> None:
+def test_committed_spans_are_turns_at_once(tmp_path: Path) -> None:
     clock = Clock()
     life = Life(tmp_path, clock)
     life.commit(pipecat_request(spans_of(FOUR)))
-    life.turns.look()
-    assert read(tmp_path) == []
-    clock.unix_ns += GRACE_NS
     life.turns.look()
     found = read(tmp_path)
     assert sorted((turn.call_id, turn.turn_index) for turn in found) == [
         (f"conversation-{call}", index) for call in (0, 1) for index in (0, 1)
     ]
-    assert {(turn.source, turn.run_id) for turn in found} == {("service", "service:bot:2026-11-11")}
+    assert {(turn.source, turn.run_id, turn.outcome) for turn in found} == {("service", "service:bot:2026-11-11", "ok")}
     assert sum(each.turns.num_rows for each in life.stored) == 4
+    life.end()
+
+
+def test_a_turn_is_pending_until_its_own_span_comes_and_counted_then(tmp_path: Path) -> None:
+    clock = Clock()
+    life = Life(tmp_path, clock)
+    *stages, own = FOUR[1].spans()
+    for stage in stages:
+        stage.parent_span_id = own.span_id
+    life.commit(pipecat_request(stages))
+    life.turns.look()
+    (pending,) = read(tmp_path)
+    assert (pending.outcome, pending.span_id, life.stored) == ("pending", FOUR[1].span, [])
+    life.end()
+    clock.unix_ns += S
+    life = Life(tmp_path, clock)
+    life.commit(pipecat_request([own]))
+    life.turns.look()
+    (turn,) = read(tmp_path)
+    assert (turn.outcome, turn.span_id, turn.late_spans) == ("ok", FOUR[1].span, None)
+    assert [each.turns.num_rows for each in life.stored] == [1]
+    assert life.revised == []
     life.end()
 
 
@@ -113,29 +134,54 @@ def test_each_turn_is_stored_once_in_any_order_with_duplicates_and_lives_that_en
     assert sorted((turn.trace_id, turn.span_id) for turn in found) == sorted((each.trace, each.span) for each in FOUR)
 
 
-def test_a_turn_that_was_open_when_the_process_ended_is_found_again_however_late_that_is(tmp_path: Path) -> None:
+def test_a_turn_that_was_not_stored_when_the_process_ended_is_found_again_however_late_that_is(tmp_path: Path) -> None:
     clock = Clock()
     life = Life(tmp_path, clock)
     life.commit(pipecat_request(spans_of(FOUR[:1])))
     life.end()
-    clock.unix_ns += 10 * RECOVERED_NS
+    clock.unix_ns += 10 * UPDATED_WITHIN_NS
     life = Life(tmp_path, clock)
-    clock.unix_ns += GRACE_NS
-    life.turns.look()
     assert len(read(tmp_path)) == 1
     life.end()
 
 
-def test_what_was_stored_long_before_the_last_commit_is_not_read_again(tmp_path: Path) -> None:
+def test_what_was_stored_long_before_the_last_commit_is_read_again_when_more_of_it_comes(tmp_path: Path) -> None:
     clock = Clock()
     life = Life(tmp_path, clock)
-    life.commit(pipecat_request(spans_of(FOUR[:1])))
-    clock.unix_ns += RECOVERED_NS + 1
-    life.commit(pipecat_request(spans_of(FOUR[2:3])))
+    *stages, own = without_latency(FOUR[1])
+    life.commit(pipecat_request([own]))
+    life.turns.close()
+    clock.unix_ns += UPDATED_WITHIN_NS - S
+    life.commit(pipecat_request(FOUR[2].spans()))
+    life.turns.look()
     life.end()
     life = Life(tmp_path, clock)
+    assert life.state.framework_spans_open == 0
+    life.commit(pipecat_request(stages))
+    life.turns.look()
+    assert [(turn.span_id, turn.outcome, turn.late_spans) for turn in read(tmp_path) if turn.outcome == "ok"] == [
+        (FOUR[2].span, "ok", None),
+        (FOUR[1].span, "ok", None),
+    ][::-1]
+    assert life.state.revised_turns == 1
+    life.end()
+
+
+def test_stages_that_come_after_a_day_double_no_turn(tmp_path: Path) -> None:
+    clock = Clock()
+    life = Life(tmp_path, clock)
+    *stages, own = without_latency(FOUR[1])
+    life.commit(pipecat_request([own]))
     life.turns.close()
-    assert [turn.call_id for turn in read(tmp_path)] == ["conversation-1"]
+    life.end()
+    clock.unix_ns += 2 * UPDATED_WITHIN_NS
+    life = Life(tmp_path, clock)
+    clock.unix_ns += REMEMBERED_NS + S
+    life.commit(pipecat_request(FOUR[2].spans()))
+    life.turns.look()
+    life.commit(pipecat_request(stages))
+    life.turns.look()
+    assert sorted(turn.span_id for turn in read(tmp_path)) == sorted([FOUR[1].span, FOUR[2].span])
     life.end()
 
 
@@ -143,16 +189,14 @@ def test_turns_that_cannot_be_stored_now_are_stored_later(tmp_path: Path, monkey
     clock = Clock()
     life = Life(tmp_path, clock)
     life.commit(pipecat_request(spans_of(FOUR)))
-    clock.unix_ns += GRACE_NS
     with monkeypatch.context() as patch:
 
         def full(*_: object) -> AppendedTables:
             raise StoreError("no room")
 
-        patch.setattr(life.writer, "append", full)
+        patch.setattr(life.writer, "replace_turns", full)
         life.turns.look()
         life.commit(pipecat_request(spans_of([PipecatTurn(2, 0)])))
-        clock.unix_ns += GRACE_NS
         life.turns.look()
     assert [fault.name for fault in life.faults.all()] == ["service_turns"]
     life.turns.look()
@@ -161,14 +205,15 @@ def test_turns_that_cannot_be_stored_now_are_stored_later(tmp_path: Path, monkey
     life.end()
 
 
-def test_a_span_that_cannot_be_read_harms_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Fussy(TurnAssembly):
-        def add(self, spans: Sequence[SpanRow], now_unix_ns: int) -> None:
-            if any(span.span_id == FOUR[0].span for span in spans):
-                raise ValueError("not this one")
-            super().add(spans, now_unix_ns)
+def test_a_turn_that_cannot_be_read_harms_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make = turn_assembly.framework_turn
 
-    monkeypatch.setattr(module, "TurnAssembly", Fussy)
+    def fussy(spans: SpansOfTurn, framework: Framework) -> Turn | None:
+        if spans.first.span.span_id == FOUR[0].span:
+            raise ValueError("not this one")
+        return make(spans, framework)
+
+    monkeypatch.setattr(turn_assembly, "framework_turn", fussy)
     life = Life(tmp_path, Clock())
     life.commit(pipecat_request(spans_of(FOUR)))
     life.turns.close()
@@ -211,7 +256,8 @@ def test_a_turn_whose_stages_come_late_is_judged_anew(tmp_path: Path) -> None:
     life = Life(tmp_path, clock)
     *stages, own = without_latency(FOUR[1])
     life.commit(pipecat_request([own, *FOUR[2].spans()]))
-    clock.unix_ns += GRACE_NS
+    life.turns.look()
+    clock.unix_ns += COMPLETE_AFTER_NS
     life.turns.look()
     other = FOUR[2].trace, FOUR[2].span, "ok", None
     assert sorted(outcomes_of(read(tmp_path))) == [(FOUR[1].trace, FOUR[1].span, "no_reply", None), other]
@@ -232,7 +278,8 @@ def test_a_turn_is_the_same_after_a_restart_whatever_came_late(tmp_path: Path) -
     life = Life(tmp_path, clock)
     *stages, own = without_latency(FOUR[1])
     life.commit(pipecat_request([own]))
-    clock.unix_ns += GRACE_NS
+    life.turns.look()
+    clock.unix_ns += COMPLETE_AFTER_NS
     life.turns.look()
     life.commit(pipecat_request(stages))  # and the process is killed before it looks
     life.end()
@@ -253,8 +300,6 @@ def test_a_late_stage_that_begins_earlier_makes_no_second_row_of_its_turn(tmp_pa
     life = Life(tmp_path, clock)
     *stages, own = FOUR[0].spans()
     life.commit(pipecat_request([own]))
-    assert life.state.framework_spans_open == 1
-    clock.unix_ns += GRACE_NS
     life.turns.look()
     assert life.state.framework_spans_open == 0
     for stage in stages:
@@ -298,5 +343,5 @@ def test_names_of_spans_of_any_characters_are_no_others(tmp_path: Path) -> None:
         each.name = "voice.llm"
     life.commit(request.SerializeToString())
     life.turns.close()
-    assert read(tmp_path) == []
+    assert [turn.outcome for turn in read(tmp_path)] == ["pending"], "of the model alone"
     life.end()

@@ -203,11 +203,14 @@ def test_a_changed_turn_takes_the_place_of_what_was_stored(tmp_path: Path) -> No
     changed = msgspec.structs.replace(turns[1], route="cache")
     with StoreWriter(tmp_path) as writer:
         writer.append(Batch(turns))
-        replaced = writer.replace_turns([changed, client_turn(77)])
-        assert replaced.column("route").to_pylist() == ["cache"], "one that is not stored is left out"
+        replaced = writer.replace_turns([(turns[1], changed), (client_turn(77), client_turn(77))])
+        assert replaced.column("route").to_pylist() == ["cache"], "what is not stored any more is left out"
+        added = writer.replace_turns([(None, turns[0]), (None, client_turn(5)), (turns[2], None)])
+        assert added.column("span_id").to_pylist() == [client_turn(5).span_id], "what is stored is not doubled"
     with read_only(tmp_path) as database, database.snapshot() as cursor:
         found = cursor.execute("SELECT span_id, route FROM turns ORDER BY span_id").fetchall()
-    assert found == [(turn.span_id, "cache" if turn is turns[1] else None) for turn in turns]
+    expected = {turns[0].span_id: None, turns[1].span_id: "cache", client_turn(5).span_id: None}
+    assert found == sorted(expected.items())
 
 
 def test_text_is_not_stored_unless_it_is_asked_for(tmp_path: Path) -> None:
@@ -228,7 +231,8 @@ def test_rows_say_when_and_with_which_commit_they_were_stored(tmp_path: Path) ->
             writer.append(Batch([client_turn(index, started_unix_ns=START_UNIX_NS - index * HOUR)]))
         # A turn of which more is known later is as old as it was, so that its run does not become the newest.
         now[0] += HOUR
-        writer.replace_turns([client_turn(2, started_unix_ns=START_UNIX_NS - 2 * HOUR, route="cache")])
+        before = client_turn(2, started_unix_ns=START_UNIX_NS - 2 * HOUR)
+        writer.replace_turns([(before, msgspec.structs.replace(before, route="cache"))])
     with read_only(tmp_path) as database, database.snapshot() as cursor:
         found = cursor.execute("SELECT stored_unix_ns, commit_number FROM turns ORDER BY commit_number").fetchall()
     assert found == [(START_UNIX_NS + n * SECOND, commit) for n, commit in ((1, 1), (2, 2), (3, 4))]

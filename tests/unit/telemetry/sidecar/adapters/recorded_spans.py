@@ -6,11 +6,11 @@ from pathlib import Path
 
 from telemetry.model.spans import SpanRow
 from telemetry.model.turns import Turn
-from telemetry.sidecar.adapters.turn_assembly import TurnAssembly
 from telemetry.sidecar.otlp.json_requests import traces_from_json
 from telemetry.sidecar.otlp.tables import decode_traces
 from telemetry.store.schema import span_from_row
 from telemetry.store.table_redaction import table_without_text
+from tests.unit.telemetry.sidecar.adapters.stored_turns import turns_of
 
 FOLDER = Path(__file__).resolve().parents[4] / "fixtures" / "frameworks"
 NOW_UNIX_NS = 1_800_000_000_000_000_000
@@ -33,7 +33,4 @@ def recorded_spans(name: str) -> tuple[SpanRow, ...]:
 
 def recorded_turns(name: str) -> list[Turn]:
     """The turns of a recording, in their order, once nothing more will come."""
-    assembly = TurnAssembly()
-    assembly.add(recorded_spans(name), NOW_UNIX_NS)
-    assert not assembly.unmapped
-    return assembly.flush()
+    return turns_of(recorded_spans(name))

@@ -11,19 +11,13 @@ import pytest
 from telemetry.model.metrics import METRICS
 from telemetry.model.spans import SpanRow
 from telemetry.model.turns import Turn
-from telemetry.sidecar.adapters.turn_assembly import TurnAssembly
 
 from .made_spans import NOW_UNIX_NS, SECOND_NS, pipecat_turn, span
 from .recorded_spans import recorded_spans, recorded_turns
+from .stored_turns import turns_of
 
 LIVEKIT = ("livekit-agents-1.6.10", "livekit-agents-1.7.1", "livekit-agents-1.8.9")
 Change = Callable[[SpanRow], SpanRow]
-
-
-def turns_of(spans: Sequence[SpanRow]) -> list[Turn]:
-    assembly = TurnAssembly()
-    assembly.add(spans, NOW_UNIX_NS)
-    return assembly.flush()
 
 
 def changed(name: str, attribute: str, value: float, spans_named: str) -> list[Turn]:

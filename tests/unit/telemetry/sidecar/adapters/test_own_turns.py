@@ -7,9 +7,9 @@ import pytest
 from telemetry.model.metrics import METRICS
 from telemetry.model.spans import SpanEvent, SpanRow
 from telemetry.model.turns import Turn
-from telemetry.sidecar.adapters.turn_assembly import TurnAssembly
 
 from .made_spans import NOW_UNIX_NS, SECOND_NS, TRACE_ID, event, failed, span
+from .stored_turns import turns_of
 
 START_UNIX_NS = NOW_UNIX_NS - SECOND_NS
 EVENTS = (
@@ -22,10 +22,7 @@ EVENTS = (
 
 
 def turn_of(*spans: SpanRow) -> Turn:
-    assembly = TurnAssembly()
-    assembly.add(spans, NOW_UNIX_NS)
-    assert not assembly.unmapped
-    (turn,) = assembly.flush()
+    (turn,) = turns_of(spans)
     return turn
 
 
@@ -130,10 +127,9 @@ def test_a_turn_whose_stages_lack_a_moment_lacks_the_value_and_is_there(
 
 
 def test_turns_without_an_index_are_counted_as_they_begin() -> None:
-    assembly = TurnAssembly()
     spans = [span("voice.turn", 9 - at, scope_name="mine", start_unix_ns=START_UNIX_NS + at) for at in range(3)]
-    assembly.add(list(reversed(spans)), NOW_UNIX_NS)
-    assert [(turn.turn_index, turn.span_id) for turn in assembly.flush()] == [(at, f"{9 - at:016x}") for at in range(3)]
+    turns = turns_of(list(reversed(spans)))
+    assert [(turn.turn_index, turn.span_id) for turn in turns] == [(at, f"{9 - at:016x}") for at in range(3)]
 
 
 @pytest.mark.parametrize(

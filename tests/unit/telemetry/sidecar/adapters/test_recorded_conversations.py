@@ -11,9 +11,9 @@ import pytest
 from telemetry.model.metrics import METRICS
 from telemetry.model.spans import SpanRow
 from telemetry.model.turns import Turn
-from telemetry.sidecar.adapters.turn_assembly import TurnAssembly
 
-from .recorded_spans import NOW_UNIX_NS, recorded_files, recorded_spans, recorded_turns
+from .recorded_spans import recorded_files, recorded_spans, recorded_turns
+from .stored_turns import turns_of
 
 MS = 1_000_000
 # The script's delays; every stage also passes a few queues, and the machine that recorded was shared.
@@ -196,9 +196,7 @@ def test_an_answered_turn_that_lacks_a_stated_latency_is_still_one(framework: st
     latencies = {key for each in spans for key in each.attributes if any(word in key for word in words)}
     assert len(latencies) >= 2
     for latency in sorted(latencies):
-        assembly = TurnAssembly()
-        assembly.add([_without(each, latency) for each in spans], NOW_UNIX_NS)
-        assert _answered(assembly.flush()) == answered, latency
+        assert _answered(turns_of([_without(each, latency) for each in spans])) == answered, latency
 
 
 def _answered(turns: list[Turn]) -> list[tuple[str, int, str | None]]:

@@ -1,26 +1,19 @@
 """What belongs to a turn where spans do not lie below it, where services share a trace, and where they come late."""
 
 import random
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from telemetry.model.metrics import METRICS
 from telemetry.model.spans import SpanRow
-from telemetry.model.turns import Turn
-from telemetry.sidecar.adapters.turn_assembly import GRACE_NS, TurnAssembly
+from telemetry.sidecar.adapters.turn_assembly import ANSWER_WITHIN_NS, COMPLETE_AFTER_NS, TurnAssembly
 
 from .made_spans import NOW_UNIX_NS, SECOND_NS, event, failed, livekit, pipecat_turn, span
+from .stored_turns import StoredTurns, turns_of
 
 CALL = 1
 CONVERSATION = span("conversation", CALL, attributes={"conversation.id": "c"}, scope_name="pipecat.turn")
-
-
-def flushed(spans: Sequence[SpanRow]) -> list[Turn]:
-    assembly = TurnAssembly()
-    assembly.add(spans, NOW_UNIX_NS)
-    return assembly.flush()
 
 
 def silent_turn(span_id: int = 2, number: int = 3, start_s: float = -1.0, end_s: float = 0.0) -> SpanRow:
@@ -44,7 +37,7 @@ def stage(name: str, span_id: int, parent: int, start_s: float, end_s: float, tt
 @pytest.mark.parametrize("parent", [2, CALL])
 def test_a_turn_with_a_model_and_a_voice_was_answered_though_no_latency_is_stated(parent: int) -> None:
     stages = [stage("stt", 3, parent, -1, -0.6), stage("llm", 4, parent, -0.6, -0.3), stage("tts", 5, parent, -0.3, 0)]
-    (turn,) = flushed([*stages, silent_turn(), CONVERSATION])
+    (turn,) = turns_of([*stages, silent_turn(), CONVERSATION])
     assert (turn.outcome, turn.failure_kind, turn.first_audio_perf_ns) == ("ok", None, None)
     assert METRICS["voice_to_voice"].value(turn) is None
     assert turn.contradicted_metrics == ()
@@ -52,20 +45,20 @@ def test_a_turn_with_a_model_and_a_voice_was_answered_though_no_latency_is_state
 
 
 def test_a_model_alone_is_no_answer() -> None:
-    (turn,) = flushed([stage("llm", 4, 2, -0.6, -0.3), silent_turn()])
+    (turn,) = turns_of([stage("llm", 4, 2, -0.6, -0.3), silent_turn()])
     assert turn.outcome == "no_reply"
 
 
 def test_a_voice_that_failed_is_no_answer() -> None:
     voice = failed(stage("tts", 5, 2, -0.3, 0))
-    (turn,) = flushed([stage("llm", 4, 2, -0.6, -0.3), voice, silent_turn()])
+    (turn,) = turns_of([stage("llm", 4, 2, -0.6, -0.3), voice, silent_turn()])
     assert turn.outcome == "error"
 
 
 def test_a_voice_that_was_broken_off_before_its_first_chunk_is_no_answer() -> None:
     voice = replace(stage("tts", 5, 2, -0.3, 0), attributes={"tts.interrupted": True})
     ended = replace(silent_turn(), attributes={**silent_turn().attributes, "turn.ended_by_conversation_end": True})
-    (turn,) = flushed([voice, ended])
+    (turn,) = turns_of([voice, ended])
     assert turn.outcome == "abandoned"
 
 
@@ -81,7 +74,7 @@ def test_a_turn_that_a_timer_ended_before_its_reply_has_the_reply_that_follows()
         stage("llm", 4, CALL, -7.6, -7.2),
         stage("tts", 5, CALL, -7.2, -4.0),
     ]
-    turns = flushed([short, *stages, later, CONVERSATION])
+    turns = turns_of([short, *stages, later, CONVERSATION])
     assert [(turn.turn_index, turn.outcome) for turn in turns] == [(2, "ok"), (3, "ok")]
     assert METRICS["voice_to_voice"].value(turns[0]) is None
     assert METRICS["asr_final_latency"].value(turns[0]) == 100_000_000
@@ -98,28 +91,29 @@ def test_stages_under_the_conversation_belong_to_the_turn_in_which_they_began() 
     for seed in range(5):
         spans = [*turns, *stages, CONVERSATION]
         random.Random(seed).shuffle(spans)
-        assert [turn.outcome for turn in flushed(spans)] == ["no_reply", "ok", "no_reply"]
+        assert [turn.outcome for turn in turns_of(spans)] == ["no_reply", "ok", "no_reply"]
 
 
 def test_a_voice_between_two_turns_does_not_change_the_answered_one() -> None:
     """ "Are you still there?", while no turn is under way."""
     answered = replace(pipecat_turn(2), parent_span_id=f"{CALL:016x}")
     answered = at(answered, -30, -25)
-    (turn,) = flushed([answered, stage("tts", 3, CALL, -15, -12), CONVERSATION])
+    (turn,) = turns_of([answered, stage("tts", 3, CALL, -15, -12), CONVERSATION])
     assert turn.tts_first_chunk_perf_ns is None
 
 
 def test_late_stages_under_the_conversation_find_their_turn() -> None:
-    assembly = TurnAssembly(grace_ns=10)
-    assembly.add([silent_turn()], NOW_UNIX_NS)
-    (turn,) = assembly.due(NOW_UNIX_NS + 10)
+    stored = StoredTurns()
+    stored.add([silent_turn()], NOW_UNIX_NS)
+    stored.look(NOW_UNIX_NS + COMPLETE_AFTER_NS)
+    (turn,) = stored.turns
     assert turn.outcome == "no_reply"
-    assembly.add([stage("llm", 4, CALL, -0.6, -0.3), stage("tts", 5, CALL, -0.3, 0)], NOW_UNIX_NS + 14)
-    assert assembly.due(NOW_UNIX_NS + 20) == []
-    assert assembly.due(NOW_UNIX_NS + 24) == []
-    (revised,) = assembly.revised()
+    stages = [stage("llm", 4, CALL, -0.6, -0.3), stage("tts", 5, CALL, -0.3, 0)]
+    (change,) = stored.add(stages, NOW_UNIX_NS + 2 * COMPLETE_AFTER_NS)
+    assert (change.is_revised, change.stored) == (True, turn)
+    (revised,) = stored.turns
     assert (revised.span_id, revised.outcome, revised.late_spans) == (turn.span_id, "ok", 2)
-    assert (assembly.late, assembly.open_spans) == (2, 0)
+    assert (stored.assembly.late, stored.assembly.open_spans) == (2, 0)
 
 
 def own_turn(span_id: int, parent: int | None, service: str, call: str | None = None, ms: int = 500) -> SpanRow:
@@ -138,7 +132,7 @@ def test_a_turn_of_another_service_in_the_trace_of_a_turn_is_its_own(seed: int) 
         span("voice.llm", 5, 4, {"gen_ai.request.model": "m"}, scope_name="mine", service="agent"),
     ]
     random.Random(seed).shuffle(spans)
-    turns = flushed(spans)
+    turns = turns_of(spans)
     assert sorted((turn.run_id.split(":")[1], turn.span_id[-1], turn.model) for turn in turns) == [
         ("agent", "4", "m"),
         ("gateway", "2", None),
@@ -148,7 +142,7 @@ def test_a_turn_of_another_service_in_the_trace_of_a_turn_is_its_own(seed: int) 
 
 
 def test_a_turn_of_another_conversation_in_the_trace_of_a_turn_is_its_own() -> None:
-    turns = flushed([own_turn(2, None, "bot", "one"), own_turn(4, 2, "bot", "two", ms=50)])
+    turns = turns_of([own_turn(2, None, "bot", "one"), own_turn(4, 2, "bot", "two", ms=50)])
     assert sorted((turn.call_id, METRICS["voice_to_voice"].value(turn)) for turn in turns) == [
         ("one", 500_000_000),
         ("two", 50_000_000),
@@ -159,7 +153,7 @@ def test_a_turn_of_another_framework_in_a_turn_of_the_same_service_is_a_part_of_
     """A service that reports its turns itself, and lets a framework report them as well."""
     inner = replace(pipecat_turn(4), parent_span_id=f"{2:016x}")
     for spans in ([own_turn(2, None, "bot"), inner], [inner, own_turn(2, None, "bot")]):
-        assert [turn.span_id[-1] for turn in flushed(spans)] == ["2"]
+        assert [turn.span_id[-1] for turn in turns_of(spans)] == ["2"]
 
 
 @pytest.mark.parametrize("inner", ["pipecat", "livekit", "agent"])
@@ -169,65 +163,64 @@ def test_a_turn_of_another_service_is_its_own_whatever_framework_made_it(inner: 
         "livekit": livekit("agent_turn", 4, 2, attributes={"lk.e2e_latency": 0.7}, service="other"),
         "agent": span("invoke_agent a", 4, 2, scope_name="any", service="other"),
     }[inner]
-    turns = flushed([own_turn(2, None, "bot"), made])
+    turns = turns_of([own_turn(2, None, "bot"), made])
     assert sorted((turn.span_id[-1], turn.run_id.split(":")[1]) for turn in turns) == [("2", "bot"), ("4", "other")]
 
 
 def test_a_request_of_another_service_within_a_turn_is_a_stage_of_it() -> None:
     request = span("chat m", 4, 3, {"gen_ai.request.model": "m"}, scope_name="any", service="models")
-    turns = flushed([own_turn(2, None, "bot"), span("voice.llm", 3, 2, scope_name="mine"), request])
+    turns = turns_of([own_turn(2, None, "bot"), span("voice.llm", 3, 2, scope_name="mine"), request])
     assert [turn.span_id[-1] for turn in turns] == ["2"]
 
 
-def test_an_inner_turn_that_was_stored_stays_a_turn_when_the_outer_one_comes() -> None:
+def test_an_inner_turn_that_was_stored_becomes_a_part_of_the_outer_one_that_comes() -> None:
     inner = replace(pipecat_turn(4), parent_span_id=f"{2:016x}")
-    assembly = TurnAssembly(grace_ns=10)
-    assembly.add([inner], NOW_UNIX_NS)
-    stored = {(turn.trace_id, turn.span_id): turn for turn in assembly.due(NOW_UNIX_NS + 10)}
-    assembly.add([own_turn(2, None, "bot")], NOW_UNIX_NS + 20)
-    (outer,) = assembly.due(NOW_UNIX_NS + 30)
-    again = TurnAssembly(grace_ns=10, stored={**stored, (outer.trace_id, outer.span_id): outer})
-    again.add([inner, own_turn(2, None, "bot")], NOW_UNIX_NS + 40)
-    assert again.flush() == []
-    assert again.revised() == []
+    stored = StoredTurns()
+    (first,) = stored.add([inner], NOW_UNIX_NS)
+    (change,) = stored.add([own_turn(2, None, "bot")], NOW_UNIX_NS + 20)
+    assert first.is_first
+    assert (change.is_first, change.is_revised) == (False, True)
+    assert [turn.span_id for turn in stored.turns] == [f"{2:016x}"]
 
 
 def test_a_late_stage_takes_what_hangs_under_it_along() -> None:
-    assembly = TurnAssembly(grace_ns=10)
-    assembly.add([silent_turn()], NOW_UNIX_NS)
-    assert len(assembly.due(NOW_UNIX_NS + 10)) == 1
+    stored = StoredTurns()
+    stored.add([silent_turn()], NOW_UNIX_NS)
+    stored.look(NOW_UNIX_NS + COMPLETE_AFTER_NS)
     request = span(
         "openai.chat", 6, 4, {"gen_ai.request.model": "m"}, scope_name="opentelemetry.instrumentation.openai"
     )
-    assembly.add([request], NOW_UNIX_NS + 14)
-    assembly.add([stage("llm", 4, 2, -0.6, -0.3), stage("tts", 5, 2, -0.3, 0)], NOW_UNIX_NS + 15)
-    assert assembly.due(NOW_UNIX_NS + 16) == []
-    (revised,) = assembly.revised()
+    later_ns = NOW_UNIX_NS + 2 * COMPLETE_AFTER_NS
+    assert stored.add([request], later_ns) == []
+    stored.add([stage("llm", 4, 2, -0.6, -0.3), stage("tts", 5, 2, -0.3, 0)], later_ns)
+    (revised,) = stored.turns
     assert (revised.outcome, revised.model, revised.late_spans) == ("ok", "m", 3)
-    assert assembly.open_spans == 0
+    assert stored.assembly.open_spans == 0
 
 
 def test_late_stages_of_a_first_turn_that_was_none_make_it_one() -> None:
     """Of the first turn of a call nothing says that the caller spoke, until its stages come."""
-    assembly = TurnAssembly(grace_ns=10)
-    assembly.add([silent_turn(number=1)], NOW_UNIX_NS)
-    assert assembly.due(NOW_UNIX_NS + 10) == []
-    assembly.add([stage("stt", 3, 2, -1, -0.6), stage("tts", 5, 2, -0.3, 0)], NOW_UNIX_NS + 14)
-    (turn,) = assembly.due(NOW_UNIX_NS + 15)
-    assert (turn.outcome, turn.turn_index, turn.late_spans) == ("ok", 0, 2)
-    assert assembly.revised() == []
+    stored = StoredTurns()
+    assert stored.add([silent_turn(number=1)], NOW_UNIX_NS) == []
+    assert stored.look(NOW_UNIX_NS + ANSWER_WITHIN_NS) == []
+    stages = [stage("stt", 3, 2, -1, -0.6), stage("tts", 5, 2, -0.3, 0)]
+    (change,) = stored.add(stages, NOW_UNIX_NS + ANSWER_WITHIN_NS)
+    (turn,) = stored.turns
+    assert (change.is_first, turn.outcome, turn.turn_index) == (True, "ok", 0)
 
 
-def test_what_is_remembered_of_closed_turns_is_bounded_and_forgotten() -> None:
-    assembly = TurnAssembly(grace_ns=10, open_spans_max=20)
+def test_the_spans_in_memory_are_bounded_and_a_late_one_finds_its_turn_all_the_same() -> None:
+    stored = StoredTurns(TurnAssembly(spans_max=20))
     for number in range(200):
-        assembly.add([replace(silent_turn(), trace_id=f"{number:032x}")], NOW_UNIX_NS + number * 20)
-        assert len(assembly.due(NOW_UNIX_NS + number * 20 + 10)) == 1
-    assembly.add([replace(stage("tts", 5, 2, -0.3, 0), trace_id=f"{0:032x}")], NOW_UNIX_NS + 10_000)
-    late = replace(stage("tts", 5, 2, -0.3, 0), trace_id=f"{199:032x}")
-    assembly.add([late], NOW_UNIX_NS + 10_000)
-    assembly.due(NOW_UNIX_NS + GRACE_NS)
-    assert [turn.trace_id for turn in assembly.revised()] == [late.trace_id]
+        answered = replace(pipecat_turn(), trace_id=f"{number:032x}")
+        stored.add([answered], NOW_UNIX_NS + number)
+        assert len(stored.assembly.forgotten([f"{each:032x}" for each in range(200)])) == max(0, number - 19)
+    late = replace(stage("llm", 5, 2, -0.6, -0.3), trace_id=f"{0:032x}")
+    (change,) = stored.add([late], NOW_UNIX_NS + 86_399 * SECOND_NS)
+    assert change.is_revised
+    assert change.turn is not None
+    assert (change.turn.trace_id, change.turn.late_spans) == (late.trace_id, None)
+    assert len(stored.turns) == 200
 
 
 QUESTION = livekit("user_turn", 2, CALL, attributes={"lk.end_of_turn_delay": 0.2})
@@ -237,27 +230,90 @@ SESSION = livekit("agent_session", CALL)
 
 @pytest.mark.parametrize("first", [QUESTION, ANSWER])
 def test_the_other_half_of_livekits_turn_that_comes_late_makes_it_whole(first: SpanRow) -> None:
-    """14 s after the session's end, when the first half was a turn of its own already."""
+    """After the session's end, when the first half was a turn of its own already."""
     second = ANSWER if first is QUESTION else QUESTION
-    assembly = TurnAssembly(grace_ns=10, successor_ns=20)
-    assembly.add([first, SESSION], NOW_UNIX_NS)
-    (turn,) = assembly.due(NOW_UNIX_NS + 10)
+    stored = StoredTurns()
+    stored.add([first, SESSION], NOW_UNIX_NS)
+    stored.look(NOW_UNIX_NS + COMPLETE_AFTER_NS)
+    (turn,) = stored.turns
     assert (turn.outcome, turn.span_id) == ("abandoned" if first is QUESTION else "ok", first.span_id)
-    assembly.add([second], NOW_UNIX_NS + 14)
-    assert assembly.due(NOW_UNIX_NS + 60) == []
-    (revised,) = assembly.revised()
-    assert (revised.outcome, revised.span_id, revised.late_spans) == ("ok", first.span_id, 1)
+    (change,) = stored.add([second], NOW_UNIX_NS + 2 * COMPLETE_AFTER_NS)
+    assert change.is_revised
+    (revised,) = stored.turns
+    assert (revised.outcome, revised.span_id, revised.late_spans) == ("ok", ANSWER.span_id, 1)
     assert METRICS["voice_to_voice"].value(revised) == 700_000_000
     assert METRICS["endpointing"].value(revised) == 200_000_000
-    again = TurnAssembly(stored={(turn.trace_id, turn.span_id): revised})
-    again.add([QUESTION, ANSWER, SESSION], NOW_UNIX_NS)
-    assert (again.flush(), again.revised()) == ([], [])
 
 
-def test_a_reply_that_was_never_heard_joins_no_caller_who_was_given_up() -> None:
+def test_a_reply_that_was_never_heard_leaves_the_caller_without_an_answer() -> None:
     discarded = livekit("agent_turn", 3, CALL, attributes={"lk.interrupted": True})
-    assembly = TurnAssembly(grace_ns=10, successor_ns=20)
-    assembly.add([QUESTION, SESSION], NOW_UNIX_NS)
-    assert [turn.outcome for turn in assembly.due(NOW_UNIX_NS + 10)] == ["abandoned"]
-    assembly.add([discarded], NOW_UNIX_NS + 14)
-    assert (assembly.due(NOW_UNIX_NS + 60), assembly.revised()) == ([], [])
+    stored = StoredTurns()
+    stored.add([QUESTION, SESSION], NOW_UNIX_NS)
+    stored.look(NOW_UNIX_NS + COMPLETE_AFTER_NS)
+    assert [turn.outcome for turn in stored.turns] == ["abandoned"]
+    stored.add([discarded], NOW_UNIX_NS + 2 * COMPLETE_AFTER_NS)
+    (turn,) = stored.turns
+    assert turn.outcome in ("abandoned", "interrupted")
+
+
+STAGES = [stage("stt", 3, 2, -1, -0.6), stage("llm", 4, 2, -0.6, -0.3), stage("tts", 5, 2, -0.3, 0)]
+
+
+def test_a_turn_of_which_only_stages_have_come_is_pending() -> None:
+    stored = StoredTurns()
+    stored.add(STAGES[:1], NOW_UNIX_NS)
+    (turn,) = stored.turns
+    assert (turn.outcome, turn.span_id, turn.failure_kind) == ("pending", f"{2:016x}", None)
+    assert stored.add(STAGES, NOW_UNIX_NS + 5)[0].stored == turn
+    assert stored.look(NOW_UNIX_NS + ANSWER_WITHIN_NS, is_last=True) == [], "its own span never came"
+    assert [turn.outcome for turn in stored.turns] == ["pending"]
+    (change,) = stored.add([silent_turn()], NOW_UNIX_NS + ANSWER_WITHIN_NS)
+    assert change.is_first
+    assert [(turn.outcome, turn.turn_index, turn.late_spans) for turn in stored.turns] == [("ok", 2, None)]
+
+
+def test_stages_under_a_conversation_that_has_not_come_are_no_turn_of_it() -> None:
+    """Before the first turn they look like one; then it shows that turns hang there."""
+    stored = StoredTurns()
+    stored.add([stage("stt", 3, CALL, -9, -8)], NOW_UNIX_NS)
+    assert [turn.span_id for turn in stored.turns] == [f"{CALL:016x}"]
+    stored.add([replace(pipecat_turn(6), parent_span_id=f"{CALL:016x}")], NOW_UNIX_NS)
+    assert [(turn.span_id, turn.outcome) for turn in stored.turns] == [(f"{6:016x}", "ok")]
+
+
+def test_a_request_to_a_model_alone_makes_no_turn_of_the_web_request_around_it() -> None:
+    request = span("chat m", 4, 3, {"gen_ai.request.model": "m"}, scope_name="any")
+    stored = StoredTurns()
+    stored.add([request], NOW_UNIX_NS)
+    assert [(turn.span_id, turn.outcome) for turn in stored.turns] == [(f"{4:016x}", "pending")]
+    stored.look(NOW_UNIX_NS + ANSWER_WITHIN_NS)
+    assert [(turn.span_id, turn.outcome) for turn in stored.turns] == [(f"{4:016x}", "ok")]
+
+
+def test_stages_from_more_than_a_day_ago_make_no_turn_without_its_own_span() -> None:
+    """The trace may have been forgotten with the turn in the store."""
+    stored = StoredTurns()
+    assert stored.add(STAGES, NOW_UNIX_NS + 86_401 * SECOND_NS) == []
+    stored.add([silent_turn()], NOW_UNIX_NS + 86_401 * SECOND_NS)
+    assert [turn.outcome for turn in stored.turns] == ["ok"]
+
+
+def test_a_complete_turn_stays_complete_whatever_comes_of_it() -> None:
+    stored = StoredTurns()
+    stored.add([silent_turn()], NOW_UNIX_NS)
+    stored.look(NOW_UNIX_NS + COMPLETE_AFTER_NS)
+    (change,) = stored.add([stage("llm", 4, 2, -0.6, -0.3)], NOW_UNIX_NS + COMPLETE_AFTER_NS)
+    assert (change.is_revised, [turn.outcome for turn in stored.turns]) == (True, ["no_reply"])
+    taken_up = StoredTurns()
+    taken_up.assembly.take_up([silent_turn(), stage("llm", 4, 2, -0.6, -0.3)], stored.turns, NOW_UNIX_NS)
+    taken_up.by_id = dict(stored.by_id)
+    assert taken_up.look(NOW_UNIX_NS) == []
+
+
+def test_a_turn_whose_own_span_is_stored_no_more_stays_as_it_is() -> None:
+    stored = StoredTurns()
+    stored.add([silent_turn(), *STAGES], NOW_UNIX_NS)
+    again = StoredTurns()
+    again.by_id = dict(stored.by_id)
+    again.assembly.take_up(STAGES[1:], stored.turns, NOW_UNIX_NS)
+    assert again.look(NOW_UNIX_NS + ANSWER_WITHIN_NS, is_last=True) == []

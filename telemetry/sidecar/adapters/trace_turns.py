@@ -1,0 +1,252 @@
+"""The turns of a trace: which of its spans belong to which turn, as the frameworks lay them out.
+
+Pure, and a function of the set of spans: in which order they came, and how often, changes nothing.
+"""
+
+from bisect import bisect_right
+from collections.abc import Collection, Iterator
+from typing import Final
+
+from telemetry.model.contradictions import TOLERANCE_NS
+from telemetry.model.semconv import GEN_AI_CONVERSATION_ID
+from telemetry.model.spans import SpanRow
+from telemetry.sidecar.adapters import attribute_values as values
+from telemetry.sidecar.adapters.span_roles import SpanRole
+from telemetry.sidecar.adapters.spans_of_turn import Part, SpansOfTurn
+
+CALLS: Final = frozenset({"call", "call_end"})
+# Spans of these are what a turn begins with.
+_TURNS: Final = frozenset({"turn", "user_turn"})
+_STAGES: Final = frozenset({"asr", "llm", "tts"})
+# Of these there is a turn, whether its own span has come or not.
+_OF_A_TURN: Final = frozenset({*_STAGES, "speaking"})
+# Spans lie in each other a few levels deep; a sender that repeats ids or nests without end is not followed further.
+_LEVELS_MAX: Final = 100
+
+
+def turns_of_trace(parts: Collection[Part]) -> list[SpansOfTurn]:
+    """The turns in the order of their beginning, those also of which stages came and no span of their own."""
+    return _Trace(parts).turns()
+
+
+class _Trace:
+    def __init__(self, parts: Collection[Part]) -> None:
+        self._parts = sorted(parts, key=_start)
+        self._by_id = {part.span.span_id: part for part in self._parts}
+        self._calls = tuple(part for part in self._parts if part.role.role in CALLS)
+        self._children: dict[str, list[Part]] = {}
+        # Services whose frameworks know speech are in the trace, so that a request to a model is no turn.
+        self._speaking: set[str] = set()
+        for part in self._parts:
+            if part.role.layout != "outermost":
+                self._speaking.add(part.span.service)
+            if part.role.role not in CALLS and part.span.parent_span_id is not None:
+                self._children.setdefault(part.span.parent_span_id, []).append(part)
+
+    def turns(self) -> list[SpansOfTurn]:
+        found = [*self._nested(), *self._paired(), *self._outermost()]
+        found.sort(key=lambda turn: _beginning(turn.outer()))
+        for turn in found:
+            turn.below = self._below(turn.outer())
+        self._take_stages_of_calls(found)
+        found += self._expected(found)
+        found.sort(key=lambda turn: _beginning(turn.outer()))
+        for turn in found:
+            turn.calls, turn.has_later_turn = self._calls, turn is not found[-1]
+        return found
+
+    def _nested(self) -> Iterator[SpansOfTurn]:
+        for part in self._parts:
+            if part.role.layout == "nested" and part.role.role == "turn" and not self._is_part(part):
+                yield SpansOfTurn(own=(part,))
+
+    def _paired(self) -> Iterator[SpansOfTurn]:
+        """Each agent's turn with the caller's turn that it answers, and each caller's turn that is not answered."""
+        groups: dict[tuple[str | None, object], list[Part]] = {}
+        users: list[Part] = []
+        for part in self._parts:
+            framework, span = part.role.framework, part.span
+            if part.role.layout != "paired" or framework is None or part.role.role not in _TURNS or self._is_part(part):
+                continue
+            if part.role.role == "turn":
+                same = span.attributes.get(framework.same_turn) if framework.same_turn is not None else None
+                key = (span.parent_span_id, same if isinstance(same, str) else span.span_id)
+                groups.setdefault(key, []).append(part)
+            elif framework.user_turn_needs is None or framework.user_turn_needs in span.attributes:
+                users.append(part)
+        for own, user in _pairs(list(groups.values()), users):
+            yield SpansOfTurn(own=tuple(own), user=user)
+
+    def _outermost(self) -> Iterator[SpansOfTurn]:
+        """Requests of a service to a model, and what is around them. What another service does about such a request is
+        a turn of its own only where it says so: it invokes an agent."""
+        for part in self._parts:
+            if part.role.layout != "outermost" or part.role.role not in ("turn", "llm"):
+                continue
+            around = [above for above in self._above(part) if above.role.role in ("turn", "llm")]
+            if part.role.role == "turn":
+                is_own = part.span.service not in self._speaking
+                around = [above for above in around if _is_same_conversation(above, part)]
+            else:
+                is_own = not self._speaking
+            if is_own and not around:
+                yield SpansOfTurn(own=(part,))
+
+    def _expected(self, turns: Collection[SpansOfTurn]) -> Iterator[SpansOfTurn]:
+        """The turns whose stages have come before their own span, each with a span in its place that says nothing: an
+        exporter sends a span when it has ended, and a turn's own ends last."""
+        taken = {part.span.span_id for turn in turns for part in turn.spans()}
+        parents = {part.span.parent_span_id for turn in turns for part in turn.outer()}
+        stages: dict[str, list[Part]] = {}
+        for part in self._parts:
+            if part.role.role not in _OF_A_TURN or part.role.layout == "outermost" or part.span.span_id in taken:
+                continue
+            around = [part, *self._above(part)]
+            missing = around[-1].span.parent_span_id
+            if missing is None or missing in self._by_id or missing in parents:
+                continue
+            if not any(each.role.role in {*_TURNS, *CALLS} for each in around):
+                stages.setdefault(missing, []).append(around[-1])
+        for span_id, tops in stages.items():
+            own = Part(_placeholder(span_id, tops), SpanRole("turn", tops[0].role.framework))
+            yield SpansOfTurn(own=(own,), below=self._below((own,)), is_expected=True)
+
+    def _is_part(self, part: Part) -> bool:
+        """Whether a turn is a part of another: of one around it, of the same service and conversation."""
+        return any(above.role.role in _TURNS and _is_same_conversation(above, part) for above in self._above(part))
+
+    def _above(self, part: Part) -> Iterator[Part]:
+        seen = {part.span.span_id}
+        while (above := self._by_id.get(part.span.parent_span_id or "")) is not None and above.span.span_id not in seen:
+            part = above
+            seen.add(part.span.span_id)
+            if len(seen) > _LEVELS_MAX:
+                return
+            yield part
+
+    def _below(self, tops: Collection[Part]) -> tuple[Part, ...]:
+        """Everything under the spans, in the order of its beginning, without turns that are no part of theirs and what
+        is under those."""
+        taken = {part.span.span_id for part in tops}
+        first = next(iter(tops))
+        found: list[Part] = []
+        waiting = [*taken]
+        while waiting:
+            for part in self._children.get(waiting.pop(), ()):
+                is_another_turn = part.role.role in _TURNS and not _is_same_conversation(first, part)
+                if part.span.span_id not in taken and not is_another_turn:
+                    taken.add(part.span.span_id)
+                    found.append(part)
+                    waiting.append(part.span.span_id)
+        return tuple(sorted(found, key=_start))
+
+    def _take_stages_of_calls(self, turns: Collection[SpansOfTurn]) -> None:
+        """Give the stages that hang where a turn hangs, or under its call, to the last turn that had begun, where that
+        has no answer: a framework that takes the turn for over does not put what follows below it."""
+        hanging: dict[tuple[str, str, str | None], list[SpansOfTurn]] = {}
+        for turn in turns:
+            span = turn.first.span
+            hanging.setdefault((turn.first.role.family, span.service, span.parent_span_id), []).append(turn)
+        for same in hanging.values():
+            same.sort(key=lambda turn: _start(turn.first))
+        calls = {part.span.span_id for part in self._calls}
+        beside: dict[str, list[Part]] = {}
+        for part in self._parts:
+            span = part.span
+            if part.role.role not in _STAGES or span.parent_span_id is None:
+                continue
+            places = [span.parent_span_id, *([None] if span.parent_span_id in calls else [])]
+            begun = [
+                turn
+                for place in places
+                if (turn := _last_begun(hanging.get((part.role.family, span.service, place), []), span.start_unix_ns))
+            ]
+            last = max(begun, key=lambda turn: _start(turn.first), default=None)
+            if last is not None and _lacks_answer(last):
+                beside.setdefault(last.first.span.span_id, []).append(part)
+        for turn in turns:
+            if (stages := beside.get(turn.first.span.span_id)) is not None:
+                turn.beside = tuple(sorted([*stages, *self._below(stages)], key=_start))
+
+
+def is_heard(turn: SpansOfTurn) -> bool:
+    """Whether the reply was heard, as far as its spans say so."""
+    return _states_latency(turn.own) or any(part.role.role == "speaking" for part in turn.below)
+
+
+def _last_begun(turns: list[SpansOfTurn], unix_ns: int) -> SpansOfTurn | None:
+    """The last of some turns, in their order, that had begun at a moment."""
+    place = bisect_right(turns, unix_ns + TOLERANCE_NS, key=lambda turn: turn.first.span.start_unix_ns)
+    return turns[place - 1] if place else None
+
+
+def _lacks_answer(turn: SpansOfTurn) -> bool:
+    is_nested = turn.first.role.layout == "nested"
+    return is_nested and not _states_latency(turn.own) and all(part.role.role != "tts" for part in turn.below)
+
+
+def _placeholder(span_id: str, stages: list[Part]) -> SpanRow:
+    """A span in the place of a turn's own that has not come."""
+    first = stages[0].span
+    return SpanRow(
+        trace_id=first.trace_id,
+        span_id=span_id,
+        parent_span_id=None,
+        name="",
+        service=first.service,
+        start_unix_ns=min(stage.span.start_unix_ns for stage in stages),
+        end_unix_ns=max(stage.span.end_unix_ns for stage in stages),
+        attributes={},
+        resource_attributes=first.resource_attributes,
+    )
+
+
+def _pairs(groups: list[list[Part]], users: list[Part]) -> list[tuple[list[Part], Part | None]]:
+    """Who answers whom: a reply answers the last of the caller's turns that began before it and that no earlier reply
+    has answered. One that was never heard leaves the caller's turn to one that was."""
+    left = list(users)
+    answers: dict[int, Part] = {}
+    order = sorted(range(len(groups)), key=lambda at: (not _states_latency(groups[at]), _beginning(groups[at])))
+    for at in order:
+        before = [
+            user
+            for user in left
+            if user.span.start_unix_ns <= _beginning(groups[at])[0]
+            and user.span.parent_span_id == groups[at][0].span.parent_span_id
+        ]
+        if before:
+            answers[at] = before[-1]
+            left.remove(before[-1])
+    paired: list[tuple[list[Part], Part | None]] = [(group, answers.get(at)) for at, group in enumerate(groups)]
+    return [*paired, *(([], user) for user in left)]
+
+
+def _states_latency(own: Collection[Part]) -> bool:
+    """Whether the framework states a latency of the reply: then it was heard."""
+    for part in own:
+        for read in part.role.framework.reads if part.role.framework is not None else ():
+            if read.column == "voice_to_voice" and any(name in part.span.attributes for name in read.attributes):
+                return True
+    return False
+
+
+def _is_same_conversation(one: Part, other: Part) -> bool:
+    """Whether two turns are of one service and one conversation, as far as they name it."""
+    calls = (_conversation(one), _conversation(other))
+    return one.span.service == other.span.service and (None in calls or calls[0] == calls[1])
+
+
+def _conversation(part: Part) -> object:
+    framework = part.role.framework
+    if framework is None:
+        return part.span.attributes.get(GEN_AI_CONVERSATION_ID)
+    reads = [read for read in framework.reads if read.column == "call_id" and read.span == part.role.role]
+    return next((value for read in reads if (value := values.stated(read, part.span)) is not None), None)
+
+
+def _start(part: Part) -> tuple[int, str]:
+    return part.span.start_unix_ns, part.span.span_id
+
+
+def _beginning(parts: Collection[Part]) -> tuple[int, str]:
+    return min(map(_start, parts))
