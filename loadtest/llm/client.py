@@ -29,8 +29,8 @@ from loadtest.llm.answers import (
     Message,
     NetworkPath,
 )
-from loadtest.llm.connection import Connection, Refused, Stamp, StampedLoop, opened
-from loadtest.llm.exchange import Exchange, Times
+from loadtest.llm.connection import ModelConnection, NotConnected, PollingLoop, Stamp, opened
+from loadtest.llm.exchange import ModelExchange, Times
 from loadtest.llm.target import LlmTarget
 from loadtest.protocols.http_items import HttpAnswer, HttpData, HttpEnd, HttpFailed, HttpHead, HttpItem, HttpRequest
 
@@ -48,7 +48,7 @@ def run(main: Coroutine[Any, Any, _Result]) -> _Result:
     """
     gc.collect()
     gc.freeze()
-    with asyncio.Runner(loop_factory=StampedLoop) as runner:
+    with asyncio.Runner(loop_factory=PollingLoop) as runner:
         return runner.run(main)
 
 
@@ -59,7 +59,7 @@ class LlmClient:
         self._tls = tls or TlsClient()
         self._limit_s = limit_s
         self._clocks = clocks or Clocks()
-        self._idle: dict[tuple[str, int, bool], list[Connection]] = {}
+        self._idle: dict[tuple[str, int, bool], list[ModelConnection]] = {}
         self._measuring: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -150,7 +150,7 @@ class LlmClient:
         for _ in range(samples):
             try:
                 connection, times = await opened(target.address, self._clocks, self._tls, CONNECT_S)
-            except Refused as refused:
+            except NotConnected as refused:
                 fault = LlmFault(refused.kind, str(refused))
                 break
             try:
@@ -170,16 +170,16 @@ class LlmClient:
 
     async def _exchange(
         self, target: LlmTarget, request: LlmRequest, sent: HttpRequest, *, fresh: bool
-    ) -> tuple[Exchange, Times]:
+    ) -> tuple[ModelExchange, Times]:
         """Make one request; once more where the server had just closed the connection that was to be used again."""
         connection = None if fresh else self._idle_connection(target)
         is_reused = connection is not None
         times = Times(self._clocks.perf_ns())
-        exchange = Exchange(target, request, sent.url)
+        exchange = ModelExchange(target, request, sent.url)
         if connection is None:
             try:
                 connection, times = await opened(target.address, self._clocks, self._tls, CONNECT_S)
-            except Refused as refused:
+            except NotConnected as refused:
                 exchange.fail(refused.kind, str(refused))
                 return exchange, times
         times.stamps = "kernel" if connection.is_stamped else "user"
@@ -194,7 +194,9 @@ class LlmClient:
                 connection.close()
         return exchange, times
 
-    async def _answered(self, connection: Connection, sent: HttpRequest, exchange: Exchange, times: Times) -> None:
+    async def _answered(
+        self, connection: ModelConnection, sent: HttpRequest, exchange: ModelExchange, times: Times
+    ) -> None:
         """Send a request and wait until its answer is over, and for a moment until its body is."""
         changed = asyncio.Event()
 
@@ -223,7 +225,7 @@ class LlmClient:
                         await changed.wait()
                         changed.clear()
 
-    def _idle_connection(self, target: LlmTarget) -> Connection | None:
+    def _idle_connection(self, target: LlmTarget) -> ModelConnection | None:
         idle = self._idle.get(_place(target), [])
         while idle:
             if (connection := idle.pop()).is_free:
@@ -231,7 +233,7 @@ class LlmClient:
             connection.close()
         return None
 
-    async def _whole(self, connection: Connection, request: HttpRequest) -> HttpAnswer | None:
+    async def _whole(self, connection: ModelConnection, request: HttpRequest) -> HttpAnswer | None:
         """Return the whole response to a small request, None where it does not come."""
         over: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         found: list[HttpItem] = []
@@ -251,7 +253,7 @@ class LlmClient:
         body = b"".join(item.data for item in found if isinstance(item, HttpData))
         return HttpAnswer(heads[-1].status, heads[-1].headers, body)
 
-    async def _round_trip(self, connection: Connection, request: HttpRequest) -> float | None:
+    async def _round_trip(self, connection: ModelConnection, request: HttpRequest) -> float | None:
         """Return the time from a small request to the first byte of its response, None where there is none."""
         first: list[int] = []
         came = asyncio.Event()
@@ -271,7 +273,7 @@ class LlmClient:
         """Return the JSON object with which the server answers a small request; empty where it does not."""
         try:
             connection, _ = await opened(target.address, self._clocks, self._tls, CONNECT_S)
-        except Refused:
+        except NotConnected:
             return {}
         try:
             answer = await self._whole(connection, request)
@@ -297,7 +299,7 @@ def _place(target: LlmTarget) -> tuple[str, int, bool]:
     return target.address.host, target.address.port, target.address.tls
 
 
-def _late(exchange: Exchange, limit_s: float, now_ns: int) -> tuple[FaultKind, str]:
+def _late(exchange: ModelExchange, limit_s: float, now_ns: int) -> tuple[FaultKind, str]:
     """Return the fault of an answer that is not complete within the limit."""
     if exchange.last_ns is None:
         return "no_answer", f"nothing of the answer came within {limit_s:g} s"

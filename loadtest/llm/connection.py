@@ -60,7 +60,7 @@ class _Polls(selectors.DefaultSelector):
         return ready
 
 
-class StampedLoop(asyncio.SelectorEventLoop):
+class PollingLoop(asyncio.SelectorEventLoop):
     """An event loop that knows when it last found a socket empty."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class StampedLoop(asyncio.SelectorEventLoop):
         super().__init__(self.polls)
 
 
-class Refused(Exception):  # noqa: N818 - reads as what happened
+class NotConnected(Exception):  # noqa: N818 - reads as what happened
     """No connection came about; `kind` is that of the fault of an answer."""
 
     def __init__(self, kind: FaultKind, sentence: str) -> None:
@@ -76,7 +76,7 @@ class Refused(Exception):  # noqa: N818 - reads as what happened
         self.kind: FaultKind = kind
 
 
-class Connection:
+class ModelConnection:
     """One open connection. `received` gets what each read completes."""
 
     def __init__(self, sock: socket.socket, clocks: Clocks, tls: Tls | None) -> None:
@@ -84,7 +84,7 @@ class Connection:
         self._clocks = clocks
         self._tls = tls
         self._loop = asyncio.get_running_loop()
-        self._polls = self._loop.polls if isinstance(self._loop, StampedLoop) else None
+        self._polls = self._loop.polls if isinstance(self._loop, PollingLoop) else None
         self._http = Http1Client()
         self._received: Received | None = None
         self._empty_ns = 0  # when a read last left nothing behind
@@ -101,7 +101,7 @@ class Connection:
         return self.is_open and self._http.is_open and self._http.is_free
 
     async def secure(self) -> None:
-        """Do the TLS handshake. Raises Refused."""
+        """Do the TLS handshake. Raises NotConnected."""
         assert self._tls is not None  # noqa: S101 - the caller checks it
         secured = self._secured = self._loop.create_future()
         await self._loop.sock_sendall(self._sock, self._tls.step())
@@ -202,34 +202,36 @@ class Connection:
         secured, self._secured = self._secured, None
         self.close()
         if secured is not None and not secured.done():
-            secured.set_exception(Refused(kind, sentence))
+            secured.set_exception(NotConnected(kind, sentence))
         if received is not None and running is not None:
             now_ns = self._clocks.perf_ns()
             failed = HttpFailed(running.request_id, sentence, Failure("tls" if kind == "tls" else "tcp", kind))
             received(Stamp(now_ns, now_ns), [failed])
 
 
-async def opened(address: Address, clocks: Clocks, tls: TlsClient, limit_s: float) -> tuple[Connection, Times]:
-    """Open a connection, and say when each step was done. Raises Refused."""
+async def opened(address: Address, clocks: Clocks, tls: TlsClient, limit_s: float) -> tuple[ModelConnection, Times]:
+    """Open a connection, and say when each step was done. Raises NotConnected."""
     times = Times(clocks.perf_ns())
     where = f"{address.host}:{address.port}"
     try:
         found = await _addresses(address)
     except OSError as error:
-        raise Refused("address", f"the host name {address.host} has no address: {error.strerror or error}") from None
+        raise NotConnected(
+            "address", f"the host name {address.host} has no address: {error.strerror or error}"
+        ) from None
     times.dns_ns = clocks.perf_ns()
     sock = await _connected(found, where, limit_s)
     times.tcp_ns = clocks.perf_ns()
     secret = tls.begin(address.host) if address.tls else None
-    connection = Connection(sock, clocks, secret)
+    connection = ModelConnection(sock, clocks, secret)
     if secret is not None:
         try:
             await asyncio.wait_for(connection.secure(), limit_s)
-        except (Refused, TimeoutError, OSError) as error:
+        except (NotConnected, TimeoutError, OSError) as error:
             connection.close()
-            if isinstance(error, Refused):
+            if isinstance(error, NotConnected):
                 raise
-            raise Refused("tls", f"{where} did not finish the TLS handshake within {limit_s:g} s") from None
+            raise NotConnected("tls", f"{where} did not finish the TLS handshake within {limit_s:g} s") from None
         times.tls_ns = clocks.perf_ns()
     return connection, times
 
@@ -243,7 +245,7 @@ async def _addresses(address: Address) -> Sequence[tuple[int, int, int, str, Any
 
 
 async def _connected(found: Sequence[tuple[int, int, int, str, Any]], where: str, limit_s: float) -> socket.socket:
-    """Return a socket that is connected to the first address that accepts it. Raises Refused."""
+    """Return a socket that is connected to the first address that accepts it. Raises NotConnected."""
     loop = asyncio.get_running_loop()
     sentence = f"{where} has no address"
     for family, kind, protocol, _, address in found:
@@ -262,7 +264,7 @@ async def _connected(found: Sequence[tuple[int, int, int, str, Any]], where: str
         else:
             return sock
         sock.close()
-    raise Refused("connection", sentence)
+    raise NotConnected("connection", sentence)
 
 
 def _ask_for_stamps(sock: socket.socket) -> bool:

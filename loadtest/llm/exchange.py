@@ -56,7 +56,7 @@ class Times(msgspec.Struct):
     stamps: Literal["kernel", "user"] = "user"
 
 
-class Exchange:
+class ModelExchange:
     """Collects one response. `is_over` once nothing that comes can change the answer."""
 
     def __init__(self, target: LlmTarget, request: LlmRequest, url: str) -> None:

@@ -2,7 +2,7 @@
 
 from loadtest.llm.answers import LlmAnswer, LlmRequest, Message
 from loadtest.llm.bodies import http_request
-from loadtest.llm.exchange import Exchange, Times
+from loadtest.llm.exchange import ModelExchange, Times
 from loadtest.llm.target import Key, LlmTarget, Wire
 from loadtest.protocols.failure import Failure
 from loadtest.protocols.http_items import HttpFailed, HttpItem
@@ -27,7 +27,7 @@ def played(
     """
     of = of or target()
     sent = http_request(of, request)
-    http, exchange = Http1Client(), Exchange(of, request, sent.url)
+    http, exchange = Http1Client(), ModelExchange(of, request, sent.url)
     http.send(sent)
 
     def take(ms: int, items: list[HttpItem]) -> None:
