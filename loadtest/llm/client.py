@@ -107,7 +107,7 @@ class LlmClient:
                 return fault
             fields = frozenset(bodies.OPTIONAL[target.wire]) - target.refused
             named = frozenset(name for name in fields if name in fault.sentence)
-            if not fields or fault.kind == "unknown_model":
+            if not fields or (fault.kind == "unknown_model" and not named):
                 return fault
             target.refused |= named or fields - {"max_tokens", "stream_options"} or fields
         return fault

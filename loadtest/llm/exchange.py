@@ -178,6 +178,8 @@ class ModelExchange:
         if len(self.chunks) > 1:
             return None
         only, usage = self.chunks[0], self._reader.heard.usage
+        if only.arguments and not only.text and only.events == 1:
+            return None  # several services send each call of a tool whole
         held = max(only.events, usage.get("output_tokens", 0))
         if held < HELD_BACK:
             return None
@@ -230,8 +232,8 @@ class ModelExchange:
                 return "rate_limited"
             if self._status in (401, 403) or "api key not valid" in sentence:
                 return "unauthorized"
-            is_named = any(mark in sentence.partition(": ")[2] for mark in ("model_not_found", "model", "models/"))
-            return "unknown_model" if is_named and _says_unknown(sentence, self._status) else "http_status"
+            said = sentence.partition(": ")[2]
+            return "unknown_model" if "model" in said and _says_unknown(said, self._status) else "http_status"
         if failure.kind == "endpoint_error":
             return "error_in_stream"
         if failure.kind in ("tcp", "tls"):

@@ -1,6 +1,7 @@
 """The client against a server that answers as each request declares: connections, faults, counts. No time is judged."""
 
 import asyncio
+import ssl
 import subprocess
 import sys
 from collections.abc import Generator
@@ -8,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from loadtest.engine.tls import tls_client
 from loadtest.llm.answers import LlmAnswer, LlmRequest, Message
 from loadtest.llm.client import LlmClient, run
 from loadtest.llm.target import LlmTarget
+from tests.integration.certificates import authority
 from tests.integration.llm.declared_server import Plan
 
 
@@ -98,6 +101,46 @@ def test_a_server_that_is_not_there_is_named(target: LlmTarget) -> None:
         (found,) = asked(where, Plan(), limit_s=1.0)
         assert found.fault is not None
         assert found.fault.kind == kind, found.fault.sentence
+
+
+def test_a_stream_over_tls_is_read_and_its_connection_used_again(tmp_path: Path) -> None:
+    ca = authority(tmp_path)
+    files = ca.sign("localhost")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files.cert, files.key)
+    event = b'data: {"choices":[{"delta":{"content":"One. "}}]}\n\n'
+    end = b'data: {"choices":[{"delta":{"content":"Two"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+    length = str(len(event + end)).encode()
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: " + length + b"\r\n\r\n"
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while asked_for := await reader.read(65536):
+            assert asked_for.startswith(b"POST /v1/chat/completions")
+            writer.write(head + event)
+            await asyncio.sleep(0.02)
+            writer.write(end)
+        writer.close()
+
+    async def main() -> None:
+        server = await asyncio.start_server(answer, "localhost", 0, ssl=context)
+        port = server.sockets[0].getsockname()[1]
+        where = LlmTarget(f"https://localhost:{port}", "small", key=None)
+        request = LlmRequest(kind="tls", messages=(Message("user", "Go."),))
+        async with LlmClient(tls_client(str(ca.cert))) as client:
+            first, second = await client.ask(where, request), await client.ask(where, request)
+            path = await client.probe_network(where, samples=1)
+        async with LlmClient() as stranger:
+            refused = await stranger.ask(where, request)
+        for found in (first, second):
+            assert (found.fault, found.text, len(found.chunks)) == (None, "One. Two", 2)
+        assert (first.tls_ns or 0) > (first.tcp_ns or 0)
+        assert (second.tls_ns, second.connect_s) == (None, None)
+        assert len(path.tls_s) == 1
+        assert refused.fault is not None
+        assert (refused.fault.kind, "--ca-file" in refused.fault.sentence) == ("tls", True)
+        server.close()
+
+    run(main())
 
 
 def test_the_way_to_the_server_is_measured_without_its_model(target: LlmTarget) -> None:

@@ -76,6 +76,26 @@ def test_reasoning_and_tool_calls_are_kept_apart_from_the_answer() -> None:
     assert found.structured == '{"day":3}'
 
 
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_reasoning_between_marks_in_the_answer_is_kept_apart(size: int) -> None:
+    written = "\n<think>Is 1 < 2? Yes.</think>\n\nIt <b>is</b>. Bye"
+    parts = [written[at : at + size] for at in range(0, len(written), size)]
+    reads = [(10 + place, events(delta(part))) for place, part in enumerate(parts)]
+    found = played((5, STREAM), *reads, (99, GOOD_END))
+    assert found.fault is None
+    assert found.text.strip() == "It <b>is</b>. Bye"
+    assert "".join(chunk.reasoning for chunk in found.chunks) == "Is 1 < 2? Yes."
+    plain = played((5, STREAM), (10, events(delta("<b>"), delta("Hi"))), (20, GOOD_END))
+    assert plain.text == "<b>Hi"
+
+
+def test_a_tool_call_in_one_event_is_not_held_back() -> None:
+    call = {"index": 0, "function": {"name": "book", "arguments": '{"nights": 3, "sea": true}'}}
+    last = json.dumps({"choices": [], "usage": {"completion_tokens": 20}})
+    found = played((10, STREAM + events(delta(choice={"delta": {"tool_calls": [call]}}), finish(), last, "[DONE]")))
+    assert found.fault is None
+
+
 def test_anthropics_wire() -> None:
     sent = [
         ("message_start", {"message": {"model": "c", "usage": {"input_tokens": 3, "cache_read_input_tokens": 600}}}),
