@@ -1,6 +1,7 @@
 """The client against a server that answers as each request declares: connections, faults, counts. No time is judged."""
 
 import asyncio
+import json
 import ssl
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from loadtest.llm.answers import LlmAnswer, LlmRequest, Message
 from loadtest.llm.client import LlmClient, run
 from loadtest.llm.target import LlmTarget
 from tests.integration.certificates import authority
-from tests.integration.llm.declared_server import Plan
+from tests.integration.llm.declared_server import Plan, refusal, whole
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +139,37 @@ def test_a_stream_over_tls_is_read_and_its_connection_used_again(tmp_path: Path)
         assert len(path.tls_s) == 1
         assert refused.fault is not None
         assert (refused.fault.kind, "--ca-file" in refused.fault.sentence) == ("tls", True)
+        server.close()
+
+    run(main())
+
+
+def test_what_a_server_refuses_is_learned_and_left_out() -> None:
+    """As OpenAI's newer models answer: one field named at a time, and the older name of the limit refused."""
+    refused, bodies = ["ignore_eos", "min_tokens", "timings_per_token", "continuous_usage_stats", "max_tokens"], []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = next((int(line[15:]) for line in head.split(b"\r\n") if line.startswith(b"Content-Length:")), 0)
+        body = (await reader.readexactly(length)).decode()
+        if head.startswith(b"GET /v1/models"):
+            writer.write(whole("200 OK", {"data": [{"id": "small"}]}, "Connection: close"))
+        elif wrong := next((name for name in refused if f'"{name}"' in body), None):
+            message = f"Unknown parameter: '{wrong}' is not supported with this model."
+            writer.write(refusal("400 Bad Request", message, "Connection: close"))
+        else:
+            bodies.append(json.loads(body))
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
+            writer.write(b'data: {"choices":[{"delta":{"content":"Yes"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n')
+        writer.close()
+
+    async def main() -> None:
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        where = LlmTarget(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", key=None)
+        async with LlmClient() as client:
+            assert await client.learn(where) is None
+        assert (where.model, where.refused) == ("small", frozenset(refused))
+        assert bodies[0]["max_completion_tokens"] == 4
         server.close()
 
     run(main())
