@@ -30,7 +30,7 @@ REFRESH_STALE_S: Final = 5.0
 TIMES_THE_COST: Final = 5
 _AGE_EVERY_S: Final = 2.0
 _SHOWN: Final = "shown_answer"
-_NEXT: Final = "next_answer"
+_COST: Final = "cost_of_refresh"
 # Shown where that takes more than half a second.
 READING: Final = "Reading the store"
 LIMIT_TITLE: Final = "generator-limited: nothing is claimed about the service"
@@ -71,16 +71,15 @@ class PageContext:
         return "" if self.source is None else self.source.store
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class AskedPage(Generic[_Answer]):
-    """An answer, when it was asked for, and how long the refresh took that asked; `about` is the page and its link."""
+    """An answer, the store that gave it, when it was asked for, and how long that took."""
 
-    about: object
     answer: _Answer
     source: Source | None
     at_unix_ns: int
-    took_s: float
     began_s: float
+    took_s: float
 
 
 def interval_s(least_s: float | None, took_s: float) -> float | None:
@@ -116,13 +115,15 @@ class DashboardPage(Generic[_Answer]):
         link = st.query_params.to_dict()
         try:
             with st.spinner(READING):
-                drawn = self._handed_over(link) or self._asked(link)
+                drawn = self._asked(link)
         except TelemetryError as error:
             heading(self.title)
             self._say(error)
             return
         offered, least_s = self.offered(drawn.answer), self.least_s(drawn.answer)
-        every_s = interval_s(least_s, drawn.took_s)
+        # A refresh that was dearer than its pace had all of the page drawn again.
+        about, cost_s = st.session_state.pop(_COST, (None, 0.0))
+        every_s = interval_s(least_s, max(drawn.took_s, cost_s if about == (self.title, link) else 0.0))
         # The first picture is of the answer that the selectors show.
         first = [drawn]
         st.session_state[_SHOWN] = drawn.at_unix_ns, every_s
@@ -140,15 +141,16 @@ class DashboardPage(Generic[_Answer]):
                 self._say(error)
                 return
             if self.offered(latest.answer) != offered or self.least_s(latest.answer) != least_s:
-                _hand_over(latest)  # the selectors and the pace belong to the page around this part
+                st.rerun()  # the selectors and the pace belong to the page around this part
             st.session_state[_SHOWN] = latest.at_unix_ns, every_s
             self._draw_body(latest, link)
             if is_first or every_s is None:
                 return
-            latest.took_s = time.monotonic() - latest.began_s
-            needed_s = interval_s(least_s, latest.took_s) or every_s
+            took_s = time.monotonic() - latest.began_s
+            needed_s = interval_s(least_s, took_s) or every_s
             if needed_s > every_s or needed_s * 2 < every_s:
-                _hand_over(latest)
+                st.session_state[_COST] = (self.title, link), took_s
+                st.rerun()
 
         st.fragment(body, run_every=every_s)()
 
@@ -166,23 +168,12 @@ class DashboardPage(Generic[_Answer]):
         began_s, at_unix_ns = time.monotonic(), time.time_ns()
         source = self.find(link)
         answer = self.ask(source, link)
-        return AskedPage((self.title, link), answer, source, at_unix_ns, time.monotonic() - began_s, began_s)
-
-    def _handed_over(self, link: Link) -> AskedPage[Any] | None:
-        """The answer for a page that is drawn whole, if a refresh of this page got one."""
-        asked: AskedPage[Any] | None = st.session_state.pop(_NEXT, None)
-        return asked if asked is not None and asked.about == (self.title, link) else None
+        return AskedPage(answer, source, at_unix_ns, began_s, time.monotonic() - began_s)
 
     def _say(self, error: TelemetryError) -> None:
         """Say why the store cannot be read, or that there is no run yet, and look again by itself."""
         st.html(no_runs_yet() if isinstance(error, NoRunsError) else empty(self.unreadable, escape(error)))
         st.fragment(_try_again, run_every=REFRESH_STALE_S)()
-
-
-def _hand_over(asked: AskedPage[Any]) -> None:
-    """Draw the whole page from an answer that a refresh of a part of it has got: the store is not asked again."""
-    st.session_state[_NEXT] = asked
-    st.rerun()
 
 
 def _try_again() -> None:

@@ -22,17 +22,16 @@ def colors() -> Palette:
     return palette(st.context.theme.type)
 
 
-def draw(picture: Picture, *, key: str | None = None, table_at_once: bool = False) -> Any:
+def draw(picture: Picture, *, key: str | None = None) -> Any:
     """Draw a picture, and its table below it.
 
-    With a `key` the chart reports what is selected in it, as `st.vega_lite_chart` does. `table_at_once` is for a page
-    that would have to be asked for as a whole, once more, when the table is opened.
+    With a `key` the chart reports what is selected in it, as `st.vega_lite_chart` does.
     """
     selecting: dict[str, Any] = {} if key is None else {"key": key, "on_select": "rerun"}
     drawn = st.vega_lite_chart(
         pd.DataFrame(picture.rows), dict(picture.spec), theme=None, width="stretch", alt=picture.alt, **selecting
     )
-    table_below(picture.table, at_once=table_at_once)
+    table_below(picture.table, at_once=False)
     return drawn
 
 

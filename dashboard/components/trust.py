@@ -194,16 +194,6 @@ def _ended(listed: Iterable[RunEntry]) -> list[RunEntry]:
     return [each for each in listed if each.state != "under way"]
 
 
-def _with_figures(runs: Iterable[RunEntry]) -> list[RunEntry]:
-    """A run without a turn, whose target was never reached, has nothing that can be lost or measured badly."""
-    return [each for each in runs if each.turns or each.missing_turns]
-
-
-def _heard(runs: Iterable[RunEntry]) -> list[RunEntry]:
-    """What a service reports is not measured by the instrument."""
-    return [each for each in _with_figures(runs) if each.source != SERVICE_SOURCE]
-
-
 def _damaged(runs: Iterable[RunEntry]) -> list[RunEntry]:
     return [each for each in runs if each.state == "damaged" or each.fault is not None]
 
@@ -211,21 +201,19 @@ def _damaged(runs: Iterable[RunEntry]) -> list[RunEntry]:
 def runs_trust(listed: Sequence[RunEntry]) -> Trust:
     """The chip: each part says what is wrong with it, or that nothing is."""
     ended = _ended(listed)
-    figures, heard = _with_figures(ended), _heard(ended)
-    parts = [_validity_of_runs(ended), *([_telemetry_of_runs(figures)] if figures else [])]
-    return _trust_of([*parts, *([_calibration_of_runs(heard)] if heard else [])])
+    return _trust_of([_validity_of_runs(ended), *(part for part, _ in _completeness_of_runs(ended))])
 
 
 def _validity_of_runs(ended: Sequence[RunEntry]) -> Part:
     limited, damaged = sum(each.is_generator_limited for each in ended), len(_damaged(ended))
     weak = [_some_of(limited, len(ended), "generator-limited")] if limited else []
-    # What it is one of has been said where both are.
+    # The number of all runs has been said where both are.
     weak += [f"{number(damaged)} damaged" if limited else _some_of(damaged, len(ended), "damaged")] if damaged else []
-    total, invalid = sum(each.turns for each in ended), sum(each.invalid for each in ended)
     if weak:
         return "missed", ", ".join(weak)
     if not ended:
         return "unknown", "no run has ended"
+    total, invalid = sum(each.turns for each in ended), sum(each.invalid for each in ended)
     reported = sum(each.source == SERVICE_SOURCE for each in ended)
     if total and not invalid and reported:
         return "unknown", _some_of(reported, len(ended), "reported, not heard")
@@ -237,82 +225,68 @@ def _some_of(some: int, of_all: int, what: str) -> str:
     return what if of_all == 1 else f"{number(some)} of {count(of_all, 'run')} {what}"
 
 
-def _telemetry_of_runs(figures: Sequence[RunEntry]) -> Part:
-    lossy = sum(bool(each.missing_turns) for each in figures)
-    unknown = sum(each.missing_turns is None for each in figures)
-    of_all = count(len(figures), "run")
-    if lossy and len(figures) == 1:
-        return "missed", f"{count(figures[0].missing_turns or 0, 'turn')} lost"
+def _completeness_of_runs(ended: Sequence[RunEntry]) -> list[tuple[Part, Html]]:
+    """Telemetry and calibration, each as a part of the chip and as a line of its details."""
+    # A run without a turn, whose target was never reached, has nothing that can be lost or measured badly; what a
+    # service reports is not measured by the instrument.
+    figures = [each for each in ended if each.turns or each.missing_turns]
+    heard = [each for each in figures if each.source != SERVICE_SOURCE]
+    return [*([_telemetry_of_runs(figures)] if figures else []), *([_calibration_of_runs(heard)] if heard else [])]
+
+
+def _telemetry_of_runs(figures: Sequence[RunEntry]) -> tuple[Part, Html]:
+    complete = [each for each in figures if each.missing_turns == 0]
+    lossy = [each for each in figures if each.missing_turns]
+    unknown = [each for each in figures if each.missing_turns is None]
+    of_all, lost = count(len(figures), "run"), count(sum(each.missing_turns or 0 for each in lossy), "turn")
+    part: Part = "met", "telemetry complete"
     if lossy:
-        beside = f", not known for {number(unknown)}" if unknown else ""
-        return "missed", f"telemetry lost in {number(lossy)} of {of_all}{beside}"
-    if unknown:
-        return "unknown", "telemetry loss not known" + (
-            "" if unknown == len(figures) else f" for {number(unknown)} of {of_all}"
-        )
-    return "met", "telemetry complete"
+        rest = f", not known for {number(len(unknown))}" if unknown else ""
+        alone = f"{lost} lost" if len(figures) == 1 else f"telemetry lost in {number(len(lossy))} of {of_all}{rest}"
+        part = "missed", alone
+    elif unknown:
+        some = "" if len(unknown) == len(figures) else f" for {number(len(unknown))} of {of_all}"
+        part = "unknown", f"telemetry loss not known{some}"
+    said = (
+        f"{lost} lost on the way in {_named(lossy)}" if lossy else "",
+        f"nothing lost in {count(len(complete), 'run')}" if complete else "",
+        f"not known for {_named(unknown)}: no process said how many turns it sent" if unknown else "",
+    )
+    return part, fact("telemetry", "; ".join(filter(None, said)), part[0])
 
 
-def _calibration_of_runs(heard: Sequence[RunEntry]) -> Part:
-    bounds = [each.calibrated_to_ms for each in heard if each.calibrated_to_ms is not None]
-    if len(bounds) == len(heard):
-        return "met", f"calibrated ± {declared_milliseconds(max(bounds) * NS_PER_MS)}"
-    return "unknown", _some_of(len(bounds), len(heard), "calibrated") if bounds else "not calibrated"
+def _calibration_of_runs(heard: Sequence[RunEntry]) -> tuple[Part, Html]:
+    others = [each for each in heard if each.calibrated_to_ms is None]
+    known, said = [each for each in heard if each.calibrated_to_ms is not None], ""
+    part: Part = "unknown", "not calibrated"
+    if known:
+        widest = max(known, key=lambda each: each.calibrated_to_ms or 0)
+        bound = declared_milliseconds((widest.calibrated_to_ms or 0) * NS_PER_MS)
+        said = f"{count(len(known), 'run')} calibrated, to ± {bound} at the widest ({widest.title})"
+        some = _some_of(len(known), len(heard), "calibrated")
+        part = ("unknown", some) if others else ("met", f"calibrated ± {bound}")
+    rest = f"no calibration for {_named(others)}" if others else ""
+    return part, fact("calibration", "; ".join(filter(None, (said, rest))), part[0])
 
 
 def runs_details(listed: Sequence[RunEntry]) -> Html:
     """The details behind the chip, with the runs that weaken it."""
-    ended = _ended(listed)
-    figures, heard = _with_figures(ended), _heard(ended)
-    states = dict.fromkeys(sorted(each.state for each in listed))
+    ended, states = _ended(listed), sorted({each.state for each in listed})
     lines = [fact("runs", ", ".join(f"{number(sum(e.state == name for e in listed))} {name}" for name in states))]
     if ended:
-        total, invalid = turns(sum(each.turns for each in ended)), [each for each in ended if each.invalid]
-        many = f"{number(sum(each.invalid for each in invalid))} of {total} invalid, in {_named(invalid)}"
-        has_turns = any(each.turns for each in ended)
+        total, invalid = sum(each.turns for each in ended), [each for each in ended if each.invalid]
+        many = f"{number(sum(each.invalid for each in invalid))} of {turns(total)} invalid, in {_named(invalid)}"
+        good = f"none of {turns(total)} invalid" if total else "none"
+        lines.append(fact("turns", many if total and invalid else good, "met" if total and not invalid else "unknown"))
         limited = [each for each in ended if each.is_generator_limited]
-        lines += [
-            fact("turns", many, "unknown") if has_turns and invalid
-            else fact("turns", f"none of {total} invalid", "met") if has_turns
-            else fact("turns", "none", "unknown"),
-            fact("generator", f"the limit in {_named(limited)}: nothing is claimed about the service", "missed")
-            if limited
-            else fact("generator", "the limit in no run", "met"),
-        ]  # fmt: skip
+        limit = f"the limit in {_named(limited)}: nothing is claimed about the service"
+        lines.append(fact("generator", limit, "missed") if limited else fact("generator", "the limit in no run", "met"))
     if damaged := _damaged(ended):
         lines.append(fact("damaged", _named(damaged), "missed"))
     if reported := [each for each in ended if each.source == SERVICE_SOURCE]:
         of_service = f"{_named(reported)}: reported by the service, heard by no caller of ours"
         lines.append(fact("source", of_service, "unknown"))
-    lines += [fact("telemetry", _loss(figures), _telemetry_of_runs(figures)[0])] if figures else []
-    lines += [fact("calibration", _bounds(heard), _calibration_of_runs(heard)[0])] if heard else []
-    return _details(lines)
-
-
-def _loss(figures: Sequence[RunEntry]) -> str:
-    complete = [each for each in figures if each.missing_turns == 0]
-    lossy = [each for each in figures if each.missing_turns]
-    unknown = [each for each in figures if each.missing_turns is None]
-    lost = count(sum(each.missing_turns or 0 for each in lossy), "turn")
-    parts = (
-        f"{lost} lost on the way in {_named(lossy)}" if lossy else "",
-        f"nothing lost in {count(len(complete), 'run')}" if complete else "",
-        f"not known for {_named(unknown)}: no process said how many turns it sent" if unknown else "",
-    )
-    return "; ".join(filter(None, parts))
-
-
-def _bounds(heard: Sequence[RunEntry]) -> str:
-    calibrated = [each for each in heard if each.calibrated_to_ms is not None]
-    others = [each for each in heard if each.calibrated_to_ms is None]
-    parts: list[str] = []
-    if calibrated:
-        widest = max(calibrated, key=lambda each: each.calibrated_to_ms or 0)
-        bound = declared_milliseconds((widest.calibrated_to_ms or 0) * NS_PER_MS)
-        parts.append(f"{count(len(calibrated), 'run')} calibrated, to ± {bound} at the widest ({widest.title})")
-    if others:
-        parts.append(f"no calibration for {_named(others)}")
-    return "; ".join(parts)
+    return _details([*lines, *(line for _, line in _completeness_of_runs(ended))])
 
 
 def _named(runs: Sequence[RunEntry]) -> str:

@@ -6,13 +6,12 @@ from typing import Final
 
 import streamlit as st
 
-from dashboard.charts.turns import turn_waterfall, waterfall_table
 from dashboard.components import frame, one_turn
 from dashboard.components.frame import PageContext
 from dashboard.components.markup import Html, empty, escape, link_to, note
-from dashboard.components.pictures import colors, draw, table_below
+from dashboard.components.pictures import colors, table_below
 from dashboard.links import turns_choice_of
-from dashboard.player.turn_player import call_player, call_table, turn_player
+from dashboard.player.turn_player import call_player, call_table, turn_player, waterfall_table
 from dashboard.source import Source, source_of
 from telemetry.model.errors import TelemetryError
 from telemetry.model.waterfall import Waterfall
@@ -104,15 +103,15 @@ def _draw(view: TurnView, picture: Waterfall, wanted: tuple[str, int], context: 
 def _picture(view: TurnView, picture: Waterfall, *, whole_call: bool) -> None:
     """The waterfall: with the audio where it was kept, else alone."""
     excerpt, client = view.excerpt, view.client
-    if excerpt is None or excerpt.audio is None or client is None:
-        draw(turn_waterfall(picture, colors()), table_at_once=True)
+    shown = client or view.service
+    if shown is None:
         return
-    key = f"{client.trace_id}-{client.turn_index}"
-    if whole_call:
+    key = f"{shown.trace_id}-{shown.turn_index}"
+    if whole_call and excerpt is not None and excerpt.audio is not None and client is not None:
         call_player(view.call, excerpt, client, colors(), key=f"{key}-call")
         table_below(call_table(view.call))
-    else:
-        # The moment of the waterfall's 0 on the clock of the turn.
-        zero = client.started_perf_ns if client.speech_end_perf_ns is None else client.speech_end_perf_ns
-        turn_player(picture, excerpt, zero, colors(), key=key)
-        table_below(waterfall_table(picture))
+        return
+    # The moment of the waterfall's 0 on the clock of the turn.
+    zero = shown.started_perf_ns if shown.speech_end_perf_ns is None else shown.speech_end_perf_ns
+    turn_player(picture, None if client is None else excerpt, zero, colors(), key=key)
+    table_below(waterfall_table(picture))

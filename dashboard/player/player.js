@@ -45,7 +45,7 @@ class Player {
   constructor(root, data) {
     this.root = root;
     this.data = data;
-    this.whole = true;
+    this.whole = Boolean(data.audio);
     this.graph = null;
     this.audio = root.querySelector("audio");
     this.play = root.querySelector(".play");
@@ -66,7 +66,7 @@ class Player {
     }
     this.resized = new ResizeObserver(() => this.draw());
     this.resized.observe(this.picture);
-    this.draw();
+    this.zoom(this.whole);
   }
 
   listen() {

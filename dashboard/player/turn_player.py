@@ -1,4 +1,4 @@
-"""The player of a turn: both channels above the waterfall on one clock, with one playhead; a component without network.
+"""A turn on one clock: its waterfall below both channels of its audio, with one playhead; a component without network.
 
 What it shows is data: the script sets texts as text, so that names from outside stay names.
 """
@@ -13,7 +13,6 @@ from streamlit.components.v2 import component
 from streamlit.components.v2.types import ComponentRenderer
 
 from dashboard.charts.drawing import STAGE_NAMES, ChartTable, Palette
-from dashboard.charts.turns import EVENTS, view_ms
 from telemetry.model.formatting import DASH, in_milliseconds, milliseconds, signed_milliseconds
 from telemetry.model.semconv import OUTCOME_LABELS
 from telemetry.model.turns import Turn
@@ -23,7 +22,12 @@ from telemetry.store.recordings.excerpt import MEDIA_TYPE, CallExcerpt
 
 NAME: Final = "voiceprobe_turn_player"
 CHANNELS: Final = ("caller sent", "caller heard")
+EVENTS: Final = "events"
 _ROOM_MS: Final = 50.0  # on either side of the picture
+# Speech and reply last seconds, the stages between them a tenth of that: this much of them is around the wait.
+_BEFORE: Final = 0.22
+_AFTER: Final = 0.30
+_LONG: Final = ("speech", "playing")
 
 
 @st.cache_resource
@@ -33,8 +37,10 @@ def _renderer() -> ComponentRenderer:
     return component(NAME, html=html, css=css, js=script)
 
 
-def turn_player(picture: Waterfall, excerpt: CallExcerpt, zero_perf_ns: int, colors: Palette, *, key: str) -> None:
-    """Draw the turn with what was kept of its call. `zero_perf_ns` is the moment of the waterfall's 0."""
+def turn_player(
+    picture: Waterfall, excerpt: CallExcerpt | None, zero_perf_ns: int, colors: Palette, *, key: str
+) -> None:
+    """Draw the turn, with its audio where that was kept. `zero_perf_ns` is the moment of the waterfall's 0."""
     _renderer()(key=f"player-{key}", data=turn_data(picture, excerpt, zero_perf_ns, colors, key=key))
 
 
@@ -44,13 +50,13 @@ def call_player(call: Sequence[TurnOfCall], excerpt: CallExcerpt, turn: Turn, co
 
 
 def turn_data(
-    picture: Waterfall, excerpt: CallExcerpt, zero_perf_ns: int, colors: Palette, *, key: str
+    picture: Waterfall, excerpt: CallExcerpt | None, zero_perf_ns: int, colors: Palette, *, key: str
 ) -> dict[str, Any]:
     """What the script gets of a turn: moments in ms from the waterfall's 0."""
     stretches = [(in_milliseconds(bar.start_ns), in_milliseconds(bar.end_ns)) for bar in picture.bars]
     return {
         **_shared(excerpt, zero_perf_ns, colors, key, stretches),
-        "alt": "Waveforms of both channels above the waterfall of the turn, on one clock",
+        "alt": "Waterfall of the turn: what the caller heard above what the service reported, on one clock",
         "origin": picture.origin_label,
         "zooms": ["Whole turn", "The wait"],
         "lines": _lines(picture, colors),
@@ -118,35 +124,42 @@ def _call_line(name: str, stretches: list[tuple[TurnOfCall, tuple[int, int] | No
     return {"name": name, "bars": bars, "marks": []}
 
 
+def view_ms(picture: Waterfall) -> tuple[float, float]:
+    """From and to where the wait reaches, in ms, with some of the speech and the reply around it."""
+    replies = [in_milliseconds(bar.start_ns) for bar in picture.bars if bar.name == "playing"]
+    ends = [in_milliseconds(bar.end_ns) for bar in picture.bars if bar.name not in _LONG]
+    wait = max(*ends, *replies, 200.0)
+    return min(0.0, *replies) - wait * _BEFORE, wait * (1 + _AFTER)
+
+
 def _shared(
-    excerpt: CallExcerpt, zero_perf_ns: int, colors: Palette, key: str, stretches: list[tuple[float, float]]
+    excerpt: CallExcerpt | None, zero_perf_ns: int, colors: Palette, key: str, periods: list[tuple[float, float]]
 ) -> dict[str, Any]:
+    audio = None if excerpt is None else excerpt.audio
 
     def ms(perf_ns: int) -> float:
         return in_milliseconds(perf_ns - zero_perf_ns)
 
-    first, end = ms(excerpt.first_perf_ns), ms(excerpt.end_perf_ns)
-    begins, ends = [first, *(low for low, _ in stretches)], [end, *(high for _, high in stretches)]
-    return {
-        "key": f"{key}-{excerpt.first_perf_ns}-{len(excerpt.audio or b'')}",
-        "audio": None if excerpt.audio is None else base64.b64encode(excerpt.audio).decode("ascii"),
+    lows, highs = [low for low, _ in periods], [high for _, high in periods]
+    if excerpt is not None and audio is not None:
+        lows, highs = [ms(excerpt.first_perf_ns), *lows], [ms(excerpt.end_perf_ns), *highs]
+    named = ("ink", "paper", "soft", "line", "speech", "playing")
+    shared: dict[str, Any] = {
+        "key": f"{key}-{len(audio or b'')}",
+        "audio": None if audio is None else base64.b64encode(audio).decode("ascii"),
         "media_type": MEDIA_TYPE,
-        "first_ms": first,
-        "end_ms": end,
-        "peaks": [list(channel) for channel in excerpt.peaks],
+        "first_ms": lows[0],
+        "end_ms": highs[0],
+        "peaks": [],
         "channels": list(CHANNELS),
-        "missing": [[ms(since), ms(until), reason] for since, until, reason in excerpt.missing],
-        "whole": [min(begins) - _ROOM_MS, max(ends) + _ROOM_MS],
-        "colors": {
-            "ink": colors.ink,
-            "paper": colors.paper,
-            "soft": colors.soft,
-            "line": colors.line,
-            "speech": colors.speech,
-            "playing": colors.playing,
-            "accent": colors.p95,
-        },
+        "missing": [],
+        "whole": [min(lows) - _ROOM_MS, max(highs) + _ROOM_MS],
+        "colors": {**{name: getattr(colors, name) for name in named}, "accent": colors.p95},
     }
+    if excerpt is not None and audio is not None:
+        shared["peaks"] = [list(channel) for channel in excerpt.peaks]
+        shared["missing"] = [[ms(since), ms(until), reason] for since, until, reason in excerpt.missing]
+    return shared
 
 
 def _lines(picture: Waterfall, colors: Palette) -> list[dict[str, Any]]:
@@ -177,3 +190,16 @@ def _lines(picture: Waterfall, colors: Palette) -> list[dict[str, Any]]:
         for mark in picture.marks
     ]
     return [*found, {"name": EVENTS, "bars": [], "marks": marks}]
+
+
+def waterfall_table(picture: Waterfall) -> ChartTable:
+    """The figures of the waterfall: its bars, then its moments."""
+    bars = [
+        (BAR_LABELS[bar.name], SIDE_LABELS[bar.source], signed_milliseconds(bar.start_ns), milliseconds(bar.length_ns))
+        for bar in picture.bars
+    ]
+    marks = [
+        (mark.name.replace("_", " "), SIDE_LABELS[mark.source], signed_milliseconds(mark.at_ns), "")
+        for mark in picture.marks
+    ]
+    return ChartTable("the stages and moments of the turn", ("what", "side", "from", "length"), [*bars, *marks])

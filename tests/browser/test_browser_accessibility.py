@@ -162,11 +162,8 @@ def test_a_page_can_be_read_at_every_width_in_light_and_dark(opened: Callable[..
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-@pytest.mark.parametrize("name", ["turns", "turn"])
-def test_no_label_of_a_picture_is_cut_off_where_a_reader_spaces_texts(
-    opened: Callable[..., Page], name: str, width: int
-) -> None:
-    page = opened(name, "light", width)
+def test_no_label_of_a_picture_is_cut_off_where_a_reader_spaces_texts(opened: Callable[..., Page], width: int) -> None:
+    page = opened("turns", "light", width)
     expect(page.locator('[data-testid="stVegaLiteChart"] svg.marks').first).to_be_visible(timeout=BOUND_MS)
     with texts_spaced(page):
         assert left_over(page, CUT_WORDS) == []

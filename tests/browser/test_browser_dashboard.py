@@ -155,7 +155,7 @@ def test_a_click_on_a_slow_turn_opens_its_waterfall(full: Dashboard, open_page: 
     slowest_ms = re.sub(r"[^0-9]", "", row.inner_text())
     row.click()
     expect(page.get_by_text("One turn on one clock")).to_be_visible(timeout=BOUND_MS)
-    expect(page.get_by_test_id("stVegaLiteChart").locator("canvas, svg").first).to_be_visible(timeout=BOUND_MS)
+    expect(page.locator(".player .picture svg")).to_be_visible(timeout=BOUND_MS)
     assert slowest_ms in re.sub(r"[^0-9]", "", page.locator(".vp-facts").first.inner_text())
     expect(page.get_by_text("Was it measured well?")).to_be_visible()
     shot(page, "turn-light-1280x800")
@@ -184,7 +184,7 @@ def test_a_turn_reads_in_the_dark(full: Dashboard, open_page: Callable[..., Page
     turn = turns_of(Scene(turns=900, newest_unix_ns=0, run_id="run-full"))[10]
     page = open_page(f"{full.url}/?trace={turn.trace_id}&turn={turn.turn_index}", theme="dark")
     expect(page.get_by_role("heading", name="Moments")).to_be_visible(timeout=BOUND_MS)
-    expect(page.get_by_test_id("stVegaLiteChart").locator("canvas, svg").first).to_be_visible(timeout=BOUND_MS)
+    expect(page.locator(".player .picture svg")).to_be_visible(timeout=BOUND_MS)
     shot(page, "turn-dark-1280x800")
 
 

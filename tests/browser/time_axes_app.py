@@ -19,7 +19,7 @@ WIDTH_NS = 7_500_000_000
 for moment in range(MOMENTS):
     starts = tuple(FIRST_UNIX_NS + moment * STEP_S * S + place * WIDTH_NS for place in range(BUCKETS))
     counts = CountsOverTime(WIDTH_NS, starts, {"a": (1,) * BUCKETS, "b": (2,) * BUCKETS})
-    series = Series("Series", starts, counts.counts, [["1"] * BUCKETS] * 2)
+    series = Series(f"Series {moment}", starts, counts.counts, [["1"] * BUCKETS] * 2)
     draw(gauge_lines(series, "ms", LIGHT, UTC))
-    draw(count_bars("Counts", counts, LIGHT, UTC))
+    draw(count_bars(f"Counts {moment}", counts, LIGHT, UTC))
 st.write("all drawn")

@@ -18,7 +18,7 @@ POINTS = 10
 
 for length_s in LENGTHS_S:
     starts = [FIRST_UNIX_NS + place * length_s * S // (POINTS - 1) for place in range(POINTS)]
-    draw(gauge_lines(Series("Series", starts, {"a": [1.0] * POINTS}, [["1"] * POINTS]), "ms", LIGHT, UTC))
+    draw(gauge_lines(Series(f"Series {length_s}", starts, {"a": [1.0] * POINTS}, [["1"] * POINTS]), "ms", LIGHT, UTC))
     lines = CohortLines("voice_to_voice", S, [CohortLine("a", [LinePoint(start, 30, 1e6) for start in starts])])
-    draw(latency_lines(lines, "Latency", LIGHT, time_of_day, objective_ms=None, missed_ns=None))
+    draw(latency_lines(lines, f"Latency {length_s}", LIGHT, time_of_day, objective_ms=None, missed_ns=None))
 st.write("all drawn")

@@ -13,10 +13,10 @@ from dashboard.charts import compared
 from dashboard.charts.compared import difference_spec
 from dashboard.charts.drawing import DARK, LIGHT, STAGE_NAMES, ChartTable, Palette, palette, time_axis
 from dashboard.charts.over_time import budget_days, latency_lines, lines_spec, load_strip
-from dashboard.charts.turns import EVENTS, view_ms, waterfall_rows, waterfall_spec, waterfall_table
 from dashboard.components import several_runs
 from dashboard.components.markup import stylesheet
 from dashboard.components.pictures import MOST_ROWS, table_html
+from dashboard.player.turn_player import EVENTS, turn_data, view_ms, waterfall_table
 from telemetry.comparison.runs import ComparedRun
 from telemetry.comparison.verdict import RegressionMargin, compare_runs
 from telemetry.model.formatting import MINUS
@@ -95,30 +95,22 @@ def test_the_load_is_a_strip_of_its_own() -> None:
 
 
 def test_the_waterfall_shows_both_sides_and_the_whole_wait() -> None:
+    """Without audio: the picture is the same, and begins with the wait."""
     picture = waterfall(SLOW, service_turn(SLOW, 0))
-    rows = waterfall_rows(picture)
-    low, high = view_ms(picture)
-    bars = [row for row in rows if row["event"] is None]
-    assert {row["line"] for row in bars} == set(BAR_LABELS.values())
-    assert {row["side"] for row in bars} == {"heard by the caller", "reported by the service"}
-    assert all(low <= row["from"] <= row["to"] <= high for row in bars)
-    assert low < 0 < high
-    speech = next(row for row in bars if row["stage"] == "speech")
-    assert speech["inside"] == f"{(SLOW.speech_ns or 0) / 1e6:,.0f} ms"  # its whole length, though the view cuts it
-    assert any(row["line"] == EVENTS for row in rows)
-
-
-def test_a_long_gone_partial_is_outside_the_view() -> None:
-    rows = waterfall_rows(waterfall(SLOW, None))
-    assert "asr first partial" not in {row["event"] for row in rows}
-
-
-def test_the_waterfall_names_its_origin_and_every_stage() -> None:
-    output = json.dumps(waterfall_spec(DARK, (-100.0, 900.0), "the end of the caller's speech"))
-    alt.LayerChart.from_dict(json.loads(output) | {"data": {"name": "rows"}})
-    assert "ms from the end of the caller's speech" in output
-    for label in BAR_LABELS.values():
-        assert label in output
+    data = turn_data(picture, None, SLOW.speech_end_perf_ns or 0, LIGHT, key="k")
+    assert (data["audio"], data["peaks"]) == (None, [])
+    assert [line["name"] for line in data["lines"]] == [*BAR_LABELS.values(), EVENTS]
+    assert {bar["side"] for line in data["lines"] for bar in line["bars"]} == {0, 1}
+    assert all(line["bars"] for line in data["lines"][:-1])
+    assert data["lines"][-1]["marks"]
+    low, high = data["view"]
+    assert (low, high) == view_ms(picture)
+    wait_ms = ((SLOW.first_audio_perf_ns or 0) - (SLOW.speech_end_perf_ns or 0)) / 1e6
+    assert low < 0 < wait_ms < high
+    speech = data["lines"][0]["bars"][0]
+    assert speech["text"] == f"{(SLOW.speech_ns or 0) / 1e6:,.0f} ms"  # its whole length, though the view cuts it
+    assert data["whole"][0] < speech["from"] < low, "a partial transcript of long ago is outside the view"
+    assert data["origin"] == "the end of the caller's speech"
     assert set(BAR_LABELS) == set(BAR_NAMES)
 
 
@@ -195,7 +187,7 @@ draw(Picture(
     {"mark": "line", "encoding": {"x": {"field": "x"}, "y": {"field": "y"}}},
     "Latency rises from 1 to 2",
     ChartTable("Latency over time", ("from", "p95"), [("12:00", "640 ms")]),
-), table_at_once=AT_ONCE)
+))
 """
 
 
@@ -213,22 +205,15 @@ class _Cells(HTMLParser):
         self.text.append(data)
 
 
-def test_a_chart_is_drawn_with_its_sentence_and_its_table() -> None:
-    app = AppTest.from_string(APP.replace("AT_ONCE", "True"), default_timeout=60).run()
+def test_a_chart_is_drawn_with_its_sentence_and_the_rows_of_its_table_come_when_it_is_opened() -> None:
+    app = AppTest.from_string(APP, default_timeout=60).run()
     assert not app.exception
     (drawn,) = app.get("vega_lite_chart")
     assert drawn.proto.alt == "Latency rises from 1 to 2"
     assert [each.label for each in app.expander] == ["Table: Latency over time"]
-    (html,) = app.get("html")
-    cells = _Cells(html.proto.body)
-    assert [value for value in cells.text if value.strip()] == ["Latency over time", "from", "p95", "12:00", "640 ms"]
-
-
-def test_the_rows_of_a_table_come_when_it_is_opened() -> None:
-    app = AppTest.from_string(APP.replace("AT_ONCE", "False"), default_timeout=60).run()
-    assert not app.exception
-    assert [each.label for each in app.expander] == ["Table: Latency over time"]
     assert not app.get("html")
+    cells = _Cells(table_html(ChartTable("Latency over time", ("from", "p95"), [("12:00", "640 ms")])))
+    assert [value for value in cells.text if value.strip()] == ["Latency over time", "from", "p95", "12:00", "640 ms"]
 
 
 def test_a_table_names_its_columns_and_rows_and_can_be_scrolled_by_keyboard() -> None:

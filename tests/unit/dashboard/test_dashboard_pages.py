@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -16,6 +17,7 @@ from telemetry.store.questions.pages import PageAnswer, PageQuestion
 from telemetry.store.reader import StoreReader
 from telemetry.store.retention import Keep, Retention
 from telemetry.store.run_folders.places import SUMMARY_NAME
+from telemetry.store.wire import AskedQuestion
 from telemetry.store.writer import StoreWriter
 from tests.run_folders import write_summary
 from tests.unit.dashboard.opened_pages import opened, text_of
@@ -135,19 +137,19 @@ def test_an_empty_store_beside_locusts_page_sends_there(store: Path, monkeypatch
     assert "voiceprobe run" not in text
 
 
-@pytest.mark.slow
-def test_a_page_is_drawn_from_one_answer(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(store, Scene(turns=240, newest_unix_ns=time.time_ns(), ended=False))
-    asked, ask = list[PageQuestion](), StoreReader.page
+@pytest.mark.parametrize("page", ["now", "turns", "cohorts", "rollout", "objectives", "cache", "instrument"])
+def test_a_page_is_one_request_and_so_one_snapshot(store: Path, monkeypatch: pytest.MonkeyPatch, page: str) -> None:
+    fill(store, Scene(turns=24, newest_unix_ns=time.time_ns(), ended=False))
+    asked, together = list[int](), StoreReader.together
 
-    def counted(reader: StoreReader, question: PageQuestion) -> PageAnswer:
-        asked.append(question)
-        return ask(reader, question)
+    def counted(reader: StoreReader, *questions: AskedQuestion[Any]) -> tuple[Any, ...]:
+        asked.append(len(questions))
+        return together(reader, *questions)
 
-    monkeypatch.setattr(StoreReader, "page", counted)
-    app, text = shown()
-    assert "Voice to voice p95" in text
-    assert next(each for each in app.selectbox if each.label == "Cohort").options[1:] == ["A", "B"]
+    monkeypatch.setattr(StoreReader, "together", counted)
+    app = opened(page)
+    if page not in ("rollout", "objectives"):
+        assert next(each for each in app.selectbox if each.label == "Cohort").options[1:] == ["A", "B"]
     assert len(asked) == 1
 
 
@@ -242,12 +244,10 @@ def test_a_page_asks_again_no_sooner_than_five_times_what_its_answer_took(
 
 
 @pytest.mark.slow
-def test_a_refresh_that_takes_longer_slows_the_pace_without_another_question(
-    store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refresh_that_takes_longer_slows_the_pace(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now_unix_ns, now_s = time.time_ns(), [0.0]
     fill(store, Scene(turns=24, newest_unix_ns=now_unix_ns))
-    takes_s, paces, ask = iter((0.1, 3.0, 3.0)), list[float | None](), StoreReader.page
+    takes_s, paces, ask = iter((0.1, 3.0, 3.0, 3.0)), list[float | None](), StoreReader.page
 
     def page(reader: StoreReader, question: PageQuestion) -> PageAnswer:
         now_s.append(now_s[-1] + next(takes_s))
@@ -269,7 +269,7 @@ def test_a_refresh_that_takes_longer_slows_the_pace_without_another_question(
     monkeypatch.setattr("dashboard.components.frame.DashboardPage._draw_body", lambda _page, _asked, _link: None)
     opened("now")
     assert paces == [2.0, 16.0], "3 s of every 16 s, not of every 2 s"
-    assert next(takes_s, None) is None, "one question to draw, one for each refresh, none for the change of pace"
+    assert next(takes_s, None) is None, "one question to draw, one for each refresh, and nothing kept"
 
 
 @pytest.mark.slow
