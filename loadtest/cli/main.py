@@ -23,6 +23,8 @@ from loadtest.cli.demo import demo
 from loadtest.cli.flags import AllFaultsAtOnce
 from loadtest.cli.forwarding import CONTEXT
 from loadtest.cli.guard import guarded
+from loadtest.cli.llm import EXAMPLE as LLM_EXAMPLE
+from loadtest.cli.llm import llm
 from loadtest.cli.protocol import protocol
 from loadtest.cli.report import EXAMPLE as REPORT_EXAMPLE
 from loadtest.cli.report import report
@@ -93,6 +95,7 @@ def voiceprobe(
 app.command(epilog=RUN_EXAMPLE, help=RUN_HELP, cls=AllFaultsAtOnce)(run)
 app.command(epilog=DEMO_EXAMPLE, cls=AllFaultsAtOnce)(demo)
 app.command(epilog=CAPACITY_EXAMPLE, cls=AllFaultsAtOnce)(capacity)
+app.command(epilog=LLM_EXAMPLE)(llm)
 app.command(epilog=CALIBRATE_EXAMPLE)(calibrate)
 app.command(epilog=AUDIT_EXAMPLE)(audit)
 app.command(epilog=REPORT_EXAMPLE)(report)

@@ -88,12 +88,13 @@ class LlmChunk(msgspec.Struct, frozen=True, gc=False):
 
 
 class LlmUsage(msgspec.Struct, frozen=True):
-    """Counts of tokens. `prompt` includes `cached`, `completion` includes `reasoning`."""
+    """Counts of tokens. `prompt` includes `cached` and its `audio`, `completion` includes `reasoning`."""
 
     prompt: int | None = None
     cached: int | None = None
     completion: int | None = None
     reasoning: int | None = None
+    audio: int | None = None
     counted_by: CountedBy = "server"
 
 

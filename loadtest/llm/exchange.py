@@ -196,6 +196,7 @@ class ModelExchange:
             cached=found.get("cached_tokens"),
             completion=found.get("output_tokens"),
             reasoning=found.get("reasoning_tokens"),
+            audio=found.get("input_audio_tokens"),
         )
 
     def _timings(self) -> ServerTimings | None:

@@ -130,6 +130,7 @@ def chat_usage(usage: Json | None) -> dict[str, int]:
         "output_tokens": usage.get("completion_tokens"),
         "total_tokens": usage.get("total_tokens"),
         "cached_tokens": (prompt or {}).get("cached_tokens"),
+        "input_audio_tokens": (prompt or {}).get("audio_tokens"),
         "reasoning_tokens": (completion or {}).get("reasoning_tokens"),
     }
     counts = {

@@ -1,0 +1,470 @@
+"""What a bench shows: rows of figures by experiment, from what was taken. Pure.
+
+An answer with a fault has no figure; it is counted by its fault. What cannot be known is None, never 0.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from loadtest.llm.answers import SECOND_NS, LlmAnswer
+from loadtest.llm.figures import Figure, Rate, Saturation, figure, mean, rate_beside, saturation, steady_rate
+from loadtest.llm.plan import (
+    RESERVATION,
+    SPOKEN_TOKENS,
+    SYSTEM_TOKENS,
+    TIMER,
+    Plan,
+    is_in_row,
+    load_cells,
+    loop_of,
+)
+from loadtest.llm.prompts import NoJson, checkable, is_valid
+from loadtest.llm.running import AgentLoop, AskedSample, LevelResult, Results
+from telemetry.model.intervals import wilson_interval
+
+# From this share of a prompt's tokens on a request counts as answered from the cache, and below it as not.
+CACHED_SHARE: Final = 0.5
+FIGURES: Final[Mapping[str, Callable[[LlmAnswer], float | None]]] = {
+    "first_byte_s": lambda answer: answer.first_byte_s,
+    "first_token_s": lambda answer: answer.first_token_s,
+    "first_answer_token_s": lambda answer: answer.first_answer_token_s,
+    "first_sentence_s": lambda answer: answer.first_sentence_s,
+    "wall_s": lambda answer: answer.wall_s,
+    "tokens_per_s": lambda answer: answer.tokens_per_s,
+    "tokens_per_s_wall": lambda answer: answer.tokens_per_s_wall,
+    "tokens_per_chunk": lambda answer: answer.tokens_per_chunk,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CountedShare:
+    """So many of a total, with Wilson's 95 % interval; `ratio` is None of nothing."""
+
+    good: int
+    total: int
+    ratio: float | None = None
+    interval: tuple[float, float] | None = None
+
+
+def share(good: int, total: int) -> CountedShare:
+    """A share with its interval."""
+    return CountedShare(good, total, good / total if total else None, wilson_interval(good, total))
+
+
+@dataclass(frozen=True, slots=True)
+class LengthRow:
+    """Answers of a length, within 10 %: their figures, and by cause how many others there were. The gaps are those
+    between chunks of all answers; `token_gap_s` is per token, where the server counts them as it goes."""
+
+    target: str
+    tokens: int
+    n: int
+    others: Mapping[str, int]
+    figures: Mapping[str, Figure]
+    prompt_tokens: float | None
+    cached_tokens: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class CacheRow:
+    """First tokens after a system prompt that is new (`cold`), repeated (`warm`) or of a conversation's second turn.
+    `as_stated` are the answers of which the server's own count shows what the row claims, `contrary` those of which it
+    shows the opposite and which are not in the figure; `unproved` those of which it shows nothing."""
+
+    target: str
+    system_tokens: int
+    state: str
+    first_token_s: Figure
+    as_stated: int
+    contrary: int
+    unproved: int
+    faults: int
+    prompt_tokens: float | None
+    cached_tokens: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class StructuredRow:
+    """Answers that a program reads; `valid` is of those without a fault."""
+
+    target: str
+    asked_as: str
+    first_byte_s: Figure
+    wall_s: Figure
+    valid: CountedShare
+    faults: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LoopRow:
+    """Loops of an agent: how long one takes, and a call of it. Failed ones have no figure."""
+
+    target: str
+    order: str
+    calls: int
+    total_s: Figure
+    call_s: Figure
+    failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRow:
+    """A time of constant load. `goodput` are the answers a second that are within the objective, of the steady state;
+    first tokens count from the intended moment of asking, and from after the time that was left out."""
+
+    target: str
+    kind: str
+    level: float
+    sent_per_s: float
+    sent: int
+    dropped: int
+    rate: Rate | None
+    goodput: Rate | None
+    first_token_s: Figure
+    good: CountedShare
+    faults: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class SaturationRow:
+    """Where more callers at the same time bring no more answers; None: too few levels."""
+
+    target: str
+    saturation: Saturation | None
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkRow:
+    """The way to a target. `of_first_token` is the median round trip over the median first token."""
+
+    target: str
+    dns_s: Figure
+    tcp_s: Figure
+    tls_s: Figure
+    round_trip_s: Figure
+    asked: str
+    of_first_token: float | None
+    faults: int
+
+
+@dataclass(frozen=True, slots=True)
+class QualityRow:
+    """Right answers of those to prompts that can be checked, all and by kind; a fault counts as not right."""
+
+    target: str
+    accuracy: CountedShare
+    by_kind: Mapping[str, CountedShare]
+    faults: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """The wait for a first sentence of the answers that a voice would say. `source` says which answers these are."""
+
+    target: str
+    source: str
+    first_sentence_s: Figure
+    values_s: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchRows:
+    """All of a bench. `faults` are by target and kind, each with how many and one of its sentences; `counted_by` says
+    whose count of tokens the figures are from."""
+
+    targets: Sequence[str]
+    stalls: Sequence[Stall]
+    lengths: Sequence[LengthRow] = ()
+    cache: Sequence[CacheRow] = ()
+    structured: Sequence[StructuredRow] = ()
+    agent: Sequence[LoopRow] = ()
+    load: Sequence[LoadRow] = ()
+    saturation: Sequence[SaturationRow] = ()
+    network: Sequence[NetworkRow] = ()
+    quality: Sequence[QualityRow] = ()
+    faults: Mapping[str, Mapping[str, tuple[int, str]]] = field(
+        default_factory=dict[str, Mapping[str, tuple[int, str]]]
+    )
+    given_up: Mapping[str, str] = field(default_factory=dict[str, str])
+    counted_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    answers: int = 0
+    is_interrupted: bool = False
+
+
+def rows_of(results: Results, plan: Plan, targets: Sequence[str]) -> BenchRows:
+    """Everything that the results show, by experiment."""
+    lengths = [
+        _length(_of(results.samples, "lengths", place, str(tokens)), name, tokens)
+        for place, name in enumerate(targets)
+        for tokens in plan.lengths
+        if "lengths" in plan.experiments
+    ]
+    levels = sorted(results.loads, key=lambda each: (each.target, each.kind, each.level))
+    load = [_load(each, targets[each.target], plan.within_s) for each in levels]
+    everything = [*results.samples, *(sample for each in results.loads for sample in each.samples)]
+    return BenchRows(
+        targets=targets,
+        stalls=[_stall(results.samples, place, name) for place, name in enumerate(targets)],
+        lengths=lengths,
+        cache=_cache(results, targets) if "cache" in plan.experiments else (),
+        structured=_structured(results, targets) if "structured" in plan.experiments else (),
+        agent=_agent(results, plan, targets) if "agent" in plan.experiments else (),
+        load=load,
+        saturation=_saturation(load, plan, targets),
+        network=_network(results, targets) if "network" in plan.experiments else (),
+        quality=_quality(results, plan, targets) if "quality" in plan.experiments else (),
+        faults={name: _faults(everything, results, place) for place, name in enumerate(targets)},
+        given_up={targets[place]: fault.sentence for place, fault in results.given_up.items()},
+        counted_by={name: _counted_by(everything, place) for place, name in enumerate(targets)},
+        answers=sum(sample.answer.fault is None for sample in everything),
+        is_interrupted=results.is_interrupted,
+    )
+
+
+def _of(samples: Iterable[AskedSample], experiment: str, target: int, cell: str | None = None) -> list[AskedSample]:
+    return [
+        sample
+        for sample in samples
+        if sample.experiment == experiment and sample.target == target and cell in (None, sample.cell)
+    ]
+
+
+def _fault_kinds(samples: Iterable[AskedSample]) -> dict[str, int]:
+    return dict(Counter(sample.answer.fault.kind for sample in samples if sample.answer.fault is not None))
+
+
+def _without_fault(samples: Iterable[AskedSample]) -> list[LlmAnswer]:
+    return [sample.answer for sample in samples if sample.answer.fault is None]
+
+
+def _length(samples: Sequence[AskedSample], target: str, tokens: int) -> LengthRow:
+    others = Counter[str](_fault_kinds(samples))
+    row: list[LlmAnswer] = []
+    for answer in _without_fault(samples):
+        if is_in_row(answer.tokens, tokens):
+            row.append(answer)
+        else:
+            others["not counted" if answer.tokens is None else "shorter" if answer.tokens < tokens else "longer"] += 1
+    figures = {name: figure(map(value, row)) for name, value in FIGURES.items()}
+    figures["gap_s"] = figure(gap for answer in row for gap in answer.gaps_s)
+    figures["token_gap_s"] = figure(gap for answer in row for gap in answer.token_gaps_s)
+    return LengthRow(target, tokens, len(row), dict(others), figures, *_prompt_tokens(row))
+
+
+def _prompt_tokens(answers: Sequence[LlmAnswer]) -> tuple[float | None, float | None]:
+    """The mean of the prompt's tokens, and of those from the cache."""
+    usages = [answer.usage for answer in answers if answer.usage is not None]
+    return mean(usage.prompt for usage in usages), mean(map(_cached, answers))
+
+
+def _cached(answer: LlmAnswer) -> int | None:
+    """The prompt's tokens from the cache, as the usage or the server's own times count them."""
+    if answer.usage is not None and answer.usage.cached is not None:
+        return answer.usage.cached
+    return None if answer.timings is None else answer.timings.cache_n
+
+
+def _is_warm(answer: LlmAnswer) -> bool | None:
+    """Whether the server's count shows that the prompt came from the cache; None where it shows nothing."""
+    cached = _cached(answer)
+    if cached is None or answer.usage is None or not answer.usage.prompt:
+        return None
+    return cached >= CACHED_SHARE * answer.usage.prompt
+
+
+def _cache(results: Results, targets: Sequence[str]) -> list[CacheRow]:
+    rows: list[CacheRow] = []
+    for place, name in enumerate(targets):
+        for size in SYSTEM_TOKENS:
+            of_size = _of(results.samples, "cache", place, str(size))
+            for state in ("cold", "warm", "second turn"):
+                samples = [sample for sample in of_size if sample.state == state]
+                answers = _without_fault(samples)
+                wanted = state != "cold"
+                kept = [answer for answer in answers if _is_warm(answer) is not (not wanted)]
+                rows.append(
+                    CacheRow(
+                        name,
+                        size,
+                        state,
+                        figure(answer.first_token_s for answer in kept),
+                        sum(_is_warm(answer) is wanted for answer in answers),
+                        len(answers) - len(kept),
+                        sum(_is_warm(answer) is None for answer in answers),
+                        len(samples) - len(answers),
+                        *_prompt_tokens(kept),
+                    )
+                )
+    return rows
+
+
+def _structured(results: Results, targets: Sequence[str]) -> list[StructuredRow]:
+    rows: list[StructuredRow] = []
+    for place, name in enumerate(targets):
+        for cell in ("schema", "tool"):
+            samples = _of(results.samples, "structured", place, cell)
+            answers = _without_fault(samples)
+            check = _is_reservation if cell == "schema" else _is_timer
+            rows.append(
+                StructuredRow(
+                    name,
+                    cell,
+                    figure(answer.first_byte_s for answer in answers),
+                    figure(answer.wall_s for answer in answers),
+                    share(sum(map(check, answers)), len(answers)),
+                    _fault_kinds(samples),
+                )
+            )
+    return rows
+
+
+def _is_reservation(answer: LlmAnswer) -> bool:
+    return is_valid(_strict(answer.structured), RESERVATION)
+
+
+def _is_timer(answer: LlmAnswer) -> bool:
+    is_named = any(call.name == TIMER["name"] for call in answer.tool_calls[:1])
+    return is_named and is_valid(_strict(answer.structured), TIMER["parameters"])
+
+
+def _strict(text: str) -> Any:
+    """The JSON value that a whole text is, as a program would read it."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return NoJson
+
+
+def _agent(results: Results, plan: Plan, targets: Sequence[str]) -> list[LoopRow]:
+    rows: list[LoopRow] = []
+    for place, name in enumerate(targets):
+        for cell in (f"{order} {calls}" for order in ("sequential", "parallel") for calls in plan.loops):
+            loops: list[AgentLoop] = [each for each in results.loops if (each.target, each.cell) == (place, cell)]
+            calls_s = figure(answer.wall_s for answer in _without_fault(_of(results.samples, "agent", place, cell)))
+            failed = sum(each.total_s is None for each in loops)
+            rows.append(LoopRow(name, *loop_of(cell), figure(each.total_s for each in loops), calls_s, failed))
+    return rows
+
+
+def _load(level: LevelResult, target: str, within_s: float) -> LoadRow:
+    whole = [
+        sample for sample in level.samples if sample.answer.fault is None and sample.answer.finished_ns is not None
+    ]
+    good = [sample for sample in whole if _is_within(sample, within_s)]
+    length_s = (level.end_ns - level.begin_ns) / SECOND_NS
+
+    def moments(samples: Sequence[AskedSample]) -> list[float]:
+        found = [((each.answer.finished_ns or 0) - level.begin_ns) / SECOND_NS for each in samples]
+        return [moment for moment in found if moment <= length_s]
+
+    steady = steady_rate(moments(whole), length_s)
+    from_ns = level.begin_ns + round((steady.left_out_s if steady is not None else 0.0) * SECOND_NS)
+    kept = [sample for sample in level.samples if sample.answer.started_ns >= from_ns]
+    # An arrival that was never sent is not good: the ones before it were not answered.
+    total = len(kept) + level.dropped
+    return LoadRow(
+        target,
+        level.kind,
+        level.level,
+        len(level.samples) / length_s,
+        len(level.samples),
+        level.dropped,
+        steady,
+        None if steady is None else rate_beside(steady, moments(good), length_s),
+        figure(_first_token_s(sample) for sample in kept),
+        share(sum(_is_within(sample, within_s) for sample in kept), total),
+        _fault_kinds(level.samples),
+    )
+
+
+def _first_token_s(sample: AskedSample) -> float | None:
+    first = sample.answer.first_answer_token_s
+    return None if first is None else first + sample.late_s + (sample.answer.connect_s or 0.0) * (sample.late_s > 0)
+
+
+def _is_within(sample: AskedSample, within_s: float) -> bool:
+    first = _first_token_s(sample)
+    return first is not None and first <= within_s
+
+
+def _saturation(load: Sequence[LoadRow], plan: Plan, targets: Sequence[str]) -> list[SaturationRow]:
+    if not any(kind == "closed" for kind, _ in load_cells(plan)) or not load:
+        return []
+    rows: list[SaturationRow] = []
+    for name in targets:
+        rates = {int(row.level): row.rate for row in load if row.target == name and row.kind == "closed" and row.rate}
+        rows.append(SaturationRow(name, saturation(rates, plan.seed)))
+    return rows
+
+
+def _network(results: Results, targets: Sequence[str]) -> list[NetworkRow]:
+    rows: list[NetworkRow] = []
+    for place, name in enumerate(targets):
+        paths = [path for target, path in results.paths if target == place]
+        round_trip = figure(value for path in paths for value in path.round_trip_s)
+        answers = _without_fault(_of(results.samples, "lengths", place))
+        first, trip = figure(answer.first_token_s for answer in answers).value("p50"), round_trip.value("p50")
+        rows.append(
+            NetworkRow(
+                name,
+                figure(value for path in paths for value in path.dns_s),
+                figure(value for path in paths for value in path.tcp_s),
+                figure(value for path in paths for value in path.tls_s),
+                round_trip,
+                next((path.asked for path in paths if path.asked), ""),
+                None if not first or trip is None else trip / first,
+                sum(path.fault is not None for path in paths),
+            )
+        )
+    return rows
+
+
+def _quality(results: Results, plan: Plan, targets: Sequence[str]) -> list[QualityRow]:
+    expected = {prompt.name: prompt.expect for prompt in checkable(plan.prompts) if prompt.expect is not None}
+    rows: list[QualityRow] = []
+    for place, name in enumerate(targets):
+        right: dict[str, list[bool]] = {}
+        samples = _of(results.samples, "quality", place)
+        for sample in samples:
+            expect = expected[sample.prompt]
+            is_right = sample.answer.fault is None and expect.is_met(sample.answer.text)
+            right.setdefault(expect.kind, []).append(is_right)
+        every = [each for of_kind in right.values() for each in of_kind]
+        by_kind = {kind: share(sum(of_kind), len(of_kind)) for kind, of_kind in right.items()}
+        faults = sum(sample.answer.fault is not None for sample in samples)
+        rows.append(QualityRow(name, share(sum(every), len(every)), by_kind, faults))
+    return rows
+
+
+def _stall(samples: Sequence[AskedSample], target: int, name: str) -> Stall:
+    """Of the lengths that a voice would say; where none was asked for, of the first experiment that has answers."""
+    for experiment in ("lengths", "quality", "cache", "agent"):
+        of = _of(samples, experiment, target)
+        if experiment == "lengths":
+            of = [sample for sample in of if int(sample.cell) <= SPOKEN_TOKENS] or of
+        values = [value for sample in of if (value := sample.answer.first_sentence_s) is not None]
+        if values:
+            longest = max((int(sample.cell) for sample in of), default=0) if experiment == "lengths" else None
+            source = experiment if longest is None else f"answers of up to {longest:,} tokens"
+            return Stall(name, source, figure(values), tuple(values))
+    return Stall(name, "no answer", Figure(), ())
+
+
+def _faults(samples: Iterable[AskedSample], results: Results, target: int) -> dict[str, tuple[int, str]]:
+    """Those of the answers and of the ways to a target, by kind."""
+    of_answers = [sample.answer.fault for sample in samples if sample.target == target]
+    of_paths = [path.fault for place, path in results.paths if place == target]
+    found: dict[str, tuple[int, str]] = {}
+    for fault in (*of_answers, *of_paths):
+        if fault is not None:
+            count, sentence = found.get(fault.kind, (0, fault.sentence))
+            found[fault.kind] = count + 1, sentence
+    return found
+
+
+def _counted_by(samples: Iterable[AskedSample], target: int) -> tuple[str, ...]:
+    usages = [sample.answer.usage for sample in samples if sample.target == target and sample.answer.fault is None]
+    return tuple(sorted({usage.counted_by for usage in usages if usage is not None}))

@@ -1,0 +1,265 @@
+"""Carries out a plan: asks the targets in the order of its blocks, then under load. Clock and client are given."""
+
+import asyncio
+import random
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from loadtest.llm.answers import SECOND_NS, FaultKind, LlmAnswer, LlmFault, LlmRequest, Message, NetworkPath
+from loadtest.llm.plan import (
+    Experiment,
+    Plan,
+    Unit,
+    cache_request,
+    check_request,
+    length_request,
+    load_cells,
+    load_request,
+    loop_of,
+    schedule,
+    step_request,
+    structured_request,
+)
+from loadtest.llm.target import LlmTarget
+
+# After so many in a row of faults that the next request will not mend, a target is asked no more.
+_GIVEN_UP_AFTER: Final = 5
+_HOPELESS: Final[frozenset[FaultKind]] = frozenset(
+    {"address", "connection", "tls", "unauthorized", "unknown_model", "no_answer", "never_ended"}
+)
+_LONGEST_WAIT_S: Final = 60.0
+MOST_IN_FLIGHT: Final = 1000
+
+
+class Client(Protocol):
+    """What asks a target."""
+
+    async def __aenter__(self) -> "Client": ...
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+    async def learn(self, target: LlmTarget) -> LlmFault | None:
+        """Find out what the target refuses of a request; why it cannot be asked."""
+        ...
+
+    async def ask(self, target: LlmTarget, request: LlmRequest) -> LlmAnswer:
+        """One answer; whatever goes wrong is its fault."""
+        ...
+
+    async def count_tokens(self, target: LlmTarget, answer: LlmAnswer) -> LlmAnswer:
+        """The answer with its tokens counted, where the server can count them."""
+        ...
+
+    async def probe_network(self, target: LlmTarget, samples: int) -> NetworkPath:
+        """The way to the target."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class AskedSample:
+    """An answer and what it was asked for. `state` is `cold`, `warm` or `second turn` of a cache's; `late_s` is how
+    much later than its intended moment it was asked."""
+
+    experiment: Experiment
+    cell: str
+    target: int
+    block: int
+    answer: LlmAnswer
+    prompt: str = ""
+    state: str = ""
+    late_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class AgentLoop:
+    """A loop of calls, each with the answers before it; `total_s` is None where one of them failed."""
+
+    cell: str
+    target: int
+    total_s: float | None
+    calls: int
+
+
+@dataclass(frozen=True, slots=True)
+class LevelResult:
+    """A time of constant load: callers at the same time (`closed`), or arrivals a second (`open`). `planned` arrivals
+    were to be sent in it, of which `dropped` were not, because too many were unanswered."""
+
+    kind: str
+    level: float
+    target: int
+    begin_ns: int
+    end_ns: int
+    samples: tuple[AskedSample, ...]
+    planned: int
+    dropped: int = 0
+
+
+def _nonce() -> str:
+    return secrets.token_hex(4)
+
+
+@dataclass(slots=True)
+class Results:
+    """What was taken so far."""
+
+    samples: list[AskedSample] = field(default_factory=list[AskedSample])
+    loops: list[AgentLoop] = field(default_factory=list[AgentLoop])
+    paths: list[tuple[int, NetworkPath]] = field(default_factory=list[tuple[int, NetworkPath]])
+    loads: list[LevelResult] = field(default_factory=list[LevelResult])
+    given_up: dict[int, LlmFault] = field(default_factory=dict[int, LlmFault])
+    is_interrupted: bool = False
+
+
+@dataclass(slots=True)
+class LlmBench:
+    """A plan, its targets and what asks them; `on_calls` hears of each number of requests that were answered."""
+
+    plan: Plan
+    targets: list[LlmTarget]
+    client: Client
+    now_ns: Callable[[], int]
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    on_calls: Callable[[int], None] = lambda _calls: None
+    results: Results = field(default_factory=Results)
+    _failures: dict[int, int] = field(default_factory=dict[int, int])
+
+    async def run(self) -> Results:
+        """Carry it out; `results` has what was taken at any moment."""
+        # The first requests of each target are left out: they open the connection and show what it accepts.
+        asks = any(experiment != "network" for experiment in self.plan.experiments)
+        for place, target in enumerate(self.targets if asks else ()):
+            fault = await self.client.learn(target)
+            if fault is not None and fault.kind in _HOPELESS:
+                self.results.given_up[place] = fault
+        for unit in schedule(self.plan, len(self.targets)):
+            if unit.target not in self.results.given_up:
+                await self._do(unit)
+            self.on_calls(unit.calls)
+        if "concurrency" in self.plan.experiments:
+            await self._load()
+        return self.results
+
+    async def _do(self, unit: Unit) -> None:
+        match unit.experiment:
+            case "lengths":
+                name, request = length_request(self.plan, int(unit.cell), unit.block, _nonce())
+                await self._take(unit, request, name)
+            case "quality":
+                prompt = next(each for each in self.plan.prompts if each.name == unit.cell)
+                await self._take(unit, check_request(prompt), prompt.name)
+            case "structured":
+                await self._take(unit, structured_request(unit.cell))
+            case "cache":
+                await self._cache(unit)
+            case "agent":
+                self.results.loops.append(await self._loop(unit))
+            case _:
+                path = await self.client.probe_network(self.targets[unit.target], 1)
+                self.results.paths.append((unit.target, path))
+
+    async def _take(self, unit: Unit, request: LlmRequest, prompt: str = "", state: str = "") -> LlmAnswer:
+        answer = await self._ask(unit.target, request)
+        answer = await self.client.count_tokens(self.targets[unit.target], answer)
+        self.results.samples.append(
+            AskedSample(unit.experiment, unit.cell, unit.target, unit.block, answer, prompt, state)
+        )
+        return answer
+
+    async def _ask(self, target: int, request: LlmRequest) -> LlmAnswer:
+        answer = await self.client.ask(self.targets[target], request)
+        is_hopeless = answer.fault is not None and answer.fault.kind in _HOPELESS
+        self._failures[target] = self._failures.get(target, 0) + 1 if is_hopeless else 0
+        if answer.fault is not None and self._failures[target] >= _GIVEN_UP_AFTER:
+            self.results.given_up[target] = answer.fault
+        if answer.fault is not None and answer.fault.retry_after_ns:
+            await self.sleep(min(answer.fault.retry_after_ns / SECOND_NS, _LONGEST_WAIT_S))
+        return answer
+
+    async def _cache(self, unit: Unit) -> None:
+        """A system prompt that is new, the same again with another question, and the second turn of that."""
+        size, seed = int(unit.cell), f"{self.plan.seed} {unit.target} {unit.block} {unit.cell} {_nonce()}"
+        await self._take(unit, cache_request(size, seed, (), "How long does it take?", "cold"), state="cold")
+        ask = "Can I change my order?"
+        warm = await self._take(unit, cache_request(size, seed, (), ask, "warm"), state="warm")
+        history = (Message("user", ask), Message("assistant", warm.text or "Yes."))
+        request = cache_request(size, seed, history, "And what does it cost?", "second turn")
+        await self._take(unit, request, state="second turn")
+
+    async def _loop(self, unit: Unit) -> AgentLoop:
+        order, calls = loop_of(unit.cell)
+        history: list[Message] = []
+        begin_ns = self.now_ns()
+
+        async def step(number: int, *, is_kept: bool) -> bool:
+            request = step_request(unit.cell, history, number)
+            answer = await self._take(unit, request, state="step")
+            if is_kept:
+                history.extend((request.messages[-1], Message("assistant", answer.text or "…")))
+            return answer.fault is None
+
+        if order == "sequential":
+            is_whole = True
+            for number in range(1, calls + 1):
+                is_whole = is_whole and await step(number, is_kept=True)
+        else:
+            is_whole = await step(1, is_kept=True)
+            if is_whole:
+                is_whole = all(await asyncio.gather(*(step(n, is_kept=False) for n in range(2, calls + 2))))
+        total_s = (self.now_ns() - begin_ns) / SECOND_NS
+        return AgentLoop(unit.cell, unit.target, total_s if is_whole else None, calls)
+
+    async def _load(self) -> None:
+        rng = random.Random(self.plan.seed)  # noqa: S311 - an order, not a secret
+        for kind, level in load_cells(self.plan):
+            for target in rng.sample(range(len(self.targets)), len(self.targets)):
+                if target in self.results.given_up:
+                    continue
+                carry_out = self._closed if kind == "closed" else self._open
+                self.results.loads.append(await carry_out(target, level))
+
+    async def _closed(self, target: int, level: float) -> LevelResult:
+        """So many callers, each asking again when its answer is complete."""
+        begin_ns = self.now_ns()
+        end_ns = begin_ns + round(self.plan.level_s * SECOND_NS)
+        samples: list[AskedSample] = []
+        cell = f"closed {level:g}"
+
+        async def caller(number: int) -> None:
+            while self.now_ns() < end_ns and target not in self.results.given_up:
+                answer = await self._ask(target, load_request(self.plan, number, _nonce()))
+                samples.append(AskedSample("concurrency", cell, target, number, answer))
+                self.on_calls(0)
+
+        await asyncio.gather(*(caller(number) for number in range(int(level))))
+        return LevelResult("closed", level, target, begin_ns, end_ns, tuple(samples), len(samples))
+
+    async def _open(self, target: int, rate: float) -> LevelResult:
+        """Arrivals of a Poisson process, whatever the earlier ones do; each is timed from its intended moment."""
+        rng = random.Random(f"{self.plan.seed} {rate}")  # noqa: S311 - moments, not a secret
+        begin_ns = self.now_ns()
+        end_ns = begin_ns + round(self.plan.level_s * SECOND_NS)
+        samples: list[AskedSample] = []
+        tasks: set[asyncio.Task[None]] = set()
+        planned = dropped = 0
+        cell = f"open {rate:g}"
+
+        async def call(number: int, due_ns: int) -> None:
+            late_s = (self.now_ns() - due_ns) / SECOND_NS
+            answer = await self.client.ask(self.targets[target], load_request(self.plan, number, _nonce()))
+            samples.append(AskedSample("concurrency", cell, target, number, answer, late_s=late_s))
+
+        due_ns = begin_ns + round(rng.expovariate(rate) * SECOND_NS)
+        while due_ns < end_ns:
+            await self.sleep(max(0.0, (due_ns - self.now_ns()) / SECOND_NS))
+            planned += 1
+            in_flight = {task for task in tasks if not task.done()}
+            if len(in_flight) >= MOST_IN_FLIGHT:
+                dropped += 1
+            else:
+                tasks.add(asyncio.create_task(call(planned, due_ns)))
+            due_ns += round(rng.expovariate(rate) * SECOND_NS)
+        await asyncio.gather(*tasks)
+        return LevelResult("open", rate, target, begin_ns, end_ns, tuple(samples), planned, dropped)

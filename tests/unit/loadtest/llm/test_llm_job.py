@@ -1,0 +1,216 @@
+"""The command in one process: scripted models, and what it prints, writes, stores, and with which code it ends."""
+
+import asyncio
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from loadtest.errors import EndpointUnreachable, UsageError
+from loadtest.exit_codes import ExitCode
+from loadtest.llm import job
+from loadtest.llm.answers import LlmFault
+from loadtest.llm.job import LlmBenchRequest, check, run_bench
+from loadtest.run.compare import CompareRequest, compare
+from telemetry.store.answers import Filter
+from telemetry.store.reader import StoreReader
+from tests.unit.loadtest.llm.scripted_llm import Script, ScriptedClient, VirtualLoop
+
+SLO = """
+apiVersion: openslo/v1
+kind: SLO
+metadata: {name: first-token}
+spec:
+  service: llm
+  indicator:
+    metadata: {name: first-token}
+    spec:
+      ratioMetric:
+        good: {metricSource: {type: voiceprobe, spec: {metric: llm_first_token_latency, threshold: %s}}}
+        total: {metricSource: {type: voiceprobe, spec: {turns: eligible}}}
+  objectives: [{target: 0.9}]
+"""
+EVERYTHING = "lengths,network,cache,structured,agent,quality,concurrency"
+NAMES = ["http://127.0.0.1:1/v1", "http://127.0.0.1:2/v1"]
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs the command in virtual time; what it printed, and its code."""
+
+    def carry_out(request: LlmBenchRequest, **scripts: Script) -> tuple[ExitCode, str]:
+        loop = VirtualLoop()
+        client = ScriptedClient(loop, dict(zip(NAMES, scripts.values(), strict=False)))
+        monkeypatch.setattr(job, "run", loop.run_until_complete)
+        monkeypatch.setattr(job.time, "perf_counter_ns", client.now_ns)
+        console = Console(width=120, record=True, file=io.StringIO())
+        try:
+            code = run_bench(request, console, client)
+        finally:
+            loop.close()
+            monkeypatch.undo()
+        return code, console.export_text()
+
+    return carry_out
+
+
+def asked(tmp_path: Path, **options: Any) -> LlmBenchRequest:
+    options = {"urls": NAMES, "samples": 12, "lengths": "20,50", "out": tmp_path / "out"} | options
+    return LlmBenchRequest(**options)
+
+
+def test_everything_is_measured_printed_written_and_stored(tmp_path: Path, bench: Any) -> None:
+    request = asked(
+        tmp_path,
+        only=EVERYTHING,
+        loops="3",
+        concurrency="1,2,4",
+        rates="2",
+        level_time="30s",
+        json_file=tmp_path / "llm.json",
+        html_file=tmp_path / "llm.html",
+    )
+    code, printed = bench(request, fast=Script(), slow=Script(first_s=0.6, per_token_s=0.02))
+    assert code == ExitCode.OK
+    # The sentence of ten letters, each a token: 0.1 + 9 × 0.01, and 0.6 + 9 × 0.02.
+    lines = printed.splitlines()
+    assert lines[1].startswith(f"{NAMES[0]}: one call in ten stalls for 190 ms")
+    assert lines[2].startswith(f"{NAMES[1]}: one call in ten stalls for 780 ms")
+    assert f"too slow: {NAMES[1]}" in lines[3]
+    result = json.loads((tmp_path / "llm.json").read_text())
+    assert [row["n"] for row in result["lengths"]] == [12, 12, 12, 12]
+    assert result["lengths"][0]["figures"]["first_token_s"]["p50"] == pytest.approx(0.1)
+    assert result["lengths"][0]["figures"]["first_token_s"]["p95"] is None
+    assert result["saturation"][0]["saturation"]["is_reached"] is False
+    assert {
+        name: bool(result[name]) for name in ("cache", "structured", "agent", "load", "network", "quality")
+    } == dict.fromkeys(("cache", "structured", "agent", "load", "network", "quality"), True)
+    page = (tmp_path / "llm.html").read_text()
+    assert not re.search(r"(?:src|href)=|url\(|<script", page)
+    for title in (
+        "First token by output length",
+        "p50 and p90",
+        "Chunks",
+        "cold against warm",
+        "Goodput over concurrency",
+    ):
+        assert title in page
+    assert page.count("<svg") == 10  # five pictures, each for wide and narrow screens
+    reader = StoreReader(tmp_path / "out" / "store")
+    with reader:
+        runs = {run.run_id: run for run in reader.runs()}
+        assert set(runs) == set(result["runs"].values())
+        (run_id,) = [run_id for run_id in runs if "-1-v1" in run_id]
+        summary = reader.summary(Filter(run_id=run_id))
+        first = summary.metrics["llm_first_token_latency"]
+    # Load levels are of the kind ramp and pooled with nothing; cached prompts answer in a tenth of the time.
+    assert first.n == 2 * 12 + 3 * 3 * 12 + 2 * 12 + 3 * (3 + 4) + 9
+    assert first.p50 is not None
+    assert 10e6 <= first.p50 <= 100e6
+
+
+@pytest.mark.parametrize(("threshold", "samples", "code"), [("150ms", 12, 0), ("50ms", 12, 3), ("150ms", 3, 6)])
+def test_objectives_decide_the_exit_code(tmp_path: Path, bench: Any, threshold: str, samples: int, code: int) -> None:
+    slo = tmp_path / "slo.yaml"
+    slo.write_text(SLO % threshold)
+    request = asked(tmp_path, urls=NAMES[:1], slo=slo, samples=samples)
+    found, printed = bench(request, it=Script())
+    assert found == code
+    assert "first-token" in (tmp_path / "out" / "objectives.yaml").read_text()
+    assert "llm_first_token_latency" in printed or "first token" in printed.lower()
+
+
+def test_two_benches_are_compared(tmp_path: Path, bench: Any) -> None:
+    for name, first_s in (("before", 0.1), ("after", 0.3)):
+        bench(asked(tmp_path, urls=NAMES[:1], out=tmp_path / name, samples=30), it=Script(first_s=first_s))
+    console = Console(width=120, record=True, quiet=True)
+    folders = (str(tmp_path / "before"), str(tmp_path / "after"))
+    request = CompareRequest(folders, margin="100ms", metric="llm_first_token_latency", statistic="p50")
+    assert compare(request, console) == ExitCode.OBJECTIVE_MISSED
+
+
+def test_no_target_that_answers_is_an_error_and_one_of_two_a_code(tmp_path: Path, bench: Any) -> None:
+    refused = Script(fault_of=lambda _: LlmFault("connection", "nothing listens at 127.0.0.1:1"))
+    with pytest.raises(EndpointUnreachable, match="nothing listens"):
+        bench(asked(tmp_path, urls=NAMES[:1]), it=refused)
+    code, printed = bench(asked(tmp_path), gone=refused, there=Script())
+    assert code == ExitCode.UNREACHABLE
+    assert "asked no more: nothing listens" in printed
+
+
+def test_an_interrupted_bench_shows_what_it_has(tmp_path: Path, bench: Any) -> None:
+    def stop(number: int) -> LlmFault | None:
+        if number == 15:
+            raise KeyboardInterrupt
+        return None
+
+    code, printed = bench(asked(tmp_path, urls=NAMES[:1]), it=Script(fault_of=stop))
+    assert code == ExitCode.INTERRUPTED
+    assert "14 answers" in printed
+    assert "interrupted" in printed
+
+
+def test_every_fault_of_a_request_is_reported_at_once(tmp_path: Path) -> None:
+    request = LlmBenchRequest(
+        urls=["ftp://x", "http://127.0.0.1:1", "http://127.0.0.1:2"],
+        model=["a", "b"],
+        wire=["opnai"],
+        only="length",
+        samples=0,
+        lengths="20,x,-3",
+        rates="1",
+        loops="5",
+        level_time="soon",
+        from_run=str(tmp_path),
+        prompts=tmp_path / "none.toml",
+        prices=tmp_path / "none.toml",
+        slo=tmp_path / "none.yaml",
+        out=tmp_path,
+        json_file=tmp_path,
+    )
+    with pytest.raises(UsageError) as caught:
+        check(request, {})
+    text = str(caught.value)
+    for words in (
+        "2 × --model for 3 targets",
+        "--wire 'opnai'",
+        "did you mean lengths",
+        "--samples 0",
+        "'x' is not a whole number",
+        "-3 is out of range",
+        "add it to --only",
+        "--loops",
+        "--level-time",
+        "none.toml cannot be read",
+        "none.yaml cannot be read",
+        "is a folder",
+    ):
+        assert words in text
+    assert "Traceback" not in text
+
+
+def test_models_and_addresses_make_targets_with_names_of_their_own(tmp_path: Path) -> None:
+    one = check(asked(tmp_path, urls=["http://h:1/v1"], model=["a", "b"]), {})
+    assert [(target.url, target.model) for target in one.targets] == [("http://h:1/v1", "a"), ("http://h:1/v1", "b")]
+    two = check(asked(tmp_path, urls=["http://h:1/v1", "http://i:1/v1"], model=["a"]), {"OPENAI_API_KEY": "sk-secret"})
+    assert [target.model for target in two.targets] == ["a", "a"]
+    same = check(asked(tmp_path, urls=["http://h:1/v1", "http://h:1/v1"]), {})
+    assert len({target.name for target in same.targets}) == 2
+    assert "sk-secret" not in repr(two.targets)
+    with pytest.raises(UsageError, match="NO_SUCH_KEY is not set"):
+        check(asked(tmp_path, key=["NO_SUCH_KEY"]), {})
+    with pytest.raises(UsageError) as caught:
+        check(asked(tmp_path, key=["sk-secret"]), {})
+    assert "sk-secret" not in str(caught.value)
+
+
+def test_the_client_of_the_command_has_what_a_bench_asks_of_it() -> None:
+    from loadtest.llm.client import LlmClient
+    from loadtest.llm.running import Client
+
+    client: Client = LlmClient()
+    assert asyncio.iscoroutinefunction(client.ask)
