@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 from telemetry.model.formatting import NS_PER_MS, NS_PER_S
 from telemetry.model.metrics import HEADLINE
 from telemetry.model.semconv import LENGTH_CLASSES, ROUTES
+from telemetry.model.turn_dimensions import DIMENSIONS
 from telemetry.objectives.objective import Objective
 from telemetry.rollout.plan import Decision
 from telemetry.rollout.progress import FunnelPoint, LoggedVerdict, RolloutProgress
@@ -40,11 +41,7 @@ BEGAN_LABELS: Final[dict[str, str]] = {
 }
 # The dimension of the turns, among those of the store, that each choice of a value is about.
 DIMENSION_OF: Final[dict[str, str]] = {
-    "cohort": "cohort",
-    "phase": "phase",
-    "noise": "noise_profile",
-    "length": "length_class",
-    "route": "route",
+    each.name: each.field for each in DIMENSIONS if "choice" in each.uses and each.field is not None
 }
 _Choice = TypeVar("_Choice")
 _Allowed = Mapping[str, Sequence[str]]

@@ -110,7 +110,7 @@ class SidecarClient:
         return SidecarAnswer(response.status, content)
 
     def refused(self, answer: SidecarAnswer) -> StoreError:
-        """What an answer without the figures that were asked for comes to."""
+        """The error for an answer without the figures that were asked for."""
         why = answer.words or f"answers with HTTP status {answer.status}"
         if not answer.words and answer.status in _NO_SUCH_PATH:
             why = (
@@ -120,14 +120,14 @@ class SidecarClient:
         return StoreError(f"{self.address}: {why}")
 
     def of_older_version(self, question: str) -> StoreError:
-        """What a question comes to that the sidecar does not know yet, or not with all that is asked."""
+        """The error for a question, or a parameter of one, that the sidecar does not know yet."""
         return StoreError(
             f"{self.address}: the sidecar there is of an older version, and does not know the question "
             f"{question!r:.60} as this voiceprobe asks it; upgrade voiceprobe there"
         )
 
     def of_another_version(self, what: str, error: Exception) -> StoreError:
-        """What an answer that cannot be read comes to."""
+        """The error for an answer that cannot be read."""
         return StoreError(
             f"{self.address}: {what} is not one of this version ({error}); "
             "use the same version of voiceprobe on both machines"

@@ -9,6 +9,7 @@ from telemetry.model import formatting
 from telemetry.model.bounds import STATISTICS, Statistic
 from telemetry.model.foreign_text import one_line
 from telemetry.model.metrics import METRICS
+from telemetry.model.turn_dimensions import OF_OBJECTIVES
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import Verdict
 from telemetry.store.answers import MetricStats, Summary
@@ -57,8 +58,8 @@ def _stats_of(objective: Objective, summary: Summary) -> MetricStats | None:
         return None
     if not objective.is_of_a_part:
         return summary.metrics.get(metric)
-    elsewhere = (objective.length_class, objective.noise_profile, objective.channel_profile, objective.route)
-    if objective.cohort is None or any(value is not None for value in elsewhere):
+    narrowed = [name for name in OF_OBJECTIVES if getattr(objective, name) is not None]
+    if narrowed != ["cohort"]:
         return None
     found = next((each for each in summary.cohorts if each.cohort == objective.cohort), None)
     return None if found is None else found.metrics.get(metric)

@@ -1,24 +1,19 @@
-"""Makes a change of shares as the plan says: in a file of flags, by a command, or by a request over HTTP."""
+"""Makes a change of shares as the plan says: in a file of flags, or by a command."""
 
-import json
 import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-import httpx
-
 from corpora.output_paths import write_whole
 from loadtest.errors import UsageError, VoiceprobeError
 from loadtest.flag_file import Split, encode_flags, flag_of, read_flags, share_of, with_split
 from loadtest.rollout.steps import ChangeShare
-from telemetry.model.addresses import TOKEN_RULE, is_token
 from telemetry.model.errors import ConfigError
 from telemetry.model.foreign_text import one_line
 from telemetry.rollout.plan import RolloutPlan, ShareChange
 
-TOKEN_VARIABLE: Final = "VOICEPROBE_ROLLOUT_TOKEN"  # noqa: S105 - the name of a variable, not a token
 _LONGEST_WORDS: Final = 300
 # Shares in a file are whole-number weights of a million parts at the finest.
 _SHARE_ERROR: Final = 1e-6
@@ -40,11 +35,11 @@ def share_changer(plan: RolloutPlan, plan_file: Path) -> Callable[[ChangeShare],
     how = plan.apply
     if how is None:
         raise UsageError(
-            f"{plan_file}: apply is missing; say how the shares are changed, by flags, command or url, or watch a "
+            f"{plan_file}: apply is missing; say how the shares are changed, by flags or a command, or watch a "
             "split that is changed elsewhere with `rollout watch`"
         )
     if how.flags is None:
-        return (lambda change: _run(plan, how, change)) if how.command else (lambda change: _ask(plan, how, change))
+        return lambda change: _run(plan, how, change)
     file = plan_file.parent / Path(how.flags).expanduser()
     try:
         document = _document(file)
@@ -127,22 +122,3 @@ def _filled(argument: str, values: dict[str, str]) -> str:
     for name, value in values.items():
         argument = argument.replace(f"{{{name}}}", value)
     return argument
-
-
-def _ask(plan: RolloutPlan, how: ShareChange, change: ChangeShare) -> str:
-    values = _values(plan, change)
-    body = {**values, "share": float(values["share"]), "control_share": float(values["control_share"])}
-    token = (os.environ.get(TOKEN_VARIABLE) or "").strip()
-    if token and not is_token(token):
-        raise ShareUnchangedError(f"{TOKEN_VARIABLE} holds no token: {TOKEN_RULE}")
-    headers = {"content-type": "application/json", **({"authorization": f"Bearer {token}"} if token else {})}
-    url = httpx.URL(how.url or "")
-    where = one_line(str(url.copy_with(username=None, password=None, query=None)))
-    try:
-        answer = httpx.post(url, content=json.dumps(body), headers=headers, timeout=how.timeout.seconds)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise ShareUnchangedError(f"{where} cannot be asked: {one_line(str(error)) or type(error).__name__}") from None
-    if not answer.is_success:
-        why = one_line(answer.text, _LONGEST_WORDS)
-        raise ShareUnchangedError(f"{where} answered {answer.status_code}{': ' + why if why else ''}")
-    return f"{where} gave {plan.candidate} {change.share:.4g} of the callers"

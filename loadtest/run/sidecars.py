@@ -16,7 +16,7 @@ from loadtest.reports.run_info import SpoolInfo
 from loadtest.run import processes
 from loadtest.run.request import CheckedRun
 from telemetry.client_tls import sidecar_context, sidecar_token
-from telemetry.export.encoded_spans import ExportRequest
+from telemetry.export.encoded_spans import EncodedRequest
 from telemetry.export.otlp_http import OtlpHttpExporter
 from telemetry.export.span_log import ReplayResult, replay
 from telemetry.model import formatting, semconv
@@ -229,7 +229,7 @@ def deliver_spool(spool: Path, sidecar_url: str) -> ReplayResult:
     """
     sender = OtlpHttpExporter(sidecar_url, sidecar_token(), timeout_s=DELIVER_TIMEOUT_S)
 
-    def deliver(request: ExportRequest) -> bool:
+    def deliver(request: EncodedRequest) -> bool:
         return sender.send(request).outcome != "failed"
 
     return replay(spool, deliver)

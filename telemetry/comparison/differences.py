@@ -102,7 +102,7 @@ class FigureDifference:
 
     @property
     def bounds(self) -> str:
-        """As `+20 ms to +180 ms`, or `+20 ms or more`; a dash where there is no interval."""
+        """Write the interval as `+20 ms to +180 ms`, or `+20 ms or more`; a dash where there is no interval."""
         if self.lower is None or self.upper is None:
             return DASH
         low, high = (self.figure.format_difference(bound) for bound in (self.lower, self.upper))

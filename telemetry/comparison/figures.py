@@ -53,7 +53,7 @@ class ComparedFigure:
 
     @property
     def unit(self) -> str:
-        """Of its values: `ns`, or `ratio`."""
+        """The kind of its values: `ns`, or `ratio`."""
         return "ns" if self.kind == "ns" else "ratio"
 
     def format(self, value: float | None) -> str:

@@ -1,4 +1,4 @@
-"""What of a run a comparison looks at, and in what two runs differ before anything is measured. Pure."""
+"""The part of a run that a comparison looks at, and how two runs differ before anything is measured. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -59,7 +59,7 @@ class ComparedRun:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What weakens the figures without taking the verdict away."""
+        """Notes on what weakens the figures without taking the verdict away."""
         found: list[str] = []
         if self.is_under_way:
             found.append(f"{self.label} is still under way: these are its figures so far")
@@ -80,7 +80,7 @@ class AskedDifference:
 
     @property
     def sentence(self) -> str:
-        """As `users 10/20`: the baseline's, then the other's. The texts are other people's."""
+        """Write the difference as `users 10/20`: the baseline's, then the other's. The texts are other people's."""
         shown = (one_line(each, 80) if each is not None else "not said" for each in (self.baseline, self.candidate))
         return f"{_LABELS.get(self.name, self.name)} {(' / ' if self._has_slashes else '/').join(shown)}"
 
@@ -100,7 +100,7 @@ def asked_differences(baseline: Mapping[str, str], candidate: Mapping[str, str])
 
 
 def difference_sentence(found: Sequence[AskedDifference]) -> str | None:
-    """What stands before any number: `the runs differ in: users 10/20`; None where they do not."""
+    """The sentence before any number: `the runs differ in: users 10/20`; None where they do not."""
     return f"the runs differ in: {', '.join(each.sentence for each in found)}" if found else None
 
 

@@ -1,4 +1,4 @@
-"""What a comparison of runs says, for people: before any number in what the runs differ, then the figures. Pure."""
+"""Sentences of a comparison of runs, for people: first how the runs differ, then the figures. Pure."""
 
 from typing import Final
 
@@ -57,7 +57,7 @@ def title_of(each: RunComparison) -> str:
 
 
 def context_lines(each: RunComparison) -> list[str]:
-    """What is to be known before any number: who is compared, in what the runs differ, and what weakens the figures."""
+    """The preamble: the runs that are compared, how they differ, and what weakens the figures."""
     lines = [
         f"{each.candidate.label} ({_size(each.candidate)}) against {each.baseline.label} ({_size(each.baseline)})",
     ]
@@ -68,7 +68,7 @@ def context_lines(each: RunComparison) -> list[str]:
 
 
 def pairing_sentence(each: RunComparison) -> str:
-    """What the intervals of the latencies rest on."""
+    """The basis of the intervals of the latencies."""
     if each.paired.is_paired:
         return (
             f"paired by utterance: {each.paired.utterances:,} were heard by both runs, in "
@@ -102,7 +102,7 @@ def grouped(each: RunComparison) -> list[tuple[str, list[FigureDifference]]]:
 
 
 def footnotes(each: RunComparison) -> list[str]:
-    """What the words of the last columns mean, of those that occur, and what the margin is about."""
+    """Explain the words of the last columns that occur, and the margin."""
     rows = [found for _, group in grouped(each) for found in group]
     words = {status_text(found) for found in rows}
     over = f"after Holm's correction over {count(each.marked_over, 'figure')}"
@@ -130,7 +130,7 @@ def interval_text(found: FigureDifference) -> str:
 
 
 def status_text(found: FigureDifference) -> str:
-    """What is shown of a figure, in a word or two."""
+    """The claim on a figure, in a word or two."""
     if not found.is_claimed:
         return NOT_CLAIMED
     if found.lower is None:

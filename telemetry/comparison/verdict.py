@@ -48,12 +48,12 @@ class RegressionMargin:
 
     @property
     def text(self) -> str:
-        """As `100 ms`."""
+        """Write the margin as `100 ms`."""
         return declared_figure(self.value, self.figure.kind)
 
     @property
     def sentence(self) -> str:
-        """As `Voice to voice p95 at most 100 ms above the baseline`."""
+        """Write the claim as `Voice to voice p95 at most 100 ms above the baseline`."""
         return f"{self.figure.label} at most {self.text} above the baseline"
 
 
@@ -86,7 +86,7 @@ class RunComparison:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What weakens the figures."""
+        """Notes on what weakens the figures."""
         found = (*self.baseline.notes, *self.candidate.notes)
         if not self.is_judged_otherwise:
             return found
@@ -132,7 +132,7 @@ def compare_runs(
 
 
 def worst(states: Sequence[ComparisonState]) -> ComparisonState:
-    """What several comparisons come to: worse where any is, within where all are."""
+    """Combine several comparisons: worse where any is, within where all are."""
     found: list[ComparisonState] = [state for state in _SEVERITY if state in states]
     return found[0] if found else "undecided"
 
@@ -177,7 +177,7 @@ def _unanswered(baseline: ComparedRun, candidate: ComparedRun, figure: ComparedF
 
 
 def are_unanswered(of: CohortTurns) -> NDArray[np.bool_]:
-    """Which turns count as longer than any wait, shape (turns,)."""
+    """A mask of the turns that count as longer than any wait, shape (turns,)."""
     return of.has_outcome(*UNANSWERED) & of.eligible
 
 

@@ -1,1 +1,2 @@
-"""Which dimension explains the slow turns (dimensions), and the cause of a missed objective (miss_cause). Pure."""
+"""Explanations: the dimension behind the slow turns (dimensions), and the cause of a missed objective (miss_cause).
+Pure."""

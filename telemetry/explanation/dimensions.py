@@ -1,4 +1,4 @@
-"""Which dimension sets a selection of turns apart from the others, and by which of its values. Pure.
+"""Dimensions ranked by how well they set a selection of turns apart from the others, and by which values. Pure.
 
 For each dimension the turns are counted by value and by whether they are selected. How far the counts are from those of
 a dimension that has nothing to do with the selection is Pearson's statistic, a sum over the values::

@@ -1,4 +1,5 @@
-"""What is shown of why an objective is missed: since when, in which cohort, in which stage and by how much. Pure.
+"""The cause of a missed objective, as far as it is shown: since when, in which cohort, in which stage and by how much.
+Pure.
 
 Each part is named only where it is shown, at an error level of ERROR_LEVEL divided by how often it is tried. Turns of
 one call are not independent, so every standard error is taken over calls; fewer than FEWEST_CALLS show nothing.
@@ -78,7 +79,7 @@ class ClusteredShare:
 
 
 def find_cause(turns: MissTurns) -> MissCause:
-    """What is shown of why the objective is missed."""
+    """Find the cause of a missed objective, as far as it is shown."""
     size = turns.is_bad.size
     if not size:
         return MissCause(turns.objective)
@@ -269,7 +270,7 @@ def _is_larger(grown: QuantileDifference, other: QuantileDifference) -> bool:
 
 
 def _compared(turns: MissTurns, cohorts: _ComparedCohorts, change: _Change | None) -> tuple[Bools, Bools, Statistic]:
-    """Which turns' stages are compared with which, and at which percentile."""
+    """The turns whose stages are compared with each other, and the percentile."""
     places = np.arange(turns.is_bad.size)
     is_during = np.ones(places.size, dtype=bool)
     if change is not None:

@@ -33,7 +33,7 @@ class EncodedSpan(NamedTuple):
     field: bytes
 
 
-class ExportRequest(NamedTuple):
+class EncodedRequest(NamedTuple):
     """One serialized export request; `items` is how many spans (or metric points) it holds, of which `turns` are turns,
     as far as that is known."""
 

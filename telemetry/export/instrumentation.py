@@ -1,4 +1,4 @@
-"""What a caller or a service writes with: a call's trace, its turns, the run around it, the generator's health."""
+"""Instrumentation of a caller or a service: a call's trace, its turns, the run around it, the generator's health."""
 
 import threading
 import time
@@ -199,7 +199,7 @@ class PhaseStarts:
 
     phase: str
     phase_kind: semconv.PhaseKind
-    phase_begin_s: float  # after the start of the run: phases are told in this order
+    phase_begin_s: float  # after the start of the run: phases are listed in this order
     planned: int
     started: int
     late: int

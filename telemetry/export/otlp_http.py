@@ -19,7 +19,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from telemetry.client_tls import sidecar_context
-from telemetry.export.encoded_spans import ExportRequest
+from telemetry.export.encoded_spans import EncodedRequest
 from telemetry.model.addresses import without_credentials
 from telemetry.model.errors import ConfigError
 
@@ -53,7 +53,7 @@ class _DeadlineReader(io.RawIOBase):
 
 
 class _DeadlineSocket:
-    """What http.client needs of a socket, under one deadline."""
+    """The part of a socket that http.client uses, under one deadline."""
 
     def __init__(self, sock: socket.socket, deadline_s: float, clock_s: Callable[[], float]) -> None:
         self._sock, self._deadline_s, self._clock_s = sock, deadline_s, clock_s
@@ -106,7 +106,7 @@ class OtlpHttpExporter:
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
 
-    def send(self, request: ExportRequest) -> Delivery:
+    def send(self, request: EncodedRequest) -> Delivery:
         """Post one request; never raises for what the network or the collector does."""
         deadline_s = self._clock_s() + self._timeout_s
         try:
@@ -151,7 +151,7 @@ def _connected(host: str, port: int, timeout_s: float) -> socket.socket:
     return socket.create_connection((host, port), timeout_s)
 
 
-def _acknowledgment(request: ExportRequest, answer: bytes) -> Delivery:
+def _acknowledgment(request: EncodedRequest, answer: bytes) -> Delivery:
     try:
         if request.signal == "traces":
             partial = ExportTraceServiceResponse.FromString(answer).partial_success

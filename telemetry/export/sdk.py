@@ -32,7 +32,7 @@ from opentelemetry.trace import Tracer
 from opentelemetry.util.types import AttributeValue
 
 from telemetry.client_tls import sidecar_token
-from telemetry.export.encoded_spans import EncodedSpan, ExportRequest, SpanEncoder, encoded_resource
+from telemetry.export.encoded_spans import EncodedRequest, EncodedSpan, SpanEncoder, encoded_resource
 from telemetry.export.otlp_http import OtlpHttpExporter
 from telemetry.export.span_log import BATCH_SPANS, SpanLog
 from telemetry.export.span_processor import ExportStats, SpoolingSpanProcessor
@@ -146,7 +146,7 @@ class _QueueingMetricExporter(MetricExporter):
             for metric in scope.metrics
         )
         if points:
-            self._processor.offer_metrics(ExportRequest("metrics", points, request.SerializeToString()))
+            self._processor.offer_metrics(EncodedRequest("metrics", points, request.SerializeToString()))
         return MetricExportResult.SUCCESS
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:
@@ -157,7 +157,8 @@ class _QueueingMetricExporter(MetricExporter):
 
 
 class _ProcessResource(Resource):
-    """What this process is. The encoder asks for its hash once a span, and the library's own writes JSON each time."""
+    """The resource of this process. The encoder asks for its hash once a span, and the library's own writes JSON each
+    time."""
 
     def __init__(self, attributes: Mapping[str, AttributeValue], schema_url: str | None) -> None:
         super().__init__(attributes, schema_url)
@@ -168,6 +169,11 @@ class _ProcessResource(Resource):
 
     def __hash__(self) -> int:
         return self._hash
+
+
+def _span_log(options: SdkOptions, identity: ProcessIdentity, resource: bytes) -> SpanLog:
+    # Made again after a fork, when the process has another id.
+    return SpanLog(options.spool_dir or Path(), identity.process_id, resource, batch=options.batch)
 
 
 class Telemetry:
@@ -193,14 +199,10 @@ class Telemetry:
         )
         resource = _ProcessResource(described.attributes, described.schema_url)
         encoded = encoded_resource(resource)
-
-        def make_log(directory: Path) -> SpanLog:
-            return SpanLog(directory, self.identity.process_id, encoded, batch=options.batch)
-
         self._processor = SpoolingSpanProcessor(
             encoded,
             sender,
-            partial(make_log, spool_dir) if spool_dir is not None else None,
+            partial(_span_log, options, self.identity, encoded) if spool_dir is not None else None,
             batch=options.batch,
             queue=options.queue,
         )
@@ -267,7 +269,7 @@ class Telemetry:
         self._processor.shutdown(timeout_s)
 
     def export_stats(self) -> ExportStats:
-        """What became of every span so far."""
+        """Count where every span went so far."""
         return self._processor.stats()
 
 

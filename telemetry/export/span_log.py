@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from telemetry.export.encoded_spans import EncodedSpan, ExportRequest, Signal, request_payload
+from telemetry.export.encoded_spans import EncodedRequest, EncodedSpan, Signal, request_payload
 
 _logger = logging.getLogger(__name__)
 
@@ -147,7 +147,7 @@ class LogFile:
             offset += _OVERHEAD_BYTES + length
             yield LogRecord(_SIGNALS[signal], items, turns, payload), offset
 
-    def requests(self, batch: int = BATCH_SPANS) -> Iterator[tuple[ExportRequest, int]]:
+    def requests(self, batch: int = BATCH_SPANS) -> Iterator[tuple[EncodedRequest, int]]:
         """The records that were not delivered as export requests, with the offset behind each; the spans of several
         records go together."""
         spans: list[EncodedSpan] = []
@@ -159,7 +159,7 @@ class LogFile:
                 yield self._request(spans, turns), until
                 spans, turns, size = [], 0, 0
             if record.signal == "metrics":
-                yield ExportRequest("metrics", record.items, record.payload), behind
+                yield EncodedRequest("metrics", record.items, record.payload), behind
             else:
                 spans += _spans_of(record.payload)
                 turns, size = turns + record.turns, size + len(record.payload)
@@ -167,8 +167,8 @@ class LogFile:
         if spans:
             yield self._request(spans, turns), until
 
-    def _request(self, spans: Sequence[EncodedSpan], turns: int) -> ExportRequest:
-        return ExportRequest("traces", len(spans), request_payload(self._resource, spans), turns)
+    def _request(self, spans: Sequence[EncodedSpan], turns: int) -> EncodedRequest:
+        return EncodedRequest("traces", len(spans), request_payload(self._resource, spans), turns)
 
     def mark_delivered(self, until: int) -> None:
         """Remember that the records before an offset were delivered."""
@@ -204,7 +204,7 @@ class SpanLog:
         self._files: deque[LogFile] = deque()
         self._spans: deque[int] = deque()  # spans of each file that were not delivered
         self._unsynced: list[LogFile] = []
-        self._oldest: tuple[ExportRequest, int] | None = None
+        self._oldest: tuple[EncodedRequest, int] | None = None
         self._next_number = self._bytes = 0
         self.durable_spans = 0  # of the pending ones: those that survive the machine
         self._add_file()
@@ -228,7 +228,7 @@ class SpanLog:
             self._spans[-1] += record.items if record.signal == "traces" else 0
             return True
 
-    def oldest(self) -> ExportRequest | None:
+    def oldest(self) -> EncodedRequest | None:
         """The oldest records not yet delivered, as one request; None where there are none."""
         with self._lock:
             while self._files:
@@ -308,7 +308,7 @@ class ReplayResult:
         """Whether everything that this version can read was taken."""
         return not self.left_requests
 
-    def add(self, request: ExportRequest, *, is_taken: bool) -> None:
+    def add(self, request: EncodedRequest, *, is_taken: bool) -> None:
         """Count a request."""
         spans = request.items if request.signal == "traces" else 0
         if is_taken:
@@ -321,7 +321,7 @@ class ReplayResult:
             self.left_turns += request.turns
 
 
-def replay(directory: Path, sink: Callable[[ExportRequest], bool]) -> ReplayResult:
+def replay(directory: Path, sink: Callable[[EncodedRequest], bool]) -> ReplayResult:
     """Hand everything in the logs of `directory` to `sink`, oldest first; each log is deleted once `sink` returned True
     for all of it.
 

@@ -1,4 +1,5 @@
-"""From ended spans to a collector or the disk, in the background: nothing waits, nothing is lost without being counted.
+"""Delivery of ended spans to a collector or the disk, in the background: nothing waits, nothing is lost without being
+counted.
 
 Not the SDK's BatchSpanProcessor: a full queue there drops the oldest spans with only a log line, its flush has no
 deadline, and it wakes its thread from the caller's. Here an ended span is one write to the log (`span_log`) or one
@@ -19,7 +20,7 @@ from typing import Final, ParamSpec, Protocol, TypeVar
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
-from telemetry.export.encoded_spans import EncodedSpan, ExportRequest, encoded_by_sdk, request_payload
+from telemetry.export.encoded_spans import EncodedRequest, EncodedSpan, encoded_by_sdk, request_payload
 from telemetry.export.otlp_http import Delivery
 from telemetry.export.span_log import BATCH_SPANS, FULL_BYTES, LogRecord, SpanLog, spans_record
 
@@ -41,7 +42,7 @@ _R = TypeVar("_R")
 class Sender(Protocol):
     """The way of a request to the collector."""
 
-    def send(self, request: ExportRequest) -> Delivery:
+    def send(self, request: EncodedRequest) -> Delivery:
         """Deliver one request; never raises for the collector's or the network's sake."""
         ...
 
@@ -98,8 +99,8 @@ class SpoolingSpanProcessor(SpanProcessor):
     def _begin(self) -> None:
         self._pid = os.getpid()
         self._queue: deque[EncodedSpan] = deque()
-        self._metrics: deque[ExportRequest] = deque(maxlen=_MAX_WAITING_METRICS)
-        self._unsent: ExportRequest | None = None  # of memory, and neither taken nor refused yet
+        self._metrics: deque[EncodedRequest] = deque(maxlen=_MAX_WAITING_METRICS)
+        self._unsent: EncodedRequest | None = None  # of memory, and neither taken nor refused yet
         self._log = self._make_log() if self._make_log else None
         self._log_problem = ""
         self._drop_lock = threading.Lock()
@@ -138,7 +139,7 @@ class SpoolingSpanProcessor(SpanProcessor):
             self._queue.extend(spans[:fitting])
             self._drop(len(spans[fitting:]), self._log_problem or f"{self._capacity} spans were waiting already")
 
-    def offer_metrics(self, request: ExportRequest) -> None:
+    def offer_metrics(self, request: EncodedRequest) -> None:
         """Keep one report of metrics; in memory the oldest gives way when too many wait."""
         if self._thread is None or self._closed:
             return
@@ -267,14 +268,14 @@ class SpoolingSpanProcessor(SpanProcessor):
         waiting = self._in_memory() + (0 if self._log is None else self._log.pending_spans)
         return waiting >= self._batch or self._clock_s() - self._last_batch_s >= _LINGER_S
 
-    def _oldest(self) -> ExportRequest | None:
+    def _oldest(self) -> EncodedRequest | None:
         if self._unsent is None and self._log is not None and (request := self._log.oldest()) is not None:
             return request
         if self._unsent is None:
             self._unsent = self._metrics.popleft() if self._metrics else self._queued_spans()
         return self._unsent
 
-    def _queued_spans(self) -> ExportRequest | None:
+    def _queued_spans(self) -> EncodedRequest | None:
         spans: list[EncodedSpan] = []
         size_bytes = 0
         for span in islice(self._queue, self._batch):
@@ -284,12 +285,12 @@ class SpoolingSpanProcessor(SpanProcessor):
             size_bytes += len(span.field)
         if not spans:
             return None
-        self._unsent = ExportRequest("traces", len(spans), request_payload(self._resource, spans))
+        self._unsent = EncodedRequest("traces", len(spans), request_payload(self._resource, spans))
         for _ in spans:  # after the request counts them: for an instant twice, at no moment not at all
             self._queue.popleft()
         return self._unsent
 
-    def _note(self, request: ExportRequest, delivery: Delivery) -> None:
+    def _note(self, request: EncodedRequest, delivery: Delivery) -> None:
         if delivery.outcome == "failed":
             self._outage(delivery.reason)
             return

@@ -71,7 +71,7 @@ def metric_bounds(turn: Turn, metric: Metric) -> Bounds | None:
 
 
 def measured_bounds(turn: Turn, metric: Metric) -> Bounds | None:
-    """As `metric_bounds`, were the annotation of the clip's speech right: what our own measuring leaves open."""
+    """The bounds of `metric_bounds` if the annotation of the clip's speech were right: those of our own measuring."""
     return metric_bounds(
         msgspec.structs.replace(turn, speech_start_uncertainty_ns=0, speech_end_uncertainty_ns=0), metric
     )
@@ -253,7 +253,7 @@ def turn_figures(turn: Turn, metrics: Iterable[Metric]) -> list[tuple[str, str]]
 
 
 def turn_measured_within(turn: Turn, metric: Metric) -> str | None:
-    """As `measured_within`, of a metric's value on one turn."""
+    """The text of `measured_within` for a metric's value on one turn."""
     return measured_within(metric, metric.value(turn), metric_bounds(turn, metric))
 
 

@@ -1,4 +1,4 @@
-"""What telemetry refuses, each as one sentence a person can act on.
+"""Errors that telemetry raises on purpose, each as one sentence a person can act on.
 
 TelemetryError
 ├── ConfigError      a file, flag or objective that cannot be used; the command line ends with code 2

@@ -20,7 +20,7 @@ _LONGEST_NUMBER_BITS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class FaultAt:
-    """What is wrong at a place: keys and positions (from 0) from the root, and a sentence without the place."""
+    """A fault at a place: keys and positions (from 0) from the root, and a sentence without the place."""
 
     path: Path
     sentence: str
@@ -58,17 +58,17 @@ class _Brief(reprlib.Repr):
         self.maxstring = self.maxother = _LONGEST_SHOWN_CHARS
 
     def repr_NoneType(self, x: None, level: int) -> str:  # noqa: N802 - the name that reprlib looks for
-        """As YAML and JSON write it."""
+        """Write None as YAML and JSON do."""
         del x, level
         return "null"
 
     def repr_bool(self, x: bool, level: int) -> str:
-        """As YAML, TOML and JSON write it."""
+        """Write a truth value as YAML, TOML and JSON do."""
         del level
         return str(x).lower()
 
     def repr_date(self, x: date | time, level: int) -> str:
-        """As YAML and TOML write it."""
+        """Write a date or time as YAML and TOML do."""
         del level
         return str(x)
 

@@ -34,7 +34,7 @@ def one_line(text: str, longest: int = LONGEST_CHARS) -> str:
 
 
 def several_lines(text: str, longest: int) -> str:
-    """As `one_line`, but line breaks and tabs stay."""
+    """Bound a text as `one_line` does, but keep its line breaks and tabs."""
     shown = visible(text if len(text) <= longest else text[: longest + 1])
     return shown if len(shown) <= longest else shown[: longest - len(CUT_SHORT)] + CUT_SHORT
 

@@ -64,7 +64,7 @@ class HealthFigure:
 
     @property
     def limit_sentence(self) -> str:
-        """What is invalid beyond the limit, for people; empty where there is none."""
+        """The rule of the limit, for people; empty where there is none."""
         return "" if self.limit_ns is None else self.limit_rule.format(formatting.declared_milliseconds(self.limit_ns))
 
     @property
@@ -73,7 +73,7 @@ class HealthFigure:
         return _OTEL_UNITS[self.unit]
 
     def merge(self, before: Number, now: Number) -> Number:
-        """What one process reports for two intervals that are read at once."""
+        """The value of one process for two intervals that are read at once."""
         match self.combine:
             case "newest":
                 return now

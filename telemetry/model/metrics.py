@@ -41,7 +41,7 @@ TIMESTAMPS: Final[dict[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricDefinition:
-    """What a metric is and how people see it: terminal, page, JSON, Prometheus and the reference all read it here."""
+    """A metric and how people see it: terminal, page, JSON, Prometheus and the reference all read it here."""
 
     name: str
     label: str  # the name for people

@@ -44,7 +44,7 @@ class PersonalPart(NamedTuple):
 
 
 def mark(kind: PersonalKind) -> str:
-    """What stands in the place of personal data of a kind."""
+    """The mark that replaces personal data of a kind."""
     return f"{_OPENING}{kind}]"
 
 

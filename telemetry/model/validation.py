@@ -30,7 +30,7 @@ def validated(model: type[S], value: object) -> tuple[S | None, list[FaultAt]]:
 
 
 def refused(sentence: str) -> PydanticCustomError:
-    """What a validator raises to refuse a value with a sentence of its own, which `validated` passes on."""
+    """The error with which a validator refuses a value by a sentence of its own, which `validated` passes on."""
     return PydanticCustomError(_FAULT, "refused", {"sentence": sentence})
 
 

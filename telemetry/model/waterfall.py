@@ -15,7 +15,7 @@ from telemetry.model.spans import SpanRow
 from telemetry.model.turns import Turn
 
 Origin = Literal["speech_end", "started"]
-# The stretches of a turn in the order in which they come, each with its name for people.
+# The periods of a turn in the order in which they come, each with its name for people.
 BAR_LABELS: Final[dict[str, str]] = {
     "speech": "caller speaks",
     "endpointing": "endpointing",
@@ -33,7 +33,7 @@ PARTIAL: Final = "asr_partial"
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A stretch of time of one side; `end_ns` is never before `start_ns`."""
+    """A period of one side; `end_ns` is never before `start_ns`."""
 
     name: str
     source: semconv.Source
@@ -71,7 +71,7 @@ class Waterfall:
 
     @property
     def origin_label(self) -> str:
-        """What 0 is, in words."""
+        """The moment of 0, in words."""
         return "the end of the caller's speech" if self.origin == "speech_end" else "the beginning of the turn"
 
 

@@ -1,4 +1,4 @@
-"""What is promised of turns, and whether it is kept. Pure.
+"""Objectives: promises about turns, and verdicts on whether they are kept. Pure.
 
 Read: objective (one promise), openslo (its file), judgment (the one function that judges a turn), slo (verdicts),
 run_verdict (the sentence on a run), error_budgets; then what Prometheus gets: series, rules, exports. observable

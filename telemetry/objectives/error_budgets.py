@@ -112,7 +112,7 @@ def _budget(objective: Objective) -> Fraction:
 
 
 def _distinguishing(least: int, budget: Fraction, bad_ratio: Fraction) -> int:
-    """From `least`, the first number of turns of which more than `bad_ratio` (all, where that is 1) are bad with a
+    """The first number of turns, from `least` on, of which more than `bad_ratio` (all, where that is 1) are bad with a
     probability of at most 0.1 %, where each is bad with the probability `budget`."""
     # Imported where it is used: it takes a sixth of a second.
     from scipy import special
@@ -272,7 +272,7 @@ def _alert(objective: Objective, rate: BurnRate, windows: Mapping[str, WindowBud
 
 
 def _is_beyond(objective: Objective, rate: BurnRate, counts: EligibleTurns) -> bool:
-    """As the rules for Prometheus say it: beyond the share, or all turns where the share is 1."""
+    """Whether it fires by the rule for Prometheus: beyond the share, or all turns where the share is 1."""
     if not counts.eligible:
         return False
     share, limit = Fraction(counts.bad, counts.eligible), rate.bad_ratio(objective)

@@ -21,15 +21,16 @@ from typing import Final
 from telemetry.model.bounds import Bounds, measured_bounds, metric_bounds, timestamp_bounds
 from telemetry.model.metrics import CONNECT, HEADLINE, METRICS, NOT_OF_AN_ANSWER, Metric, is_withheld
 from telemetry.model.semconv import UNANSWERED, Source
+from telemetry.model.turn_dimensions import OF_OBJECTIVES
 from telemetry.model.turns import Turn
 from telemetry.objectives.objective import Objective
 
 
 class Judgment(StrEnum):
-    """What an objective says of one turn. NO_VALUE: the client has no value of a stage; it is bad where other turns of
-    the run have one, since the client hears that stage on this wire. All others but GOOD and BAD are open. Where the
-    threshold lies within the interval of a value, it is GENERATOR if our own measuring is too wide for an answer, and
-    SPEECH if only the annotation of the caller's recorded clip is."""
+    """The judgment of one turn by an objective. NO_VALUE: the client has no value of a stage; it is bad where other
+    turns of the run have one, since the client hears that stage on this wire. All others but GOOD and BAD are open.
+    Where the threshold lies within the interval of a value, it is GENERATOR if our own measuring is too wide for an
+    answer, and SPEECH if only the annotation of the caller's recorded clip is."""
 
     GOOD = "good"
     BAD = "bad"
@@ -350,11 +351,4 @@ def _waited_beyond(metric: Metric, threshold: float, turn: Turn) -> bool:
 
 def matches(objective: Objective, turn: Turn) -> bool:
     """Whether a turn is of the dimensions that the objective is narrowed to."""
-    asked = (
-        (objective.cohort, turn.cohort),
-        (objective.length_class, turn.length_class),
-        (objective.noise_profile, turn.noise_profile),
-        (objective.channel_profile, turn.channel_profile),
-        (objective.route, turn.route),
-    )
-    return all(wanted is None or wanted == found for wanted, found in asked)
+    return all(getattr(objective, name) in (None, getattr(turn, name)) for name in OF_OBJECTIVES)

@@ -7,6 +7,7 @@ from typing import Literal
 from telemetry.model.formatting import declared_figure, declared_percent
 from telemetry.model.metrics import CONNECT, METRICS
 from telemetry.model.semconv import OUTCOME_LABELS
+from telemetry.model.turn_dimensions import OF_OBJECTIVES
 
 Kind = Literal["metric", "outcome", "fallback", "cache"]
 Counted = Literal["turns", "calls"]
@@ -14,7 +15,7 @@ Counted = Literal["turns", "calls"]
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """What is promised: at least `target` of the eligible turns are good.
+    """A promise: at least `target` of the eligible turns are good.
 
     A turn is good by its `kind`: `metric` at or below `threshold` (in the metric's unit, integer ns for durations; at
     or above it where higher is better), an outcome of `outcomes`, no `fallback`, or a `cache` hit. The dimensions
@@ -40,7 +41,7 @@ class Objective:
 
     @property
     def counts(self) -> Counted:
-        """What good ones are counted of: a call connects once, whatever number of turns it has."""
+        """Turns, or calls: a call connects once, whatever number of turns it has."""
         return "calls" if self.metric == CONNECT else "turns"
 
     @property
@@ -50,7 +51,7 @@ class Objective:
 
     @property
     def _narrowed_to(self) -> tuple[str | None, ...]:
-        return (self.cohort, self.length_class, self.noise_profile, self.channel_profile, self.route)
+        return tuple(getattr(self, name) for name in OF_OBJECTIVES)
 
     @property
     def sentence(self) -> str:

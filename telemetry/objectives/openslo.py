@@ -236,7 +236,7 @@ def _metric(value: object) -> str:
 
 
 def _one_or_several(value: object, read: Callable[[object], list[str]]) -> list[str]:
-    """What stands alone is a list of one; its fault then has no position in a list."""
+    """Read a single value as a list of one; its fault then has no position in a list."""
     if isinstance(value, list):
         return read(cast("list[object]", value))
     try:
@@ -294,7 +294,7 @@ class _SloTarget(CheckedTable):
 
 
 class _Good(CheckedTable):
-    """Which turns are good: one of `KINDS` is given. And which turns count at all: any where a text is empty."""
+    """Good turns, by one of `KINDS`; and the turns that count at all: any where a text is empty."""
 
     metric: Annotated[str, PlainValidator(_metric)] = ""
     threshold: object = None

@@ -151,7 +151,7 @@ def _telemetry_alerts(options: RuleOptions) -> Iterable[Rule]:
 
 
 def _stopped(counter: str, by: str, window: str) -> str:
-    """What a counter counted within a day and not in the window, whichever instance counts, while it counts others:
+    """Find what a counter counted within a day and not in the window, in any instance, while it counts others:
     where nothing is counted at all, nobody may have called. The counter of a new instance may begin with what no
     increase contains."""
     before = "1d" if 2 * _length(window) <= _length("1d") else f"{2 * _length(window) // 1000}s"

@@ -50,7 +50,7 @@ class StageGrowth:
 
 @dataclass(frozen=True, slots=True)
 class MissCause:
-    """What is shown of why an objective is missed; empty or None where nothing is.
+    """The cause of a missed objective, as far as it is shown; empty or None where nothing is.
 
     `cohorts` miss it and `within` do not; `others` are too small to say. `since_unix_ns` is the beginning of the first
     turn from which on it was missed, `until_unix_ns` of the first from which on it no longer was. `turns` is how many
@@ -205,7 +205,7 @@ def _first_reason(verdicts: Sequence[Verdict]) -> str:
 
 
 def _lacking(objectives: Sequence[Objective], verdicts: Sequence[Verdict]) -> str:
-    """What keeps a run undecided: the objective that lacks most turns, else one that the wire does not show."""
+    """The reason why a run is undecided: the objective that lacks most turns, else one that the wire does not show."""
     known = [verdict for verdict in verdicts if verdict.met is None and verdict.is_observable]
     lacking = [verdict for verdict in known if verdict.decided < verdict.minimum_turns]
     if lacking:

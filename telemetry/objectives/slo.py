@@ -95,7 +95,7 @@ class Verdict(CountedByJudgment):
 
     @property
     def title(self) -> str:
-        """What people read as its name."""
+        """The name for people."""
         return self.display_name or self.name
 
 
@@ -258,7 +258,7 @@ def _even_if(objective: Objective, counts: EligibleTurns, met: bool) -> str:
 
 
 def even_if_text(opened: int, counted: Counted, word: str) -> str:
-    """What a claim over open turns adds: `, even if all 4 unmeasured turns had been slow`."""
+    """The end of a claim over open turns: `, even if all 4 unmeasured turns had been slow`."""
     which = f"the unmeasured {counted[:-1]}" if opened == 1 else f"all {number(opened)} unmeasured {counted}"
     return f", even if {which} had been {word}"
 

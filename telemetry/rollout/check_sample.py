@@ -120,7 +120,8 @@ def expect_clusters(sample: CheckSample, fewest: int) -> None:
 
 
 def degrees_of_freedom(samples: Sequence[CheckSample]) -> float:
-    """Of a variance over the clusters of the cohort that is worth fewer of them, by call or by utterance."""
+    """The degrees of freedom of a variance over the clusters of the cohort that is worth fewer of them, by call or by
+    utterance."""
     return max(1.0, min(effective_clusters(codes) for each in samples for codes in each.groupings) - 1)
 
 

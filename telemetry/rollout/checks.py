@@ -188,7 +188,7 @@ def _column(turns: CohortTurns, name: str) -> Floats:
 
 
 def _eligible_with_common_audio(candidate: CohortTurns, control: CohortTurns) -> list[Mask]:
-    """Which turns of each cohort have audio that a turn of the other has, too, whether or not they have a value."""
+    """Masks of the turns whose audio a turn of the other cohort has, too, whether or not they have a value."""
     heard = [turns.code(AUDIO) for turns in (candidate, control)]
     common = np.intersect1d(heard[0][candidate.eligible], heard[1][control.eligible])
     common = common[common != NOT_REPORTED]
@@ -225,7 +225,7 @@ _HARM_ROOM: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class BeyondShares:
-    """What decides a check of a quantile: shares of turns that took longer than a threshold.
+    """The deciding shares of a check of a quantile: those of turns that took longer than a threshold.
 
     `beyond` of the candidate's turns and `control` of the control's lie beyond the control's quantile (`threshold`, in
     the metric's unit), `beyond_margin` of the candidate's beyond it and the margin, missing values counted as its rule
@@ -486,7 +486,7 @@ def _without(plan: RolloutPlan, checks: Collection[Check]) -> RolloutPlan:
 
 
 def _reporting_share(turns: CohortTurns, check: Check) -> float:
-    """Of the turns that count, those that have all that the check reads."""
+    """The share of the turns that count that have everything the check reads."""
     known = eligible = turns.eligible if turns.turns else np.zeros(0, np.bool_)
     for name in columns_of(check):
         values = turns.number(name)

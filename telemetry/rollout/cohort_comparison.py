@@ -34,7 +34,6 @@ from telemetry.rollout.plan import (
     Check,
     Completeness,
     RolloutPlan,
-    SliceDimension,
     Stage,
     slice_name,
 )
@@ -44,7 +43,7 @@ FigureGroup = Literal["latency", "ratio"]
 CURVE_POINTS: Final = 200
 _MS: Final = 1_000_000
 DEFAULT_MARGIN_NS: Final = 100 * _MS
-DEFAULT_SLICES: Final[tuple[SliceDimension, ...]] = ("noise_profile", "length_class", "route")
+DEFAULT_SLICES: Final = ("noise_profile", "length_class", "route")
 _STATISTICS: Final = ("p50", "p95", "p99")
 # The order in which ratios stand; the tail, being a share, is the first of them.
 _RATIOS: Final = (
@@ -93,11 +92,11 @@ class CohortFigure:
 
 @dataclass(frozen=True, slots=True)
 class ComparedCohorts:
-    """What is compared: turns of both cohorts by a plan's margins, or by those of `default_plan`.
+    """The turns to compare: those of both cohorts by a plan's margins, or by those of `default_plan`.
 
     `sizes` are exact, of the candidate and of the control, and so are `units`; the turns may be those of one in
     `one_in` calls. `stage` is the one at which all turns were heard, None where they may be of several. `logged` are
-    the checks of a verdict over the same turns, which are then not estimated anew.
+    the checks of a verdict over the same turns, which are then not estimated again.
     """
 
     plan: RolloutPlan
@@ -165,7 +164,7 @@ def without_claims(found: CohortComparison) -> CohortComparison:
 
 
 def default_plan(control: str, candidate: str, good_within_ns: float | None = None) -> RolloutPlan:
-    """What two cohorts are compared by where no plan says it; good turns only where an objective says what is one."""
+    """The plan of a comparison without a plan; it has good turns only where an objective defines them."""
     good = () if good_within_ns is None else (Check("good_turns", "good_turns", 0.02, within=good_within_ns),)
     return RolloutPlan(
         name="comparison",

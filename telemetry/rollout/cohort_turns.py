@@ -57,17 +57,17 @@ class CohortTurns:
         return np.frombuffer(self.codes[name], _CODE).astype(np.int64)
 
     def has_outcome(self, *outcomes: str) -> NDArray[np.bool_]:
-        """Which turns ended in one of these ways."""
+        """A mask of the turns that ended in one of these ways."""
         return np.isin(self.code(OUTCOME), [OUTCOMES.index(each) for each in outcomes])
 
     @property
     def eligible(self) -> NDArray[np.bool_]:
-        """Which turns count for or against the service."""
+        """A mask of the turns that count for or against the service."""
         return ~self.has_outcome("invalid", "cut", "pending")
 
     @property
     def eligible_turns(self) -> int:
-        """How many those are."""
+        """The number of eligible turns."""
         return int(np.count_nonzero(self.eligible)) if self.turns else 0
 
     @property

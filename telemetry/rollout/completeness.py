@@ -129,7 +129,7 @@ def _p_value(of_first: int, units: int, expected: float) -> float:
 
 
 def _largest_p_value(first: AssignedUnits, second: AssignedUnits, expected: float) -> float:
-    """Of all numbers of users that the unnamed calls can be of, at the one that fits best."""
+    """The p-value at the number of users of the unnamed calls that fits best."""
     most_of_first = first.known + first.unnamed_calls
     if most_of_first <= expected * (most_of_first + second.known):
         return _p_value(most_of_first, most_of_first + second.known, expected)
@@ -162,7 +162,7 @@ def _detectable_loss(first: AssignedUnits, second: AssignedUnits, expected: floa
 
 
 def split_notes(ratio: SampleRatio | None, candidate: str, control: str, *, are_named: bool) -> list[str]:
-    """What the split could not show; `are_named`: whether every turn says of which unit it is."""
+    """Notes on what the split could not show; `are_named`: whether every turn names its unit."""
     if ratio is None:
         return [] if are_named else ["the split was not tested: users are assigned, and none is known"]
     if ratio.is_mismatch:
@@ -177,7 +177,7 @@ def split_notes(ratio: SampleRatio | None, candidate: str, control: str, *, are_
 
 
 def _detectable(loss: float | None, control_loss: float | None, candidate: str, control: str) -> str:
-    """Which losses of the candidate's and of the control's units would have been found, in half a sentence."""
+    """Name the losses of either cohort's units that would have been found, in half a sentence."""
     losses = [
         f"{declared_percent(_rounded_up(lost))} of those on {cohort}"
         for lost, cohort in ((loss, candidate), (control_loss, control))
@@ -198,7 +198,7 @@ def _rounded_up(loss: float) -> float:
 
 
 class CountedCohort(Protocol):
-    """What is asked of a cohort: its name, and which share of its turns is invalid."""
+    """A cohort by its name and the share of its turns that is invalid."""
 
     @property
     def cohort(self) -> str:

@@ -43,7 +43,7 @@ _LOSS_UNKNOWN: Final = "nothing says whether telemetry was lost: these turns car
 
 @dataclass(frozen=True, slots=True)
 class RolloutEvidence:
-    """What has arrived of a stage, from one read of the store.
+    """The evidence that has arrived of a stage, from one read of the store.
 
     `telemetry_lost` is the share of turns known to be missing, None where nothing says how many there were. `cohorts`
     names those that were seen at all. `other_plans` are evaluated at the same time. `units` says how many units each
@@ -72,8 +72,8 @@ class RolloutEvidence:
 
 @dataclass(frozen=True, slots=True)
 class GateVerdict:
-    """What to do, and why. `turns_needed` is how many more turns of the candidate the verdict waits for; None where
-    that cannot be said, 0 where it waits for none. `history` is to be passed to the next look."""
+    """A decision and its reasons. `turns_needed` is how many more turns of the candidate the verdict waits for; None
+    where that cannot be said, 0 where it waits for none. `history` is to be passed to the next look."""
 
     verdict: Decision
     sentence: str
@@ -268,7 +268,7 @@ class _Judged:
         ]
 
     def notes(self) -> tuple[str, ...]:
-        """What weakens the verdict without deciding it."""
+        """Notes on what weakens the verdict without deciding it."""
         found: list[str] = []
         are_named = self.plan.unit == "call" or self.evidence.are_users_known
         if not are_named:

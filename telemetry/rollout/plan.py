@@ -27,6 +27,7 @@ from telemetry.model.formatting import (
 )
 from telemetry.model.metrics import HEADLINE, METRICS
 from telemetry.model.semconv import Source
+from telemetry.model.turn_dimensions import NAME_OF
 
 AssignmentUnit = Literal["call", "user"]
 # A check compares either a quantile of a metric, or a ratio that is better when it is smaller.
@@ -44,14 +45,6 @@ CheckKind = Literal[
     "cost_per_turn",
 ]
 CHECK_KINDS: Final[tuple[CheckKind, ...]] = get_args(CheckKind)
-SliceDimension = Literal["noise_profile", "channel_profile", "length_class", "domain", "route", "region", "target"]
-SLICE_DIMENSIONS: Final[tuple[SliceDimension, ...]] = get_args(SliceDimension)
-# What people read where a dimension's name is that of a column.
-_DIMENSION_LABELS: Final[dict[str, str]] = {
-    "noise_profile": "noise",
-    "channel_profile": "channel",
-    "length_class": "length",
-}
 FRACTIONS: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 # The tail is always watched: a p95 does not move when the slowest 2 % alone become slower. One more turn in a hundred.
 DEFAULT_TAIL_MARGIN: Final = 0.01
@@ -107,7 +100,7 @@ class Check:
 
     @property
     def sentence(self) -> str:
-        """What is compared, in words: `p95 of voice to voice`."""
+        """The compared figure in words: `p95 of voice to voice`."""
         match self.kind:
             case "quantile":
                 return f"{self.statistic} of {METRICS[self.metric].phrase}"
@@ -169,7 +162,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Completeness:
-    """What must be complete before anything but holding is allowed: the most telemetry lost and the most invalid turns,
+    """The limits within which anything but holding is allowed: the most telemetry lost and the most invalid turns,
     as shares, below which probability the cohorts' sizes do not fit the plan, and the largest share of units (calls or
     users) that met both cohorts."""
 
@@ -181,8 +174,8 @@ class Completeness:
 
 @dataclass(frozen=True, slots=True)
 class ShareChange:
-    """How callers come to be split by a stage's shares: the file of flags that is edited, or the command that is run,
-    or the address that is asked; one of the three. Nothing here can change a verdict.
+    """How callers come to be split by a stage's shares: the file of flags that is edited, or the command that is run;
+    one of the two. Nothing here can change a verdict.
 
     `settle` is how long after a change the turns of a stage begin to count: callers whose call began before it go on.
     """
@@ -190,7 +183,6 @@ class ShareChange:
     flags: str | None = None  # a path, relative to the plan's folder
     flag: str = "voice"
     command: tuple[str, ...] = ()
-    url: str | None = None
     timeout: Duration = Duration(30 * NS_PER_S)  # noqa: RUF009 - immutable
     settle: Duration = Duration(60 * NS_PER_S)  # noqa: RUF009 - immutable
 
@@ -213,7 +205,7 @@ class RolloutPlan:
     guardrails: tuple[Check, ...]
     error_level: float = 0.05
     power: float = 0.9
-    slices: tuple[SliceDimension, ...] = ()
+    slices: tuple[str, ...] = ()  # of turn_dimensions.SLICES
     completeness: Completeness = Completeness()
     is_paired: bool = False
     begins_unix_ns: int | None = None
@@ -326,7 +318,7 @@ def _conflict(one: RolloutPlan, other: RolloutPlan) -> Iterable[str]:
 
 def slice_name(dimension: str, value: str) -> str:
     """A slice for people: `noise = clean`."""
-    return f"{_DIMENSION_LABELS.get(dimension, dimension)} = {value}"
+    return f"{NAME_OF.get(dimension, dimension)} = {value}"
 
 
 def moment(unix_ns: int) -> str:

@@ -14,20 +14,19 @@ from telemetry.model.errors import ConfigError
 from telemetry.model.fault_sentences import Path, nearest, shown
 from telemetry.model.metrics import CONNECT, HEADLINE, METRICS
 from telemetry.model.toml_text import parse_toml
+from telemetry.model.turn_dimensions import SLICES
 from telemetry.model.validation import CheckedTable, refused, validated
 from telemetry.rollout.plan import (
     CHECK_KINDS,
     DEFAULT_CACHE_MISSES,
     DEFAULT_TAIL_MARGIN,
     FRACTIONS,
-    SLICE_DIMENSIONS,
     AssignmentUnit,
     Check,
     CheckKind,
     Completeness,
     RolloutPlan,
     ShareChange,
-    SliceDimension,
     Stage,
 )
 from telemetry.rollout.sequential import LARGEST_LEVEL
@@ -157,7 +156,7 @@ class _StageTable(_TomlTable):
             yield ("control_share",), "is more than the candidate leaves; the two shares add up to 1 at most"
 
     def stage(self) -> Stage:
-        """As the plan has it."""
+        """Convert to the part of the plan."""
         rest = max(0.0, 1 - self.share) if self.control_share is None else self.control_share
         return Stage(self.name, float(self.share), float(rest), self.shortest, self.fewest_turns)
 
@@ -175,7 +174,7 @@ class _PrimaryTable(_TomlTable):
             yield ("margin",), f"is {shown(table['margin'])}; a duration above 0 with its unit is expected: {HELP}"
 
     def check(self) -> Check:
-        """As the plan has it."""
+        """Convert to the part of the plan."""
         margin = _given(_margin_ns(self.margin))
         return Check(f"{self.metric} {self.statistic}", "quantile", margin, self.metric, self.statistic)
 
@@ -220,7 +219,7 @@ class _GuardrailTable(_TomlTable):
             yield ("within",), f"{given}; say up to which duration a turn is good, such as 800ms"
 
     def guardrail(self) -> Check:
-        """As the plan has it."""
+        """Convert to the part of the plan."""
         kind = cast("CheckKind", self.check)
         margin = _given((_margin_ns if kind == "quantile" else _margin_number)(self.margin))
         of_metric = f" {self.metric}" if "metric" in _KEYS.get(kind, ()) else ""
@@ -263,24 +262,23 @@ class _ApplyTable(_TomlTable):
     flags: str | None = Field(default=None, min_length=1, description="the path of a JSON file of flagd's is expected")
     flag: str = Field(default="voice", min_length=1, description="the key of the flag in the file is expected")
     command: list[str] = Field(default=[], description="the program and its arguments are expected, a text each")
-    url: str | None = Field(default=None, pattern="^https?://.", description="http:// or https:// is expected")
     timeout: _DurationField = Field(default=ShareChange().timeout, description=f"a duration such as {HELP}")
     settle: _DurationField = Field(default=ShareChange().settle, description=f"a duration such as {HELP}")
 
     @classmethod
     def rules(cls, table: Mapping[str, Any], faulty: Collection[str]) -> Iterator[tuple[Path, str]]:
         """One way to change the split."""
-        given = [name for name in ("flags", "command", "url") if table.get(name)]
-        if not given and not {"flags", "command", "url"} & set(faulty):
-            yield ("flags",), "is missing; name the file of flags, or give a command or a url"
+        given = [name for name in ("flags", "command") if table.get(name)]
+        if not given and not {"flags", "command"} & set(faulty):
+            yield ("flags",), "is missing; name the file of flags, or give a command"
         for name in given[1:]:
-            yield (name,), f"is given beside {given[0]}; one of them changes the split"
+            yield (name,), f"is given together with {given[0]}; one of them changes the split"
         if "flag" in table and "flags" not in table:
             yield ("flag",), "belongs to flags; leave it out"
 
     def share_change(self) -> ShareChange:
-        """As the plan has it."""
-        return ShareChange(self.flags, self.flag, tuple(self.command), self.url, self.timeout, self.settle)
+        """Convert to the part of the plan."""
+        return ShareChange(self.flags, self.flag, tuple(self.command), self.timeout, self.settle)
 
 
 class _PlanTable(_TomlTable):
@@ -302,8 +300,8 @@ class _PlanTable(_TomlTable):
         default=[], max_length=50, description='a list of names is expected, such as ["front-desk"]'
     )
     paired: bool = Field(default=False, description="true or false is expected")
-    slices: list[Annotated[str, _one_of(SLICE_DIMENSIONS, "a dimension of a turn")]] = Field(
-        default=[], max_length=len(SLICE_DIMENSIONS), description="a list of dimensions is expected"
+    slices: list[Annotated[str, _one_of(SLICES, "a dimension of a turn")]] = Field(
+        default=[], max_length=len(SLICES), description="a list of dimensions is expected"
     )
     primary: _PrimaryTable = _PrimaryTable()
     guardrails: list[_GuardrailTable] = Field(
@@ -331,8 +329,8 @@ class _PlanTable(_TomlTable):
                 )
 
     def plan(self) -> RolloutPlan:
-        """As the gate reads it; the tail and cache misses are watched where the file does not say by how much, and
-        cache misses may be left out."""
+        """The plan as the gate reads it; the tail and cache misses are watched where the file does not say by how much,
+        and cache misses may be left out."""
         guardrails = [each.guardrail() for each in self.guardrails]
         kinds = {each.kind for each in guardrails}
         if "tail" not in kinds:
@@ -350,7 +348,7 @@ class _PlanTable(_TomlTable):
             guardrails=tuple(guardrails),
             error_level=float(self.error_level),
             power=float(self.power),
-            slices=cast("tuple[SliceDimension, ...]", tuple(dict.fromkeys(self.slices))),
+            slices=tuple(dict.fromkeys(self.slices)),
             completeness=Completeness(
                 float(limits.telemetry_loss),
                 float(limits.invalid_turns),

@@ -38,7 +38,7 @@ class TrafficForecast:
 
 
 def forecast(history: RolloutHistory, turns_needed: int | None) -> TrafficForecast | None:
-    """From the looks at the present stage; None without a rate, and where it is not known how many are needed."""
+    """Forecast by the looks at the present stage; None without a rate, and where the number needed is not known."""
     last = history.last_look
     if last is None or turns_needed is None:
         return None
@@ -73,7 +73,7 @@ class LoggedVerdict:
 
     @property
     def decision(self) -> Decision:
-        """What it says."""
+        """The decision."""
         return self.verdict["verdict"]
 
     @property
@@ -93,8 +93,8 @@ class StageProgress:
 
 @dataclass(frozen=True, slots=True)
 class FunnelPoint:
-    """What decides a check at one look: the share of turns beyond a quantile and the margin with its upper bound, or
-    a difference with both bounds, in the check's unit. None where it could not be compared."""
+    """The deciding figures of a check at one look: the share of turns beyond a quantile and the margin with its upper
+    bound, or a difference with both bounds, in the check's unit. None where it could not be compared."""
 
     at_unix_ns: int
     stage: str
@@ -125,7 +125,7 @@ class Funnel:
 
     @property
     def limit_text(self) -> str:
-        """What it is held against: `margin 100 ms`, or `5 % may be`."""
+        """The limit in words: `margin 100 ms`, or `5 % may be`."""
         if self.limit is None:
             return DASH
         if self.unit == "share":
@@ -158,7 +158,7 @@ class CheckRow:
 
     @property
     def status_text(self) -> str:
-        """What is known, and how many turns it is taken over where some have no value."""
+        """The status in words, and how many turns it is taken over where some have no value."""
         words = STATUS_WORDS.get(self.status, self.status)
         return f"{words}, {self.used}" if self.used else words
 
@@ -301,7 +301,7 @@ def _points(
 
 
 def explanation_of(rows: Sequence[CheckRow]) -> str | None:
-    """What the shares of quantile checks mean, by the first of them; None where there is none."""
+    """Explain the shares of quantile checks, by the first of them; None where there is none."""
     allowed = next((row.allowed for row in rows if row.allowed is not None), None)
     return None if allowed is None else sentences.explanation(allowed)
 

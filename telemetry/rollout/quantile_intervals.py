@@ -201,7 +201,8 @@ def _scores(values: Floats, threshold: float, fraction: float) -> Floats:
 
 
 def _variance(scores: Floats, cohort: CheckSample, independent: float) -> float:
-    """Of the mean of scores; `independent` is that of as many independent turns, which it never is below."""
+    """The variance of the mean of scores; `independent` is that of as many independent turns, which it never is
+    below."""
     influence = (scores - scores.mean()) / scores.size
     alone = total(influence**2)
     if not alone:
@@ -210,14 +211,14 @@ def _variance(scores: Floats, cohort: CheckSample, independent: float) -> float:
 
 
 def _paired_variance(scores: list[Floats], both: _Both) -> float:
-    """Of the difference of the mean scores of two cohorts that heard the same utterances."""
+    """The variance of the difference of the mean scores of two cohorts that heard the same utterances."""
     candidate, control = ((score - score.mean()) / score.size for score in scores)
     found = paired_variance((candidate, control), both)
     return max(_LEAST_DISCORDANT / (both[0].size * both[1].size), found)
 
 
 def _p_value(both: _Both, together: Floats) -> float:
-    """Of equal means of the scores of both cohorts, which lie between 0 and 1."""
+    """The p-value of equal means of the scores of both cohorts, which lie between 0 and 1."""
     scores = np.split(together, [both[0].size])
     difference = float(scores[0].mean() - scores[1].mean())
     if both[0].pairs is None:

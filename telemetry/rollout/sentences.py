@@ -1,4 +1,4 @@
-"""What a verdict says of its checks, for people. Pure.
+"""Sentences of a verdict about its checks, for people. Pure.
 
 A quantile is judged by a share of turns, so the share comes first; the quantiles are for reading.
 """
@@ -15,7 +15,7 @@ _EXCESS_COUNTED: Final = ", values counted that it lacks more of than the contro
 
 
 def explanation(allowed: float) -> str:
-    """What the share of a quantile check means, for the place where people read shares; `allowed` is 0.05 for p95."""
+    """Explain the share of a quantile check where people read shares; `allowed` is 0.05 for p95."""
     may, statistic = declared_percent(allowed), declared_percent(1 - allowed).removesuffix(" %")
     return (
         f"At most {may} of the control's turns take longer than its p{statistic}: a candidate passes once it is shown "
@@ -60,7 +60,7 @@ def beyond(estimate: float, upper: float, allowed: float) -> str:
 
 
 def worse(result: CheckResult) -> str:
-    """Of a check that rolls back."""
+    """The sentence on a check that rolls back."""
     return f"{result.check.sentence} is worse: {above_control(result)}"
 
 
@@ -79,12 +79,12 @@ def above_control(result: CheckResult) -> str:
 
 
 def within(result: CheckResult) -> str:
-    """Of a check that lets a candidate pass."""
+    """The sentence on a check that lets a candidate pass."""
     return f"{result.check.sentence} is within {result.check.format_margin()}: {against_margin(result)}{_used(result)}"
 
 
 def undecided(result: CheckResult) -> str:
-    """Of a check that holds."""
+    """The sentence on a check that holds."""
     if result.status == "unknown":
         return f"{result.check.sentence} cannot be compared: {result.reason}"
     needed = result.turns_needed

@@ -81,7 +81,7 @@ def turns_until_shown(z: float, turns: int, error_level: float, settled_z: float
 
 
 def holm(p_values: dict[str, float], error_level: float) -> dict[str, bool]:
-    """Which of several hypotheses are rejected when the chance of any false rejection stays below `error_level`.
+    """Reject those of several hypotheses that can be when the chance of any false rejection stays below `error_level`.
 
     Holm, *A simple sequentially rejective multiple test procedure*, Scand. J. Statist. 6 (1979).
     """

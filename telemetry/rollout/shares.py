@@ -89,8 +89,8 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """Of a check of a quantile: the control's quantile in the metric's unit, and which share may lie beyond it by more
-    than the margin."""
+    """The threshold of a check of a quantile: the control's quantile in the metric's unit, and which share may lie
+    beyond it by more than the margin."""
 
     value: float
     allowed: float

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from telemetry.export.encoded_spans import ExportRequest
+from telemetry.export.encoded_spans import EncodedRequest
 from telemetry.export.instrumentation import CallTrace, GeneratorGauges, announce_run
 from telemetry.export.otlp_http import OtlpHttpExporter
 from telemetry.export.sdk import SdkOptions, start
@@ -92,7 +92,7 @@ def test_what_was_spooled_reaches_a_later_sidecar(tmp_path: Path) -> None:
     with running_sidecar(store) as sidecar:
         sender = OtlpHttpExporter(sidecar.http, None, timeout_s=60.0)
 
-        def deliver(record: ExportRequest) -> bool:
+        def deliver(record: EncodedRequest) -> bool:
             return sender.send(record).outcome == "taken"
 
         assert replay(tmp_path / "spool", deliver).spans == 20

@@ -21,7 +21,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter
 from loadtest.errors import UsageError
 from loadtest.run import processes
 from loadtest.run.sidecars import Sidecar, named_sidecar, start_sidecar
-from telemetry.export.encoded_spans import ExportRequest
+from telemetry.export.encoded_spans import EncodedRequest
 from telemetry.export.otlp_http import OtlpHttpExporter
 from telemetry.model import semconv
 from telemetry.model.errors import StoreError
@@ -284,7 +284,7 @@ def test_our_own_senders_and_readers_come_in_over_tls(
     with running_sidecar(tmp_path, *peers.mutual, token="s3cret") as sidecar:
         url = f"https://localhost:{_port(sidecar.http)}"
         monkeypatch.setenv(semconv.SIDECAR_CA_VARIABLE, str(peers.ca.cert))
-        record = ExportRequest("traces", 1, BODY)
+        record = EncodedRequest("traces", 1, BODY)
         assert OtlpHttpExporter(url, "s3cret").send(record).outcome == "failed"
         with pytest.raises(UsageError, match="refuses: a client certificate is required; set VOICEPROBE_SIDECAR_TOKEN"):
             named_sidecar(url)

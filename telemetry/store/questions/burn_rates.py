@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from telemetry.model.semconv import Source
+from telemetry.model.turn_dimensions import fields_for
 from telemetry.objectives.error_budgets import (
     DAY_NS,
     PERIOD_DAYS,
@@ -39,7 +40,7 @@ _RINGS: Final = tuple(
 _ENDS: Final = (*_RINGS, *(age * DAY_NS for age in range(2, PERIOD_DAYS + 1)))
 # A selector of more is no help, and a store may keep thousands.
 MOST_RUNS: Final = 100
-_CHOSEN_BY: Final = ("cohort", "noise_profile", "length_class", "route")
+_CHOSEN_BY: Final = fields_for("choice", "objective")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,11 @@ from telemetry.model import semconv
 from telemetry.model.errors import StoreError
 from telemetry.model.formatting import count, declared_percent, number
 from telemetry.model.metrics import METRICS
+from telemetry.model.turn_dimensions import SLICES
 from telemetry.objectives.objective import Objective
 from telemetry.rollout import cohort_turns as columns
 from telemetry.rollout.cohort_turns import CohortTurns, packed_codes, packed_numbers
-from telemetry.rollout.plan import SLICE_DIMENSIONS, AssignmentUnit, SliceDimension
+from telemetry.rollout.plan import AssignmentUnit
 from telemetry.store.answers import SHARE_LIMIT, Filter, RunRecord, StartCounts
 from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.questions import filters
@@ -88,7 +89,7 @@ class TurnColumns:
 
     metrics: tuple[str, ...] = ()
     reported: tuple[str, ...] = ()
-    slices: tuple[SliceDimension, ...] = ()
+    slices: tuple[str, ...] = ()
     objectives: tuple[Objective, ...] = ()
     with_audio: bool = False
     unit: AssignmentUnit = "call"
@@ -98,7 +99,7 @@ class TurnColumns:
         """Raises StoreError for a column that a store does not have."""
         _known("metric", self.metrics, METRICS)
         _known("column", self.reported, _REPORTED)
-        _known("dimension", self.slices, SLICE_DIMENSIONS)
+        _known("dimension", self.slices, SLICES)
 
     def numbers(self) -> dict[str, str]:
         """The numbers that are read, and the expression of each on the turns of `with_judgments`: of each objective

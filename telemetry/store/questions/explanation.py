@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from telemetry.explanation.dimensions import NOT_REPORTED, Dimension, ExplainedDimension, rank_dimensions
+from telemetry.model.turn_dimensions import DIMENSIONS as TURN_DIMENSIONS
 from telemetry.objectives.objective import Objective
 from telemetry.store.answers import Filter
 from telemetry.store.connection import StoreConnection, rows
@@ -17,19 +18,14 @@ from telemetry.store.questions.objectives import BAD, column_of, with_judgments
 
 # More turns than that take longer to look at than a page may.
 MOST_TURNS: Final = 120_000
-# What is asked, by its name for people, and where a turn has it.
-DIMENSIONS: Final[dict[str, str]] = {
-    "cohort": "cohort",
-    "domain": "domain",
-    "length": "length_class",
-    "noise": "noise_profile",
-    "channel": "channel_profile",
-    "route": "route",
+# The expressions of dimensions that are no column of their own.
+_MADE: Final = {
     "cache": "CASE WHEN cache_hit THEN coalesce('hit: ' || cache_tier, 'hit') WHEN NOT cache_hit THEN 'miss' END",
-    "model": "model",
-    "region": "region",
-    "utterance": "utterance_id",
     "worker": "nullif(process_id, '')",
+}
+# Dimensions that may explain the selected turns, by their names for people, each as an expression over a turn.
+DIMENSIONS: Final[dict[str, str]] = {
+    each.name: each.field or _MADE[each.name] for each in TURN_DIMENSIONS if "explanation" in each.uses
 }
 
 

@@ -14,6 +14,7 @@ import msgspec
 from telemetry.model.metrics import HEADLINE, ITL, METRIC_NAMES, METRICS
 from telemetry.model.semconv import RAMP, Outcome, Source
 from telemetry.model.service_runs import SERVICE_RUN_PREFIX, service_day
+from telemetry.model.turn_dimensions import FILTERED, fields_for
 from telemetry.model.turns import Turn
 from telemetry.objectives.objective import Objective
 from telemetry.store.answers import Filter
@@ -67,7 +68,7 @@ def turns_of(f: Filter) -> Condition:
     """The turns a filter means, of either source."""
     parts: list[str] = ["true"]
     values: list[Any] = []
-    for column in ("run_id", "cohort", "target", "noise_profile", "length_class", "channel_profile", "route", "phase"):
+    for column in ("run_id", *FILTERED):
         wanted = getattr(f, column)
         if wanted is not None:
             parts.append(f"{column} = ?")
@@ -94,7 +95,7 @@ def is_by_turn(f: Filter) -> bool:
 
 def asks_beyond_phases(f: Filter) -> bool:
     """Whether the filter asks for something of a turn that has nothing to do with when it began."""
-    return any((f.cohort, f.target, f.noise_profile, f.length_class, f.channel_profile, f.route))
+    return any(getattr(f, name) for name in FILTERED if name != "phase")
 
 
 def _within(column: str, f: Filter) -> Condition:
@@ -126,14 +127,14 @@ def grouped(f: Filter) -> Condition:
 
 
 UNREAD: Final = "count(*) FILTER (WHERE endpoint_did_not_read AND outcome <> 'invalid')"
-DIMENSIONS: Final = ("cohort", "target", "noise_profile", "length_class", "route", "phase")
+_OFFERED: Final = (*fields_for("choice"), "target")
 
 
 def dimension_values(connection: StoreConnection, f: Filter = ANY) -> dict[str, tuple[str, ...]]:
     """The values that occur among the client turns, sorted, by dimension."""
     where = turns_of(f) & viewed(f)
     lists = ", ".join(
-        f"list_sort(array_agg(DISTINCT {name}) FILTER (WHERE {name} IS NOT NULL)) AS {name}" for name in DIMENSIONS
+        f"list_sort(array_agg(DISTINCT {name}) FILTER (WHERE {name} IS NOT NULL)) AS {name}" for name in _OFFERED
     )
     (row,) = rows(connection, f"SELECT {lists} FROM turns WHERE {where.sql}", where.values)
     return {name: tuple(found or ()) for name, found in row.items()}

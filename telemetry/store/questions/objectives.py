@@ -17,6 +17,7 @@ from telemetry.model.errors import StoreError
 from telemetry.model.intervals import grouped_interval
 from telemetry.model.metrics import CONNECT, HEADLINE, METRICS, NOT_OF_AN_ANSWER, Metric
 from telemetry.model.semconv import Source
+from telemetry.model.turn_dimensions import OF_OBJECTIVES
 from telemetry.objectives.judgment import HELD_UP, SETTLED, WAITED_FROM, EligibleTurns, Judgment
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import NotObservable
@@ -34,7 +35,6 @@ GOOD, BAD, NO_VALUE, GENERATOR, SPEECH, CUT, INTERRUPTED, CONTRADICTED, NOT_STAT
 
 # So many objectives are judged by one statement.
 _TOGETHER: Final = 16
-_DIMENSIONS: Final = ("cohort", "length_class", "noise_profile", "channel_profile", "route")
 _INTEGERS: Final = (-(2**63), 2**63 - 1)
 _HAS_TEXT: Final = "llm_first_token_perf_ns IS NOT NULL"
 # Which turns without a value of a metric have nothing to measure, as `Metric.is_undefined` says.
@@ -252,7 +252,7 @@ def is_withheld(metric: str) -> str:
 def matching(objective: Objective) -> Condition:
     """The turns of the dimensions that an objective is narrowed to."""
     found = Condition("true")
-    for name in _DIMENSIONS:
+    for name in OF_OBJECTIVES:
         if (wanted := getattr(objective, name)) is not None:
             found &= Condition(f"{name} IS NOT DISTINCT FROM ?", (wanted,))
     return found

@@ -18,7 +18,7 @@ from telemetry.rollout.checks import columns_of as columns_of_check
 from telemetry.rollout.cohort_turns import CohortTurns
 from telemetry.rollout.completeness import AssignedUnits, UnitCounts
 from telemetry.rollout.gate import RolloutEvidence
-from telemetry.rollout.plan import AssignmentUnit, RolloutPlan, SliceDimension
+from telemetry.rollout.plan import AssignmentUnit, RolloutPlan
 from telemetry.rollout.plan_document import parse_plan
 from telemetry.rollout.progress import RolloutProgress, rollout_progress
 from telemetry.store.answers import Filter
@@ -63,7 +63,7 @@ class RolloutQuestion:
     source: semconv.Source = "client"
     metrics: tuple[str, ...] = ()
     reported: tuple[str, ...] = ()
-    slices: tuple[SliceDimension, ...] = ()
+    slices: tuple[str, ...] = ()
     objectives: tuple[Objective, ...] = ()
     with_audio: bool = False
     unit: AssignmentUnit = "call"

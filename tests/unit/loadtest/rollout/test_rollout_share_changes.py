@@ -3,16 +3,13 @@
 import json
 import os
 import sys
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from loadtest.errors import UsageError
-from loadtest.rollout.share_changes import TOKEN_VARIABLE, ShareUnchangedError, share_changer
+from loadtest.rollout.share_changes import ShareUnchangedError, share_changer
 from loadtest.rollout.steps import ChangeShare
 from telemetry.rollout.plan import RolloutPlan
 from telemetry.rollout.plan_document import parse_plan
@@ -148,67 +145,6 @@ def test_a_command_that_is_not_there_is_named(tmp_path: Path) -> None:
     of = plan('command = ["/nowhere/set-share"]')
     with pytest.raises(ShareUnchangedError, match="/nowhere/set-share cannot be run: No such file"):
         share_changer(of, tmp_path / "rollout.toml")(stage(of, "canary"))
-
-
-class _Asked(BaseHTTPRequestHandler):
-    status = 200
-    asked: list[tuple[str, str | None, Any]]
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        self.asked.append((self.path, self.headers["authorization"], body))
-        self.send_response(self.status)
-        self.end_headers()
-        self.wfile.write(b"no such flag\n" if self.status != 200 else b"")
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-        pass
-
-
-@pytest.fixture
-def service() -> Iterator[tuple[str, type[_Asked]]]:
-    class Handler(_Asked):
-        asked: list[tuple[str, str | None, Any]] = []  # noqa: RUF012 - of this test alone
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/share", Handler
-    server.shutdown()
-    server.server_close()
-    thread.join()
-
-
-def test_an_address_is_asked_with_the_share(
-    service: tuple[str, type[_Asked]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    url, handler = service
-    monkeypatch.setenv(TOKEN_VARIABLE, "a-token")
-    of = plan(f'url = "{url}?key=hidden"')
-    done = share_changer(of, tmp_path / "rollout.toml")(stage(of, "quarter"))
-    assert "hidden" not in done
-    (asked,) = handler.asked
-    assert asked[:2] == ("/share?key=hidden", "Bearer a-token")
-    assert asked[2] == {
-        "rollout": "streaming",
-        "stage": "quarter",
-        "candidate": "streaming",
-        "control": "stable",
-        "share": 0.25,
-        "control_share": 0.65,
-    }
-
-
-def test_an_address_that_refuses_or_does_not_answer_says_so(service: tuple[str, type[_Asked]], tmp_path: Path) -> None:
-    url, handler = service
-    handler.status = 409
-    of = plan(f'url = "{url}?key=hidden"')
-    with pytest.raises(ShareUnchangedError, match="answered 409: no such flag") as caught:
-        share_changer(of, tmp_path / "rollout.toml")(stage(of, "canary"))
-    assert "hidden" not in str(caught.value)
-    nobody = plan('url = "http://127.0.0.1:9/share"')
-    with pytest.raises(ShareUnchangedError, match="/share cannot be asked"):
-        share_changer(nobody, tmp_path / "rollout.toml")(stage(nobody, "canary"))
 
 
 def test_a_plan_that_does_not_say_how_can_only_be_watched(tmp_path: Path) -> None:

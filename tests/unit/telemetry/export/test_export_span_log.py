@@ -19,7 +19,7 @@ from hypothesis import given
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.resources import Resource
 
-from telemetry.export.encoded_spans import EncodedSpan, ExportRequest, SpanEncoder, SpanHead, encoded_resource
+from telemetry.export.encoded_spans import EncodedRequest, EncodedSpan, SpanEncoder, SpanHead, encoded_resource
 from telemetry.export.sdk import SdkOptions, start
 from telemetry.export.span_log import (
     ForeignLogError,
@@ -50,7 +50,7 @@ def record(*names: int, turns_of: int = 1) -> LogRecord:
     return spans_record([span(name) for name in names], turns_of)
 
 
-def names(request: ExportRequest | None) -> list[int]:
+def names(request: EncodedRequest | None) -> list[int]:
     """The names of the spans of a request, whose number is the one that it states."""
     assert request is not None
     (of_process,) = ExportTraceServiceRequest.FromString(request.payload).resource_spans
@@ -61,7 +61,7 @@ def names(request: ExportRequest | None) -> list[int]:
 
 
 def replayed(directory: Path) -> list[list[int]]:
-    requests: list[ExportRequest] = []
+    requests: list[EncodedRequest] = []
     replay(directory, lambda request: requests.append(request) is None)
     return [names(each) if each.signal == "traces" else [] for each in requests]
 
@@ -89,7 +89,7 @@ def test_records_come_back_in_order_and_go_when_delivered(tmp_path: Path) -> Non
     assert first.turns == 2
     assert log.oldest() == first  # until it is delivered
     log.delivered()
-    assert log.oldest() == ExportRequest("metrics", 8, b"m")
+    assert log.oldest() == EncodedRequest("metrics", 8, b"m")
     log.delivered()
     assert (names(log.oldest()), log.pending_spans) == ([4], 1)
     log.delivered()
@@ -261,9 +261,9 @@ def test_a_full_disk_leaves_no_half_record(tmp_path: Path, monkeypatch: pytest.M
 def test_what_is_not_taken_stays_with_all_after_it(tmp_path: Path) -> None:
     log_of(tmp_path, *(LogRecord("metrics", 1, 0, b"%d" % number) for number in range(3)), record(3, 4)).close()
     log_of(tmp_path, record(5), owner="two").close()
-    taken: list[ExportRequest] = []
+    taken: list[EncodedRequest] = []
 
-    def all_but_one(request: ExportRequest) -> bool:
+    def all_but_one(request: EncodedRequest) -> bool:
         taken.append(request)
         return request.payload != b"1"
 
@@ -278,7 +278,7 @@ def test_what_is_not_taken_stays_with_all_after_it(tmp_path: Path) -> None:
 def test_a_failing_sink_loses_nothing(tmp_path: Path) -> None:
     log_of(tmp_path, LogRecord("metrics", 1, 0, b"m"), record(1)).close()
 
-    def failing(request: ExportRequest) -> bool:
+    def failing(request: EncodedRequest) -> bool:
         if request.signal == "traces":
             raise RuntimeError("store gone")
         return True
@@ -322,7 +322,7 @@ def test_killed_at_any_moment_every_confirmed_record_is_there(tmp_path: Path, li
 @given(turns())
 def test_a_turn_that_is_replayed_is_the_turn_that_was_emitted(turn: Turn) -> None:
     turn = msgspec.structs.replace(turn, started_unix_ns=max(1, turn.started_unix_ns))
-    requests: list[ExportRequest] = []
+    requests: list[EncodedRequest] = []
     with tempfile.TemporaryDirectory() as name:
         telemetry = start(SdkOptions(None, "tests", spool_dir=Path(name)))
         emitted = call_of(telemetry, turn).emit(turn)

@@ -9,7 +9,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.resources import Resource
 
-from telemetry.export.encoded_spans import EncodedSpan, ExportRequest, SpanEncoder, SpanHead, encoded_resource
+from telemetry.export.encoded_spans import EncodedRequest, EncodedSpan, SpanEncoder, SpanHead, encoded_resource
 from telemetry.export.otlp_http import Delivery
 from telemetry.export.span_log import LogFile, SpanLog, replay, spans_record
 from telemetry.export.span_processor import SpoolingSpanProcessor
@@ -22,9 +22,9 @@ class TakingSender:
     """Takes everything, and keeps it."""
 
     def __init__(self) -> None:
-        self.records: list[ExportRequest] = []
+        self.records: list[EncodedRequest] = []
 
-    def send(self, record: ExportRequest) -> Delivery:
+    def send(self, record: EncodedRequest) -> Delivery:
         self.records.append(record)
         return Delivery("taken")
 
@@ -38,7 +38,7 @@ def spans_of(*lengths: int) -> list[EncodedSpan]:
     ]
 
 
-def names_in(record: ExportRequest) -> list[str]:
+def names_in(record: EncodedRequest) -> list[str]:
     (of_process,) = ExportTraceServiceRequest.FromString(record.payload).resource_spans
     (of_scope,) = of_process.scope_spans
     assert record.items == len(of_scope.spans)
@@ -74,7 +74,7 @@ class LateSender:
         self.is_asked = threading.Event()
         self.may_fail = threading.Event()
 
-    def send(self, _record: ExportRequest) -> Delivery:
+    def send(self, _record: EncodedRequest) -> Delivery:
         self.is_asked.set()
         self.may_fail.wait()
         return Delivery("failed", reason="too late")
@@ -128,7 +128,7 @@ def test_where_the_disk_takes_no_more_a_live_collector_gets_everything_once(
 
 def test_a_full_spool_fills_the_memory_and_the_rest_is_counted(tmp_path: Path) -> None:
     class Deaf:
-        def send(self, _request: ExportRequest) -> Delivery:
+        def send(self, _request: EncodedRequest) -> Delivery:
             return Delivery("failed", reason="deaf")
 
     spans = spans_of(*(1,) * 9)

@@ -315,17 +315,17 @@ def test_the_examples_are_plans(path: Path) -> None:
     assert plan.stages[0].share <= 0.05
 
 
-def test_how_the_share_is_changed_is_one_of_three_ways_and_changes_no_fingerprint() -> None:
+def test_how_the_share_is_changed_is_one_of_two_ways_and_changes_no_fingerprint() -> None:
     with_file = parse_plan(SMALL + '\n[apply]\nflags = "flags.json"\nsettle = "5s"\n', "p")
     assert with_file.apply is not None
     assert (with_file.apply.flags, with_file.apply.flag, with_file.apply.settle.seconds) == ("flags.json", "voice", 5)
     assert with_file.fingerprint == parse_plan(SMALL, "p").fingerprint
     with pytest.raises(ConfigError) as caught:
-        parse_plan(SMALL + '\n[apply]\ncommand = ["x"]\nurl = "ftp://host"\nflag = "voice"\nsettle = "soon"\n', "p")
+        parse_plan(SMALL + '\n[apply]\ncommand = ["x"]\nurl = "http://host"\nflag = "voice"\nsettle = "soon"\n', "p")
     faults = "\n".join(caught.value.faults)
-    for part in ("apply.url", "apply.flag: belongs to flags", "apply.settle"):
+    for part in ("apply.url: is not a known key", "apply.flag: belongs to flags", "apply.settle"):
         assert part in faults
     with pytest.raises(ConfigError, match=r"apply\.flags: is missing"):
         parse_plan(SMALL + "\n[apply]\n", "p")
-    with pytest.raises(ConfigError, match=r"apply\.url: is given beside command"):
-        parse_plan(SMALL + '\n[apply]\ncommand = ["x"]\nurl = "http://host"\n', "p")
+    with pytest.raises(ConfigError, match=r"apply\.command: is given together with flags"):
+        parse_plan(SMALL + '\n[apply]\ncommand = ["x"]\nflags = "flags.json"\n', "p")
