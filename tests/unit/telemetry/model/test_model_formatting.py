@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from telemetry.model import formatting
+from telemetry.model.formatting import condition_label
 
 
 @pytest.mark.parametrize(
@@ -232,3 +233,24 @@ def test_a_level_has_its_sign() -> None:
 )
 def test_an_estimated_time_is_never_understated(length_s: float, text: str) -> None:
     assert formatting.about(length_s) == text
+
+
+@pytest.mark.parametrize(
+    ("noise", "snr_db", "channel", "label"),
+    [
+        ("babble", -5.0, "g711u", "babble −5 dB, g711u"),
+        ("babble", 10.0, None, "babble 10 dB"),
+        ("babble", 2.5, "clean", "babble 2.5 dB"),
+        ("babble", None, None, "babble"),
+        ("street 5 dB", 5.0, None, "street 5 dB"),
+        ("clean", None, "clean", "clean"),
+        ("none", 10.0, "g711a", "clean, g711a"),
+        (None, None, None, "not reported"),
+        (None, 10.0, "g711u", "not reported, g711u"),
+        ("", None, None, "not reported"),
+    ],
+)
+def test_a_condition_is_named_by_noise_level_and_channel(
+    noise: str | None, snr_db: float | None, channel: str | None, label: str
+) -> None:
+    assert condition_label(noise, snr_db, channel) == label
