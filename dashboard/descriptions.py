@@ -23,7 +23,7 @@ from telemetry.model.formatting import (
 from telemetry.model.generator_health import SUMMARY_FIGURES, invalid_text
 from telemetry.model.metrics import DEFINITIONS, MIN_COUNT_FOR
 from telemetry.model.semconv import Source
-from telemetry.model.service_runs import ServiceDay
+from telemetry.model.services import ServiceDay
 from telemetry.store.answers import (
     ClientServiceDelta,
     Generator,

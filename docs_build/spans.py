@@ -11,7 +11,7 @@ from loadtest.protocols.endpoint_headers import CACHE_AND_ROUTE, MAX_VALUE_CHARS
 from telemetry.model import semconv, turns
 from telemetry.model.generator_health import GAUGES
 from telemetry.model.metrics import TIMESTAMPS
-from telemetry.model.service_spans import WHOLE_TURN_ATTRIBUTES, service_span_table
+from telemetry.model.services import WHOLE_TURN_ATTRIBUTES, service_span_table
 from telemetry.model.turn_spans import CARRIED
 from telemetry.model.turns import Turn
 

@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Any, Final, cast
 
 from telemetry.model.errors import ConfigError
-from telemetry.model.fault_sentences import nearest, shown
+from telemetry.model.file_faults import nearest, shown
 
 Document = dict[str, Any]
 FRACTIONAL: Final = "fractional"

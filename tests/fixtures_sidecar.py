@@ -18,8 +18,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyVa
 
 from telemetry.model import semconv
 from telemetry.model.semconv import SIDECAR_TOKEN_VARIABLE
-from telemetry.model.spans import SpanRow
-from telemetry.model.turn_spans import turn_attributes
+from telemetry.model.turn_spans import SpanRow, turn_attributes
 from telemetry.model.turns import Turn
 from telemetry.sidecar.otlp.attributes import OtlpDecodeError
 from telemetry.sidecar.otlp.json_requests import metrics_from_json, traces_from_json

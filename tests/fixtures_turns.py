@@ -12,7 +12,7 @@ import msgspec
 
 from telemetry.model import semconv
 from telemetry.model.generator_health import gauge_metric
-from telemetry.model.spans import SpanRow
+from telemetry.model.turn_spans import SpanRow
 from telemetry.model.turns import Turn
 from telemetry.store.schema import Batch, PointRow
 from telemetry.store.writer import StoreWriter

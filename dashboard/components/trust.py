@@ -10,7 +10,7 @@ from dashboard import descriptions
 from dashboard.components.markup import SYMBOLS, Html, State, escape, fact, facts
 from dashboard.links import WINDOW_LABELS
 from telemetry.model.formatting import NS_PER_MS, count, declared_milliseconds, number, share, turns
-from telemetry.model.service_runs import REPORTED
+from telemetry.model.services import REPORTED
 from telemetry.store.answers import RunRecord, Summary, TelemetryLoss
 from telemetry.store.questions.burn_rates import MeasuredTurns
 from telemetry.store.run_folders.entries import SERVICE_SOURCE, RunEntry

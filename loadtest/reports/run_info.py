@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from loadtest.reports.calibration_citing import Citation
 from telemetry.model import formatting
-from telemetry.model.service_runs import ServiceDay
+from telemetry.model.services import ServiceDay
 from telemetry.store.questions.model_servers import ModelServer
 from telemetry.store.questions.run_state import LostProcess
 

@@ -20,7 +20,7 @@ from telemetry.comparison.figures import STATISTICS
 from telemetry.comparison.verdict import RegressionMargin, RunComparison
 from telemetry.model.durations import Duration, DurationError
 from telemetry.model.errors import ConfigError
-from telemetry.model.fault_sentences import nearest
+from telemetry.model.file_faults import nearest
 from telemetry.model.metrics import DEFINITIONS, METRICS
 from telemetry.objectives.slo import load_objectives
 from telemetry.store.compared_entries import compare_entries, compared_by

@@ -1,4 +1,4 @@
-"""A turn as the attributes of its `voice.turn` span, and back: exact in both directions.
+"""Spans as they were received, and a turn as the attributes of its `voice.turn` span and back: exact both ways.
 
 Encoding omits what is unknown or at its default. Decoding accepts what other encoders make of the same value (an
 OTLP/JSON integer is a string, a hand-written exporter sends 3.0 for 3) as long as only one reading is possible, and
@@ -7,8 +7,8 @@ refuses everything else by name. Fields of a newer schema are left out and count
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Final, Literal
 
 import msgspec
 from msgspec import inspect
@@ -17,6 +17,63 @@ from telemetry.model import semconv
 from telemetry.model.errors import TelemetryError
 from telemetry.model.metrics import METRICS
 from telemetry.model.turns import Turn
+
+SpanKind = Literal["Unspecified", "Internal", "Server", "Client", "Producer", "Consumer"]
+StatusCode = Literal["Unset", "Ok", "Error"]
+# Their place is the number that OTLP gives them.
+SPAN_KINDS: Final[tuple[SpanKind, ...]] = ("Unspecified", "Internal", "Server", "Client", "Producer", "Consumer")
+STATUS_CODES: Final[tuple[StatusCode, ...]] = ("Unset", "Ok", "Error")
+
+
+def _no_attributes() -> dict[str, object]:
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class SpanEvent:
+    """A moment within a span, in wall-clock ns as the span said."""
+
+    name: str
+    unix_ns: int
+    attributes: Mapping[str, object] = field(default_factory=_no_attributes)
+
+
+@dataclass(frozen=True, slots=True)
+class SpanLink:
+    """Another span that a span points to: `trace_id` 32 and `span_id` 16 hex digits."""
+
+    trace_id: str
+    span_id: str
+    trace_state: str = ""
+    attributes: Mapping[str, object] = field(default_factory=_no_attributes)
+
+
+@dataclass(frozen=True, slots=True)
+class SpanRow:
+    """One stored span: times are wall-clock ns as the span said.
+
+    The values of attributes are str, bool, int, float, bytes, None, lists and dicts of these; of a key that was sent
+    twice the last value stands here.
+    """
+
+    trace_id: str
+    span_id: str
+    parent_span_id: str | None
+    name: str
+    service: str
+    start_unix_ns: int
+    end_unix_ns: int
+    attributes: Mapping[str, object]
+    events: tuple[SpanEvent, ...] = ()
+    links: tuple[SpanLink, ...] = ()
+    kind: SpanKind = "Unspecified"
+    status_code: StatusCode = "Unset"
+    status_message: str = ""
+    trace_state: str = ""
+    scope_name: str = ""
+    scope_version: str = ""
+    resource_attributes: Mapping[str, object] = field(default_factory=_no_attributes)
+
 
 AttributeValue = str | bool | int | float | tuple[str, ...] | tuple[int, ...]
 
@@ -81,9 +138,9 @@ def decode_turn(attributes: Mapping[str, object], trace_id: str, span_id: str) -
         elif value is not None:
             field_name, decode = known
             values[field_name] = decode(name, value)
-    for field in _REQUIRED:
-        if field.name not in values:
-            raise TurnDecodeError(field.attribute, "is missing; a turn cannot do without it")
+    for each in _REQUIRED:
+        if each.name not in values:
+            raise TurnDecodeError(each.attribute, "is missing; a turn cannot do without it")
     return DecodedTurn(msgspec.convert(values, Turn), tuple(unknown))
 
 
@@ -245,13 +302,11 @@ def _fields() -> tuple[_Field, ...]:
     if not isinstance(described, inspect.StructType):
         raise TypeError("telemetry.model.turns.Turn is no msgspec struct")
     fields: list[_Field] = []
-    for field in described.fields:
-        if field.name in _OWN_IDENTITY:
+    for each in described.fields:
+        if each.name in _OWN_IDENTITY:
             continue
-        encode, decode = _codec(field.type)
-        fields.append(
-            _Field(field.name, semconv.TURN_PREFIX + field.name, field.required, field.default, encode, decode)
-        )
+        encode, decode = _codec(each.type)
+        fields.append(_Field(each.name, semconv.TURN_PREFIX + each.name, each.required, each.default, encode, decode))
     return tuple(fields)
 
 

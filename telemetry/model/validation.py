@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, Validatio
 from pydantic.fields import FieldInfo
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from telemetry.model.fault_sentences import FaultAt, Path, nearest, shown
+from telemetry.model.file_faults import FaultAt, Path, nearest, shown
 
 S = TypeVar("S", bound="CheckedTable")
 

@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from telemetry.model import semconv
 from telemetry.model.metrics import METRICS, TIMESTAMPS, timestamp
-from telemetry.model.spans import SpanRow
+from telemetry.model.turn_spans import SpanRow
 from telemetry.model.turns import Turn
 
 Origin = Literal["speech_end", "started"]

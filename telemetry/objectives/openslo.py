@@ -28,7 +28,7 @@ from pydantic import AfterValidator, Field, PlainValidator, StringConstraints, V
 from telemetry.model import semconv
 from telemetry.model.durations import Duration, DurationError
 from telemetry.model.errors import ConfigError
-from telemetry.model.fault_sentences import FaultAt, Path, nearest, path_text, shown
+from telemetry.model.file_faults import FaultAt, Path, nearest, path_text, shown
 from telemetry.model.foreign_text import one_line
 from telemetry.model.metrics import ITL, METRICS
 from telemetry.model.validation import CheckedTable, refused, validated

@@ -16,7 +16,7 @@ import msgspec
 
 from telemetry.model.durations import Duration
 from telemetry.model.errors import ConfigError
-from telemetry.model.fault_sentences import nearest
+from telemetry.model.file_faults import nearest
 from telemetry.model.formatting import (
     NS_PER_S,
     declared_figure,

@@ -11,9 +11,8 @@ from pydantic import AfterValidator, Field, PlainValidator
 
 from telemetry.model.durations import HELP, Duration, DurationError
 from telemetry.model.errors import ConfigError
-from telemetry.model.fault_sentences import Path, nearest, shown
+from telemetry.model.file_faults import Path, nearest, parse_toml, shown
 from telemetry.model.metrics import CONNECT, HEADLINE, METRICS
-from telemetry.model.toml_text import parse_toml
 from telemetry.model.turn_dimensions import SLICES
 from telemetry.model.validation import CheckedTable, refused, validated
 from telemetry.rollout.plan import (

@@ -23,7 +23,7 @@ import pyarrow.compute
 from telemetry.model import semconv
 from telemetry.model.errors import StoreError
 from telemetry.model.foreign_text import one_line
-from telemetry.model.spans import SpanRow
+from telemetry.model.turn_spans import SpanRow
 from telemetry.model.turns import Turn
 from telemetry.sidecar.adapters.span_roles import is_foreign
 from telemetry.sidecar.adapters.turn_assembly import REMEMBERED_NS, UPDATED_WITHIN_NS, TurnAssembly, TurnChange

@@ -13,7 +13,7 @@ from telemetry.model.formatting import count, number, turns
 from telemetry.model.generator_health import HEALTH_FIGURES, HealthFigure
 from telemetry.model.metrics import DEFINITIONS
 from telemetry.model.semconv import CONTRADICTION_LABELS, RAMP, Source
-from telemetry.model.service_runs import REPORTED, ServiceDay, service_day
+from telemetry.model.services import REPORTED, ServiceDay, service_day
 
 # 1,000 s or more bound nothing.
 _MOST_BOUND_MS: Final = 1e6

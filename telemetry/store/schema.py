@@ -19,8 +19,7 @@ from telemetry.model import semconv
 from telemetry.model.bounds import BOUNDED, metric_bounds
 from telemetry.model.foreign_text import one_line, several_lines
 from telemetry.model.metrics import METRICS, TIMESTAMPS, Metric, Side, is_withheld, timestamp
-from telemetry.model.spans import SpanEvent, SpanLink, SpanRow
-from telemetry.model.turn_spans import turn_attributes
+from telemetry.model.turn_spans import SpanEvent, SpanLink, SpanRow, turn_attributes
 from telemetry.model.turns import Turn
 from telemetry.store.attribute_values import ATTRIBUTES_TYPE, read_attributes, stored_attributes
 from telemetry.store.point_rows import POINT_COLUMNS, PointRow, column_of

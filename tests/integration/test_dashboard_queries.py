@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from docs_build.monitoring import grafana_dashboard
-from telemetry.model.service_runs import service_run_id
+from telemetry.model.services import service_run_id
 from telemetry.model.turns import Turn
 from telemetry.objectives.error_budgets import burn_rates_from
 from telemetry.objectives.rules import RuleOptions, rules_text

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from telemetry.model.metrics import METRICS
-from telemetry.model.service_runs import service_run_id
+from telemetry.model.services import service_run_id
 from telemetry.model.turns import Turn
 from telemetry.store.reader import StoreReader
 from tests import asking

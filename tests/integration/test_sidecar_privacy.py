@@ -10,7 +10,7 @@ from loadtest.audit.needles import of_texts, of_value
 from loadtest.audit.places import Places
 from loadtest.audit.search import Search
 from telemetry.model.personal_data import is_pseudonym
-from telemetry.model.spans import SpanRow
+from telemetry.model.turn_spans import SpanRow
 from telemetry.model.turns import Turn
 from telemetry.sidecar.privacy.keys import KEY_NAME
 from telemetry.store.answers import Filter

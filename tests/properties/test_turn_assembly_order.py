@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from telemetry.model.spans import SpanRow
+from telemetry.model.turn_spans import SpanRow
 from telemetry.model.turns import Turn
 from telemetry.sidecar.adapters.turn_assembly import REMEMBERED_NS, is_complete
 from tests.unit.telemetry.sidecar.adapters.recorded_spans import recorded_files, recorded_spans

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, PlainValidator
 from loadtest.distributions import Delay
 from loadtest.errors import UsageError
 from telemetry.model.durations import HELP, Duration, DurationError
-from telemetry.model.fault_sentences import nearest, shown
+from telemetry.model.file_faults import nearest, shown
 from telemetry.model.validation import CheckedTable, refused
 
 Made = TypeVar("Made")

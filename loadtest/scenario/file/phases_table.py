@@ -8,7 +8,7 @@ from pydantic import Field
 from loadtest.scenario.file import fields
 from loadtest.scenario.file.fields import DurationField, Text, TomlTable
 from loadtest.scenario.file.phases import KINDS, MAX_RATE_PER_S, MAX_STEPS, MAX_USERS, STEPS, Arrival, Kind, Phase, Unit
-from telemetry.model.fault_sentences import Path
+from telemetry.model.file_faults import Path
 from telemetry.model.validation import validated
 
 _UNITS: Final = get_args(Unit)

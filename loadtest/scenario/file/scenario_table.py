@@ -24,7 +24,7 @@ from loadtest.scenario.file.keep import KeptParts
 from loadtest.scenario.file.phases import MAX_USERS, Phase
 from loadtest.scenario.file.phases_table import PhaseTable, read_levels, rules_between
 from loadtest.scenario.file.speech_table import SpeechTable
-from telemetry.model.fault_sentences import Path, shown
+from telemetry.model.file_faults import Path, shown
 
 
 def _delay(value: object) -> Delay:

@@ -13,7 +13,7 @@ from corpora.rendering.profiles.parsing import KEYS, profile_from_table
 from loadtest.scenario.file import fields
 from loadtest.scenario.file.fields import LARGEST_WEIGHT, Text, TomlTable
 from loadtest.scenario.file.speech import Speech
-from telemetry.model.fault_sentences import Path, shown
+from telemetry.model.file_faults import Path, shown
 from telemetry.model.foreign_text import one_line
 
 _LENGTHS: Final = get_args(LengthClass)

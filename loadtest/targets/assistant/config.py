@@ -18,7 +18,7 @@ from loadtest.toml_text import TomlText, parse_toml
 from telemetry.model.addresses import TOKEN_RULE, is_loopback, is_token
 from telemetry.model.durations import Duration
 from telemetry.model.errors import ConfigError
-from telemetry.model.fault_sentences import FaultAt, nearest, path_text, shown
+from telemetry.model.file_faults import FaultAt, nearest, path_text, shown
 from telemetry.model.validation import CheckedTable, refused, validated
 
 _MS: Final = 1_000_000

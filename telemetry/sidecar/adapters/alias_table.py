@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 from pydantic import Field
 
 from telemetry.model.errors import ConfigError
-from telemetry.model.fault_sentences import Path, nearest, path_text, shown
+from telemetry.model.file_faults import Path, nearest, path_text, shown
 from telemetry.model.metrics import METRICS, TIMESTAMPS
 from telemetry.model.validation import CheckedTable, validated
 

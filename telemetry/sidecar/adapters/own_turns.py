@@ -1,4 +1,4 @@
-"""The turn of the spans of a service of one's own, by the table of telemetry.model.service_spans.
+"""The turn of the spans of a service of one's own, by the table of telemetry.model.services.
 
 Each moment is the time stamp of an event, each fact an attribute, on the span `voice.turn` or on one below it.
 """
@@ -10,8 +10,8 @@ import msgspec
 from telemetry.model import contradictions
 from telemetry.model.contradictions import SpanBounds, SpanEvidence
 from telemetry.model.semconv import FailureKind, Outcome
-from telemetry.model.service_spans import service_span_table
-from telemetry.model.spans import SpanRow
+from telemetry.model.services import service_span_table
+from telemetry.model.turn_spans import SpanRow
 from telemetry.model.turns import Turn, with_plain_texts
 from telemetry.sidecar.adapters.spans_of_turn import SpansOfTurn, failed
 

@@ -5,10 +5,10 @@ from functools import lru_cache
 from typing import Final
 
 from telemetry.model import semconv
-from telemetry.model.service_spans import service_span_table
+from telemetry.model.services import service_span_table
 from telemetry.sidecar.adapters.alias_table import Framework, Layout, Role, frameworks
 
-# Services of one's own report by the table of telemetry.model.service_spans, under any scope.
+# Services of one's own report by the table of telemetry.model.services, under any scope.
 OWN: Final = "own"
 _OWN_ROLES: Final[dict[str, Role]] = {
     semconv.SPAN_CALL: "call",

@@ -6,8 +6,8 @@ from typing import Final, NamedTuple
 
 from telemetry.model.contradictions import TOLERANCE_NS
 from telemetry.model.semconv import Contradiction
-from telemetry.model.service_runs import service_run_id
-from telemetry.model.spans import SpanRow
+from telemetry.model.services import service_run_id
+from telemetry.model.turn_spans import SpanRow
 from telemetry.sidecar.adapters import attribute_values as values
 from telemetry.sidecar.adapters.alias_table import Column, Framework, Read, Role
 from telemetry.sidecar.adapters.span_roles import SpanRole

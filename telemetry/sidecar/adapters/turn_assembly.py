@@ -16,8 +16,8 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 
 from telemetry.model import semconv
-from telemetry.model.service_spans import WHOLE_TURN_ATTRIBUTES
-from telemetry.model.spans import SpanRow
+from telemetry.model.services import WHOLE_TURN_ATTRIBUTES
+from telemetry.model.turn_spans import SpanRow
 from telemetry.model.turns import Turn
 from telemetry.sidecar.adapters import attribute_values as values
 from telemetry.sidecar.adapters.framework_turns import framework_turn

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
 
-from telemetry.model.fault_sentences import nearest, shown
+from telemetry.model.file_faults import nearest, shown
 from telemetry.model.semconv import SIDECAR_CLIENT_VARIABLES, SIDECAR_VARIABLE_PREFIX
 from telemetry.sidecar.configuration.settings import (
     BY_KEY,

@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from telemetry.model.metrics import HEADLINE
 from telemetry.model.semconv import RAMP, Source
-from telemetry.model.service_runs import service_day
+from telemetry.model.services import service_day
 from telemetry.model.turns import Turn
 from telemetry.objectives import series
 from telemetry.objectives.judgment import Judgment, has_value, judge_turn

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from telemetry.model import semconv
 from telemetry.model.metrics import METRICS, Metric
-from telemetry.model.service_runs import SERVICE_RUN_PREFIX, service_day
+from telemetry.model.services import SERVICE_RUN_PREFIX, service_day
 from telemetry.objectives import series
 from telemetry.objectives.objective import Objective
 from telemetry.sidecar.counts.histograms import MetricHistograms, exemplar_of, series_name

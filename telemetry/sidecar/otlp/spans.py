@@ -14,7 +14,7 @@ from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from telemetry.model.spans import SPAN_KINDS, STATUS_CODES
+from telemetry.model.turn_spans import SPAN_KINDS, STATUS_CODES
 from telemetry.sidecar.otlp.attributes import StoredPairs, stored_pairs
 from telemetry.store.attribute_values import ATTRIBUTES_TYPE, VALUE_TYPE
 from telemetry.store.schema import EVENTS_TYPE, LINKS_TYPE, SCHEMAS, ArrowTable

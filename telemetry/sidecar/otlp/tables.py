@@ -12,7 +12,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from telemetry.model import semconv
 from telemetry.model.contradictions import of_timestamps, without_contradictions
 from telemetry.model.foreign_text import one_line
-from telemetry.model.service_spans import WHOLE_TURN_ATTRIBUTES
+from telemetry.model.services import WHOLE_TURN_ATTRIBUTES
 from telemetry.model.turn_spans import CARRIED, TurnDecodeError, decode_turn
 from telemetry.model.turns import Turn, with_plain_texts
 from telemetry.sidecar.adapters.span_roles import is_foreign

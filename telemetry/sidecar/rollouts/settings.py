@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, get_args
 import msgspec
 
 from telemetry.model.errors import ConfigError
-from telemetry.model.fault_sentences import shown
+from telemetry.model.file_faults import shown
 from telemetry.model.foreign_text import one_line
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import load_objectives

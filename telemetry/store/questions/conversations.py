@@ -10,7 +10,7 @@ from statistics import NormalDist
 from typing import Any, Final
 
 from telemetry.model.metrics import CONNECT
-from telemetry.model.service_runs import service_day
+from telemetry.model.services import service_day
 from telemetry.store.answers import (
     Behavior,
     Beside,

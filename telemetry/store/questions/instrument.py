@@ -12,7 +12,7 @@ import orjson
 from telemetry.model import semconv
 from telemetry.model.generator_health import GAUGES, SUMMARY_FIGURES, HealthFigure, gauge_metric
 from telemetry.model.metrics import MIN_COUNT_FOR
-from telemetry.model.service_runs import service_day
+from telemetry.model.services import service_day
 from telemetry.store.answers import (
     Filter,
     Generator,

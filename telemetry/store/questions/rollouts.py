@@ -11,7 +11,7 @@ import msgspec
 
 from telemetry.model import semconv
 from telemetry.model.errors import ConfigError
-from telemetry.model.service_runs import SERVICE_RUN_PREFIX
+from telemetry.model.services import SERVICE_RUN_PREFIX
 from telemetry.objectives.error_budgets import ErrorBudget
 from telemetry.objectives.objective import Objective
 from telemetry.rollout.checks import columns_of as columns_of_check

@@ -15,7 +15,7 @@ from telemetry.model.generator_health import gauge_metric
 from telemetry.model.intervals import interval_ranks, wilson_interval
 from telemetry.model.metrics import CONNECT, HEADLINE, METRICS
 from telemetry.model.semconv import RAMP, Source
-from telemetry.model.service_runs import SERVICE_RUN_PREFIX
+from telemetry.model.services import SERVICE_RUN_PREFIX
 from telemetry.model.stats import enough
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.observable import observed

@@ -16,7 +16,7 @@ from telemetry.model.bounds import BOUNDED, MeasuredWithin, finite
 from telemetry.model.generator_health import NOT_AS_RECORDED
 from telemetry.model.metrics import CONNECT, ITL, METRICS, NOT_OF_AN_ANSWER, Metric, Side, shown_in
 from telemetry.model.semconv import UNANSWERED
-from telemetry.model.service_runs import service_day
+from telemetry.model.services import service_day
 from telemetry.model.stats import enough
 from telemetry.store.answers import (
     CacheStats,

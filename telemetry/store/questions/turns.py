@@ -10,7 +10,7 @@ import msgspec
 
 from telemetry.model.metrics import HEADLINE, METRICS
 from telemetry.model.semconv import SPAN_TURN, Outcome
-from telemetry.model.spans import SpanRow
+from telemetry.model.turn_spans import SpanRow
 from telemetry.model.turns import Turn
 from telemetry.model.waterfall import Waterfall, waterfall
 from telemetry.store.answers import Filter

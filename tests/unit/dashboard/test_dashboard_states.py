@@ -24,7 +24,7 @@ from dashboard.pages import now as now_page
 from dashboard.source import ENV_SLO, ENV_STORE, ObjectivesInForce, Source
 from telemetry.model import semconv
 from telemetry.model.generator_health import gauge_metric
-from telemetry.model.service_runs import service_run_id
+from telemetry.model.services import service_run_id
 from telemetry.objectives.slo import default_objectives
 from telemetry.store.answers import Filter, RunRecord
 from telemetry.store.questions.timelines import CountsOverTime

@@ -14,7 +14,7 @@ import numpy as np
 from telemetry.model import semconv
 from telemetry.model.generator_health import GAUGES, gauge_metric
 from telemetry.model.metrics import TIMESTAMPS, timestamp
-from telemetry.model.spans import SpanEvent, SpanRow
+from telemetry.model.turn_spans import SpanEvent, SpanRow
 from telemetry.model.turns import Turn
 from telemetry.store.schema import ArrowTable, PointRow, points_table, spans_table, turns_table
 

@@ -16,7 +16,7 @@ from loadtest.reports.summary import schema
 from loadtest.run.judged_run import judged_run
 from loadtest.run.report import ReportFiles, list_runs, report
 from loadtest.run.run_place import NamedRun
-from telemetry.model.spans import SpanRow
+from telemetry.model.turn_spans import SpanRow
 from telemetry.model.turns import Turn
 from telemetry.objectives.slo import default_objectives
 from telemetry.store.questions.run_state import RECENT_S

@@ -5,7 +5,7 @@ import pytest
 
 from telemetry.model import semconv
 from telemetry.model.metrics import TIMESTAMPS
-from telemetry.model.service_spans import ServiceSpanTable, service_span_table
+from telemetry.model.services import ServiceSpanTable, service_span_table
 from telemetry.model.turns import Turn
 
 TABLE = service_span_table()

@@ -5,8 +5,7 @@ import pytest
 from loadtest.errors import UsageError
 from loadtest.toml_text import parse_toml as parse_for_users
 from telemetry.model.errors import ConfigError
-from telemetry.model.fault_sentences import FaultAt, Path
-from telemetry.model.toml_text import parse_toml
+from telemetry.model.file_faults import FaultAt, Path, parse_toml
 
 TEXT = '''# A comment with [brackets] and a = sign.
 name = "x # no comment" # = 1

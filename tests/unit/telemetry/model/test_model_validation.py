@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import AfterValidator, Field
 
-from telemetry.model.fault_sentences import FaultAt, Path, nearest, path_text, shown
+from telemetry.model.file_faults import FaultAt, Path, nearest, path_text, shown
 from telemetry.model.validation import CheckedTable, refused, validated
 
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from telemetry.model import semconv
-from telemetry.model.spans import SpanEvent, SpanRow
+from telemetry.model.turn_spans import SpanEvent, SpanRow
 from telemetry.model.turns import Turn
 from telemetry.model.waterfall import PARTIAL, Bar, waterfall
 

@@ -4,7 +4,7 @@ from datetime import date
 
 import pytest
 
-from telemetry.model.service_runs import ServiceDay, service_day, service_run_id
+from telemetry.model.services import ServiceDay, service_day, service_run_id
 
 LAST_MOMENT_UNIX_NS = 1_794_355_199_999_999_999  # 2026-11-10 23:59:59.999999999 UTC
 

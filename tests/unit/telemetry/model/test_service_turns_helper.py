@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from telemetry.model.service_spans import service_span_table
+from telemetry.model.services import service_span_table
 from tests.fixtures_sidecar import ROOT
 
 TABLE = service_span_table()

@@ -13,7 +13,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span
 
-from telemetry.model.spans import SPAN_KINDS, STATUS_CODES, SpanEvent, SpanLink, SpanRow
+from telemetry.model.turn_spans import SPAN_KINDS, STATUS_CODES, SpanEvent, SpanLink, SpanRow
 from telemetry.sidecar.otlp import attributes as values
 from telemetry.sidecar.otlp.framing import ITEMS_MAX
 from telemetry.sidecar.otlp.spans import NAME_BYTES_MAX, PARTS_MAX

@@ -13,7 +13,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue, KeyValu
 from telemetry.model import semconv
 from telemetry.model.contradictions import of_timestamps, without_contradictions
 from telemetry.model.foreign_text import one_line, several_lines
-from telemetry.model.service_spans import WHOLE_TURN_ATTRIBUTES
+from telemetry.model.services import WHOLE_TURN_ATTRIBUTES
 from telemetry.model.turn_spans import CARRIED, TurnDecodeError, decode_turn, turn_attributes
 from telemetry.model.turns import Turn, with_plain_texts
 from telemetry.sidecar.otlp import attributes as values

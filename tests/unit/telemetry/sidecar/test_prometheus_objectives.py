@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from telemetry.model.metrics import METRICS
-from telemetry.model.service_runs import service_day, service_run_id
+from telemetry.model.services import service_day, service_run_id
 from telemetry.model.turns import Turn
 from telemetry.objectives.judgment import EligibleTurns, Judgment, count_turns, judge_turn, resolve
 from telemetry.objectives.objective import Objective

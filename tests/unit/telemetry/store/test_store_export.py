@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from telemetry.model.errors import StoreError
-from telemetry.model.spans import SpanEvent, SpanLink, SpanRow
+from telemetry.model.turn_spans import SpanEvent, SpanLink, SpanRow
 from telemetry.store import export as exporting
 from telemetry.store.check import check
 from telemetry.store.database import read_only

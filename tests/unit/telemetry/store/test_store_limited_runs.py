@@ -7,7 +7,7 @@ from zlib import crc32
 import msgspec
 
 from telemetry.model.generator_health import gauge_metric
-from telemetry.model.spans import SpanRow
+from telemetry.model.turn_spans import SpanRow
 from telemetry.model.turns import Turn
 from telemetry.objectives.objective import Objective
 from telemetry.store.questions.burn_rates import LimitedTurns

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 
-from telemetry.model.service_runs import service_run_id
+from telemetry.model.services import service_run_id
 from telemetry.model.turns import Turn
 from telemetry.objectives.slo import default_objectives
 from telemetry.store.answers import ProcessInfo

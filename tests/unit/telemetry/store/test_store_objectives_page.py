@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from telemetry.model import semconv
-from telemetry.model.service_runs import service_run_id
-from telemetry.model.spans import SpanRow
+from telemetry.model.services import service_run_id
+from telemetry.model.turn_spans import SpanRow
 from telemetry.model.turns import Turn
 from telemetry.objectives.error_budgets import DAY_NS, window_ns
 from telemetry.objectives.objective import Objective

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from telemetry.model.generator_health import gauge_metric
-from telemetry.model.spans import SpanRow
+from telemetry.model.turn_spans import SpanRow
 from telemetry.store.answers import Filter, ProcessInfo
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch, PointRow

@@ -19,7 +19,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 
 from telemetry.model.personal_data import pseudonym
-from telemetry.model.spans import SpanEvent, SpanLink, SpanRow
+from telemetry.model.turn_spans import SpanEvent, SpanLink, SpanRow
 from telemetry.store.redaction import LABELS, framework_of, is_label, without_text
 from telemetry.store.schema import (
     SCHEMAS,

@@ -17,7 +17,7 @@ from loadtest.exit_codes import ExitCode
 from loadtest.rollout.watching import RolloutWatchRequest, watch
 from loadtest.run.rollout_check import RolloutCheckRequest, check
 from telemetry.model.errors import ConfigError
-from telemetry.model.service_runs import service_run_id
+from telemetry.model.services import service_run_id
 from telemetry.model.turns import Turn
 from telemetry.objectives.slo import default_objectives
 from telemetry.rollout.completeness import UnitCounts

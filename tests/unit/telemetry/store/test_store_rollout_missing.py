@@ -16,7 +16,7 @@ from rich.console import Console
 from loadtest.exit_codes import ExitCode
 from loadtest.run.rollout_check import RolloutCheckRequest, check
 from telemetry.model.semconv import Source
-from telemetry.model.service_runs import service_run_id
+from telemetry.model.services import service_run_id
 from telemetry.model.turns import Turn
 from tests.fixtures_turns import MS, SECOND, START_UNIX_NS, Run, client_turn, fill_store
 

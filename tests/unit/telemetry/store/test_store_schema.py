@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue, KeyValueList
 
 from telemetry.model import semconv
-from telemetry.model.spans import SPAN_KINDS, STATUS_CODES, SpanEvent, SpanLink, SpanRow
+from telemetry.model.turn_spans import SPAN_KINDS, STATUS_CODES, SpanEvent, SpanLink, SpanRow
 from telemetry.store.schema import SCHEMAS, span_from_row, spans_table, with_turn
 from tests.fixtures_turns import client_turn
 

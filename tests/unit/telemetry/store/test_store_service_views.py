@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from telemetry.model.metrics import METRICS
-from telemetry.model.service_runs import ServiceDay, service_run_id
+from telemetry.model.services import ServiceDay, service_run_id
 from telemetry.model.turns import Turn
 from telemetry.objectives.judgment import EligibleTurns
 from telemetry.objectives.objective import Objective

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from telemetry.model.spans import SpanEvent, SpanRow, StatusCode
+from telemetry.model.turn_spans import SpanEvent, SpanRow, StatusCode
 
 SECOND_NS = 1_000_000_000
 NOW_UNIX_NS = 1_794_355_000 * SECOND_NS

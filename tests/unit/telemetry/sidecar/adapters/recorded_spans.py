@@ -4,7 +4,7 @@ import json
 from functools import cache
 from pathlib import Path
 
-from telemetry.model.spans import SpanRow
+from telemetry.model.turn_spans import SpanRow
 from telemetry.model.turns import Turn
 from telemetry.sidecar.otlp.json_requests import traces_from_json
 from telemetry.sidecar.otlp.tables import decode_traces

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from telemetry.model.spans import SpanRow
+from telemetry.model.turn_spans import SpanRow
 from telemetry.model.turns import Turn
 from telemetry.sidecar.adapters.turn_assembly import TurnAssembly, TurnChange
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from telemetry.model.metrics import METRICS
-from telemetry.model.spans import SpanRow
+from telemetry.model.turn_spans import SpanRow
 from telemetry.model.turns import Turn
 
 from .made_spans import NOW_UNIX_NS, SECOND_NS, pipecat_turn, span

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from telemetry.model.metrics import METRICS
-from telemetry.model.spans import SpanEvent, SpanRow
+from telemetry.model.turn_spans import SpanEvent, SpanRow
 from telemetry.model.turns import Turn
 
 from .made_spans import NOW_UNIX_NS, SECOND_NS, TRACE_ID, event, failed, span

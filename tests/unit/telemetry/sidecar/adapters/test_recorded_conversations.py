@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from telemetry.model.metrics import METRICS
-from telemetry.model.spans import SpanRow
+from telemetry.model.turn_spans import SpanRow
 from telemetry.model.turns import Turn
 
 from .recorded_spans import recorded_files, recorded_spans, recorded_turns

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from telemetry.model.spans import SpanRow
+from telemetry.model.turn_spans import SpanRow
 from telemetry.sidecar.adapters.span_roles import is_foreign
 from telemetry.sidecar.adapters.turn_assembly import ANSWER_WITHIN_NS, COMPLETE_AFTER_NS, TurnAssembly
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from telemetry.model.metrics import METRICS
-from telemetry.model.spans import SpanRow
+from telemetry.model.turn_spans import SpanRow
 from telemetry.sidecar.adapters.turn_assembly import ANSWER_WITHIN_NS, COMPLETE_AFTER_NS, TurnAssembly
 
 from .made_spans import NOW_UNIX_NS, SECOND_NS, event, failed, livekit, pipecat_turn, span
