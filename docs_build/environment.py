@@ -6,7 +6,6 @@ from corpora.rendering.cache import CACHE_VARIABLE, DEFAULT_LIMIT_GB, HOME_VARIA
 from corpora.sources.synthesis.voices import TOKEN_VARIABLE as SAY_TOKEN_VARIABLE
 from docs_build.markdown import cell, code, page, table
 from loadtest.engine.tls import PASSPHRASE_VARIABLE
-from loadtest.rollout.share_changes import TOKEN_VARIABLE as SHARE_TOKEN_VARIABLE
 from loadtest.scenario.access import TARGET_VARIABLE, TOKEN_VARIABLE
 from loadtest.swarm import priority
 from loadtest.targets.assistant.config import LLM_TOKEN_VARIABLE
@@ -38,7 +37,6 @@ VARIABLES: Final = (
         "PEM file of a client certificate, if the sidecar requires one",
     ),
     (SIDECAR_CLIENT_KEY_VARIABLE, "senders of spans, report, dashboard", "PEM file of its key"),
-    (SHARE_TOKEN_VARIABLE, "rollout run", "bearer token for the url of a plan's [apply]"),
     (LLM_TOKEN_VARIABLE, "assistant", "bearer token for the endpoint given with --llm-url"),
     (SAY_TOKEN_VARIABLE, "corpus say", "bearer token for the endpoint given with --url"),
     (HOME_VARIABLE, "all", "folder for installed corpora and calibrations (default: the user's data folder)"),
