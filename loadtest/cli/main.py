@@ -25,6 +25,8 @@ from loadtest.cli.forwarding import CONTEXT
 from loadtest.cli.guard import guarded
 from loadtest.cli.llm import EXAMPLE as LLM_EXAMPLE
 from loadtest.cli.llm import llm
+from loadtest.cli.pair import EXAMPLE as PAIR_EXAMPLE
+from loadtest.cli.pair import pair
 from loadtest.cli.protocol import protocol
 from loadtest.cli.report import EXAMPLE as REPORT_EXAMPLE
 from loadtest.cli.report import report
@@ -100,6 +102,7 @@ app.command(epilog=CALIBRATE_EXAMPLE)(calibrate)
 app.command(epilog=AUDIT_EXAMPLE)(audit)
 app.command(epilog=REPORT_EXAMPLE)(report)
 app.command(epilog=COMPARE_EXAMPLE)(compare)
+app.command(epilog=PAIR_EXAMPLE, cls=AllFaultsAtOnce)(pair)
 app.command(epilog=DELIVER_EXAMPLE)(deliver)
 app.command(epilog=RULES_EXAMPLE)(rules)
 app.add_typer(runs, name="runs")

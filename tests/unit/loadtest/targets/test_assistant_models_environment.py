@@ -28,10 +28,10 @@ def _as_installed(done: subprocess.CompletedProcess[str], monkeypatch: pytest.Mo
 
 
 def test_too_little_disk_is_one_sentence_and_nothing_is_begun(cache: Path) -> None:
-    said: list[str] = []
+    texts: list[str] = []
     with pytest.raises(UsageError, match=r"need 1\.9 GB in .* and 0\.5 GB are free; free some, or name another folder"):
-        environment.install(said.append, free_mb=lambda _: 500)
-    assert said == []
+        environment.install(texts.append, free_mb=lambda _: 500)
+    assert texts == []
     assert not environment.environment_folder().exists()
 
 
@@ -41,13 +41,13 @@ def test_too_little_memory_is_one_sentence() -> None:
     environment.check_memory(1_600)
 
 
-def test_the_size_is_said_first_and_the_second_call_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_size_is_shown_first_and_the_second_call_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     commands = _as_installed(subprocess.CompletedProcess([], 0, "", ""), monkeypatch)
-    said: list[str] = []
-    environment.install(said.append)
-    environment.install(said.append)
-    assert len(said) == 1
-    assert "950 MB" in said[0]
+    texts: list[str] = []
+    environment.install(texts.append)
+    environment.install(texts.append)
+    assert len(texts) == 1
+    assert "950 MB" in texts[0]
     (command,) = (each for each in commands if "install" in each)
     assert {"--no-deps", "--require-hashes", str(environment.LOCK)} <= set(command)
 

@@ -1,0 +1,276 @@
+"""`voiceprobe pair`: the same utterances to each target in turn, until the difference is decided.
+
+The callers are a process of their own, which asks for nothing but the next utterance; their turns go to a sidecar,
+where each target is a cohort of one run. The first target is the control.
+"""
+
+import contextlib
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+
+from loadtest.errors import UsageError
+from loadtest.exit_codes import ExitCode
+from loadtest.pairing.differences import QUANTILES, Decision, PairedDifference, difference, paired, pairs_needed
+from loadtest.run import processes
+from loadtest.run.artifacts import keep_objectives
+from loadtest.run.interruption import Interruption
+from loadtest.run.request import CheckedRun
+from loadtest.run.sidecars import start_sidecar
+from loadtest.scenario.document import write_settings
+from loadtest.scenario.settings import SwarmSettings
+from loadtest.swarm.worker import new_run_id
+from telemetry.model.metrics import HEADLINE, METRICS
+
+MOST_PAIRS: Final = 2_000
+SMALLEST_MS: Final = 50.0
+LOOK_EVERY: Final = 5
+# The stages whose difference is shown, where both variants have them.
+STAGES: Final = (
+    HEADLINE,
+    "asr_final_latency",
+    "llm_first_token_latency",
+    "time_to_first_sentence",
+    "tts_first_chunk_latency",
+)
+_UNANSWERED: Final = ("no_reply", "timeout", "abandoned", "error")
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One target by its name."""
+
+    name: str
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class PairRequest:
+    """What to compare. It is decided by the metric at the quantile: when its interval leaves out 0, or lies within the
+    smallest difference worth having on both sides."""
+
+    checked: CheckedRun  # settings, corpus and folder; its target is the first variant
+    variants: tuple[Variant, ...]
+    metric: str = HEADLINE
+    quantile: float = 0.5
+    smallest_ms: float = SMALLEST_MS
+    most_pairs: int = MOST_PAIRS
+
+
+@dataclass(frozen=True, slots=True)
+class PairOfTurns:
+    """One utterance, said to every variant: the turns in the order of the variants, None where none was recorded."""
+
+    utterance: str
+    turns: tuple[dict[str, Any] | None, ...]
+
+
+@dataclass
+class PairedRun:
+    """Everything that was said, and what follows from it."""
+
+    run_id: str
+    variants: tuple[Variant, ...]
+    request: PairRequest
+    pairs: list[PairOfTurns] = field(default_factory=list[PairOfTurns])
+    interrupted: bool = False
+
+    def difference(self, variant: int, metric: str, quantile: float) -> PairedDifference | None:
+        """Variant minus the first one, in the metric's unit; None where no turn of both has the metric."""
+        rows = [
+            (pair.utterance, control, value)
+            for pair in self.pairs
+            if (control := _value(pair.turns[0], metric)) is not None
+            and (value := _value(pair.turns[variant], metric)) is not None
+        ]
+        if not any(math.isfinite(control) and math.isfinite(value) for _, control, value in rows):
+            return None
+        return difference(paired(rows), quantile)
+
+    def headline(self, variant: int) -> PairedDifference | None:
+        """The difference that decides."""
+        return self.difference(variant, self.request.metric, self.request.quantile)
+
+    def decision(self, variant: int) -> Decision:
+        """The decision on one variant."""
+        found = self.headline(variant)
+        return "undecided" if found is None else found.decision(self.request.smallest_ms * 1e6)
+
+    @property
+    def decided(self) -> bool:
+        """Whether every variant is decided."""
+        return all(self.decision(variant) != "undecided" for variant in range(1, len(self.variants)))
+
+    def word_error_rate(self, variant: int) -> tuple[float, int] | None:
+        """The mean word error rate of the turns with a transcript, and how many these are."""
+        rates = [turn["values"]["wer"] for turn in self._turns(variant) if "wer" in turn["values"]]
+        return (sum(rates) / len(rates), len(rates)) if rates else None
+
+    def share(self, variant: int, holds: Callable[[dict[str, Any]], bool | None]) -> tuple[int, int]:
+        """Of how many turns something holds, and of how many it is known."""
+        known = [found for turn in self._turns(variant) if (found := holds(turn)) is not None]
+        return sum(known), len(known)
+
+    def unanswered(self, variant: int) -> tuple[int, int]:
+        """How many turns had no answer, of how many."""
+        return self.share(variant, lambda turn: turn["outcome"] in _UNANSWERED)
+
+    def _turns(self, variant: int) -> Iterator[dict[str, Any]]:
+        return (turn for pair in self.pairs if (turn := pair.turns[variant]) is not None)
+
+
+def _value(turn: dict[str, Any] | None, metric: str) -> float | None:
+    """The metric of a turn, infinite where it was not answered; None where it is open or has none."""
+    if turn is None or turn["outcome"] == "invalid":
+        return None
+    if metric == HEADLINE and turn["outcome"] in _UNANSWERED:
+        return math.inf
+    return turn["values"].get(metric)
+
+
+def named_variants(targets: Sequence[str]) -> tuple[Variant, ...]:
+    """Targets as NAME=URL, or URLs that are named after their place. Raises UsageError with a line for each fault."""
+    found: list[Variant] = []
+    faults: list[str] = []
+    for number, text in enumerate(targets):
+        name, sign, url = text.partition("=")
+        is_named = bool(sign) and "://" not in name
+        variant = Variant(name, url) if is_named else Variant(chr(ord("a") + number), text)
+        if "://" not in variant.url or not variant.name:
+            faults.append(f"the target {text!r:.80} is not an address; write ws://HOST/PATH or NAME=ws://HOST/PATH")
+        elif any(variant.name == other.name for other in found):
+            faults.append(f"the name {variant.name!r:.40} is given twice; give each target one of its own")
+        found.append(variant)
+    if len(targets) < 2:
+        faults.append("two targets are needed to compare; name another one")
+    if faults:
+        raise UsageError("\n".join(faults))
+    return tuple(found)
+
+
+def check_decision(metric: str, quantile: float, smallest_ms: float, most_pairs: int) -> list[str]:
+    """What is wrong with how it is to be decided: one sentence each."""
+    faults: list[str] = []
+    if metric not in METRICS or METRICS[metric].unit != "ns":
+        known = ", ".join(name for name in STAGES if name in METRICS)
+        faults.append(f"--metric {metric!r:.40} is not a duration of a turn; choose one such as {known}")
+    if quantile not in QUANTILES:
+        faults.append(f"--quantile {quantile:g} is not one of {', '.join(f'{each:g}' for each in QUANTILES)}")
+    elif most_pairs < pairs_needed(quantile):
+        faults.append(f"--pairs {most_pairs} is too few: p{100 * quantile:g} needs {pairs_needed(quantile)}")
+    if not smallest_ms > 0:
+        faults.append(f"--smallest {smallest_ms:g} is too small; give milliseconds above 0")
+    return faults
+
+
+def pair(request: PairRequest, console: Console, *, note: Callable[[PairedRun], None] = lambda _: None) -> PairedRun:
+    """Say utterances to every variant until all are decided, or as many were said as were asked for. `note` is called
+    after each. Raises ProcessFailedError and UsageError."""
+    out, run_id = request.checked.request.out, new_run_id()
+    found = PairedRun(run_id, request.variants, request)
+    with ExitStack() as stack:
+        slo = keep_objectives(out, request.checked.objectives_text)
+        keeps_text = request.checked.request.settings.keep_transcripts
+        child, sidecar = start_sidecar(out / "store", out / "logs", slo=slo, keeps_text=keeps_text)
+        stack.enter_context(processes.ending(child))
+        files = [_settings_file(request.checked, variant, run_id, sidecar.url, out) for variant in request.variants]
+        callers = stack.enter_context(_callers(request.checked.request.settings.seed, files, out))
+        interruption = stack.enter_context(Interruption())
+        with console.status("preparing the speech") as status:
+            for each in callers:
+                found.pairs.append(each)
+                note(found)
+                status.update(_progress(found))
+                found.interrupted = interruption.wait(0)
+                is_look = len(found.pairs) % LOOK_EVERY == 0
+                if found.interrupted or len(found.pairs) >= request.most_pairs or (is_look and found.decided):
+                    break
+    return found
+
+
+def exit_code(found: PairedRun) -> ExitCode:
+    """The exit code: 0 where every variant is decided, 6 where one is not, 130 where somebody interrupted it."""
+    if found.interrupted:
+        return ExitCode.INTERRUPTED
+    return ExitCode.OK if found.decided else ExitCode.UNDECIDED
+
+
+def _progress(found: PairedRun) -> str:
+    headline = found.headline(1)
+    if headline is None or headline.lower is None or headline.upper is None:
+        return f"{len(found.pairs)} pairs"
+    shown = METRICS[found.request.metric].format
+    return f"{len(found.pairs)} pairs: {shown(headline.value)} ({shown(headline.lower)} to {shown(headline.upper)})"
+
+
+def _settings_file(checked: CheckedRun, variant: Variant, run_id: str, sidecar_url: str, out: Path) -> Path:
+    settings: SwarmSettings = replace(
+        checked.request.settings,
+        host=variant.url,
+        cohort=variant.name,
+        corpus=str(checked.corpus.path),
+        run_id=run_id,
+        spool=str(out / "spool"),
+        sidecar=sidecar_url,
+        turns=1,
+    )
+    file = out / f"settings-{run_id}-{variant.name}.json"
+    write_settings(settings, file)
+    return file
+
+
+@contextmanager
+def _callers(seed: int, files: Sequence[Path], out: Path) -> Generator[Iterator[PairOfTurns]]:
+    """The process of the callers: each item is one utterance, said to every variant when it is asked for. Raises
+    ProcessFailedError and UsageError where it cannot begin or ends too early."""
+    log = out / "logs" / "callers.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "loadtest.swarm.paired_callers", str(seed), *map(str, files)]
+    with log.open("ab") as words:
+        begin = words.tell()
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=words,
+            env=processes.environment(),
+            start_new_session=True,
+            preexec_fn=processes.end_with_parent,  # noqa: PLW1509 - it needs no lock
+        )
+    child = processes.Child("callers", process, log, log_begin=begin)
+    with processes.ending(child):
+        _read(child)  # it is ready
+        yield _pairs_of(child)
+        assert process.stdin is not None  # noqa: S101 - it is a pipe
+        process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(processes.END_TIMEOUT_S)
+
+
+def _pairs_of(child: processes.Child) -> Iterator[PairOfTurns]:
+    stdin = child.process.stdin
+    assert stdin is not None  # noqa: S101 - it is a pipe
+    while True:
+        with contextlib.suppress(BrokenPipeError):
+            stdin.write(b"\n")
+            stdin.flush()
+        row = _read(child)
+        yield PairOfTurns(row["utterance"] or "", tuple(row["turns"]))
+
+
+def _read(child: processes.Child) -> dict[str, Any]:
+    assert child.process.stdout is not None  # noqa: S101 - it is a pipe
+    line = child.process.stdout.readline()
+    if line:
+        return json.loads(line)
+    if child.process.wait() == ExitCode.USAGE:
+        raise UsageError(child.last_words())
+    raise processes.ProcessFailedError(f"the callers ended: {child.last_words()} (log: {child.log})")

@@ -1,0 +1,152 @@
+"""What a paired comparison found, for people and for machines."""
+
+from typing import Any, Final
+
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from loadtest.pairing.differences import QUANTILES, PairedDifference
+from loadtest.pairing.job import STAGES, PairedRun
+from telemetry.model.formatting import count
+from telemetry.model.metrics import METRICS
+
+_MS: Final = 1e6
+
+
+def paired_view(found: PairedRun) -> Group:
+    """The sentence on each variant and the table of differences."""
+    parts: list[Any] = []
+    for place in range(1, len(found.variants)):
+        parts.append(Text(verdict_sentence(found, place), style="bold"))
+        parts.append(_differences(found, place))
+    parts.append(_beside(found))
+    if found.interrupted:
+        parts.append(Text("It was interrupted: what was said until then is shown.", style="yellow"))
+    return Group(*parts)
+
+
+def verdict_sentence(found: PairedRun, place: int) -> str:
+    """What is decided about one variant, and by how much."""
+    name, control = found.variants[place].name, found.variants[0].name
+    request, decision = found.request, found.decision(place)
+    stage = f"{METRICS[request.metric].phrase} p{100 * request.quantile:g}"
+    headline = found.headline(place)
+    if headline is None or headline.value is None:
+        why = "no turn of both has it" if headline is None else f"too few: {headline.too_few}"
+        return f"{name} against {control}: {stage} is undecided ({why})."
+    interval = f"{_signed(headline.value)} ms ({_signed(headline.lower)} to {_signed(headline.upper)} ms)"
+    figures = f"{interval} over {count(headline.pairs, 'pair')}"
+    if decision == "undecided":
+        return f"{name} against {control}: {stage} is undecided at {figures}; say more with --pairs."
+    if decision == "no difference worth having":
+        return f"{name} against {control}: {stage} differs by less than {request.smallest_ms:g} ms: {figures}."
+    return f"{name} is {decision} than {control}: {stage} {figures}."
+
+
+def _differences(found: PairedRun, place: int) -> Table:
+    table = Table(title=f"{found.variants[place].name} minus {found.variants[0].name}, ms", title_justify="left")
+    table.add_column("stage")
+    for quantile in QUANTILES:
+        table.add_column(f"Δp{100 * quantile:g} (95 %)", justify="right")
+    table.add_column("pairs", justify="right")
+    for metric in STAGES:
+        each = [found.difference(place, metric, quantile) for quantile in QUANTILES]
+        if each[0] is not None:
+            table.add_row(METRICS[metric].label, *map(_cell, each), f"{each[0].pairs:,}")
+    return table
+
+
+def _cell(difference: PairedDifference | None) -> str:
+    if difference is None or difference.value is None:
+        return "too few"
+    return f"{_signed(difference.value)} ({_signed(difference.lower)} to {_signed(difference.upper)})"
+
+
+def _signed(value_ns: float | None) -> str:
+    return "–" if value_ns is None else f"{value_ns / _MS:+,.0f}"
+
+
+def _beside(found: PairedRun) -> Table:
+    table = Table(title="In addition to time", title_justify="left")
+    for heading in ("variant", "word error rate", "unanswered", "cache hits", "fallback"):
+        table.add_column(heading, justify="left" if heading == "variant" else "right")
+    for place, variant in enumerate(found.variants):
+        rate = found.word_error_rate(place)
+        table.add_row(
+            variant.name,
+            "–" if rate is None else f"{rate[0]:.1%}",
+            *(_of(*found.share(place, holds)) for holds in (_is_unanswered, _is_hit, _is_fallback)),
+        )
+    return table
+
+
+def _is_unanswered(turn: dict[str, Any]) -> bool:
+    return turn["outcome"] not in ("ok", "interrupted", "cut", "invalid")
+
+
+def _is_hit(turn: dict[str, Any]) -> bool | None:
+    return turn["cache_hit"]
+
+
+def _is_fallback(turn: dict[str, Any]) -> bool | None:
+    return None if turn["fallback"] is None else turn["fallback"] != "none"
+
+
+def _of(part: int, whole: int) -> str:
+    return f"{part:,} of {whole:,}" if whole else "–"
+
+
+def paired_object(found: PairedRun) -> dict[str, Any]:
+    """The comparison as one JSON object; times in nanoseconds."""
+    return {
+        "run_id": found.run_id,
+        "metric": found.request.metric,
+        "quantile": found.request.quantile,
+        "smallest_ns": found.request.smallest_ms * _MS,
+        "pairs": len(found.pairs),
+        "interrupted": found.interrupted,
+        "variants": [variant_object(found, place) for place in range(len(found.variants))],
+    }
+
+
+def variant_object(found: PairedRun, place: int) -> dict[str, Any]:
+    """One variant: what it differs by from the first, which has no differences."""
+    rate = found.word_error_rate(place)
+    part, whole = found.unanswered(place)
+    own: dict[str, Any] = {
+        "name": found.variants[place].name,
+        "word_error_rate": None if rate is None else rate[0],
+        "unanswered": part,
+        "turns": whole,
+    }
+    if place:
+        own["decision"] = found.decision(place)
+        own["sentence"] = verdict_sentence(found, place)
+        own["differences"] = [
+            difference_object(metric, each)
+            for metric in STAGES
+            for quantile in QUANTILES
+            if (each := found.difference(place, metric, quantile)) is not None
+        ]
+    return own
+
+
+def difference_object(metric: str, each: PairedDifference) -> dict[str, Any]:
+    """One difference; its figures are None where there are too few pairs."""
+    return {
+        "metric": metric,
+        "quantile": each.quantile,
+        "pairs": each.pairs,
+        "control_ns": each.control,
+        "variant_ns": each.variant,
+        "difference_ns": each.value,
+        "lower_ns": each.lower,
+        "upper_ns": each.upper,
+        "too_few": each.too_few,
+    }
+
+
+def print_paired(found: PairedRun, console: Console) -> None:
+    """Print it."""
+    console.print(paired_view(found))
