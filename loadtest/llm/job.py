@@ -34,7 +34,7 @@ from loadtest.run.runs import default_places
 from telemetry.client_tls import sidecar_token
 from telemetry.model.durations import Duration, DurationError
 from telemetry.model.errors import ConfigError
-from telemetry.model.fault_sentences import nearest
+from telemetry.model.file_faults import nearest
 from telemetry.model.formatting import NS_PER_S, count
 from telemetry.model.semconv import RAMP
 from telemetry.objectives.judgment import count_turns

@@ -19,7 +19,7 @@ from typing import Any, Final, cast
 from loadtest.llm.answers import LlmAnswer, LlmUsage
 from loadtest.llm.figures import mean
 from telemetry.model.errors import ConfigError
-from telemetry.model.fault_sentences import nearest
+from telemetry.model.file_faults import nearest
 
 _PER: Final = 1_000_000
 _NUMBERS: Final = ("input", "cached", "output", "audio")

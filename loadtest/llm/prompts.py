@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from telemetry.model.errors import ConfigError
-from telemetry.model.fault_sentences import nearest
+from telemetry.model.file_faults import nearest
 
 KINDS: Final = ("intent", "slots", "number", "schema", "contains")
 _KEYS: Final = ("id", "user", "system", "expect")

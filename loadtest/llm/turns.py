@@ -15,7 +15,7 @@ from loadtest.llm.answers import SECOND_NS, FaultKind, LlmAnswer
 from loadtest.llm.running import AskedSample, Results
 from loadtest.protocols.stages.observable import not_observable
 from telemetry.model import semconv
-from telemetry.model.spans import SpanRow
+from telemetry.model.turn_spans import SpanRow
 from telemetry.model.turns import Turn
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
