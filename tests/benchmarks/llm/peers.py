@@ -110,10 +110,10 @@ def aiperf(target: LlmTarget, folder: Path, prompts: list[str]) -> Figures:
     lines = (folder / "aiperf" / "profile_export.jsonl").read_text().splitlines()
     records = [json.loads(line)["metrics"] for line in lines]
 
-    def each(name: str) -> list[float]:
-        return [record[name]["value"] for record in records]
+    def each(name: str) -> list[Any]:
+        return [record[name]["value"] for record in records if name in record]
 
-    gaps = [gap for record in each("inter_chunk_latency") for gap in record]  # type: ignore[attr-defined]
+    gaps = [gap for record in each("inter_chunk_latency") for gap in record]
     values = (each("time_to_first_token"), gaps, each("request_latency"), each("output_token_throughput_per_user"))
     return dict(zip(NAMES, values, strict=True))
 
