@@ -389,13 +389,13 @@ def _value(stage: StageStats, ns: float | None, *, unit: bool = False) -> str:
 
 def _bar(known: Sequence[StageStats], name: str, reach: float, ticks: Sequence[_Tick]) -> str:
     label = f'<span class="hint">{name.removesuffix("_ns")}</span>'
-    parts = {stage: value for stage in known if (value := getattr(stage, name)) is not None}
+    parts = [(stage, value) for stage in known if (value := getattr(stage, name)) is not None]
     if not parts:
         return f'<div class="vp-stackrow">{label}<span class="hint">too few turns</span></div>'
     drawn = "".join(
         f'<i class="vp-s-{stage.name}" style="width:{css_percent(value / reach)}" '
         f'title="{stage.label}: {_value(stage, value, unit=True)}"></i>'
-        for stage, value in parts.items()
+        for stage, value in parts
         if value > 0
     )
     marks = "".join(tick.html(reach) for tick in ticks)

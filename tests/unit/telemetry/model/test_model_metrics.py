@@ -69,7 +69,7 @@ def test_terminal_json_page_and_docs_show_each_metric_where_its_definition_says(
     for name, metric in DEFINITIONS.items():
         in_terminal = bool({"terminal", "terminal-always"} & set(metric.views))
         assert (f"\n{metric.label}  " in out.getvalue()) is in_terminal, name
-        assert (f">{metric.label}</td>" in page) is ("page" in metric.views), name
+        assert (f">{metric.label}</th>" in page) is ("page" in metric.views), name
         assert f"| `{name}` | {metric.label} |" in reference, name
         assert whole["metrics"][name]["definition"] == metric.definition, name
     assert set(COHORT_METRICS) == {name for name, each in DEFINITIONS.items() if "cohorts" in each.views}
