@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +22,10 @@ from telemetry.model.turn_spans import SpanRow, turn_attributes
 from telemetry.model.turns import Turn
 from telemetry.sidecar.otlp.attributes import OtlpDecodeError
 from telemetry.sidecar.otlp.json_requests import metrics_from_json, traces_from_json
-from telemetry.sidecar.otlp.tables import DecodedTables, decode_metrics, decode_traces
+from telemetry.sidecar.otlp.opening import Cleaner
+from telemetry.sidecar.otlp.tables import DecodedTables, read_request, tables_of
 from telemetry.store.reader import StoreReader
-from telemetry.store.schema import PointRow, span_from_row, turn_from_row
+from telemetry.store.schema import PointRow, span_from_row
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -196,6 +197,16 @@ class DecodedRows:
         return len(self.turns) + len(self.spans) + len(self.points)
 
 
+def decode_traces(bodies: Sequence[bytes], cleaner: Cleaner | None = None) -> DecodedTables:
+    """Decode trace exports in protobuf."""
+    return tables_of([read_request(body, "traces", cleaner) for body in bodies])
+
+
+def decode_metrics(bodies: Sequence[bytes], cleaner: Cleaner | None = None) -> DecodedTables:
+    """Decode metrics exports in protobuf."""
+    return tables_of([read_request(body, "metrics", cleaner) for body in bodies])
+
+
 def decoded_traces(body: bytes, encoding: Literal["protobuf", "json"] = "protobuf") -> DecodedRows:
     """Decode one trace export. Raises OtlpDecodeError if it is invalid."""
     return _rows(decode_traces([traces_from_json(body) if encoding == "json" else body]))
@@ -209,10 +220,10 @@ def decoded_metrics(body: bytes, encoding: Literal["protobuf", "json"] = "protob
 def _rows(found: DecodedTables) -> DecodedRows:
     (request,) = found.requests
     if request.fault is not None:
-        assert found.rows == 0
+        assert (found.turns, found.spans.num_rows, found.points.num_rows) == ([], 0, 0)
         raise OtlpDecodeError(request.fault)
     return DecodedRows(
-        turns=[turn_from_row(row) for row in found.turns.to_pylist()],
+        turns=found.turns,
         spans=[span_from_row(row) for row in found.spans.to_pylist()],
         points=[
             PointRow(row["name"], row["unix_ns"], row["value"], json.loads(row["attributes"]), row["service"])

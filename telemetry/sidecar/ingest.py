@@ -1,7 +1,8 @@
 """The way of a request from a receiver into the store and back: what is acknowledged is committed.
 
-Receivers call `Ingest.take` in the event loop. One thread takes what waits as a group, has it stored in one transaction
-and gives the answers back. More than two seconds of work wait for nobody: further requests are told to come back.
+Receivers call `Ingest.take` in the event loop. One thread decodes each request. Another takes what is decoded as a
+group, commits it in one transaction, gives the answers back, and then counts what was stored. More than two seconds of
+work never wait: further requests are told to come back.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, Protocol
 
 from telemetry.model.errors import StoreError
 from telemetry.sidecar.otlp.attributes import OtlpDecodeError
@@ -27,6 +28,8 @@ RETRY_AFTER_S: Final = 1
 # What a request costs beside its body, and a group beside its requests, in bytes of a body.
 _REQUEST_COST_BYTES: Final = 4096
 _GROUP_COST_BYTES: Final = 64 << 10
+# A commit costs the same for few rows as for many: they begin no more often than this.
+_COMMIT_EVERY_S: Final = 0.04
 # A group ends after about this much work, so that who came first is answered soon.
 _GROUP_S: Final = 0.1
 _GROUP_BYTES_MIN: Final = 64 << 10
@@ -99,53 +102,81 @@ class Backlog:
         self.bytes_per_s = _KEPT * self.bytes_per_s + (1 - _KEPT) * rate
 
 
+class Stages(Protocol):
+    """What is done with requests, one stage after the other."""
+
+    def decode(self, request: ExportRequest) -> Any:
+        """Decode a request, in the one thread that does."""
+        ...
+
+    def commit(self, decoded: Sequence[Any]) -> Sequence[Outcome]:
+        """Store a group of decoded requests, in the one thread that does; what became of each."""
+        ...
+
+    def count(self) -> None:
+        """Do what of the last group need not be done before its requests are answered, in the same thread."""
+        ...
+
+
 @dataclass(slots=True)
 class _Waiting:
+    """A request that waits to be stored; `took_s` is how long it took to decode it, which gave `decoded`."""
+
     request: ExportRequest
     answer: "asyncio.Future[Taken]"
+    decoded: Any = None
+    took_s: float = 0.0
 
 
 class Ingest:
     """Takes requests of all receivers, in the event loop in which it was started.
 
-    `store` is called in a thread of its own with a group of requests and gives what became of each, in their order.
+    Who reads counts holds `counting` once before: then they have whatever was acknowledged.
     """
 
     def __init__(
         self,
-        store: Callable[[Sequence[ExportRequest]], Sequence[Outcome]],
+        stages: Stages,
         *,
         backlog: Backlog | None = None,
         answer_within_s: float = ANSWER_WITHIN_S,
+        commit_every_s: float = _COMMIT_EVERY_S,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._store = store
+        self._stages = stages
         self._backlog = backlog or Backlog()
         self._answer_within_s = answer_within_s
+        self._commit_every_s = commit_every_s
         self._clock_s = clock_s
         self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="ingest", daemon=True)
+        self._decoded: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
+        self._threads = [
+            threading.Thread(target=run, name=name, daemon=True)
+            for name, run in (("decode", self._decode_all), ("commit", self._commit_all))
+        ]
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._began_s: float | None = None
+        self._began_s: dict[str, float] = {}
+        self.counting = threading.Lock()
         self.bad_requests = 0
         self.refused_requests = 0
 
     def start(self) -> None:
         """Begin to store; to be called in the event loop."""
         self._loop = asyncio.get_running_loop()
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     async def stop(self) -> None:
         """Store and answer what waits, then end."""
         self._queue.put(None)
-        if self._thread.ident is not None:
-            await asyncio.to_thread(self._thread.join)
+        for thread in self._threads:
+            if thread.ident is not None:
+                await asyncio.to_thread(thread.join)
 
     @property
     def busy_s(self) -> float:
-        """How long the group takes that is being stored; 0 between two groups."""
-        began_s = self._began_s
-        return 0.0 if began_s is None else self._clock_s() - began_s
+        """How long the request or group takes that is being decoded or stored; 0 between two of them."""
+        return max((self._clock_s() - began_s for began_s in self._began_s.copy().values()), default=0.0)
 
     def bad_request(self) -> None:
         """Count a request that was refused before it reached `take`."""
@@ -180,29 +211,58 @@ class Ingest:
             sentence = f"it was not stored within {self._answer_within_s:.0f} s; send it again"
             raise Overloaded(sentence) from None
 
-    def _run(self) -> None:
-        while (first := self._queue.get()) is not None:
-            group, goes_on = self._group(first)
-            self._began_s = began_s = self._clock_s()
+    def _decode_all(self) -> None:
+        while (waiting := self._queue.get()) is not None:
+            self._began_s["decode"] = began_s = self._clock_s()
             try:
-                outcomes = self._store([each.request for each in group])
+                waiting.decoded = self._stages.decode(waiting.request)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the next one may be decoded
+                _log.exception("a request could not be decoded")
+                waiting.decoded = error
+            waiting.took_s = self._clock_s() - began_s
+            del self._began_s["decode"]
+            self._decoded.put(waiting)
+        self._decoded.put(None)
+
+    def _commit_all(self) -> None:
+        goes_on, next_s = True, 0.0
+        while goes_on and (first := self._decoded.get()) is not None:
+            time.sleep(max(0.0, next_s - self._clock_s()))
+            group, goes_on = self._group(first)
+            self._began_s["commit"] = began_s = self._clock_s()
+            next_s = began_s + self._commit_every_s
+            outcomes, is_stored = self._outcomes(group)
+            with self.counting:
+                took_s = max(self._clock_s() - began_s, sum(each.took_s for each in group))
+                assert self._loop is not None  # noqa: S101 - the threads are started in it
+                self._loop.call_soon_threadsafe(self._answer, group, outcomes, took_s)
+                if is_stored:
+                    self._count()
+            del self._began_s["commit"]
+
+    def _outcomes(self, group: Sequence[_Waiting]) -> tuple[Sequence[Outcome], bool]:
+        fault = next((each.decoded for each in group if isinstance(each.decoded, Exception)), None)
+        if fault is None:
+            try:
+                return self._stages.commit([each.decoded for each in group]), True
             except Exception as error:  # noqa: BLE001 - whatever it is, the next group may be stored
                 _log.exception("a group of requests could not be stored")
-                outcomes = [StoreError(f"it could not be stored ({type(error).__name__}); send it again")] * len(group)
-            took_s = self._clock_s() - began_s
-            self._began_s = None
-            assert self._loop is not None  # noqa: S101 - the thread is started in it
-            self._loop.call_soon_threadsafe(self._answer, group, outcomes, took_s)
-            if not goes_on:
-                return
+                fault = error
+        return [StoreError(f"it could not be stored ({type(fault).__name__}); send it again")] * len(group), False
+
+    def _count(self) -> None:
+        try:
+            self._stages.count()
+        except Exception:  # noqa: BLE001 - it is stored and answered
+            _log.exception("a group of requests could not be counted")
 
     def _group(self, first: _Waiting) -> tuple[list[_Waiting], bool]:
-        """The request and those that wait behind it; whether more may come."""
+        """The request and those that are decoded behind it; whether more may come."""
         group, cost_bytes = [first], first.request.cost_bytes
         limit_bytes = max(_GROUP_BYTES_MIN, self._backlog.bytes_per_s * _GROUP_S)
         while cost_bytes < limit_bytes:
             try:
-                waiting = self._queue.get_nowait()
+                waiting = self._decoded.get_nowait()
             except queue.Empty:
                 break
             if waiting is None:

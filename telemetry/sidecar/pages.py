@@ -54,7 +54,8 @@ def routes(shown: ShownState) -> list[Route]:
         return fault.sentence if access.denial(request) is None else fault.name
 
     async def state(_request: Request) -> Response:
-        return _json({**_snapshot(shown).as_dict(), **shown.more_state()})
+        counted = await asyncio.to_thread(_snapshot, shown)
+        return _json({**counted.as_dict(), **shown.more_state()})
 
     async def metrics(request: Request) -> Response:
         # In a thread: the receivers do not wait for the text.
@@ -71,7 +72,7 @@ def routes(shown: ShownState) -> list[Route]:
 
 def _snapshot(shown: ShownState) -> IngestState:
     state = shown.counts.state
-    with state.lock:
+    with shown.ingest.counting, state.lock:
         state.bad_requests = shown.ingest.bad_requests
         state.refused_requests = shown.ingest.refused_requests
     return state.snapshot()

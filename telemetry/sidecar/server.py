@@ -54,7 +54,7 @@ from telemetry.sidecar.rollouts.thread import RolloutThread
 from telemetry.sidecar.scraping.scraper import Scraper
 from telemetry.sidecar.service_turns import ServiceTurns
 from telemetry.sidecar.stopping import READY, STOPPING, StopRequests, notify
-from telemetry.sidecar.storing import Counts, GroupStore
+from telemetry.sidecar.storing import Counts, GroupStages
 from telemetry.sidecar.tls_connections import TlsConnection
 from telemetry.store.database import OWNER_NAME, owned
 from telemetry.store.private_files import write_durably
@@ -75,7 +75,7 @@ _TURNS_S: Final = 0.25
 # A group of requests that takes longer than any request may is not going to be stored.
 _HANGS_AFTER_S: Final = 20.0
 # DuckDB's own: checkpoints are made by the one who looks after the store, where the disk has room for them.
-_NEVER: Final = "1TB"
+_NEVER: Final = 1 << 40
 
 _log = logging.getLogger(__name__)
 
@@ -107,10 +107,10 @@ class StoreServer:
         self._watch_for = StoreWatch(self.writer, self.faults)
         self._watch_for.look()
         self.forwarding = Forwarding(directory, options.destinations, self.faults, names=options.redact_names)
-        groups = GroupStore(
+        stages = GroupStages(
             self.writer, redactor, self.counts, self._service_turns, forwarding=self.forwarding, watch=self._watch_for
         )
-        self.ingest = Ingest(groups.store)
+        self.ingest = Ingest(stages)
         self.rollouts = RolloutThread(_evaluator(options, objectives))
         self._retention = Retention(self.writer, options.keep)
         self._expiry = Expiry(directory)

@@ -29,8 +29,8 @@ from telemetry.sidecar.adapters.span_roles import is_foreign
 from telemetry.sidecar.adapters.turn_assembly import REMEMBERED_NS, UPDATED_WITHIN_NS, TurnAssembly, TurnChange
 from telemetry.sidecar.counts.state import IngestState, count_names
 from telemetry.sidecar.faults import FaultBoard
-from telemetry.store.schema import SCHEMAS, ArrowTable, span_from_row, turn_from_row, without_rows
-from telemetry.store.writer import AppendedTables, StoreWriter
+from telemetry.store.schema import SCHEMAS, ArrowTable, span_from_row, turn_from_row
+from telemetry.store.writer import StoreWriter
 
 # Rows become objects in parts of this many, and traces are read again so many at once.
 _ROWS_AT_ONCE: Final = 1_000
@@ -41,8 +41,6 @@ _STORE_FAULT: Final = "service_turns"
 _SPANS_FAULT: Final = "service_spans"
 
 _NAMES: Final = ("scope_name", "span_name")
-_NO_SPANS: Final = without_rows(SCHEMAS["spans"])
-_NO_POINTS: Final = without_rows(SCHEMAS["points"])
 _NEWEST: Final = "(SELECT max(stored_unix_ns) FROM spans)"
 
 pc: Any = pyarrow.compute  # pyarrow ships no types of its own
@@ -66,11 +64,11 @@ class ServiceTurns:
     def __init__(
         self,
         writer: StoreWriter,
-        stored: Callable[[AppendedTables], None],
+        stored: Callable[[Sequence[Turn]], None],
         state: IngestState,
         faults: FaultBoard,
         *,
-        revised: Callable[[ArrowTable], None] = lambda _turns: None,
+        revised: Callable[[Sequence[Turn]], None] = lambda _turns: None,
         unix_ns: Callable[[], int] | None = None,
     ) -> None:
         self._revised = revised
@@ -132,7 +130,7 @@ class ServiceTurns:
                 for fault in self._assembly.faults:
                     self._faults.set(_SPANS_FAULT, f"spans of a service could not become turns ({fault})")
                 self._assembly.faults.clear()
-                replaced = self._writer.replace_turns(changes) if changes else None
+                replaced = self._writer.replace_turns(changes) if changes else ()
                 self._assembly.stored(self._unix_ns())
             except StoreError as error:
                 self._faults.set(_STORE_FAULT, f"turns of services wait to be stored: {error}")
@@ -166,11 +164,15 @@ class ServiceTurns:
         spans = [] if found is None else [span_from_row(row) for row in found.to_pylist()]
         self._assembly.take_up(spans, turns, self._unix_ns())
 
-    def _count(self, changes: Sequence[TurnChange], replaced: ArrowTable | None) -> None:
+    def _count(self, changes: Sequence[TurnChange], replaced: Sequence[Turn]) -> None:
         """Show what became of spans and turns."""
         assembly, state = self._assembly, self._state
-        first = _turns_of(replaced, [each.turn for each in changes if each.is_first])
-        revised = _turns_of(replaced, [each.turn for each in changes if each.is_revised])
+        ids = {(turn.trace_id, turn.span_id) for turn in replaced}
+        durable = [
+            (each, turn) for each in changes if (turn := each.turn) is not None and (turn.trace_id, turn.span_id) in ids
+        ]
+        first = [turn for each, turn in durable if each.is_first]
+        revised = [turn for each, turn in durable if each.is_revised]
         unmapped, assembly.unmapped = assembly.unmapped, Counter[str]()
         with state.lock:
             count_names(state.unmapped_spans, unmapped)
@@ -179,25 +181,15 @@ class ServiceTurns:
             state.framework_spans_late = assembly.late
             state.framework_spans_open = assembly.open_spans
             state.unstorable_turns = assembly.unstorable
-            state.revised_turns += 0 if revised is None else revised.num_rows
-        if first is not None:
-            self._stored(AppendedTables(first, _NO_SPANS, _NO_POINTS, 0))
-        if revised is not None:
+            state.revised_turns += len(revised)
+        if first:
+            self._stored(first)
+        if revised:
             self._revised(revised)
 
     def _spans_failed(self, error: Exception) -> None:
         _log.exception("spans of a service could not become turns")
         self._faults.set(_SPANS_FAULT, f"spans of a service could not become turns ({type(error).__name__}: {error})")
-
-
-def _turns_of(table: ArrowTable | None, turns: Sequence[Turn | None]) -> ArrowTable | None:
-    """The rows of some turns; None where there is none."""
-    ids = {(turn.trace_id, turn.span_id) for turn in turns if turn is not None}
-    if table is None or not ids:
-        return None
-    rows = zip(table.column("trace_id").to_pylist(), table.column("span_id").to_pylist(), strict=True)
-    found = table.filter(pa.array([row in ids for row in rows], pa.bool_()))
-    return found if found.num_rows else None
 
 
 def _foreign_spans(spans: ArrowTable) -> ArrowTable | None:

@@ -1,19 +1,18 @@
-"""Decodes groups of requests and stores them, each group in one transaction, then counts, forwards and assembles.
+"""The stages of requests: each is decoded, several are committed in one transaction, and then counted and forwarded.
 
 A request that cannot be decoded, or stored for what it holds, is answered so and harms no other.
 """
 
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import duckdb
-import pyarrow as pa
 
 from telemetry.model.errors import StoreError
+from telemetry.model.turns import Turn
 from telemetry.sidecar.counts.services import ServiceExposition
 from telemetry.sidecar.counts.state import IngestState, count_names
 from telemetry.sidecar.counts.turns import Exposition
@@ -23,102 +22,47 @@ from telemetry.sidecar.forwarding.forwarder import Forwarding
 from telemetry.sidecar.ingest import ExportRequest, Outcome, Taken
 from telemetry.sidecar.otlp.attributes import OtlpDecodeError
 from telemetry.sidecar.otlp.json_requests import metrics_from_json, traces_from_json
-from telemetry.sidecar.otlp.tables import DecodedTables, decode_metrics, decode_traces
+from telemetry.sidecar.otlp.opening import DecodedRequest
+from telemetry.sidecar.otlp.tables import DecodedTables, read_request, tables_of
 from telemetry.sidecar.privacy.requests import Redactor
 from telemetry.sidecar.service_turns import ServiceTurns
 from telemetry.sidecar.signals import Signal
-from telemetry.store.schema import SCHEMAS, ArrowTable, without_rows
+from telemetry.store.schema import turns_table
 from telemetry.store.writer import AppendedTables, StoreWriter
 
-_DECODERS: Final[dict[Signal, Callable[[Sequence[bytes], Redactor | None], DecodedTables]]] = {
-    "traces": decode_traces,
-    "metrics": decode_metrics,
-}
 _FROM_JSON: Final[dict[Signal, Callable[[bytes], bytes]]] = {"traces": traces_from_json, "metrics": metrics_from_json}
-# Making a table of so many columns takes long.
-_WITHOUT_ROWS: Final = {table: without_rows(schema) for table, schema in SCHEMAS.items()}
 _METRICS_FAULT: Final = "metrics"
 
 _log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class DecodedGroup:
-    """A decoded group: the outcome of each request that was decoded (None: it is to be stored), what is to be stored of
-    all of them, and the bodies of these as they came, in protobuf."""
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A decoded request, and the request as it came, in protobuf."""
 
-    outcomes: list[Outcome]
-    tables: list[DecodedTables] = field(default_factory=list[DecodedTables])
-    as_received: list[Received] = field(default_factory=list[Received])
-    received: int = 0
-    rejected: int = 0
-    changed: int = 0
-    unmapped: Counter[str] = field(default_factory=Counter[str])
-    unknown_turn_fields: Counter[str] = field(default_factory=Counter[str])
+    content: DecodedRequest
+    as_received: Received
 
-    def merged(self) -> tuple[ArrowTable, ArrowTable, ArrowTable]:
-        """The turns, the spans and the points of all its requests."""
-        turns, spans, points = (
-            pa.concat_tables(with_rows)
-            if (with_rows := [table for each in self.tables if (table := getattr(each, name)).num_rows])
-            else without
-            for name, without in _WITHOUT_ROWS.items()
-        )
-        return turns, spans, points
+    @property
+    def outcome(self) -> Outcome:
+        """What becomes of it once it is stored."""
+        if self.content.fault is not None:
+            return OtlpDecodeError(self.content.fault)
+        return Taken(self.content.rejected, tuple(self.content.reasons))
 
 
-def decode_group(requests: Sequence[ExportRequest], redactor: Redactor | None = None) -> DecodedGroup:
-    """Decode requests, without what the redactor takes out of them."""
-    group = DecodedGroup([Taken()] * len(requests))
-    for signal in _DECODERS:
-        bodies: dict[int, bytes] = {}
-        for place, request in enumerate(requests):
-            if request.signal == signal:
-                _in_protobuf(group, place, request, bodies)
-        if bodies:
-            _decode(group, signal, bodies, redactor)
-    return group
-
-
-def _in_protobuf(group: DecodedGroup, place: int, request: ExportRequest, bodies: dict[int, bytes]) -> None:
+def decode(request: ExportRequest, redactor: Redactor | None = None) -> Decoded:
+    """Decode a request, without what the redactor takes out of it. One that cannot be decoded has a fault."""
+    body = request.body
     try:
-        bodies[place] = request.body if request.encoding == "protobuf" else _FROM_JSON[request.signal](request.body)
+        if request.encoding == "json":
+            body = _FROM_JSON[request.signal](body)
+        content = read_request(body, request.signal, redactor)
     except OtlpDecodeError as error:
-        group.outcomes[place] = error
+        content = DecodedRequest(fault=str(error))
     except Exception as error:  # noqa: BLE001 - whatever a body provokes, its neighbors are stored
-        group.outcomes[place] = _undecodable(error)
-
-
-def _decode(group: DecodedGroup, signal: Signal, bodies: dict[int, bytes], redactor: Redactor | None) -> None:
-    try:
-        tables = _DECODERS[signal](list(bodies.values()), redactor)
-    except Exception as error:  # noqa: BLE001 - whatever a body provokes, its neighbors are stored
-        if len(bodies) > 1:
-            for place, body in bodies.items():
-                _decode(group, signal, {place: body}, redactor)
-        else:
-            group.outcomes[next(iter(bodies))] = _undecodable(error)
-        return
-    for (place, body), decoded in zip(bodies.items(), tables.requests, strict=True):
-        if decoded.fault is not None:
-            group.outcomes[place] = OtlpDecodeError(decoded.fault)
-            continue
-        group.outcomes[place] = Taken(decoded.rejected, tuple(decoded.reasons))
-        group.received += decoded.received
-        group.rejected += decoded.rejected
-        group.changed += decoded.changed
-        if decoded.received > decoded.rejected:
-            is_without_text = redactor is not None and not redactor.rules.keep_text
-            without_text = decoded.body if is_without_text else None
-            group.as_received.append(Received(signal, body, decoded.received, without_text))
-    group.unmapped += tables.unmapped
-    group.unknown_turn_fields += tables.unknown_turn_fields
-    if tables.rows:
-        group.tables.append(tables)
-
-
-def _undecodable(error: Exception) -> OtlpDecodeError:
-    return OtlpDecodeError(f"the body could not be decoded ({type(error).__name__}: {error})")
+        content = DecodedRequest(fault=f"the body could not be decoded ({type(error).__name__}: {error})")
+    return Decoded(content, Received(request.signal, body, content.received))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,36 +74,42 @@ class Counts:
     service_turns: ServiceExposition
     faults: FaultBoard
 
-    def decoded(self, group: DecodedGroup) -> None:
+    def decoded(self, tables: DecodedTables) -> None:
         """Count what arrived."""
         state = self.state
+        readable = [request for request in tables.requests if request.fault is None]
         with state.lock:
-            state.requests += sum(isinstance(outcome, Taken) for outcome in group.outcomes)
-            state.received += group.received
-            state.rejected += group.rejected
-            state.changed += group.changed
+            state.requests += len(readable)
+            state.received += sum(request.received for request in readable)
+            state.rejected += sum(request.rejected for request in readable)
+            state.changed += sum(request.changed for request in readable)
             state.last_receive_unix_ns = time.time_ns()
-            count_names(state.unmapped_spans, group.unmapped)
-            count_names(state.unknown_turn_fields, group.unknown_turn_fields)
+            count_names(state.unmapped_spans, tables.unmapped)
+            count_names(state.unknown_turn_fields, tables.unknown_turn_fields)
 
-    def stored(self, appended: AppendedTables) -> None:
-        """Count what was stored for good."""
+    def appended(self, appended: AppendedTables) -> None:
+        """Count the rows that were stored, but for turns."""
         state = self.state
         with state.lock:
-            state.stored_turns += appended.turns.num_rows
+            state.duplicates += appended.duplicates
             state.stored_spans += appended.spans.num_rows
             state.stored_points += appended.points.num_rows
+
+    def stored(self, turns: Sequence[Turn]) -> None:
+        """Count turns that were stored for good, each once."""
+        with self.state.lock:
+            self.state.stored_turns += len(turns)
         try:
-            self.turns.observe(appended.turns)
-            self.service_turns.observe(appended.turns)
+            self.turns.observe(turns)
+            self.service_turns.observe(turns)
         except Exception as error:  # noqa: BLE001 - the rows are stored, whatever the counts say
             _log.exception("turns could not be counted for /metrics")
             sentence = f"/metrics lacks turns that are stored ({type(error).__name__}: {error})"
             self.faults.set(_METRICS_FAULT, sentence)
 
 
-class GroupStore:
-    """Stores groups of requests; used in one thread."""
+class GroupStages:
+    """The stages of requests, of which `ingest` runs each in one thread."""
 
     def __init__(
         self,
@@ -177,29 +127,43 @@ class GroupStore:
         self._service_turns = service_turns
         self._forwarding = forwarding
         self._watch = watch
+        self._to_count: list[tuple[DecodedTables, AppendedTables | None]] = []
+        self._to_forward: list[Received] = []
 
-    def store(self, requests: Sequence[ExportRequest]) -> list[Outcome]:
+    def decode(self, request: ExportRequest) -> Decoded:
+        """Decode a request, without what may not be stored."""
+        return decode(request, self._redactor)
+
+    def commit(self, decoded: Sequence[Decoded]) -> Sequence[Outcome]:
         """Store requests in one transaction; what became of each. Those that cannot be stored now are to be sent again,
         and one that cannot be stored for what it holds keeps no other from being stored."""
-        group = decode_group(requests, self._redactor)
         appended: AppendedTables | None = None
+        outcomes = [each.outcome for each in decoded]
         try:
-            if group.tables:
-                appended = self._writer.append_tables(*group.merged())
+            tables = tables_of([each.content for each in decoded])
+            if tables.spans.num_rows or tables.points.num_rows:
+                appended = self._writer.append_tables(turns_table(tables.turns), tables.spans, tables.points)
         except Exception as error:  # noqa: BLE001 - what one request holds keeps no other from being stored
             if isinstance(error, StoreError) and isinstance(error.__cause__, duckdb.OperationalError | OSError):
                 self._watch.failed(error)
-                return [error if isinstance(outcome, Taken) else outcome for outcome in group.outcomes]
-            if len(requests) > 1:
-                middle = len(requests) // 2
-                return [*self.store(requests[:middle]), *self.store(requests[middle:])]
+                return [error if isinstance(outcome, Taken) else outcome for outcome in outcomes]
+            if len(decoded) > 1:
+                middle = len(decoded) // 2
+                return [*self.commit(decoded[:middle]), *self.commit(decoded[middle:])]
             _log.exception("a request could not be stored")
             return [OtlpDecodeError(f"the request could not be stored ({type(error).__name__}: {error})")]
-        self._counts.decoded(group)
-        if appended is not None:
-            with self._counts.state.lock:
-                self._counts.state.duplicates += appended.duplicates
-            self._counts.stored(appended)
-            self._service_turns.take(appended.spans)
-        self._forwarding.add(group.as_received)
-        return group.outcomes
+        self._to_count.append((tables, appended))
+        self._to_forward += [each.as_received for each in decoded if each.content.received > each.content.rejected]
+        return outcomes
+
+    def count(self) -> None:
+        """Count what was stored since this was called last, make turns of it, and forward it."""
+        counted, self._to_count = self._to_count, []
+        forwarded, self._to_forward = self._to_forward, []
+        for tables, appended in counted:
+            self._counts.decoded(tables)
+            if appended is not None:
+                self._counts.appended(appended)
+                self._counts.stored([tables.turns[place] for place in appended.turn_places])
+                self._service_turns.take(appended.spans)
+        self._forwarding.add(forwarded)

@@ -33,7 +33,9 @@ THREADS: Final = 2
 MEMORY_LIMIT: Final = "1GB"
 # A checkpoint rewrites the last row group, and commits wait for it: small ones keep that wait short.
 _ROW_GROUP_ROWS: Final = 16_384
-CHECKPOINT_BYTES: Final = "64MB"
+# Reopening a store reads its log, and commits wait while a checkpoint puts it into the file: both take less than half a
+# second for one of this size.
+CHECKPOINT_BYTES: Final = 64 << 20
 # How long whoever wants to own a store waits for those who read it or are about to leave it.
 OWN_WITHIN_S: Final = 10.0
 READ_WITHIN_S: Final = 5.0
@@ -134,7 +136,7 @@ def owned(
     directory: Path,
     *,
     memory_limit: str = MEMORY_LIMIT,
-    checkpoint_bytes: str = CHECKPOINT_BYTES,
+    checkpoint_bytes: int = CHECKPOINT_BYTES,
     within_s: float = OWN_WITHIN_S,
     clock_s: Callable[[], float] = time.monotonic,
     sleep_s: Callable[[float], None] = time.sleep,
@@ -149,7 +151,7 @@ def owned(
     except OSError as error:
         raise StoreError(f"{directory}: cannot be used as a store ({error.strerror}); name another one") from error
     attach = _attach_statement(directory, f"ROW_GROUP_SIZE {_ROW_GROUP_ROWS}")
-    config = {"memory_limit": memory_limit, "checkpoint_threshold": checkpoint_bytes}
+    config = {"memory_limit": memory_limit, "checkpoint_threshold": f"{checkpoint_bytes}B"}
     connection = _patiently(lambda: _attached(directory, attach, config), directory, within_s, clock_s, sleep_s)
     database = Database(directory, connection, attach)
     try:

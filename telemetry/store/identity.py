@@ -1,14 +1,12 @@
 """What tells a row of the store from every other: computed for whole tables, alike for new rows and for stored ones."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from telemetry.store.point_rows import NUMBER_KINDS
 from telemetry.store.schema import TIME_COLUMNS, ArrowTable, Table
@@ -17,23 +15,23 @@ from telemetry.store.schema import TIME_COLUMNS, ArrowTable, Table
 _Column = Any
 _compute: Any = pc
 
-_IDENTITY_COLUMNS: Final[Mapping[Table, tuple[str, ...]]] = {
+# What tells a row apart: what `keys` needs of a table.
+KEY_COLUMNS: Final[Mapping[Table, tuple[str, ...]]] = {
     "turns": ("trace_id", "span_id", "run_id", "call_id", "turn_index", "source"),
     "spans": ("trace_id", "span_id"),
     "points": ("name", "unix_ns", "service", "attributes", "kind"),
 }
 _KIND: Final = "kind"
-# What `keys` and `moments` need of a table.
-KEY_COLUMNS: Final[Mapping[Table, tuple[str, ...]]] = {
-    table: tuple(dict.fromkeys((*columns, TIME_COLUMNS[table]))) for table, columns in _IDENTITY_COLUMNS.items()
-}
 _SEPARATOR: Final = b"\0"
+# Of each table; an identity takes some 100 bytes.
+RECENT_MAX: Final = 500_000
+_PERIOD_NS: Final = 10_000_000_000
 
 
 def keys(table: Table, content: ArrowTable) -> list[bytes]:
     """The identity of each row: its ids; of a turn without any its place in the call; of a point what, whose,
     when, and which kind."""
-    columns = [_binary(content.column(name)) for name in _IDENTITY_COLUMNS[table] if name != _KIND]
+    columns = [_binary(content.column(name)) for name in KEY_COLUMNS[table] if name != _KIND]
     if table == "points":
         columns[3] = _digests_in_one_order(columns[3])
         columns.append(_kinds(content))
@@ -49,9 +47,35 @@ def keys(table: Table, content: ArrowTable) -> list[bytes]:
     return found
 
 
-def moments(table: Table, content: ArrowTable) -> NDArray[np.int64]:
-    """The moment of each row as an array of nanoseconds since 1970; 0 where it is unknown."""
-    return _compute.fill_null(_flat(content.column(TIME_COLUMNS[table])), 0).to_numpy()
+class RecentIdentities:
+    """The identities of all rows of a table that are stored with a moment of `since_ns` or later, at most some
+    `RECENT_MAX`; for what is older the table itself is asked."""
+
+    def __init__(self, since_ns: int) -> None:
+        self.since_ns = since_ns
+        self._by_period: dict[int, set[bytes]] = {}
+        self._count = 0
+
+    def among(self, rows: Iterable[tuple[bytes, int]]) -> set[bytes]:
+        """Which of these rows, given with their moments, are known."""
+        return {key for key, moment in rows if key in self._by_period.get(moment // _PERIOD_NS, ())}
+
+    def add(self, rows: Iterable[tuple[bytes, int]]) -> None:
+        """Know further rows; the oldest ones are given up for them."""
+        for key, moment in rows:
+            if moment >= self.since_ns:
+                self._by_period.setdefault(moment // _PERIOD_NS, set()).add(key)
+                self._count += 1
+        while self._count > RECENT_MAX:
+            oldest = min(self._by_period)
+            self._count -= len(self._by_period.pop(oldest))
+            self.since_ns = (oldest + 1) * _PERIOD_NS
+
+
+def moments(table: Table, content: ArrowTable) -> list[int]:
+    """The moment of each row in nanoseconds since 1970; 0 where it is unknown."""
+    found: list[int] = _compute.fill_null(_flat(content.column(TIME_COLUMNS[table])), 0).to_pylist()
+    return found
 
 
 def _joined(columns: list[_Column]) -> _Column:

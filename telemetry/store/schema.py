@@ -200,11 +200,14 @@ def _storable(value: int | float | None) -> int | float | None:
 
 def turns_table(turns: Sequence[Turn]) -> ArrowTable:
     """Turns as a table of the store's schema, the metrics computed."""
-    fields = [pa.array([getattr(t, name) for t in turns], kind) for name, kind in TURN_FIELDS.items()]
-    return pa.Table.from_arrays([*fields, *derived_columns(turns)], schema=SCHEMAS["turns"])
+    if not turns:
+        return without_rows(SCHEMAS["turns"])
+    fields = zip(*map(msgspec.structs.astuple, turns), strict=True)
+    columns = [pa.array(values, kind) for values, kind in zip(fields, TURN_FIELDS.values(), strict=True)]
+    return pa.Table.from_arrays([*columns, *_derived_columns(turns)], schema=SCHEMAS["turns"])
 
 
-def derived_columns(turns: Sequence[Turn]) -> list[Any]:
+def _derived_columns(turns: Sequence[Turn]) -> list[Any]:
     """The columns behind those of the turn's fields: the derived metrics, all bounds of metrics, and the turn's end."""
     columns: list[pa.Array] = []
     for metric in DERIVED_METRICS:

@@ -11,7 +11,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -22,8 +22,12 @@ import pyarrow as pa
 from telemetry.model.errors import StoreError
 from telemetry.model.turns import Turn
 from telemetry.store import identity
-from telemetry.store.database import LOG_NAME, Database, first_line, number, owned
+from telemetry.store.database import CHECKPOINT_BYTES, LOG_NAME, Database, first_line, number, owned
+from telemetry.store.identity import RecentIdentities
 from telemetry.store.schema import (
+    SCHEMAS,
+    STORED_COLUMNS,
+    TABLES,
     TIME_COLUMNS,
     ArrowTable,
     Batch,
@@ -31,16 +35,13 @@ from telemetry.store.schema import (
     points_table,
     spans_table,
     turns_table,
+    without_rows,
 )
 from telemetry.store.table_redaction import table_without_text
 
-_NEW_ROWS: Final = "new_rows"
 _LAST_COMMIT: Final = "SELECT commits FROM store_state"
-# Reopening a store reads its log, and commits wait while a checkpoint puts it into the file: both take less than half a
-# second for one of this size.
-_CHECKPOINT_BYTES: Final = 64 << 20
 _CHECKPOINT_ROOM_BYTES: Final = 16 << 20
-# What narrows the rows of a moment to those that can be the same: hashed, which a comparison of moments is not.
+# Rows can only be the same where these are. The range of their moments lets DuckDB skip what is older.
 _SAME: Final[dict[Table, tuple[str, ...]]] = {
     "turns": ("started_unix_ns",),
     "spans": ("timestamp_unix_ns", "span_id"),
@@ -50,17 +51,76 @@ _SAME: Final[dict[Table, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class AppendedTables:
-    """What an append did: the rows that are durable now, as they were stored, and how many were there already."""
+    """What an append did: the rows that are durable now, as they were stored, and how many were there already.
+    `turn_places` says which of the given turns the stored ones are."""
 
     turns: ArrowTable
     spans: ArrowTable
     points: ArrowTable
     duplicates: int
+    turn_places: Sequence[int] = ()
 
     @property
     def rows(self) -> int:
         """How many rows were new."""
         return self.turns.num_rows + self.spans.num_rows + self.points.num_rows
+
+
+@dataclass(slots=True)
+class _PreparedRows:
+    """The rows that a prepared statement reads: planning one for so many columns takes longer than running it."""
+
+    content: ArrowTable
+
+    def __arrow_c_schema__(self) -> object:
+        return self.content.schema.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.content.__arrow_c_stream__(requested_schema)
+
+
+@dataclass(slots=True)
+class _Statements:
+    """The prepared statements of a cursor, by table: to find stored rows that may be the same, and to insert."""
+
+    cursor: duckdb.DuckDBPyConnection
+    _given: dict[Table, _PreparedRows] = field(default_factory=dict[Table, _PreparedRows])
+    _new: dict[Table, _PreparedRows] = field(default_factory=dict[Table, _PreparedRows])
+
+    def __post_init__(self) -> None:
+        for table in TABLES:
+            same, whole = _SAME[table], pa.schema([*SCHEMAS[table], *STORED_COLUMNS])
+            self._given[table] = _PreparedRows(without_rows(SCHEMAS[table]).select(same))
+            self._new[table] = _PreparedRows(without_rows(whole))
+            self.cursor.register(f"given_{table}", self._given[table])
+            self.cursor.register(f"new_{table}", self._new[table])
+            columns = ", ".join(identity.KEY_COLUMNS[table])
+            on = " AND ".join(f"t.{name} = n.{name}" for name in same)
+            self.cursor.execute(
+                f"PREPARE known_{table} AS SELECT {columns} FROM {table} t SEMI JOIN given_{table} n ON {on}"
+            )
+            self.cursor.execute(f"PREPARE insert_{table} AS INSERT INTO {table} BY NAME FROM new_{table}")
+
+    def known(self, table: Table, content: ArrowTable) -> set[bytes]:
+        """The identities of the stored rows that may be among these."""
+        self._given[table].content = content.select(_SAME[table])
+        rows = self.cursor.execute(f"EXECUTE known_{table}").fetchall()
+        if not rows:
+            return set()
+        schema = pa.schema([SCHEMAS[table].field(name) for name in identity.KEY_COLUMNS[table]])
+        columns = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), schema.types, strict=True)]
+        return set(identity.keys(table, pa.Table.from_arrays(columns, schema=schema)))
+
+    def insert(self, table: Table, content: ArrowTable, stored_unix_ns: Any, commit: int) -> None:
+        """Insert rows with the moments at which they were stored. A column that they lack is unknown."""
+        schema, rows = self._new[table].content.schema, content.num_rows
+        columns = {name: content.column(name) for name in content.column_names}
+        columns |= {"stored_unix_ns": stored_unix_ns, "commit_number": pa.array(np.full(rows, commit, np.int64))}
+        self._new[table].content = pa.Table.from_arrays(
+            [columns[each.name] if each.name in columns else pa.nulls(rows, each.type) for each in schema],
+            schema=schema,
+        )
+        self.cursor.execute(f"EXECUTE insert_{table}")
 
 
 class StoreWriter:
@@ -84,6 +144,8 @@ class StoreWriter:
         self._keep_text = keep_text
         self._lock = threading.Lock()
         self._cursor = self.database.cursor()
+        self._statements = _Statements(self._cursor)
+        self._recent: dict[Table, RecentIdentities] = {}
         self._commits = number(self._cursor, _LAST_COMMIT)
         self._why_unwritable: str | None = None
 
@@ -111,7 +173,7 @@ class StoreWriter:
     def checkpoint_when_due(self) -> None:
         """Put a long log of the database into its file, where the disk has room for it: for an owner that has the
         database leave it to this."""
-        if self._log_bytes() >= _CHECKPOINT_BYTES:
+        if self._log_bytes() >= CHECKPOINT_BYTES:
             self.checkpoint()
 
     def checkpoint(self) -> None:
@@ -130,8 +192,10 @@ class StoreWriter:
         be tried again."""
         with self._lock:
             self._cursor.close()
+            self._recent.clear()
             self.database.reopen()
             self._cursor = self.database.cursor()
+            self._statements = _Statements(self._cursor)
             self._commits = number(self._cursor, _LAST_COMMIT)
 
     def _log_bytes(self) -> int:
@@ -154,20 +218,23 @@ class StoreWriter:
         received = sum(content.num_rows for content in given.values())
         if not self._keep_text:
             given = {table: table_without_text(table, content) for table, content in given.items()}
-        with self._lock, self._transaction():
-            new: dict[Table, ArrowTable] = {
-                table: self._without_known(table, content) for table, content in given.items()
-            }
-            if any(content.num_rows for content in new.values()):
-                for table, content in new.items():
-                    self._insert(table, content)
-                self._count_commit()
-        stored = sum(content.num_rows for content in new.values())
-        return AppendedTables(**new, duplicates=received - stored)
+        with self._lock:
+            with self._transaction():
+                rows = {table: self._identified(table, content) for table, content in given.items()}
+                places = {table: self._new_places(table, content, rows[table]) for table, content in given.items()}
+                new: dict[Table, ArrowTable] = {table: _taken(given[table], places[table]) for table in TABLES}
+                stored = sum(map(len, places.values()))
+                if stored:
+                    for table, content in new.items():
+                        self._insert(table, content)
+                    self._count_commit()
+            for table in TABLES:
+                self._recent[table].add(rows[table][place] for place in places[table])
+        return AppendedTables(**new, duplicates=received - stored, turn_places=places["turns"])
 
-    def replace_turns(self, changes: Sequence[tuple[Turn | None, Turn | None]]) -> ArrowTable:
+    def replace_turns(self, changes: Sequence[tuple[Turn | None, Turn | None]]) -> Sequence[Turn]:
         """Put the second turn of each pair in the place of the first, which is stored, in one step for every reader,
-        and return the rows that are durable now. None stands for no turn. What takes a place was stored when the other
+        and return those that are durable now. None stands for no turn. What takes a place was stored when the other
         was, and is left out where that is not stored any more. Raises StoreError when it could not be written."""
         with self._lock, self._transaction():
             stored = self._remove_turns([before for before, _ in changes if before is not None])
@@ -181,30 +248,30 @@ class StoreWriter:
             fresh = turns_table([turn for turn, _ in kept])
             if not self._keep_text:
                 fresh = table_without_text("turns", fresh)
-            moments = pa.array([unix_ns for _, unix_ns in kept], pa.int64())
-            fresh = self._without_known("turns", fresh.append_column("stored_unix_ns", moments))
-            self._insert("turns", fresh)
+            places = self._new_places("turns", fresh, self._identified("turns", fresh))
+            moments = pa.array([kept[place][1] for place in places], pa.int64())
+            self._insert("turns", _taken(fresh, places), moments)
+            self._recent.pop("turns", None)
             self._count_commit()
-        return fresh
+        return [kept[place][0] for place in places]
 
     def _remove_turns(self, turns: Sequence[Turn]) -> dict[tuple[str, str], int]:
         """Remove stored turns; when each was stored, by its ids."""
+        self._recent.pop("turns", None)
         if not turns:
             return {}
         began = [turn.started_unix_ns for turn in turns]
-        ids: ArrowTable = pa.table(
-            {"trace_id": [turn.trace_id for turn in turns], "span_id": [turn.span_id for turn in turns]}
-        )
-        with self._registered(ids):
-            gone: Any = self._cursor.execute(
-                f"""
-                DELETE FROM turns USING {_NEW_ROWS} n
-                WHERE turns.started_unix_ns BETWEEN ? AND ?
-                    AND turns.trace_id = n.trace_id AND turns.span_id = n.span_id
-                RETURNING turns.trace_id, turns.span_id, turns.stored_unix_ns
-                """,
-                [min(began), max(began)],
-            ).fetchall()
+        ids = {name: [getattr(turn, name) for turn in turns] for name in ("trace_id", "span_id")}
+        self._cursor.register("removed_turns", pa.table(ids))
+        gone: Any = self._cursor.execute(
+            """
+            DELETE FROM turns USING removed_turns n
+            WHERE turns.started_unix_ns BETWEEN ? AND ?
+                AND turns.trace_id = n.trace_id AND turns.span_id = n.span_id
+            RETURNING turns.trace_id, turns.span_id, turns.stored_unix_ns
+            """,
+            [min(began), max(began)],
+        ).fetchall()
         return {(trace_id, span_id): unix_ns for trace_id, span_id, unix_ns in gone}
 
     @contextlib.contextmanager
@@ -212,6 +279,7 @@ class StoreWriter:
         """A cursor in a transaction that is committed at the end, for what removes or imports rows. Raises StoreError
         when it could not be written."""
         with self._lock, self._transaction():
+            self._recent.clear()
             yield self._cursor
             self._count_commit()
 
@@ -236,61 +304,47 @@ class StoreWriter:
 
     def _rollback(self, commits: int) -> None:
         self._commits = commits
+        self._recent.clear()
         with contextlib.suppress(duckdb.Error):
             self._cursor.execute("ROLLBACK")
 
-    def _insert(self, table: Table, content: ArrowTable) -> None:
+    def _insert(self, table: Table, content: ArrowTable, stored_unix_ns: Any = None) -> None:
         if not content.num_rows:
             return
-        if "stored_unix_ns" not in content.column_names:
-            now = pa.array(np.full(content.num_rows, self._unix_ns(), np.int64))
-            content = content.append_column("stored_unix_ns", now)
-        with self._registered(content):
-            self._cursor.execute(
-                f"INSERT INTO {table} BY NAME SELECT *, ? AS commit_number FROM {_NEW_ROWS}", [self._commits + 1]
-            )
+        if "stored_unix_ns" in content.column_names:  # of an export
+            stored_unix_ns = content.column("stored_unix_ns")
+        elif stored_unix_ns is None:
+            stored_unix_ns = pa.array(np.full(content.num_rows, self._unix_ns(), np.int64))
+        self._statements.insert(table, content, stored_unix_ns, self._commits + 1)
 
     def _count_commit(self) -> None:
         self._commits += 1
         self._cursor.execute("UPDATE store_state SET commits = ?", [self._commits])
 
-    def _without_known(self, table: Table, content: ArrowTable) -> ArrowTable:
-        """The rows that are not stored, each once, in their order."""
+    def _identified(self, table: Table, content: ArrowTable) -> Sequence[tuple[bytes, int]]:
+        """Each row's identity and moment."""
+        if table not in self._recent:  # nothing is stored after the last moment of those that are stored
+            last = f"SELECT coalesce(max({TIME_COLUMNS[table]}), 0) FROM {table}"
+            self._recent[table] = RecentIdentities(number(self._cursor, last) + 1)
         if not content.num_rows:
-            return content
-        keys = identity.keys(table, content)
-        known = self._known(table, content)
+            return ()
+        return [*zip(identity.keys(table, content), identity.moments(table, content), strict=True)]
+
+    def _new_places(self, table: Table, content: ArrowTable, rows: Sequence[tuple[bytes, int]]) -> Sequence[int]:
+        """Which rows are not stored, each once, in their order."""
+        recent = self._recent[table]
+        is_recent = all(moment >= recent.since_ns for _, moment in rows)
+        known = recent.among(rows) if is_recent else self._statements.known(table, content)
         places: list[int] = []
-        for place, key in enumerate(keys):
+        for place, (key, _) in enumerate(rows):
             if key not in known:
                 known.add(key)
                 places.append(place)
-        return content if len(places) == len(keys) else content.take(pa.array(np.array(places, np.int64)))
+        return places
 
-    def _known(self, table: Table, content: ArrowTable) -> set[bytes]:
-        """The identities of the stored rows that may be among these."""
-        moment = TIME_COLUMNS[table]
-        bounds = identity.moments(table, content)
-        columns = ", ".join(f"t.{name}" for name in identity.KEY_COLUMNS[table])
-        same = " AND ".join(f"t.{name} = n.{name}" for name in _SAME[table])
-        with self._registered(content.select(list(_SAME[table]))):
-            stored = self._cursor.sql(
-                f"""
-                SELECT {columns} FROM {table} t SEMI JOIN {_NEW_ROWS} n ON {same}
-                WHERE t.{moment} BETWEEN ? AND ?
-                """,
-                params=[int(bounds.min()), int(bounds.max())],
-            ).to_arrow_table()
-        return set(identity.keys(table, stored)) if stored.num_rows else set()
 
-    @contextlib.contextmanager
-    def _registered(self, content: ArrowTable) -> Generator[None]:
-        self._cursor.register(_NEW_ROWS, content)
-        try:
-            yield
-        finally:
-            with contextlib.suppress(duckdb.Error):  # of a transaction that failed; the next rows take the name over
-                self._cursor.unregister(_NEW_ROWS)
+def _taken(content: ArrowTable, places: Sequence[int]) -> ArrowTable:
+    return content if len(places) == content.num_rows else content.take(pa.array(places, pa.int64()))
 
 
 def reason_of(error: Exception) -> str:

@@ -14,11 +14,11 @@ from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 
 from telemetry.model import semconv
 from telemetry.model.turn_spans import turn_attributes
-from telemetry.sidecar.otlp.tables import decode_traces
 from telemetry.sidecar.privacy.requests import Redactor
 from telemetry.sidecar.privacy.rules import PrivacyRules
+from telemetry.store.schema import turns_table
 from telemetry.store.table_redaction import table_without_text
-from tests.fixtures_sidecar import any_value
+from tests.fixtures_sidecar import any_value, decode_traces
 from tests.fixtures_turns import exchange, stage_spans
 
 BATCH = 64
@@ -73,7 +73,7 @@ def _redacted(bodies: Sequence[bytes]) -> None:
 
 def _stored(bodies: Sequence[bytes]) -> None:
     found = decode_traces(bodies, REDACTOR)
-    table_without_text("turns", found.turns)
+    table_without_text("turns", turns_table(found.turns))
     table_without_text("spans", found.spans)
 
 

@@ -21,7 +21,6 @@ from telemetry.objectives.slo import load_objectives
 from telemetry.sidecar.counts.histograms import Buckets, series_name
 from telemetry.sidecar.counts.label_values import LABELS
 from telemetry.sidecar.counts.turns import Exposition
-from telemetry.store.schema import turns_table
 from tests.fixtures_turns import synthetic_run
 
 ROUNDS = 5
@@ -64,12 +63,11 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--turns", type=int, default=2_500, help="turns of a commit, both sides of each counted")
     turns = [turn for turn in synthetic_run(turns=arguments.parse_args().turns).turns if turn.source == "client"]
-    table = turns_table(turns)
     exposition, reference = Exposition(load_objectives(None)), Reference()
-    counted_s: dict[str, list[float]] = {"tables": [], "reference": []}
+    counted_s: dict[str, list[float]] = {"turns": [], "reference": []}
     for _ in range(ROUNDS):
         for name, observe in (
-            ("tables", lambda: exposition.observe(table)),
+            ("turns", lambda: exposition.observe(turns)),
             ("reference", lambda: reference.observe(turns)),
         ):
             begin_s = time.process_time()

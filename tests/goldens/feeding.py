@@ -11,6 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from telemetry.model.turns import Turn
 from telemetry.objectives.slo import default_objectives
 from telemetry.rollout.gate import decide
 from telemetry.rollout.plan_document import parse_plan
@@ -18,13 +19,14 @@ from telemetry.sidecar.counts.services import ServiceExposition
 from telemetry.sidecar.counts.state import IngestState
 from telemetry.sidecar.counts.turns import Exposition
 from telemetry.sidecar.faults import FaultBoard
-from telemetry.sidecar.otlp.tables import DecodedTables, decode_metrics, decode_traces
+from telemetry.sidecar.otlp.tables import DecodedTables
 from telemetry.sidecar.service_turns import ServiceTurns
 from telemetry.store.questions.rollouts import evidence_of, question_of
 from telemetry.store.reader import StoreReader
 from telemetry.store.rollout_log import RolloutLog
-from telemetry.store.schema import ArrowTable
-from telemetry.store.writer import AppendedTables, StoreWriter
+from telemetry.store.schema import ArrowTable, turns_table
+from telemetry.store.writer import StoreWriter
+from tests.fixtures_sidecar import decode_metrics, decode_traces
 from tests.goldens.calls import MINUTE, RUNS
 from tests.goldens.exports import DAY_NS, Arrival
 
@@ -88,15 +90,16 @@ class _Feeder:
         tables = [_decoded(arrival) for arrival in arrivals]
         for each in tables:
             self._state.unmapped_spans += each.unmapped
-        together = (pa.concat_tables([getattr(each, name) for each in tables]) for name in ("turns", "spans", "points"))
-        appended = self.writer.append_tables(*together)
-        self._count(appended)
+        turns = [turn for each in tables for turn in each.turns]
+        spans, points = (pa.concat_tables([getattr(each, name) for each in tables]) for name in ("spans", "points"))
+        appended = self.writer.append_tables(turns_table(turns), spans, points)
+        self._count([turns[place] for place in appended.turn_places])
         self._turns.take(appended.spans)
         self._turns.look()
 
-    def _count(self, appended: AppendedTables) -> None:
-        self._exposition.observe(appended.turns)
-        self._of_services.observe(appended.turns)
+    def _count(self, turns: Sequence[Turn]) -> None:
+        self._exposition.observe(turns)
+        self._of_services.observe(turns)
 
     def _until(self, unix_ns: int) -> None:
         """Let the clock go on, and turns become due meanwhile."""

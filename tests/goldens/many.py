@@ -19,10 +19,9 @@ import pyarrow.compute as pc
 from telemetry.model import semconv
 from telemetry.model.metrics import TIMESTAMPS
 from telemetry.model.turns import Turn
-from telemetry.sidecar.otlp.tables import decode_metrics, decode_traces
 from telemetry.store.reader import StoreReader
-from telemetry.store.schema import ArrowTable
-from tests.fixtures_sidecar import turns_request
+from telemetry.store.schema import ArrowTable, turns_table
+from tests.fixtures_sidecar import decode_metrics, decode_traces, turns_request
 from tests.goldens import asking
 from tests.goldens.calls import MINUTE, MORNING_UNIX_NS, MS, RUNS, SECOND, CallerRun, turns_of
 from tests.goldens.comparing import NOT_COMPARED
@@ -225,11 +224,12 @@ def _reported(rng: random.Random, turn: Turn) -> Turn:
 
 
 def _decoded(turns: list[Turn]) -> ArrowTable:
-    tables = [
-        decode_traces([turns_request(turns[first : first + 1_000]).SerializeToString()]).turns
+    decoded = [
+        turn
         for first in range(0, len(turns), 1_000)
+        for turn in decode_traces([turns_request(turns[first : first + 1_000]).SerializeToString()]).turns
     ]
-    found = pa.concat_tables(tables).combine_chunks()
+    found = turns_table(decoded)
     assert found.column("span_id").to_pylist() == [turn.span_id for turn in turns]
     return found
 

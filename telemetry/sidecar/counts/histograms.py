@@ -4,13 +4,20 @@ A latency can be negative (the agent talks over the caller), but a sum that fall
 a value below zero is counted in the lowest bucket and adds 0 to the sum; the time below zero is added up apart.
 """
 
-from collections.abc import Callable, Sequence
+# ruff: noqa: SLF001 - a histogram of prometheus_client has no public way to add several values at once
+
+import math
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
+from prometheus_client.samples import Exemplar
 
 from telemetry.model.metrics import METRICS, Metric
+from telemetry.model.turns import Turn
 from telemetry.objectives.objective import Objective
 from telemetry.sidecar.counts.text import Family
 
@@ -38,7 +45,7 @@ _SCALES: Final[dict[str, _Scale]] = {
     "count": _Scale("", 1.0, _COUNTS),
     "per_s": _Scale("", 1.0, _RATES),
 }
-DIVISORS: Final = {name: _SCALES[metric.unit].divisor for name, metric in METRICS.items()}
+_Observed = tuple[float, str | None]  # a value in the unit that is shown, and the trace id of its turn
 
 
 def series_name(metric: Metric) -> str:
@@ -56,10 +63,10 @@ def _buckets(metric: Metric, objectives: Sequence[Objective]) -> list[float]:
     return sorted({*scale.buckets, *(threshold / scale.divisor for threshold in own)})
 
 
-def exemplar_of(trace_id: str | None) -> dict[str, str] | None:
+def _shown_trace_id(turn: Turn) -> str | None:
     """What an exemplar says of a turn; None for what is not a trace id."""
-    text = trace_id or ""
-    return {"trace_id": text} if len(text) == _TRACE_ID_CHARS and text.isascii() and text.isalnum() else None
+    text = turn.trace_id
+    return text if len(text) == _TRACE_ID_CHARS and text.isascii() and text.isalnum() else None
 
 
 class MetricHistograms:
@@ -76,23 +83,49 @@ class MetricHistograms:
         self.all = {
             name: family.histogram(registry, _buckets(METRICS[name], objectives)) for name, family in families.items()
         }
-        # A child for each combination of labels that has a value, which is found quickly.
-        self._children: dict[tuple[str, ...], dict[str, Any]] = {}
+        self._measured = [(name, METRICS[name].value, _SCALES[METRICS[name].unit].divisor) for name in families]
+        self._observed: dict[tuple[tuple[str, ...], str], list[_Observed]] = {}
+        # Those that have a value, which prometheus_client takes long to find.
+        self._children: dict[tuple[tuple[str, ...], str], Any] = {}
 
-    def observe(self, labels: tuple[str, ...], name: str, value: float, exemplar: dict[str, str] | None) -> None:
-        """Count a value of a metric, in the metric's unit."""
-        children = self._children.setdefault(labels, {})
-        child = children.get(name)
-        if child is None:
-            child = children[name] = self.all[name].labels(*labels)
-        shown = value / DIVISORS[name]
-        if shown < 0:
-            self._below_zero(labels, name, -shown)
-            shown = 0.0
-        child.observe(shown, exemplar)
+    def observe(self, labels: tuple[str, ...], turn: Turn) -> None:
+        """Note the metrics that were measured on a turn and that its wire can show; `add_observed` counts them."""
+        trace_id = _shown_trace_id(turn)
+        for name, value_of, divisor in self._measured:
+            value = value_of(turn)
+            if value is None or not math.isfinite(value) or name in turn.withheld_metrics:
+                continue
+            if value < 0:
+                self._below_zero(labels, name, -value / divisor)
+            self._observed.setdefault((labels, name), []).append((max(0.0, value / divisor), trace_id))
+
+    def add_observed(self) -> None:
+        """Count what was noted, each series once."""
+        for key, observed in self._observed.items():
+            child = self._children.get(key)
+            if child is None:
+                labels, name = key
+                child = self._children[key] = self.all[name].labels(*labels)
+            _add(child, observed)
+        self._observed.clear()
 
     def forget(self, **labels: str) -> None:
         """End the series that have these values of labels."""
         for histogram in self.all.values():
             histogram.remove_by_labels(labels)
         self._children.clear()
+
+
+def _add(histogram: Any, observed: Iterable[_Observed]) -> None:
+    """Count values as `observe` of prometheus_client does one by one, which takes a lock and a check for each."""
+    total, bounds, buckets = histogram._sum.get(), histogram._upper_bounds, histogram._buckets
+    last: dict[int, tuple[float, str]] = {}
+    for value, trace_id in observed:
+        total += value
+        place = bisect_left(bounds, value)
+        buckets[place].inc(1)
+        if trace_id is not None:
+            last[place] = value, trace_id
+    histogram._sum.set(total)
+    for place, (value, trace_id) in last.items():
+        buckets[place].set_exemplar(Exemplar({"trace_id": trace_id}, value, time.time_ns() / 1e9))

@@ -6,18 +6,14 @@ implausible and kept apart. When more numbers lie near it than near the first on
 wild, and they change places.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
-
-import numpy as np
+from typing import Final
 
 GAP_MAX: Final = 100_000
 PROCESSES_MAX: Final = 10_000
 _ID_CHARS_MAX: Final = 128
-
-Integers = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass(slots=True)
@@ -47,18 +43,19 @@ class SequenceNumbers:
         self.implausible = 0
         self._ranges: dict[str, tuple[_Range, _Range | None]] = {}  # believed, and the rival; the last seen stands last
 
-    def observe(self, processes: Sequence[str], of_process: Integers, numbers: Integers) -> None:
-        """Note the numbers of turns; `of_process` says for each number which of the processes wrote it."""
-        plausible = numbers >= 0
-        self.implausible += int(numbers.size - np.count_nonzero(plausible))
-        of_process, numbers = of_process[plausible], numbers[plausible]
-        order = np.lexsort((numbers, of_process))
-        of_process, numbers = of_process[order], numbers[order]
-        firsts = np.flatnonzero((np.diff(of_process, prepend=-1) != 0) | (np.diff(numbers, prepend=0) > GAP_MAX))
-        for first, last in pairwise([*firsts.tolist(), numbers.size]):
-            name = processes[int(of_process[first])][:_ID_CHARS_MAX]
-            if name:
-                self._note(name, _Range(int(numbers[first]), int(numbers[last - 1]), last - first))
+    def observe(self, numbers: Iterable[tuple[str, int]]) -> None:
+        """Note the numbers of turns, each with the process that wrote it; those of an unnamed one say nothing."""
+        of_process: dict[str, list[int]] = {}
+        for process, number in numbers:
+            if number < 0:
+                self.implausible += 1
+            elif process:
+                of_process.setdefault(process[:_ID_CHARS_MAX], []).append(number)
+        for process, found in of_process.items():
+            found.sort()
+            ends = [place for place in range(1, len(found)) if found[place] - found[place - 1] > GAP_MAX]
+            for first, end in pairwise([0, *ends, len(found)]):
+                self._note(process, _Range(found[first], found[end - 1], end - first))
 
     def _note(self, name: str, found: _Range) -> None:
         known = self._ranges.pop(name, None)

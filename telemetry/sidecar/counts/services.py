@@ -9,21 +9,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-import pyarrow.compute
 from prometheus_client import CollectorRegistry
 
 from telemetry.model import semconv
 from telemetry.model.metrics import METRICS, Metric
 from telemetry.model.services import SERVICE_RUN_PREFIX, service_day
+from telemetry.model.turns import Turn
 from telemetry.objectives import series
 from telemetry.objectives.objective import Objective
-from telemetry.sidecar.counts.histograms import MetricHistograms, exemplar_of, series_name
+from telemetry.sidecar.counts.histograms import MetricHistograms, series_name
 from telemetry.sidecar.counts.label_values import OTHER, LabelValues
 from telemetry.sidecar.counts.text import Family, ShownFamilies, with_registry
-from telemetry.sidecar.counts.turns import rows_of, values_of
-from telemetry.store.schema import ArrowTable
-
-compute: Any = pyarrow.compute  # pyarrow ships no types of its own
 
 SERVICES_MAX: Final = 16
 LABEL: Final = series.SERVICE_LABEL
@@ -76,23 +72,23 @@ class ServiceExposition:
         self._counters = {family: family.counter(registry) for family in (_TURNS, _CACHE, _FALLBACKS, _REVISED)}
         self._is_empty = True
 
-    def observe(self, turns: ArrowTable) -> None:
-        """Count the service's turns of a table that were stored (columns of the store's `turns`), each once."""
-        for service, row in self._reported(turns):
-            self._add(_TURNS, service, row["outcome"], semconv.OUTCOMES)
-            if (hit := row.get("cache_hit")) is not None:
-                self._add(_CACHE, service, "true" if hit else "false", ("true", "false"))
-            if fallback := row.get("fallback"):
-                self._add(_FALLBACKS, service, fallback, semconv.FALLBACKS)
-            exemplar = exemplar_of(row.get("trace_id"))
-            for name, value in values_of({**row, "withheld_metrics": ()}):
-                if name in _HISTOGRAMS:
-                    self._histograms.observe((service,), name, value, exemplar)
+    def observe(self, turns: Sequence[Turn]) -> None:
+        """Count the service's turns among those that were stored, each once."""
+        with self._lock:
+            for service, turn in self._reported(turns):
+                self._add(_TURNS, service, turn.outcome, semconv.OUTCOMES)
+                if turn.cache_hit is not None:
+                    self._add(_CACHE, service, "true" if turn.cache_hit else "false", ("true", "false"))
+                if turn.fallback:
+                    self._add(_FALLBACKS, service, turn.fallback, semconv.FALLBACKS)
+                self._histograms.observe((service,), turn)
+            self._histograms.add_observed()
 
-    def observe_revised(self, turns: ArrowTable) -> None:
+    def observe_revised(self, turns: Sequence[Turn]) -> None:
         """Count turns that took the place of others which were counted before."""
-        for service, row in self._reported(turns):
-            self._add(_REVISED, service, row["outcome"], semconv.OUTCOMES)
+        with self._lock:
+            for service, turn in self._reported(turns):
+                self._add(_REVISED, service, turn.outcome, semconv.OUTCOMES)
 
     def add_to(self, page: bytes, unmapped: Mapping[str, int]) -> bytes:
         """A page of `/metrics` with the families of services behind its own. `unmapped` counts spans that no adapter
@@ -110,19 +106,14 @@ class ServiceExposition:
         if unmapped:
             yield _UNMAPPED.of(_few(unmapped))
 
-    def _reported(self, turns: ArrowTable) -> Iterator[tuple[str, dict[str, Any]]]:
+    def _reported(self, turns: Sequence[Turn]) -> Iterator[tuple[str, Turn]]:
         """The turns that services report without a run of callers, with the service to show."""
-        is_service = compute.equal(turns.column("source"), "service")
-        of_view = compute.starts_with(turns.column("run_id"), SERVICE_RUN_PREFIX)
-        found = turns.filter(compute.and_(is_service, of_view))
-        if not found.num_rows:
-            return
         now_s = self._clock_s()
-        with self._lock:
-            self._is_empty = False
-            for row in rows_of(found):
-                day = service_day(row["run_id"])
-                yield self._services.shown("" if day is None else day.service, now_s), row
+        for turn in turns:
+            if turn.source == "service" and turn.run_id.startswith(SERVICE_RUN_PREFIX):
+                self._is_empty = False
+                day = service_day(turn.run_id)
+                yield self._services.shown("" if day is None else day.service, now_s), turn
 
     def _add(self, family: Family, service: str, value: str, known: Sequence[str]) -> None:
         self._counters[family].labels(service, value if value in known else OTHER).inc()

@@ -6,29 +6,25 @@ percentiles for a decision come from the store. Labels are dimensions with few v
 (OpenMetrics only).
 """
 
-import contextlib
-import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-import msgspec
-import numpy as np
-import pyarrow as pa
 from prometheus_client import CollectorRegistry
 
 from telemetry.model import semconv
 from telemetry.model.generator_health import NOT_AS_RECORDED
 from telemetry.model.metrics import METRICS
+from telemetry.model.turns import Turn
 from telemetry.objectives.objective import Objective
 from telemetry.sidecar.counts import objectives as of_objectives
-from telemetry.sidecar.counts.histograms import MetricHistograms, exemplar_of, series_name
-from telemetry.sidecar.counts.label_values import LABELS, OTHER, Combination, Combinations, LabelValues
+from telemetry.sidecar.counts.histograms import MetricHistograms, series_name
+from telemetry.sidecar.counts.label_values import LABELS, OTHER, Combinations, LabelValues
 from telemetry.sidecar.counts.sequence_numbers import SequenceNumbers
 from telemetry.sidecar.counts.state import IngestState
 from telemetry.sidecar.counts.text import Family, ShownFamilies, page_of
-from telemetry.store.schema import TURN_FIELDS, ArrowTable, turn_from_row
 
 _REASONS_MAX: Final = 32
 _SOURCES: Final[tuple[semconv.Source, ...]] = ("client", "service")
@@ -112,11 +108,9 @@ FAMILIES: Final = (
     *_RECEIVED.values(),
     *(_STORED, _MISSING, _IMPLAUSIBLE),
 )
-_COLUMNS: Final = tuple(dict.fromkeys((*TURN_FIELDS, *(metric.column for metric in METRICS.values()))))
-
 _NOT_AS_RECORDED: Final = frozenset(NOT_AS_RECORDED)
 
-_Row = Mapping[str, Any]
+_Counted = Counter[tuple[Family, tuple[str, ...]]]
 
 
 class Exposition:
@@ -139,6 +133,7 @@ class Exposition:
         self._invalid = _INVALID.counter(registry)
         self._not_recorded = _NOT_RECORDED.counter(registry)
         self._contradicted = _CONTRADICTED.counter(registry)
+        self._counters = {**self._of_labels, _INVALID: self._invalid, _CONTRADICTED: self._contradicted}
         for source in _SOURCES:
             for cause in semconv.CONTRADICTIONS:
                 self._contradicted.labels(source, cause)
@@ -150,22 +145,22 @@ class Exposition:
         self._objectives = of_objectives.ObjectiveTurns(objectives)
         registry.register(ShownFamilies(self._shown))  # type: ignore[arg-type] - it has all that is asked of a collector
 
-    def observe(self, turns: ArrowTable) -> None:
-        """Count the turns of a table that were stored (columns of the store's `turns`), each once."""
-        if not turns.num_rows:
-            return
+    def observe(self, turns: Sequence[Turn]) -> None:
+        """Count turns that were stored, each once."""
         now_s = self._clock_s()
+        counted = _Counted()
         with self._lock:
             self._count_numbers(turns)
-            for row in rows_of(turns):
-                with contextlib.suppress(msgspec.ValidationError):  # of a later version, which judges it by more
-                    self._objectives.count(turn_from_row(row), now_s)
-                for cause in row.get("contradicted_causes") or ():
-                    shown = cause if cause in semconv.CONTRADICTIONS else OTHER
-                    self._contradicted.labels(row["source"], shown).inc()
+            for turn in turns:
+                self._objectives.count(turn, now_s)
+                for cause in turn.contradicted_causes:
+                    counted[_CONTRADICTED, (turn.source, cause if cause in semconv.CONTRADICTIONS else OTHER)] += 1
                 # A silent turn asks nothing, and is no part of the figures.
-                if row["source"] == "client" and row.get("turn_kind") != "silence":
-                    self._count(row, now_s)
+                if turn.source == "client" and turn.turn_kind != "silence":
+                    self._count(turn, counted, now_s)
+            for (family, labels), count in counted.items():
+                self._counters[family].labels(*labels).inc(count)
+            self._histograms.add_observed()
 
     @property
     def missing_turns(self) -> int:
@@ -176,43 +171,28 @@ class Exposition:
         """The body and content type for an Accept header."""
         return page_of(self._registry, accept)
 
-    def _count(self, row: _Row, now_s: float) -> None:
-        labels = self._combinations.shown(
-            row.get("cohort"), row.get("route"), row.get("cache_tier"), row.get("model"), now_s
-        )
-        self._add(_TURNS, labels, row["outcome"], semconv.OUTCOMES)
-        if row["outcome"] == "invalid":
-            self._count_invalid(row.get("invalid_reasons") or (), now_s)
+    def _count(self, turn: Turn, counted: _Counted, now_s: float) -> None:
+        labels = self._combinations.shown(turn.cohort, turn.route, turn.cache_tier, turn.model, now_s)
+        counted[_TURNS, (*labels, _known(turn.outcome, semconv.OUTCOMES))] += 1
+        if turn.outcome == "invalid":
+            for reason in turn.invalid_reasons or (_UNKNOWN,):
+                counted[_INVALID, (self._reasons.shown(reason, now_s) or _UNKNOWN,)] += 1
+            if not _NOT_AS_RECORDED.isdisjoint(turn.invalid_reasons):
+                self._not_recorded.inc()
             return
-        if (hit := row.get("cache_hit")) is not None:
-            self._add(_CACHE, labels, "true" if hit else "false", ("true", "false"))
-        if fallback := row.get("fallback"):
-            self._add(_FALLBACKS, labels, fallback, semconv.FALLBACKS)
-        exemplar = exemplar_of(row.get("trace_id"))
-        for name, value in values_of(row):
-            self._histograms.observe(labels, name, value, exemplar)
-
-    def _add(self, family: Family, labels: Combination, value: str, known: Sequence[str]) -> None:
-        self._of_labels[family].labels(*labels, value if value in known else OTHER).inc()
-
-    def _count_invalid(self, reasons: Sequence[str], now_s: float) -> None:
-        for reason in reasons or (_UNKNOWN,):
-            self._invalid.labels(self._reasons.shown(reason, now_s) or _UNKNOWN).inc()
-        if not _NOT_AS_RECORDED.isdisjoint(reasons):
-            self._not_recorded.inc()
+        if turn.cache_hit is not None:
+            counted[_CACHE, (*labels, "true" if turn.cache_hit else "false")] += 1
+        if turn.fallback:
+            counted[_FALLBACKS, (*labels, _known(turn.fallback, semconv.FALLBACKS))] += 1
+        self._histograms.observe(labels, turn)
 
     def _count_below_zero(self, labels: tuple[str, ...], metric: str, time_s: float) -> None:
         if METRICS[metric].unit == "ns":
             self._below_zero.labels(*labels, metric).inc(time_s)
 
-    def _count_numbers(self, turns: ArrowTable) -> None:
-        processes = turns.column("process_id").combine_chunks().cast(pa.string()).fill_null("").dictionary_encode()
-        sequence = turns.column("sequence").combine_chunks()
-        numbered = sequence.is_valid().to_numpy(zero_copy_only=False)
-        of_row = processes.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        numbers = sequence.fill_null(0).to_numpy(zero_copy_only=False)
+    def _count_numbers(self, turns: Sequence[Turn]) -> None:
         before = self._numbers.implausible
-        self._numbers.observe(processes.dictionary.to_pylist(), of_row[numbered], numbers[numbered])
+        self._numbers.observe((turn.process_id, turn.sequence) for turn in turns if turn.sequence is not None)
         self._missing.set(self._numbers.missing)
         self._implausible.inc(self._numbers.implausible - before)
 
@@ -229,18 +209,8 @@ class Exposition:
             yield from _received(self._state.snapshot())
 
 
-def rows_of(turns: ArrowTable) -> list[dict[str, Any]]:
-    """The rows of a table of turns, without the columns in which there is nothing."""
-    return turns.select([name for name in _COLUMNS if turns.column(name).null_count < turns.num_rows]).to_pylist()
-
-
-def values_of(row: _Row) -> Iterator[tuple[str, float]]:
-    """The metrics that were measured on a turn and that its wire can show, with their values in their units."""
-    withheld = row.get("withheld_metrics") or ()
-    for name, metric in METRICS.items():
-        value = row.get(metric.column)
-        if value is not None and math.isfinite(value) and name not in withheld:
-            yield name, value
+def _known(value: str, known: Sequence[str]) -> str:
+    return value if value in known else OTHER
 
 
 def _received(state: IngestState) -> Iterator[Any]:

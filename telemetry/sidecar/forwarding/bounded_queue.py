@@ -24,15 +24,11 @@ STRIKES_MAX: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A request that an exporter made, in protobuf, with its number of items (spans or metric points).
-
-    `without_text` is the body without texts and personal data; None if that has not been made yet.
-    """
+    """A request that an exporter made, in protobuf, with its number of items (spans or metric points)."""
 
     signal: Signal
     body: bytes
     items: int
-    without_text: bytes | None = None
 
 
 @dataclass(slots=True)

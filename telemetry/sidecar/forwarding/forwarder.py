@@ -105,8 +105,6 @@ class Forwarding:
                 _log.warning("forwarding to %s: lost at the end of the sidecar: %s (%s)", left.name, what, why)
 
     def _without_text(self, request: Received) -> bytes | None:
-        if request.without_text is not None:
-            return request.without_text
         try:
             return self._redactor.redact_request(request.body, request.signal)
         except Exception as error:  # noqa: BLE001 - whatever a body provokes, it is stored and acknowledged

@@ -1,7 +1,7 @@
 """Receives OTLP over HTTP and gRPC, and decodes what came into the tables of the store.
 
 Read first how a request comes in: `http` and `grpc` (with `access`, `body`, `compression`, `receive_slots`,
-`grpc_health`), then `ingest` with `backlog` and `suspects`, which pass it to the store process, and `responses`. Then
-how it is decoded: `tables` for a group of requests, `opening` and `framing` for one of them, `spans` and `points` for
-its items, `attributes` for their values; `json_requests` and `readable` for what is not as the parsers take it.
+`grpc_health`) and `responses`. Then how it is decoded: `tables` for the rows of a request and the tables of several,
+`opening` and `framing` for its items, `spans` and `points` for one of them, `attributes` for its values;
+`json_requests` and `readable` for what is not as the parsers take it.
 """

@@ -52,14 +52,14 @@ class RefusedPoint(Exception):  # noqa: N818 - reads as what happened
     """A point that is not stored; the message says why."""
 
 
-def read_points(body: bytes, cleaner: Cleaner | None = None) -> tuple[DecodedRequest, list[PointRow]]:
+def read_points(body: bytes, cleaner: Cleaner | None = None) -> DecodedRequest:
     """Read a metrics export in protobuf, without what the cleaner takes out of it. Raises OtlpDecodeError when it is
     not one, or holds more than can be taken."""
     request = OpenedRequest(body, "metrics", cleaner)
     reader = _PointReader(request.result)
-    for service, scope_name, make in request.items(_service, lambda scope: one_line(scope.name)):
-        make(lambda metric, service=service, scope_name=scope_name: reader.read(metric, service, scope_name))
-    return request.finish(), reader.points
+    for _ in request.items(_service, lambda scope: one_line(scope.name), reader.read):
+        pass
+    return request.finish()
 
 
 def _service(resource: Resource) -> str:
@@ -71,7 +71,6 @@ class _PointReader:
     """Reads the metrics of one request."""
 
     def __init__(self, result: DecodedRequest) -> None:
-        self.points: list[PointRow] = []
         self._result = result
         self._attributes = self._parts = 0
 
@@ -97,7 +96,7 @@ class _PointReader:
                 self._result.reject(f"metric {one_line(metric.name)!r}: {refused}")
             else:
                 if row is not None:
-                    self.points.append(row)
+                    self._result.points.append(row)
 
 
 def parts_of(point: Point) -> int:

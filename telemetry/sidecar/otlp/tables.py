@@ -1,9 +1,8 @@
-"""Decodes a group of OTLP export requests into the tables of the store. Pure: bytes in, tables out."""
+"""Decodes OTLP export requests, and makes the tables of the store of several. Pure: bytes in, tables out."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -29,14 +28,13 @@ from telemetry.sidecar.otlp.spans import (
     span_row,
     spans_table,
 )
+from telemetry.sidecar.signals import Signal
 from telemetry.store.schema import (
     INTEGER_LIMIT,
     SCHEMAS,
     ArrowTable,
-    PointRow,
     fits,
     points_table,
-    turns_table,
     without_rows,
 )
 
@@ -62,89 +60,62 @@ _EMPTY: Final = {name: without_rows(schema) for name, schema in SCHEMAS.items()}
 
 @dataclass(slots=True)
 class DecodedTables:
-    """A decoded group: what to store of all its requests together, and what became of each, in their order.
+    """What is to be stored of several requests together.
 
     `unmapped` counts spans that are neither ours nor of a known framework by "scope/span name", `unknown_turn_fields`
     unknown attributes of turns.
     """
 
-    requests: list[DecodedRequest] = field(default_factory=list[DecodedRequest])
-    turns: ArrowTable = field(default_factory=lambda: _EMPTY["turns"])
+    requests: Sequence[DecodedRequest]
+    turns: list[Turn] = field(default_factory=list[Turn])
     spans: ArrowTable = field(default_factory=lambda: _EMPTY["spans"])
     points: ArrowTable = field(default_factory=lambda: _EMPTY["points"])
     unmapped: Counter[str] = field(default_factory=Counter[str])
     unknown_turn_fields: Counter[str] = field(default_factory=Counter[str])
 
-    @property
-    def rows(self) -> int:
-        """How many rows all tables have."""
-        return self.turns.num_rows + self.spans.num_rows + self.points.num_rows
 
-    @property
-    def size_bytes(self) -> int:
-        """What the tables take in memory."""
-        return sum(each.nbytes for each in (self.turns, self.spans, self.points) if each.num_rows)
+def read_request(body: bytes, signal: Signal, cleaner: Cleaner | None = None) -> DecodedRequest:
+    """Decode the body of an export in protobuf, without what the cleaner takes out of it."""
+    try:
+        return _read_traces(body, cleaner) if signal == "traces" else read_points(body, cleaner)
+    except OtlpDecodeError as error:
+        return DecodedRequest(fault=str(error))
 
 
-def decode_traces(bodies: Sequence[bytes], cleaner: Cleaner | None = None) -> DecodedTables:
-    """Decode the bodies of trace exports in protobuf, without what the cleaner takes out of them. A body that cannot
-    be decoded harms no other."""
-    found = DecodedTables()
-    spans: list[SpanRow] = []
-    turns: list[Turn] = []
-    names = Counter[tuple[str, str]]()
-    for body in bodies:
-        try:
-            request = _Traces(body, cleaner)
-        except OtlpDecodeError as error:
-            found.requests.append(DecodedRequest(b"", fault=str(error)))
-            continue
-        found.requests.append(request.result)
-        spans += request.spans
-        turns += request.turns
-        names += request.names
-        found.unknown_turn_fields += request.unknown_fields
-    if turns:
-        found.turns = turns_table(turns)
-    if spans:
+def tables_of(requests: Sequence[DecodedRequest]) -> DecodedTables:
+    """The tables of decoded requests."""
+    found = DecodedTables(requests, turns=[turn for request in requests for turn in request.turns])
+    if spans := [row for request in requests for row in request.spans]:
         found.spans = spans_table(spans)
-    for (scope, span), count in names.items():
-        scope_name, span_name = one_line(scope), one_line(span)
-        if not is_foreign(scope_name, span_name):
-            found.unmapped[f"{scope_name}/{span_name}"] += count
+    if points := [point for request in requests for point in request.points]:
+        found.points = points_table(points)
+    for request in requests:
+        found.unknown_turn_fields += request.unknown_turn_fields
+        for (scope, span), count in request.names.items():
+            scope_name, span_name = one_line(scope), one_line(span)
+            if not is_foreign(scope_name, span_name):
+                found.unmapped[f"{scope_name}/{span_name}"] += count
     return found
 
 
-class _Traces:
-    """The spans of one request, decoded. Raises OtlpDecodeError."""
-
-    def __init__(self, body: bytes, cleaner: Cleaner | None) -> None:
-        self.spans: list[SpanRow] = []
-        self.turns: list[Turn] = []
-        self.names = Counter[tuple[str, str]]()
-        self.unknown_fields = Counter[str]()
-        request = OpenedRequest(body, "traces", cleaner)
-        self.result = request.result
-        parts = 0
-        for origin, scope, make in request.items(Origin, Scope.of):
-            taken = make(partial(_taken, origin=origin, scope=scope))
-            parts += taken.parts
-            if parts > REQUEST_PARTS_MAX:
-                raise OtlpDecodeError(TOO_MANY_PARTS)
-            self._add(taken, scope.name)
-        self.result.received = request.count
-        request.finish()
-
-    def _add(self, taken: "_Taken", scope_name: str) -> None:
+def _read_traces(body: bytes, cleaner: Cleaner | None) -> DecodedRequest:
+    request = OpenedRequest(body, "traces", cleaner)
+    result, parts = request.result, 0
+    for _, _, scope, taken in request.items(Origin, Scope.of, _taken):
+        parts += taken.parts
+        if parts > REQUEST_PARTS_MAX:
+            raise OtlpDecodeError(TOO_MANY_PARTS)
         if taken.row is None:
-            self.result.reject(taken.fault)
-            return
-        self.spans.append(taken.row)
+            result.reject(taken.fault)
+            continue
+        result.spans.append(taken.row)
         if taken.turn is not None:
-            self.turns.append(taken.turn)
-            self.unknown_fields.update(taken.unknown_fields)
+            result.turns.append(taken.turn)
+            result.unknown_turn_fields.update(taken.unknown_fields)
         elif taken.name not in KNOWN_SPANS:
-            self.names[scope_name, taken.name] += 1
+            result.names[scope.name, taken.name] += 1
+    result.received = request.count
+    return request.finish()
 
 
 class _Taken(NamedTuple):
@@ -231,21 +202,3 @@ def _is_exact(value: Any, of_turn: Any) -> bool:
     if kind is list:
         return type(of_turn) is tuple and len(value) == len(of_turn) and all(map(_is_exact, value, of_turn))
     return type(of_turn) is kind and of_turn == value
-
-
-def decode_metrics(bodies: Sequence[bytes], cleaner: Cleaner | None = None) -> DecodedTables:
-    """Decode the bodies of metrics exports in protobuf, without what the cleaner takes out of them. A body that cannot
-    be decoded harms no other."""
-    found = DecodedTables()
-    points: list[PointRow] = []
-    for body in bodies:
-        try:
-            result, of_request = read_points(body, cleaner)
-        except OtlpDecodeError as error:
-            found.requests.append(DecodedRequest(b"", fault=str(error)))
-            continue
-        found.requests.append(result)
-        points += of_request
-    if points:
-        found.points = points_table(points)
-    return found

@@ -18,11 +18,18 @@ from tests.fixtures_turns import client_turn
 
 
 def test_a_full_disk_is_503_with_a_retry_after_that_exporters_honor() -> None:
-    def full(requests: Sequence[ExportRequest]) -> list[Outcome]:
-        return [StoreError("the disk is full") for _ in requests]
+    class Full:
+        def decode(self, request: ExportRequest) -> ExportRequest:
+            return request
+
+        def commit(self, group: Sequence[ExportRequest]) -> list[Outcome]:
+            return [StoreError("the disk is full") for _ in group]
+
+        def count(self) -> None:
+            pass
 
     async def ask() -> list[httpx.Response]:
-        ingest = Ingest(full)
+        ingest = Ingest(Full())
         ingest.start()
         app = Starlette(routes=routes(ingest, Bodies(ConnectionLimits()), Access()))
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://sidecar") as client:

@@ -17,9 +17,8 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, M
 from telemetry.sidecar.ingest import ExportRequest
 from telemetry.sidecar.otlp.json_requests import metrics_from_json
 from telemetry.sidecar.otlp.points import PARTS_MAX
-from telemetry.sidecar.otlp.tables import decode_metrics
-from telemetry.sidecar.storing import decode_group
-from tests.fixtures_sidecar import any_value
+from telemetry.sidecar.storing import decode
+from tests.fixtures_sidecar import any_value, decode_metrics
 
 DELTA = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
 CUMULATIVE = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
@@ -296,5 +295,5 @@ def test_whatever_is_changed_in_json_it_is_read_or_refused(data: st.DataObject) 
         place = data.draw(st.integers(0, len(body) - 1))
         odd = (b"null", b"-1", b"1e999", b'"NaN"', b"{}", b"[]", b'"', b"99999999999999999999", b"\xff", b"true")
         body[place : place + data.draw(st.integers(0, 4))] = data.draw(st.sampled_from(odd))
-    (answer,) = decode_group([ExportRequest("metrics", "json", bytes(body))]).outcomes
+    answer = decode(ExportRequest("metrics", "json", bytes(body))).outcome
     assert "could not be decoded" not in str(answer), "no error but those that are meant"

@@ -18,9 +18,8 @@ from telemetry.sidecar.ingest import Taken
 from telemetry.sidecar.otlp.attributes import DEPTH_MAX
 from telemetry.sidecar.otlp.readable import readable
 from telemetry.sidecar.otlp.responses import success
-from telemetry.sidecar.otlp.tables import decode_traces
 from telemetry.store.schema import span_from_row
-from tests.fixtures_sidecar import any_value, decoded_traces
+from tests.fixtures_sidecar import any_value, decode_traces, decoded_traces
 
 COUNT = "otel.dropped_attributes_count"
 # A character cut in half, and bytes that no text has.

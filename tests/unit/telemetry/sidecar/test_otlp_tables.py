@@ -17,9 +17,8 @@ from telemetry.model.turn_spans import SPAN_KINDS, STATUS_CODES, SpanEvent, Span
 from telemetry.sidecar.otlp import attributes as values
 from telemetry.sidecar.otlp.framing import ITEMS_MAX
 from telemetry.sidecar.otlp.spans import NAME_BYTES_MAX, PARTS_MAX
-from telemetry.sidecar.otlp.tables import decode_metrics, decode_traces
-from telemetry.store.schema import SCHEMAS, span_from_row, spans_table, turn_from_row
-from tests.fixtures_sidecar import any_value, turns_request
+from telemetry.store.schema import SCHEMAS, span_from_row, spans_table
+from tests.fixtures_sidecar import any_value, decode_metrics, decode_traces, turns_request
 from tests.fixtures_turns import client_turn
 
 ROOT = Path(__file__).parents[4]
@@ -113,7 +112,7 @@ def test_a_group_is_decoded_at_once_and_a_bad_request_harms_no_other() -> None:
     good = [turns_request(turns[:2]).SerializeToString(), turns_request(turns[2:]).SerializeToString()]
     no_span = _wrapped(b"\0")
     found = decode_traces([good[0], b"\xff\xff", no_span, good[1], b""])
-    assert [turn_from_row(row) for row in found.turns.to_pylist()] == turns
+    assert found.turns == turns
     assert found.spans["span_id"].to_pylist() == [turn.span_id for turn in turns]
     assert [(each.received, each.rejected, each.reasons) for each in found.requests] == [
         (2, 0, []),
@@ -128,12 +127,8 @@ def test_a_group_is_decoded_at_once_and_a_bad_request_harms_no_other() -> None:
 def test_tables_have_the_columns_of_the_store_even_of_nothing() -> None:
     for decode in (decode_traces, decode_metrics):
         found = decode([])
-        assert (found.rows, found.requests) == (0, [])
-        assert (found.turns.schema, found.spans.schema, found.points.schema) == (
-            SCHEMAS["turns"],
-            SCHEMAS["spans"],
-            SCHEMAS["points"],
-        )
+        assert (found.turns, found.spans.num_rows, found.points.num_rows, found.requests) == ([], 0, 0, [])
+        assert (found.spans.schema, found.points.schema) == (SCHEMAS["spans"], SCHEMAS["points"])
 
 
 def test_spans_are_kept_whole() -> None:
@@ -301,7 +296,7 @@ def test_a_request_with_too_many_items_is_refused_with_the_limit(body: bytes, se
 
 _MEASURED = """
 import resource, sys
-from telemetry.sidecar.otlp.tables import decode_traces
+from tests.fixtures_sidecar import decode_traces
 from tests.unit.telemetry.sidecar.test_otlp_tables import HOSTILE
 body = HOSTILE[sys.argv[1]]()
 decode_traces([b""])

@@ -17,9 +17,9 @@ from telemetry.model.services import WHOLE_TURN_ATTRIBUTES
 from telemetry.model.turn_spans import CARRIED, TurnDecodeError, decode_turn, turn_attributes
 from telemetry.model.turns import Turn, with_plain_texts
 from telemetry.sidecar.otlp import attributes as values
-from telemetry.sidecar.otlp.tables import DecodedTables, decode_traces
-from telemetry.store.schema import fits, span_from_row, turn_from_row, turns_table, with_turn
-from tests.fixtures_sidecar import any_value
+from telemetry.sidecar.otlp.tables import DecodedTables
+from telemetry.store.schema import fits, span_from_row, with_turn
+from tests.fixtures_sidecar import any_value, decode_traces
 from tests.fixtures_turns import client_turn, exchange
 from tests.strategies_turns import turns
 
@@ -108,7 +108,7 @@ def _by_rows(request: ExportTraceServiceRequest) -> tuple[list[Turn], list[str],
 
 def _given_back(found: DecodedTables) -> list[dict[str, object]]:
     """The attributes of each span with those that the row of its turn holds, without what was found out about it."""
-    turns_of = {row["span_id"]: turn_from_row(row) for row in found.turns.to_pylist()}
+    turns_of = {turn.span_id: turn for turn in found.turns}
     spans = [span_from_row(row) for row in found.spans.to_pylist()]
     merged = [
         dict((with_turn(span, turns_of[span.span_id]) if span.span_id in turns_of else span).attributes)
@@ -122,9 +122,7 @@ def _check(spans: Sequence[Pairs]) -> DecodedTables:
     request = _request(spans)
     kept, reasons, unknown = _by_rows(request)
     found = decode_traces([request.SerializeToString()])
-    expected = turns_table(kept)
-    assert found.turns.schema == expected.schema
-    assert [repr(row) for row in found.turns.to_pylist()] == [repr(row) for row in expected.to_pylist()]
+    assert [repr(turn) for turn in found.turns] == [repr(turn) for turn in kept]
     (result,) = found.requests
     assert (result.received, result.rejected, result.fault) == (len(spans), len(reasons), None)
     assert result.reasons == list(dict.fromkeys(reasons))[:3]
@@ -168,7 +166,7 @@ def test_what_the_turns_row_holds_is_not_stored_twice() -> None:
         msgspec.structs.replace(turn, trace_id="01" * 16, span_id=f"{number + 1:016x}")
         for number, turn in enumerate(sent)
     ]
-    assert [turn_from_row(row) for row in found.turns.to_pylist()] == expected
+    assert found.turns == expected
     kept = {pair["key"] for row in found.spans.to_pylist() for pair in row["span_attributes"]}
     assert not [key for key in kept if key.startswith(_PREFIX)]
 
@@ -219,6 +217,6 @@ def test_a_turn_that_a_service_reports_in_its_own_words_is_kept_as_a_span() -> N
     broken = [pair for pair in whole if pair[0] not in ("voice.turn.started_perf_ns", "voice.turn.outcome")]
     found = _check([own, whole, [], broken])
     assert found.requests[0].rejected == 1, "a span of our own encoder that lacks a field"
-    assert found.turns["span_id"].to_pylist() == [f"{2:016x}"]
+    assert [turn.span_id for turn in found.turns] == [f"{2:016x}"]
     assert found.spans["span_id"].to_pylist() == [f"{number:016x}" for number in (1, 2, 3)]
     assert _given_back(found)[0] == {key: _read(value) for key, value in own}

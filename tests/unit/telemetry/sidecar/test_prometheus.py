@@ -1,5 +1,6 @@
 """The counts of /metrics against the same counts by DuckDB and by a loop over the turns."""
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from functools import cache
@@ -9,6 +10,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, Histogram
 
 from telemetry.model.foreign_text import one_line
 from telemetry.model.metrics import METRICS, is_withheld
@@ -17,6 +19,7 @@ from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import load_objectives
 from telemetry.sidecar.counts.histograms import series_name
 from telemetry.sidecar.counts.label_values import LABELS
+from telemetry.sidecar.counts.text import page_of
 from telemetry.sidecar.counts.turns import Exposition
 from telemetry.store.schema import INTEGER_LIMIT, ArrowTable, turns_table
 from tests.exposed import Exposed, Labels, exposed
@@ -34,7 +37,7 @@ def labels_of(*values: str | None) -> Labels:
 def observed(*batches: Sequence[Turn]) -> Exposed:
     exposition = Exposition(load_objectives(None))
     for batch in batches:
-        exposition.observe(turns_table(batch))
+        exposition.observe(batch)
     return exposed(exposition)
 
 
@@ -128,8 +131,8 @@ def test_turns_that_were_not_as_recorded_are_counted_once_beside_their_reasons()
     turns += [client_turn(9, invalid_reasons=("drift",))]
     turns += [msgspec.structs.replace(turns[0], source="service", turn_index=10)]
     exposition = Exposition()
-    exposition.observe(turns_table(turns[:2]))
-    exposition.observe(turns_table(turns[2:]))
+    exposition.observe(turns[:2])
+    exposition.observe(turns[2:])
     found = exposed(exposition)
     assert found.total("voice_turns_not_as_recorded_total") == 2
     assert found.total("voice_turns_total", outcome="invalid") == 4
@@ -141,7 +144,7 @@ def test_a_negative_latency_does_not_make_a_sum_fall() -> None:
     exposition = Exposition()
     sums: list[float] = []
     for index, latency_ms in enumerate((500.0, -300.0, 200.0)):
-        exposition.observe(turns_table([client_turn(index, voice_to_voice_ms=latency_ms)]))
+        exposition.observe([client_turn(index, voice_to_voice_ms=latency_ms)])
         sums.append(exposed(exposition).total("voice_turn_voice_to_voice_seconds_sum"))
     assert sums == pytest.approx([0.5, 0.5, 0.7])
     found = exposed(exposition)
@@ -160,9 +163,7 @@ def test_a_turn_exactly_at_the_threshold_of_an_objective_is_good() -> None:
     for threshold in thresholds:
         ms = threshold / 1e6
         exposition = Exposition(load_objectives(None))
-        exposition.observe(
-            turns_table([client_turn(0, voice_to_voice_ms=ms), client_turn(1, voice_to_voice_ms=ms + 1e-6)])
-        )
+        exposition.observe([client_turn(0, voice_to_voice_ms=ms), client_turn(1, voice_to_voice_ms=ms + 1e-6)])
         counts = exposed(exposition).of("voice_turn_voice_to_voice_seconds_bucket")
         assert {dict(shown)["le"]: count for shown, count in counts.items()}[str(threshold / NS_PER_S)] == 1
 
@@ -191,7 +192,7 @@ def _with_values(objective: Objective | None, metric: str, threshold: int, field
     base = client_turn(0).speech_end_perf_ns or 0
     origin = base if metric == "voice_to_voice" else 0
     turns = [client_turn(index, **{field: origin + threshold + index - 1}) for index in range(3)]
-    exposition.observe(turns_table(turns))
+    exposition.observe(turns)
     return exposition
 
 
@@ -274,3 +275,36 @@ def test_what_the_wire_withholds_is_not_counted() -> None:
 
 def test_nothing_is_a_table_too() -> None:
     assert observed([]).total("voice_turns_total") == 0
+
+
+def test_values_that_are_added_together_are_shown_as_if_observed_one_by_one() -> None:
+    turns = [client_turn(index, voice_to_voice_ms=-40.0 + 37.3 * index, cohort=f"c{index % 3}") for index in range(60)]
+    turns.append(client_turn(60, trace_id="no id", voice_to_voice_ms=2_000.0, cohort="c0"))
+    exposition, registry = Exposition(), CollectorRegistry()
+    bounds = [float(le) for le in exposed_buckets(exposition, turns)]
+    expected = Histogram("voice_to_voice", "x", ["cohort"], registry=registry, buckets=bounds)
+    for turn in turns:
+        value_ns = METRICS["voice_to_voice"].value(turn)
+        assert value_ns is not None
+        exemplar = {"trace_id": turn.trace_id} if len(turn.trace_id) == 32 else None
+        expected.labels(turn.cohort).observe(max(0.0, value_ns / 1e9), exemplar)
+
+    def series(text: str, name: str) -> list[str]:
+        lines = [line for line in text.splitlines() if line.startswith(name)]
+        shown = [re.sub(r',(route|tier|model)=""', "", line.removeprefix(name)) for line in lines]
+        return [re.sub(r"(# \{[^}]*\} \S+) .*", r"\1", line) for line in shown]  # the moment of an exemplar
+
+    accept = "application/openmetrics-text"
+    page, _ = exposition.render(accept)
+    reference, _ = page_of(registry, accept)
+    found = series(page.decode(), "voice_turn_voice_to_voice_seconds")
+    assert found == series(reference.decode(), "voice_to_voice")
+    assert sum("# {" in line for line in found) > 20
+
+
+def exposed_buckets(exposition: Exposition, turns: Sequence[Turn]) -> list[str]:
+    """The bounds of the buckets of voice to voice, once these turns are counted, two of them in a call of their own."""
+    for part in (turns[:2], turns[2:]):
+        exposition.observe(part)
+    found = exposed(exposition).of("voice_turn_voice_to_voice_seconds_bucket", cohort="c0")
+    return [dict(labels)["le"] for labels in found]

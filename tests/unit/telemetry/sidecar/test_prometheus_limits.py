@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable
 
 import msgspec
-import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -27,7 +26,6 @@ from telemetry.sidecar.counts.label_values import (
 from telemetry.sidecar.counts.sequence_numbers import GAP_MAX, PROCESSES_MAX
 from telemetry.sidecar.counts.state import IngestState
 from telemetry.sidecar.counts.turns import FAMILIES, Exposition
-from telemetry.store.schema import ArrowTable, turns_table
 from tests.exposed import exposed
 from tests.fixtures_turns import client_turn, exchange
 
@@ -44,7 +42,7 @@ def _cohorts(exposition: Exposition) -> set[str]:
 
 
 def _observe(exposition: Exposition, *turns: Turn) -> None:
-    exposition.observe(turns_table(turns))
+    exposition.observe(turns)
 
 
 def test_no_legitimate_combination_is_other() -> None:
@@ -122,8 +120,8 @@ def test_too_many_combinations_keep_cohort_and_route() -> None:
 def test_a_combination_of_other_names_is_not_shown_twice() -> None:
     exposition = Exposition()
     _observe(exposition, client_turn(cohort="c31", route="cloud", cache_tier=None, model=OTHER))
-    table = turns_table([client_turn(cohort="c31", route="cloud", model=OTHER)])
-    exposition.observe(_with(table, cache_tier=["a tier of a newer version"]))
+    newer = client_turn(cohort="c31", route="cloud", model=OTHER)
+    exposition.observe([msgspec.structs.replace(newer, cache_tier="a tier of a newer version")])
     product = itertools.product(range(COHORTS_MAX), range(MODELS_MAX))
     _observe(exposition, *(client_turn(cohort=f"c{c}", model=f"m{m}", route="cloud") for c, m in product))
     assert exposed(exposition).total("voice_turns_total") == 2 + COHORTS_MAX * MODELS_MAX
@@ -197,29 +195,23 @@ def test_whatever_the_names_the_series_are_few_and_never_go_backwards(batches: l
         before = found.series
 
 
-def _with(table: ArrowTable, **texts: list[str]) -> ArrowTable:
-    """The table with other texts in some columns."""
-    for column, values in texts.items():
-        place = table.column_names.index(column)
-        table = table.set_column(place, table.schema.field(place), pa.array(values, pa.string()))
-    return table
-
-
 @pytest.mark.slow
 def test_a_flood_of_names_does_not_grow_the_text() -> None:
     exposition, rng = Exposition(), random.Random(1)
     turns = [exchange(index, barge_in_stop_ns=index)[0] for index in range(4_000)]
-    table = turns_table(turns)
     sizes: list[int] = []
     for _ in range(8):
         exposition.observe(
-            _with(
-                table,
-                cohort=[f"{rng.randrange(60)}-{'x' * 200}" for _ in turns],
-                model=[f"{rng.randrange(40)}-{'y' * 200}" for _ in turns],
-                route=[rng.choice((*semconv.ROUTES, "newer")) for _ in turns],
-                cache_tier=[rng.choice((*semconv.CACHE_TIERS, "newer")) for _ in turns],
-            )
+            [
+                msgspec.structs.replace(
+                    turn,
+                    cohort=f"{rng.randrange(60)}-{'x' * 200}",
+                    model=f"{rng.randrange(40)}-{'y' * 200}",
+                    route=rng.choice((*semconv.ROUTES, "newer")),
+                    cache_tier=rng.choice((*semconv.CACHE_TIERS, "newer")),
+                )
+                for turn in turns
+            ]
         )
         sizes.append(len(exposition.render("")[0]))
     shown = exposition.render("")[0].decode()
@@ -296,18 +288,17 @@ def test_the_receivers_counts_are_shown() -> None:
 def test_scrapes_and_turns_from_many_threads_lose_nothing() -> None:
     exposition = Exposition()
     batches = [[client_turn(worker * 1_000 + i, cohort=f"c{i % 40}") for i in range(200)] for worker in range(4)]
-    tables = [turns_table(batch) for batch in batches]
     failures: list[BaseException] = []
 
-    def work(table: object) -> None:
+    def work(batch: list[Turn]) -> None:
         try:
             for _ in range(5):
-                exposition.observe(table)
+                exposition.observe(batch)
                 exposition.render("application/openmetrics-text")
         except BaseException as error:  # noqa: BLE001 - of another thread
             failures.append(error)
 
-    threads = [threading.Thread(target=work, args=(table,)) for table in tables]
+    threads = [threading.Thread(target=work, args=(batch,)) for batch in batches]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -21,7 +21,6 @@ from telemetry.sidecar.counts.objectives import RUNS_MAX, SERVICES_MAX
 from telemetry.sidecar.counts.turns import Exposition
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
-from telemetry.store.schema import turns_table
 from tests.exposed import Exposed, exposed
 from tests.fixtures_turns import MS, START_UNIX_NS, Run, client_turn, fill_store, synthetic_run
 from tests.strategies_turns import turns as any_turns
@@ -46,8 +45,8 @@ OBJECTIVES = [
 
 def _observed(turns: list[Turn], objectives: list[Objective], cut: int = 0) -> Exposed:
     exposition = Exposition(objectives)
-    exposition.observe(turns_table(turns[:cut]))
-    exposition.observe(turns_table(turns[cut:]))
+    exposition.observe(turns[:cut])
+    exposition.observe(turns[cut:])
     return exposed(exposition)
 
 
@@ -207,10 +206,10 @@ def test_a_run_that_shows_no_transcript_is_not_judged_by_one_that_does() -> None
     heard = [client_turn(index, run_id="b", asr_final_perf_ns=3_100 * MS) for index in range(5, 8)]
     transcribed = Objective("asr", "metric", 0.95, "asr_final_latency", 10_000 * MS)
     exposition = Exposition([transcribed])
-    exposition.observe(turns_table([*silent, *heard]))
+    exposition.observe([*silent, *heard])
     counted = _shown(exposed(exposition), objective="asr")
     assert (counted.good, counted.bad, counted.eligible) == (3, 0, 3)
-    exposition.observe(turns_table([client_turn(8, run_id="a", asr_final_perf_ns=3_100 * MS)]))
+    exposition.observe([client_turn(8, run_id="a", asr_final_perf_ns=3_100 * MS)])
     counted = _shown(exposed(exposition), objective="asr")
     assert (counted.good, counted.bad, counted.eligible) == (4, 5, 9), "the run has one: the five lack theirs"
 
@@ -218,8 +217,8 @@ def test_a_run_that_shows_no_transcript_is_not_judged_by_one_that_does() -> None
 def test_what_waits_for_a_value_is_bounded() -> None:
     exposition = Exposition([Objective("asr", "metric", 0.95, "asr_final_latency", 10_000 * MS)])
     for index in range(RUNS_MAX + 5):
-        exposition.observe(turns_table([client_turn(index, run_id=f"r{index}", asr_final_perf_ns=None)]))
-    exposition.observe(turns_table([client_turn(9_000, run_id="r0", asr_final_perf_ns=3_100 * MS)]))
+        exposition.observe([client_turn(index, run_id=f"r{index}", asr_final_perf_ns=None)])
+    exposition.observe([client_turn(9_000, run_id="r0", asr_final_perf_ns=3_100 * MS)])
     counted = _shown(exposed(exposition), objective="asr")
     assert (counted.good, counted.bad) == (1, 0), "what waited of the oldest run is not counted"
 
@@ -274,13 +273,13 @@ def test_cohorts_are_limited_and_give_way() -> None:
     now_s = [0.0]
     exposition = Exposition(default_objectives(), clock_s=lambda: now_s[0])
     for index in range(COHORTS_MAX + 5):
-        exposition.observe(turns_table([client_turn(index, cohort=f"c{index}")]))
+        exposition.observe([client_turn(index, cohort=f"c{index}")])
     found = exposed(exposition)
     asked = {"objective": "voice-to-voice"}
     assert len({dict(labels)["cohort"] for labels in found.of(ELIGIBLE, **asked)}) == COHORTS_MAX + 2
     assert found.total(ELIGIBLE, cohort=OTHER, **asked) == 5
     now_s[0] = IDLE_S
-    exposition.observe(turns_table([client_turn(99, cohort="late")]))
+    exposition.observe([client_turn(99, cohort="late")])
     found = exposed(exposition)
     assert found.total(ELIGIBLE, cohort="late", **asked) == 1
     assert not found.of(ELIGIBLE, cohort="c0", **asked)

@@ -9,7 +9,6 @@ from telemetry.objectives.objective import Objective
 from telemetry.sidecar.counts.label_values import IDLE_S, OTHER
 from telemetry.sidecar.counts.services import SERVICES_MAX, ServiceExposition
 from telemetry.sidecar.counts.turns import Exposition
-from telemetry.store.schema import turns_table
 from tests.fixtures_turns import MS, client_turn, exchange
 
 # By name and labels.
@@ -41,7 +40,7 @@ def test_what_services_report_is_counted_apart_from_what_callers_heard() -> None
     exposition = ServiceExposition([Objective("v2v", "metric", 0.95, "voice_to_voice", 733 * MS)])
     own = msgspec.structs.replace(exchange(4)[1], run_id="run-1")
     turns = [client_turn(0), own, *(reported(index) for index in range(3)), reported(3, "desk", fallback="rule")]
-    exposition.observe(turns_table(turns))
+    exposition.observe(turns)
     for accept in ("text/plain", "application/openmetrics-text; version=1.0.0"):
         found = samples(exposition, accept)
         assert turns_of(found) == {"bot": 3.0, "desk": 1.0}
@@ -54,8 +53,8 @@ def test_what_services_report_is_counted_apart_from_what_callers_heard() -> None
 
 def test_a_turn_is_counted_once_and_what_becomes_of_it_later_apart() -> None:
     exposition = ServiceExposition()
-    exposition.observe(turns_table([reported(0, outcome="no_reply"), reported(1)]))
-    exposition.observe_revised(turns_table([reported(0, late_spans=3), client_turn(5)]))
+    exposition.observe([reported(0, outcome="no_reply"), reported(1)])
+    exposition.observe_revised([reported(0, late_spans=3), client_turn(5)])
     found = samples(exposition)
     assert turns_of(found) == {"bot": 1.0}, "the last of its outcomes"
     by_outcome = {
@@ -71,7 +70,7 @@ def test_a_turn_is_counted_once_and_what_becomes_of_it_later_apart() -> None:
 def test_values_that_cannot_be_are_counted_by_source_and_cause() -> None:
     exposition = Exposition()
     causes = {"contradicted_metrics": ("endpointing", "connect"), "contradicted_causes": ("longer_than_span", "newer")}
-    exposition.observe(turns_table([reported(0, **causes), client_turn(1, **causes), client_turn(2)]))
+    exposition.observe([reported(0, **causes), client_turn(1, **causes), client_turn(2)])
     for accept in ("text/plain", "application/openmetrics-text; version=1.0.0"):
         parse = openmetrics if accept.startswith("application/openmetrics") else prometheus
         found = {
@@ -89,7 +88,7 @@ def test_values_that_cannot_be_are_counted_by_source_and_cause() -> None:
 
 def test_without_a_service_the_page_stays_as_it_is() -> None:
     exposition = ServiceExposition()
-    exposition.observe(turns_table([client_turn(0)]))
+    exposition.observe([client_turn(0)])
     for page in (b"a 1\n", b"a 1\n# EOF\n"):
         assert exposition.add_to(page, {}) == page
 
@@ -98,13 +97,13 @@ def test_services_that_senders_make_up_do_not_grow_the_page() -> None:
     now_s = [0.0]
     exposition = ServiceExposition(clock_s=lambda: now_s[0])
     for index in range(SERVICES_MAX + 5):
-        exposition.observe(turns_table([reported(index, f"made up {index}\n")]))
+        exposition.observe([reported(index, f"made up {index}\n")])
     found = turns_of(samples(exposition))
     assert len(found) == SERVICES_MAX + 1
     assert found[OTHER] == 5.0
     # One that is not heard of any more gives way, and what takes its place begins at nothing.
     now_s[0] += IDLE_S + 1
-    exposition.observe(turns_table([reported(99, "new"), reported(100, "new")]))
+    exposition.observe([reported(99, "new"), reported(100, "new")])
     found = turns_of(samples(exposition))
     assert found["new"] == 2.0
     assert len(found) == SERVICES_MAX + 1

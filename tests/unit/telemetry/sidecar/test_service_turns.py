@@ -17,13 +17,12 @@ from telemetry.sidecar.adapters.spans_of_turn import SpansOfTurn
 from telemetry.sidecar.adapters.turn_assembly import COMPLETE_AFTER_NS, REMEMBERED_NS, UPDATED_WITHIN_NS
 from telemetry.sidecar.counts.state import IngestState
 from telemetry.sidecar.faults import FaultBoard
-from telemetry.sidecar.otlp.tables import decode_traces
 from telemetry.sidecar.service_turns import ServiceTurns
 from telemetry.store.reader import StoreReader
-from telemetry.store.schema import ArrowTable
+from telemetry.store.schema import turns_table
 from telemetry.store.writer import AppendedTables, StoreWriter
 from tests.fixtures_frameworks import PipecatTurn, pipecat_request
-from tests.fixtures_sidecar import turns_request
+from tests.fixtures_sidecar import decode_traces, turns_request
 from tests.fixtures_turns import client_turn
 
 S = 1_000_000_000
@@ -35,8 +34,8 @@ class Life:
     def __init__(self, directory: Path, clock: Callable[[], int]) -> None:
         self.faults = FaultBoard()
         self.state = IngestState()
-        self.stored: list[AppendedTables] = []
-        self.revised: list[ArrowTable] = []
+        self.stored: list[Sequence[Turn]] = []
+        self.revised: list[Sequence[Turn]] = []
         self.writer = StoreWriter(directory, unix_ns=clock)
         self.turns = ServiceTurns(
             self.writer,
@@ -50,7 +49,7 @@ class Life:
 
     def commit(self, body: bytes) -> None:
         tables = decode_traces([body])
-        self.turns.take(self.writer.append_tables(tables.turns, tables.spans, tables.points).spans)
+        self.turns.take(self.writer.append_tables(turns_table(tables.turns), tables.spans, tables.points).spans)
 
     def end(self) -> None:
         self.writer.close()
@@ -86,7 +85,7 @@ def test_committed_spans_are_turns_at_once(tmp_path: Path) -> None:
         (f"conversation-{call}", index) for call in (0, 1) for index in (0, 1)
     ]
     assert {(turn.source, turn.run_id, turn.outcome) for turn in found} == {("service", "service:bot:2026-11-11", "ok")}
-    assert sum(each.turns.num_rows for each in life.stored) == 4
+    assert sum(map(len, life.stored)) == 4
     life.end()
 
 
@@ -107,7 +106,7 @@ def test_a_turn_is_pending_until_its_own_span_comes_and_counted_then(tmp_path: P
     life.turns.look()
     (turn,) = read(tmp_path)
     assert (turn.outcome, turn.span_id, turn.late_spans) == ("ok", FOUR[1].span, None)
-    assert [each.turns.num_rows for each in life.stored] == [1]
+    assert [*map(len, life.stored)] == [1]
     assert life.revised == []
     life.end()
 
@@ -266,8 +265,8 @@ def test_a_turn_whose_stages_come_late_is_judged_anew(tmp_path: Path) -> None:
     life.turns.look()
     assert sorted(outcomes_of(read(tmp_path))) == [(FOUR[1].trace, FOUR[1].span, "ok", 3), other]
     assert (life.state.framework_spans_late, life.state.revised_turns) == (3, 1)
-    assert [[each["outcome"] for each in table.to_pylist()] for table in life.revised] == [["ok"]]
-    assert sum(each.turns.num_rows for each in life.stored) == 2, "each turn is counted once"
+    assert [[turn.outcome for turn in turns] for turns in life.revised] == [["ok"]]
+    assert sum(map(len, life.stored)) == 2, "each turn is counted once"
     life.turns.look()
     assert life.state.revised_turns == 1
     life.end()

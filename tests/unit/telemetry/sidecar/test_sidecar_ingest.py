@@ -20,14 +20,22 @@ class _Store:
         self.goes_on = threading.Event()
         self.goes_on.set()
         self.groups: list[list[bytes]] = []
+        self.decoded = self.counted = 0
 
-    def __call__(self, requests: Sequence[ExportRequest]) -> list[Outcome]:
+    def decode(self, request: ExportRequest) -> ExportRequest:
+        self.decoded += 1
+        return request
+
+    def commit(self, requests: Sequence[ExportRequest]) -> list[Outcome]:
         assert self.goes_on.wait(WAIT_S)
         self.groups.append([request.body for request in requests])
         outcomes: dict[bytes, Outcome] = {b"bad": OtlpDecodeError("no export"), b"full": StoreError("no room")}
         if any(request.body == b"fatal" for request in requests):
             raise RuntimeError("a fault of ours")
         return [outcomes.get(request.body, Taken(len(request.body))) for request in requests]
+
+    def count(self) -> None:
+        self.counted = len(self.groups)
 
 
 def _run(test: Callable[[Ingest, _Store], Awaitable[None]], **named: float) -> _Store:
@@ -65,12 +73,37 @@ def test_what_waits_is_stored_as_one_group_in_its_order() -> None:
         while not ingest.busy_s:  # noqa: ASYNC110 - another thread begins
             await asyncio.sleep(0.001)
         others = [asyncio.create_task(ingest.take("traces", "protobuf", b"%d" % number)) for number in range(5)]
-        await asyncio.sleep(0)
+        while store.decoded < 6:  # noqa: ASYNC110 - another thread decodes
+            await asyncio.sleep(0.001)
         store.goes_on.set()
         await asyncio.gather(first, *others)
-        assert ingest.busy_s == 0
 
-    assert _run(test).groups == [[b"first"], [b"0", b"1", b"2", b"3", b"4"]]
+    store = _run(test)
+    assert store.groups == [[b"first"], [b"0", b"1", b"2", b"3", b"4"]]
+    assert store.counted == 2
+
+
+def test_who_reads_counts_after_an_answer_has_what_was_acknowledged() -> None:
+    counted = threading.Event()
+
+    async def test(ingest: Ingest, store: _Store) -> None:
+        def count() -> None:
+            assert counted.wait(WAIT_S)
+            store.counted = 1
+
+        store.count = count  # type: ignore[method-assign]
+        await ingest.take("traces", "protobuf", b"one")  # is answered although nothing is counted
+        assert store.counted == 0
+
+        def read() -> int:
+            with ingest.counting:
+                return store.counted
+
+        reading = asyncio.create_task(asyncio.to_thread(read))
+        counted.set()
+        assert await reading == 1
+
+    _run(test)
 
 
 def test_what_waits_at_the_end_is_stored_and_answered() -> None:

@@ -1,6 +1,6 @@
 """A group of requests in one transaction: what one of them holds, or the disk refuses, harms no other."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,11 @@ from telemetry.sidecar.counts.turns import Exposition
 from telemetry.sidecar.faults import ROOM_BYTES_MIN, FaultBoard, StoreWatch
 from telemetry.sidecar.forwarding.bounded_queue import Received
 from telemetry.sidecar.forwarding.forwarder import Forwarding
-from telemetry.sidecar.ingest import ExportRequest, Taken
+from telemetry.sidecar.ingest import ExportRequest, Outcome, Taken
 from telemetry.sidecar.otlp.attributes import OtlpDecodeError
 from telemetry.sidecar.privacy.of_store import redactor_of_store
 from telemetry.sidecar.service_turns import ServiceTurns
-from telemetry.sidecar.storing import Counts, GroupStore
+from telemetry.sidecar.storing import Counts, GroupStages
 from telemetry.store.reader import StoreReader
 from telemetry.store.writer import StoreWriter
 from tests.fixtures_sidecar import turns_json, turns_request
@@ -40,9 +40,14 @@ class _Stored:
         forwarding = Forwarding(directory, (), self.faults)
         forwarding.add = self.forwarded.extend  # type: ignore[method-assign]
         turns = ServiceTurns(self.writer, counts.stored, self.state, self.faults)
-        self.groups = GroupStore(
+        self.groups = GroupStages(
             self.writer, redactor_of_store(directory), counts, turns, forwarding=forwarding, watch=self.watch
         )
+
+    def store(self, requests: Sequence[ExportRequest]) -> Sequence[Outcome]:
+        outcomes = self.groups.commit([self.groups.decode(request) for request in requests])
+        self.groups.count()
+        return outcomes
 
     @property
     def trace_ids(self) -> list[str]:
@@ -64,7 +69,7 @@ def test_a_bad_request_harms_no_other_and_one_commit_stores_the_rest(stored: _St
     before = stored.writer.commits
     json = ExportRequest("traces", "json", turns_json([client_turn(2)]))
     no_json = ExportRequest("metrics", "json", b"[")
-    one, bad, two, also_bad = stored.groups.store([_request(1), BAD, json, no_json])
+    one, bad, two, also_bad = stored.store([_request(1), BAD, json, no_json])
     assert (one, two) == (Taken(), Taken())
     assert isinstance(bad, OtlpDecodeError)
     assert isinstance(also_bad, OtlpDecodeError)
@@ -82,7 +87,7 @@ def test_what_the_disk_refuses_is_to_be_sent_again_and_counted_once(
 
     with monkeypatch.context() as patched:
         patched.setattr(StoreWriter, "_insert", full)
-        refused, bad = stored.groups.store([_request(1), BAD])
+        refused, bad = stored.store([_request(1), BAD])
         assert isinstance(refused, StoreError)
         assert "the disk is full" in str(refused)
         assert isinstance(bad, OtlpDecodeError), "it is not worth sending again"
@@ -90,7 +95,7 @@ def test_what_the_disk_refuses_is_to_be_sent_again_and_counted_once(
     assert [(fault.name, fault.stops_storing) for fault in stored.faults.all()] == [("commit", True)]
     stored.watch.look()
     assert stored.faults.all() == (), "it is known to be writable before anybody sends"
-    assert stored.groups.store([_request(1)]) == [Taken()]
+    assert stored.store([_request(1)]) == [Taken()]
     assert (stored.state.received, stored.state.stored_turns, len(stored.forwarded)) == (1, 1, 1)
 
 
@@ -107,7 +112,7 @@ def test_a_request_that_cannot_be_stored_for_what_it_holds_keeps_no_other_from_i
         return append(self, turns, spans, points)
 
     monkeypatch.setattr(StoreWriter, "append_tables", fussy)
-    outcomes = stored.groups.store([_request(index) for index in range(5)])
+    outcomes = stored.store([_request(index) for index in range(5)])
     assert [isinstance(outcome, OtlpDecodeError) for outcome in outcomes] == [n == poisonous for n in range(5)]
     assert len(stored.trace_ids) == 4
     assert trace_id not in stored.trace_ids

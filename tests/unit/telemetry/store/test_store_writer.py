@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from telemetry.model.errors import StoreError
+from telemetry.store import identity
 from telemetry.store import writer as writer_module
 from telemetry.store.check import check
 from telemetry.store.database import LOG_NAME, owned, read_only
@@ -54,8 +55,8 @@ def test_a_batch_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.Monke
         writer.append(Batch([client_turn(9_999)]))
         insert = StoreWriter._insert
 
-        def fail_at_points(self: StoreWriter, table: Any, content: Any) -> None:
-            insert(self, table, content)
+        def fail_at_points(self: StoreWriter, table: Any, content: Any, *moments: Any) -> None:
+            insert(self, table, content, *moments)
             if table == "points" and content.num_rows:
                 raise duckdb.IOException("IO Error: could not write: No space left on device")
 
@@ -92,7 +93,7 @@ def test_a_disk_that_is_full_when_the_log_goes_into_the_file_loses_nothing(small
     store, filling = small_disk / "store", small_disk / "filling"
     batches = [synthetic_run(f"run-{number}", 100).batch for number in range(40)]
     acknowledged: list[Batch] = []
-    with StoreWriter(store, database=owned(store, checkpoint_bytes="1MB")) as writer:
+    with StoreWriter(store, database=owned(store, checkpoint_bytes=1 << 20)) as writer:
         filling.write_bytes(bytes(20 << 20))
 
         def fill() -> None:
@@ -115,8 +116,8 @@ def test_a_disk_that_is_full_when_the_log_goes_into_the_file_loses_nothing(small
 
 
 def test_a_long_log_goes_into_the_file_when_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer_module, "_CHECKPOINT_BYTES", 100_000)
-    with StoreWriter(tmp_path, database=owned(tmp_path, checkpoint_bytes="1TB")) as writer:
+    monkeypatch.setattr(writer_module, "CHECKPOINT_BYTES", 100_000)
+    with StoreWriter(tmp_path, database=owned(tmp_path, checkpoint_bytes=1 << 40)) as writer:
         writer.append(synthetic_run("run", 500).batch)
         log = tmp_path / LOG_NAME
         assert log.stat().st_size > 100_000
@@ -204,9 +205,9 @@ def test_a_changed_turn_takes_the_place_of_what_was_stored(tmp_path: Path) -> No
     with StoreWriter(tmp_path) as writer:
         writer.append(Batch(turns))
         replaced = writer.replace_turns([(turns[1], changed), (client_turn(77), client_turn(77))])
-        assert replaced.column("route").to_pylist() == ["cache"], "what is not stored any more is left out"
+        assert [turn.route for turn in replaced] == ["cache"], "what is not stored any more is left out"
         added = writer.replace_turns([(None, turns[0]), (None, client_turn(5)), (turns[2], None)])
-        assert added.column("span_id").to_pylist() == [client_turn(5).span_id], "what is stored is not doubled"
+        assert [turn.span_id for turn in added] == [client_turn(5).span_id], "what is stored is not doubled"
     with read_only(tmp_path) as database, database.snapshot() as cursor:
         found = cursor.execute("SELECT span_id, route FROM turns ORDER BY span_id").fetchall()
     expected = {turns[0].span_id: None, turns[1].span_id: "cache", client_turn(5).span_id: None}
@@ -236,3 +237,23 @@ def test_rows_say_when_and_with_which_commit_they_were_stored(tmp_path: Path) ->
     with read_only(tmp_path) as database, database.snapshot() as cursor:
         found = cursor.execute("SELECT stored_unix_ns, commit_number FROM turns ORDER BY commit_number").fetchall()
     assert found == [(START_UNIX_NS + n * SECOND, commit) for n, commit in ((1, 1), (2, 2), (3, 4))]
+
+
+@pytest.mark.parametrize("recent_max", [0, 7, 10**6])
+def test_a_row_is_stored_once_whether_its_identity_is_remembered_or_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recent_max: int
+) -> None:
+    monkeypatch.setattr(identity, "RECENT_MAX", recent_max)
+    # In an order of its own, over half an hour, so that rows come before and behind those that are remembered.
+    turns = [client_turn(index, started_unix_ns=START_UNIX_NS + index * 7 % 30 * 60 * SECOND) for index in range(30)]
+    with StoreWriter(tmp_path) as writer:
+        for begin in range(0, 30, 5):
+            writer.append(Batch(turns[begin : begin + 5]))
+            again = writer.append(Batch([*turns[: begin + 5]]))
+            assert (again.rows, again.duplicates) == (0, begin + 5)
+        moved = msgspec.structs.replace(turns[3], started_unix_ns=START_UNIX_NS + 3 * HOUR)
+        writer.replace_turns([(turns[3], moved)])
+        assert writer.append(Batch([moved])).rows == 0
+    with StoreWriter(tmp_path) as writer:
+        assert writer.append(Batch([*turns[4:], moved, client_turn(99)])).turn_places == [27]
+    assert len(_ids(tmp_path)) == 31

@@ -6,9 +6,9 @@ from collections import Counter
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from telemetry.model import semconv
-from telemetry.sidecar.otlp.tables import decode_traces
 from tests.benchmarks.bench.store.exports import BATCH_SPANS, make_exports, new_spans, one_turn
 from tests.benchmarks.bench.store.templates import LARGE_RUN
+from tests.fixtures_sidecar import decode_traces
 
 NOW = 1_790_000_000 * 10**9
 
@@ -40,21 +40,19 @@ def test_every_span_of_it_is_taken() -> None:
     assert [(each.received, each.rejected, each.fault) for each in decoded.requests] == [
         (BATCH_SPANS, 0, None) for _ in exports.bodies
     ]
-    assert decoded.turns.num_rows == len(exports.bodies) * BATCH_SPANS * 3 // 13
+    assert len(decoded.turns) == len(exports.bodies) * BATCH_SPANS * 3 // 13
     assert not decoded.unknown_turn_fields
 
 
 def test_what_is_sent_again_is_new() -> None:
     (body, *_) = make_exports(1, NOW).bodies
-    traces = [
-        set(decode_traces([sent]).turns.column("trace_id").to_pylist()) for sent in (new_spans(body), new_spans(body))
-    ]
+    traces = [{turn.trace_id for turn in decode_traces([sent]).turns} for sent in (new_spans(body), new_spans(body))]
     assert not traces[0] & traces[1]
 
 
 def test_one_turn_is_of_the_newest_run() -> None:
     now = time.time_ns()
     body, trace_id = one_turn(now)
-    (turn,) = decode_traces([body]).turns.to_pylist()
-    assert (turn["trace_id"], turn["run_id"], turn["started_unix_ns"]) == (trace_id, LARGE_RUN, now)
+    (turn,) = decode_traces([body]).turns
+    assert (turn.trace_id, turn.run_id, turn.started_unix_ns) == (trace_id, LARGE_RUN, now)
     assert one_turn(now)[1] != trace_id

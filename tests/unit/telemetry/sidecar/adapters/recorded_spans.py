@@ -7,9 +7,9 @@ from pathlib import Path
 from telemetry.model.turn_spans import SpanRow
 from telemetry.model.turns import Turn
 from telemetry.sidecar.otlp.json_requests import traces_from_json
-from telemetry.sidecar.otlp.tables import decode_traces
 from telemetry.store.schema import span_from_row
 from telemetry.store.table_redaction import table_without_text
+from tests.fixtures_sidecar import decode_traces
 from tests.unit.telemetry.sidecar.adapters.stored_turns import turns_of
 
 FOLDER = Path(__file__).resolve().parents[4] / "fixtures" / "frameworks"

@@ -51,10 +51,10 @@ def page() -> str:
 
 def points(text: str) -> dict[str, list[PointRow]]:
     """The points that a page becomes, as the receiver reads them."""
-    result, found = read_points(scraped(text, "vllm-1", NOW).body)
+    result = read_points(scraped(text, "vllm-1", NOW).body)
     assert not result.rejected
     by_name: dict[str, list[PointRow]] = {}
-    for point in found:
+    for point in result.points:
         assert (point.service, point.scope_name, point.unix_ns) == ("vllm-1", SCRAPE_SCOPE, NOW)
         by_name.setdefault(point.name, []).append(point)
     return by_name
@@ -86,7 +86,7 @@ def test_a_page_becomes_points() -> None:
 
 
 def test_a_page_that_could_not_be_read_becomes_one_point() -> None:
-    _, (point,) = read_points(failed("vllm-1", NOW))
+    (point,) = read_points(failed("vllm-1", NOW)).points
     assert (point.name, point.value, point.service) == (SCRAPE_UP, 0, "vllm-1")
 
 
