@@ -9,6 +9,7 @@ from telemetry.model.bounds import BOUNDED
 from telemetry.model.formatting import declared_figure, declared_milliseconds
 from telemetry.model.metrics import DEFINITIONS, MIN_COUNT_FOR, TIMESTAMPS, MetricDefinition
 from telemetry.model.semconv import FAILURE_LABELS, OUTCOME_LABELS
+from telemetry.store.connection import EXACT_TURNS
 from telemetry.store.schema import SIDES
 
 UNITS: Final = {"ns": "s", "ratio": "", "count": "", "per_s": "1/s"}
@@ -49,9 +50,10 @@ def metrics_page() -> str:
         "A turn that ended otherwise than with `ok` has a cause, and where there is one a code:",
         table(("Cause", "Label"), [(code(name), label) for name, label in FAILURE_LABELS.items()]),
         "## Percentiles",
-        "Percentiles are exact: they are computed from the value of every turn. Those of a run of more than 30,000 "
-        "turns may be estimates within 1 %, marked with `≈`. With fewer values than this, a percentile is shown as "
-        "“too few” and is `null` in JSON.",
+        "Percentiles are exact: they are computed from the value of every turn. On a page of more than "
+        f"{EXACT_TURNS:,} turns they are estimates, marked with `≈`, with an interval that holds the exact one with "
+        "95 % confidence; those of fewer than 100,000 values stay exact. With fewer values than this, a percentile is "
+        "shown as “too few” and is `null` in JSON.",
         table(("Percentile", "Values needed"), needed),
         "## Limits of validity",
         LIMITS,

@@ -141,7 +141,7 @@ def stages(summary: Summary, statuses: Sequence[ObjectiveStatus]) -> Html:
     lines.sort(key=lambda line: 2 if line[0] is None else order[line[0].state])
     headline, title = summary.metrics[HEADLINE], "Stages against objectives"
     valid = formatting.count(summary.turns.total - summary.turns.invalid, "valid turn")
-    how = f"{formatting.APPROXIMATELY} within 1 %" if headline.approximate else "exact"
+    how = f"{formatting.APPROXIMATELY} estimated" if headline.approximate else "exact"
     remark = f"ms, {how}, over {valid}{f'; {ANSWERED}' if headline.unanswered else ''}"
     columns = ("stage", *(f"#{name}" for name in PERCENTILES), "#n", "objective", "verdict")
     unknown = descriptions.describe_unknown_bounds(headline)
@@ -154,8 +154,9 @@ def stages(summary: Summary, statuses: Sequence[ObjectiveStatus]) -> Html:
 
 
 def _bounds(named: Iterable[tuple[str, MetricStats]]) -> str:
-    """A line for each name whose figures have measurement bounds that differ from them."""
-    return "".join(hint(f"{name}: {stats.stated_bounds}") for name, stats in named if stats.stated_bounds is not None)
+    """A line for each name whose figures have measurement bounds that differ from them, and one for estimates."""
+    stated = ((name, each) for name, stats in named for each in (stats.stated_bounds, stats.stated_estimates))
+    return "".join(hint(f"{name}: {each}") for name, each in stated if each is not None)
 
 
 def _tally(statuses: Sequence[ObjectiveStatus]) -> Html:

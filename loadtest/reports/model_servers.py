@@ -11,7 +11,7 @@ from rich.table import Table
 from loadtest.reports import figures
 from telemetry.model import formatting
 from telemetry.model.metrics import MIN_COUNT_FOR
-from telemetry.store.questions.model_servers import ModelServer, RequestTimes
+from telemetry.store.questions.caches import ModelServer, RequestTimes
 
 TITLE: Final = "Model servers, from their own metrics (all of their requests, not only this run's)"
 NOT_KNOWN: Final = "not known"

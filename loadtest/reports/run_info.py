@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from loadtest.reports.calibration_citing import Citation
 from telemetry.model import formatting
 from telemetry.model.services import ServiceDay
-from telemetry.store.questions.model_servers import ModelServer
-from telemetry.store.questions.run_state import LostProcess
+from telemetry.store.questions.caches import ModelServer
+from telemetry.store.questions.runs import LostProcess
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,7 @@ from telemetry.objectives.judgment import Judgment
 from telemetry.objectives.slo import Verdict
 from telemetry.store.answers import Summary
 from telemetry.store.questions.conversations import unreached_reason
-from telemetry.store.questions.run_state import NOT_AS_ASKED, calls_not_begun, loss_of_processes
+from telemetry.store.questions.runs import NOT_AS_ASKED, calls_not_begun, loss_of_processes
 from telemetry.store.questions.verdicts import KEPT_BY_THE_SERVICE, calls_kept
 
 # A process that used less than this share of its core was late for another reason, which more processes do not mend.

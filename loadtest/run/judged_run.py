@@ -35,8 +35,8 @@ from telemetry.store.answers import (
     RunRecord,
     Summary,
 )
-from telemetry.store.questions.model_servers import ModelServer
-from telemetry.store.questions.run_state import is_under_way, lost_processes
+from telemetry.store.questions.caches import ModelServer
+from telemetry.store.questions.runs import is_under_way, lost_processes
 from telemetry.store.questions.verdicts import judged_objectives, judged_turns, measured_s
 from telemetry.store.reader import StoreReader
 

@@ -21,6 +21,7 @@ from starlette.routing import Route
 from telemetry.model.errors import StoreError
 from telemetry.sidecar.otlp.access import Access
 from telemetry.sidecar_client import ANSWER_BYTES_MAX
+from telemetry.store.connection import EXACT_TURNS
 from telemetry.store.database import Database
 from telemetry.store.reader import StoreReader
 from telemetry.store.wire import QUERY_PATH, BadQuestionError, answer, asked_together
@@ -76,10 +77,15 @@ class Questions:
     """
 
     def __init__(
-        self, database: Database, *, answer_within_s: float = ANSWER_WITHIN_S, waiting_max: int = WAITING_MAX
+        self,
+        database: Database,
+        *,
+        answer_within_s: float = ANSWER_WITHIN_S,
+        waiting_max: int = WAITING_MAX,
+        exact_turns: int = EXACT_TURNS,
     ) -> None:
         self._database = database
-        self._reader = StoreReader(Path(database.directory))
+        self._reader = StoreReader(Path(database.directory), exact_turns=exact_turns)
         self._answer_within_s = answer_within_s
         self._waiting_max = waiting_max
         self._waiting = 0

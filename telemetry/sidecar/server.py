@@ -178,7 +178,7 @@ async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], No
         stack.callback(bodies.close)
         scraper = Scraper(options.scrape, lambda body: store.ingest.take("metrics", "protobuf", body))
         stack.push_async_callback(scraper.stop)
-        questions = queries.Questions(store.writer.database)
+        questions = queries.Questions(store.writer.database, exact_turns=options.exact_turns)
         stack.push_async_callback(questions.stop)
         stack.push_async_callback(store.rollouts.stop)
         access = _access(options)

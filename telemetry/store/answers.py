@@ -117,8 +117,10 @@ class MetricStats:
     withheld: str | None = None  # the reason, where the wire cannot show it
     eligible: int | None = None
     unanswered: int = 0
-    measured_within: MeasuredWithin | None = None  # None of estimates, and of the gaps between pieces of text
-    approximate: bool = False  # whether the percentiles are estimates
+    measured_within: MeasuredWithin | None = None  # None of the gaps between pieces of text
+    approximate: bool = False  # whether the percentiles are estimates, from the turns of one in 16 calls
+    # By the name of an estimated percentile: what the exact one lies between with 95 % confidence.
+    estimated_within: Mapping[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
 
     def within(self, which: Statistic) -> str | None:
         """The measurement bounds of a statistic, `measured within 806–818`; None where they go without saying or are
@@ -132,6 +134,17 @@ class MetricStats:
         stated = [(each, within) for each in STATISTICS if (within := self.within(each)) is not None]
         metric = DEFINITIONS[self.name]
         return ", ".join(f"{each} {metric.format(getattr(self, each))} ({within})" for each, within in stated) or None
+
+    @property
+    def stated_estimates(self) -> str | None:
+        """Of percentiles that are estimates, between what the exact ones lie: `p95 806–830 ms`."""
+        metric = DEFINITIONS[self.name]
+        stated = [
+            f"{name} {metric.format(low, unit=False)}–{metric.format(high)}"
+            for name, (low, high) in self.estimated_within.items()
+            if getattr(self, name) is not None
+        ]
+        return f"estimated from one call in 16; with 95 % confidence the exact {', '.join(stated)}" if stated else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -436,6 +449,9 @@ class ClientServiceDelta:
     difference_abs_max_ns: float | None
     approximate: bool = False  # whether the percentiles are estimates
     uncorrected: int = 0
+    estimated_within: Mapping[str, tuple[float, float]] = field(
+        default_factory=dict[str, tuple[float, float]]
+    )  # as of MetricStats
 
     @property
     def reported(self) -> str:
@@ -572,6 +588,9 @@ class StageStats:
     p95_ns: float | None
     approximate: bool = False  # whether they are estimates
     by_service: bool = False
+    estimated_within: Mapping[str, tuple[float, float]] = field(
+        default_factory=dict[str, tuple[float, float]]
+    )  # as of MetricStats
 
     @property
     def label(self) -> str:

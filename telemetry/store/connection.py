@@ -19,6 +19,9 @@ from telemetry.store.schema import ArrowTable, Table
 # The clocks of two hosts, and the beginning of a turn as its two sides see it, differ by less than this.
 SIDES_APART_NS: Final = 3600 * 1_000_000_000
 
+# Percentiles are exact while a view has no more turns, unless a reader is told otherwise.
+EXACT_TURNS: Final = 500_000
+
 Row = dict[str, Any]
 
 
@@ -28,16 +31,23 @@ class BadQuestionError(StoreError):
 
 class StoreConnection:
     """Statements over one snapshot of a store, for the questions of one view; `now_unix_ns` is the moment at which they
-    are asked."""
+    are asked. Of a view of more than `exact_turns` pages have estimates of percentiles."""
 
-    def __init__(self, cursor: duckdb.DuckDBPyConnection, directory: Path, now_unix_ns: int | None = None) -> None:
+    def __init__(
+        self,
+        cursor: duckdb.DuckDBPyConnection,
+        directory: Path,
+        now_unix_ns: int | None = None,
+        exact_turns: int = EXACT_TURNS,
+    ) -> None:
         self._cursor = cursor
         self.directory = directory
         self.now_unix_ns = time.time_ns() if now_unix_ns is None else now_unix_ns
+        self.exact_turns = exact_turns
 
     def at(self, now_unix_ns: int) -> "StoreConnection":
         """The same snapshot, asked at another moment."""
-        return StoreConnection(self._cursor, self.directory, now_unix_ns)
+        return StoreConnection(self._cursor, self.directory, now_unix_ns, self.exact_turns)
 
     def execute(
         self, statement: str, parameters: Sequence[Any] | Mapping[str, Any] | None = None

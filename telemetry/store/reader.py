@@ -18,16 +18,16 @@ from telemetry.model.errors import StoreError
 from telemetry.objectives.judgment import EligibleTurns
 from telemetry.objectives.slo import Objective
 from telemetry.store.answers import Filter
-from telemetry.store.connection import StoreConnection
+from telemetry.store.connection import EXACT_TURNS, StoreConnection
 from telemetry.store.database import InUseError, first_line, owned_here, read_only
 from telemetry.store.questions.burn_rates import burn_rates, objectives_page
+from telemetry.store.questions.caches import model_servers
 from telemetry.store.questions.cohorts import cohorts_page
 from telemetry.store.questions.comparisons import run_turns
 from telemetry.store.questions.conversations import call_counts
 from telemetry.store.questions.explanation import explanation
 from telemetry.store.questions.filters import ANY, dimension_values, metric_values, slowest, turns
 from telemetry.store.questions.instrument import processes
-from telemetry.store.questions.model_servers import model_servers
 from telemetry.store.questions.objectives import count_objectives
 from telemetry.store.questions.pages import cache_page, instrument_page, page
 from telemetry.store.questions.pairs import both_sides, stage_budget
@@ -67,6 +67,7 @@ class StoreReader:
     closed again, as nobody can write to it meanwhile. Every question, and all that are asked `together`, are one
     consistent read of what is committed at that moment: there is nothing to refresh. Raises StoreError from any
     question when the store cannot be read, BadQuestionError for one that cannot be asked.
+    Percentiles are exact, but on pages: those of views of more than `exact_turns` are estimates there, marked as such.
     """
 
     state = StoreQuestion(state)
@@ -102,11 +103,16 @@ class StoreReader:
     turns_page = StoreQuestion(turns_page)
     turn_view = StoreQuestion(turn_view)
 
-    def __init__(self, directory: Path | str, *, wall_clock_ns: Callable[[], int] = time.time_ns) -> None:
+    def __init__(
+        self,
+        directory: Path | str,
+        *,
+        wall_clock_ns: Callable[[], int] = time.time_ns,
+        exact_turns: int = EXACT_TURNS,
+    ) -> None:
         self.directory = Path(directory)
         self._wall_clock_ns = wall_clock_ns
-        # Where no sidecar runs any more, whoever looks at the store removes what was kept of calls and is due.
-        remove_expired(self.directory, wall_clock_ns())
+        self._exact_turns = exact_turns
 
     def __enter__(self) -> Self:
         return self
@@ -159,14 +165,13 @@ class StoreReader:
         here = owned_here(self.directory)
         try:
             with ExitStack() as stack:
-                database = (
-                    here
-                    if here is not None
-                    else stack.enter_context(read_only(self.directory, within_s=_LOCKED_WITHIN_S))
-                )
-                return asked(
-                    StoreConnection(stack.enter_context(database.snapshot()), self.directory, self._wall_clock_ns())
-                )
+                now_unix_ns, database = self._wall_clock_ns(), here
+                if database is None:
+                    database = stack.enter_context(read_only(self.directory, within_s=_LOCKED_WITHIN_S))
+                    # Where no sidecar runs any more, whoever reads the store removes what was kept of calls and is due.
+                    remove_expired(self.directory, now_unix_ns)
+                cursor = stack.enter_context(database.snapshot())
+                return asked(StoreConnection(cursor, self.directory, now_unix_ns, self._exact_turns))
         except msgspec.ValidationError as error:
             # The ingest takes no turn that this version could not read again.
             raise StoreError(

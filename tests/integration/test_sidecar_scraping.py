@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server
 
-from telemetry.store.questions.model_servers import ModelServer
+from telemetry.store.questions.caches import ModelServer
 from telemetry.store.reader import StoreReader
 from tests.fixtures_sidecar import running_sidecar
 from tests.integration.waiting import wait_until

@@ -55,6 +55,7 @@ def options_of(configuration: Configuration) -> SidecarOptions:
         slo=_path(configuration, "slo"),
         keep=_keep(configuration),
         store_memory_mib=int(_number(configuration, "store_memory")),
+        exact_turns=int(_number(configuration, "exact_turns")),
         limits=_limits(configuration),
         scrape=tuple(scrape or ()),
         destinations=tuple(forward or ()),

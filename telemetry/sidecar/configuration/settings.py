@@ -8,6 +8,7 @@ from telemetry.sidecar.body_budget import BODIES_BYTES_MAX
 from telemetry.sidecar.connection_limits import BODY_S, CONNECTIONS_MAX, HEADER_S, IDLE_S
 from telemetry.sidecar.options import STORE_MEMORY_MIB
 from telemetry.sidecar.rollouts.settings import EVERY_S
+from telemetry.store.connection import EXACT_TURNS
 
 Kind = Literal["text", "path", "integer", "number", "boolean"]
 Value = str | int | float | bool
@@ -122,6 +123,14 @@ SETTINGS: Final = (
         "integer",
         STORE_MEMORY_MIB,
         64,
+    ),
+    SidecarSetting(
+        "exact_turns",
+        "turns in view up to which a page has exact percentiles; beyond, they are estimated from one call in 16",
+        "store",
+        "integer",
+        EXACT_TURNS,
+        0,
     ),
     SidecarSetting(
         "rollout",

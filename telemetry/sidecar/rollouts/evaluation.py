@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
@@ -21,7 +21,8 @@ from telemetry.rollout.gate import GateVerdict, decide
 from telemetry.rollout.plan import Decision, RolloutHistory, RolloutPlan, conflicts, moment
 from telemetry.rollout.verdict_document import as_object
 from telemetry.sidecar.rollouts.settings import RolloutSetting, read_plan
-from telemetry.store.questions.rollouts import RolloutQuestion, RolloutTurns, evidence_of, question_of
+from telemetry.store.questions.rollouts import evidence_of, question_of
+from telemetry.store.reader import StoreReader
 from telemetry.store.rollout_log import RolloutLog
 
 _log = logging.getLogger(__name__)
@@ -89,14 +90,6 @@ class RolloutState(msgspec.Struct, frozen=True):
     primary: PrimaryFigures | None = None
 
 
-class TurnsReader(Protocol):
-    """What is asked of a store."""
-
-    def rollout_turns(self, asked: RolloutQuestion) -> RolloutTurns:
-        """The turns of both cohorts. Raises StoreError."""
-        ...
-
-
 @dataclass(slots=True)
 class _Evaluated:
     """One rollout between two looks. `plan` is the newest one that could be read."""
@@ -118,7 +111,7 @@ class RolloutEvaluator:
     store: Path
     settings: Sequence[RolloutSetting]
     objectives: Sequence[Objective]
-    reader: TurnsReader
+    reader: StoreReader
     wall_clock_ns: Callable[[], int]
     every_s: float
     _rollouts: dict[str, _Evaluated] = field(default_factory=dict[str, _Evaluated])

@@ -29,8 +29,7 @@ from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.questions.filters import ANY, ASKED, Condition, Objectives, judged, turns_of
 from telemetry.store.questions.instrument import asked_processes, loss_of_runs, processes_of_runs, turns_of_processes
 from telemetry.store.questions.objectives import counts_by
-from telemetry.store.questions.run_state import LimitEvidence, generator_limit
-from telemetry.store.questions.runs import run_spans, runs
+from telemetry.store.questions.runs import LimitEvidence, generator_limit, run_spans, runs
 
 # Ends of the parts within the newest day, ns ago; behind them come whole days.
 _RINGS: Final = tuple(

@@ -22,7 +22,7 @@ from telemetry.store.answers import SHARE_LIMIT, Filter, RunRecord, StartCounts
 from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.questions import filters
 from telemetry.store.questions.conversations import unreached_run
-from telemetry.store.questions.filters import ASKED, Condition, judged, viewed
+from telemetry.store.questions.filters import ASKED, Condition, ManyObjectives, Names, judged, viewed
 from telemetry.store.questions.instrument import (
     EXPORT_GRACE_NS,
     processes,
@@ -31,14 +31,14 @@ from telemetry.store.questions.instrument import (
     total_starts,
 )
 from telemetry.store.questions.objectives import BAD, GOOD, column_of, with_judgments
-from telemetry.store.questions.run_state import (
+from telemetry.store.questions.runs import (
     KEPT_OUTCOMES,
     LimitTurns,
     calls_not_begun,
     is_under_way,
     kept_turns,
+    runs,
 )
-from telemetry.store.questions.runs import runs
 
 # A slice of which there are more values says nothing about where a difference is.
 MOST_SLICE_VALUES: Final = 50
@@ -141,9 +141,9 @@ class RunTurnsQuestion:
     """Which run, and what of its turns: names of METRICS, of REPORTED_COLUMNS, and objectives."""
 
     run_id: str
-    metrics: tuple[str, ...] = ()
-    reported: tuple[str, ...] = ()
-    objectives: tuple[Objective, ...] = ()
+    metrics: Names = ()
+    reported: Names = ()
+    objectives: ManyObjectives = ()
 
 
 def belongs_to(unit: AssignmentUnit) -> str:

@@ -27,6 +27,9 @@ Natural = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 ManyTurns = Annotated[int, msgspec.Meta(ge=0, le=10_000)]
 ManyBuckets = Annotated[int, msgspec.Meta(ge=1, le=10_000)]
 Objectives = Annotated[Sequence[Objective], msgspec.Meta(max_length=200)]
+# Those of one question that is kept, which is immutable; and names of columns.
+ManyObjectives = Annotated[tuple[Objective, ...], msgspec.Meta(max_length=200)]
+Names = Annotated[tuple[str, ...], msgspec.Meta(max_length=200)]
 
 # Which turns count among those of any run: what its callers heard, in a view by service and day what that reported.
 VIEWED: Final = f"source = CASE WHEN starts_with(run_id, '{SERVICE_RUN_PREFIX}') THEN 'service' ELSE 'client' END"

@@ -32,8 +32,7 @@ from telemetry.store.questions.filters import (
     turns_of,
     viewed,
 )
-from telemetry.store.questions.run_state import LimitEvidence, LimitTurns, generator_limit, kept_turns
-from telemetry.store.questions.runs import RunSpan, run_spans
+from telemetry.store.questions.runs import LimitEvidence, LimitTurns, RunSpan, generator_limit, kept_turns, run_spans
 from telemetry.store.questions.timelines import (
     COUNT_TICK_NS,
     MOST_BUCKETS,

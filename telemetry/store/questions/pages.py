@@ -30,9 +30,8 @@ from telemetry.store.questions.filters import (
 from telemetry.store.questions.instrument import InstrumentAnswer, instrument_answer, processes
 from telemetry.store.questions.objectives import ObjectiveCounts, count_objectives
 from telemetry.store.questions.pairs import PairedTurns
-from telemetry.store.questions.run_state import calls_in_flight_now
-from telemetry.store.questions.runs import newest_run, runs
-from telemetry.store.questions.summaries import summary, summed_up
+from telemetry.store.questions.runs import calls_in_flight_now, newest_run, runs
+from telemetry.store.questions.summaries import summed_up
 from telemetry.store.questions.timelines import CohortLines, TimelinePoint, cohort_lines, timeline
 from telemetry.store.questions.verdicts import cause_of_miss
 
@@ -101,7 +100,7 @@ def open_view(connection: StoreConnection, asked: ViewQuestion) -> ViewHead:
     run, f = _narrowed(known, asked.filter, asked.window_ns)
     if run is None:
         return ViewHead(known)
-    return ViewHead(known, run, f, summary(connection, f), _values_of_run(connection, run))
+    return ViewHead(known, run, f, summed_up(connection, f, may_estimate=True), _values_of_run(connection, run))
 
 
 def window_of(run: RunRecord, window: Window) -> int | None:
@@ -180,7 +179,7 @@ def page(connection: StoreConnection, asked: PageQuestion = _PAGE) -> PageAnswer
     of_generator = processes(connection, run.run_id) if run.service is None else []
     metric_column(asked.metric)
     pairs = PairedTurns(connection, f)
-    whole = summed_up(connection, f, known=of_generator, pairs=pairs)
+    whole = summed_up(connection, f, known=of_generator, pairs=pairs, may_estimate=True)
     counts = count_objectives(connection, f, asked.objectives)
     cause, explained = _cause(connection, f, asked, counts) if asked.with_cause else (None, None)
     buckets = buckets_for(whole.turns.eligible, asked)
@@ -197,7 +196,7 @@ def page(connection: StoreConnection, asked: PageQuestion = _PAGE) -> PageAnswer
         summary=whole,
         timeline=timeline(connection, f, asked.metric, buckets) if asked.with_timeline else (),
         dots=_dots(connection, f, asked.dots) if asked.with_timeline and whole.turns.total <= asked.dots else (),
-        budget=pairs.stage_budget(),
+        budget=pairs.stage_budget(is_many=whole.turns.total > connection.exact_turns),
         slowest=slowest(connection, f, asked.metric, asked.slowest),
         counts=counts,
         choices=_values_of_run(connection, run),

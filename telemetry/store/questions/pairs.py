@@ -5,15 +5,16 @@ A response is known by its id within the call; where the wire shows no id, by th
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from telemetry.model.semconv import RAMP
 from telemetry.model.stats import enough
 from telemetry.model.turns import Turn
 from telemetry.store.answers import REPORTED_STAGES, ClientServiceDelta, Filter, StageStats
-from telemetry.store.connection import SIDES_APART_NS, StoreConnection, rows, rows_of_trace
+from telemetry.store.connection import SIDES_APART_NS, Row, StoreConnection, rows, rows_of_trace
 from telemetry.store.questions.filters import ANY, TURN_COLUMNS, Condition, Natural, source_of, turns_of, viewed
+from telemetry.store.questions.percentiles import CALL, ONE_IN, GroupedValues, Groups, Values, percentiles, stated
 from telemetry.store.schema import turn_from_row
 
 _NAMED: Final = "regexp_extract(lower(replace(s.call_id, '-', '')), '([0-9a-f]{32})$', 1)"
@@ -33,10 +34,12 @@ def with_heard_trace(services: str, clients: str) -> str:
         calls AS (SELECT call_id, min(trace_id) AS trace_id FROM {clients}
                   WHERE call_id <> '' AND trace_id <> '' AND call_id IN (SELECT call_id FROM others)
                   GROUP BY call_id HAVING min(trace_id) = max(trace_id))
-        SELECT m.* EXCLUDE (continued), coalesce(continued, t.trace_id, c.trace_id) AS heard_trace FROM marked m
+        SELECT * EXCLUDE (continued), continued AS heard_trace FROM marked WHERE continued IS NOT NULL UNION ALL
+        SELECT m.* EXCLUDE (continued), coalesce(t.trace_id, c.trace_id) AS heard_trace FROM marked m
         LEFT JOIN others o ON o.call_id = m.call_id
         LEFT JOIN traces t ON t.trace_id = o.named
         LEFT JOIN calls c ON c.call_id = m.call_id
+        WHERE m.continued IS NULL
         """
 
 
@@ -74,96 +77,117 @@ class PairedTurns:
         services &= Condition("source = 'service'")
         if is_service_view:
             clients, services = then & Condition("source = 'client'"), mine
-        columns = ", ".join(dict.fromkeys([*_ASKED, *_KEYS, "call_id", "started_unix_ns", "span_id", "run_id"]))
+        columns = ", ".join(
+            dict.fromkeys([*_ASKED, *_KEYS, "call_id", "started_unix_ns", "span_id", "run_id", f"{CALL} AS call"])
+        )
+        # What is reported of one response more than once is there once. All rows are not sorted for the few of these.
+        response = "coalesce(heard_trace, trace_id), coalesce(response_id, turn_index::VARCHAR)"
         connection.execute(
             f"""
             CREATE OR REPLACE TEMP TABLE services AS
             WITH clients AS (SELECT trace_id, call_id FROM turns WHERE {clients.sql}),
-            seen AS (SELECT {columns} FROM turns WHERE {services.sql})
-            SELECT * FROM ({with_heard_trace("seen", "clients")}) WHERE {run.sql} OR heard_trace IS NOT NULL
-            QUALIFY row_number() OVER (
-                PARTITION BY coalesce(heard_trace, trace_id), coalesce(response_id, turn_index::VARCHAR)
-                ORDER BY started_unix_ns, span_id) = 1
+            seen AS (SELECT {columns} FROM turns WHERE {services.sql}),
+            named AS (
+                SELECT *, hash({response}) AS place
+                FROM ({with_heard_trace("seen", "clients")}) WHERE {run.sql} OR heard_trace IS NOT NULL),
+            repeated AS (SELECT place FROM named GROUP BY place HAVING count(*) > 1)
+            SELECT * FROM named WHERE place NOT IN (SELECT place FROM repeated) UNION ALL
+            SELECT * FROM named WHERE place IN (SELECT place FROM repeated)
+            QUALIFY row_number() OVER (PARTITION BY {response} ORDER BY started_unix_ns, span_id) = 1
             """,
             [*clients.values, *services.values, *run.values],
         )
-        sides = ", ".join(f"{side}.{name} AS {side}_{name}" for side in "cs" for name in _ASKED)
-        self._pairs = Condition(
-            f"""
-            SELECT {sides} FROM (SELECT {", ".join(dict.fromkeys([*_ASKED, *_KEYS]))} FROM turns WHERE {clients.sql}) c
-            {"RIGHT" if is_service_view else "FULL"} JOIN services s
-            ON c.trace_id = s.heard_trace AND c.trace_id <> '' AND (
+        heard = ", ".join(dict.fromkeys([*_ASKED, *_KEYS, f"{CALL} AS call"]))
+        sides = ", ".join(f"{side}.{name} AS {side}_{name}" for side in "cs" for name in (*_ASKED, "call"))
+        same = """c.trace_id = s.heard_trace AND c.trace_id <> '' AND (
                 c.response_id = s.response_id
-                OR (c.turn_index = s.turn_index AND (c.response_id IS NULL OR s.response_id IS NULL)))
-            """,
-            clients.values,
-        )
+                OR (c.turn_index = s.turn_index AND (c.response_id IS NULL OR s.response_id IS NULL)))"""
 
-    def delta(self) -> ClientServiceDelta:
+        def joined(sampled: str, join: str) -> str:
+            of_clients, of_services = (sampled, "true") if not is_service_view else ("true", sampled)
+            return f"""(
+                SELECT {sides} FROM (SELECT {heard} FROM turns WHERE {clients.sql} AND {of_clients}) c
+                {join} JOIN (SELECT * FROM services WHERE {of_services}) s ON {same})"""
+
+        # Whose turns the figures are taken over: what callers heard, in a view by service and day what that reported.
+        self._whole = "s" if is_service_view else "c"
+        self._values = clients.values
+        self._pairs = joined("true", "RIGHT" if is_service_view else "FULL")
+        # Of the side whose turns figures are taken over, those of the sampled calls, with what the other has of them.
+        self._sampled = joined(f"call % {ONE_IN} = 0", "RIGHT" if is_service_view else "LEFT")
+
+    def delta(self, *, is_many: bool = False) -> ClientServiceDelta:
         """Client-heard minus service-reported voice-to-voice over the turns that figures are taken over, none of a
         ramp, and what found no counterpart.
 
         Where a service does not say where it believes that speech ended, the difference is `uncorrected` for it.
         """
         steady = _steady(self._filter, "c")
-        (row,) = rows(
-            self._connection,
-            f"""
-            WITH pairs AS ({self._pairs.sql}),
-            heard AS (
-                SELECT *, c_trace_id IS NOT NULL AND s_trace_id IS NOT NULL AS is_pair,
+        table = f"""(SELECT *, {self._whole}_call AS call, c_trace_id IS NOT NULL AND s_trace_id IS NOT NULL AS is_pair,
                        c_outcome <> 'invalid' AND c_voice_to_voice_ns IS NOT NULL AND {steady.sql} AS is_counted,
                        s_speech_end_audio_ns IS NULL OR c_speech_end_audio_ns IS NULL AS is_uncorrected,
                        CASE WHEN is_pair AND is_counted THEN c_voice_to_voice_ns - s_voice_to_voice_ns
                             - coalesce(s_speech_end_audio_ns - c_speech_end_audio_ns, 0) END AS difference_ns
-                FROM pairs)
-            SELECT count(difference_ns) AS joined, quantile_cont(difference_ns, [0.5, 0.99]) AS q,
-                   max(abs(difference_ns)) AS abs_max,
-                   count(*) FILTER (WHERE difference_ns IS NOT NULL AND is_uncorrected) AS uncorrected,
-                   count(*) FILTER (WHERE s_trace_id IS NULL AND is_counted) AS client_only,
-                   count(*) FILTER (WHERE c_trace_id IS NULL AND s_voice_to_voice_ns IS NOT NULL) AS service_only
-            FROM heard
-            """,
-            [*self._pairs.values, *steady.values],
+                FROM {{pairs}})"""
+        counts = (
+            "max(abs(difference_ns)) AS abs_max",
+            "count(*) FILTER (WHERE difference_ns IS NOT NULL AND is_uncorrected) AS uncorrected",
+            "count(*) FILTER (WHERE s_trace_id IS NULL AND is_counted) AS client_only",
+            "count(*) FILTER (WHERE c_trace_id IS NULL AND s_voice_to_voice_ns IS NOT NULL) AS service_only",
         )
-        p50, p99 = row["q"] if row["q"] is not None else (None, None)
+        values = (*steady.values, *self._values)
+        row = self._percentiles(Condition(table, values), {"difference": "difference_ns"}, counts, is_many=is_many)
+        joined, (p50, _, p99) = row["n_difference"], row.get("q_difference") or (None, None, None)
+        within = stated(row.get("within_difference"))
         return ClientServiceDelta(
-            joined=row["joined"],
+            joined=joined,
             client_only=row["client_only"],
             service_only=row["service_only"],
             difference_p50_ns=p50,
-            difference_p99_ns=enough("p99", row["joined"], p99),
+            difference_p99_ns=enough("p99", joined, p99),
             difference_abs_max_ns=None if row["abs_max"] is None else float(row["abs_max"]),
+            approximate=bool(within),
             uncorrected=row["uncorrected"],
+            estimated_within=within,
         )
 
-    def stage_budget(self) -> dict[str, StageStats]:
+    def _percentiles(
+        self, table: Condition, columns: Mapping[str, str], counts: tuple[str, ...] = (), *, is_many: bool
+    ) -> Row:
+        """Those of columns of a table that is made of `{pairs}`, by name, and counts of its rows."""
+        asked = GroupedValues(
+            groups=Groups(),
+            values=[Values(name, column) for name, column in columns.items()],
+            table=table.sql.format(pairs=self._pairs),
+            where=Condition("true", table.values),
+            call="call",
+            sampled=table.sql.format(pairs=self._sampled),
+            counts=counts,
+        )
+        (row,) = percentiles(self._connection, asked, 1, is_many=is_many)
+        return row
+
+    def stage_budget(self, *, is_many: bool = False) -> dict[str, StageStats]:
         """Median and p95 of each stage over every valid turn with a voice-to-voice, ramps left out.
 
         The service's own points where it reported them, else the points as the client saw them. A transcript that came
         after the first token was not on the way to it: there the model's stage begins at the endpoint.
         """
-        # What the turn waited in all: as the caller heard it, in a view by service and day as the service reported it.
-        whole = "s" if source_of(self._filter) == "service" else "c"
+        whole = self._whole
         steady = _steady(self._filter, whole)
         by_service = "s_voice_to_voice_ns IS NOT NULL"
         later = "0" if whole == "s" else "coalesce(s_speech_end_audio_ns - c_speech_end_audio_ns, 0)"
         points = ", ".join(f"CASE WHEN {by_service} THEN s_{name} ELSE c_{name} END AS {name}" for name in _POINTS)
-        quantiles = ", ".join(
-            f"count({stage}) AS n_{stage}, quantile_cont({stage}, [0.5, 0.95]) AS q_{stage}" for stage in _STAGES
-        )
-        (row,) = rows(
-            self._connection,
-            f"""
-            WITH pairs AS ({self._pairs.sql}),
-            chosen AS (
-                SELECT {by_service} AS by_service, {points},
+        stages = Condition(
+            f"""(
+            WITH chosen AS (
+                SELECT {by_service} AS by_service, {points}, {whole}_call AS call,
                        {whole}_voice_to_voice_ns AS total_ns, {whole}_leading_silence_ns AS leading_silence,
                        CASE WHEN {by_service} THEN {later} ELSE 0 END AS later_ns
-                FROM pairs WHERE {whole}_outcome <> 'invalid' AND {whole}_voice_to_voice_ns > 0 AND {steady.sql}
+                FROM {{pairs}} WHERE {whole}_outcome <> 'invalid' AND {whole}_voice_to_voice_ns > 0 AND {steady.sql}
             ),
             points AS (
-                SELECT by_service, total_ns, leading_silence, speech_end_perf_ns - later_ns AS speech_end,
+                SELECT by_service, call, total_ns, leading_silence, speech_end_perf_ns - later_ns AS speech_end,
                        endpoint_perf_ns AS endpoint, llm_first_token_perf_ns AS token, tts_first_chunk_perf_ns AS chunk,
                        CASE WHEN asr_final_perf_ns <= llm_first_token_perf_ns
                              AND asr_final_perf_ns >= coalesce(endpoint_perf_ns, speech_end_perf_ns)
@@ -171,24 +195,25 @@ class PairedTurns:
                 FROM chosen
             ),
             stages AS (
-                SELECT by_service, total_ns,
+                SELECT by_service, call, total_ns,
                        endpoint - speech_end AS endpointing,
                        final - coalesce(endpoint, speech_end) AS asr,
                        token - coalesce(final, endpoint, speech_end) AS llm,
                        chunk - token AS tts,
                        leading_silence
                 FROM points
-            ),
-            whole AS (
-                SELECT *, total_ns - coalesce(endpointing, 0) - coalesce(asr, 0) - coalesce(llm, 0) - coalesce(tts, 0)
-                          - coalesce(leading_silence, 0) AS unexplained FROM stages
             )
-            SELECT {quantiles}, coalesce(bool_or(by_service), false) AS by_service FROM whole
-            """,
-            [*self._pairs.values, *steady.values],
+            SELECT *, total_ns - coalesce(endpointing, 0) - coalesce(asr, 0) - coalesce(llm, 0) - coalesce(tts, 0)
+                      - coalesce(leading_silence, 0) AS unexplained FROM stages)""",
+            (*self._values, *steady.values),
         )
-        row["by_service"] &= whole == "c"
-        return {stage: _stage(stage, row) for stage in _STAGES if row[f"n_{stage}"]}
+        row = self._percentiles(
+            stages,
+            {each: each for each in _STAGES} | {"by_service": "CASE WHEN by_service THEN 1 END"},
+            is_many=is_many,
+        )
+        by_service = whole == "c" and row["n_by_service"] > 0
+        return {stage: _stage(stage, row, by_service=by_service) for stage in _STAGES if row[f"n_{stage}"]}
 
 
 def stage_budget(connection: StoreConnection, f: Filter = ANY) -> dict[str, StageStats]:
@@ -214,10 +239,17 @@ def _steady(f: Filter, side: str) -> Condition:
     return Condition("true") if f.phase is not None else Condition(f"{side}_phase_kind IS DISTINCT FROM ?", (RAMP,))
 
 
-def _stage(stage: str, row: dict[str, Any]) -> StageStats:
-    n, (p50, p95) = row[f"n_{stage}"], row[f"q_{stage}"]
-    by_service = stage in REPORTED_STAGES and row["by_service"]
-    return StageStats(name=stage, n=n, p50_ns=p50, p95_ns=enough("p95", n, p95), by_service=by_service)
+def _stage(stage: str, row: Row, *, by_service: bool) -> StageStats:
+    n, (p50, p95, _), within = row[f"n_{stage}"], row[f"q_{stage}"], stated(row.get(f"within_{stage}"))
+    return StageStats(
+        name=stage,
+        n=n,
+        p50_ns=p50,
+        p95_ns=enough("p95", n, p95),
+        approximate=bool(within),
+        by_service=by_service and stage in REPORTED_STAGES,
+        estimated_within=within,
+    )
 
 
 def both_sides(connection: StoreConnection, trace_id: str, turn_index: Natural) -> tuple[Turn | None, Turn | None]:

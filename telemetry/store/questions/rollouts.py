@@ -34,7 +34,7 @@ from telemetry.store.questions.burn_rates import (
     turns_of_period,
 )
 from telemetry.store.questions.comparisons import TurnColumns, columns_of_turns, telemetry_lost
-from telemetry.store.questions.filters import ASKED, Condition, Objectives, judged
+from telemetry.store.questions.filters import ASKED, Condition, ManyObjectives, Names, Objectives, judged
 from telemetry.store.rollout_lines import logged_verdicts
 from telemetry.store.rollout_log import MOST_ENTRIES, RolloutRecord, read_rollouts
 
@@ -61,13 +61,13 @@ class RolloutQuestion:
     control: str
     filter: Filter = Filter()  # noqa: RUF009 - immutable
     source: semconv.Source = "client"
-    metrics: tuple[str, ...] = ()
-    reported: tuple[str, ...] = ()
-    slices: tuple[str, ...] = ()
-    objectives: tuple[Objective, ...] = ()
+    metrics: Names = ()
+    reported: Names = ()
+    slices: Names = ()
+    objectives: ManyObjectives = ()
     with_audio: bool = False
     unit: AssignmentUnit = "call"
-    services: tuple[str, ...] = ()
+    services: Names = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,8 +45,14 @@ from telemetry.store.questions.instrument import (
     turns_of_processes,
 )
 from telemetry.store.questions.objectives import ObjectiveCount, ObjectiveCounts, count_by_run
-from telemetry.store.questions.run_state import KEPT_OUTCOMES, LimitEvidence, generator_limit, is_under_way
-from telemetry.store.questions.runs import run_spans, runs_declared
+from telemetry.store.questions.runs import (
+    KEPT_OUTCOMES,
+    LimitEvidence,
+    generator_limit,
+    is_under_way,
+    run_spans,
+    runs_declared,
+)
 from telemetry.store.questions.summaries import summary
 from telemetry.store.questions.verdicts import judged_turns, lasted_s
 

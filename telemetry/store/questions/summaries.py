@@ -14,7 +14,7 @@ from typing import Final
 from telemetry.model import semconv
 from telemetry.model.bounds import BOUNDED, MeasuredWithin, finite
 from telemetry.model.generator_health import NOT_AS_RECORDED
-from telemetry.model.metrics import CONNECT, ITL, METRICS, NOT_OF_AN_ANSWER, Metric, Side, shown_in
+from telemetry.model.metrics import CONNECT, ITL, METRICS, NOT_OF_AN_ANSWER, Metric, shown_in
 from telemetry.model.semconv import UNANSWERED
 from telemetry.model.services import service_day
 from telemetry.model.stats import enough
@@ -44,7 +44,6 @@ from telemetry.store.questions.conversations import (
 from telemetry.store.questions.filters import (
     ANY,
     ASKED,
-    FRACTIONS,
     UNREAD,
     VALID,
     Condition,
@@ -64,7 +63,16 @@ from telemetry.store.questions.instrument import (
     total_starts,
 )
 from telemetry.store.questions.pairs import PairedTurns
-from telemetry.store.questions.run_state import last_heard
+from telemetry.store.questions.percentiles import (
+    GroupedValues,
+    Groups,
+    Values,
+    of_turns,
+    percentiles,
+    stated,
+    values_of,
+)
+from telemetry.store.questions.runs import last_heard
 from telemetry.store.schema import SIDES
 
 # As `judgment.is_unanswered`.
@@ -72,36 +80,6 @@ IS_UNANSWERED: Final = f"""(outcome IN ({", ".join(repr(outcome) for outcome in 
     OR (outcome = 'interrupted' AND failure_kind IS NOT DISTINCT FROM 'interrupted' AND first_audio_perf_ns IS NULL
         AND voice_to_voice_ns IS NULL AND (NOT coalesce(list_contains(withheld_metrics, 'voice_to_voice'), false)
             OR (llm_first_token_perf_ns IS NULL AND asr_final_perf_ns IS NULL))))"""
-
-
-def _metric_columns(metrics: Iterable[Metric]) -> str:
-    """Count, maximum and quantiles of metrics over valid turns.
-
-    Of a statement that is about valid turns only: each quantile behind a FILTER takes five times as long.
-    """
-    return ", ".join(
-        f"count({metric.column}) AS n_{metric.name}, max({metric.column}) AS max_{metric.name}, "
-        f"quantile_cont({metric.column}, {FRACTIONS}) AS q_{metric.name}"
-        for metric in metrics
-    )
-
-
-def _bounded_columns(metrics: Iterable[Metric]) -> str:
-    """As `_metric_columns`, of metrics that may be off also the maximum and the quantiles of the lower bounds of their
-    values and those of the upper bounds, and how many values are without bounds: these may lie anywhere, and count as
-    infinite on either side."""
-    metrics = list(metrics)
-    columns = [_metric_columns(metrics)]
-    for metric in (each for each in metrics if each in BOUNDED):
-        columns.append(f"count({metric.column}) - count({metric.bound_column('lower')}) AS unknown_{metric.name}")
-        anywhere: tuple[tuple[Side, str], ...] = (("lower", "-infinity"), ("upper", "infinity"))
-        for side, infinity in anywhere:
-            bound = f"coalesce({metric.bound_column(side)}, '{infinity}'::DOUBLE)"
-            at = f"CASE WHEN {metric.column} IS NOT NULL THEN {bound} END"
-            columns.append(
-                f"max({at}) AS max_{side}_{metric.name}, quantile_cont({at}, {FRACTIONS}) AS q_{side}_{metric.name}"
-            )
-    return ", ".join(columns)
 
 
 def _lacking_columns(metrics: Iterable[Metric]) -> str:
@@ -121,48 +99,38 @@ def _of_turns(metrics: Iterable[Metric]) -> list[Metric]:
     return [metric for metric in metrics if metric.name != CONNECT]
 
 
+# The gaps between pieces of answer text, over all gaps of all turns.
+_GAPS: Final = "(SELECT *, unnest(llm_chunk_gaps_ns) AS gap FROM turns)"
 PHASE_METRICS: Final = shown_in("phases")
-# A percentile holds all of its values: of many turns only so many are held at once, whatever the number of metrics.
-_VALUES_AT_ONCE: Final = 1_000_000
 _LACKING: Final = f"outcome = 'error' OR {IS_UNANSWERED}"
 _NOT_AS_RECORDED: Final = f"outcome = 'invalid' AND list_has_any(invalid_reasons, {list(NOT_AS_RECORDED)})"
 
 
 @dataclass(frozen=True, slots=True)
-class _Groups:
-    """Turns in groups by a column: `turns` that asked something, `calls` of which the connecting counts, whatever their
-    first turn asks."""
+class _Summed:
+    """Turns in groups: `turns` that asked something, `calls` of which the connecting counts, whatever their first turn
+    asks."""
 
-    key: str
+    groups: Groups
     turns: Condition
     calls: Condition
     metrics: Sequence[Metric]
 
     @property
-    def selected(self) -> str:
-        """The columns that say which group a row is about: of cohorts one more row is about all turns (`is_total`)."""
-        return "grouping(cohort) = 1 AS is_total, cohort" if self.key == "cohort" else "false AS is_total, phase"
-
-    @property
-    def clause(self) -> str:
-        """The GROUP BY of a statement."""
-        return "GROUP BY GROUPING SETS ((), (cohort))" if self.key == "cohort" else "GROUP BY phase"
-
-    def rows(self, connection: StoreConnection, columns: str, where: Condition) -> list[Row]:
-        """A row for each group with turns that meet a condition."""
-        statement = f"SELECT {self.selected}, {columns} FROM turns WHERE {where.sql} {self.clause}"
-        return rows(connection, statement, where.values)
+    def key(self) -> str:
+        """The column of the groups."""
+        return self.groups.key or ""
 
 
-def _cohorts(f: Filter) -> _Groups:
-    return _Groups("cohort", grouped(f), judged(f) & valid(f), _of_turns(METRICS.values()))
+def _cohorts(f: Filter) -> _Summed:
+    return _Summed(Groups("cohort", has_total=True), grouped(f), judged(f) & valid(f), _of_turns(METRICS.values()))
 
 
-def _phases(f: Filter) -> _Groups:
+def _phases(f: Filter) -> _Summed:
     """The phases, the ramps too."""
     named = turns_of(f) & viewed(f) & Condition("phase IS NOT NULL")
     metrics = _of_turns(METRICS[name] for name in PHASE_METRICS)
-    return _Groups("phase", named & Condition(ASKED), named & Condition(VALID), metrics)
+    return _Summed(Groups("phase", has_total=False), named & Condition(ASKED), named & Condition(VALID), metrics)
 
 
 def summary(connection: StoreConnection, f: Filter = ANY) -> Summary:
@@ -176,29 +144,20 @@ def summed_up(
     *,
     known: Sequence[ProcessInfo] | None = None,
     pairs: PairedTurns | None = None,
+    may_estimate: bool = False,
 ) -> Summary:
-    """As `summary`; `known` processes of its run and its `pairs` need not be asked for again."""
+    """As `summary`; `known` processes of its run and its `pairs` need not be asked for again. With `may_estimate`
+    percentiles of very many turns are estimates."""
     cohorts = _cohorts(f)
-    totals, names, gaps = _counted(connection, cohorts), _names(connection, cohorts), _gaps(connection, f)
+    totals, names = _counted(connection, cohorts, may_estimate=may_estimate), _names(connection, cohorts)
     invalid, cut = _invalid_reasons(connection, cohorts), _cut_reasons(connection, f)
     withheld = _withheld_reasons(connection, f)
 
     def part(total: Row) -> CohortSummary:
-        everyone, cohort = total["is_total"], total["cohort"]
-
-        def mine(candidates: list[Row]) -> list[Row]:
-            return [row for row in candidates if everyone or row["cohort"] == cohort]
-
-        named, gap = mine(names), next((row for row in mine(gaps) if row["is_total"] == everyone), None)
-        return CohortSummary(
-            cohort=cohort or "",
-            turns=_counts(total, named, mine(invalid), mine(cut)),
-            metrics=_metrics(total, gap, mine(withheld)),
-            cache=_cache(total, named),
-            fallback=_fallback(total, named),
-        )
+        return _part(total, names, invalid, cut, withheld)
 
     whole = next(row for row in totals if row["is_total"])
+    is_many = may_estimate and whole["total"] > connection.exact_turns
     overall, starts, cut_runs = part(whole), starts_by_phase(connection, f), connection.cut_runs()
     if known is None:
         known = () if f.run_id is None or service_day(f.run_id) is not None else processes(connection, f.run_id)
@@ -210,7 +169,7 @@ def summed_up(
         fallback=overall.fallback,
         routes=_routes(whole, names),
         cohorts=tuple(part(each) for each in totals if not each["is_total"] and each["cohort"] is not None),
-        client_service_delta=(pairs or PairedTurns(connection, f)).delta(),
+        client_service_delta=(pairs or PairedTurns(connection, f)).delta(is_many=is_many),
         loss=telemetry_loss(connection, f),
         generator=generator(connection, f),
         newest_unix_ns=whole["newest_unix_ns"],
@@ -219,7 +178,7 @@ def summed_up(
         beside=beside(connection, f),
         contradictions=contradictions(connection, f),
         lacks_old_turns=bool(cut_runs) if f.run_id is None else f.run_id in cut_runs,
-        phases=_summaries_of_phases(connection, _phases(f), starts),
+        phases=_summaries_of_phases(connection, _phases(f), starts, may_estimate=may_estimate),
         speech_bounds=speech_bounds(connection, f),
         failures=failures(connection, f),
         remarks=remarks(connection, f),
@@ -231,21 +190,48 @@ def summed_up(
     return replace(found, unreached=unreached(connection, found))
 
 
-def _counted(connection: StoreConnection, groups: _Groups) -> list[Row]:
-    """A row for each group: counts, and of each metric what `_bounded_columns` and `_lacking_columns` give."""
-    connect, counted = [METRICS[CONNECT]], _counts_of(connection, groups)
-    at_once = max(1, _VALUES_AT_ONCE // max([1, *(row["total"] for row in counted)]))
-    parts = [groups.metrics[begin : begin + at_once] for begin in range(0, len(groups.metrics), at_once)]
-    return _merged(
-        counted,
-        *(groups.rows(connection, _bounded_columns(part), groups.turns & Condition(VALID)) for part in parts),
-        groups.rows(connection, _lacking_columns(groups.metrics), groups.turns & Condition(_LACKING)),
-        groups.rows(connection, f"{_bounded_columns(connect)}, {_lacking_columns(connect)}", groups.calls),
-        groups.rows(connection, "count(*) AS not_as_recorded", groups.turns & Condition(_NOT_AS_RECORDED)),
+def _part(total: Row, names: list[Row], invalid: list[Row], cut: list[Row], withheld: list[Row]) -> CohortSummary:
+    everyone, cohort = total["is_total"], total["cohort"]
+
+    def mine(candidates: list[Row]) -> list[Row]:
+        return [row for row in candidates if everyone or row["cohort"] == cohort]
+
+    named = mine(names)
+    return CohortSummary(
+        cohort=cohort or "",
+        turns=_counts(total, named, mine(invalid), mine(cut)),
+        metrics=_metrics(total, mine(withheld)),
+        cache=_cache(total, named),
+        fallback=_fallback(total, named),
     )
 
 
-def _counts_of(connection: StoreConnection, groups: _Groups) -> list[Row]:
+def _counted(connection: StoreConnection, summed: _Summed, *, may_estimate: bool) -> list[Row]:
+    """A row for each group: counts, and of each metric what `percentiles` and `_lacking_columns` give."""
+    counted, groups, connect = _counts_of(connection, summed), summed.groups, METRICS[CONNECT]
+    most = max([0, *(row["total"] for row in counted)])
+    is_many = may_estimate and most > connection.exact_turns
+    valid_turns = summed.turns & Condition(VALID)
+    asked = [
+        GroupedValues(groups, [values_of(each) for each in summed.metrics], "turns", valid_turns),
+        GroupedValues(groups, [values_of(connect)], "turns", summed.calls),
+    ]
+    if groups.has_total:
+        of_gaps = summed.calls & Condition("len(llm_chunk_gaps_ns) > 0")
+        asked.append(GroupedValues(groups, [Values(ITL, "gap")], _GAPS, of_gaps))
+    counts = (
+        (_lacking_columns(summed.metrics), summed.turns & Condition(_LACKING)),
+        (_lacking_columns([connect]), summed.calls),
+        ("count(*) AS not_as_recorded", summed.turns & Condition(_NOT_AS_RECORDED)),
+    )
+    return _merged(
+        counted,
+        *(percentiles(connection, each, most, is_many=is_many) for each in asked),
+        *(groups.rows(connection, columns, of_turns(where)) for columns, where in counts),
+    )
+
+
+def _counts_of(connection: StoreConnection, summed: _Summed) -> list[Row]:
     """In the order of the cohorts' names, and of time."""
     valid = f"FILTER (WHERE {VALID})"
     counts = f"""
@@ -254,8 +240,8 @@ def _counts_of(connection: StoreConnection, groups: _Groups) -> list[Row]:
         count(*) FILTER (WHERE cache_hit AND {VALID}) AS cache_hits, max(ended_unix_ns) AS newest_unix_ns,
         any_value(phase_kind) AS kind, min(started_unix_ns) AS first_unix_ns
         """
-    found = groups.rows(connection, counts, groups.turns)
-    if groups.key == "cohort":
+    found = summed.groups.rows(connection, counts, of_turns(summed.turns))
+    if summed.key == "cohort":
         return sorted(found, key=lambda row: row["cohort"] or "")
     return sorted(found, key=lambda row: (row["first_unix_ns"], row["phase"]))
 
@@ -273,23 +259,23 @@ def _merged(counted: list[Row], *more: list[Row]) -> list[Row]:
     return [row | known.get(key(row), {}) for row in counted]
 
 
-def _names(connection: StoreConnection, groups: _Groups) -> list[Row]:
+def _names(connection: StoreConnection, summed: _Summed) -> list[Row]:
     """Counts by outcome, fallback, route and tier of a hit, by group; the commonest first."""
-    named = f"{groups.key}, outcome, fallback, route, cache_tier, cache_hit"
+    named = f"{summed.key}, outcome, fallback, route, cache_tier, cache_hit"
     statement = f"""
-        SELECT {named}, count(*) AS n FROM turns WHERE {groups.turns.sql} GROUP BY ALL ORDER BY n DESC, {named}
+        SELECT {named}, count(*) AS n FROM turns WHERE {summed.turns.sql} GROUP BY ALL ORDER BY n DESC, {named}
         """
-    return rows(connection, statement, groups.turns.values)
+    return rows(connection, statement, summed.turns.values)
 
 
-def _invalid_reasons(connection: StoreConnection, groups: _Groups) -> list[Row]:
+def _invalid_reasons(connection: StoreConnection, summed: _Summed) -> list[Row]:
     """How many turns each reason made invalid, by group."""
     statement = f"""
-        SELECT {groups.key}, reason, count(*) AS n
-        FROM (SELECT {groups.key}, unnest(invalid_reasons) AS reason FROM turns
-              WHERE {groups.turns.sql} AND outcome = 'invalid') GROUP BY ALL
+        SELECT {summed.key}, reason, count(*) AS n
+        FROM (SELECT {summed.key}, unnest(invalid_reasons) AS reason FROM turns
+              WHERE {summed.turns.sql} AND outcome = 'invalid') GROUP BY ALL
         """
-    return rows(connection, statement, groups.turns.values)
+    return rows(connection, statement, summed.turns.values)
 
 
 def _cut_reasons(connection: StoreConnection, f: Filter) -> list[Row]:
@@ -298,19 +284,6 @@ def _cut_reasons(connection: StoreConnection, f: Filter) -> list[Row]:
     statement = f"""
         SELECT cohort, coalesce(cut_by, 'not reported') AS reason, count(*) AS n FROM turns WHERE {where.sql}
         GROUP BY ALL ORDER BY n DESC, reason
-        """
-    return rows(connection, statement, where.values)
-
-
-def _gaps(connection: StoreConnection, f: Filter) -> list[Row]:
-    """The gaps between pieces of answer text, over all gaps of all turns: a row for all turns and one for each
-    cohort."""
-    where = judged(f) & valid(f) & Condition("len(llm_chunk_gaps_ns) > 0")
-    statement = f"""
-        SELECT grouping(cohort) = 1 AS is_total, cohort, count(gap) AS n, max(gap) AS max,
-               quantile_cont(gap, {FRACTIONS}) AS q
-        FROM (SELECT cohort, unnest(llm_chunk_gaps_ns) AS gap FROM turns WHERE {where.sql})
-        GROUP BY GROUPING SETS ((), (cohort))
         """
     return rows(connection, statement, where.values)
 
@@ -328,11 +301,11 @@ def _withheld_reasons(connection: StoreConnection, f: Filter) -> list[Row]:
 
 
 def _summaries_of_phases(
-    connection: StoreConnection, groups: _Groups, starts: dict[str, StartsOfPhase]
+    connection: StoreConnection, phases: _Summed, starts: dict[str, StartsOfPhase], *, may_estimate: bool
 ) -> tuple[PhaseSummary, ...]:
-    counted = _counted(connection, groups)
-    names = _names(connection, groups) if counted else []
-    invalid = _invalid_reasons(connection, groups) if counted else []
+    counted = _counted(connection, phases, may_estimate=may_estimate)
+    names = _names(connection, phases) if counted else []
+    invalid = _invalid_reasons(connection, phases) if counted else []
 
     def mine(phase: str, candidates: list[Row]) -> list[Row]:
         return [row for row in candidates if row["phase"] == phase]
@@ -376,22 +349,20 @@ def _counts(total: Row, named: list[Row], invalid: list[Row], cut: Sequence[Row]
     )
 
 
-def _metrics(total: Row, gap: Row | None, withheld: list[Row]) -> dict[str, MetricStats]:
+def _metrics(total: Row, withheld: list[Row]) -> dict[str, MetricStats]:
     reasons: dict[str, str] = {}
     for row in withheld:
         reasons.setdefault(row["metric"], row["reason"] or "not observable")
     stats = {name: _metric_stats(metric, total, reasons.get(name)) for name, metric in METRICS.items()}
-    gaps = _Observed(0, None, None) if gap is None else _Observed(gap["n"], gap["q"], gap["max"])
-    stats[ITL] = _stats(ITL, "ns", gaps, reasons.get(ITL))
+    stats[ITL] = _stats(ITL, "ns", total, reasons.get(ITL))
     return stats
 
 
 def _metric_stats(metric: Metric, row: Row, why: str | None) -> MetricStats:
     """A metric's statistics from a row of `totals` or `phases` and the others of the same turns."""
     name = metric.name
-    observed = _Observed(row.get(f"n_{name}", 0), row.get(f"q_{name}"), row.get(f"max_{name}"))
     unanswered = row.get(f"u_{name}", 0)
-    stats = _stats(name, metric.unit, observed, why)
+    stats = _stats(name, metric.unit, row, why)
     if name == CONNECT:
         stats = replace(stats, eligible=stats.n + unanswered, unanswered=unanswered)
     elif name not in NOT_OF_AN_ANSWER:
@@ -413,18 +384,10 @@ def _measured_within(metric: Metric, stats: MetricStats, row: Row) -> MeasuredWi
     return MeasuredWithin(*between, turns_unknown=row[f"unknown_{name}"])
 
 
-@dataclass(frozen=True, slots=True)
-class _Observed:
-    """What a query gives of a metric's `n` values, in the metric's unit: p50, p95 and p99, and the largest."""
-
-    n: int
-    quantiles: list[float] | None
-    largest: float | None
-
-
-def _stats(name: str, unit: str, observed: _Observed, why: str | None) -> MetricStats:
-    n, quantiles, largest = observed.n, observed.quantiles, observed.largest
+def _stats(name: str, unit: str, row: Row, why: str | None) -> MetricStats:
+    n, quantiles, largest = row.get(f"n_{name}", 0), row.get(f"q_{name}"), row.get(f"max_{name}")
     p50, p95, p99 = quantiles if quantiles is not None and n else (None, None, None)
+    within = stated(row.get(f"within_{name}"))
     return MetricStats(
         name=name,
         unit=unit,
@@ -434,6 +397,8 @@ def _stats(name: str, unit: str, observed: _Observed, why: str | None) -> Metric
         p99=enough("p99", n, p99),
         max=None if largest is None else float(largest),
         withheld=why if n == 0 else None,
+        approximate=bool(within),
+        estimated_within=within,
     )
 
 

@@ -39,7 +39,7 @@ from telemetry.store.questions.objectives import (
     sampling_intervals,
     with_judgments,
 )
-from telemetry.store.questions.run_state import AS_MANY_AS_ALLOWED, calls_not_begun
+from telemetry.store.questions.runs import AS_MANY_AS_ALLOWED, calls_not_begun
 
 KEPT_BY_THE_SERVICE: Final = "kept by the service"
 # The stages that a metric is the sum of, as the stage budget divides voice-to-voice.

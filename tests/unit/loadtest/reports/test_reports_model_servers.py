@@ -7,7 +7,7 @@ import jsonschema
 from loadtest.exit_codes import ExitCode
 from loadtest.reports.model_servers import TITLE, model_server_objects
 from loadtest.reports.summary import schema, summary_object
-from telemetry.store.questions.model_servers import ModelServer, RequestTimes
+from telemetry.store.questions.caches import ModelServer, RequestTimes
 from tests.unit.loadtest.reports import reports_material as material
 from tests.unit.loadtest.reports.test_reports_terminal import final
 

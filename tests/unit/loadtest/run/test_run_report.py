@@ -19,7 +19,7 @@ from loadtest.run.run_place import NamedRun
 from telemetry.model.turn_spans import SpanRow
 from telemetry.model.turns import Turn
 from telemetry.objectives.slo import default_objectives
-from telemetry.store.questions.run_state import RECENT_S
+from telemetry.store.questions.runs import RECENT_S
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter

@@ -16,7 +16,7 @@ from telemetry.store.answers import (
     ShareByName,
     TelemetryLoss,
 )
-from telemetry.store.questions import summaries
+from telemetry.store.questions import percentiles
 from telemetry.store.questions.timelines import bucket_width_ns
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch, PointRow
@@ -435,6 +435,6 @@ def test_a_summary_is_the_same_however_few_values_are_held_at_once(
     store = fill_store(tmp_path, Run(mixed_turns(1, 90)))
     with StoreReader(store) as reader:
         at_once = reader.summary(Filter(run_id="run-1"))
-        monkeypatch.setattr(summaries, "_VALUES_AT_ONCE", 1)
+        monkeypatch.setattr(percentiles, "_VALUES_AT_ONCE", 1)
         assert reader.summary(Filter(run_id="run-1")) == at_once
     assert at_once.metrics["voice_to_voice"].measured_within is not None

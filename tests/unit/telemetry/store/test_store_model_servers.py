@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from telemetry.model.semconv import SCRAPE_ENGINE, SCRAPE_SCOPE, SCRAPE_UP
-from telemetry.store.questions.model_servers import ModelServer, RequestTimes
+from telemetry.store.questions.caches import ModelServer, RequestTimes
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch, PointRow
 from telemetry.store.writer import StoreWriter

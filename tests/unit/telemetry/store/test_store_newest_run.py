@@ -9,8 +9,7 @@ from telemetry.model.turns import Turn
 from telemetry.objectives.slo import default_objectives
 from telemetry.store.answers import ProcessInfo
 from telemetry.store.questions.pages import ViewQuestion
-from telemetry.store.questions.run_state import RECENT_S, is_at_work, is_under_way
-from telemetry.store.questions.runs import newest_run
+from telemetry.store.questions.runs import RECENT_S, is_at_work, is_under_way, newest_run
 from telemetry.store.reader import StoreReader
 from telemetry.store.run_folders.catalog import RunCatalog
 from telemetry.store.schema import Batch

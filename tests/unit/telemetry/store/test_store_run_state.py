@@ -3,7 +3,7 @@
 import pytest
 
 from telemetry.store.answers import ProcessInfo, StartCounts
-from telemetry.store.questions.run_state import LimitEvidence, calls_in_flight_now, calls_not_begun, generator_limit
+from telemetry.store.questions.runs import LimitEvidence, calls_in_flight_now, calls_not_begun, generator_limit
 
 S = 1_000_000_000
 NOW = 1_000 * S

@@ -177,6 +177,16 @@ def test_an_answer_can_be_had_in_json(reader: StoreReader) -> None:
         ("page", b'{"asked": {"turns_per_bucket": 0}}', "page: Expected `int` >= 1 - at `$.asked.turns_per_bucket`"),
         ("rollouts", b'{"most_entries": 1001}', "rollouts: Expected `int` <= 1000"),
         ("turn", b'{"trace_id": "x"}', "missing required field `turn_index`"),
+        (
+            "rollout_turns",
+            msgspec.json.encode({"asked": {"candidate": "a", "control": "b", "metrics": ["wer"] * 201}}),
+            "rollout_turns: Expected `array` of length <= 200 - at `$.asked.metrics`",
+        ),
+        (
+            "run_turns",
+            msgspec.json.encode({"asked": {"run_id": "run-1", "objectives": [default_objectives()[0]] * 201}}),
+            "run_turns: Expected `array` of length <= 200 - at `$.asked.objectives`",
+        ),
     ],
 )
 def test_what_is_no_question_is_refused_with_a_sentence(

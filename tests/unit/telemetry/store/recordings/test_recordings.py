@@ -121,7 +121,7 @@ def test_what_is_due_is_not_shown_before_it_is_removed(tmp_path: Path) -> None:
 
 def test_whoever_opens_the_store_removes_what_is_due(tmp_path: Path) -> None:
     keep(tmp_path, created=NOW - 8 * DAY)
-    StoreReader(tmp_path, wall_clock_ns=lambda: NOW).close()
+    StoreReader(tmp_path, wall_clock_ns=lambda: NOW).runs()
     assert not (tmp_path / FOLDER).is_dir() or files(tmp_path) == []
 
 

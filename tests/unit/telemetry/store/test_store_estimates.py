@@ -1,0 +1,208 @@
+"""Percentiles of very many turns are estimates with intervals that hold the exact ones; few turns and counts stay
+exact."""
+
+# ruff: noqa: S608 - the identifiers in these statements come from our own tables
+
+import math
+import random
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from telemetry.model.turns import Turn
+from telemetry.store.answers import Filter, MetricStats, Summary
+from telemetry.store.questions import percentiles
+from telemetry.store.questions.pages import PageQuestion
+from telemetry.store.questions.percentiles import CALL, FEWEST_CALLS, ONE_IN, estimate, quantile
+from telemetry.store.reader import StoreReader
+from tests.fixtures_turns import MS, Run, client_turn, fill_store
+
+DRAWS = 500
+FRACTIONS = (0.5, 0.95, 0.99)
+
+
+def exact(values: Sequence[float], fraction: float) -> float:
+    """By the definition, in whole numbers of places: between the two values around it."""
+    ordered = sorted(values)
+    place = (len(ordered) - 1) * fraction
+    low = math.floor(place)
+    return ordered[low] + (ordered[min(low + 1, len(ordered) - 1)] - ordered[low]) * (place - low)
+
+
+def latencies(kind: str, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Values of 24,000 calls of 1 to 9 turns, which are alike within a call, and the call of each."""
+    calls = 24_000
+    turns = generator.integers(1, 10, calls)
+    of_call = np.repeat(np.arange(calls), turns)
+    alike = np.repeat(generator.normal(0, 0.5, calls), turns)
+    values = 500 * np.exp(alike + generator.normal(0, 0.4, of_call.size))
+    if kind == "rounded":
+        values = np.round(values / 250) * 250
+    if kind == "slow calls":  # one in twenty calls is slow as a whole
+        values = values + np.repeat(generator.random(calls) < 0.05, turns) * 3_000
+    return values, of_call
+
+
+@pytest.mark.parametrize("kind", ["smooth", "rounded", "slow calls"])
+def test_the_interval_holds_the_exact_percentile_in_93_of_100_draws(kind: str) -> None:
+    generator = np.random.default_rng(36)
+    values, of_call = latencies(kind, generator)
+    expected = [exact(values.tolist(), fraction) for fraction in FRACTIONS]
+    held = dict.fromkeys(FRACTIONS, 0)
+    for _ in range(DRAWS):
+        is_drawn = (generator.random(of_call.max() + 1) < 1 / ONE_IN)[of_call]
+        found = estimate(values[is_drawn], of_call[is_drawn], FRACTIONS)
+        assert found is not None
+        for fraction, truth, (low, high) in zip(FRACTIONS, expected, found.within, strict=True):
+            held[fraction] += low <= truth <= high
+    assert {fraction: count / DRAWS for fraction, count in held.items() if count < 0.93 * DRAWS} == {}
+
+
+def test_an_interval_that_took_turns_for_independent_would_not_hold_it() -> None:
+    """What the clustering by call is for: the draws of the test before can tell."""
+    generator = np.random.default_rng(36)
+    values, of_call = latencies("slow calls", generator)
+    truth, held = exact(values.tolist(), 0.95), 0
+    for _ in range(DRAWS):
+        is_drawn = (generator.random(of_call.max() + 1) < 1 / ONE_IN)[of_call]
+        found = estimate(values[is_drawn], np.arange(np.count_nonzero(is_drawn)), (0.95,))
+        assert found is not None
+        held += found.within[0][0] <= truth <= found.within[0][1]
+    assert held < 0.9 * DRAWS
+
+
+def test_too_few_calls_have_no_estimate() -> None:
+    values = np.arange(FEWEST_CALLS * 4, dtype=np.float64)
+    assert estimate(values, np.arange(values.size) % FEWEST_CALLS, FRACTIONS) is not None
+    assert estimate(values, np.arange(values.size) % (FEWEST_CALLS - 1), FRACTIONS) is None
+    assert estimate(values[:0], np.arange(0), FRACTIONS) is None
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.5, 0.95, 1.0])
+def test_a_quantile_lies_between_neighbors_also_where_they_are_infinite(fraction: float) -> None:
+    chosen = random.Random(4)
+    values = [chosen.uniform(0, 10) for _ in range(41)]
+    percents = statistics.quantiles(values, n=100, method="inclusive")
+    truth = {0.0: min(values), 1.0: max(values)}.get(fraction) or percents[round(fraction * 100) - 1]
+    assert quantile(np.sort(np.array(values)), fraction) == pytest.approx(truth)
+    assert quantile(np.full(4, np.inf), fraction) == math.inf
+
+
+CALLS, TURNS = 6_000, 3
+# What the bounds of a turn's latencies are made of.
+MEASURED: dict[str, Any] = dict.fromkeys(
+    ("speech_start_later_ns", "speech_end_later_ns", "stamp_error_ns", "held_up_ns", "held_up_speaking_ns"), 2 * MS
+) | dict.fromkeys(
+    (*(name for name in Turn.__struct_fields__ if name.endswith("_earlier_ns")), "speech_end_uncertainty_ns"), 3 * MS
+)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of a large cohort and a small one, whose turns are alike within a call."""
+    chosen, run = random.Random(8), Run()
+    for call in range(CALLS):
+        alike = chosen.lognormvariate(6.2, 0.4)
+        for index in range(TURNS):
+            heard = client_turn(
+                call * TURNS + index,
+                voice_to_voice_ms=alike * chosen.lognormvariate(0, 0.2),
+                call_id=f"call-{call}",
+                trace_id=f"{call + 1:032x}",
+                turn_index=index,
+                cohort="b" if call % 30 == 0 else "a",
+                **MEASURED,
+                llm_chunk_gaps_ns=tuple(chosen.randrange(10 * MS, 90 * MS) for _ in range(2)),
+            )
+            run.turns.append(heard)
+    return fill_store(tmp_path_factory.mktemp("many"), run)
+
+
+@pytest.fixture
+def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Estimates of 3,000 values and more, by their calls."""
+    monkeypatch.setattr(percentiles, "EXACT_VALUES", 3_000)
+    monkeypatch.setattr(percentiles, "FEWEST_CALLS", 100)
+
+
+def page_summary(store: Path, exact_turns: int) -> Summary:
+    found = StoreReader(store, exact_turns=exact_turns).page(PageQuestion()).summary
+    assert found is not None
+    return found
+
+
+def holds(estimated: MetricStats, exact: MetricStats) -> bool:
+    """Whether every interval of an estimate holds the exact percentile, and differs from it nowhere else."""
+    within = estimated.estimated_within
+    assert list(within) == ["p50", "p95", "p99"]
+    for name, (low, high) in within.items():
+        assert low <= getattr(estimated, name) <= high
+        assert low < high
+    counts = ("n", "max", "eligible", "unanswered", "withheld")
+    assert [getattr(estimated, each) for each in counts] == [getattr(exact, each) for each in counts]
+    return all(low <= getattr(exact, name) <= high for name, (low, high) in within.items())
+
+
+@pytest.mark.usefixtures("few_are_many")
+def test_a_page_of_very_many_turns_estimates_the_percentiles_of_its_large_groups(store: Path) -> None:
+    exactly, estimated = page_summary(store, CALLS * TURNS), page_summary(store, CALLS * TURNS - 1)
+    assert estimated.turns == exactly.turns
+    for name in ("voice_to_voice", "itl"):
+        assert estimated.metrics[name].approximate
+        assert not exactly.metrics[name].approximate
+        assert holds(estimated.metrics[name], exactly.metrics[name])
+    assert (estimated.metrics["voice_to_voice"].stated_estimates or "").startswith("estimated from one call in 16; ")
+    assert exactly.metrics["voice_to_voice"].stated_estimates is None
+    bounds, true = (each.metrics["voice_to_voice"].measured_within for each in (estimated, exactly))
+    assert bounds is not None
+    assert true is not None
+    assert bounds.p95 is not None
+    assert true.p95 is not None
+    assert bounds.p95[0] <= true.p95[0] <= true.p95[1] <= bounds.p95[1]
+    assert bounds.max == true.max
+    large, small = estimated.cohorts
+    assert holds(large.metrics["voice_to_voice"], exactly.cohorts[0].metrics["voice_to_voice"])
+    assert small == exactly.cohorts[1]  # of 600 turns
+
+
+@pytest.mark.usefixtures("few_are_many")
+def test_a_summary_by_itself_stays_exact_however_many_turns_there_are(store: Path) -> None:
+    reader = StoreReader(store, exact_turns=0)
+    exactly = page_summary(store, CALLS * TURNS)
+    assert reader.summary(exactly.filter).metrics == exactly.metrics
+    values = reader.metric_values(Filter(), "voice_to_voice")
+    p95 = reader.summary(Filter()).metrics["voice_to_voice"].p95
+    assert p95 == pytest.approx(exact(values, 0.95))
+
+
+def test_a_page_of_many_turns_in_groups_of_fewer_than_100_000_stays_exact(store: Path) -> None:
+    assert page_summary(store, 0) == page_summary(store, CALLS * TURNS)
+
+
+@pytest.mark.usefixtures("few_are_many")
+def test_every_call_is_wholly_in_the_sample_or_out(store: Path) -> None:
+    with StoreReader(store) as reader:
+        found = reader._ask(
+            lambda connection: connection.execute(
+                f"SELECT count(*) FROM turns WHERE {CALL} % {ONE_IN} = 0 GROUP BY call_id"
+            ).fetchall()
+        )
+    assert {turns for (turns,) in found} == {TURNS}
+    assert CALLS / ONE_IN * 0.8 < len(found) < CALLS / ONE_IN * 1.2
+
+
+@pytest.mark.usefixtures("few_are_many")
+def test_the_stages_of_very_many_turns_are_estimated_and_counted(store: Path) -> None:
+    exactly, estimated = (
+        StoreReader(store, exact_turns=turns).page(PageQuestion()).budget for turns in (CALLS * TURNS, 0)
+    )
+    assert estimated.keys() == exactly.keys()
+    for name, stage in estimated.items():
+        assert stage.approximate
+        assert stage.n == exactly[name].n
+        low, high = stage.estimated_within["p95"]
+        assert low <= (exactly[name].p95_ns or math.nan) <= high
