@@ -1,5 +1,5 @@
 """What counts as equal: whole numbers, texts and orders exactly, other numbers to nine digits (a sum of fractions has
-no order of its own), and every difference by its place."""
+no order of its own), of an estimate that its interval holds the exact one; and every difference by its place."""
 
 import json
 import math
@@ -90,6 +90,9 @@ def _different(place: str, golden: Any, now: Any) -> Iterator[str]:
     if isinstance(golden, dict) and NOT_COMPARED in golden.values():
         return
     if isinstance(golden, dict) and isinstance(now, dict):
+        if now.get("approximate"):
+            yield from _outside(place, golden, now)
+            golden, now = (_without_estimates(each) for each in (golden, now))
         for key in sorted(golden.keys() | now.keys()):
             if key not in now:
                 yield f"{place}/{key}: was {_short(golden[key])}, is missing"
@@ -102,6 +105,26 @@ def _different(place: str, golden: Any, now: Any) -> Iterator[str]:
             yield from _different(f"{place}/{number}", before, after)
     elif not _equal(golden, now):
         yield f"{place}: was {_short(golden)}, is {_short(now)}"
+
+
+def _outside(place: str, golden: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
+    """Exact percentiles that an estimate's interval does not hold, and bounds that are not between its own."""
+    bounds = [each.get("measured_within") or {} for each in (golden, now)]
+    for name, (low, high) in now["estimated_within"].items():
+        for key in (name, f"{name}_ns", f"difference_{name}_ns"):
+            if golden.get(key) is not None and not low <= golden[key] <= high:
+                yield f"{place}/{key}: was {golden[key]}, is estimated within {low} and {high}"
+        exact, wider = (each.get(name) for each in bounds)
+        if wider is not None and not (exact is not None and wider[0] <= exact[0] <= exact[1] <= wider[1]):
+            yield f"{place}/measured_within/{name}: was {exact}, is {wider}"
+
+
+def _without_estimates(found: dict[str, Any]) -> dict[str, Any]:
+    of_percentiles = {"approximate", "estimated_within"} | {key for key in found if "p50" in key or "p9" in key}
+    kept = {key: each for key, each in found.items() if key not in of_percentiles}
+    if isinstance(kept.get("measured_within"), dict):
+        kept["measured_within"] = {key: each for key, each in kept["measured_within"].items() if key[0] != "p"}
+    return kept
 
 
 def _equal(golden: object, now: object) -> bool:
