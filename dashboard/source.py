@@ -14,11 +14,10 @@ from telemetry.comparison.verdict import RegressionMargin, RunComparison
 from telemetry.model.errors import ConfigError, StoreError
 from telemetry.model.foreign_text import one_line
 from telemetry.objectives.slo import Objective, load_objectives
-from telemetry.store.compared_entries import compare_entries, compared_by
 from telemetry.store.questions.run_figures import RunDetails
-from telemetry.store.reader import StoreReader
-from telemetry.store.remote import open_store
+from telemetry.store.reader import StoreReader, open_store
 from telemetry.store.run_folders.catalog import RunCatalog, RunListing
+from telemetry.store.run_folders.compared_entries import compare_entries, compared_by
 from telemetry.store.run_folders.entries import RunEntry
 from telemetry.store.run_folders.places import StorePlace, folder_around, objectives_kept_beside
 from telemetry.store.run_folders.summaries import BadSummaryError, read_summary

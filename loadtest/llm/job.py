@@ -41,7 +41,7 @@ from telemetry.objectives.judgment import count_turns
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import judge, load_objectives, objectives_text
 from telemetry.store.questions.comparisons import RunTurnsQuestion
-from telemetry.store.remote import open_store
+from telemetry.store.reader import open_store
 from telemetry.store.run_folders.catalog import RunCatalog, find_run
 from telemetry.store.run_folders.places import OBJECTIVES_NAME, STORE_FOLDER
 

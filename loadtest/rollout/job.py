@@ -30,8 +30,7 @@ from telemetry.rollout.gate import GateVerdict, decide
 from telemetry.rollout.plan import RolloutPlan
 from telemetry.sidecar_client import SidecarClient
 from telemetry.store.questions.rollouts import evidence_of, question_of
-from telemetry.store.reader import StoreReader
-from telemetry.store.remote import is_address
+from telemetry.store.reader import StoreReader, is_address
 
 # A promotion is acted upon at once; one that a process left behind is looked at again after so many intervals.
 FRESH_INTERVALS: Final = 3

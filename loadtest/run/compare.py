@@ -23,9 +23,9 @@ from telemetry.model.errors import ConfigError
 from telemetry.model.file_faults import nearest
 from telemetry.model.metrics import DEFINITIONS, METRICS
 from telemetry.objectives.slo import load_objectives
-from telemetry.store.compared_entries import compare_entries, compared_by
-from telemetry.store.remote import open_store
+from telemetry.store.reader import open_store
 from telemetry.store.run_folders.catalog import RunCatalog, find_run
+from telemetry.store.run_folders.compared_entries import compare_entries, compared_by
 from telemetry.store.run_folders.entries import RunEntry
 
 

@@ -15,8 +15,7 @@ from telemetry.model.waterfall import waterfall
 from telemetry.objectives.judgment import is_unanswered
 from telemetry.store.answers import Filter, Summary
 from telemetry.store.questions.filters import source_of
-from telemetry.store.reader import StoreReader
-from telemetry.store.remote import RemoteStore
+from telemetry.store.reader import RemoteStore, StoreReader
 
 # So many turns are drawn one by one; of more, the store's slots of time are drawn.
 MOST_DOTS: Final = 3_000

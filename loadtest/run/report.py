@@ -24,8 +24,7 @@ from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import load_objectives
 from telemetry.store.answers import RunRecord
 from telemetry.store.questions.runs import is_under_way, newest_run
-from telemetry.store.reader import StoreReader
-from telemetry.store.remote import is_address, open_store
+from telemetry.store.reader import StoreReader, is_address, open_store
 from telemetry.store.run_folders.places import STORE_FOLDER, is_store
 
 

@@ -27,9 +27,8 @@ from telemetry.rollout.sentences import above_control
 from telemetry.rollout.verdict_document import as_object
 from telemetry.store.database import is_at_rest
 from telemetry.store.questions.rollouts import evidence_of, question_of
-from telemetry.store.reader import StoreReader
-from telemetry.store.remote import is_address
-from telemetry.store.rollout_lines import history_of
+from telemetry.store.reader import StoreReader, is_address
+from telemetry.store.rollout_log import history_of
 
 # A look takes about a second; one over a large store, over the network, some tens.
 WAIT_S: Final = 60.0

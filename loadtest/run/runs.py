@@ -24,7 +24,7 @@ from telemetry.model.foreign_text import one_line
 from telemetry.model.formatting import DASH, MINUS, NS_PER_S, count, milliseconds, number
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import load_objectives
-from telemetry.store.remote import is_address
+from telemetry.store.reader import is_address
 from telemetry.store.run_folders.catalog import RunCatalog, find_run
 from telemetry.store.run_folders.changes import finish_removals, remove_folder, write_note
 from telemetry.store.run_folders.entries import EntryState, RunEntry, RunFilter, narrowed

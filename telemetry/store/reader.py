@@ -17,6 +17,7 @@ import msgspec
 from telemetry.model.errors import StoreError
 from telemetry.objectives.judgment import EligibleTurns
 from telemetry.objectives.slo import Objective
+from telemetry.sidecar_client import TIMEOUT_S
 from telemetry.store.answers import Filter
 from telemetry.store.connection import EXACT_TURNS, StoreConnection
 from telemetry.store.database import InUseError, first_line, owned_here, read_only
@@ -184,3 +185,30 @@ class StoreReader:
             ) from error
         except (duckdb.IOException, duckdb.InternalException, duckdb.FatalException) as error:
             raise StoreError(f"{self.directory}: the store cannot be read ({error})") from error
+
+
+def is_address(store: str) -> bool:
+    """Whether `--store` names a sidecar instead of a folder."""
+    return store.startswith(("http://", "https://"))
+
+
+def open_store(store: str | Path, token: str | None) -> StoreReader:
+    """The reader of a folder, or of the sidecar at an address with its token. Raises StoreError for a bad address."""
+    return RemoteStore(str(store), token) if is_address(str(store)) else StoreReader(store)
+
+
+class RemoteStore(StoreReader):
+    """Asks the sidecar at `address` (`http://host:4318`) what a StoreReader answers of a folder; thread-safe.
+
+    Raises StoreError for a bad address, and from any question when the sidecar cannot be reached, refuses, or answers
+    what this version does not understand.
+    """
+
+    def __init__(self, address: str, token: str | None, *, timeout_s: float = TIMEOUT_S) -> None:
+        self._sidecar = AskedSidecar(address, token, timeout_s=timeout_s)
+        self.directory = Path(self._sidecar.address)
+        self.address = self._sidecar.address
+
+    def elsewhere(self) -> AskedSidecar:
+        """The sidecar at the address."""
+        return self._sidecar

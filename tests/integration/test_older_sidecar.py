@@ -14,8 +14,7 @@ from loadtest.exit_codes import ExitCode
 from telemetry.model.errors import StoreError
 from telemetry.objectives.slo import default_objectives
 from telemetry.store.answers import Filter
-from telemetry.store.reader import StoreReader
-from telemetry.store.remote import RemoteStore
+from telemetry.store.reader import RemoteStore, StoreReader
 from telemetry.store.run_folders.catalog import RunCatalog
 from telemetry.store.wire import BadQuestionError, answer
 from tests.fixtures_turns import fill_store

@@ -13,8 +13,7 @@ from telemetry.rollout.plan import encode_history
 from telemetry.rollout.plan_document import parse_plan
 from telemetry.store.questions.rollouts import RolloutPage
 from telemetry.store.reader import StoreReader
-from telemetry.store.rollout_lines import history_of
-from telemetry.store.rollout_log import LOG_NAME, PLAN_NAME, read_rollouts
+from telemetry.store.rollout_log import LOG_NAME, PLAN_NAME, history_of, read_rollouts
 from tests.fixtures_turns import Run, client_turn, fill_store
 from tests.unit.dashboard.rollout_scenes import PLAN, Rollout, S, fill_rollout
 

@@ -21,8 +21,7 @@ from telemetry.model.semconv import SIDECAR_TOKEN_VARIABLE
 from telemetry.objectives.slo import default_objectives
 from telemetry.store.answers import Filter
 from telemetry.store.questions.pages import PageQuestion
-from telemetry.store.reader import StoreReader
-from telemetry.store.remote import RemoteStore
+from telemetry.store.reader import RemoteStore, StoreReader
 from tests.fixtures_sidecar import SidecarProcess, running_sidecar, turns_request
 from tests.fixtures_turns import client_turn, fill_store, synthetic_run
 

@@ -16,8 +16,7 @@ import psutil
 import pytest
 import yaml
 
-from telemetry.store.reader import StoreReader
-from telemetry.store.remote import RemoteStore
+from telemetry.store.reader import RemoteStore, StoreReader
 from telemetry.store.rollout_log import read_rollouts
 from tests.fixtures_rollouts import PLAN_FILE, fill_rollout_store
 from tests.fixtures_sidecar import ROOT, SidecarProcess, running_sidecar

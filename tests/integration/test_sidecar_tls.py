@@ -26,8 +26,7 @@ from telemetry.export.otlp_http import OtlpHttpExporter
 from telemetry.model import semconv
 from telemetry.model.errors import StoreError
 from telemetry.model.turn_spans import turn_attributes
-from telemetry.store.reader import StoreReader
-from telemetry.store.remote import RemoteStore
+from telemetry.store.reader import RemoteStore, StoreReader
 from tests.fixtures_sidecar import ROOT, SidecarProcess, running_sidecar, sidecar_command, turns_request
 from tests.fixtures_turns import client_turn
 from tests.integration.certificates import Authority, Signed, authority

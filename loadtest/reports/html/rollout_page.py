@@ -16,7 +16,7 @@ from loadtest.reports.rollout import heading, row_cells
 from telemetry.model.formatting import declared_percent, number, turns
 from telemetry.rollout.plan import RolloutPlan, moment
 from telemetry.rollout.progress import check_name, explanation_of, funnel_of, logged_row
-from telemetry.store.rollout_lines import RolloutEntry, logged_verdicts
+from telemetry.store.rollout_log import RolloutEntry, logged_verdicts
 
 _WORDS: Final = {"promote": "Promote", "hold": "Hold", "roll_back": "Roll back"}
 _CLASSES: Final = {"promote": "met", "hold": "undecided", "roll_back": "missed"}

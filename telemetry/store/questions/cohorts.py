@@ -39,8 +39,7 @@ from telemetry.store.questions.explanation import drawn
 from telemetry.store.questions.filters import Condition, source_of
 from telemetry.store.questions.pages import NEWEST, HeadedAnswer, ViewQuestion, open_view
 from telemetry.store.questions.rollouts import RolloutQuestion, asked_turns, columns_of, question_of, unit_counts
-from telemetry.store.rollout_lines import RolloutEntry, logged_verdicts
-from telemetry.store.rollout_log import RolloutRecord, read_rollouts
+from telemetry.store.rollout_log import RolloutEntry, RolloutRecord, logged_verdicts, read_rollouts
 
 # To read and sort more takes longer than a page may.
 MOST_READ: Final = 200_000

@@ -35,8 +35,7 @@ from telemetry.store.questions.burn_rates import (
 )
 from telemetry.store.questions.comparisons import TurnColumns, columns_of_turns, telemetry_lost
 from telemetry.store.questions.filters import ASKED, Condition, ManyObjectives, Names, Objectives, judged
-from telemetry.store.rollout_lines import logged_verdicts
-from telemetry.store.rollout_log import MOST_ENTRIES, RolloutRecord, read_rollouts
+from telemetry.store.rollout_log import MOST_ENTRIES, RolloutRecord, logged_verdicts, read_rollouts
 
 _MOST_SERVICES: Final = 100
 _ADDRESS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([^/?#]+)")

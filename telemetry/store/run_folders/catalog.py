@@ -19,7 +19,7 @@ from telemetry.objectives.objective import Objective
 from telemetry.objectives.run_verdict import State
 from telemetry.store.answers import calibrated_bound_ms
 from telemetry.store.questions.run_figures import ListedRun
-from telemetry.store.remote import is_address, open_store
+from telemetry.store.reader import is_address, open_store
 from telemetry.store.run_folders.changes import read_notes, writer_in
 from telemetry.store.run_folders.entries import EntryState, RunEntry, judged_anew, missing_turns
 from telemetry.store.run_folders.places import (

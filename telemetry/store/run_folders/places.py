@@ -16,7 +16,7 @@ from telemetry.model.errors import ConfigError
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import default_objectives, objectives_text
 from telemetry.store.database import DATABASE_NAME, OWNER_NAME, is_earlier
-from telemetry.store.remote import is_address
+from telemetry.store.reader import is_address
 from telemetry.store.run_folders.entries import RunEntry
 
 RUNS_FOLDER: Final = "runs"

@@ -9,7 +9,7 @@ from telemetry.client_tls import sidecar_context
 from telemetry.export.otlp_http import OtlpHttpExporter
 from telemetry.model import semconv
 from telemetry.model.errors import ConfigError, StoreError
-from telemetry.store.remote import RemoteStore
+from telemetry.store.reader import RemoteStore
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from loadtest.reports.html.rollout_page import RolloutReport, rollout_as_html
 from loadtest.reports.html.rollout_pictures import CohortCurve
 from telemetry.rollout.verdict_document import as_object
-from telemetry.store.rollout_lines import RolloutEntry
+from telemetry.store.rollout_log import RolloutEntry
 from tests.fixtures_rollouts import AT_UNIX_NS, MINUTE, SLOWER, two_stages, verdict_of
 from tests.rollout_cohorts import SAME, Regression
 

@@ -15,8 +15,7 @@ import pytest
 from telemetry.model.errors import StoreError
 from telemetry.rollout.verdict_document import as_object
 from telemetry.store import rollout_log
-from telemetry.store.rollout_lines import RolloutEntry, thinned
-from telemetry.store.rollout_log import RolloutLog, append_verdict, read_rollouts
+from telemetry.store.rollout_log import RolloutEntry, RolloutLog, append_verdict, read_rollouts, thinned
 from tests.fixtures_rollouts import AT_UNIX_NS, MINUTE, PLAN_TEXT, edited, keep_verdicts, two_stages, verdict_of
 
 PLAN = two_stages()

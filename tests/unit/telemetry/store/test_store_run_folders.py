@@ -13,8 +13,7 @@ from telemetry.objectives.objective import Objective
 from telemetry.objectives.openslo import parse_objectives
 from telemetry.objectives.slo import default_objectives, objectives_text
 from telemetry.store.database import DATABASE_NAME, owned
-from telemetry.store.reader import StoreReader
-from telemetry.store.remote import open_store
+from telemetry.store.reader import StoreReader, open_store
 from telemetry.store.run_folders import catalog as catalogs
 from telemetry.store.run_folders.catalog import RunCatalog, find_run
 from telemetry.store.run_folders.changes import (

@@ -17,8 +17,7 @@ from telemetry.store.questions.cohorts import CohortsQuestion
 from telemetry.store.questions.explanation import ExplanationQuestion, TurnSelection
 from telemetry.store.questions.pages import PageQuestion, ViewQuestion
 from telemetry.store.questions.turns import TurnSearch, TurnsQuestion
-from telemetry.store.reader import StoreReader
-from telemetry.store.remote import RemoteStore
+from telemetry.store.reader import RemoteStore, StoreReader
 from telemetry.store.wire import MOST_TOGETHER, QUERY_PATH, BadQuestionError, answer, question_named, questions
 from tests.fixtures_rollouts import keep_verdicts
 from tests.fixtures_turns import SECOND, START_UNIX_NS, fill_store, synthetic_run
