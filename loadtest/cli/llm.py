@@ -56,7 +56,7 @@ Prompts = Annotated[
     Path | None, flag("load", help="prompts with checkable answers, TOML or .jsonl (default: a small set)")
 ]
 Concurrency = Annotated[str, flag("load", help="callers at the same time (default: 1,2,4,8)", metavar=_LIST)]
-Rates = Annotated[str, flag("load", help="open arrivals a second, beside or instead", metavar=_LIST)]
+Rates = Annotated[str, flag("load", help="open arrivals a second, after the callers or alone", metavar=_LIST)]
 LevelTime = Annotated[str, flag("load", help="length of each load level", metavar=METAVAR)]
 Loops = Annotated[str, flag("load", help="calls of an agent's loop (default: 3,10,25,50)", metavar=_LIST)]
 Timeout = Annotated[str, flag("load", help="time that an answer may take as a whole", metavar=METAVAR)]

@@ -120,7 +120,7 @@ def steady_rate(moments: Sequence[float], length_s: float) -> Rate | None:
     return _rate_of(counts, skipped, length_s)
 
 
-def rate_beside(steady: Rate, moments: Sequence[float], length_s: float) -> Rate:
+def rate_in_steady_state(steady: Rate, moments: Sequence[float], length_s: float) -> Rate:
     """The rate of some of the events, such as the good ones, over the same steady state."""
     return _rate_of(_batch_rates(moments, length_s), BATCHES - len(steady.batches), length_s)
 

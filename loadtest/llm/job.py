@@ -180,12 +180,12 @@ def _targets(request: LlmBenchRequest, environment: Mapping[str, str], faults: _
         if wire is not None and wire not in KEY_VARIABLES:
             faults.lines.append(f"--wire {wire!r} is not known{nearest(wire, KEY_VARIABLES)}")
             continue
-        if key is not None and not re.fullmatch(r"[A-Za-z_]\w*", key):
+        is_name = key is None or re.fullmatch(r"[A-Za-z_]\w*", key) is not None
+        if not is_name:
             faults.lines.append("--key is not the name of an environment variable: put the key into one, and name that")
-            continue
         try:
             spoken = wire_of(url or "") if wire is None else cast("Wire", wire)
-            target = LlmTarget(url or "", model, wire=spoken, key=key_of(spoken, environment, key))
+            target = LlmTarget(url or "", model, wire=spoken, key=key_of(spoken, environment, key if is_name else None))
         except UsageError as error:
             faults.lines += [line for line in str(error).splitlines() if line not in faults.lines]
             continue

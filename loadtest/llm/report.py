@@ -129,7 +129,7 @@ def tables(report: BenchReport) -> Iterator[ShownTable]:
 def _lengths(report: BenchReport) -> ShownTable:
     return (
         "By output length (± 10 %): p50 · p90 in ms",
-        ("target", "tokens", "n", "beside", "first token", "first answer", "first sentence", "tokens/s",
+        ("target", "tokens", "n", "others", "first token", "first answer", "first sentence", "tokens/s",
          "wall/s", "per chunk", "gap"),
         [
             (
@@ -263,7 +263,7 @@ def _loops(report: BenchReport) -> ShownTable:
 def _loads(report: BenchReport) -> ShownTable:
     return (
         f"Under load, in ms: good answers have their first token within {declared(report.plan.within_s)}",
-        ("target", "load", "sent", "answers", "goodput", "good", "first token p50", "p90", "left out", "beside"),
+        ("target", "load", "sent", "answers", "goodput", "good", "first token p50", "p90", "left out", "faults"),
         [
             (
                 row.target,

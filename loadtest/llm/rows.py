@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from loadtest.llm.answers import SECOND_NS, LlmAnswer
-from loadtest.llm.figures import Figure, Rate, Saturation, figure, mean, rate_beside, saturation, steady_rate
+from loadtest.llm.figures import Figure, Rate, Saturation, figure, mean, rate_in_steady_state, saturation, steady_rate
 from loadtest.llm.plan import (
     RESERVATION,
     SPOKEN_TOKENS,
@@ -373,7 +373,7 @@ def _load(level: LevelResult, target: str, within_s: float) -> LoadRow:
         len(level.samples),
         level.dropped,
         steady,
-        None if steady is None else rate_beside(steady, moments(good), length_s),
+        None if steady is None else rate_in_steady_state(steady, moments(good), length_s),
         figure(_first_token_s(sample) for sample in kept),
         share(sum(_is_within(sample, within_s) for sample in kept), total),
         _fault_kinds(level.samples),

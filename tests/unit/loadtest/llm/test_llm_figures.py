@@ -4,7 +4,15 @@ from math import comb
 
 import pytest
 
-from loadtest.llm.figures import MIN_COUNT_FOR, Rate, figure, needed_for_bounds, rate_beside, saturation, steady_rate
+from loadtest.llm.figures import (
+    MIN_COUNT_FOR,
+    Rate,
+    figure,
+    needed_for_bounds,
+    rate_in_steady_state,
+    saturation,
+    steady_rate,
+)
 
 
 def chance_below(count: int, n: int, fraction: float) -> float:
@@ -82,7 +90,7 @@ def test_an_interval_of_a_rate_is_that_of_the_mean_of_its_batches_by_students_t(
 def test_no_good_answer_is_a_goodput_of_zero_and_too_few_answers_are_no_rate() -> None:
     steady = steady_rate(evenly(0, 10, 10), 10)
     assert steady is not None
-    assert rate_beside(steady, [], 10).value == 0
+    assert rate_in_steady_state(steady, [], 10).value == 0
     assert steady_rate([1.0] * 9, 10) is None
 
 

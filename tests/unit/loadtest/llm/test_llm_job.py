@@ -204,8 +204,9 @@ def test_models_and_addresses_make_targets_with_names_of_their_own(tmp_path: Pat
     with pytest.raises(UsageError, match="NO_SUCH_KEY is not set"):
         check(asked(tmp_path, key=["NO_SUCH_KEY"]), {})
     with pytest.raises(UsageError) as caught:
-        check(asked(tmp_path, key=["sk-secret"]), {})
+        check(asked(tmp_path, urls=["ftp://x"], key=["sk-secret"]), {})
     assert "sk-secret" not in str(caught.value)
+    assert "ftp" in str(caught.value)
 
 
 def test_the_client_of_the_command_has_what_a_bench_asks_of_it() -> None:
