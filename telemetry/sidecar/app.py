@@ -15,8 +15,7 @@ import typer
 
 from telemetry.model.errors import ConfigError, TelemetryError
 from telemetry.sidecar.configuration.building import TABLES, options_of
-from telemetry.sidecar.configuration.printing import settings_shown
-from telemetry.sidecar.configuration.reading import read_configuration
+from telemetry.sidecar.configuration.reading import read_configuration, settings_shown
 from telemetry.sidecar.configuration.settings import BY_KEY, CONFIG, SETTINGS, SidecarSetting
 from telemetry.sidecar.logs import start_logging
 from telemetry.sidecar.options import SidecarOptions

@@ -1,7 +1,8 @@
 """The spans of one turn, and what is asked of them whatever the framework."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final, NamedTuple
 
 from telemetry.model.contradictions import TOLERANCE_NS
@@ -32,7 +33,7 @@ class Part(NamedTuple):
     role: SpanRole
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class SpansOfTurn:
     """The spans of one turn, each list by their beginning.
 
@@ -51,13 +52,6 @@ class SpansOfTurn:
     has_later_turn: bool = False
     is_expected: bool = False
     latency_before_ns: int | None = None  # that the turn before states, where it is known
-    _within: tuple[Part, ...] = field(init=False)
-    _frameworks: list[Framework] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._within = (*self.outer(), *self.below, *self.beside)
-        known = {part.role.family: part.role.framework for part in self.everything()}
-        self._frameworks = [framework for framework in known.values() if framework is not None]
 
     @property
     def first(self) -> Part:
@@ -93,6 +87,15 @@ class SpansOfTurn:
     def placed(self, turn_index: int, latency_before_ns: int | None) -> "SpansOfTurn":
         """The same spans, at their place in the call."""
         return replace(self, turn_index=turn_index, latency_before_ns=latency_before_ns)
+
+    @cached_property
+    def _within(self) -> tuple[Part, ...]:
+        return (*self.outer(), *self.below, *self.beside)
+
+    @cached_property
+    def _frameworks(self) -> list[Framework]:
+        known = {part.role.family: part.role.framework for part in self.everything()}
+        return [framework for framework in known.values() if framework is not None]
 
     def outer(self) -> tuple[Part, ...]:
         """The spans of the turn itself, the caller's first."""

@@ -79,6 +79,8 @@ class _Made(NamedTuple):
     """A turn that was made, and of what; None where that is of nothing that was said."""
 
     of: _Facts
+    number: int | None  # that its spans state, from 1
+    call_id: str
     turn: Turn | None
 
 
@@ -231,18 +233,22 @@ class TurnAssembly:
         waiting: list[int] = []
         index, unfinished = trace.past_turns, set(trace.parts)
         for spans in turns_of_trace(trace.parts.values()):
-            number = values.count(spans.value("turn_number"))
-            place = number - 1 if number else index
-            before_ns, _ = self._latency_of_turn.get((spans.first.span.service, spans.call_id, place - 1), (None, ""))
             span_ids = frozenset(part.span.span_id for part in spans.spans())
-            due_ns = None if is_last else _due_ns(trace, spans, span_ids)
             key = spans.first.span.span_id
+            last = trace.made.get(key)
+            if last is not None and last.of.span_ids == span_ids and last.of.calls == len(spans.calls):
+                number, call_id = last.number, last.call_id
+            else:
+                number, call_id = values.count(spans.value("turn_number")), spans.call_id
+            place = number - 1 if number else index
+            before_ns, _ = self._latency_of_turn.get((spans.first.span.service, call_id, place - 1), (None, ""))
+            due_ns = None if is_last else _due_ns(trace, spans, span_ids)
             was_over = any(is_complete(trace.stored[each].turn) for each in span_ids if each in trace.stored)
             is_over = was_over or due_ns is None or due_ns <= now_ns
             of = _Facts(span_ids, len(spans.calls), spans.has_later_turn, place, before_ns, is_over)
-            last = trace.made.get(key)
-            made[key] = last if last is not None and last.of == of else _Made(of, self._turn(spans, of, now_ns))
-            turn = made[key].turn
+            is_same = last is not None and last.of == of
+            turn = last.turn if last is not None and is_same else self._turn(spans, of, now_ns)
+            made[key] = _Made(of, number, call_id, turn)
             if turn is None:
                 continue
             index = place + 1

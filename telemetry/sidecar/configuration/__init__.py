@@ -1,2 +1,5 @@
-"""The settings of a sidecar: `settings` lists them, `reading` finds them in the file, the environment and the flags,
-`building` makes options of them, and `printing` shows them."""
+"""The settings of a sidecar.
+
+To read in this order: `settings` (lists them), `reading` (finds them in the file, the environment and the flags, and
+shows those that hold), `building` (makes options of them).
+"""

@@ -1,14 +1,16 @@
 """Reads the settings of a sidecar from its file, the environment and the command line, the last of them strongest.
 
-All faults are found at once, each with its place and how to mend it.
+All faults are found at once, each with its place and how to mend it. The settings that hold are shown as a file that
+could be given again, each with where it comes from.
 """
 
+import json
 import math
 import os
 import re
 import stat
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
@@ -27,6 +29,7 @@ FILE_BYTES_MAX: Final = 1 << 20
 DEFAULT_ORIGIN: Final = "default"
 # Between the values of a setting that is repeated.
 SEPARATOR: Final = os.pathsep
+HIDDEN: Final = "[hidden]"
 # Kubernetes sets such variables for a service that is called voiceprobe-sidecar; none of them is meant for us.
 _SERVICE_LINK: Final = re.compile(r"SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP)(_(ADDR|PORT|PROTO))?)?")
 _TRUE: Final = frozenset({"true", "yes", "on", "1"})
@@ -217,3 +220,27 @@ def _drop_weaker_token(configuration: Configuration) -> None:
     if token.strength == file.strength:
         configuration.faults.append(f"{token.place} and {file.place} both give a token; remove one of them")
     del configuration.given["token" if token.strength < file.strength else "token_file"]
+
+
+def settings_shown(configuration: Configuration) -> str:
+    """Return the settings as TOML. Secrets are hidden, and so is the content of tables, which may hold some."""
+    lines = [_shown_line(setting, configuration) for setting in SETTINGS]
+    return "\n".join([*lines, *_shown_tables(configuration)]) + "\n"
+
+
+def _shown_line(setting: SidecarSetting, configuration: Configuration) -> str:
+    value, origin = configuration.value(setting.key), configuration.origin(setting.key)
+    if value is None:
+        return f"# {setting.key} is not set"
+    if setting.is_secret:
+        return f"# {setting.key} = {HIDDEN}  # {origin}"
+    if setting.is_repeated:
+        return f"# {setting.key} = {json.dumps(str(value).split(SEPARATOR))}  # {origin}"
+    # A string of JSON is one of TOML, too.
+    return f"{setting.key} = {json.dumps(value)}  # {origin}"
+
+
+def _shown_tables(configuration: Configuration) -> Iterator[str]:
+    for name, table in configuration.tables.items():
+        count = f"{len(table)} tables" if isinstance(table, list) else "a table"
+        yield f"# {name}: {count}  # {configuration.file}; values are not shown"

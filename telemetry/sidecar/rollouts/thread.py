@@ -5,8 +5,9 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from typing import Final
 
 from telemetry.sidecar.rollouts.evaluation import (
@@ -18,16 +19,38 @@ from telemetry.sidecar.rollouts.evaluation import (
     StageAnswered,
     StageAsked,
 )
-from telemetry.sidecar.rollouts.schedule import LookSchedule
 
 # Before the answer, an evaluation that has begun comes to its end.
 ANSWER_WITHIN_S: Final = 30.0
 WAITING_MAX: Final = 8
+# What could not be evaluated is tried again soon.
+AGAIN_S: Final = 5.0
 # It may have begun all the same: who asks again is answered by where the rollout is.
 _NO_ANSWER: Final = "no answer came; ask where the rollout is, and ask again"
 
 _log = logging.getLogger(__name__)
 _Asked = tuple[StageAsked, "Future[StageAnswered]"]
+
+
+@dataclass(slots=True)
+class LookSchedule:
+    """Every rollout at once in the beginning, then every `every_s` after its last look."""
+
+    names: Sequence[str]
+    every_s: float
+    _due: dict[str, float] = field(default_factory=dict[str, float])
+
+    def wait_s(self, now_s: float) -> float:
+        """How long nothing is due; 0 where something is."""
+        return max(0.0, self._due.get(self.next(), now_s) - now_s)
+
+    def next(self) -> str:
+        """The rollout whose look is due first."""
+        return min(self.names, key=lambda name: self._due.get(name, float("-inf")))
+
+    def looked(self, name: str, now_s: float, *, is_kept: bool) -> None:
+        """Note that a look ended now; `is_kept` says whether its verdict could be kept."""
+        self._due[name] = now_s + (self.every_s if is_kept else min(self.every_s, AGAIN_S))
 
 
 class RolloutThread:

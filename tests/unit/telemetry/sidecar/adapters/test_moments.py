@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from telemetry.sidecar.adapters.moments import Latency, place
+from telemetry.sidecar.adapters.framework_turns import Latency, place
 
 NAMES = ("speech_end", "endpoint", "asr_final", "first_audio", "speech_start", "tts_first_chunk")
 

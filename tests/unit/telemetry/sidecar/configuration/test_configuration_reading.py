@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from telemetry.sidecar.configuration.printing import settings_shown
-from telemetry.sidecar.configuration.reading import FILE_BYTES_MAX, read_configuration
+from telemetry.sidecar.configuration.reading import FILE_BYTES_MAX, read_configuration, settings_shown
 from telemetry.sidecar.configuration.settings import BY_KEY, CONFIG, SETTINGS, SidecarSetting
 from telemetry.sidecar.options import SidecarOptions
 

@@ -17,9 +17,8 @@ from telemetry.sidecar.otlp.access import Access
 from telemetry.sidecar.rollouts.evaluation import PrimaryFigures, RolloutState
 from telemetry.sidecar.rollouts.exposition import FAMILIES, with_rollouts
 from telemetry.sidecar.rollouts.routes import routes
-from telemetry.sidecar.rollouts.schedule import LookSchedule
 from telemetry.sidecar.rollouts.settings import RolloutSetting
-from telemetry.sidecar.rollouts.thread import RolloutThread
+from telemetry.sidecar.rollouts.thread import LookSchedule, RolloutThread
 
 TOKEN = "a-token-for-this-test"
 STAGES = ("canary", "quarter", "half")
