@@ -34,7 +34,7 @@ from telemetry.store.writer import StoreWriter
 
 # Rows become objects in parts of this many, and traces are read again so many at once.
 _ROWS_AT_ONCE: Final = 1_000
-_TRACES_AT_ONCE: Final = 200
+_TRACES_AT_ONCE: Final = 1_000
 # Who stores spans makes turns of them itself where so many wait.
 _WAITING_MAX: Final = 20_000
 _STORE_FAULT: Final = "service_turns"
@@ -130,7 +130,7 @@ class ServiceTurns:
                 for fault in self._assembly.faults:
                     self._faults.set(_SPANS_FAULT, f"spans of a service could not become turns ({fault})")
                 self._assembly.faults.clear()
-                replaced = self._writer.replace_turns(changes) if changes else ()
+                replaced = self._replaced(changes) if changes else ()
                 self._assembly.stored(self._unix_ns())
             except StoreError as error:
                 self._faults.set(_STORE_FAULT, f"turns of services wait to be stored: {error}")
@@ -140,6 +140,20 @@ class ServiceTurns:
                 return
             self._faults.set(_STORE_FAULT, None)
             self._count(changes, replaced)
+
+    def _replaced(self, changes: Sequence[TurnChange]) -> Sequence[Turn]:
+        """Store changes; the turns that are durable now. What one turn holds keeps no other from being stored. Raises
+        StoreError where nothing can be stored now."""
+        try:
+            return self._writer.replace_turns(changes)
+        except Exception as error:
+            if isinstance(error, StoreError) and isinstance(error.__cause__, duckdb.OperationalError | OSError | None):
+                raise
+            if len(changes) == 1:
+                self._spans_failed(error)
+                return ()
+            middle = len(changes) // 2
+            return [*self._replaced(changes[:middle]), *self._replaced(changes[middle:])]
 
     def _take_arrived(self) -> None:
         with self._taking:
@@ -154,8 +168,8 @@ class ServiceTurns:
         with self._writer.database.snapshot() as cursor:
             rows = cursor.sql(
                 f"""
-                SELECT {columns} FROM spans WHERE list_contains(?, trace_id) AND scope_name IS DISTINCT FROM ?
-                    AND stored_unix_ns >= {_NEWEST} - ?
+                SELECT {columns} FROM spans WHERE trace_id IN (SELECT unnest(?::VARCHAR[]))
+                    AND scope_name IS DISTINCT FROM ? AND stored_unix_ns >= {_NEWEST} - ?
                 """,
                 params=[list(trace_ids), semconv.SCOPE, UPDATED_WITHIN_NS],
             ).to_arrow_table()
@@ -224,7 +238,8 @@ def _is_wanted(scope_name: str, span_name: str) -> bool:
 def _stored_turns(cursor: duckdb.DuckDBPyConnection, trace_ids: Sequence[str]) -> list[Turn]:
     """The turns that services reported of some traces, as far as this version can read them."""
     found = cursor.sql(
-        "SELECT * FROM turns WHERE list_contains(?, trace_id) AND source = 'service'", params=[list(trace_ids)]
+        "SELECT * FROM turns WHERE trace_id IN (SELECT unnest(?::VARCHAR[])) AND source = 'service'",
+        params=[list(trace_ids)],
     ).to_arrow_table()
     turns: list[Turn] = []
     for row in found.to_pylist():

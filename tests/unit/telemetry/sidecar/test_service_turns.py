@@ -14,7 +14,12 @@ from telemetry.sidecar import service_turns as module
 from telemetry.sidecar.adapters import turn_assembly
 from telemetry.sidecar.adapters.alias_table import Framework
 from telemetry.sidecar.adapters.spans_of_turn import SpansOfTurn
-from telemetry.sidecar.adapters.turn_assembly import COMPLETE_AFTER_NS, REMEMBERED_NS, UPDATED_WITHIN_NS
+from telemetry.sidecar.adapters.turn_assembly import (
+    COMPLETE_AFTER_NS,
+    REMEMBERED_NS,
+    UPDATED_WITHIN_NS,
+    TurnChange,
+)
 from telemetry.sidecar.counts.state import IngestState
 from telemetry.sidecar.faults import FaultBoard
 from telemetry.sidecar.service_turns import ServiceTurns
@@ -218,6 +223,28 @@ def test_a_turn_that_cannot_be_read_harms_no_other(tmp_path: Path, monkeypatch: 
     life.turns.close()
     assert len(read(tmp_path)) == 3
     assert "not this one" in life.faults.all()[0].sentence
+    life.end()
+
+
+def test_a_turn_that_cannot_be_stored_for_what_it_holds_harms_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life = Life(tmp_path, Clock())
+    replace_turns = life.writer.replace_turns
+
+    def fussy(changes: Sequence[TurnChange]) -> Sequence[Turn]:
+        if any(change.turn is not None and change.turn.span_id == FOUR[1].span for change in changes):
+            raise ValueError("not this one")
+        return replace_turns(changes)
+
+    monkeypatch.setattr(life.writer, "replace_turns", fussy)
+    life.commit(pipecat_request(spans_of(FOUR)))
+    life.turns.look()
+    assert sorted(turn.span_id for turn in read(tmp_path)) == sorted(each.span for each in FOUR if each is not FOUR[1])
+    assert sum(map(len, life.stored)) == 3
+    assert "not this one" in life.faults.all()[0].sentence
+    life.turns.look()
+    assert sum(map(len, life.stored)) == 3, "it is not tried again"
     life.end()
 
 
