@@ -10,7 +10,6 @@ of the time before the last commit are read again at the start, and older ones w
 import logging
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -27,7 +26,7 @@ from telemetry.model.turn_spans import SpanRow
 from telemetry.model.turns import Turn
 from telemetry.sidecar.adapters.span_roles import is_foreign
 from telemetry.sidecar.adapters.turn_assembly import REMEMBERED_NS, UPDATED_WITHIN_NS, TurnAssembly, TurnChange
-from telemetry.sidecar.counts.state import IngestState, count_names
+from telemetry.sidecar.counts.state import IngestState
 from telemetry.sidecar.faults import FaultBoard
 from telemetry.store.schema import SCHEMAS, ArrowTable, span_from_row, turn_from_row
 from telemetry.store.writer import StoreWriter
@@ -187,9 +186,7 @@ class ServiceTurns:
         ]
         first = [turn for each, turn in durable if each.is_first]
         revised = [turn for each, turn in durable if each.is_revised]
-        unmapped, assembly.unmapped = assembly.unmapped, Counter[str]()
         with state.lock:
-            count_names(state.unmapped_spans, unmapped)
             state.framework_spans_given_up = assembly.given_up
             state.framework_spans_left_over = assembly.left_over
             state.framework_spans_late = assembly.late

@@ -8,14 +8,13 @@ of it came for a while. A trace that is forgotten is taken up again with its spa
 
 import heapq
 import logging
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from telemetry.model import semconv
 from telemetry.model.services import WHOLE_TURN_ATTRIBUTES
 from telemetry.model.turn_spans import SpanRow
 from telemetry.model.turns import Turn
@@ -48,7 +47,7 @@ _log = logging.getLogger(__name__)
 
 
 class TurnChange(NamedTuple):
-    """What is stored of a turn and what it is now; None where it is not stored, or is none any more."""
+    """What is stored of a turn and what it is now; None where it is not stored, or is a turn no more."""
 
     stored: Turn | None
     turn: Turn | None
@@ -113,9 +112,9 @@ class _Trace:
 class TurnAssembly:
     """The turns of all services of which spans came lately.
 
-    `unmapped` counts "scope/span name" of spans that no adapter knows; `left_over` spans of stages whose turn never
-    came, or never became complete; `given_up` spans that were dropped because their trace has too many; `late` those
-    that came after their turn was complete; `unstorable` turns with times beyond what can be stored.
+    `left_over` counts spans of stages whose turn never came, or never became complete; `given_up` spans that were
+    dropped because their trace has too many; `late` those that came after their turn was complete; `unstorable` turns
+    with times beyond what can be stored.
     """
 
     def __init__(self, *, spans_max: int = SPANS_MAX, trace_spans_max: int = TRACE_SPANS_MAX) -> None:
@@ -128,7 +127,6 @@ class TurnAssembly:
         self._forgotten = _Remembered[str, None](_FORGOTTEN_MAX)
         # By service, call and place in it, with the trace of the turn.
         self._latency_of_turn = _Remembered[tuple[str, str, int], tuple[int, str]](spans_max)
-        self.unmapped: Counter[str] = Counter()
         self.left_over = 0
         self.given_up = 0
         self.late = 0
@@ -169,9 +167,8 @@ class TurnAssembly:
         for span in spans:
             role = span_role(span.scope_name, span.name)
             if role is None:
-                if span.scope_name != semconv.SCOPE:
-                    self.unmapped[f"{span.scope_name}/{span.name}"] += 1
-            elif role.framework is not None or WHOLE_TURN_ATTRIBUTES.isdisjoint(span.attributes):
+                continue  # counted where it was decoded
+            if role.framework is not None or WHOLE_TURN_ATTRIBUTES.isdisjoint(span.attributes):
                 self._add(Part(span, role), now_ns)
 
     def changes(self, now_ns: int, *, is_last: bool = False) -> list[TurnChange]:

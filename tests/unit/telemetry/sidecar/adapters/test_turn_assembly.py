@@ -49,19 +49,16 @@ def test_a_turn_is_complete_whatever_its_own_clock_says() -> None:
     assert [turn.outcome for turn in stored.turns] == ["ok", "ok"]
 
 
-def test_spans_that_no_adapter_knows_are_counted() -> None:
-    assembly = TurnAssembly()
-    other = span("GET /", 3, scope_name="http")
-    assembly.add([pipecat_turn(), other, other, span("strange", 4, scope_name="pipecat")], NOW_UNIX_NS)
-    assert assembly.unmapped == {"http/GET /": 2, "pipecat/strange": 1}
-    assert len(assembly.changes(NOW_UNIX_NS)) == 1
+def test_spans_that_no_adapter_knows_are_of_no_turn() -> None:
+    other = span("GET /", 3, 2, scope_name="http")
+    assert len(turns_of([pipecat_turn(), other, span("strange", 4, 2, scope_name="pipecat")])) == 1
+    assert turns_of([other]) == []
 
 
 def test_our_own_whole_turns_are_none_of_a_framework() -> None:
     whole = span("voice.turn", 2, attributes={"voice.schema_version": 3}, scope_name="other")
     stored = StoredTurns()
     assert stored.add([whole, span("voice.turn", 3, scope_name="voiceprobe")], NOW_UNIX_NS) == []
-    assert not stored.assembly.unmapped
     assert not is_foreign("voiceprobe", "voice.turn")
 
 
