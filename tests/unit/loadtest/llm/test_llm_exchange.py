@@ -3,8 +3,11 @@
 import json
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from loadtest.llm.answers import LlmAnswer, LlmRequest, LlmUsage, Message, ServerTimings, ToolCall
+from loadtest.llm.target import Wire
 from tests.unit.loadtest.llm.scripted import MS, REQUEST, SECRET, STREAM, events, played, target
 
 
@@ -153,6 +156,12 @@ def error(message: str, code: object = None) -> dict[str, object]:
     return {"error": {"message": message, "code": code}}
 
 
+FIELDS = (
+    *("choices", "delta", "message", "content", "reasoning_content", "tool_calls", "function", "name", "arguments"),
+    *("index", "finish_reason", "usage", "completion_tokens", "output_tokens", "timings", "predicted_n", "prompt_ms"),
+    *("type", "content_block", "text", "thinking", "input", "candidates", "parts", "thought", "functionCall", "args"),
+    *("usageMetadata", "candidatesTokenCount", "promptFeedback", "blockReason", "error", "code", "model"),
+)
 WHOLE = {"choices": [{"index": 0, "message": {"content": "One. Two"}, "finish_reason": "stop"}]}
 BAD = {
     "no key": (http("401 Unauthorized", error("Missing API key")), "unauthorized", "Missing API key"),
@@ -217,6 +226,33 @@ def test_a_stream_without_its_content_type_is_read() -> None:
     head = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"
     found = played((10, head), (20, events(WORDS[0])), (30, events(WORDS[1]) + GOOD_END))
     assert (found.fault, found.text) == (None, "One. Two")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(FIELDS), inner, max_size=4),
+    max_leaves=6,
+)
+
+
+@given(
+    wire=st.sampled_from(["openai", "anthropic", "gemini"]),
+    bodies=st.lists(st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=5) | JSON, max_size=6),
+    junk=st.binary(max_size=40),
+    size=st.integers(1, 400),
+    is_stream=st.booleans(),
+)
+@settings(max_examples=40, deadline=None)
+def test_whatever_a_server_sends_is_an_answer_or_a_fault(
+    wire: Wire, bodies: list[object], junk: bytes, size: int, is_stream: bool
+) -> None:
+    content = events(*(json.dumps(body) for body in bodies)) + junk if is_stream else json.dumps(bodies[:1]).encode()
+    data = (STREAM if is_stream else STREAM.replace(b"text/event-stream", b"application/json")) + content
+    reads = [(place + 10, data[at : at + size]) for place, at in enumerate(range(0, len(data), size))]
+    found = played(*reads, of=target(wire))
+    figures = [found.first_token_s, found.wall_s, found.tokens_per_s_wall]
+    assert figures == [None] * 3 if found.fault is not None else found.wall_s is not None
+    assert [chunk.upper_ns for chunk in found.chunks] == sorted(chunk.upper_ns for chunk in found.chunks)
 
 
 def test_the_wait_that_a_server_asks_for_is_a_figure() -> None:
