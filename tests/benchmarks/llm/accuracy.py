@@ -42,7 +42,7 @@ def declared_server() -> Generator[LlmTarget]:
 
 
 def go_first(pid: int) -> None:
-    """Give a process its core, where others want it too and that is allowed: a core shared is none."""
+    """Give a process a core, although others want it too, where that is allowed."""
     with contextlib.suppress(PermissionError):
         os.sched_setscheduler(pid, os.SCHED_FIFO, os.sched_param(1))
 
