@@ -39,6 +39,8 @@ from loadtest.cli.run import run
 from loadtest.cli.runs import runs
 from loadtest.cli.sidecar import sidecar
 from loadtest.cli.store import store
+from loadtest.cli.techniques import EXAMPLE as TECHNIQUES_EXAMPLE
+from loadtest.cli.techniques import techniques
 from loadtest.exit_codes import ExitCode
 
 VERSION: Final = "0.1.0"
@@ -103,6 +105,7 @@ app.command(epilog=AUDIT_EXAMPLE)(audit)
 app.command(epilog=REPORT_EXAMPLE)(report)
 app.command(epilog=COMPARE_EXAMPLE)(compare)
 app.command(epilog=PAIR_EXAMPLE, cls=AllFaultsAtOnce)(pair)
+app.command(epilog=TECHNIQUES_EXAMPLE)(techniques)
 app.command(epilog=DELIVER_EXAMPLE)(deliver)
 app.command(epilog=RULES_EXAMPLE)(rules)
 app.add_typer(runs, name="runs")

@@ -211,6 +211,10 @@ class AssistantConfig(CheckedTable):
     llm: Annotated[str, _one_of(_LLM)] = _choice("rules", _LLM, "what answers without llm_url: rules or a small model")
     llm_url: _HttpUrl | None = _setting(None, "OpenAI-compatible endpoint that answers", _A_URL)
     llm_model: _Text = _setting("default", "model to ask for at --llm-url")
+    llm_instructions: _Text | None = _setting(None, "what a model is told first, where the caller says nothing of it")
+    llm_max_tokens: _Whole | None = _whole(None, 1, 100_000, "tokens of an answer at most, of a model")
+    llm_batch: _Whole = _whole(1, 1, 1_000, "pieces of a model's answer that are passed on together")
+    llm_prefix_cache: _Switch = _setting(True, "let the local model keep what it has read of a prompt", _A_SWITCH)
     llm_token_env: _Text = _setting(LLM_TOKEN_VARIABLE, "environment variable with the endpoint's token")
     llm_ttft: _Delay | None = _delay(None, "final transcript to first token, of the rules")
     llm_gap: _Delay | None = _delay(None, "between tokens, of the rules")
@@ -304,6 +308,7 @@ _RULES_ONLY: Final = ("llm_ttft", "llm_gap", "llm_answer")
 # What a variant may change; the other settings belong to the process.
 VARIANT_SETTINGS: Final = (
     *("endpoint_delay", "asr_delay", "asr_partial_delay", "asr_partial_every"),
+    *("llm_instructions", "llm_max_tokens", "llm_batch", "llm_prefix_cache"),
     *("llm", "llm_url", "llm_model", "llm_ttft", "llm_gap", "llm_parallel", "llm_answer"),
     *("llm_stream", "llm_deadline", "llm_stall", "tts_delay", "tts_leading_silence", "tts_pace"),
     *("cache_delay", "fault", "fault_share"),

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from corpora.annotation.exact_end import find_exact_end
 from corpora.manifest.errors import CorpusError
@@ -28,7 +28,6 @@ from loadtest.targets.assistant.faults import FaultPlan
 from loadtest.targets.assistant.llm.base import Llm
 from loadtest.targets.assistant.llm.rules import RuleLlm
 from loadtest.targets.assistant.real import environment
-from loadtest.targets.assistant.real.llama_llm import LlamaLlm
 from loadtest.targets.assistant.session_parts import SessionParts
 from loadtest.targets.assistant.tts.base import TtsEngine
 from loadtest.targets.assistant.tts.scripted import ScriptedTts
@@ -72,11 +71,19 @@ def _of_file(config: AssistantConfig, file: Path) -> dict[str, AssistantConfig]:
 
 
 _NS_PER_MS = 1_000_000
+_THREADS = 2  # of the local model, which shares the machine with the other engines
 _POCKETSPHINX = "loadtest.targets.assistant.asr.pocketsphinx_worker"
 _WHISPER = "loadtest.targets.assistant.real.whisper_worker"
 _ESPEAK = "loadtest.targets.assistant.tts.espeak_worker"
 _PIPER = "loadtest.targets.assistant.real.piper_worker"
-_ANSWER = ("llm", "llm_url", "llm_model", "llm_answer")  # what an answer depends on
+_ANSWER = (
+    "llm",
+    "llm_url",
+    "llm_model",
+    "llm_answer",
+    "llm_instructions",
+    "llm_max_tokens",
+)  # what an answer depends on
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,17 +232,25 @@ def _tts(config: AssistantConfig) -> TtsEngine:
 
 
 def _llm(config: AssistantConfig) -> Llm:
-    if config.llm_url is not None:
-        # Imported only if used, like the cache below, so that the assistant starts quickly.
-        from loadtest.targets.assistant.llm.http_engine import HttpLlm, HttpLlmOptions
+    if config.llm_url is None and config.llm == "rules":
+        return RuleLlm(config.llm_ttft or Delay(), config.llm_gap or Delay(), config.llm_parallel, config.llm_answer)
+    # Imported only if used, like the cache below, so that the assistant starts quickly.
+    from loadtest.targets.assistant.llm.http_engine import HttpLlm, HttpLlmOptions
 
-        token = os.environ.get(config.llm_token_env, "").strip() or None
-        if token is not None and not is_token(token):
-            raise UsageError(f"{config.llm_token_env} holds no token: {TOKEN_RULE}.")
-        return HttpLlm(HttpLlmOptions(config.llm_url, config.llm_model, token))
-    if config.llm == "local":
-        return LlamaLlm(config.llm_parallel or 1, threads=2)
-    return RuleLlm(config.llm_ttft or Delay(), config.llm_gap or Delay(), config.llm_parallel, config.llm_answer)
+    asked: dict[str, Any] = {
+        "max_tokens": config.llm_max_tokens,
+        "instructions": config.llm_instructions,
+        "batch": config.llm_batch,
+    }
+    if config.llm_url is None:
+        from loadtest.targets.assistant.real.llama_llm import LlamaLlm
+
+        body = {"cache_prompt": config.llm_prefix_cache, "temperature": 0.2, "seed": config.seed % 2**31}
+        return LlamaLlm(config.llm_parallel or 1, _THREADS, HttpLlmOptions("", "", body=body, **asked))
+    token = os.environ.get(config.llm_token_env, "").strip() or None
+    if token is not None and not is_token(token):
+        raise UsageError(f"{config.llm_token_env} holds no token: {TOKEN_RULE}.")
+    return HttpLlm(HttpLlmOptions(config.llm_url, config.llm_model, token, **asked))
 
 
 def _cache(config: AssistantConfig) -> PromptCache | None:

@@ -4,8 +4,8 @@ Reasoning text is separated from the answer: the fields `reasoning_content` or `
 tags at the beginning of the content. The token is read from an environment variable, never from a flag or a file.
 """
 
-from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -33,6 +33,9 @@ class HttpLlmOptions:
     model: str
     token: str | None = None
     max_tokens: int | None = None
+    instructions: str | None = None
+    batch: int = 1  # pieces of an answer that are passed on together
+    body: Mapping[str, object] = field(default_factory=dict[str, object])  # what else a request holds
     connect_timeout_s: float = 5.0
     read_timeout_s: float = 60.0
 
@@ -81,7 +84,10 @@ class HttpLlm:
 
     def __init__(self, options: HttpLlmOptions, transport: httpx.AsyncBaseTransport | None = None) -> None:
         self.model = options.model
-        self._limit = {} if options.max_tokens is None else {"max_tokens": options.max_tokens}
+        limit = {} if options.max_tokens is None else {"max_tokens": options.max_tokens}
+        self._body = {**options.body, **limit}
+        self._instructions = options.instructions or DEFAULT_INSTRUCTIONS
+        self._batch = options.batch
         self._url = options.url.rstrip("/") + "/chat/completions"
         headers = {"Authorization": f"Bearer {options.token}"} if options.token else {}
         timeout = httpx.Timeout(options.read_timeout_s, connect=options.connect_timeout_s)
@@ -92,10 +98,21 @@ class HttpLlm:
 
     async def answer(self, question: Question) -> AsyncGenerator[TextDelta]:
         """See `Llm`."""
-        messages = [{"role": "system", "content": question.instructions or DEFAULT_INSTRUCTIONS}]
+        held: list[TextDelta] = []
+        async for delta in self._deltas(question):
+            held.append(delta)
+            if len(held) >= self._batch:
+                for each in held:
+                    yield each
+                held = []
+        for each in held:
+            yield each
+
+    async def _deltas(self, question: Question) -> AsyncGenerator[TextDelta]:
+        messages = [{"role": "system", "content": question.instructions or self._instructions}]
         messages += [{"role": role, "content": text} for role, text in question.history]
         messages.append({"role": "user", "content": question.text})
-        body = {"model": self.model, "messages": messages, "stream": True, **self._limit}
+        body = {"model": self.model, "messages": messages, "stream": True, **self._body}
         think = ThinkFilter()
         try:
             async with self._client.stream("POST", self._url, json=body) as response:

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
 from loadtest.errors import UsageError
@@ -25,7 +26,9 @@ class LlamaLlm:
     route: semconv.Route = "local"
     model = "SmolLM2-135M-Instruct"
 
-    def __init__(self, slots: int, threads: int) -> None:
+    def __init__(self, slots: int, threads: int, options: HttpLlmOptions) -> None:
+        """`options` say how it is asked; their address is replaced by that of the server."""
+        self._options = options
         self._command = command(_MODULE, str(slots), str(threads), str(CONTEXT_TOKENS))
         self._process: asyncio.subprocess.Process | None = None
         self._client: HttpLlm | None = None
@@ -45,8 +48,8 @@ class LlamaLlm:
         except (TimeoutError, ValueError) as error:
             await self.stop()
             raise UsageError("The server of the language model did not start; use --llm rules or --llm-url.") from error
-        options = HttpLlmOptions(ready["url"], self.model, max_tokens=ANSWER_TOKENS)
-        self._client = HttpLlm(options)
+        limit = self._options.max_tokens or ANSWER_TOKENS
+        self._client = HttpLlm(replace(self._options, url=ready["url"], model=self.model, max_tokens=limit))
 
     async def answer(self, question: Question) -> AsyncGenerator[TextDelta]:
         """See `Llm`."""

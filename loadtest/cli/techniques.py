@@ -1,0 +1,69 @@
+"""`voiceprobe techniques`."""
+
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+
+from corpora.manifest.library import BUNDLED
+from loadtest.cli.flags import Json, Out, flag
+from loadtest.errors import UsageError
+from loadtest.run.request import RunRequest, check, out_folder
+from loadtest.scenario.options import settings_from
+from loadtest.techniques.catalog import TECHNIQUES, named
+
+EXAMPLE: Final = "Example: voiceprobe techniques --quick --json techniques.json"
+QUICK_PAIRS: Final = 20
+FULL_PAIRS: Final = 500
+_NAMES: Final = ", ".join(each.name for each in TECHNIQUES)
+
+
+def techniques(
+    *,
+    only: Annotated[str | None, flag("load", help=f"names, with commas between them, of {_NAMES}")] = None,
+    quick: Annotated[
+        bool, flag("load", "--quick", help=f"four techniques, {QUICK_PAIRS} pairs each: medians alone, in minutes")
+    ] = False,
+    pairs: Annotated[
+        int | None,
+        flag("load", help=f"utterances of a technique at most, with it and without it (default: {FULL_PAIRS})"),
+    ] = None,
+    smallest: Annotated[float, flag("objectives", help="smallest difference worth having, in milliseconds")] = 50.0,
+    out: Out = None,
+    json_file: Json = None,
+) -> None:
+    """Measure what each latency technique is worth, on an assistant with real models.
+
+    Each technique is an option of the reference assistant: two assistants, with it and without it, hear the same
+    utterances in turn. The full table takes hours; a folder given again with --out resumes where it stopped. Exit code
+    0: every technique is decided; 6: one is not.
+    """
+    from loadtest.run.json_file import write_json
+    from loadtest.techniques.job import TechniquesRequest, exit_code
+    from loadtest.techniques.job import techniques as carry_out
+    from loadtest.techniques.view import techniques_table
+
+    faults: list[str] = []
+    chosen = ()
+    try:
+        chosen = named(only, quick)
+    except KeyError as error:
+        faults.append(f"--only {error.args[0]!r:.40} is not a technique; known are {_NAMES}")
+    most = pairs if pairs is not None else QUICK_PAIRS if quick else FULL_PAIRS
+    if most < QUICK_PAIRS:
+        faults.append(f"--pairs {most} is too few: a median needs {QUICK_PAIRS}")
+    if not smallest > 0:
+        faults.append(f"--smallest {smallest:g} is too small; give milliseconds above 0")
+    if faults:
+        raise UsageError("\n".join(faults))
+    # Each technique has an address of its own, once its assistants have started.
+    spoken = {"corpus": BUNDLED, "length": "short", "think": 0.2}
+    settings = settings_from({"host": "ws://127.0.0.1:1/v1/realtime", **spoken})
+    checked = check(RunRequest(settings, 1, 1, None, None, out_folder(out), json_file))
+    console = Console()
+    console.print(f"{checked.sentence}; {checked.kept_in}", soft_wrap=not console.is_terminal)
+    rows, interrupted = carry_out(TechniquesRequest(checked, chosen, 0.5, smallest, most), console)
+    console.print(techniques_table(rows))
+    if json_file is not None:
+        write_json(json_file, {"interrupted": interrupted, "rows": rows})
+    raise typer.Exit(int(exit_code(rows, interrupted)))

@@ -1,0 +1,5 @@
+"""What each latency technique is worth on the reference assistant, measured on the same audio.
+
+Read `catalog` first (the techniques, each an option of the assistant, with what is real about it), then `job` (two
+assistants and `loadtest.pairing` for each row, kept so that it can be resumed), then `view` (table, picture, JSON).
+"""

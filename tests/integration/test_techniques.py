@@ -1,0 +1,34 @@
+"""`voiceprobe techniques` on engines of declared timing: a row shows what its technique is declared to save."""
+
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from corpora.manifest.library import BUNDLED
+from loadtest.run.request import RunRequest, check
+from loadtest.scenario.options import settings_from
+from loadtest.techniques.catalog import SCRIPTED, declared_technique
+from loadtest.techniques.job import TechniquesRequest, techniques
+
+
+@pytest.mark.slow
+def test_a_declared_technique_shows_what_it_saves_and_a_kept_row_is_not_measured_again(tmp_path: Path) -> None:
+    spoken = {"host": "ws://127.0.0.1:1/v1/realtime", "corpus": BUNDLED, "length": "short", "think": 0.05}
+    checked = check(RunRequest(settings_from(spoken), 1, 1, None, None, tmp_path / "run", None))
+    request = TechniquesRequest(checked, (declared_technique(250),), 0.5, 20.0, 20, SCRIPTED)
+    rows, interrupted = techniques(request, Console(quiet=True))
+    assert not interrupted
+    (row,) = rows
+    assert row["comparison"]["variants"][1]["decision"] == "faster"
+    (found,) = (
+        each
+        for each in row["comparison"]["variants"][1]["differences"]
+        if (each["metric"], each["quantile"]) == ("voice_to_voice", 0.5)
+    )
+    assert found["lower_ns"] <= -250e6 <= found["upper_ns"]
+    assert row["declared"] == "all stages"
+    kept = (tmp_path / "run" / "declared-250" / "row.json").stat().st_mtime_ns
+    again, _ = techniques(request, Console(quiet=True))
+    assert again == rows
+    assert (tmp_path / "run" / "declared-250" / "row.json").stat().st_mtime_ns == kept
