@@ -91,7 +91,7 @@ class _Stored(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Trace:
+class _OpenTrace:
     """The remembered spans of a trace, by their ids; when each came, on the receiver's clock."""
 
     parts: dict[str, Part] = field(default_factory=dict[str, Part])
@@ -120,7 +120,7 @@ class TurnAssembly:
     def __init__(self, *, spans_max: int = SPANS_MAX, trace_spans_max: int = TRACE_SPANS_MAX) -> None:
         self._spans_max = spans_max
         self._trace_spans_max = trace_spans_max
-        self._traces: OrderedDict[str, _Trace] = OrderedDict()  # that nothing came of for longest first
+        self._traces: OrderedDict[str, _OpenTrace] = OrderedDict()  # that nothing came of for longest first
         self._spans = 0
         self._touched: dict[str, None] = {}
         self._due: list[tuple[int, str]] = []
@@ -220,10 +220,10 @@ class TurnAssembly:
         self._spans += 1
         self._remember_latency(part)
 
-    def _trace(self, trace_id: str) -> _Trace:
-        return self._traces.get(trace_id) or self._traces.setdefault(trace_id, _Trace())
+    def _trace(self, trace_id: str) -> _OpenTrace:
+        return self._traces.get(trace_id) or self._traces.setdefault(trace_id, _OpenTrace())
 
-    def _make(self, trace_id: str, trace: _Trace, now_ns: int, *, is_last: bool) -> None:
+    def _make(self, trace_id: str, trace: _OpenTrace, now_ns: int, *, is_last: bool) -> None:
         """Make the turns of a trace of all its spans; one of which nothing has changed stays as it was made."""
         made: dict[str, _Made] = {}
         wanted: dict[str, _Stored] = {}
@@ -283,7 +283,7 @@ class TurnAssembly:
             turn, outcome=PENDING, outcome_reason=None, failure_kind=None, failure_code=None, late_spans=None
         )
 
-    def _shorten(self, trace: _Trace) -> None:
+    def _shorten(self, trace: _OpenTrace) -> None:
         """Forget the oldest turns of a trace that has too many spans, and then its oldest spans."""
         if len(trace.parts) <= self._trace_spans_max:
             return
@@ -323,7 +323,7 @@ def is_complete(turn: Turn | None) -> bool:
     return turn is not None and turn.outcome != PENDING
 
 
-def _due_ns(trace: _Trace, spans: SpansOfTurn, span_ids: Collection[str]) -> int | None:
+def _due_ns(trace: _OpenTrace, spans: SpansOfTurn, span_ids: Collection[str]) -> int | None:
     """When a turn without an answer is complete unless more of it comes; None where its own span is waited for."""
     if spans.is_expected:
         return None
@@ -342,7 +342,7 @@ def _is_answered(turn: Turn, spans: SpansOfTurn) -> bool:
     return turn.outcome == "ok" and is_whole
 
 
-def _before(trace: _Trace, key: str, wanted: _Stored) -> _Stored | None:
+def _before(trace: _OpenTrace, key: str, wanted: _Stored) -> _Stored | None:
     """What is stored of a turn: under its own id, or under that of another of its spans which is no turn any more."""
     if key in trace.stored:
         return trace.stored[key]
@@ -358,7 +358,7 @@ def _with_late(made: _Stored, before: _Stored | None) -> _Stored:
     return _Stored(msgspec.structs.replace(made.turn, late_spans=late or None), made.span_ids)
 
 
-def _changes_of(trace: _Trace) -> Iterator[TurnChange]:
+def _changes_of(trace: _OpenTrace) -> Iterator[TurnChange]:
     left = dict(trace.stored)
     for key, wanted in trace.wanted.items():
         before = _before(trace, key, wanted)
