@@ -30,7 +30,7 @@ OTHER_FAULT: Final = "generator fault"
 def failure_of(exchange: Exchange) -> Failure | None:
     """The cause, None for a turn that ended well, was cut by us, or still runs."""
     outcome = exchange.outcome
-    if outcome is None or outcome in ("ok", "cut"):
+    if outcome is None or outcome in ("ok", "cut", "pending"):
         return None
     if exchange.failure is not None:
         return exchange.failure
