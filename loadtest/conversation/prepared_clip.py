@@ -2,9 +2,25 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from corpora.rendering.render import Rendered
 from loadtest.protocols.base import SpokenText
+
+
+@runtime_checkable
+class FrameTable(Protocol):
+    """Frames that lie one behind the other in memory: all their bytes, and where each ends (unsigned 32 bits)."""
+
+    @property
+    def data(self) -> memoryview:
+        """The bytes of all frames."""
+        ...
+
+    @property
+    def ends(self) -> memoryview:
+        """Where each frame ends, from the beginning of `data`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

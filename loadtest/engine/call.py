@@ -20,6 +20,8 @@ from loadtest.engine.arrival_evidence import delay_ns, note_arrival, note_late_a
 from loadtest.engine.audio_track import AudioTrack
 from loadtest.engine.clock import Clocks
 from loadtest.engine.health import EngineHealth
+from loadtest.engine.pacer import PacedSocket
+from loadtest.engine.pacer_track import PacerTrack
 from loadtest.engine.sent_frames import Frame, Sent
 from loadtest.engine.timing_wheel import WheelEntry
 from loadtest.engine.transports.base import Transport, TransportItem
@@ -58,6 +60,7 @@ class Call:
 
     __slots__ = (
         "_frame_ns",
+        "_paced",
         "began_perf_ns",
         "cause",
         "connect_began_perf_ns",
@@ -73,6 +76,7 @@ class Call:
         "held",
         "is_open",
         "lost_by",
+        "paced",
         "plan",
         "playout",
         "prior_request_ns",
@@ -101,7 +105,9 @@ class Call:
         self.playout = PlayoutBuffer(onset_preset, engine.scans)
         self.conversation = Conversation(plan, self.playout, WireTraits.of(protocol.capabilities))
         self.entry: WheelEntry[Call] = WheelEntry(_discard)
-        self.track = AudioTrack(plan.background, self.entry)
+        self.track: AudioTrack | PacerTrack = AudioTrack(plan.background, self.entry)
+        self.paced: PacerTrack | None = None  # the track, where the pacer thread sends its frames
+        self._paced: PacedSocket | None = None
         self.exchanges: gevent.queue.SimpleQueue[Exchange | None] = gevent.queue.SimpleQueue()
         self.receive_stamp = "user"  # the source of receive timestamps; stays valid after the transport is gone
         self.held: deque[Frame] = deque()  # frames that the socket has not accepted yet
@@ -128,14 +134,15 @@ class Call:
 
         Returns whether a frame was sent: frames that were due before the caller joined are skipped.
         """
-        transport, conversation = self.transport, self.conversation
-        if transport is None or self.ended or due_perf_ns < self.entry.joined_perf_ns:
+        transport, conversation, track = self.transport, self.conversation, self.track
+        if transport is None or self.ended or due_perf_ns < self.entry.joined_perf_ns or isinstance(track, PacerTrack):
             return False
-        frame, clip, index = self.track.take()
+        frame, clip, index = track.take()
         exchange = conversation.exchange
         counts = exchange is not None and (
             conversation.state is State.WAITING or (clip is not None and index >= clip.speech_start_frame)
         )
+        at_end = clip is not None and index == clip.speech_end_frame
         taken = transport.send_frame(frame)
         gone_perf_ns = self.engine.clocks.perf_ns()
         if exchange is not None and counts:
@@ -144,8 +151,13 @@ class Call:
             exchange.evidence.pacing.lateness_ns.append(gone_perf_ns - due_perf_ns)
         if not taken:
             self._hold(transport, exchange if counts else None, now_perf_ns)
-        if counts and clip is not None and (index == clip.speech_start_frame or index == clip.speech_end_frame):
-            self._mark(transport, clip, Sent(index, now_perf_ns, gone_perf_ns))
+        if counts and clip is not None and (at_end or index == clip.speech_start_frame):
+            unsent_bytes = transport.unsent_bytes() if at_end else None
+            sent = Sent(index, now_perf_ns, gone_perf_ns, unsent_bytes, transport.frame_bytes)
+            if index == clip.speech_start_frame:
+                self._mark_start(transport, clip, sent)
+            if at_end:
+                self._mark_end(transport, clip, sent)
         if now_perf_ns >= conversation.deadline_perf_ns:
             transport.readable()  # events that have arrived take precedence over the deadline
             if not self.ended:
@@ -153,7 +165,7 @@ class Call:
         self._follow()
         if not transport.outbox.waiting_bytes:
             # Up to the first frame that is due at the conversation's deadline.
-            self.track.schedule_ahead((self.wake_perf_ns - due_perf_ns - 1) // self._frame_ns)
+            track.schedule_ahead((self.wake_perf_ns - due_perf_ns - 1) // self._frame_ns)
         return True
 
     def held_up(self, frame: bytes, sent: int, counts: bool, now_perf_ns: int) -> None:
@@ -170,10 +182,7 @@ class Call:
         outbox = transport.outbox
         self.held.append(Frame(now_perf_ns, exchange, outbox.queued_bytes))
         self.engine.health.note_held_up(outbox.waiting_bytes)
-        waited_ns = now_perf_ns - self.held[0].offered_perf_ns
-        if waited_ns > self.plan.limits.unread_ns or outbox.waiting_bytes > MAX_WAITING_BYTES:
-            reason = f"the endpoint did not read the caller's audio for {waited_ns / 1e9:.0f} s"
-            self.lost(reason, now_perf_ns, Failure("timeout", "not_read"))
+        self._check_unread(outbox.waiting_bytes, now_perf_ns)
 
     def _follow(self) -> None:
         """Take over the conversation's deadline and what the scheduled frames count for."""
@@ -183,6 +192,10 @@ class Call:
         self.wake_perf_ns = conversation.deadline_perf_ns
         exchange = conversation.exchange
         counts = exchange is not None and (conversation.state is State.WAITING or self.track.in_speech)
+        if self.paced is not None and self._paced is not None:
+            self.paced.count(exchange.evidence if exchange is not None and counts else None)
+            self._paced.set_deadline(self.wake_perf_ns)
+            return
         self.entry.count(exchange.evidence.pacing.lateness_ns if exchange is not None and counts else None)
 
     def settle(self) -> None:
@@ -194,26 +207,94 @@ class Call:
             if frame.exchange is not None:
                 frame.exchange.evidence.note_blocked(now_perf_ns - frame.offered_perf_ns)
 
-    def _mark(self, transport: Transport, clip: PreparedClip, sent: Sent) -> None:
-        rendered, index = clip.rendered, sent.index
+    def _mark_start(self, transport: Transport, clip: PreparedClip, sent: Sent) -> None:
         later_ns = sent.gone_perf_ns - sent.sent_perf_ns + transport.hand_over_ns
-        if index == clip.speech_start_frame:
-            moment = clip.moment_perf_ns(rendered.speech_start_sample, index, sent.sent_perf_ns)
-            self.perform(self.conversation.on_speech_start(moment, later_ns))
-        if index == clip.speech_end_frame:
-            moment = clip.moment_perf_ns(rendered.speech_end_sample, index, sent.sent_perf_ns)
-            sample = self.track.clip_started_frame * clip.frame_samples + rendered.speech_end_sample
-            position_ns = sample * 1_000_000_000 // rendered.rate_hz
-            unsent_bytes = transport.unsent_bytes()
-            if unsent_bytes is not None:
-                self.engine.health.note_unsent(unsent_bytes)
-            exchange = self.conversation.exchange
-            if exchange is not None:
-                exchange.evidence.frame_bytes_at_speech_end = transport.frame_bytes
-            self.perform(self.conversation.on_speech_end(moment, position_ns, later_ns, unsent_bytes))
-            if exchange is not None and self.plan.manual_turns:
-                # The endpoint answers when it is told that the caller has finished.
-                exchange.evidence.pacing.reactions_ns += self.engine.clocks.perf_ns() - sent.gone_perf_ns
+        moment = clip.moment_perf_ns(clip.rendered.speech_start_sample, sent.index, sent.sent_perf_ns)
+        self.perform(self.conversation.on_speech_start(moment, later_ns))
+
+    def _mark_end(self, transport: Transport, clip: PreparedClip, sent: Sent) -> None:
+        rendered, unsent_bytes = clip.rendered, sent.unsent_bytes
+        later_ns = sent.gone_perf_ns - sent.sent_perf_ns + transport.hand_over_ns
+        moment = clip.moment_perf_ns(rendered.speech_end_sample, sent.index, sent.sent_perf_ns)
+        sample = self.track.clip_started_frame * clip.frame_samples + rendered.speech_end_sample
+        position_ns = sample * 1_000_000_000 // rendered.rate_hz
+        if unsent_bytes is not None:
+            self.engine.health.note_unsent(unsent_bytes)
+        exchange = self.conversation.exchange
+        if exchange is not None:
+            exchange.evidence.frame_bytes_at_speech_end = sent.frame_bytes
+        self.perform(self.conversation.on_speech_end(moment, position_ns, later_ns, unsent_bytes))
+        if exchange is not None and self.plan.manual_turns:
+            # The endpoint answers when it is told that the caller has finished.
+            exchange.evidence.pacing.reactions_ns += self.engine.clocks.perf_ns() - sent.gone_perf_ns
+
+    @property
+    def waiting_since_perf_ns(self) -> int | None:
+        """When the first of the frames that the socket has not accepted was offered; None if it accepted all."""
+        if self.paced is not None:
+            return self.paced.waits_since_perf_ns
+        return self.held[0].offered_perf_ns if self.held else None
+
+    # Outgoing audio that the pacer thread sends.
+
+    def pace(self, paced: PacedSocket, now_perf_ns: int) -> None:
+        """Have the pacer thread send the frames from now on; the call is not begun yet."""
+        tap = self.track.tap
+        self._paced = paced
+        self.track = self.paced = PacerTrack(paced, tap)
+        first_due_perf_ns = paced.begin(self.plan.background, self._frame_ns, now_perf_ns)
+        if tap is not None:
+            tap.began(first_due_perf_ns - self._frame_ns)
+
+    def on_paced(self, now_perf_ns: int) -> None:
+        """Account for what the pacer thread has sent, and advance the conversation if its deadline has passed."""
+        transport, track, paced = self.transport, self.paced, self._paced
+        if transport is None or track is None or paced is None or self.ended:
+            return
+        try:
+            paced.raise_broken()
+        except OSError as error:
+            transport.refused(error)
+            return
+        is_due = now_perf_ns >= self.conversation.deadline_perf_ns
+        if track.awaits_marks or is_due:
+            transport.readable()  # what has arrived before comes first
+        self._take_marks(now_perf_ns)
+        if is_due and not self.ended:
+            self.perform(self.conversation.on_time(now_perf_ns))
+        if self.ended:
+            return
+        track.give_evidence()
+        track.note_held_up(self.engine.health.note_held_up)
+        if paced.waiting_bytes:
+            self._check_unread(paced.waiting_bytes, now_perf_ns)
+        self._follow()
+
+    def _take_marks(self, until_perf_ns: int) -> bool:
+        """Account for the speech that the pacer thread had sent by a moment; return whether there was any."""
+        track, transport = self.paced, self.transport
+        if track is None or transport is None or not track.awaits_marks or self.ended:
+            return False
+        marks = track.take_marks(until_perf_ns)
+        for mark in marks:
+            exchange, frame = self.conversation.exchange, mark.frame
+            if mark.is_start:
+                if exchange is not None:
+                    exchange.evidence.pacing.begin(frame.due_perf_ns, self._frame_ns)
+                    track.count(exchange.evidence, frame.number)
+                self._mark_start(transport, mark.clip, mark.sent)
+            else:
+                track.give_evidence(frame.number + 1)
+                self._mark_end(transport, mark.clip, mark.sent)
+        return bool(marks)
+
+    def _check_unread(self, waiting_bytes: int, now_perf_ns: int) -> None:
+        """End the call if the endpoint does not read for too long."""
+        since_perf_ns = self.waiting_since_perf_ns
+        waited_ns = 0 if since_perf_ns is None else now_perf_ns - since_perf_ns
+        if waited_ns > self.plan.limits.unread_ns or waiting_bytes > MAX_WAITING_BYTES:
+            reason = f"the endpoint did not read the caller's audio for {waited_ns / 1e9:.0f} s"
+            self.lost(reason, now_perf_ns, Failure("timeout", "not_read"))
 
     # Incoming data.
 
@@ -237,7 +318,7 @@ class Call:
         elif transport is not None and self.connect_ns is None:
             self.connect_earlier_ns += delay_ns(transport, self.engine.health, moments)
         decode, hear_more = self.protocol.receive, self.conversation.hear_more
-        moved = False
+        moved = self._take_marks(stamp_perf_ns) if self.paced is not None and self.paced.awaits_marks else False
         for item in items:
             if type(item) is not str and type(item) is not bytes and isinstance(item, _NO_MESSAGES):
                 self.note(item, stamp_perf_ns)
@@ -362,7 +443,8 @@ class Call:
                 if exchange is not None and exchange.evidence.clock_steps is None:
                     exchange.evidence.clock_steps = self.engine.clocks.steps
                 self.track.mute()
-                self.track.say(action.clip, self.entry.overdue(self.engine.clocks.perf_ns()))
+                overdue = self.entry.overdue if self._paced is None else self._paced.overdue
+                self.track.say(action.clip, overdue(self.engine.clocks.perf_ns()))
             elif isinstance(action, BeginTurn):
                 self.track.mute()
                 self._send_all(self.protocol.begin_turn(action.words))
@@ -383,6 +465,8 @@ class Call:
         for frame in self.held:
             if frame.exchange is exchange:
                 exchange.evidence.note_blocked(now_perf_ns - frame.offered_perf_ns)
+        if self.paced is not None and self.paced.counts_for(exchange.evidence):
+            self.paced.give_evidence(now_perf_ns=now_perf_ns)
         since = exchange.timeline.speech_start_perf_ns or exchange.began_perf_ns
         exchange.evidence.loop_lag_worst_ns = self.engine.health.worst_loop_lag_since(since)
         self._check_clock(exchange)
@@ -408,6 +492,7 @@ class Call:
         if self.ended:
             return
         reason = one_line(reason)  # part of it may come from the endpoint
+        self._take_marks(now_perf_ns)
         if self.connect_ns is None:
             self.failure = reason
         self.lost_by, self.cause = reason, failure
@@ -418,6 +503,7 @@ class Call:
         """End the call from our side, whatever the endpoint still has to send; the current turn is cut."""
         if self.ended:
             return
+        self._take_marks(now_perf_ns)
         connecting = self.connect_ns is None
         if connecting:
             self.failure = f"cut by {cut_by}"

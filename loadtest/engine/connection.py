@@ -19,6 +19,7 @@ from loadtest.engine import tls_mismatch
 from loadtest.engine.clock import Clocks
 from loadtest.engine.local_limits import buffers_exhausted
 from loadtest.engine.outbox import Outbox
+from loadtest.engine.pacer import PacedSocket, Pacer
 from loadtest.engine.tls import Tls
 from loadtest.engine.watch import SocketWatch
 from loadtest.protocols.failure import Failure, code_of
@@ -120,7 +121,7 @@ class Connection:
         self._accepted = opened.accepted
         self._bound_unsent()
         self.stamped = self._ask_for_stamps()
-        self.outbox = Outbox(self._sock.send, None if tls is None else tls.encrypt)
+        self.outbox: Outbox | PacedSocket = Outbox(self._sock.send, None if tls is None else tls.encrypt)
         self.closed: str | None = None
         self._first = b""  # the first bytes from the endpoint, which show whether it speaks TLS
         self._is_secured = False
@@ -278,12 +279,24 @@ class Connection:
         """
         return self._write(self.outbox.push, data)
 
+    def pace(self, pacer: Pacer, frame_ns: int) -> PacedSocket | None:
+        """Have the pacer thread write to the socket from now on; None where it cannot: the hub goes on writing.
+
+        Encrypted records are in an order that only the hub knows.
+        """
+        if self._tls is not None or self.closed is not None or self.outbox.waiting_bytes:
+            return None
+        paced = pacer.add(self._fd, frame_ns)
+        if paced is not None:
+            self.outbox = paced
+        return paced
+
     def _write_secured(self, frame: bytes) -> int:
         return len(frame) if self.send(frame) else -1
 
     def _write_handshake(self) -> None:
         """Send TLS's own records. If messages are waiting, the records go before the next encrypted one."""
-        if self._tls is not None and not self.outbox.waiting_bytes:
+        if self._tls is not None and isinstance(self.outbox, Outbox) and not self.outbox.waiting_bytes:
             self._write(self.outbox.push_wire, self._tls.step())
 
     def _write(self, push: Callable[[bytes], bool], data: bytes) -> bool:
@@ -300,7 +313,7 @@ class Connection:
 
     def keep(self, frame: bytes, sent: int) -> None:
         """Queue what `write` left of a frame; it is sent first, as soon as possible."""
-        if sent >= 0:
+        if sent >= 0 and isinstance(self.outbox, Outbox):
             self.outbox.keep(frame, sent)
         self._wait_for_room()
 
@@ -310,11 +323,11 @@ class Connection:
             self._broke(error)
 
     def _wait_for_room(self) -> None:
-        if not self._writer.active and self.closed is None:
+        if not self._writer.active and self.closed is None and isinstance(self.outbox, Outbox):
             self._writer.start(self._writable)
 
     def _writable(self) -> None:
-        if not self._watch.has_time():
+        if not self._watch.has_time() or not isinstance(self.outbox, Outbox):
             return  # the hub calls again as long as there is room
         try:
             if self.outbox.flush():
@@ -382,6 +395,8 @@ class Connection:
         """Release all resources. Idempotent."""
         if self.closed is None:
             self.closed = "closed by the caller"
+        if isinstance(self.outbox, PacedSocket):
+            self.outbox.close()  # first: the system gives the descriptor's number to the next connection
         self._watch.remove(self._fd)
         self._writer.stop()
         self._writer.close()

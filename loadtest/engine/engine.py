@@ -1,8 +1,9 @@
 """The engine: one per worker process, moving all of its callers' audio in real time on the gevent hub.
 
-Only the engine owns sockets and clocks. A 1 ms tick sends the frames that are due. Incoming data is read and decoded
-between two ticks; what is still unread when the next tick is due waits in the kernel, which has timestamped it. A
-caller's greenlet only waits.
+Only the engine owns sockets and clocks. The pacer thread sends the frames of the sockets that it can write to (`pacer`,
+`pacer_track`), and a tick of the hub accounts for what it has sent; the frames of the other calls are sent by that tick
+itself (`timing_wheel`, `audio_track`). Incoming data is read and decoded between two ticks; what is still unread when
+the next tick is due waits in the kernel, which has timestamped it. A caller's greenlet only waits.
 """
 
 import logging
@@ -23,12 +24,15 @@ from loadtest.engine.first_messages import FirstMessages
 from loadtest.engine.health import EngineHealth
 from loadtest.engine.idle_scans import scan_while_idle
 from loadtest.engine.local_limits import Exhausted, LocalLimits
+from loadtest.engine.pacer import Pacer
+from loadtest.engine.pacer_track import KIND
 from loadtest.engine.ticker import Ticker
 from loadtest.engine.timing_wheel import TimingWheel, WheelSlot
 from loadtest.engine.tls import TlsClient
 from loadtest.engine.transports.base import ConnectionFailed, NobodyConnected, TransportParts
 from loadtest.engine.transports.opening import make_transport
 from loadtest.engine.transports.prior_request import answer_of
+from loadtest.engine.transports.stream import StreamTransport
 from loadtest.engine.watch import SocketWatch
 from loadtest.engine.webrtc.media_process import LIVEKIT, MediaProcess
 from loadtest.errors import InstrumentError, UsageError
@@ -55,8 +59,9 @@ class Engine:
         max_message_bytes: int = 16 * 2**20,
         tls: TlsClient | None = None,
         mask: str = FIXED,
+        pacer: Pacer | None = None,
     ) -> None:
-        """`mask` is that of the calls' prepared frames, one of `masked_frames.MASKS`."""
+        """`mask` is that of the calls' prepared frames, of `masked_frames.MASKS`. Without `pacer`, the hub sends."""
         self.clocks = clocks or Clocks()
         self.health = EngineHealth()
         self.scans = ScanQueue()
@@ -76,6 +81,8 @@ class Engine:
         self._transport_parts = TransportParts(
             connections, self._webrtc, self._rooms, limits, tls, max_message_bytes, mask
         )
+        self._pacer = pacer
+        self._paced: dict[int, Call] = {}  # by the number of the socket
         self._calls: set[Call] = set()
         self._winding_down = False
         self.cut_by = "the end of the caller"  # named as the cause when a caller is ended from outside
@@ -84,8 +91,12 @@ class Engine:
 
     @property
     def pacer(self) -> str:
-        """The kind of ticker, "timerfd" or "timer": part of each turn's evidence."""
-        return self._ticker.kind
+        """What sends the frames, "thread", "timerfd" or "timer": part of each turn's evidence."""
+        return self._ticker.kind if self._pacer is None else KIND
+
+    def pacer_of(self, call: Call) -> str:
+        """Likewise, of a call."""
+        return self._ticker.kind if call.paced is None else KIND
 
     @property
     def calls_in_flight(self) -> int:
@@ -106,6 +117,8 @@ class Engine:
     def close(self) -> None:
         """Stop ticking, and end the processes of calls over WebRTC and in rooms."""
         self._ticker.close()
+        if self._pacer is not None:
+            self._pacer.close()
         self._webrtc.close()
         self._rooms.close()
         self._watch.close()
@@ -119,6 +132,8 @@ class Engine:
         if self._wheel.spacing_ticks != self._ticker.spacing_ticks:
             self._ticker.space(self._wheel.spacing_ticks, now)
         next_tick_perf_ns = self._tick_due_perf_ns = self._ticker.next_perf_ns(now)
+        if self._pacer is not None and self._paced:
+            self._collect(self._pacer, now)
         for slot in self._wheel.due(now):
             self._send(slot, now)
         if self._lateness_ns:
@@ -131,6 +146,35 @@ class Engine:
         if now >= self._offset_at_perf_ns:
             self._offset_at_perf_ns = now + _OFFSET_EVERY_NS
             self.clocks.measure()
+
+    def _collect(self, pacer: Pacer, now_perf_ns: int) -> None:
+        """Account for what the pacer thread has sent, and serve the calls whose deadline has come."""
+        if pacer.has_failed:
+            for call in tuple(self._paced.values()):
+                self.internal_error(call, RuntimeError("the pacer thread has ended"))
+        found, lateness_ns = pacer.collect(now_perf_ns)
+        self._lateness_ns += lateness_ns
+        for index in found:
+            call = self._paced.get(index)
+            if call is None:
+                continue
+            try:
+                call.on_paced(now_perf_ns)
+            except Exception as error:  # noqa: BLE001 - as in `_send_special`
+                self.internal_error(call, error)
+
+    def _begin_audio(self, call: Call) -> None:
+        """Begin to send a call's background: by the pacer thread where it can, else from the hub."""
+        transport, now = call.transport, self.clocks.perf_ns()
+        if self._pacer is not None and isinstance(transport, StreamTransport):
+            paced = transport.pace(self._pacer, self._frame_ns)
+            if paced is not None:
+                self._paced[paced.index] = call
+                call.pace(paced, now)
+                return
+        self._wheel.add(call.entry, call, now)
+        if call.track.tap is not None:
+            call.track.tap.began(call.entry.first_due_perf_ns - self._frame_ns)
 
     def _send(self, slot: WheelSlot[Call], began_perf_ns: int) -> None:
         """Send a frame for each caller of a slot. This runs for every frame; the common path calls only `write`."""
@@ -179,6 +223,8 @@ class Engine:
         if call.ended:
             return
         self._wheel.remove(call.entry)
+        if call.paced is not None:
+            self._paced.pop(call.paced.stop(), None)
         if call.track.tap is not None:
             call.track.tap.hung_up(self.clocks.perf_ns())
         transport = call.transport
@@ -235,9 +281,7 @@ class Engine:
                 self._prevent(call, prevented)
             if call.failure is None:
                 self.health.calls_connected += 1
-                self._wheel.add(call.entry, call, self.clocks.perf_ns())
-                if call.track.tap is not None:
-                    call.track.tap.began(call.entry.first_due_perf_ns - self._frame_ns)
+                self._begin_audio(call)
                 call.begin(self.clocks.perf_ns())
             else:
                 self.health.calls_failed_to_connect += 1

@@ -21,3 +21,5 @@ class Sent:
     index: int
     sent_perf_ns: int
     gone_perf_ns: int
+    unsent_bytes: int | None  # that had not left this machine then; None: not known, or not asked
+    frame_bytes: int

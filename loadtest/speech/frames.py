@@ -47,6 +47,16 @@ class MappedFrames(Sequence[bytes]):
     def __len__(self) -> int:
         return len(self._ends)
 
+    @property
+    def data(self) -> memoryview:
+        """The bytes of all frames, one behind the other."""
+        return memoryview(self._data)[self._offset : self._offset + (self._ends[-1] if self._ends else 0)]
+
+    @property
+    def ends(self) -> memoryview:
+        """Where each frame ends, from the beginning of `data`."""
+        return self._ends
+
     @overload
     def __getitem__(self, index: int) -> bytes: ...
 

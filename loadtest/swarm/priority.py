@@ -39,6 +39,21 @@ def ask_for_priority(pid: int = 0) -> Priority | None:
     return Priority(realtime, _ask_for_niceness(pid))
 
 
+def leave_realtime_to_the_pacer() -> Priority | None:
+    """Have this thread scheduled normally, with the best niceness; return what the pacer thread gets.
+
+    That thread asks for itself, by `ask_for_priority`. Python that runs in real time would only delay it: the system
+    takes the processor from all real-time threads of a busy process for 50 ms of each second. Raises UsageError for an
+    unknown choice in the environment.
+    """
+    realtime = may_be_realtime()
+    if not hasattr(os, "setpriority"):
+        return None
+    if os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK == os.SCHED_RR:
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    return Priority(realtime, _ask_for_niceness(0))
+
+
 def wants_realtime() -> bool:
     """Whether the user leaves it at real-time priority. Raises UsageError for an unknown choice."""
     choice = os.environ.get(VARIABLE) or CHOICES[0]

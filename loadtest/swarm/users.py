@@ -179,6 +179,11 @@ def _start(environment: Environment, **_: Any) -> None:
         return
     environment.voice_worker = worker  # pyright: ignore[reportAttributeAccessIssue] - Locust's place for ours
     _warn_of_few_files(settings, load_of(environment))
+    if worker.no_pacer_because:
+        sys.stderr.write(
+            f"voiceprobe: no pacer thread ({worker.no_pacer_because}): the interpreter sends the frames, and what else "
+            "it does makes some of them late\n"
+        )
     worker.begin_open_calls(partial(report_to_locust, environment))
     starting.ready()
     end_with_the_calls(environment, worker)

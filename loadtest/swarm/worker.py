@@ -19,6 +19,8 @@ from loadtest.conversation.warmup import warm_up
 from loadtest.engine.call import Call
 from loadtest.engine.call_audio.tap import CallAudioTap
 from loadtest.engine.engine import Engine
+from loadtest.engine.pacer import open_pacer
+from loadtest.engine.transports.opening import can_be_paced
 from loadtest.errors import UsageError
 from loadtest.protocols import registry
 from loadtest.protocols.address import public_target
@@ -34,7 +36,7 @@ from loadtest.swarm.greenlet_throttle import GreenletThrottle
 from loadtest.swarm.kept_calls import KeptCalls
 from loadtest.swarm.open_calls import OpenCalls
 from loadtest.swarm.planner import CallPlanner
-from loadtest.swarm.priority import ask_for_priority
+from loadtest.swarm.priority import ask_for_priority, leave_realtime_to_the_pacer
 from loadtest.swarm.recording import Recording
 from telemetry.export import sdk
 from telemetry.export.instrumentation import CallTrace, GeneratorGauges, StartGauges, announce_run
@@ -74,14 +76,18 @@ class Worker:
         self._caller_options, self._target_url = settings.caller_options, settings.target_url
         protocol = self._protocol()
         self.prepared: PreparedCorpus = prepare(settings, protocol, progress)
+        # Compiled before there are calls: it would delay them by seconds.
+        paced = can_be_paced(protocol.capabilities, self._target_url)
+        pacer, self.no_pacer_because = open_pacer(ask_for_priority) if paced else (None, "")
         self.engine = Engine(
             frame_ns=protocol.capabilities.frame_ms * 1_000_000,
             onset_preset=settings.onset,
             tls=settings.tls,
             mask=settings.mask,
+            pacer=pacer,
         )
         self._redactor = settings.redactor
-        self.priority = ask_for_priority()
+        self.priority = ask_for_priority() if pacer is None else leave_realtime_to_the_pacer()
         # A thread that encodes telemetry must not keep the interpreter for the usual 5 ms while a frame is due.
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         gevent.setswitchinterval(SWITCH_INTERVAL_S)  # nor may greenlets, one behind the other
@@ -271,7 +277,7 @@ class Worker:
             prior_request_ns=call.prior_request_ns,
             start_late_ns=late_ns,
             receive_stamp=call.receive_stamp,
-            pacer=self.engine.pacer,
+            pacer=self.engine.pacer_of(call),
             not_observable=call.protocol.capabilities.not_observable,
             sends_speech=call.protocol.capabilities.sends_speech,
             retry_wait_ns=call.plan.retry_wait_ns,

@@ -38,7 +38,7 @@ def licenses(found: Distribution) -> list[str]:
     """The licenses that a package names, one by one."""
     metadata = found.metadata
     if expression := metadata.get("License-Expression"):
-        return re.findall(r"[^()\s]+", re.sub(r"\b(?:AND|OR)\b", " ", expression))
+        return re.findall(r"[^()\s]+", re.sub(r"\b(?:AND|OR|WITH [\w-]+-exception)\b", " ", expression))
     of_classifiers = [
         each.rpartition("::")[2].strip()
         for each in metadata.get_all("Classifier") or ()

@@ -16,7 +16,9 @@ from loadtest.conversation.transcripts import word_errors
 from loadtest.engine.call import Call
 from loadtest.engine.clock import Clocks
 from loadtest.engine.engine import Engine
+from loadtest.engine.pacer import open_pacer
 from loadtest.engine.tls import TlsClient, tls_client
+from loadtest.engine.transports.opening import can_be_paced
 from loadtest.protocols import registry
 from loadtest.protocols.base import CallerOptions, CallerProtocol
 from loadtest.run import processes
@@ -71,6 +73,7 @@ class Callers:
     think_s: float = 0.1
     behavior: CallerBehavior | None = None  # wins over turns_per_call, think_s and patience_s
     clocks: Clocks | None = None
+    has_pacer: bool = True  # whether the pacer thread sends the frames, where it can
     exchanges: list[Exchange] = field(default_factory=list[Exchange])  # of all calls, as they end
     meanwhile: Callable[[Engine], None] = lambda engine: None  # runs in a greenlet of its own, beside the calls
 
@@ -122,12 +125,14 @@ class Callers:
             token=self.token,
         )
         planner = self.planner(prepared)
+        capabilities = registry.make_caller(self.protocol, options).capabilities
         engine = Engine(
-            frame_ns=registry.make_caller(self.protocol, options).capabilities.frame_ms * 1_000_000,
+            frame_ns=capabilities.frame_ms * 1_000_000,
             onset_preset="rms-10ms",
             clocks=self.clocks,
             max_message_bytes=self.max_message_bytes,
             tls=self.tls,
+            pacer=open_pacer()[0] if self.has_pacer and can_be_paced(capabilities, self.url) else None,
         )
         record = RecordOptions(
             self.limits, keep_transcripts=True, word_errors=word_errors, unix_ns=engine.clocks.to_unix_ns
@@ -168,7 +173,7 @@ class Callers:
             endpoint_headers=call.endpoint_headers,
             start_late_ns=None,
             receive_stamp=call.receive_stamp,
-            pacer=engine.pacer,
+            pacer=engine.pacer_of(call),
             not_observable=protocol.capabilities.not_observable,
         )
 

@@ -70,10 +70,12 @@ def in_mid_speech(engine: Engine, call_id: str, turn: int) -> Call:
             break
         has_begun = call is not None
         if call is not None and exchange is not None and exchange.index == turn:
-            clip, speaking = call.track.clip, call.conversation.state is State.SPEAKING
-            half_way = 0 if clip is None else (clip.speech_start_frame + clip.speech_end_frame) // 2
-            if speaking and clip is not None and call.track._clip_frame > half_way:
-                return call
+            began_perf_ns, clip = exchange.timeline.speech_start_perf_ns, exchange.planned.clip
+            speaking = call.conversation.state is State.SPEAKING and call.track.in_speech
+            if speaking and began_perf_ns is not None and clip is not None:
+                half_ns = (clip.speech_end_frame - clip.speech_start_frame) * 10 * MS
+                if time.perf_counter_ns() > began_perf_ns + half_ns:
+                    return call
         gevent.sleep(0.003)
     raise MissedMomentError(f"{call_id} was not seen to speak in turn {turn}")
 

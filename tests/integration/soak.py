@@ -25,6 +25,7 @@ from loadtest.engine import health
 from loadtest.engine.call import Call
 from loadtest.engine.connection import Connection
 from loadtest.engine.engine import Engine
+from loadtest.engine.pacer import open_pacer
 from loadtest.engine.transports.stream import StreamTransport
 from loadtest.protocols import registry
 from loadtest.protocols.base import CallerOptions
@@ -94,7 +95,7 @@ def main(url: str) -> None:
     clip, background = _word()
     plan = CallPlan("soak", (PlannedTurn(clip, 0, None),), background, Limits(reply_ns=20 * SECOND_NS), True)
     outcomes: Counter[str] = Counter()
-    engine = Engine(frame_ns=20_000_000, onset_preset="rms-10ms")
+    engine = Engine(frame_ns=20_000_000, onset_preset="rms-10ms", pacer=open_pacer()[0])
 
     def calls(count: int) -> None:
         for _ in range(count):

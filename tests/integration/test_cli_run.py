@@ -104,7 +104,7 @@ def test_a_run_measures_judges_and_says_so(url: str, tmp_path: Path, monkeypatch
     assert {objective["name"] for objective in summary["objectives"]} >= {"voice-to-voice", "good-turns"}
     assert summary["telemetry"]["missing"] == 0
     assert [cohort["name"] for cohort in summary["cohorts"]] == ["mine"]
-    assert summary["generator"]["pacer"] == "timerfd"
+    assert summary["generator"]["pacer"] == "thread"
     assert summary["generator"]["receive_stamp"] == "kernel"
     assert "Voice to voice" in out
     assert "How well this was measured" in out

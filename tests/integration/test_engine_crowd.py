@@ -17,13 +17,13 @@ MEGABYTE = 2**20
 GROWTH_BYTES = 6 * MEGABYTE
 
 
-def test_two_thousand_callers_on_one_set_of_clips_stay_under_300_mb() -> None:
+def test_two_thousand_callers_on_one_set_of_clips_stay_under_400_mb() -> None:
     with quick_endpoint(round_s=0.1, deaf=True) as endpoint:
         command = [sys.executable, "-m", "tests.integration.crowd", endpoint.url, "--count", "2000", "--corpus", CORPUS]
         output = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
     assert (output["callers"], output["failed"]) == (2000, 0), output
     assert output["frames"] >= 50_000, output
-    assert output["rss_mb"] < 300, output
+    assert output["rss_mb"] < 400, output
 
 
 def test_hundreds_of_calls_leave_nothing_behind() -> None:

@@ -34,7 +34,7 @@ def test_a_caller_completes_a_call_of_several_turns(url: str) -> None:
             assert value is not None, name
             assert value > 0, name
         assert turn.wer_errors == 0
-        assert turn.pacer == "timerfd"
+        assert turn.pacer == "thread"
         assert turn.receive_stamp == "kernel"
         assert turn.cohort in ("treatment", "control")
         assert turn.route in ("local", "cache")

@@ -76,6 +76,8 @@ def run(
     meanwhile: Callable[[Engine, list[Window]], None],
     at_least: int,
     clocks: Clocks | None = None,
+    *,
+    has_pacer: bool = True,
 ) -> Provoked:
     """A run in which the words of so many turns are hit, again if the machine itself paused in a turn, or hit none."""
     found: Provoked | None = None
@@ -83,7 +85,7 @@ def run(
         windows: list[Window] = []
         with MachineProbe() as probe, contextlib.suppress(MissedMomentError):
             callers = provoking.callers(url, count, turns, lambda engine, into=windows: meanwhile(engine, into))
-            callers.clocks = clocks
+            callers.clocks, callers.has_pacer = clocks, has_pacer
             found = Provoked(callers.call(), windows, probe)
             if len(found.hit()) >= at_least and not found.was_disturbed():
                 break
@@ -121,7 +123,7 @@ def test_a_generator_that_is_held_up_spoils_the_turns_of_that_moment(endpoint: Q
             window.end()
             provoked.append(window)
 
-    found = run(endpoint.url, 2, len(ways) + 2, meanwhile, len(ways))
+    found = run(endpoint.url, 2, len(ways) + 2, meanwhile, len(ways), has_pacer=False)
     assert_only_touched_turns_are_invalid(found, len(ways))
     first, *provoked, last = found.calls[0]
     assert found.reasons(first) == found.reasons(last) == set()
@@ -133,6 +135,31 @@ def test_a_generator_that_is_held_up_spoils_the_turns_of_that_moment(endpoint: Q
         assert spoiled.outcome_observed == "ok", "the endpoint answered, and is not blamed"
 
 
+def test_a_python_that_is_held_up_spoils_nothing_where_the_pacer_thread_sends(endpoint: QuickEndpoint) -> None:
+    ways = [provoking.stall_the_loop, provoking.hog_the_interpreter]
+
+    def meanwhile(engine: Engine, provoked: list[Window]) -> None:
+        for turn, provoke in enumerate(ways, start=1):
+            provoking.in_mid_speech(engine, "call-0", turn)
+            window = Window()
+            provoke()
+            window.end()
+            provoked.append(window)
+
+    found = run(endpoint.url, 2, len(ways) + 2, meanwhile, 0)
+    assert [turn.outcome for turn in found.turns() if not found.is_disturbed(turn)].count("ok") >= len(ways)
+    for turn in found.turns():
+        assert found.reasons(turn) == set(), turn
+    for held_up in found.calls[0][1 : 1 + len(ways)]:
+        assert (held_up.loop_lag_worst_ns or 0) > SHOWN_NS
+        assert held_up.pacer == "thread"
+        assert (held_up.frame_lateness_worst_ns or 0) < SHOWN_NS or found.is_disturbed(held_up)
+        assert held_up.speech_start_perf_ns is not None
+        assert held_up.speech_end_perf_ns is not None
+        spoken_ns = held_up.speech_end_perf_ns - held_up.speech_start_perf_ns
+        assert abs(spoken_ns - (held_up.speech_ns or 0)) < TOLERANT.drift_ns, "said as recorded"
+
+
 def test_a_socket_that_nobody_reads_makes_the_turn_of_its_caller_long_and_no_turn_invalid() -> None:
     with quick_endpoint(receive_buffer=4096) as endpoint:
 
@@ -142,7 +169,7 @@ def test_a_socket_that_nobody_reads_makes_the_turn_of_its_caller_long_and_no_tur
             call = provoking.in_mid_speech(engine, "call-0", 1)
             window = Window()
             endpoint.order("stop 1")
-            while not call.held or time.perf_counter_ns() - call.held[0].offered_perf_ns < PROVOKED_S * 1e9:
+            while time.perf_counter_ns() - (call.waiting_since_perf_ns or time.perf_counter_ns()) < PROVOKED_S * 1e9:
                 gevent.sleep(0.003)
             endpoint.order("go 1")
             window.end()

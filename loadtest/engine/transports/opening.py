@@ -1,6 +1,8 @@
 """Chooses the transport of a call by what its protocol declares."""
 
+import urllib.parse
 from functools import partial
+from typing import Final
 
 from loadtest.engine.transports.base import Transport, TransportParts
 from loadtest.engine.transports.dialing import dial
@@ -11,12 +13,20 @@ from loadtest.engine.transports.services import ServicesTransport
 from loadtest.engine.transports.stream import AudioHeads, StreamTransport
 from loadtest.engine.transports.webrtc import WebRtcTransport
 from loadtest.protocols.address import parse_address
-from loadtest.protocols.base import CallerProtocol, OpenRequest
+from loadtest.protocols.base import CallerProtocol, Capabilities, OpenRequest
 from loadtest.protocols.transports.audio_frames import joining
 from loadtest.protocols.transports.event_lines import EventLines
 from loadtest.protocols.transports.framing import Framing
 from loadtest.protocols.transports.length_prefixed import LengthPrefixed
 from loadtest.protocols.transports.websocket import WebSocketClient
+
+_ENCRYPTED: Final = frozenset({"wss", "tls", "https"})
+
+
+def can_be_paced(capabilities: Capabilities, url: str) -> bool:
+    """Whether the pacer thread can send a wire's frames: they are complete, and go to a socket without TLS."""
+    is_stream = capabilities.transport in ("websocket", "tcp", "tcp-listen")
+    return is_stream and not capabilities.audio_heads and urllib.parse.urlsplit(url).scheme not in _ENCRYPTED
 
 
 def make_transport(parts: TransportParts, protocol: CallerProtocol, request: OpenRequest) -> Transport:

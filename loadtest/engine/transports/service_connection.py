@@ -5,8 +5,7 @@ from typing import Final, Protocol
 import gevent
 
 from loadtest.engine.connection import Connection
-from loadtest.engine.outbox import Outbox
-from loadtest.engine.transports.base import ConnectionFailed, TransportParts
+from loadtest.engine.transports.base import ConnectionFailed, SendBacklog, TransportParts
 from loadtest.engine.transports.dialing import dial
 from loadtest.errors import InstrumentError
 from loadtest.protocols.address import Address
@@ -54,7 +53,7 @@ class SentBytes:
 
     def __init__(self) -> None:
         self._queued = self._drained = 0
-        self.outbox: Outbox | None = None
+        self.outbox: SendBacklog | None = None
 
     @property
     def queued_bytes(self) -> int:

@@ -6,6 +6,7 @@ from typing import Final
 
 from loadtest.engine.connection import Connection, ConnectionCallbacks
 from loadtest.engine.outbox import Outbox
+from loadtest.engine.pacer import PacedSocket, Pacer
 from loadtest.engine.transports.base import TransportCallbacks, TransportParts
 from loadtest.engine.transports.dialing import dial
 from loadtest.protocols.address import Address
@@ -63,7 +64,7 @@ class StreamTransport:
         self._write: Callable[[bytes], int] = _nothing_sent
         self.connection: Connection | None = None
         self.lag_bound_ns: int | None = None
-        self.outbox = Outbox(_nothing_sent)  # the connection's, once there is one
+        self.outbox: Outbox | PacedSocket = Outbox(_nothing_sent)  # the connection's, once there is one
         self.frame_bytes = 0
 
     @property
@@ -111,6 +112,14 @@ class StreamTransport:
         """Begin the TLS handshake, if any, and then the framing's."""
         if self.connection is not None:
             self.connection.begin()
+
+    def pace(self, pacer: Pacer, frame_ns: int) -> PacedSocket | None:
+        """Have the pacer thread send the frames, where they are complete and not encrypted; None where they are not."""
+        if self.connection is None or self._heads is not None:
+            return None
+        paced = self.connection.pace(pacer, frame_ns)
+        self.outbox = self.connection.outbox
+        return paced
 
     # Outgoing.
 

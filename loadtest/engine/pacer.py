@@ -1,0 +1,443 @@
+"""The pacer thread of a worker: sends its calls' frames on time, however long the interpreter is busy elsewhere.
+
+The thread runs `pacer_loop.pace`, which needs no interpreter. Python changes what a socket sends under the socket's
+mutex, for which neither side ever waits longer than one send takes. Needs Linux and Numba; elsewhere `open_pacer` says
+why not, and the hub's ticker sends.
+"""
+
+import atexit
+import contextlib
+import hashlib
+import importlib
+import importlib.util
+import operator
+import os
+import signal
+import sys
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from gevent import monkey
+
+from corpora.rendering.cache import cache_root
+from loadtest.conversation.prepared_clip import FrameTable, PreparedClip
+
+_LOOP: Final = "loadtest.engine.pacer_loop"
+MOST_SOCKETS: Final = 4096
+# The frames whose lateness is kept of each socket, and the parts that may wait for it: 10 s and 80 s of 20 ms each.
+KEPT_FRAMES: Final = 512
+_MOST_PARTS: Final = 4096
+_LOGGED_FRAMES: Final = 2**18
+_LEAD_NS: Final = 6_000_000  # longer than the thread ever sleeps: it cannot oversleep a first frame
+_SLOT_NS: Final = 1_000_000
+_MOST_COPIES: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedFrame:
+    """A frame that was offered to the socket: its number in the call, when it was due, offered, and handed over."""
+
+    number: int
+    due_perf_ns: int
+    offered_perf_ns: int
+    gone_perf_ns: int
+    unsent_bytes: int | None  # that had not left this machine then; None: not known
+
+
+class PacedSocket:
+    """A socket that only the pacer thread and `push` write to, one at a time. Implements `base.SendBacklog`."""
+
+    __slots__ = ("_cells", "_messages", "_pacer", "_tables", "index", "is_open", "slot")
+
+    def __init__(self, pacer: "Pacer", index: int, slot: int) -> None:
+        self._pacer, self.index, self.slot = pacer, index, slot
+        self._cells = pacer.cells[index * pacer.loop.COLUMNS : (index + 1) * pacer.loop.COLUMNS]
+        self._messages: list[bytes] = []  # that may wait, and tables that may be sent from: the row has addresses
+        self._tables: list[_Table] = []
+        self.is_open = True
+
+    def __getitem__(self, column: int) -> int:
+        return self._cells[column]
+
+    @contextlib.contextmanager
+    def locked(self) -> Generator["memoryview[int]", None, None]:
+        """Lock the socket's row and yield it."""
+        self._pacer.lock(self.index)
+        try:
+            yield self._cells
+        finally:
+            self._pacer.unlock(self.index)
+
+    # What waits, as `loadtest.engine.transports.base.SendBacklog` describes it.
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes that had to wait, in total."""
+        return self._cells[self._pacer.loop.QUEUED_BYTES]
+
+    @property
+    def drained_bytes(self) -> int:
+        """Of those, the bytes that have been passed to the kernel."""
+        return self._cells[self._pacer.loop.DRAINED_BYTES]
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes that have not been passed to the kernel."""
+        return self.queued_bytes - self.drained_bytes
+
+    def push(self, data: bytes) -> bool:
+        """Send what the socket accepts now and queue the rest; return whether it accepted everything.
+
+        Raises OSError for a broken connection.
+        """
+        if not self.is_open:
+            return True
+        if self._messages and not self.waiting_bytes:
+            self._messages.clear()
+        accepted = self._pacer.send(self.index, data)
+        if not accepted:
+            self._messages.append(data)
+        self.raise_broken()
+        return accepted
+
+    def raise_broken(self) -> None:
+        """Raise OSError if the connection is broken."""
+        if number := self._cells[self._pacer.loop.ERRNO]:
+            raise OSError(number, os.strerror(number))
+
+    # Audio.
+
+    def begin(self, background: tuple[bytes, ...], frame_ns: int, now_perf_ns: int) -> int:
+        """Begin to send the background, one frame after the other; return when the first one is due."""
+        # Calls begin with different frames of one background, of which one copy is enough.
+        start = min(range(len(background)), key=lambda at: id(background[at]))
+        loop, table = self._pacer.loop, self._keep(background[start:] + background[:start])
+        first_due_perf_ns = self._pacer.first_due(self.slot, frame_ns, now_perf_ns)
+        with self.locked() as row:
+            row[loop.BACKGROUND], row[loop.BACKGROUND_ENDS] = table.data_address, table.ends_address
+            row[loop.BACKGROUND_COUNT], row[loop.FRAME_NS], row[loop.DUE] = len(background), frame_ns, first_due_perf_ns
+            row[loop.BACKGROUND_NEXT] = -start % len(background)
+            self._pacer.wake[self.index] = first_due_perf_ns
+        return first_due_perf_ns
+
+    def say(self, clip: PreparedClip, after: int) -> int:
+        """Begin an utterance after so many more frames of the background; return its number among the call's frames."""
+        loop, table = self._pacer.loop, self._keep(clip.frames)
+        with self.locked() as row:
+            row[loop.CLIP], row[loop.CLIP_ENDS] = table.data_address, table.ends_address
+            row[loop.CLIP_COUNT], row[loop.CLIP_NEXT] = len(clip.frames), -after
+            row[loop.SPEECH_START], row[loop.SPEECH_END] = clip.speech_start_frame, clip.speech_end_frame
+            row[loop.START_FRAME] = row[loop.END_FRAME] = -1
+            return row[loop.SENT] + after
+
+    def overdue(self, now_perf_ns: int) -> int:
+        """Return how many frames were due before now and have not been offered."""
+        late_ns = now_perf_ns - self._cells[self._pacer.loop.DUE]
+        return -(-late_ns // self._cells[self._pacer.loop.FRAME_NS]) if late_ns > 0 else 0
+
+    def mute(self) -> int:
+        """Return to the background; return how many frames have been sent."""
+        with self.locked() as row:
+            row[self._pacer.loop.CLIP_COUNT] = 0
+            return row[self._pacer.loop.SENT]
+
+    def stop(self) -> None:
+        """Send no more frames; what waits is still sent."""
+        if self.is_open:
+            with self.locked() as row:
+                row[self._pacer.loop.DUE] = self._pacer.loop.NEVER
+                row[self._pacer.loop.CLIP_COUNT] = 0
+            self.set_deadline(self._pacer.loop.NEVER)
+
+    def lateness_ns(self, first: int, end: int) -> list[int]:
+        """Return how late each of the frames with these numbers was handed over, as far as it is still known."""
+        return self._pacer.lateness_ns(self.index, max(first, end - KEPT_FRAMES), end)
+
+    @property
+    def is_saying(self) -> bool:
+        """Whether frames of an utterance are still to be sent."""
+        return self._cells[self._pacer.loop.CLIP_COUNT] != 0
+
+    @property
+    def sent(self) -> int:
+        """How many frames have been offered to the socket."""
+        return self._cells[self._pacer.loop.SENT]
+
+    @property
+    def held_up(self) -> int:
+        """How many frames had to wait."""
+        return self._cells[self._pacer.loop.HELD_UP]
+
+    def speech(self) -> tuple[OfferedFrame | None, OfferedFrame | None]:
+        """Return the frames with the first and the last sample of speech of the utterance, as far as they were sent."""
+        loop = self._pacer.loop
+        with self.locked() as row:
+            start = OfferedFrame(
+                row[loop.START_FRAME], row[loop.START_DUE], row[loop.START_OFFERED], row[loop.START_GONE], None
+            )
+            unsent = row[loop.END_UNSENT]
+            end = OfferedFrame(
+                row[loop.END_FRAME],
+                row[loop.END_DUE],
+                row[loop.END_OFFERED],
+                row[loop.END_GONE],
+                None if unsent < 0 else unsent,
+            )
+        return start if start.number >= 0 else None, end if end.number >= 0 else None
+
+    def count_from(self, number: int | None, *, counts: bool) -> int:
+        """Note how long frames wait that have this number or a later one; None: those that are sent from now on."""
+        loop = self._pacer.loop
+        with self.locked() as row:
+            first = row[loop.SENT] if number is None else number
+            row[loop.COUNTED_FROM], row[loop.BLOCKED_WORST] = first if counts else loop.NEVER, 0
+        return first
+
+    def blocked_ns(self, now_perf_ns: int | None) -> int:
+        """How long a frame that counts waited at the most; with a moment, those that still wait count until then."""
+        loop = self._pacer.loop
+        with self.locked() as row:
+            worst_ns, first = row[loop.BLOCKED_WORST], row[loop.COUNTED_FROM]
+            offered_perf_ns = [each[loop.PART_OFFERED] for each in self._parts(row) if each[loop.PART_FRAME] >= first]
+        if now_perf_ns is None or not offered_perf_ns:
+            return worst_ns
+        return max(worst_ns, now_perf_ns - min(offered_perf_ns))
+
+    @property
+    def waits_since_perf_ns(self) -> int | None:
+        """When the first of what waits was offered to the socket; None if nothing waits."""
+        with self.locked() as row:
+            return next((each[self._pacer.loop.PART_OFFERED] for each in self._parts(row)), None)
+
+    def _parts(self, row: "memoryview[int]") -> list[list[int]]:
+        """What waits, as columns of a part. The socket must be locked."""
+        first, last = row[self._pacer.loop.QUEUE_FIRST], row[self._pacer.loop.QUEUE_LAST]
+        return [] if first == last else self._pacer.parts(self.index, first, last)
+
+    def set_deadline(self, perf_ns: int) -> None:
+        """Have the socket reported by `Pacer.collect` at a moment."""
+        self._pacer.deadlines[self.index] = perf_ns
+
+    def _keep(self, frames: Sequence[bytes]) -> "_Table":
+        """Return the table of some frames, which lives as long as this socket: some of them may be waiting."""
+        for known in self._tables:
+            if known.frames is frames:
+                return known
+        table = self._pacer.table(frames)
+        self._tables.append(table)
+        return table
+
+    def close(self) -> None:
+        """Give the place back. Nothing is written to the descriptor once this has returned. Idempotent."""
+        if self.is_open:
+            self.is_open = False
+            self._pacer.release(self.index, self.slot)
+
+
+class _Table:
+    """Frames that lie one behind the other in memory, with the end of each, and the addresses of both."""
+
+    __slots__ = ("_held", "data_address", "ends_address", "frames")
+
+    def __init__(self, frames: Sequence[bytes]) -> None:
+        self.frames = frames
+        if isinstance(frames, FrameTable):
+            data, ends = np.frombuffer(frames.data, np.uint8), np.frombuffer(frames.ends, np.uint32)
+        else:
+            data = np.frombuffer(b"".join(frames), np.uint8)
+            ends = np.cumsum([len(frame) for frame in frames], dtype=np.uint32)
+        self._held = data, ends
+        self.data_address, self.ends_address = int(data.ctypes.data), int(ends.ctypes.data)
+
+
+class Pacer:
+    """The thread and what it shares with Python. Make it with `open_pacer`; the thread starts with the first socket."""
+
+    def __init__(self, loop: Any, prepare: Callable[[], object]) -> None:
+        """`loop` is the module `pacer_loop`. Compiles its functions, or loads them from the cache."""
+        self.loop = loop
+        self._prepare = prepare
+        self._shared = loop.Shared(
+            control=np.zeros(loop.CONTROLS, np.int64),
+            places=np.zeros((MOST_SOCKETS, loop.COLUMNS), np.int64),
+            wake=np.full(MOST_SOCKETS, loop.NEVER, np.int64),
+            news=np.zeros(MOST_SOCKETS, np.int64),
+            queues=np.zeros((MOST_SOCKETS, _MOST_PARTS, 4), np.int64),
+            lateness=np.zeros((MOST_SOCKETS, KEPT_FRAMES), np.int64),
+            log=np.zeros(_LOGGED_FRAMES, np.int64),
+            mutexes=np.zeros((MOST_SOCKETS + 1) * loop.MUTEX_BYTES, np.uint8),
+        )
+        self.cells: memoryview[int] = self._shared.places.data.cast("B").cast("q")
+        self.wake = self._shared.wake
+        self.deadlines = np.full(MOST_SOCKETS, loop.NEVER, np.int64)
+        self._scratch, self._own_scratch = np.zeros(2, np.int64), np.zeros(2, np.int64)
+        self._found = np.zeros(MOST_SOCKETS, np.int64)
+        self._free = list(range(MOST_SOCKETS - 1, -1, -1))
+        self._copies: dict[tuple[int, int], _Table] = {}
+        self._slots: list[int] = []
+        self._logged = 0
+        self._process_id = 0  # of the process in which the thread runs
+        self._stopped: Any = None  # a lock that the thread holds while it runs
+        self._compile()
+
+    def _compile(self) -> None:
+        """Run every function once."""
+        self._shared.control[self.loop.STOP] = 1
+        self._run()
+        self._shared.control[self.loop.STOP] = 0
+        self.lock(0)
+        self.unlock(0)
+        self._shared.places[0, self.loop.FD] = -1
+        self.send(0, b" ")
+        self._shared.places[0] = 0
+        self.wake[0] = self.loop.NEVER
+        self.collect(0)
+
+    def _run(self) -> None:
+        self.loop.pace(self._shared, self._scratch)
+
+    def add(self, fd: int, frame_ns: int) -> PacedSocket | None:
+        """Take over a connected socket whose owner keeps the descriptor open; None if there is no place left."""
+        if not self._free:
+            return None
+        if self._stopped is None:
+            self._start()
+        index, loop = self._free.pop(), self.loop
+        size = frame_ns // _SLOT_NS
+        self._slots += [0] * (size - len(self._slots))
+        slot = min(range(size), key=self._slots.__getitem__)
+        self._slots[slot] += 1
+        self.lock(index)
+        row = self._shared.places[index]
+        row[:] = 0
+        row[loop.FD], row[loop.DUE], row[loop.COUNTED_FROM] = fd, loop.NEVER, loop.NEVER
+        row[loop.START_FRAME] = row[loop.END_FRAME] = -1
+        self._shared.news[index] = 0
+        self._shared.control[loop.PLACES] = max(self._shared.control[loop.PLACES], index + 1)
+        self.unlock(index)
+        return PacedSocket(self, index, slot)
+
+    def release(self, index: int, slot: int) -> None:
+        """Take a place back: from now on, the thread does not write to its descriptor."""
+        self.lock(index)
+        self._shared.places[index, self.loop.FD] = -1
+        self._shared.places[index, self.loop.DUE] = self.wake[index] = self.deadlines[index] = self.loop.NEVER
+        self._shared.news[index] = 0
+        self.unlock(index)
+        self._slots[slot] -= 1
+        self._free.append(index)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the thread has ended by itself: no frame is sent any more."""
+        return self._stopped is not None and not self._stopped.locked()
+
+    def first_due(self, slot: int, frame_ns: int, now_perf_ns: int) -> int:
+        """The first moment of a slot for which there is enough time."""
+        earliest = now_perf_ns + _LEAD_NS
+        return earliest + (slot * _SLOT_NS - earliest) % frame_ns
+
+    def lock(self, index: int) -> None:
+        """Lock a row. The thread holds it for one send at the most."""
+        self.loop.lock(self._shared.mutexes, index)
+
+    def unlock(self, index: int) -> None:
+        """Unlock a row."""
+        self.loop.unlock(self._shared.mutexes, index)
+
+    def send(self, index: int, data: bytes) -> bool:
+        """Send bytes behind what waits; return whether all of them were accepted."""
+        return self.loop.send_message(self._shared, self._own_scratch, index, np.frombuffer(data, np.uint8))
+
+    def lateness_ns(self, index: int, first: int, end: int) -> list[int]:
+        """How late each of these frames of a socket was handed over."""
+        return self._shared.lateness[index].take(range(first, end), mode="wrap").tolist() if end > first else []
+
+    def parts(self, index: int, first: int, last: int) -> list[list[int]]:
+        """The parts of a socket's queue, from the first to the last; the socket must be locked."""
+        return self._shared.queues[index].take(range(first, last), axis=0, mode="wrap").tolist()
+
+    def collect(self, now_perf_ns: int) -> tuple[list[int], list[int]]:
+        """Return the sockets that have news or whose deadline has come, and the lateness of each frame sent since."""
+        count, logged = self.loop.collect(self._shared, self.deadlines, self._found, now_perf_ns)
+        seen, first, self._logged = self._logged, max(self._logged, logged - _LOGGED_FRAMES), logged
+        begin, end = first % _LOGGED_FRAMES, logged % _LOGGED_FRAMES
+        if first == logged:
+            late: list[int] = []
+        elif begin < end:
+            late = self._shared.log[begin:end].tolist()
+        else:
+            late = self._shared.log[begin:].tolist() + self._shared.log[:end].tolist()
+        late += [max(late, default=0)] * (first - seen)  # overwritten meanwhile
+        return self._found[:count].tolist() if count else [], late
+
+    def table(self, frames: Sequence[bytes]) -> _Table:
+        """Return the table of some frames. Copies are shared: the background is that of every call."""
+        if isinstance(frames, FrameTable):
+            return _Table(frames)
+        key = id(frames[0]), len(frames)
+        table = self._copies.pop(key, None)
+        if table is None or not all(map(operator.is_, table.frames, frames)):
+            table = _Table(frames)
+        if len(self._copies) >= _MOST_COPIES:
+            del self._copies[next(iter(self._copies))]  # the one that was not used for longest
+        self._copies[key] = table
+        return table
+
+    def _start(self) -> None:
+        """Start the thread: a real one, whatever gevent has patched."""
+        self._process_id = os.getpid()
+        self._stopped = monkey.get_original("_thread", "allocate_lock")()
+        self._stopped.acquire()
+        atexit.register(self.close)  # the thread must not outlive the memory that it uses
+        monkey.get_original("_thread", "start_new_thread")(self._serve, ())
+
+    def _serve(self) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are for the main thread
+        with contextlib.suppress(OSError):
+            self._prepare()
+        try:
+            self._run()
+        finally:
+            self._stopped.release()
+
+    def close(self) -> None:
+        """Stop the thread and wait for its end. Idempotent."""
+        self._shared.control[self.loop.STOP] = 1
+        if self._stopped is not None and self._process_id == os.getpid():  # a fork has no thread to wait for
+            self._stopped.acquire()
+            self._stopped = None
+            atexit.unregister(self.close)
+
+
+def open_pacer(prepare: Callable[[], object] = lambda: None) -> tuple[Pacer | None, str]:
+    """Return a pacer, or None and why there is none. Takes seconds once a machine, then half a second.
+
+    Its thread calls `prepare` when it starts, for instance to ask for priority.
+
+    The compiled functions are kept in our own cache folder; where it cannot be written, each process compiles its own.
+    """
+    if not sys.platform.startswith("linux"):
+        return None, "needs Linux"
+    try:
+        numba: Any = importlib.import_module("numba")
+        numba.config.CACHE_DIR = numba.config.CACHE_DIR or str(_compiled_folder())
+        loop: Any = importlib.import_module(_LOOP)
+        try:
+            return Pacer(loop, prepare), ""
+        except Exception:  # noqa: BLE001 - what is in the cache may be damaged, or the disk full
+            numba.config.CACHE_DIR = ""
+            return Pacer(importlib.reload(loop), prepare), ""
+    except Exception as error:  # noqa: BLE001 - whatever the compiler fails of, calls can be made without it
+        return None, f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def _compiled_folder() -> Path:
+    """Where the compiled functions are kept: Numba cannot read what it kept of another version of their source."""
+    source = importlib.util.find_spec(_LOOP)
+    assert source is not None and source.origin is not None  # noqa: S101, PT018 - it is a module of this package
+    version = hashlib.sha256(Path(source.origin).read_bytes()).hexdigest()
+    return cache_root() / "compiled" / version[:16]
