@@ -5,7 +5,6 @@ each is written to that folder, for a person to look at.
 """
 
 import os
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
@@ -15,10 +14,9 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
+from tests.browser.dashboard_process import Dashboard
 from tests.browser.pictures import CUT_WORDS, left_over, texts_spaced
-from tests.browser.test_browser_dashboard import Dashboard, start
-from tests.unit.dashboard.scenes import S, Scene, fill, turns_of
-from tests.unit.telemetry.store.test_store_turn_pages import keep_audio
+from tests.unit.dashboard.scenes import Scene, turns_of
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -27,7 +25,7 @@ SHOTS = os.environ.get("VOICEPROBE_SHOTS")
 WIDTHS = (390, 768, 1280, 1920)
 DARK_WIDTHS = (390, 1280)  # what the theme changes are colors: each layout, of one column and of two, has them once
 HEIGHT = 900
-FULL = Scene(turns=600, newest_unix_ns=0, run_id="run-full", ended=True)
+FULL = Scene(turns=900, newest_unix_ns=0, run_id="run-full", ended=True)
 # Each page by its title, and what shows that it is drawn.
 PAGES: Final = {
     "now": ("Now", ".vp-slow a"),
@@ -78,20 +76,8 @@ CUT_OFF: Final = (
 )
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
-    store = tmp_path_factory.mktemp("accessible") / "store"
-    now = time.time_ns()
-    fill(store, Scene(turns=1, newest_unix_ns=now - 4_000 * S, run_id="run-one", seed=2, ended=True))
-    clients = fill(store, Scene(turns=600, newest_unix_ns=now - 3_000 * S, run_id="run-full", ended=True))
-    keep_audio(store, clients[1])
-    dashboard = start(store)
-    yield dashboard
-    dashboard.end()
-
-
 @pytest.fixture
-def opened(browser: Browser, served: Dashboard) -> Iterator[Callable[..., Page]]:
+def opened(browser: Browser, full: Dashboard) -> Iterator[Callable[..., Page]]:
     pages: list[Page] = []
 
     def begin(name: str, theme: str, width: int = WIDTHS[0]) -> Page:
@@ -101,7 +87,7 @@ def opened(browser: Browser, served: Dashboard) -> Iterator[Callable[..., Page]]
         )
         pages.append(page)
         page.set_default_timeout(BOUND_MS)
-        page.goto(f"{served.url.rstrip('/')}/{link(name)}")
+        page.goto(f"{full.url.rstrip('/')}/{link(name)}")
         title, drawn = PAGES[name]
         expect(page.get_by_role("heading", name=title, exact=True)).to_be_visible(timeout=BOUND_MS)
         expect(page.locator(drawn).first).to_be_attached(timeout=BOUND_MS)
@@ -115,7 +101,7 @@ def opened(browser: Browser, served: Dashboard) -> Iterator[Callable[..., Page]]
 
 
 def link(name: str) -> str:
-    """Where a page is; of the run with 600 turns, and of one of its turns: the second has its audio."""
+    """Where a page is; of the full run, and of one of its turns: the second has its audio."""
     if name in ("now", "turn", "turn-audio"):
         turn = turns_of(FULL)[1 if name == "turn-audio" else 10]
         of_turn = {} if name == "now" else {"trace": turn.trace_id, "turn": turn.turn_index}

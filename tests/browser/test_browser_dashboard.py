@@ -16,7 +16,7 @@ from tests import asking
 from tests.browser.conftest import choose
 from tests.browser.dashboard_process import BOUND_S, Dashboard, start_dashboard
 from tests.fixtures_sidecar import SidecarProcess, running_sidecar, turns_request
-from tests.unit.dashboard.scenes import S, Scene, fill, turns_of
+from tests.unit.dashboard.scenes import S, Scene, turns_of
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -95,18 +95,6 @@ def painted(page: Page, *, has_picture: bool = True) -> None:
     if has_picture:
         expect(page.get_by_test_id("stVegaLiteChart").locator("canvas, svg").first).to_be_visible(timeout=BOUND_MS)
     expect(page.get_by_text("Slowest turns")).to_be_attached(timeout=BOUND_MS)
-
-
-@pytest.fixture(scope="module")
-def full(tmp_path_factory: pytest.TempPathFactory, serve: Callable[[Path], Dashboard]) -> Dashboard:
-    """Runs of every kind in one store; the newest is the full one."""
-    store = tmp_path_factory.mktemp("full") / "store"
-    now = time.time_ns()
-    fill(store, Scene(turns=20_000, newest_unix_ns=now - 9_000 * S, run_id="run-many", ended=True, spacing_ns=S // 8))
-    fill(store, Scene(turns=1, newest_unix_ns=now - 4_000 * S, run_id="run-one", seed=2, ended=True))
-    fill(store, Scene(turns=60, newest_unix_ns=now - 3_600 * S, run_id="run-few", seed=5))
-    fill(store, Scene(turns=900, newest_unix_ns=now - 20 * S, run_id="run-full", ended=True))
-    return serve(store)
 
 
 def fits(page: Page, *texts: str) -> None:
