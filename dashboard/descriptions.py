@@ -36,6 +36,9 @@ from telemetry.store.answers import (
 from telemetry.store.run_folders.entries import RunEntry
 
 UNKNOWN: Final = NOT_REPORTED
+ESTIMATED: Final = (
+    "estimated from the turns of one call in 16; the exact figure lies in the interval with 95 % confidence"
+)
 
 # A caller's turn with its think time rarely lasts longer: silence beyond this is worth saying.
 LIVE_WITHIN_S: Final = 30.0
@@ -53,16 +56,27 @@ def percentile(stats: MetricStats, name: str, *, with_unit: bool = False) -> str
     """One percentile as the table shows it: the figure, or why it is missing ("too few (12)")."""
     value: float | None = getattr(stats, name)
     if value is not None:
-        text = DEFINITIONS[stats.name].format(value, unit=with_unit)
-        return estimate_if(stats.approximate, text)
+        text = estimate_if(stats.approximate, DEFINITIONS[stats.name].format(value, unit=with_unit))
+        between = estimated_between(stats, name)
+        return f"{text} ({between})" if between else text
     if stats.n == 0:
         return DASH
     return f"too few ({stats.n})" if stats.n < MIN_COUNT_FOR[name] else DASH
 
 
+def estimated_between(stats: MetricStats, name: str) -> str:
+    """`95 % 806–829`: the interval of an estimated percentile; empty of an exact one."""
+    if (between := stats.estimated_within.get(name)) is None:
+        return ""
+    low, high = (DEFINITIONS[stats.name].format(value, unit=False) for value in between)
+    return f"95 % {low}–{high}"
+
+
 def describe_bounds(stats: MetricStats, name: Statistic) -> str:
-    """Between what a percentile truly lies, where that differs from it, and of how many turns it is not known."""
-    return "; ".join(part for part in (stats.within(name), describe_unknown_bounds(stats)) if part)
+    """Between what a percentile truly lies, where that differs from it, of how many turns it is not known, and of an
+    estimate what it is from."""
+    parts = (stats.within(name), describe_unknown_bounds(stats), ESTIMATED if name in stats.estimated_within else "")
+    return "; ".join(filter(None, parts))
 
 
 def describe_unknown_bounds(stats: MetricStats) -> str:
@@ -206,13 +220,16 @@ def describe_client_service_delta(client_service_delta: ClientServiceDelta, serv
     """How far the service's own figures are from what callers heard."""
     if not client_service_delta.joined:
         return "the service reports nothing of its own" if service is None else "no caller of ours heard these turns"
-    is_estimate = client_service_delta.approximate
-    p50 = estimate_if(is_estimate, signed_milliseconds(client_service_delta.difference_p50_ns))
-    p99 = (
-        estimate_if(is_estimate, signed_milliseconds(client_service_delta.difference_p99_ns))
-        if client_service_delta.difference_p99_ns is not None
-        else f"too few ({client_service_delta.joined})"
-    )
+
+    def shown(name: str, ns: float | None) -> str:
+        text = estimate_if(client_service_delta.approximate, signed_milliseconds(ns))
+        between = [signed_milliseconds(each) for each in client_service_delta.estimated_within.get(name, ())]
+        return f"{text} (95 % {' to '.join(between)})" if between else text
+
+    p50 = shown("p50", client_service_delta.difference_p50_ns)
+    p99 = f"too few ({client_service_delta.joined})"
+    if client_service_delta.difference_p99_ns is not None:
+        p99 = shown("p99", client_service_delta.difference_p99_ns)
     return f"p50 {p50} · p99 {p99} over {count(client_service_delta.joined, 'turn')}{client_service_delta.note}"
 
 

@@ -57,11 +57,15 @@ def tile_row(tiles: Sequence[str]) -> Html:
     return Html(f'<div class="vp vp-tiles vp-tiles-{len(tiles)}">{"".join(tiles)}</div>')
 
 
-def tile(name: str, value: str, sub: str, *, mark: str = "", known: bool = True, bar: str = "") -> Html:
-    """A large number with its name, and with what there is to know of it below; `mark` and `bar` are HTML."""
+def tile(
+    name: str, value: str, sub: str, *, mark: str = "", known: bool = True, bar: str = "", hover: str = ""
+) -> Html:
+    """A large number with its name, and with what there is to know of it below; `mark` and `bar` are HTML, and `hover`
+    says what the number is from."""
+    title = f' title="{escape(hover)}"' if hover else ""
     return Html(
         f'<div class="vp-tile"><div class="top"><span class="name">{escape(name)}</span>{mark}</div>'
-        f'<div class="value{"" if known else " unknown"}">{escape(value)}</div>{bar}'
+        f'<div class="value{"" if known else " unknown"}"{title}>{escape(value)}</div>{bar}'
         f'<div class="sub" title="{escape(sub)}">{escape(sub)}</div></div>'
     )
 
@@ -84,6 +88,7 @@ def _latency(stats: MetricStats, headline: ObjectiveStatus | None, source: Sourc
         mark="" if headline is None else headline.chip,
         known=stats.p95 is not None,
         bar=gauge(left, missed=headline is not None and headline.state == "missed"),
+        hover=descriptions.ESTIMATED if "p95" in stats.estimated_within else "",
     )
 
 
@@ -202,14 +207,17 @@ def _count(stats: MetricStats) -> TableCell:
 
 
 def _figures(stats: MetricStats) -> list[TableCell]:
-    return [
-        TableCell(
-            descriptions.percentile(stats, name),
-            "" if getattr(stats, name) is None else descriptions.describe_bounds(stats, name),
-            "few" if getattr(stats, name) is None else "",
-        )
-        for name in PERCENTILES
-    ]
+    return [_figure(stats, name) for name in PERCENTILES]
+
+
+def _figure(stats: MetricStats, name: Statistic) -> TableCell:
+    """A percentile; of an estimate its interval is below it."""
+    text = descriptions.percentile(stats, name)
+    if getattr(stats, name) is None:
+        return TableCell(text, css="few")
+    figure, _, between = text.partition(" (")
+    below = f'<span class="vp-below">{escape(between.removesuffix(")"))}</span>' if between else ""
+    return TableCell(Html(f"{escape(figure)}{below}"), descriptions.describe_bounds(stats, name))
 
 
 def cohorts(found: Sequence[CohortSummary], headline: Mapping[str, ObjectiveStatus | None]) -> Html:
@@ -384,6 +392,12 @@ def _ticks(
     return ticks
 
 
+def _length(stage: StageStats, name: str, ns: float) -> str:
+    """A length in words; of an estimate with its interval."""
+    between = [formatting.milliseconds(each, unit=False) for each in stage.estimated_within.get(name, ())]
+    return _value(stage, ns, unit=True) + (f" (95 % {'–'.join(between)})" if between else "")
+
+
 def _value(stage: StageStats, ns: float | None, *, unit: bool = False) -> str:
     return formatting.estimate_if(stage.approximate, formatting.milliseconds(ns, unit=unit))
 
@@ -395,7 +409,7 @@ def _bar(known: Sequence[StageStats], name: str, reach: float, ticks: Sequence[_
         return f'<div class="vp-stackrow">{label}<span class="hint">too few turns</span></div>'
     drawn = "".join(
         f'<i class="vp-s-{stage.name}" style="width:{css_percent(value / reach)}" '
-        f'title="{stage.label}: {_value(stage, value, unit=True)}"></i>'
+        f'title="{stage.label}: {_length(stage, name.removesuffix("_ns"), value)}"></i>'
         for stage, value in parts
         if value > 0
     )

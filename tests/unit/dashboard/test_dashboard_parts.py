@@ -248,6 +248,8 @@ def test_the_budget_bar_shares_one_scale_and_says_too_few() -> None:
     estimated = {"llm": StageStats("llm", 70_000, 100.0 * MS, 300.0 * MS, approximate=True)}
     assert text_of(figures.budget(estimated)).strip().endswith("LLM ≈ 100 / ≈ 300")
     assert 'title="LLM: ≈ 300 ms"' in figures.budget(estimated)
+    bounded = replace(estimated["llm"], estimated_within={"p95": (290.0 * MS, 312.0 * MS)})
+    assert 'title="LLM: ≈ 300 ms (95 % 290–312)"' in figures.budget({"llm": bounded})
     few = {"llm": StageStats("llm", 3, 100.0 * MS, None)}
     assert "too few (3)" in figures.budget(few)
     assert "too few turns" in figures.budget(few)
@@ -426,6 +428,23 @@ def test_a_metric_without_a_value_says_why() -> None:
     assert descriptions.percentile(unmeasured, "p50") == DASH
 
 
+def test_an_estimate_has_its_interval_and_says_what_it_is_from() -> None:
+    whole = summary()
+    heard = replace(
+        whole.metrics["voice_to_voice"], p95=818e6, approximate=True, estimated_within={"p95": (806e6, 829.4e6)}
+    )
+    assert descriptions.percentile(heard, "p95", with_unit=True) == "≈ 818 ms (95 % 806–829)"
+    assert descriptions.percentile(heard, "p50", with_unit=True) == "≈ 490 ms"
+    known = replace(whole, metrics={**whole.metrics, "voice_to_voice": heard})
+    tiles = figures.tiles(known, ())
+    assert "≈ 818 ms (95 % 806–829)" in text_of(tiles)
+    stages = figures.stages(known, ())
+    assert "≈ 490 ≈ 818 95 % 806–829" in text_of(stages)
+    for html in (tiles, stages):
+        assert html.count('title="estimated from the turns of one call in 16; the exact figure lies') == 1
+    assert "estimated from" not in figures.tiles(whole, ()) + figures.stages(whole, ())
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
@@ -500,6 +519,12 @@ def test_the_client_service_delta_gives_both_percentiles_or_says_what_is_missing
     assert (
         descriptions.describe_client_service_delta(ClientServiceDelta(300, 0, 0, 2e6, -3e6, 3e6, approximate=True))
         == "p50 ≈ +2.0 ms · p99 ≈ −3.0 ms over 300 turns"
+    )
+    within = {"p50": (1.5e6, 2.5e6)}
+    estimated = ClientServiceDelta(300, 0, 0, 2e6, -3e6, 3e6, approximate=True, estimated_within=within)
+    assert (
+        descriptions.describe_client_service_delta(estimated)
+        == "p50 ≈ +2.0 ms (95 % +1.5 ms to +2.5 ms) · p99 ≈ −3.0 ms over 300 turns"
     )
 
 
