@@ -197,6 +197,8 @@ def test_a_run_is_ticked_and_unticked_by_keyboard_alone(page: Page, of_cohorts: 
     # Where a list begins with ticks, its keys do nothing before those are taken away.
     page.reload()
     untick = page.get_by_role("button", name="Untick all")
+    expect(untick).to_be_visible(timeout=BOUND_MS)
+    settled(page)  # what is drawn again while it has the focus loses that
     untick.focus()
     page.keyboard.press("Enter")
     expect(untick).to_have_count(0, timeout=BOUND_MS)
