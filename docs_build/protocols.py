@@ -1,11 +1,9 @@
-"""Generates the page of protocols, and the README's table of them: what a caller can observe, and what proves it."""
+"""Generates the page of protocols: what a caller can observe, and what proves it."""
 
-from collections.abc import Mapping
 from typing import Final
 
 from docs_build.markdown import cell, code, page, table
 from loadtest.protocols.address import SCHEMES
-from loadtest.protocols.base import TransportKind
 from loadtest.protocols.built_in import BUILT_IN
 from loadtest.protocols.description import METRIC_OF, Description
 from telemetry.model.metrics import DEFINITIONS
@@ -20,14 +18,6 @@ that are installed are listed by `voiceprobe run --help`.
 parentheses say that only a part of the package was used. "Scripted servers only" means servers of this project, after
 what is published of the protocol.
 """
-NETWORK: Final[Mapping[TransportKind, str]] = {
-    "websocket": "WebSocket",
-    "tcp": "TCP",
-    "tcp-listen": "TCP, the endpoint connects",
-    "http": "HTTP",
-    "webrtc": "WebRTC",
-    "livekit-room": "WebRTC, by LiveKit's SDK",
-}
 GUESS: Final = """
 Where neither `--protocol` nor the table `[protocol]` of a scenario file names a protocol, it follows from the address.
 The pattern that fits with the most characters decides; `*` is any text, and port and query do not count. Patterns of
@@ -58,13 +48,3 @@ def protocols_page() -> str:
 def _row(described: Description) -> tuple[str, ...]:
     schemes = ", ".join(code(f"{scheme}://") for scheme in SCHEMES[described.transport])
     return code(described.name), cell(described.summary), schemes, cell(described.shown), cell(described.proof)
-
-
-def readme_table() -> str:
-    """Return the README's table: one row for all protocols of which the same is true."""
-    rows: dict[tuple[str, str, str], list[str]] = {}
-    for row in BUILT_IN.values():
-        texts = (NETWORK[row.description.transport], cell(row.description.shown), cell(row.description.proof))
-        rows.setdefault(texts, []).append(code(row.description.name))
-    cells = [(", ".join(names), *texts) for texts, names in rows.items()]
-    return table(("Protocol", "Transport", "Shows", "Proved against"), cells)
