@@ -192,8 +192,8 @@ def compare(title: str, target: LlmTarget, folder: Path, requests: int) -> list[
     ours(target, [], ["warm up"])  # else the first turn alone would find nothing of the chat's template in the cache
     for turn in range(ROUNDS):
         for tool, measure in tools.items():
-            # No prompt is in the cache: each begins with words of its own.
-            prompts = [f"{tool} {turn} {number}: tell me about the sea." for number in range(requests)]
+            # The same for each tool, and each unlike the one before it: the cache has the chat's template alone.
+            prompts = [f"{turn} {number}: tell me about the sea." for number in range(requests)]
             for name, values in measure(prompts).items():
                 found[tool][name] += values
     print(f"\n{title}: {ROUNDS} turns of {requests} requests of each tool; ms, p50 and p90")
