@@ -191,9 +191,9 @@ def compare(title: str, target: LlmTarget, folder: Path, requests: int) -> list[
     found: dict[str, dict[str, list[float]]] = {tool: {name: [] for name in NAMES} for tool in tools}
     ours(target, [], ["warm up"])  # else the first turn alone would find nothing of the chat's template in the cache
     for turn in range(ROUNDS):
-        for tool, measure in tools.items():
-            # The same for each tool, and each unlike the one before it: the cache has the chat's template alone.
-            prompts = [f"{turn} {number}: tell me about the sea." for number in range(requests)]
+        for place, (tool, measure) in enumerate(tools.items()):
+            # As long for each tool, and never the same: llama.cpp keeps the prompts that it has seen.
+            prompts = [f"{place} {turn} {number}: tell me about the sea." for number in range(requests)]
             for name, values in measure(prompts).items():
                 found[tool][name] += values
     print(f"\n{title}: {ROUNDS} turns of {requests} requests of each tool; ms, p50 and p90")
