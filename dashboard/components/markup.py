@@ -77,9 +77,9 @@ def fact(key: str, value: str, state: State | None = None) -> Html:
     return Html(f'<span><span class="key">{escape(key)}</span>{mark}{escape(value)}</span>')
 
 
-def facts(parts: Iterable[str], css: str = "") -> Html:
+def fact_line(parts: Iterable[str], css: str = "") -> Html:
     """Facts on one line, or as the lines of details; each is HTML."""
-    return Html(f'<div class="{f"vp vp-facts {css}".strip()}">{"".join(parts)}</div>')
+    return Html(f'<div class="{f"vp vp-lines {css}".strip()}">{"".join(parts)}</div>')
 
 
 def pairs(title: str, of: Sequence[tuple[str, str]], end: str = "", css: str = "") -> Html:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, tzinfo
 from typing import Final
 
 from dashboard import descriptions
-from dashboard.components.markup import Html, chip, css_percent, escape, fact, facts, hint, link_to, pairs, section
+from dashboard.components.markup import Html, chip, css_percent, escape, fact, fact_line, hint, link_to, pairs, section
 from dashboard.links import Choice
 from telemetry.model import formatting
 from telemetry.model.bounds import BOUNDED, turn_figures, turn_measured_within
@@ -50,8 +50,8 @@ def headline(client: Turn | None, service: Turn | None, picture: Waterfall, *, w
     title, remark = "One turn on one clock", joined(client, service, picture)
     if whole_call:
         title, remark = "The whole call on one clock", "The figures are of the turn that the link names."
-    shown_facts = facts(fact(key, Html(f"<b>{escape(value)}</b>")) for key, value in parts)
-    return Html(f'<div class="vp"><h2 style="font-size:16px">{title}</h2></div>{shown_facts}{hint(remark)}')
+    shown_lines = fact_line(fact(key, Html(f"<b>{escape(value)}</b>")) for key, value in parts)
+    return Html(f'<div class="vp"><h2 style="font-size:16px">{title}</h2></div>{shown_lines}{hint(remark)}')
 
 
 def joined(client: Turn | None, service: Turn | None, picture: Waterfall) -> str:

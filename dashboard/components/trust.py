@@ -7,7 +7,7 @@ from datetime import tzinfo
 from typing import Final
 
 from dashboard import descriptions
-from dashboard.components.markup import SYMBOLS, Html, State, escape, fact, facts
+from dashboard.components.markup import SYMBOLS, Html, State, escape, fact, fact_line
 from dashboard.links import WINDOW_LABELS
 from telemetry.model.formatting import NS_PER_MS, count, declared_milliseconds, number, share, turns
 from telemetry.model.services import REPORTED
@@ -44,7 +44,7 @@ def overview(
     else:
         about = [fact("service", run.service.service), fact("day", f"{run.service.day.isoformat()} (UTC)")]
         many += f" {escape(summary.client_service_delta.reported)}"
-    return facts([known, *about, time, f"<span>{many}</span>"])
+    return fact_line([known, *about, time, f"<span>{many}</span>"])
 
 
 def details(run: RunRecord, summary: Summary) -> Html:
@@ -79,7 +79,7 @@ def details(run: RunRecord, summary: Summary) -> Html:
 
 def _details(lines: Iterable[str]) -> Html:
     """The lines behind the chip that sums them up, each made by `fact`."""
-    return facts(lines, "vp-details")
+    return fact_line(lines, "vp-details")
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ def runs_overview(listed: Sequence[RunEntry], of_all: int, zone: tzinfo) -> Html
         f"<span><b>{turns(sum(each.turns for each in ended))}</b></span>",
         *([f"<span>{count(going_on, 'run')} under way, not counted</span>"] if going_on else []),
     )
-    return facts(parts)
+    return fact_line(parts)
 
 
 def _ended(listed: Iterable[RunEntry]) -> list[RunEntry]:
@@ -247,26 +247,26 @@ def _telemetry_of_runs(figures: Sequence[RunEntry]) -> tuple[Part, Html]:
     elif unknown:
         some = "" if len(unknown) == len(figures) else f" for {number(len(unknown))} of {of_all}"
         part = "unknown", f"telemetry loss not known{some}"
-    said = (
+    sentences = (
         f"{lost} lost on the way in {_named(lossy)}" if lossy else "",
         f"nothing lost in {count(len(complete), 'run')}" if complete else "",
         f"not known for {_named(unknown)}: no process said how many turns it sent" if unknown else "",
     )
-    return part, fact("telemetry", "; ".join(filter(None, said)), part[0])
+    return part, fact("telemetry", "; ".join(filter(None, sentences)), part[0])
 
 
 def _calibration_of_runs(heard: Sequence[RunEntry]) -> tuple[Part, Html]:
     others = [each for each in heard if each.calibrated_to_ms is None]
-    known, said = [each for each in heard if each.calibrated_to_ms is not None], ""
+    known, sentence = [each for each in heard if each.calibrated_to_ms is not None], ""
     part: Part = "unknown", "not calibrated"
     if known:
         widest = max(known, key=lambda each: each.calibrated_to_ms or 0)
         bound = declared_milliseconds((widest.calibrated_to_ms or 0) * NS_PER_MS)
-        said = f"{count(len(known), 'run')} calibrated, to ± {bound} at the widest ({widest.title})"
+        sentence = f"{count(len(known), 'run')} calibrated, to ± {bound} at the widest ({widest.title})"
         some = _some_of(len(known), len(heard), "calibrated")
         part = ("unknown", some) if others else ("met", f"calibrated ± {bound}")
     rest = f"no calibration for {_named(others)}" if others else ""
-    return part, fact("calibration", "; ".join(filter(None, (said, rest))), part[0])
+    return part, fact("calibration", "; ".join(filter(None, (sentence, rest))), part[0])
 
 
 def runs_details(listed: Sequence[RunEntry]) -> Html:

@@ -11,7 +11,19 @@ from dashboard import descriptions
 from dashboard.charts import compared
 from dashboard.components import frame, verdicts
 from dashboard.components.frame import PageContext
-from dashboard.components.markup import Html, State, chip, empty, escape, facts, hint, link_to, listed, note, section
+from dashboard.components.markup import (
+    Html,
+    State,
+    chip,
+    empty,
+    escape,
+    fact_line,
+    hint,
+    link_to,
+    listed,
+    note,
+    section,
+)
 from dashboard.components.pictures import colors, draw
 from dashboard.components.selectors import linked_select
 from dashboard.links import Choice, choice_of
@@ -231,7 +243,7 @@ def sizes(found: CohortComparison) -> Html:
     if found.one_in > 1:
         drawn = f"{formatting.APPROXIMATELY} taken over one in {formatting.number(found.one_in)} callers, the same ones"
         parts.append(f"<span>{drawn} each time: the bounds are as wide as that asks for</span>")
-    return facts(parts)
+    return fact_line(parts)
 
 
 def figures_table(rows: Sequence[CohortFigure], caption: str) -> Html:

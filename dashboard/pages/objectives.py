@@ -9,7 +9,7 @@ import streamlit as st
 from dashboard.charts.over_time import budget_days
 from dashboard.components import frame, objectives
 from dashboard.components.frame import DashboardPage, PageContext, start_a_run, why_no_turn
-from dashboard.components.markup import Html, empty, escape, fact, facts, note
+from dashboard.components.markup import Html, empty, escape, fact, fact_line, note
 from dashboard.components.pictures import colors, draw
 from dashboard.components.selectors import SelectorRow, run_selector, value_selector
 from dashboard.components.trust import turns_details, turns_trust
@@ -99,7 +99,7 @@ def _overview(view: ObjectivesPage, context: PageContext) -> Html:
         f'<span class="hint">{_SOURCES[answer.source]}, newest turn {escape(newest)}; windows end at the current time'
         f"{whatever}; {_ALERTS}</span>",
     ]
-    return facts(parts)
+    return fact_line(parts)
 
 
 def _limited(answer: BurnRateAnswer) -> str:

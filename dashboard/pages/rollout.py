@@ -10,7 +10,19 @@ from dashboard import descriptions
 from dashboard.charts.over_time import DECISIONS, funnel
 from dashboard.components import frame, objectives, verdicts
 from dashboard.components.frame import DashboardPage, PageContext
-from dashboard.components.markup import Html, TableCell, chip, empty, escape, fact, facts, hint, note, section, table
+from dashboard.components.markup import (
+    Html,
+    TableCell,
+    chip,
+    empty,
+    escape,
+    fact,
+    fact_line,
+    hint,
+    note,
+    section,
+    table,
+)
 from dashboard.components.pictures import colors, draw
 from dashboard.components.selectors import Selector, SelectorRow
 from dashboard.components.trust import turns_details, turns_trust
@@ -89,7 +101,7 @@ def _overview(found: RolloutPage) -> Html:
         parts.append(
             Html(f"<span><b>{formatting.turns(found.measured.counted.total)}</b> of both within 28 days</span>")
         )
-    return facts(parts)
+    return fact_line(parts)
 
 
 def _figures(found: RolloutPage, progress: RolloutProgress, choice: RolloutChoice, context: PageContext) -> None:
@@ -188,7 +200,7 @@ def waiting(progress: RolloutProgress, zone: tzinfo) -> Html:
     if (ratio := found["sample_ratio"]) is not None:
         share, planned = formatting.percent(ratio["share"]), formatting.declared_percent(ratio["expected_share"])
         remarks.append(f"sample ratio {share} of calls or users on the candidate, {planned} planned")
-    return facts(
+    return fact_line(
         [*(f"<span>{part}</span>" for part in parts), *(f'<span class="hint">{each}</span>' for each in remarks)]
     )
 

@@ -233,8 +233,8 @@ class ModelExchange:
                 return "rate_limited"
             if self._status in (401, 403) or "api key not valid" in sentence:
                 return "unauthorized"
-            said = sentence.partition(": ")[2]
-            return "unknown_model" if "model" in said and _says_unknown(said, self._status) else "http_status"
+            reason = sentence.partition(": ")[2]
+            return "unknown_model" if "model" in reason and _says_unknown(reason, self._status) else "http_status"
         if failure.kind == "endpoint_error":
             return "error_in_stream"
         if failure.kind in ("tcp", "tls"):

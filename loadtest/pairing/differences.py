@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from telemetry.model.formatting import declared_percent
 from telemetry.model.intervals import CONFIDENCE
 from telemetry.rollout.sequential import boundary
 
@@ -77,7 +78,7 @@ def difference(values: PairedValues, quantile: float, confidence: float = CONFID
     if (reason := _too_few(values, quantile)) is not None:
         return _without(found, reason)
     if not (math.isfinite(control) and math.isfinite(variant)):
-        return _without(found, f"{_share(1 - quantile)} of the turns or more were not answered")
+        return _without(found, f"{declared_percent(1 - quantile)} of the turns or more were not answered")
     error = _standard_error(values, quantile)
     if error is None:
         return _without(found, "too many turns were not answered")
@@ -151,10 +152,6 @@ def _quantile(values: Floats, quantile: float) -> float:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-def _share(value: float) -> str:
-    return f"{value:.0%}"
 
 
 def paired(rows: Sequence[tuple[str, float, float]]) -> PairedValues:

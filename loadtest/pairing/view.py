@@ -8,6 +8,7 @@ from rich.text import Text
 
 from loadtest.pairing.differences import QUANTILES, PairedDifference
 from loadtest.pairing.job import STAGES, PairedRun
+from telemetry.model import formatting
 from telemetry.model.formatting import count
 from telemetry.model.metrics import METRICS
 
@@ -35,12 +36,14 @@ def verdict_sentence(found: PairedRun, place: int) -> str:
     if headline is None or headline.value is None:
         why = "no turn of both has it" if headline is None else f"too few: {headline.too_few}"
         return f"{name} against {control}: {stage} is undecided ({why})."
-    interval = f"{_signed(headline.value)} ms ({_signed(headline.lower)} to {_signed(headline.upper)} ms)"
+    value, lower, upper = map(formatting.signed_milliseconds, (headline.value, headline.lower, headline.upper))
+    interval = f"{value} ({lower} to {upper})"
     figures = f"{interval} over {count(headline.pairs, 'pair')}"
     if decision == "undecided":
         return f"{name} against {control}: {stage} is undecided at {figures}; say more with --pairs."
     if decision == "no difference worth having":
-        return f"{name} against {control}: {stage} differs by less than {request.smallest_ms:g} ms: {figures}."
+        least = formatting.declared_milliseconds(request.smallest_ms * _MS)
+        return f"{name} against {control}: {stage} differs by less than {least}: {figures}."
     return f"{name} is {decision} than {control}: {stage} {figures}."
 
 
@@ -64,7 +67,7 @@ def _cell(difference: PairedDifference | None) -> str:
 
 
 def _signed(value_ns: float | None) -> str:
-    return "–" if value_ns is None else f"{value_ns / _MS:+,.0f}"
+    return formatting.signed_milliseconds(value_ns).removesuffix(" ms")
 
 
 def _beside(found: PairedRun) -> Table:
@@ -75,7 +78,7 @@ def _beside(found: PairedRun) -> Table:
         rate = found.word_error_rate(place)
         table.add_row(
             variant.name,
-            "–" if rate is None else f"{rate[0]:.1%}",
+            formatting.percent(None if rate is None else rate[0]),
             *(_of(*found.share(place, holds)) for holds in (_is_unanswered, _is_hit, _is_fallback)),
         )
     return table

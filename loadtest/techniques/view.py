@@ -5,9 +5,9 @@ from typing import Any, Final
 
 from rich.table import Table
 
+from telemetry.model import formatting
 from telemetry.model.metrics import HEADLINE
 
-_MS: Final = 1e6
 _WIDTH: Final = 31
 QUANTILES: Final = (0.5, 0.95, 0.99)
 
@@ -28,8 +28,8 @@ def techniques_table(rows: Sequence[Mapping[str, Any]]) -> Table:
             row["title"],
             *(_figure(_headline(row, quantile)) for quantile in QUANTILES),
             _bar(_headline(row, 0.5), scale_ns),
-            f"{_percent(off['word_error_rate'])} / {_percent(on['word_error_rate'])}",
-            _percent(row["hit_rate"]),
+            f"{formatting.percent(off['word_error_rate'])} / {formatting.percent(on['word_error_rate'])}",
+            formatting.percent(row["hit_rate"]),
             f"{row['comparison']['pairs']:,}",
             row["real"],
         )
@@ -44,8 +44,12 @@ def _headline(row: Mapping[str, Any], quantile: float) -> Mapping[str, Any] | No
 def _figure(each: Mapping[str, Any] | None) -> str:
     if each is None or each["difference_ns"] is None:
         return "too few"
-    value, lower, upper = (each[name] / _MS for name in ("difference_ns", "lower_ns", "upper_ns"))
-    return f"{value:+,.0f} ({lower:+,.0f} to {upper:+,.0f})"
+    value, lower, upper = (_signed(each[name]) for name in ("difference_ns", "lower_ns", "upper_ns"))
+    return f"{value} ({lower} to {upper})"
+
+
+def _signed(ns: float) -> str:
+    return formatting.signed_milliseconds(ns).removesuffix(" ms")
 
 
 def _scale(found: Sequence[Mapping[str, Any] | None]) -> float:
@@ -56,7 +60,7 @@ def _scale(found: Sequence[Mapping[str, Any] | None]) -> float:
 
 
 def _axis(scale_ns: float) -> str:
-    low, high = f"{-scale_ns / _MS:,.0f}", f"{scale_ns / _MS:+,.0f}"
+    low, high = _signed(-scale_ns), _signed(scale_ns)
     return f"{low}{'0'.center(_WIDTH - len(low) - len(high))}{high}"
 
 
@@ -72,7 +76,3 @@ def _bar(each: Mapping[str, Any] | None, scale_ns: float) -> str:
         marks[place] = "─" if place != half else "┼"
     marks[places[1]] = "●"
     return "".join(marks)
-
-
-def _percent(share: float | None) -> str:
-    return "–" if share is None else f"{share:.0%}"

@@ -23,7 +23,7 @@ _FEWEST_BYTES: Final = 4_000
 # The message that ends a script's run is short; what is longer brings figures.
 _LONGEST_END_BYTES: Final = 400
 # What a page shows beside its title: a verdict, figures with their names, or the head of a part.
-_FIGURES: Final = ".vp-facts, .vp-note, .vp-head, .vp table"
+_FIGURES: Final = ".vp-lines, .vp-note, .vp-head, .vp table"
 _RECORDER: Final = """
 (() => {
   window.seen = {sent: [], received: [], changed: [], figures: null};

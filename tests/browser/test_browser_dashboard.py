@@ -144,7 +144,7 @@ def test_a_click_on_a_slow_turn_opens_its_waterfall(full: Dashboard, open_page: 
     row.click()
     expect(page.get_by_text("One turn on one clock")).to_be_visible(timeout=BOUND_MS)
     expect(page.locator(".player .picture svg")).to_be_visible(timeout=BOUND_MS)
-    assert slowest_ms in re.sub(r"[^0-9]", "", page.locator(".vp-facts").first.inner_text())
+    assert slowest_ms in re.sub(r"[^0-9]", "", page.locator(".vp-lines").first.inner_text())
     expect(page.get_by_text("Was it measured well?")).to_be_visible()
     shot(page, "turn-light-1280x800")
     page.get_by_text("back to the run").click()
@@ -181,13 +181,13 @@ def test_a_filter_survives_a_reload_by_its_link(full: Dashboard, open_page: Call
     painted(page)
     choose(page.get_by_test_id("stSelectbox").nth(2).locator("input"), "B")
     page.wait_for_url(re.compile("cohort=B"), timeout=BOUND_MS)
-    expect(page.locator(".vp-facts")).to_contain_text("448 turns", timeout=BOUND_MS)
+    expect(page.locator(".vp-lines")).to_contain_text("448 turns", timeout=BOUND_MS)
     page.reload()
-    expect(page.locator(".vp-facts")).to_contain_text("448 turns", timeout=BOUND_MS)
+    expect(page.locator(".vp-lines")).to_contain_text("448 turns", timeout=BOUND_MS)
     assert "cohort=B" in page.url
     assert "run=run-full" in page.url
     other = open_page(page.url)
-    expect(other.locator(".vp-facts")).to_contain_text("448 turns", timeout=BOUND_MS)
+    expect(other.locator(".vp-lines")).to_contain_text("448 turns", timeout=BOUND_MS)
 
 
 def test_one_turn_is_too_few_for_a_verdict(full: Dashboard, open_page: Callable[..., Page]) -> None:
@@ -205,8 +205,8 @@ def test_one_turn_is_too_few_for_a_verdict(full: Dashboard, open_page: Callable[
 def test_a_stale_run_says_that_it_has_not_ended(full: Dashboard, open_page: Callable[..., Page]) -> None:
     page = open_page(f"{full.url}/?run=run-few")
     painted(page)
-    expect(page.locator(".vp-facts")).to_contain_text("stale")
-    expect(page.locator(".vp-facts")).to_contain_text("1 h ago; the run has not said that it ended")
+    expect(page.locator(".vp-lines")).to_contain_text("stale")
+    expect(page.locator(".vp-lines")).to_contain_text("1 h ago; the run has not said that it ended")
     # Its process never announced an end: the figures claim nothing.
     expect(page.locator(".vp-verdict")).to_contain_text("Not judged: 1 of 1 generator process was lost")
     shot(page, "now-stale")
@@ -215,8 +215,8 @@ def test_a_stale_run_says_that_it_has_not_ended(full: Dashboard, open_page: Call
 def test_many_turns_of_an_ended_run(full: Dashboard, open_page: Callable[..., Page]) -> None:
     page = open_page(f"{full.url}/?run=run-many")
     painted(page)
-    expect(page.locator(".vp-facts")).to_contain_text("20,000 turns")
-    expect(page.locator(".vp-facts")).to_contain_text("ended")
+    expect(page.locator(".vp-lines")).to_contain_text("20,000 turns")
+    expect(page.locator(".vp-lines")).to_contain_text("ended")
     fits(page, "Stages against objectives")
     shot(page, "now-many-turns")
 
@@ -239,9 +239,9 @@ def test_a_missing_store_comes_to_life_by_itself_and_follows_the_run(
         # The first half ends now, and stays recent for as long as a slow machine takes to paint.
         turns = turns_of(Scene(turns=120, newest_unix_ns=time.time_ns() + 60 * S))
         _send(sidecar, turns[:60])
-        expect(page.locator(".vp-facts")).to_contain_text("60 turns", timeout=BOUND_MS)
+        expect(page.locator(".vp-lines")).to_contain_text("60 turns", timeout=BOUND_MS)
         painted(page)
-        expect(page.locator(".vp-facts")).to_contain_text("live")
+        expect(page.locator(".vp-lines")).to_contain_text("live")
         # The chart that stands is the chart that stays: a refresh exchanges its rows and nothing else.
         page.get_by_test_id("stVegaLiteChart").locator("canvas, svg").first.evaluate("e => { e.dataset.kept = 'yes' }")
         # The rows of its table come when it is opened, and stay over a refresh.
@@ -250,7 +250,7 @@ def test_a_missing_store_comes_to_life_by_itself_and_follows_the_run(
         page.locator('[data-testid="stExpander"] summary').first.press("Enter")
         expect(table).to_be_visible(timeout=BOUND_MS)
         _send(sidecar, turns[60:])
-        expect(page.locator(".vp-facts")).to_contain_text("120 turns", timeout=BOUND_MS)
+        expect(page.locator(".vp-lines")).to_contain_text("120 turns", timeout=BOUND_MS)
         expect(table).to_be_visible()
         chart = page.get_by_test_id("stVegaLiteChart").locator("canvas, svg").first
         assert chart.evaluate("e => e.dataset.kept") == "yes"

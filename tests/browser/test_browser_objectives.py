@@ -42,7 +42,7 @@ def expect_turns(page: Page, turns: int) -> None:
 def test_what_is_chosen_survives_a_reload_by_its_link(page: Page, served: Dashboard) -> None:
     opened(page, served)
     expect_turns(page, 500)
-    expect(page.locator(".vp-facts").first).to_contain_text("every run of this store (2)")
+    expect(page.locator(".vp-lines").first).to_contain_text("every run of this store (2)")
     run = page.get_by_role("combobox", name="Run")
     run.click()
     page.get_by_role("option", name="run-two").click()
@@ -53,7 +53,7 @@ def test_what_is_chosen_survives_a_reload_by_its_link(page: Page, served: Dashbo
     assert "cohort=A" in page.url
     page.reload()
     expect_turns(page, 100)
-    overview = page.locator(".vp-facts").first
+    overview = page.locator(".vp-lines").first
     expect(overview).to_contain_text("run-two")
     expect(overview).to_contain_text("cohort")
     page.get_by_role("button", name="Filters").click()
@@ -69,7 +69,7 @@ def test_what_another_page_is_narrowed_to_does_not_come_along(page: Page, served
     expect(page.get_by_role("heading", name="Now", exact=True)).to_be_visible(timeout=BOUND_MS)
     page.get_by_role("link", name="Objectives", exact=True).click()
     expect_turns(page, 500)
-    expect(page.locator(".vp-facts").first).to_contain_text("every run of this store (2)")
+    expect(page.locator(".vp-lines").first).to_contain_text("every run of this store (2)")
     assert page.url.endswith("/objectives")
 
 

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 WIDTHS: Final = (390, 1280)
 WITHOUT_TURN: Final = [name for name in PAGES if not name.startswith("turn-") and name != "turn"]
 # What a page shows of itself in any state: figures, a table, or why it has none.
-DRAWN: Final = "#root :is(.vp-facts, .vp-empty, .vp-note, .vp-verdict, .vp table), #root [data-testid='stDataFrame']"
+DRAWN: Final = "#root :is(.vp-lines, .vp-empty, .vp-note, .vp-verdict, .vp table), #root [data-testid='stDataFrame']"
 
 
 def without_turns(store: Path) -> None:

@@ -44,7 +44,7 @@ def test_a_click_on_a_slow_turn_opens_its_waterfall(page: Page, url: str) -> Non
     slowest = rows.first.locator("a").inner_text().removesuffix(" →")
     rows.first.locator("a").click()
     expect(page.get_by_role("heading", name="Turn", exact=True)).to_be_visible(timeout=BOUND_MS)
-    expect(page.locator(".vp-facts").first).to_contain_text(slowest, timeout=BOUND_MS)
+    expect(page.locator(".vp-lines").first).to_contain_text(slowest, timeout=BOUND_MS)
     expect(page.locator(".player .picture svg")).to_be_visible(timeout=BOUND_MS)
 
 

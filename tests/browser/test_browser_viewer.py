@@ -40,7 +40,7 @@ def test_the_beginning_of_a_miss_stands_in_utc_and_on_the_viewers_clock(browser:
     at = datetime(2026, 11, 20, hour, minute, tzinfo=UTC).astimezone(KOLKATA)
     assert (at.hour, at.minute) == (own_hour, own_minute)
     # The head and the tables speak of the same clock as the remark.
-    expect(page.locator(".vp-facts").first).to_contain_text("20 Nov 23:1")
+    expect(page.locator(".vp-lines").first).to_contain_text("20 Nov 23:1")
     page.close()
 
 
@@ -48,7 +48,7 @@ def test_a_viewer_whose_clock_is_utc_has_no_second_time(browser: Browser, full: 
     page = opened(browser, full, "UTC")
     assert "UTC" in page.locator(".vp-verdict").inner_text()
     assert "on your clock" not in page.locator(".vp-verdict").inner_text()
-    expect(page.locator(".vp-facts").first).to_contain_text("20 Nov 17:4")
+    expect(page.locator(".vp-lines").first).to_contain_text("20 Nov 17:4")
     page.close()
 
 

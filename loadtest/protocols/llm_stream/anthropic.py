@@ -90,10 +90,10 @@ class AnthropicStream(TypedEventReader):
 
     def _delta(self, index: int, delta: Json | None) -> None:
         key, place = _DELTAS.get(text_at(delta, "type"), ("", 0))
-        said = text_at(delta, key)
+        piece = text_at(delta, key)
         if place == 2:
-            self.heard.call(index, "", said)
-        text, reasoning, arguments = (said if at == place else "" for at in range(3))
+            self.heard.call(index, "", piece)
+        text, reasoning, arguments = (piece if at == place else "" for at in range(3))
         self.heard.add(text, reasoning, arguments)
 
     def _usage(self, usage: Json | None) -> None:

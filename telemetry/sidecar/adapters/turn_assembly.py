@@ -63,7 +63,7 @@ class TurnChange(NamedTuple):
         return is_complete(self.turn) and is_complete(self.stored)
 
 
-class _Facts(NamedTuple):
+class _TurnDetails(NamedTuple):
     """What a turn is made of."""
 
     span_ids: frozenset[str]
@@ -77,7 +77,7 @@ class _Facts(NamedTuple):
 class _Made(NamedTuple):
     """A turn that was made, and of what; None where that is of nothing that was said."""
 
-    of: _Facts
+    of: _TurnDetails
     number: int | None  # that its spans state, from 1
     call_id: str
     turn: Turn | None
@@ -242,7 +242,7 @@ class TurnAssembly:
             due_ns = None if is_last else _due_ns(trace, spans, span_ids)
             was_over = any(is_complete(trace.stored[each].turn) for each in span_ids if each in trace.stored)
             is_over = was_over or due_ns is None or due_ns <= now_ns
-            of = _Facts(span_ids, len(spans.calls), spans.has_later_turn, place, before_ns, is_over)
+            of = _TurnDetails(span_ids, len(spans.calls), spans.has_later_turn, place, before_ns, is_over)
             is_same = last is not None and last.of == of
             turn = last.turn if last is not None and is_same else self._turn(spans, of, now_ns)
             made[key] = _Made(of, number, call_id, turn)
@@ -263,7 +263,7 @@ class TurnAssembly:
             heapq.heappush(self._due, (due_ns, trace_id))
         trace.due_ns = due_ns
 
-    def _turn(self, spans: SpansOfTurn, of: _Facts, now_ns: int) -> Turn | None:
+    def _turn(self, spans: SpansOfTurn, of: _TurnDetails, now_ns: int) -> Turn | None:
         """A turn at its place in its call; None where the spans are of nothing that was said."""
         placed = spans.placed(of.turn_index, of.latency_before_ns)
         if spans.is_expected and placed.end_unix_ns < now_ns - UPDATED_WITHIN_NS:

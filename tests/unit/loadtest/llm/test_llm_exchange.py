@@ -201,7 +201,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_what_is_no_answer_is_said_for_what_it_is_and_has_no_figure(case: str) -> None:
+def test_what_is_not_an_answer_is_named_and_has_no_figure(case: str) -> None:
     data, kind, words = BAD[case]
     found = played((10, data)) if data else played()
     assert found.fault is not None

@@ -99,7 +99,7 @@ def test_unanswered_turns_are_later_than_every_answer() -> None:
     variant[:90] = np.inf
     gone = difference(PairedValues(values.control, variant, values.utterances), 0.5)
     assert gone.variant is None
-    assert gone.too_few == "50% of the turns or more were not answered"
+    assert gone.too_few == "50 % of the turns or more were not answered"
 
 
 def test_confidence_of_one_look_is_that_of_the_normal_distribution() -> None:

@@ -62,10 +62,10 @@ def test_table_shows_intervals_as_lines_and_missing_figures_as_too_few() -> None
     console = Console(width=220, record=True)
     console.print(techniques_table([row("faster", (-200, -300, -100)), row("none", None)]))
     faster, none = (line for line in console.export_text().splitlines() if "faster" in line or "none" in line)
-    assert "-200 (-300 to -100)" in faster
+    assert "−200 (−300 to −100)" in faster
     assert "too few" in faster  # of the p95 and p99
     assert "●" in faster
-    assert "10% / –" in faster
+    assert "10 % / –" in faster
     assert none.count("too few") == 3
     assert "●" not in none
 
