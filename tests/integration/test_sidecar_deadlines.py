@@ -9,8 +9,8 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
 
 from telemetry.sidecar.otlp.receive_slots import SLOTS
-from telemetry.store.peak_memory import peak_rss_bytes_of
 from tests import asking
+from tests.benchmarks.peak_memory import peak_rss_bytes_of
 from tests.fixtures_sidecar import SidecarProcess, running_sidecar, turns_request
 from tests.fixtures_turns import client_turn
 from tests.integration.raw_clients import (

@@ -36,17 +36,10 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Quantiles, and of each the interval that holds the exact one with 95 % confidence. `reach` is from where in the
-    values to where each interval goes, as fractions."""
+    """Quantiles, and of each the interval that holds the exact one with 95 % confidence."""
 
     quantiles: tuple[float, ...]
     within: tuple[tuple[float, float], ...]
-    reach: tuple[tuple[float, float], ...]
-
-    def bounds(self, lower: Floats, upper: Floats) -> tuple[tuple[float, float], ...]:
-        """Between what each quantile lies, of values that are known to lie between a lower and an upper one."""
-        lower, upper = np.sort(lower), np.sort(upper)
-        return tuple((quantile(lower, low), quantile(upper, high)) for low, high in self.reach)
 
 
 def estimate(values: Floats, calls: Any, fractions: Sequence[float]) -> Estimate | None:
@@ -83,7 +76,6 @@ def estimate(values: Floats, calls: Any, fractions: Sequence[float]) -> Estimate
     return Estimate(
         quantiles=tuple(quantile(ordered, fraction) for fraction in fractions),
         within=tuple((quantile(ordered, low), quantile(ordered, high)) for low, high in reach),
-        reach=tuple(reach),
     )
 
 
@@ -246,13 +238,18 @@ class _Sample:
     calls: Any
     columns: Mapping[str, Floats]
 
-    def estimate(self, name: str | None, of: Values) -> tuple[Estimate, Mapping[str, Floats]] | None:
-        """The estimate of a group by its name, of all turns without one; with the values and their bounds."""
+    def estimates(self, name: str | None, of: Values) -> dict[str, Estimate] | None:
+        """The estimates of a group by its name, of all turns without one: of the values and of their bounds, by the
+        beginning of a column's name. None where too few calls are sampled."""
         known = ~np.isnan(self.columns[of.name])
         mine = known if name is None else known & (self.names == name)
-        values = {side: self.columns[side + of.name][mine] for side in of.columns}
-        found = estimate(values[""], self.calls[mine], _FRACTIONS)
-        return None if found is None else (found, values)
+        found: dict[str, Estimate] = {}
+        for side in of.columns:
+            one = estimate(self.columns[side + of.name][mine], self.calls[mine], _FRACTIONS)
+            if one is None:
+                return None
+            found[side] = one
+        return found
 
 
 def _sample(connection: StoreConnection, asked: GroupedValues) -> _Sample:
@@ -276,14 +273,12 @@ def _is_estimated(row: Row, values: Values, asked: GroupedValues, sample: _Sampl
     name = asked.groups.name_of(row)
     if row[f"n_{values.name}"] < EXACT_VALUES or (name is None and not row["is_total"]):
         return False
-    if (estimated := sample.estimate(name, values)) is None:
+    if (found := sample.estimates(name, values)) is None:
         return False
-    found, of = estimated
-    row[f"q_{values.name}"], row[f"within_{values.name}"] = list(found.quantiles), found.within
+    row[f"q_{values.name}"], row[f"within_{values.name}"] = list(found[""].quantiles), found[""].within
     if values.lower is not None:
-        bounds = found.bounds(of["lower_"], of["upper_"])
         for place, side in enumerate(("lower", "upper")):
-            row[f"q_{side}_{values.name}"] = [each[place] for each in bounds]
+            row[f"q_{side}_{values.name}"] = [each[place] for each in found[f"{side}_"].within]
     return True
 
 

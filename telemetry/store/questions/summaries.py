@@ -373,7 +373,8 @@ def _metric_stats(metric: Metric, row: Row, why: str | None) -> MetricStats:
 def _measured_within(metric: Metric, stats: MetricStats, row: Row) -> MeasuredWithin | None:
     name = metric.name
     if metric not in BOUNDED or not stats.n:
-        return MeasuredWithin.exactly(stats.p50, stats.p95, stats.p99, stats.max)
+        exactly = MeasuredWithin.exactly(stats.p50, stats.p95, stats.p99, stats.max)
+        return replace(exactly, **stats.estimated_within)
     if f"q_lower_{name}" not in row:
         return None
     lower, upper = ([*row[f"q_{side}_{name}"], row[f"max_{side}_{name}"]] for side in SIDES)

@@ -591,13 +591,10 @@ def test_a_percentile_says_within_what_it_was_measured() -> None:
 
 
 def test_how_well_speech_is_known_to_end_is_reported() -> None:
-    assert descriptions.describe_speech_bounds(SpeechBoundErrors()) == DASH
-    assert descriptions.describe_speech_bounds(SpeechBoundErrors(9, 9)) == "± not known for 9 of 9 turns"
-    assert (
-        descriptions.describe_speech_bounds(SpeechBoundErrors(9, 0, 5e6, 6_000_000, 20e6, 80_000_000))
-        == "end ± 20.0 ms · worst ± 80.0 ms"
-    )
-    assert descriptions.describe_speech_bounds(SpeechBoundErrors(9, 0, 5e6, 6_000_000, 0.0, 0)) == "end exact"
-    assert descriptions.describe_speech_bounds(SpeechBoundErrors(9, 2, None, None, 2e7, 80_000_000)).endswith(
-        "· ± not known for 2 of 9 turns"
-    )
+    described = descriptions.describe_speech_bounds
+    assert described(SpeechBoundErrors()) == DASH
+    assert described(SpeechBoundErrors(9, 9)) == "± not known for 9 of 9 turns"
+    worst = described(SpeechBoundErrors(9, 0, 5e6, 6_000_000, 20e6, 80_000_000))
+    assert worst == "end ± 20.0 ms · worst ± 80.0 ms"
+    assert described(SpeechBoundErrors(9, 0, 5e6, 6_000_000, 0.0, 0)) == "end exact"
+    assert described(SpeechBoundErrors(9, 2, None, None, 2e7, 80_000_000)).endswith("· ± not known for 2 of 9 turns")

@@ -15,8 +15,8 @@ import psutil
 
 from loadtest.run import processes
 from loadtest.run.processes import Child, ProcessFailedError
-from telemetry.store.peak_memory import peak_rss_bytes_of
 from tests.benchmarks.bench.store.exports import one_turn
+from tests.benchmarks.peak_memory import peak_rss_bytes_of
 
 READY_S: Final = 120.0
 _ASKED_S: Final = 1_800.0

@@ -17,11 +17,11 @@ import httpx
 from telemetry.model.errors import StoreError
 from telemetry.objectives.slo import load_objectives
 from telemetry.store.answers import Filter
-from telemetry.store.peak_memory import peak_rss_bytes
 from telemetry.store.questions.pages import PageQuestion
 from telemetry.store.reader import StoreReader
 from telemetry.store.without_pandas import refuse_pandas
 from tests.benchmarks.bench.store.exports import one_turn
+from tests.benchmarks.peak_memory import peak_rss_bytes
 
 _HEADERS: Final = {"content-type": "application/x-protobuf"}
 _VISIBLE_S: Final = 30.0

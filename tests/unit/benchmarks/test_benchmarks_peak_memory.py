@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
-from telemetry.store.peak_memory import peak_rss_bytes, peak_rss_bytes_of
+from tests.benchmarks.peak_memory import peak_rss_bytes, peak_rss_bytes_of
 
 HELD_BYTES = 200_000_000
-ASK = "from telemetry.store.peak_memory import peak_rss_bytes; print(peak_rss_bytes())"
+ASK = "from tests.benchmarks.peak_memory import peak_rss_bytes; print(peak_rss_bytes())"
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems give less")
