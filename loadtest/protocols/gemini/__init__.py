@@ -1,0 +1,1 @@
+"""The wire of Gemini Live: `setup` begins a session, `session` decodes it, `caller` speaks it."""

@@ -1,0 +1,1 @@
+"""The wire of vLLM's realtime recognition."""

@@ -1,0 +1,1 @@
+"""Recognizers: `base` is their interface; `scripted` knows its clips, `worker_asr` runs real ones in processes."""

@@ -1,0 +1,1 @@
+"""Language models: `base` is their interface; `rules` has declared timing, `http_engine` asks an endpoint."""
