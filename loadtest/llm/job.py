@@ -242,12 +242,13 @@ def _stages_of(named: str) -> OtherStages:
     if heard is None or final is None or token is None or sentence is None:
         raise UsageError(f"--from-run {named}: the store does not hold its stages")
     # The model's part of a turn is from the transcript to the first sentence, or the first token where that is unknown.
-    model = np.where(np.isnan(sentence), token, sentence) - np.where(np.isnan(final), 0.0, final)
+    # A transcript after the first token was made beside the answer: the model did not wait for it.
+    model = np.where(token < final, np.nan, np.where(np.isnan(sentence), token, sentence) - final)
     rests = (heard - model)[np.isfinite(heard - model)] / NS_PER_S
     if not rests.size:
         raise UsageError(
-            f"--from-run {named}: no turn of it has voice-to-voice and a first token: its wire does not show the text; "
-            "give --endpointing, --asr and --tts"
+            f"--from-run {named}: no turn of it, ramps left out, has voice-to-voice and a final transcript before the "
+            "first token: give --endpointing, --asr and --tts"
         )
     return OtherStages(
         tuple(map(float, rests)), f"all but the model of {count(rests.size, 'turn')} of the run {entry.title}"

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from rich.console import Console
 
@@ -18,6 +19,8 @@ from loadtest.llm.job import LlmBenchRequest, check, run_bench
 from loadtest.run.compare import CompareRequest, compare
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
+from tests.fixtures_turns import Run
+from tests.run_folders import latency_run, run_folder
 from tests.unit.loadtest.llm.scripted_llm import Script, ScriptedClient, VirtualLoop
 
 SLO = """
@@ -131,6 +134,41 @@ def test_two_benches_are_compared(tmp_path: Path, bench: Any) -> None:
     folders = (str(tmp_path / "before"), str(tmp_path / "after"))
     request = CompareRequest(folders, margin="100ms", metric="llm_first_token_latency", statistic="p50")
     assert compare(request, console) == ExitCode.OBJECTIVE_MISSED
+
+
+def test_the_other_stages_of_a_voice_turn_are_those_of_a_run(tmp_path: Path, bench: Any) -> None:
+    folder = run_folder(tmp_path, "monday", latency_run("monday", 10))
+    for named in (str(folder), f"{folder / 'store'}#monday"):
+        request = asked(tmp_path, urls=NAMES[:1], from_run=named, json_file=tmp_path / "llm.json")
+        code, printed = bench(request, it=Script())
+        assert code == ExitCode.OK
+        assert "all but the model of 30 turns of the run monday" in printed
+        (row,) = json.loads((tmp_path / "llm.json").read_text())["voice"]["rows"]
+        # 30 turns of 200, 202 … 258 ms of endpointing, 60 of ASR, 6 of network, and 10 from the sentence to the audio;
+        # 190 ms for the first sentence.
+        assert row["voice_to_voice_s"]["p50"] == pytest.approx(0.190 + 0.229 + 0.076)
+        assert row["within"][1]["good"] / row["within"][1]["total"] == pytest.approx(18 / 30, abs=0.05)
+
+
+WITHOUT_TEXT = {"llm_first_token_perf_ns": None, "llm_first_sentence_perf_ns": None}
+
+
+@pytest.mark.parametrize(
+    "changes", [{"asr_final_perf_ns": None}, WITHOUT_TEXT, {"first_audio_perf_ns": None}, {"phase_kind": "ramp"}]
+)
+def test_a_run_whose_turns_do_not_show_the_other_stages_is_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
+    run = latency_run("monday", 4)
+    turns = [msgspec.structs.replace(turn, **changes) for turn in run.turns]
+    folder = run_folder(tmp_path, "monday", Run(turns, run.spans))
+    with pytest.raises(UsageError, match=r"no turn of it.* give --endpointing, --asr and --tts"):
+        check(asked(tmp_path, from_run=str(folder)), {})
+
+
+def test_a_transcript_made_beside_the_answer_says_nothing_of_the_model(tmp_path: Path) -> None:
+    run = latency_run("monday", 4)
+    late = [msgspec.structs.replace(each, asr_final_perf_ns=each.llm_last_token_perf_ns) for each in run.turns[:8]]
+    folder = run_folder(tmp_path, "monday", Run([*late, *run.turns[8:]], run.spans))
+    assert len(check(asked(tmp_path, from_run=str(folder)), {}).others.rests_s) == 8  # of 12, a half of them clients'
 
 
 def test_no_target_that_answers_is_an_error_and_one_of_two_a_code(tmp_path: Path, bench: Any) -> None:
