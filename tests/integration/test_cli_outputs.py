@@ -41,8 +41,11 @@ OUTPUTS = {
     ("corpus import", "--into"): ["AUDIO", "--license", "CC0-1.0", "--consent", "none"],
     ("corpus import", "--json"): ["AUDIO", "--license", "CC0-1.0", "--consent", "none", "--into", "INTO"],
     ("corpus say", "--into"): ["TEXTS", "--license", "CC0-1.0"],
-    ("bench density", "--json"): [],
-    ("bench store", "--json"): [],
+    **{("llm", flag): ["http://127.0.0.1:1/v1"] for flag in ("--json", "--html", "--out")},
+    ("pair", "--json"): ["URL", "URL"],
+    ("pair", "--out"): ["URL", "URL"],
+    ("techniques", "--json"): [],
+    ("techniques", "--out"): [],
     ("protocol partials", "--out"): ["--store", "store"],
     ("rules", "--out"): [],
     ("rollout check", "--history"): ["plan.toml", "--store", "store"],
@@ -65,7 +68,7 @@ IN_A_PROCESS = {
     if command.startswith("corpus ") or flag == next(other for each, other in OUTPUTS if each == command)
 }
 # Paths that are read; and the folder of a corpus whose maker is us.
-INPUTS = {"slo", "scenario", "folder", "files", "texts", "source", "spec", "store"}
+INPUTS = {"slo", "scenario", "folder", "files", "texts", "source", "spec", "store", "prices", "prompts"}
 OURS = {("corpus build", "--out")}
 
 
