@@ -33,6 +33,12 @@ Keys = Annotated[
 Wires = Annotated[
     list[str] | None, flag("target", help="openai, anthropic or gemini, likewise (default: by the address)")
 ]
+Cohorts = Annotated[
+    list[str] | None,
+    flag(
+        "target", help="cohort of each target's turns in the store (default: of its address and model)", metavar="NAME"
+    ),
+]
 Only = Annotated[
     str,
     flag(
@@ -80,6 +86,7 @@ def llm(
     model: Models = None,
     key: Keys = None,
     wire: Wires = None,
+    cohort: Cohorts = None,
     only: Only = "lengths,network",
     samples: Samples = 15,
     lengths: Lengths = "20,50,100,200,400,800,1500",

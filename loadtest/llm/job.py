@@ -1,8 +1,10 @@
 """`voiceprobe llm`: everything checked at once, the bench carried out, and what it found shown, written and judged."""
 
+import hashlib
 import os
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +32,7 @@ from loadtest.llm.turns import StoredRun, store_turns, turns_of
 from loadtest.llm.voice import OtherStages, declared, predict
 from loadtest.protocols.address import public_target
 from loadtest.run.json_file import write_json, write_result
+from loadtest.run.request import out_folder
 from loadtest.run.runs import default_places
 from telemetry.client_tls import sidecar_token
 from telemetry.model.durations import Duration, DurationError
@@ -39,16 +42,18 @@ from telemetry.model.formatting import NS_PER_S, count
 from telemetry.model.semconv import RAMP
 from telemetry.objectives.judgment import count_turns
 from telemetry.objectives.objective import Objective
-from telemetry.objectives.slo import judge, load_objectives, objectives_text
+from telemetry.objectives.slo import NO_OBJECTIVES, judge, load_objectives, objectives_text
 from telemetry.store.questions.comparisons import RunTurnsQuestion
 from telemetry.store.reader import open_store
 from telemetry.store.run_folders.catalog import RunCatalog, find_run
-from telemetry.store.run_folders.places import OBJECTIVES_NAME, STORE_FOLDER
+from telemetry.store.run_folders.places import OBJECTIVES_NAME, STORE_FOLDER, is_store
 
 MOST_SAMPLES: Final = 10_000
 MOST_TOKENS: Final = 100_000
 MOST_CALLERS: Final = 1_000
 T = TypeVar("T")
+LONGEST_NAME: Final = 63  # of a cohort in the plan of a rollout
+_COHORT: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _OF_A_RUN: Final = ("voice_to_voice", "asr_final_latency", "llm_first_token_latency", "time_to_first_sentence")
 
 
@@ -60,6 +65,7 @@ class LlmBenchRequest:
     model: Sequence[str] | None = None
     wire: Sequence[str] | None = None
     key: Sequence[str] | None = None
+    cohort: Sequence[str] | None = None
     only: str = ""
     prompts: Path | None = None
     prices: Path | None = None
@@ -88,6 +94,7 @@ class CheckedBench:
 
     plan: Plan
     targets: list[LlmTarget]
+    cohorts: list[str]
     others: OtherStages
     objectives: list[Objective]
     prices: Prices | None
@@ -140,6 +147,7 @@ def check(request: LlmBenchRequest, environment: Mapping[str, str] = os.environ)
     """Everything that can be wrong with a request, at once. Raises UsageError with one sentence a line."""
     faults = _Faults()
     targets = _targets(request, environment, faults)
+    cohorts = _cohorts(request.cohort, [target.name for target in targets], faults)
     plan = _plan(request, faults)
     stages = {
         "endpointing": faults.duration("--endpointing", request.endpointing),
@@ -159,7 +167,7 @@ def check(request: LlmBenchRequest, environment: Mapping[str, str] = os.environ)
     faults.lines += [fault] if (fault := unwritable_folder(request.out)) else []
     if faults.lines:
         raise UsageError("\n".join(faults.lines))
-    return CheckedBench(plan, targets, others, objectives, known, timeout_s)
+    return CheckedBench(plan, targets, cohorts, others, objectives, known, timeout_s)
 
 
 def _targets(request: LlmBenchRequest, environment: Mapping[str, str], faults: _Faults) -> list[LlmTarget]:
@@ -193,6 +201,30 @@ def _targets(request: LlmBenchRequest, environment: Mapping[str, str], faults: _
         target.name += f" #{same + 1}" if same else ""
         found.append(target)
     return found
+
+
+def _cohorts(given: Sequence[str] | None, names: Sequence[str], faults: _Faults) -> list[str]:
+    """The cohort of each target: as given, else its name as the plan of a rollout can write it."""
+    if given is None:
+        return list(map(_label, names))
+    if len(given) != len(names):
+        faults.lines.append(f"{len(given)} × --cohort for {count(len(names), 'target')}: give one for each")
+    faults.lines += [
+        f"--cohort {name!r}: a name has up to {LONGEST_NAME} letters, digits, '.', '_' and '-', and begins and ends "
+        "with a letter or digit"
+        for name in given
+        if not _COHORT.fullmatch(name)
+    ]
+    faults.lines += [f"--cohort {name} is given twice" for name, times in Counter(given).items() if times > 1]
+    return list(given)
+
+
+def _label(name: str) -> str:
+    """A name of letters, digits, '.' and '-': another one for each target, however long its name is."""
+    label = re.sub(r"[^A-Za-z0-9.]+", "-", name.partition("://")[2] or name).strip("-.")
+    if len(label) <= LONGEST_NAME:
+        return label
+    return f"{label[: LONGEST_NAME - 9].rstrip('-.')}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
 def _plan(request: LlmBenchRequest, faults: _Faults) -> Plan:
@@ -307,20 +339,23 @@ def _report(request: LlmBenchRequest, checked: CheckedBench, results: Results, e
     found = rows_of(results, plan, names)
     offset_ns = time.time_ns() - time.perf_counter_ns()
     runs = [
-        StoredRun(_run_id(request.out, name, len(names)), public_target(target.url), target.model, name, offset_ns)
-        for name, target in zip(names, checked.targets, strict=True)
+        StoredRun(run_id, public_target(target.url), target.model, cohort, offset_ns)
+        for run_id, target, cohort in zip(
+            _run_ids(request.out, checked.cohorts), checked.targets, checked.cohorts, strict=True
+        )
     ]
     turns = [turns_of(results, place, run) for place, run in enumerate(runs)]
     stored = {}
     if any(turns):
         request.out.mkdir(parents=True, exist_ok=True)
         store_turns(request.out / STORE_FOLDER, list(zip(runs, turns, strict=True)), plan.seed)
-        stored = {run.cohort: run.run_id for run, of in zip(runs, turns, strict=True) if of}
-        if request.slo is not None:
-            write_result(request.out / OBJECTIVES_NAME, objectives_text(request.slo).encode())
+        stored = {name: run.run_id for name, run, of in zip(names, runs, turns, strict=True) if of}
+        # Without objectives of its own it would be judged by those of a voice, which count from the end of speech.
+        judged_by = NO_OBJECTIVES if request.slo is None else objectives_text(request.slo)
+        write_result(request.out / OBJECTIVES_NAME, judged_by.encode())
     verdicts = {
-        run.cohort: judge(checked.objectives, count_turns(turn for turn in of if turn.phase_kind != RAMP))
-        for run, of in zip(runs, turns, strict=True)
+        name: judge(checked.objectives, count_turns(turn for turn in of if turn.phase_kind != RAMP))
+        for name, of in zip(names, turns, strict=True)
         if checked.objectives
     }
     return BenchReport(
@@ -337,9 +372,10 @@ def _report(request: LlmBenchRequest, checked: CheckedBench, results: Results, e
     )
 
 
-def _run_id(out: Path, name: str, targets: int) -> str:
-    label = re.sub(r"[^A-Za-z0-9.]+", "-", name.partition("://")[2] or name).strip("-")
-    return out.name if targets == 1 else f"{out.name}-{label}"
+def _run_ids(out: Path, cohorts: Sequence[str]) -> list[str]:
+    """The folder's name, and the cohort's where there are several; a folder that holds runs gets new ones."""
+    name = out_folder(None).name if is_store(out / STORE_FOLDER) else out.absolute().name
+    return [name if len(cohorts) == 1 else f"{name}-{cohort}" for cohort in cohorts]
 
 
 def _costs(checked: CheckedBench, results: Results, prices: Prices) -> list[CostRow]:

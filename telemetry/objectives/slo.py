@@ -42,6 +42,8 @@ __all__ = [
 ]
 
 
+# The file of a run that was judged by none.
+NO_OBJECTIVES: Final = "# No objectives: nothing is judged.\n"
 # What somebody waits for.
 WAITS: Final = SETTLED - {"wer"} | {"barge_in_stop"}
 
@@ -113,11 +115,14 @@ def default_objectives() -> list[Objective]:
 
 @cache
 def _default_objectives() -> tuple[Objective, ...]:
-    found = _parsed(objectives_text(None), "default objectives")
+    found = parsed_objectives(objectives_text(None), "default objectives")
     return tuple(replace(objective, where_shown=True) for objective in found)
 
 
-def _parsed(text: str, where: str) -> list[Objective]:
+def parsed_objectives(text: str, where: str) -> list[Objective]:
+    """The objectives of a text: none of NO_OBJECTIVES. Raises ConfigError with every fault; `where` names the file."""
+    if text == NO_OBJECTIVES:
+        return []
     # Imported when a file is read: pydantic takes as long as a tenth of all that `voiceprobe --help` does.
     from telemetry.objectives.openslo import parse_objectives
 
@@ -126,7 +131,7 @@ def _parsed(text: str, where: str) -> list[Objective]:
 
 def load_objectives(path: Path | None) -> list[Objective]:
     """The objectives of an OpenSLO file, or the default set. Raises ConfigError with every fault of the file."""
-    return default_objectives() if path is None else _parsed(objectives_text(path), str(path))
+    return default_objectives() if path is None else parsed_objectives(objectives_text(path), str(path))
 
 
 def objectives_text(path: Path | None) -> str:

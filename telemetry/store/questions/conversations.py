@@ -77,7 +77,7 @@ UNREACHED: Final = "no call reached a session"
 
 _CALLS: Final = """
     count(DISTINCT call_id) AS started,
-    count(DISTINCT call_id) FILTER (WHERE turn_index = 0 AND connect_ns IS NOT NULL) AS connected,
+    count(DISTINCT call_id) FILTER (WHERE turn_index = 0 AND (connect_ns IS NOT NULL OR outcome = 'ok')) AS connected,
     arg_max(outcome_reason, started_unix_ns)
         FILTER (WHERE turn_index = 0 AND connect_ns IS NULL AND outcome <> 'invalid') AS connect_failure,
     count(DISTINCT call_id) FILTER (WHERE turn_index = 0 AND connect_ns IS NULL AND outcome = 'invalid') AS prevented,
@@ -86,7 +86,8 @@ _CALLS: Final = """
 
 
 def call_counts(connection: StoreConnection, f: Filter = ANY) -> CallCounts:
-    """How many calls the client began and how many reached a session: their first turn carries the connect time."""
+    """How many calls the client began and how many reached a session: their first turn carries the connect time, or was
+    answered on a connection that was open before."""
     where = turns_of(f) & viewed(f)
     (row,) = rows(connection, f"SELECT {_CALLS} FROM turns WHERE {where.sql}", list(where.values))
     return CallCounts(**row)

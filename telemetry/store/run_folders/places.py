@@ -14,7 +14,7 @@ import msgspec
 
 from telemetry.model.errors import ConfigError
 from telemetry.objectives.objective import Objective
-from telemetry.objectives.slo import default_objectives, objectives_text
+from telemetry.objectives.slo import default_objectives, objectives_text, parsed_objectives
 from telemetry.store.database import DATABASE_NAME, OWNER_NAME, is_earlier
 from telemetry.store.reader import is_address
 from telemetry.store.run_folders.entries import RunEntry
@@ -22,7 +22,9 @@ from telemetry.store.run_folders.entries import RunEntry
 RUNS_FOLDER: Final = "runs"
 STORE_FOLDER: Final = "store"
 SUMMARY_NAME: Final = "summary.json"
+OBJECTIVES_NAME: Final = "objectives.yaml"
 SETTINGS_PREFIX: Final = "settings-"
+_LEFT_BY_RUNS: Final = ("logs", SUMMARY_NAME, OBJECTIVES_NAME)
 # A folder that is being removed has this name until it is gone.
 REMOVING_PREFIX: Final = ".removing-"
 
@@ -96,11 +98,7 @@ def folder_around(store: str) -> Path | None:
     if is_address(store) or folder.name != STORE_FOLDER:
         return None
     parent = folder.absolute().parent
-    return parent if _has_logs(parent) else None
-
-
-def _has_logs(folder: Path) -> bool:
-    return (folder / "logs").is_dir() or (folder / SUMMARY_NAME).is_file()
+    return parent if any((parent / left).exists() for left in _LEFT_BY_RUNS) else None
 
 
 def _run_place(folder: Path) -> StorePlace:
@@ -139,9 +137,6 @@ def sidecar_of(folder: Path) -> str | None:
     return None
 
 
-OBJECTIVES_NAME: Final = "objectives.yaml"
-
-
 def kept_objectives(folder: Path | None) -> Path | None:
     """The file of a run folder; None where it has none."""
     kept = None if folder is None else folder / OBJECTIVES_NAME
@@ -176,9 +171,7 @@ def are_judged_otherwise(folder: Path | None, objectives: tuple[Objective, ...])
 # Hundreds of runs were judged by a few files: to parse one takes 10 ms.
 @lru_cache(maxsize=64)
 def _parsed_text(text: str) -> tuple[Objective, ...]:
-    from telemetry.objectives.openslo import parse_objectives  # pydantic, which few processes need
-
-    return tuple(parse_objectives(text, ""))
+    return tuple(parsed_objectives(text, ""))
 
 
 def _parsed(text: str, where: str) -> tuple[Objective, ...]:

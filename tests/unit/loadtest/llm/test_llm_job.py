@@ -16,9 +16,15 @@ from loadtest.exit_codes import ExitCode
 from loadtest.llm import job
 from loadtest.llm.answers import LlmFault
 from loadtest.llm.job import LlmBenchRequest, check, run_bench
+from loadtest.run import rollout_check
 from loadtest.run.compare import CompareRequest, compare
+from loadtest.run.report import report
+from loadtest.run.rollout_check import RolloutCheckRequest
+from loadtest.run.run_place import find_run
+from telemetry.rollout.plan_document import parse_plan
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
+from telemetry.store.run_folders.catalog import RunCatalog
 from tests.fixtures_turns import Run
 from tests.run_folders import latency_run, run_folder
 from tests.unit.loadtest.llm.scripted_llm import Script, ScriptedClient, VirtualLoop
@@ -253,3 +259,85 @@ def test_the_client_of_the_command_has_what_a_bench_asks_of_it() -> None:
 
     client: Client = LlmClient()
     assert asyncio.iscoroutinefunction(client.ask)
+
+
+PLAN = """
+name = "smaller-model"
+unit = "call"
+begins = 2026-01-01T00:00:00Z
+cache_misses = false
+[cohorts]
+control = "%s"
+candidate = "%s"
+[primary]
+metric = "llm_first_token_latency"
+statistic = "p95"
+margin = "100ms"
+[[guardrails]]
+check = "tail"
+metric = "llm_first_token_latency"
+margin = 0.03
+[[stages]]
+name = "half"
+share = 0.5
+"""
+
+
+def looked_at(tmp_path: Path, control: str, candidate: str) -> tuple[ExitCode, str]:
+    """The verdict on the rollout of two cohorts of the store."""
+    (tmp_path / "plan.toml").write_text(PLAN % (control, candidate))
+    console = Console(width=150, record=True, file=io.StringIO())
+    request = RolloutCheckRequest(tmp_path / "plan.toml", str(tmp_path / "out" / "store"))
+    return rollout_check.check(request, console), console.export_text()
+
+
+@pytest.mark.parametrize(("first_s", "code"), [(0.1, 0), (0.5, 3)], ids=["equal", "slower"])
+def test_a_rollout_judges_two_models_by_their_first_tokens(
+    tmp_path: Path, bench: Any, first_s: float, code: int
+) -> None:
+    bench(asked(tmp_path, samples=200), full=Script(first_s=0.1), small=Script(first_s=first_s))
+    found, printed = looked_at(tmp_path, "127.0.0.1-1-v1", "127.0.0.1-2-v1")
+    assert found == code, printed
+    assert "400 turns of 127.0.0.1-2-v1, 400 turns of 127.0.0.1-1-v1" in printed
+
+
+def test_a_rollout_judges_one_model_before_and_after_a_change(tmp_path: Path, bench: Any) -> None:
+    for name, first_s in (("before", 0.1), ("after", 0.5)):
+        bench(asked(tmp_path, urls=NAMES[:1], cohort=[name], samples=200), it=Script(first_s=first_s))
+    found, printed = looked_at(tmp_path, "before", "after")
+    assert found == ExitCode.OBJECTIVE_MISSED, printed
+    entries = RunCatalog([str(tmp_path / "out")], None).entries()
+    assert sorted(entry.turns for entry in entries) == [400, 400]  # two runs, not one of twice as many turns
+
+
+def test_a_cohort_has_a_name_that_a_plan_can_write(tmp_path: Path) -> None:
+    for given, words in (
+        (["a"], "1 × --cohort for 2 targets"),
+        (["a", "a"], "a is given twice"),
+        (["a", "b/c"], "b/c"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            check(asked(tmp_path, cohort=given), {})
+    long = "https://models.example.com/v1"
+    models = [f"{'vendor/' * 12}{each}" for each in ("full", "small")]
+    cohorts = check(asked(tmp_path, urls=[long], model=models), {}).cohorts
+    assert len(set(cohorts)) == 2
+    for cohort in cohorts:
+        parse_plan(PLAN % ("full", cohort), "plan.toml")
+
+
+@pytest.mark.parametrize(("threshold", "state"), [(None, "not judged"), ("150ms", "met"), ("50ms", "missed")])
+def test_the_list_of_runs_judges_by_the_objectives_that_were_given(
+    tmp_path: Path, bench: Any, threshold: str | None, state: str
+) -> None:
+    slo = None if threshold is None else tmp_path / "slo.yaml"
+    if slo is not None:
+        slo.write_text(SLO % threshold)
+    # Later than the first token of a voice turn may be.
+    first_s = 0.9 if slo is None else 0.1
+    bench(asked(tmp_path, slo=slo, samples=20), one=Script(first_s=first_s), two=Script(first_s=first_s))
+    for place in (tmp_path / "out", tmp_path / "out" / "store"):
+        assert [entry.state for entry in RunCatalog([str(place)], None).entries()] == [state] * 2
+    folder = find_run(str(tmp_path / "out"), None, None)
+    expected = {"not judged": ExitCode.OK, "met": ExitCode.OK, "missed": ExitCode.OBJECTIVE_MISSED}[state]
+    assert report(folder, Console(file=io.StringIO())) == expected
