@@ -277,7 +277,7 @@ def _loads(report: BenchReport) -> ShownTable:
                 DASH
                 if row.rate is None
                 else seconds(row.rate.left_out_s) + ("" if row.rate.is_steady else ", not steady"),
-                causes({**row.faults, **({"not sent": row.dropped} if row.dropped else {})}),
+                causes({**row.faults, "not sent": row.dropped, "unfinished": row.unfinished}),
             )
             for row in report.found.load
         ],

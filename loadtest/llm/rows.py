@@ -113,7 +113,8 @@ class LoopRow:
 @dataclass(frozen=True, slots=True)
 class LoadRow:
     """A time of constant load. `goodput` are the answers a second that are within the objective, of the steady state;
-    first tokens count from the intended moment of asking, and from after the time that was left out."""
+    first tokens count from the intended moment of asking, and from after the time that was left out. `unfinished` are
+    the requests that were on their way when the level was interrupted."""
 
     target: str
     kind: str
@@ -121,6 +122,7 @@ class LoadRow:
     sent_per_s: float
     sent: int
     dropped: int
+    unfinished: int
     rate: Rate | None
     goodput: Rate | None
     first_token_s: Figure
@@ -369,9 +371,10 @@ def _load(level: LevelResult, target: str, within_s: float) -> LoadRow:
         target,
         level.kind,
         level.level,
-        len(level.samples) / length_s,
-        len(level.samples),
+        level.sent / length_s,
+        level.sent,
         level.dropped,
+        level.sent - len(level.samples),
         steady,
         None if steady is None else rate_in_steady_state(steady, moments(good), length_s),
         figure(_first_token_s(sample) for sample in kept),

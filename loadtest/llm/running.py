@@ -82,18 +82,19 @@ class AgentLoop:
     calls: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LevelResult:
-    """A time of constant load: callers at the same time (`closed`), or arrivals a second (`open`). `planned` arrivals
-    were to be sent in it, of which `dropped` were not, because too many were unanswered."""
+    """A time of constant load: callers at the same time (`closed`), or arrivals a second (`open`). `sent` requests are
+    answered by the `samples`; of one that was interrupted, some are not. `dropped` arrivals were not sent, because too
+    many were unanswered."""
 
     kind: str
     level: float
     target: int
     begin_ns: int
     end_ns: int
-    samples: tuple[AskedSample, ...]
-    planned: int
+    samples: list[AskedSample] = field(default_factory=list[AskedSample])
+    sent: int = 0
     dropped: int = 0
 
 
@@ -217,49 +218,48 @@ class LlmBench:
             for target in rng.sample(range(len(self.targets)), len(self.targets)):
                 if target in self.results.given_up:
                     continue
-                carry_out = self._closed if kind == "closed" else self._open
-                self.results.loads.append(await carry_out(target, level))
+                begin_ns = self.now_ns()
+                taken = LevelResult(kind, level, target, begin_ns, begin_ns + round(self.plan.level_s * SECOND_NS))
+                self.results.loads.append(taken)
+                try:
+                    await (self._closed(taken) if kind == "closed" else self._open(taken))
+                except asyncio.CancelledError:
+                    taken.end_ns = min(taken.end_ns, self.now_ns())
+                    if not taken.samples:
+                        self.results.loads.pop()
+                    raise
 
-    async def _closed(self, target: int, level: float) -> LevelResult:
+    async def _closed(self, taken: LevelResult) -> None:
         """So many callers, each asking again when its answer is complete."""
-        begin_ns = self.now_ns()
-        end_ns = begin_ns + round(self.plan.level_s * SECOND_NS)
-        samples: list[AskedSample] = []
-        cell = f"closed {level:g}"
 
         async def caller(number: int) -> None:
-            while self.now_ns() < end_ns and target not in self.results.given_up:
-                answer = await self._ask(target, load_request(self.plan, number, _nonce()))
-                samples.append(AskedSample("concurrency", cell, target, number, answer))
+            while self.now_ns() < taken.end_ns and taken.target not in self.results.given_up:
+                taken.sent += 1
+                answer = await self._ask(taken.target, load_request(self.plan, number, _nonce()))
+                taken.samples.append(AskedSample("concurrency", cell, taken.target, number, answer))
                 self.on_calls(0)
 
-        await asyncio.gather(*(caller(number) for number in range(int(level))))
-        return LevelResult("closed", level, target, begin_ns, end_ns, tuple(samples), len(samples))
+        cell = f"closed {taken.level:g}"
+        await asyncio.gather(*(caller(number) for number in range(int(taken.level))))
 
-    async def _open(self, target: int, rate: float) -> LevelResult:
+    async def _open(self, taken: LevelResult) -> None:
         """Arrivals of a Poisson process, whatever the earlier ones do; each is timed from its intended moment."""
-        rng = random.Random(f"{self.plan.seed} {rate}")  # noqa: S311 - moments, not a secret
-        begin_ns = self.now_ns()
-        end_ns = begin_ns + round(self.plan.level_s * SECOND_NS)
-        samples: list[AskedSample] = []
+        rng = random.Random(f"{self.plan.seed} {taken.level}")  # noqa: S311 - moments, not a secret
         tasks: set[asyncio.Task[None]] = set()
-        planned = dropped = 0
-        cell = f"open {rate:g}"
+        cell = f"open {taken.level:g}"
 
         async def call(number: int, due_ns: int) -> None:
             late_s = (self.now_ns() - due_ns) / SECOND_NS
-            answer = await self.client.ask(self.targets[target], load_request(self.plan, number, _nonce()))
-            samples.append(AskedSample("concurrency", cell, target, number, answer, late_s=late_s))
+            answer = await self.client.ask(self.targets[taken.target], load_request(self.plan, number, _nonce()))
+            taken.samples.append(AskedSample("concurrency", cell, taken.target, number, answer, late_s=late_s))
 
-        due_ns = begin_ns + round(rng.expovariate(rate) * SECOND_NS)
-        while due_ns < end_ns:
+        due_ns = taken.begin_ns + round(rng.expovariate(taken.level) * SECOND_NS)
+        while due_ns < taken.end_ns:
             await self.sleep(max(0.0, (due_ns - self.now_ns()) / SECOND_NS))
-            planned += 1
-            in_flight = {task for task in tasks if not task.done()}
-            if len(in_flight) >= MOST_IN_FLIGHT:
-                dropped += 1
+            if sum(not task.done() for task in tasks) >= MOST_IN_FLIGHT:
+                taken.dropped += 1
             else:
-                tasks.add(asyncio.create_task(call(planned, due_ns)))
-            due_ns += round(rng.expovariate(rate) * SECOND_NS)
+                taken.sent += 1
+                tasks.add(asyncio.create_task(call(taken.sent + taken.dropped, due_ns)))
+            due_ns += round(rng.expovariate(taken.level) * SECOND_NS)
         await asyncio.gather(*tasks)
-        return LevelResult("open", rate, target, begin_ns, end_ns, tuple(samples), planned, dropped)

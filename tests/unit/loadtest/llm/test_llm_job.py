@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import re
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +54,20 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def carry_out(request: LlmBenchRequest, **scripts: Script) -> tuple[ExitCode, str]:
         loop = VirtualLoop()
+
+        def run(main: Coroutine[Any, Any, Any]) -> Any:
+            try:
+                return loop.run_until_complete(main)
+            except asyncio.CancelledError:
+                # As `asyncio.Runner` does it.
+                others = asyncio.all_tasks(loop)
+                for task in others:
+                    task.cancel()
+                loop.run_until_complete(asyncio.gather(*others, return_exceptions=True))
+                raise KeyboardInterrupt from None
+
         client = ScriptedClient(loop, dict(zip(NAMES, scripts.values(), strict=False)))
-        monkeypatch.setattr(job, "run", loop.run_until_complete)
+        monkeypatch.setattr(job, "run", run)
         monkeypatch.setattr(job.time, "perf_counter_ns", client.now_ns)
         console = Console(width=120, record=True, file=io.StringIO())
         try:
@@ -196,6 +209,32 @@ def test_an_interrupted_bench_shows_what_it_has(tmp_path: Path, bench: Any) -> N
     assert code == ExitCode.INTERRUPTED
     assert "14 answers" in printed
     assert "interrupted" in printed
+
+
+@pytest.mark.parametrize("load", [{"concurrency": "1,2"}, {"rates": "4"}])
+def test_an_interrupted_load_level_keeps_the_answers_that_were_finished(
+    tmp_path: Path, bench: Any, load: dict[str, str]
+) -> None:
+    def stop(number: int) -> LlmFault | None:
+        if number == 80:
+            asyncio.get_running_loop().call_soon(main[0].cancel)
+        main[:] = main or [asyncio.current_task()]  # type: ignore[list-item] # it asks first
+        return None
+
+    main: list[asyncio.Task[Any]] = []
+    request = asked(
+        tmp_path, urls=NAMES[:1], only="concurrency", level_time="40s", json_file=tmp_path / "llm.json", **load
+    )
+    code, printed = bench(request, it=Script(fault_of=stop))
+    assert code == ExitCode.INTERRUPTED
+    rows = json.loads((tmp_path / "llm.json").read_text())["load"]
+    assert sum(row["sent"] for row in rows) == 80
+    assert rows[-1]["unfinished"] >= 1
+    # An answer takes 0.59 s: the level ended with the interruption, or its rate would be lower.
+    assert rows[-1]["rate"]["value"] == pytest.approx(4 if "rates" in load else 2 / 0.59, rel=0.4)
+    assert f"{rows[-1]['unfinished']} unfinished" in printed
+    with StoreReader(tmp_path / "out" / "store") as reader:
+        assert reader.summary(Filter(run_id="out")).ramp_turns == 80 - rows[-1]["unfinished"]
 
 
 def test_every_fault_of_a_request_is_reported_at_once(tmp_path: Path) -> None:
