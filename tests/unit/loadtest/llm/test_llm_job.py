@@ -63,7 +63,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
                 others = asyncio.all_tasks(loop)
                 for task in others:
                     task.cancel()
-                loop.run_until_complete(asyncio.gather(*others, return_exceptions=True))
+                loop.run_until_complete(asyncio.wait(others) if others else asyncio.sleep(0))
                 raise KeyboardInterrupt from None
 
         client = ScriptedClient(loop, dict(zip(NAMES, scripts.values(), strict=False)))
