@@ -50,7 +50,7 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class LlmRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked. `kind` is the caller's own name for it, which the answer repeats.
+    """A question to a model. `kind` is the caller's own name for it, which the answer repeats.
 
     With `exact_length`, the model is made to write `max_tokens` tokens, where the server accepts that (`ignore_eos`,
     `min_tokens`). `model` replaces the target's. `extra_body` is sent as it is and wins over everything else.
@@ -72,7 +72,7 @@ class LlmRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LlmChunk(msgspec.Struct, frozen=True, gc=False):
-    """What arrived in one piece: its text, and between which moments its first and its last byte came.
+    """A piece of the answer as it arrived: its text, and between which moments its first and its last byte came.
 
     `lower_ns` is `upper_ns` where the piece is one event; where it has several, the earlier ones may have come at any
     time since `lower_ns`. `tokens` is by how many the server's running count grew, None where it sends none.

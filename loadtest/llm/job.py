@@ -59,7 +59,7 @@ _OF_A_RUN: Final = ("voice_to_voice", "asr_final_latency", "llm_first_token_late
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LlmBenchRequest:
-    """What the command was asked, as texts where they are yet to be read."""
+    """The arguments of the command, as texts where they are yet to be read."""
 
     urls: Sequence[str] | None
     model: Sequence[str] | None = None
@@ -133,7 +133,7 @@ class _Faults:
         return tuple(found)
 
     def ask(self, load: Callable[[], T], otherwise: T) -> T:
-        """What can be loaded; its faults are collected."""
+        """Load something and collect its faults; `otherwise` where it has any."""
         try:
             return load()
         except ConfigError as error:
@@ -260,7 +260,7 @@ def _plan(request: LlmBenchRequest, faults: _Faults) -> Plan:
 
 
 def _stages_of(named: str) -> OtherStages:
-    """What the turns of a run take without their model. Raises ConfigError, UsageError."""
+    """The time that each turn of a run takes without its model. Raises ConfigError, UsageError."""
     entry = find_run(
         named,
         lambda: RunCatalog(default_places(()), None, token=sidecar_token()).entries(),

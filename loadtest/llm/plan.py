@@ -1,4 +1,4 @@
-"""What a bench asks, and in which order: requests and randomized blocks. Pure.
+"""The requests of a bench in their order of randomized blocks. Pure.
 
 Each block holds every experiment's cells once, in an order drawn from the seed; a cell is asked of all targets one
 after the other, in an order drawn likewise. Drift of the machine, the network or the hour then hits all of them alike.
@@ -65,8 +65,8 @@ TIMER: Final[dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to measure. `samples` are blocks of lengths, cache and structured output; `within_s` is by when an answer's
-    first token makes it a good one; `rates` are open arrivals a second, `levels` callers at the same time."""
+    """The experiments to make. `samples` are blocks of lengths, cache and structured output; `within_s` is by when an
+    answer's first token makes it a good one; `rates` are open arrivals a second, `levels` callers at the same time."""
 
     prompts: Sequence[Prompt]
     experiments: tuple[Experiment, ...] = QUICK

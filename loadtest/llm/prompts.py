@@ -34,7 +34,7 @@ _MOST_OPENINGS: Final = 20  # of which one may begin the JSON of an answer
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What a right answer holds; `extra` are the other intents, or the tolerance of a number."""
+    """The content of a right answer; `extra` are the other intents, or the tolerance of a number."""
 
     kind: str
     value: Any
@@ -195,7 +195,7 @@ def _expectation(of: Any) -> tuple[list[str], Expectation | None]:
 
 
 def _fault_of(kind: str, value: Any) -> str | None:
-    """What would be right where a value is not."""
+    """Name what would be right where a value is not."""
     if kind == "intent":
         return None if isinstance(value, str) and value.strip() else "a name"
     if kind == "slots":
@@ -208,7 +208,7 @@ def _fault_of(kind: str, value: Any) -> str | None:
 
 
 def schema_fault(value: Any) -> str | None:
-    """What would be right where something is not a JSON schema."""
+    """Name what would be right where something is not a JSON schema."""
     from jsonschema import SchemaError
     from jsonschema.validators import validator_for
 

@@ -1,4 +1,4 @@
-"""What a bench found: sentences, tables of the terminal, and the JSON object. Pure."""
+"""The findings of a bench: sentences, tables of the terminal, and the JSON object. Pure."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -70,7 +70,7 @@ class BenchReport:
 
 
 def sentences(report: BenchReport) -> Iterator[str]:
-    """What is said below the tables."""
+    """The sentences below the tables."""
     found = report.found
     if any(row.voice_to_voice_s.n for row in report.voices):
         yield from map(lost_sentence, report.voices)

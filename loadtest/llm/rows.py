@@ -1,4 +1,4 @@
-"""What a bench shows: rows of figures by experiment, from what was taken. Pure.
+"""The rows of figures that a bench shows, by experiment. Pure.
 
 An answer with a fault has no figure; it is counted by its fault. What cannot be known is None, never 0.
 """

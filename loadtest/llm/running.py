@@ -34,7 +34,7 @@ MOST_IN_FLIGHT: Final = 1000
 
 
 class Client(Protocol):
-    """What asks a target."""
+    """A client that asks targets."""
 
     async def __aenter__(self) -> "Client": ...
 
@@ -104,7 +104,7 @@ def _nonce() -> str:
 
 @dataclass(slots=True)
 class Results:
-    """What was taken so far."""
+    """Everything that was taken so far."""
 
     samples: list[AskedSample] = field(default_factory=list[AskedSample])
     loops: list[AgentLoop] = field(default_factory=list[AgentLoop])
