@@ -96,6 +96,14 @@ class LlmUsage(msgspec.Struct, frozen=True):
     reasoning: int | None = None
     audio: int | None = None
     counted_by: CountedBy = "server"
+    cached_by: Literal["answer", "metrics"] = "answer"  # the page of the server's counters
+
+
+class CacheCounters(msgspec.Struct, frozen=True):
+    """How many tokens a server has looked up in its prefix cache since it began, and how many of them it found."""
+
+    looked_up: int
+    found: int
 
 
 class ServerTimings(msgspec.Struct, frozen=True):

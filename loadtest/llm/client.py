@@ -15,12 +15,14 @@ from typing import Any, Final, Self, TypeVar
 
 import msgspec
 import orjson
+from prometheus_client.parser import text_string_to_metric_families
 
 from loadtest.engine.clock import Clocks
 from loadtest.engine.tls import TlsClient
 from loadtest.llm import bodies
 from loadtest.llm.answers import (
     SECOND_NS,
+    CacheCounters,
     FaultKind,
     LlmAnswer,
     LlmFault,
@@ -136,6 +138,14 @@ class LlmClient:
             return answer
         usage = msgspec.structs.replace(answer.usage or LlmUsage(), completion=tokens, counted_by="tokenizer")
         return msgspec.structs.replace(answer, usage=usage)
+
+    async def cache_counters(self, target: LlmTarget) -> CacheCounters | None:
+        """Read what the server counts of its prefix cache; None where it has no such page."""
+        if target.wire != "openai":
+            return None
+        url = bodies.sibling_url(target, "/metrics").replace("/v1/metrics", "/metrics")
+        answer = await self._small(target, bodies.get_request(target, "GET", url))
+        return None if answer is None else cache_counters_of(answer.body.decode(errors="replace"), target.model)
 
     async def models(self, target: LlmTarget) -> tuple[str, ...]:
         """Return the names of the models that the server offers; empty where it does not say."""
@@ -272,18 +282,23 @@ class LlmClient:
                 await came.wait()
         return (first[0] - connection.asked_ns) / SECOND_NS if first else None
 
-    async def _fields(self, target: LlmTarget, request: HttpRequest) -> dict[str, Any]:
-        """Return the JSON object with which the server answers a small request; empty where it does not."""
+    async def _small(self, target: LlmTarget, request: HttpRequest) -> HttpAnswer | None:
+        """Return the server's answer to a small request, on a connection of its own; None where that is no success."""
         try:
             connection, _ = await opened(target.address, self._clocks, self._tls, CONNECT_S)
         except NotConnected:
-            return {}
+            return None
         try:
             answer = await self._whole(connection, request)
         finally:
             connection.close()
+        return answer if answer is not None and answer.status == 200 else None
+
+    async def _fields(self, target: LlmTarget, request: HttpRequest) -> dict[str, Any]:
+        """Return the JSON object with which the server answers a small request; empty where it does not."""
+        answer = await self._small(target, request)
         try:
-            found: Any = orjson.loads(answer.body) if answer is not None and answer.status == 200 else {}
+            found: Any = orjson.loads(answer.body) if answer is not None else {}
         except orjson.JSONDecodeError:
             return {}
         return found if isinstance(found, dict) else {}
@@ -296,6 +311,21 @@ class LlmClient:
         while True:
             await asyncio.sleep(_MEASURE_CLOCK_S)
             self._clocks.measure()
+
+
+def cache_counters_of(page: str, model: str | None) -> CacheCounters | None:
+    """Read vLLM's counters of a model off a Prometheus page; None where it has none, or of other models alone."""
+    counts: dict[str, int] = {}
+    try:
+        for family in text_string_to_metric_families(page):
+            for sample in family.samples:
+                if sample.name.endswith("_total") and sample.labels.get("model_name", model) in (model, None):
+                    name = family.name.removeprefix("vllm:").removeprefix("gpu_")
+                    counts[name] = counts.get(name, 0) + int(sample.value)
+    except (ValueError, KeyError, IndexError, OverflowError):
+        return None
+    looked_up, found = counts.get("prefix_cache_queries"), counts.get("prefix_cache_hits")
+    return None if looked_up is None or found is None else CacheCounters(looked_up, found)
 
 
 def _place(target: LlmTarget) -> tuple[str, int, bool]:

@@ -215,7 +215,8 @@ def _caches(report: BenchReport) -> ShownTable:
                 with_interval(row.first_token_s.at("p90")),
                 number(row.first_token_s.n),
                 f"{number(row.prompt_tokens)}, {number(row.cached_tokens)}",
-                causes({"proved": row.as_stated, "contrary": row.contrary, "unproved": row.unproved}),
+                causes({"proved": row.as_stated, "contrary": row.contrary, "unproved": row.unproved})
+                + (" by /metrics" if "metrics" in row.counted_by else ""),
             )
             for row in report.found.cache
         ],

@@ -72,7 +72,8 @@ class LengthRow:
 class CacheRow:
     """First tokens after a system prompt that is new (`cold`), repeated (`warm`) or of a conversation's second turn.
     `as_stated` are the answers of which the server's own count shows what the row claims, `contrary` those of which it
-    shows the opposite and which are not in the figure; `unproved` those of which it shows nothing."""
+    shows the opposite and which are not in the figure; `unproved` those of which it shows nothing. `counted_by` says
+    whether the count is of the answers or of the page of the server's metrics."""
 
     target: str
     system_tokens: int
@@ -84,6 +85,7 @@ class CacheRow:
     faults: int
     prompt_tokens: float | None
     cached_tokens: float | None
+    counted_by: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,9 +300,14 @@ def _cache(results: Results, targets: Sequence[str]) -> list[CacheRow]:
                         sum(_is_warm(answer) is None for answer in answers),
                         len(samples) - len(answers),
                         *_prompt_tokens(kept),
+                        tuple(sorted({_cached_by(answer) for answer in answers if _cached(answer) is not None})),
                     )
                 )
     return rows
+
+
+def _cached_by(answer: LlmAnswer) -> str:
+    return "answer" if answer.usage is None else answer.usage.cached_by
 
 
 def _structured(results: Results, targets: Sequence[str]) -> list[StructuredRow]:

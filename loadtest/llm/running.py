@@ -7,7 +7,18 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from loadtest.llm.answers import SECOND_NS, FaultKind, LlmAnswer, LlmFault, LlmRequest, Message, NetworkPath
+import msgspec
+
+from loadtest.llm.answers import (
+    SECOND_NS,
+    CacheCounters,
+    FaultKind,
+    LlmAnswer,
+    LlmFault,
+    LlmRequest,
+    Message,
+    NetworkPath,
+)
 from loadtest.llm.plan import (
     Experiment,
     Plan,
@@ -50,6 +61,10 @@ class Client(Protocol):
 
     async def count_tokens(self, target: LlmTarget, answer: LlmAnswer) -> LlmAnswer:
         """The answer with its tokens counted, where the server can count them."""
+        ...
+
+    async def cache_counters(self, target: LlmTarget) -> CacheCounters | None:
+        """The server's counters of its prefix cache, where it has a page of them."""
         ...
 
     async def probe_network(self, target: LlmTarget, samples: int) -> NetworkPath:
@@ -126,6 +141,7 @@ class LlmBench:
     on_calls: Callable[[int], None] = lambda _calls: None
     results: Results = field(default_factory=Results)
     _failures: dict[int, int] = field(default_factory=dict[int, int])
+    _without_counters: set[int] = field(default_factory=set[int])  # or whose answers count cached tokens themselves
 
     async def run(self) -> Results:
         """Carry it out; `results` has what was taken at any moment."""
@@ -162,12 +178,38 @@ class LlmBench:
                 self.results.paths.append((unit.target, path))
 
     async def _take(self, unit: Unit, request: LlmRequest, prompt: str = "", state: str = "") -> LlmAnswer:
+        before = await self._counters(unit)
         answer = await self._ask(unit.target, request)
         answer = await self.client.count_tokens(self.targets[unit.target], answer)
+        if before is not None and answer.fault is None:
+            answer = await self._with_cached(unit, answer, before)
         self.results.samples.append(
             AskedSample(unit.experiment, unit.cell, unit.target, unit.block, answer, prompt, state)
         )
         return answer
+
+    async def _counters(self, unit: Unit) -> CacheCounters | None:
+        if unit.experiment != "cache" or unit.target in self._without_counters:
+            return None
+        found = await self.client.cache_counters(self.targets[unit.target])
+        if found is None:
+            self._without_counters.add(unit.target)
+        return found
+
+    async def _with_cached(self, unit: Unit, answer: LlmAnswer, before: CacheCounters) -> LlmAnswer:
+        """The answer with its prompt's cached tokens by the server's counters, where it does not say them itself.
+
+        Only where these grew by this prompt alone: else somebody else's requests are counted with it.
+        """
+        usage, timings = answer.usage, answer.timings
+        if usage is None or usage.cached is not None or (timings is not None and timings.cache_n is not None):
+            self._without_counters.add(unit.target)
+            return answer
+        after = await self.client.cache_counters(self.targets[unit.target])
+        if after is None or after.looked_up - before.looked_up != usage.prompt or after.found < before.found:
+            return answer
+        usage = msgspec.structs.replace(usage, cached=after.found - before.found, cached_by="metrics")
+        return msgspec.structs.replace(answer, usage=usage)
 
     async def _ask(self, target: int, request: LlmRequest) -> LlmAnswer:
         answer = await self.client.ask(self.targets[target], request)

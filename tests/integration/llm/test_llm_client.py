@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from loadtest.engine.tls import tls_client
-from loadtest.llm.answers import LlmAnswer, LlmRequest, Message
+from loadtest.llm.answers import CacheCounters, LlmAnswer, LlmRequest, Message
 from loadtest.llm.client import LlmClient, run
 from loadtest.llm.target import LlmTarget
 from tests.integration.certificates import authority
@@ -183,5 +183,31 @@ def test_the_way_to_the_server_is_measured_without_its_model(target: LlmTarget) 
             assert [len(path.dns_s), len(path.tcp_s), len(path.tls_s), len(path.round_trip_s)] == [3, 3, 0, 3]
             assert all(trip > 0 for trip in path.round_trip_s)
             assert await client.models(target) == ()
+
+    run(main())
+
+
+def test_the_page_of_a_servers_counters_is_beside_its_api(target: LlmTarget) -> None:
+    page = "".join(
+        f'# TYPE vllm:prefix_cache_{name}_total counter\nvllm:prefix_cache_{name}_total{{model_name="small"}} {count}\n'
+        for name, count in (("queries", 30), ("hits", 20))
+    )
+    asked: list[bytes] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append((await reader.readuntil(b"\r\n\r\n")).partition(b"\r\n")[0])
+        writer.write(f"HTTP/1.1 200 OK\r\nContent-Length: {len(page)}\r\n\r\n{page}".encode())
+        writer.close()
+
+    async def main() -> None:
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        host = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with LlmClient() as client:
+            for path in ("", "/v1", "/v1/chat/completions"):
+                found = await client.cache_counters(LlmTarget(host + path, "small", key=None))
+                assert found == CacheCounters(30, 20)
+            assert await client.cache_counters(target) is None
+        assert asked == [b"GET /metrics HTTP/1.1"] * 3
+        server.close()
 
     run(main())

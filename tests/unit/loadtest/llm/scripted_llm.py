@@ -6,7 +6,17 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from loadtest.llm.answers import SECOND_NS, LlmAnswer, LlmChunk, LlmFault, LlmRequest, LlmUsage, NetworkPath, ToolCall
+from loadtest.llm.answers import (
+    SECOND_NS,
+    CacheCounters,
+    LlmAnswer,
+    LlmChunk,
+    LlmFault,
+    LlmRequest,
+    LlmUsage,
+    NetworkPath,
+    ToolCall,
+)
 from loadtest.llm.target import LlmTarget
 
 
@@ -45,12 +55,15 @@ def run_virtually(make: Callable[[VirtualLoop], Coroutine[Any, Any, Any]]) -> An
 @dataclass
 class Script:
     """One model: times in s. `cache_counts` is whether its usage counts cached tokens; `servers` how many answers it
-    writes at the same time; `fault_of` gives the fault of a request by its number."""
+    writes at the same time; `counters` are those of its page of metrics; `fault_of` gives the fault of a request by its
+    number."""
 
     first_s: float = 0.1
     per_token_s: float = 0.01
     connect_s: float = 0.002
     cache_counts: bool = True
+    counters: CacheCounters | None = None
+    of_others: int = 0  # tokens that somebody else's requests look up during each request
     servers: int = 1000
     text: str = "It is so. And then "
     tool: str = '{"room": "kitchen", "minutes": 12}'
@@ -58,6 +71,7 @@ class Script:
     fault_of: Callable[[int], LlmFault | None] = lambda _number: None
     asked: list[LlmRequest] = field(default_factory=list)
     seen: set[str] = field(default_factory=set)
+    pages: int = 0  # how often its page of metrics was read
 
 
 @dataclass
@@ -83,6 +97,11 @@ class ScriptedClient:
 
     async def count_tokens(self, target: LlmTarget, answer: LlmAnswer) -> LlmAnswer:
         return answer
+
+    async def cache_counters(self, target: LlmTarget) -> CacheCounters | None:
+        script = self.scripts[target.name]
+        script.pages += 1
+        return script.counters
 
     async def probe_network(self, target: LlmTarget, samples: int) -> NetworkPath:
         self.order.append(target.name)
@@ -115,7 +134,10 @@ class ScriptedClient:
         if request.json_schema is not None:
             chunks = [LlmChunk(last_ns, last_ns, pieces)]
         prompt = sum(len(message.content.split()) for message in request.messages) + len((request.system or "").split())
-        cached = None if not script.cache_counts else prompt - 5 if is_cached else 0
+        found = prompt - 5 if is_cached else 0
+        cached = found if script.cache_counts else None
+        if (known := script.counters) is not None:
+            script.counters = CacheCounters(known.looked_up + prompt + script.of_others, known.found + found)
         return LlmAnswer(
             target=target.name,
             model="scripted",

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from loadtest.llm.answers import LlmFault
+from loadtest.llm.answers import CacheCounters, LlmFault
+from loadtest.llm.client import cache_counters_of
 from loadtest.llm.plan import Plan, is_in_row, schedule, system_prompt
 from loadtest.llm.prompts import Expectation, Prompt
 from loadtest.llm.rows import BenchRows, rows_of
@@ -101,6 +102,47 @@ def test_cache_states_are_proved_by_the_servers_count_and_by_nothing_else() -> N
     assert (unknown.as_stated, unknown.contrary, unknown.unproved, unknown.cached_tokens) == (0, 0, 2, None)
     contrary = by["forgetful", 1000, "warm"]
     assert (contrary.first_token_s.n, contrary.contrary) == (0, 2)  # said to be warm, and was not
+
+
+def test_cached_tokens_are_counted_by_the_servers_metrics_where_its_answers_do_not() -> None:
+    quiet = Script(cache_counts=False, counters=CacheCounters(700, 300))
+    shared = Script(cache_counts=False, counters=CacheCounters(0, 0), of_others=1)
+    counting = Script(counters=CacheCounters(0, 0))
+    silent = Script(cache_counts=False)
+    _, found, _ = bench(plan("cache", samples=2), quiet=quiet, shared=shared, counting=counting, silent=silent)
+    by = {(row.target, row.state): row for row in found.cache if row.system_tokens == 1000}
+    for state in ("cold", "warm", "second turn"):
+        row = by["quiet", state]
+        assert (row.as_stated, row.contrary, row.unproved, row.counted_by) == (2, 0, 0, ("metrics",))
+        # Of others' requests, whose tokens the counters hold too, nothing is known.
+        assert by["shared", state].unproved == 2
+        assert (by["counting", state].as_stated, by["counting", state].counted_by) == (2, ("answer",))
+    assert by["quiet", "warm"].cached_tokens == (by["quiet", "warm"].prompt_tokens or 0) - 5
+    # A page is read no more once it is known that there is none, or no need of one.
+    assert (counting.pages, silent.pages) == (1, 1)
+
+
+PAGE = """
+# HELP vllm:prefix_cache_queries_total Prefix cache queries, in terms of number of queried tokens.
+# TYPE vllm:prefix_cache_queries_total counter
+vllm:prefix_cache_queries_total{engine="0",model_name="small"} 1024.0
+vllm:prefix_cache_queries_total{engine="1",model_name="small"} 100.0
+vllm:prefix_cache_queries_total{engine="0",model_name="large"} 9.0
+# HELP vllm:prefix_cache_queries_created Prefix cache queries, in terms of number of queried tokens.
+# TYPE vllm:prefix_cache_queries_created gauge
+vllm:prefix_cache_queries_created{engine="0",model_name="small"} 1.79e+09
+# TYPE vllm:prefix_cache_hits_total counter
+vllm:prefix_cache_hits_total{engine="0",model_name="small"} 512.0
+vllm:prefix_cache_hits_total{engine="1",model_name="small"} 64.0
+"""
+
+
+def test_the_counters_of_a_model_are_read_off_its_page() -> None:
+    assert cache_counters_of(PAGE, "small") == CacheCounters(1124, 576)
+    assert cache_counters_of(PAGE.replace("prefix", "gpu_prefix"), "small") == CacheCounters(1124, 576)
+    for page in ("", "<html>no such page</html>", PAGE.replace("1024.0", "NaN"), PAGE.replace("_hits", "_misses")):
+        assert cache_counters_of(page, "small") is None
+    assert cache_counters_of(PAGE, "other") is None
 
 
 def test_structured_answers_are_valid_by_their_schema_alone() -> None:
