@@ -128,8 +128,8 @@ def view_ms(picture: Waterfall) -> tuple[float, float]:
     """From and to where the wait reaches, in ms, with some of the speech and the reply around it."""
     replies = [in_milliseconds(bar.start_ns) for bar in picture.bars if bar.name == "playing"]
     ends = [in_milliseconds(bar.end_ns) for bar in picture.bars if bar.name not in _LONG]
-    wait = max(*ends, *replies, 200.0)
-    return min(0.0, *replies) - wait * _BEFORE, wait * (1 + _AFTER)
+    wait = max((*ends, *replies, 200.0))
+    return min((0.0, *replies)) - wait * _BEFORE, wait * (1 + _AFTER)
 
 
 def _shared(
@@ -140,7 +140,8 @@ def _shared(
     def ms(perf_ns: int) -> float:
         return in_milliseconds(perf_ns - zero_perf_ns)
 
-    lows, highs = [low for low, _ in periods], [high for _, high in periods]
+    # Of a call in which nothing was spoken there is no period to show.
+    lows, highs = [low for low, _ in periods] or [0.0], [high for _, high in periods] or [0.0]
     if excerpt is not None and audio is not None:
         lows, highs = [ms(excerpt.first_perf_ns), *lows], [ms(excerpt.end_perf_ns), *highs]
     named = ("ink", "paper", "soft", "line", "speech", "playing")

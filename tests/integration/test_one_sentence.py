@@ -165,7 +165,7 @@ def port() -> Generator[int]:
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction]
     """Nothing that a double has to say takes longer."""
-    monkeypatch.setattr(job, "Limits", lambda: Limits(ready_ns=SHORT_NS))
+    monkeypatch.setattr(job, "Limits", lambda **given: Limits(ready_ns=SHORT_NS, **given))
 
 
 def sentence_of(url: str, folder: Path, given: Mapping[str, Any]) -> str:
