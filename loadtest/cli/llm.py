@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 import typer
 from rich.console import Console
 
-from loadtest.cli.flags import Json, Out, Slo, flag
+from loadtest.cli.flags import Json, Out, flag
 from loadtest.run.request import out_folder
 from telemetry.model.durations import METAVAR
 
@@ -77,6 +77,9 @@ Within = Annotated[
     str, flag("objectives", help="a good answer of goodput has its first token within this", metavar=METAVAR)
 ]
 Prices = Annotated[Path | None, flag("objectives", help="prices of a million tokens by model, TOML")]
+Slo = Annotated[
+    Path | None, flag("objectives", "--slo", help="objectives, an OpenSLO file (default: nothing is judged)")
+]
 Html = Annotated[Path | None, flag("output", "--html", help="write the result as one HTML file")]
 
 

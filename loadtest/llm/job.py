@@ -36,7 +36,7 @@ from loadtest.run.request import out_folder
 from loadtest.run.runs import default_places
 from telemetry.client_tls import sidecar_token
 from telemetry.model.durations import Duration, DurationError
-from telemetry.model.errors import ConfigError
+from telemetry.model.errors import ConfigError, StoreError
 from telemetry.model.file_faults import nearest
 from telemetry.model.formatting import NS_PER_S, count
 from telemetry.model.semconv import RAMP
@@ -138,7 +138,7 @@ class _Faults:
             return load()
         except ConfigError as error:
             self.lines += [f"{error.where} {fault}" for fault in error.faults]
-        except UsageError as error:
+        except (UsageError, StoreError) as error:
             self.lines += str(error).splitlines()
         return otherwise
 

@@ -183,6 +183,15 @@ def test_a_run_whose_turns_do_not_show_the_other_stages_is_refused(tmp_path: Pat
         check(asked(tmp_path, from_run=str(folder)), {})
 
 
+def test_a_store_that_cannot_be_read_is_a_fault_beside_others(tmp_path: Path) -> None:
+    (tmp_path / "damaged" / "store").mkdir(parents=True)
+    (tmp_path / "damaged" / "store" / "store.duckdb").write_text("junk")
+    with pytest.raises(UsageError) as caught:
+        check(asked(tmp_path, from_run=str(tmp_path / "damaged"), samples=0), {})
+    assert "cannot be opened" in str(caught.value)
+    assert "--samples 0" in str(caught.value)
+
+
 def test_a_transcript_made_beside_the_answer_says_nothing_of_the_model(tmp_path: Path) -> None:
     run = latency_run("monday", 4)
     late = [msgspec.structs.replace(each, asr_final_perf_ns=each.llm_last_token_perf_ns) for each in run.turns[:8]]
