@@ -46,7 +46,7 @@ from telemetry.objectives.slo import NO_OBJECTIVES, judge, load_objectives, obje
 from telemetry.store.questions.comparisons import RunTurnsQuestion
 from telemetry.store.reader import open_store
 from telemetry.store.run_folders.catalog import RunCatalog, find_run
-from telemetry.store.run_folders.places import OBJECTIVES_NAME, STORE_FOLDER, is_store
+from telemetry.store.run_folders.places import BENCH_NAME, OBJECTIVES_NAME, STORE_FOLDER, is_store
 
 MOST_SAMPLES: Final = 10_000
 MOST_TOKENS: Final = 100_000
@@ -316,8 +316,9 @@ def run_bench(request: LlmBenchRequest, console: Console, client: Client | None 
         raise EndpointUnreachable("\n".join(sentences_))
     report = _report(request, checked, results, time.monotonic() - began_s)
     _show(report, console)
-    if request.json_file is not None:
-        write_json(request.json_file, as_object(report))
+    kept = None if report.store is None else request.out / BENCH_NAME
+    for file in filter(None, (kept, request.json_file)):
+        write_json(file, as_object(report))
     if request.html_file is not None:
         write_result(request.html_file, as_html(report).encode())
     return report.exit_code

@@ -24,7 +24,9 @@ STORE_FOLDER: Final = "store"
 SUMMARY_NAME: Final = "summary.json"
 OBJECTIVES_NAME: Final = "objectives.yaml"
 SETTINGS_PREFIX: Final = "settings-"
-_LEFT_BY_RUNS: Final = ("logs", SUMMARY_NAME, OBJECTIVES_NAME)
+BENCH_NAME: Final = "llm.json"
+# Objectives are no mark of a run's folder: somebody's own may lie beside a store.
+_LEFT_BY_RUNS: Final = ("logs", SUMMARY_NAME, BENCH_NAME)
 # A folder that is being removed has this name until it is gone.
 REMOVING_PREFIX: Final = ".removing-"
 

@@ -26,6 +26,7 @@ from telemetry.rollout.plan_document import parse_plan
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
 from telemetry.store.run_folders.catalog import RunCatalog
+from telemetry.store.run_folders.places import folder_around
 from tests.fixtures_turns import Run
 from tests.run_folders import latency_run, run_folder
 from tests.unit.loadtest.llm.scripted_llm import Script, ScriptedClient, VirtualLoop
@@ -104,6 +105,7 @@ def test_everything_is_measured_printed_written_and_stored(tmp_path: Path, bench
     assert lines[2].startswith(f"{NAMES[1]}: one call in ten stalls for 780 ms")
     assert f"too slow: {NAMES[1]}" in lines[3]
     result = json.loads((tmp_path / "llm.json").read_text())
+    assert json.loads((tmp_path / "out" / "llm.json").read_text()) == result
     assert [row["n"] for row in result["lengths"]] == [12, 12, 12, 12]
     assert result["lengths"][0]["figures"]["first_token_s"]["p50"] == pytest.approx(0.1)
     assert result["lengths"][0]["figures"]["first_token_s"]["p95"] is None
@@ -356,6 +358,13 @@ def test_a_rollout_judges_one_model_before_and_after_a_change(tmp_path: Path, be
     assert found == ExitCode.OBJECTIVE_MISSED, printed
     entries = RunCatalog([str(tmp_path / "out")], None).entries()
     assert sorted(entry.turns for entry in entries) == [400, 400]  # two runs, not one of twice as many turns
+
+
+def test_objectives_beside_a_store_that_no_command_filled_are_somebody_elses(tmp_path: Path, bench: Any) -> None:
+    bench(asked(tmp_path, urls=NAMES[:1]), it=Script())
+    assert folder_around(str(tmp_path / "out" / "store")) == tmp_path / "out"
+    (tmp_path / "out" / "llm.json").unlink()
+    assert folder_around(str(tmp_path / "out" / "store")) is None
 
 
 def test_a_cohort_has_a_name_that_a_plan_can_write(tmp_path: Path) -> None:
