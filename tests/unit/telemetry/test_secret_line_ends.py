@@ -16,8 +16,6 @@ from loadtest.cli.guard import guarded
 from loadtest.errors import UsageError
 from loadtest.protocols.base import CallerOptions
 from loadtest.protocols.stages.settings import stage_settings
-from loadtest.rollout.share_changes import ShareUnchangedError, share_changer
-from loadtest.rollout.steps import ChangeShare
 from loadtest.run.report import opened_store
 from loadtest.scenario.access import headers_from_environment
 from loadtest.scenario.settings import SwarmSettings
@@ -28,7 +26,6 @@ from telemetry.export.otlp_http import OtlpHttpExporter
 from telemetry.export.sdk import SdkOptions
 from telemetry.model.addresses import without_credentials
 from telemetry.model.errors import TelemetryError
-from telemetry.rollout.plan_document import parse_plan
 from telemetry.sidecar.configuration.building import options_of
 from telemetry.sidecar.configuration.reading import read_configuration
 from telemetry.sidecar.forwarding.destinations import Header, SecretError
@@ -38,7 +35,7 @@ from telemetry.sidecar_client import SidecarClient
 
 TOKEN = "tok-0a1b2c3d4e5f"
 VARIABLE = "A_SECRET"
-REFUSALS = (TelemetryError, UsageError, CorpusError, SecretError, ShareUnchangedError)
+REFUSALS = (TelemetryError, UsageError, CorpusError, SecretError)
 
 
 @pytest.fixture
@@ -183,27 +180,6 @@ def test_a_model_server_is_scraped_with_the_token_alone(
     assert seen == ([f"Bearer {TOKEN}"] if sent else [])
     assert TOKEN not in faults + caplog.text
     assert sent or f"{VARIABLE} holds no token" in faults
-
-
-@pytest.mark.parametrize(("text", "sent"), [(f"{TOKEN}\n", True), (f"{TOKEN}\nmore", False), (f"{TOKEN}é", False)])
-def test_shares_are_changed_with_the_token_alone(
-    server: Any, text: str, sent: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    address, seen = server
-    monkeypatch.setenv("VOICEPROBE_ROLLOUT_TOKEN", text)
-    plan = parse_plan(
-        'name = "r"\nunit = "call"\n[cohorts]\ncontrol = "a"\ncandidate = "b"\n[[stages]]\nname = "one"\nshare = 0.1\n'
-        f'control_share = 0.9\n[apply]\nurl = "{address}"\n',
-        "rollout.toml",
-    )
-    change = share_changer(plan, tmp_path / "rollout.toml")
-    if sent:
-        change(ChangeShare(plan.stage("one"), False))
-    else:
-        with pytest.raises(Exception, match="VOICEPROBE_ROLLOUT_TOKEN holds no token") as caught:
-            change(ChangeShare(plan.stage("one"), False))
-        assert TOKEN not in str(caught.value)
-    assert seen == ([f"Bearer {TOKEN}"] if sent else [])
 
 
 def test_a_command_with_a_broken_token_ends_with_a_sentence(
