@@ -246,10 +246,11 @@ def _callers(seed: int, files: Sequence[Path], out: Path) -> Generator[Iterator[
             preexec_fn=processes.end_with_parent,  # noqa: PLW1509 - it needs no lock
         )
     child = processes.Child("callers", process, log, log_begin=begin)
-    with processes.ending(child):
+    assert process.stdin is not None  # noqa: S101 - they are pipes
+    assert process.stdout is not None  # noqa: S101
+    with process.stdout, process.stdin, processes.ending(child):
         _read(child)  # it is ready
         yield _pairs_of(child)
-        assert process.stdin is not None  # noqa: S101 - it is a pipe
         process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(processes.END_TIMEOUT_S)
