@@ -169,11 +169,6 @@ class _Trace:
                 turn.beside = tuple(sorted([*stages, *self._below(stages)], key=_start))
 
 
-def is_heard(turn: SpansOfTurn) -> bool:
-    """Whether the reply was heard, as far as its spans say so."""
-    return _states_latency(turn.own) or any(part.role.role == "speaking" for part in turn.below)
-
-
 def _last_begun(turns: list[SpansOfTurn], unix_ns: int) -> SpansOfTurn | None:
     """The last of some turns, in their order, that had begun at a moment."""
     place = bisect_right(turns, unix_ns + TOLERANCE_NS, key=lambda turn: turn.first.span.start_unix_ns)
