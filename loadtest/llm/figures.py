@@ -13,12 +13,13 @@ from typing import Any, Final
 import numpy as np
 import scipy
 
+from telemetry.model import metrics
 from telemetry.model.formatting import declared_percent
-from telemetry.model.intervals import CONFIDENCE
+from telemetry.model.intervals import CONFIDENCE, bounding_ranks
 from telemetry.model.stats import percentile
 
-# A percentile needs so many values before it is a figure (measurement: p90 10, p95 20, p99 100).
-MIN_COUNT_FOR: Final[Mapping[str, int]] = {"p50": 1, "p90": 10, "p95": 20, "p99": 100}
+# A percentile needs so many values before it is a figure: those of a turn's metrics, and a p90.
+MIN_COUNT_FOR: Final[Mapping[str, int]] = dict(sorted({**metrics.MIN_COUNT_FOR, "p90": 10}.items()))
 _FRACTIONS: Final = {name: int(name[1:]) / 100 for name in MIN_COUNT_FOR}
 BATCHES: Final = 10
 _FEWEST_BATCHES: Final = 5
@@ -84,13 +85,8 @@ def figure(values: Iterable[float | None]) -> Figure:
 
 def _bounds(ordered: Sequence[float], fraction: float) -> tuple[float | None, float | None]:
     """The values between which the true percentile lies, each side wrong with half of what the confidence leaves."""
-    count, tail = len(ordered), (1 - CONFIDENCE) / 2
-    ranks = np.arange(count + 1)
-    below = scipy.special.bdtr(ranks, count, fraction)  # so many values or fewer lie below the percentile
-    lower = int(np.searchsorted(below, tail, side="right"))
-    above = 1 - np.concatenate([[0.0], below[:-1]])  # so many or more
-    upper = int(np.argmax(above <= tail)) if (above <= tail).any() else count + 1
-    return ordered[lower - 1] if lower else None, ordered[upper - 1] if upper <= count else None
+    lower, upper = bounding_ranks(len(ordered), fraction)
+    return None if lower is None else ordered[lower], None if upper is None else ordered[upper]
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,12 +81,21 @@ def interval_ranks(count: int, fraction: float, confidence: float = CONFIDENCE) 
 
     Raises ValueError unless fraction and confidence lie within (0, 1).
     """
+    lower, upper = bounding_ranks(count, fraction, confidence)
+    return None if lower is None or upper is None else (lower, upper)
+
+
+def bounding_ranks(count: int, fraction: float, confidence: float = CONFIDENCE) -> tuple[int | None, int | None]:
+    """As `interval_ranks`, each side by itself: None on a side on which so few values do not bound the quantile.
+
+    Raises ValueError unless fraction and confidence lie within (0, 1).
+    """
     if not (0 < fraction < 1 and 0 < confidence < 1):
         raise ValueError(f"fraction {fraction} and confidence {confidence} must lie between 0 and 1")
     if not count:
-        return None
+        return None, None
     tail = (1 - confidence) / 2
     # How many values lie below the quantile is binomial: with these two ranks, so few and so many are in each tail.
     lower = bisect_left(range(count), tail, key=lambda below: scipy.special.bdtr(below, count, fraction))
     upper = bisect_left(range(count), -tail, key=lambda below: -scipy.special.bdtrc(below, count, fraction))
-    return None if not lower or upper == count else (lower - 1, upper)
+    return lower - 1 if lower else None, upper if upper < count else None
