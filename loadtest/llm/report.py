@@ -21,6 +21,7 @@ from loadtest.llm.voice import (
     stall_sentence,
     verdict,
 )
+from telemetry.model import formatting
 from telemetry.model.formatting import DASH, clock, count, number, percent, rate
 from telemetry.objectives.slo import Verdict
 
@@ -335,7 +336,7 @@ def load_text(row: LoadRow) -> str:
 
 def causes(by_cause: Mapping[str, int]) -> str:
     """How many by cause; a dash where there are none."""
-    return ", ".join(f"{times} {cause}" for cause, times in by_cause.items() if times) or DASH
+    return formatting.causes({cause: times for cause, times in by_cause.items() if times}) or DASH
 
 
 def pair(of: Figure, *names: str) -> str:
