@@ -60,7 +60,6 @@ class Call:
 
     __slots__ = (
         "_frame_ns",
-        "_paced",
         "began_perf_ns",
         "cause",
         "connect_began_perf_ns",
@@ -107,7 +106,6 @@ class Call:
         self.entry: WheelEntry[Call] = WheelEntry(_discard)
         self.track: AudioTrack | PacerTrack = AudioTrack(plan.background, self.entry)
         self.paced: PacerTrack | None = None  # the track, where the pacer thread sends its frames
-        self._paced: PacedSocket | None = None
         self.exchanges: gevent.queue.SimpleQueue[Exchange | None] = gevent.queue.SimpleQueue()
         self.receive_stamp = "user"  # the source of receive timestamps; stays valid after the transport is gone
         self.held: deque[Frame] = deque()  # frames that the socket has not accepted yet
@@ -192,9 +190,9 @@ class Call:
         self.wake_perf_ns = conversation.deadline_perf_ns
         exchange = conversation.exchange
         counts = exchange is not None and (conversation.state is State.WAITING or self.track.in_speech)
-        if self.paced is not None and self._paced is not None:
+        if self.paced is not None:
             self.paced.count(exchange.evidence if exchange is not None and counts else None)
-            self._paced.set_deadline(self.wake_perf_ns)
+            self.paced.socket.set_deadline(self.wake_perf_ns)
             return
         self.entry.count(exchange.evidence.pacing.lateness_ns if exchange is not None and counts else None)
 
@@ -232,7 +230,7 @@ class Call:
     def waiting_since_perf_ns(self) -> int | None:
         """When the first of the frames that the socket has not accepted was offered; None if it accepted all."""
         if self.paced is not None:
-            return self.paced.waits_since_perf_ns
+            return self.paced.socket.waits_since_perf_ns
         return self.held[0].offered_perf_ns if self.held else None
 
     # Outgoing audio that the pacer thread sends.
@@ -240,7 +238,6 @@ class Call:
     def pace(self, paced: PacedSocket, now_perf_ns: int) -> None:
         """Have the pacer thread send the frames from now on; the call is not begun yet."""
         tap = self.track.tap
-        self._paced = paced
         self.track = self.paced = PacerTrack(paced, tap)
         first_due_perf_ns = paced.begin(self.plan.background, self._frame_ns, now_perf_ns)
         if tap is not None:
@@ -248,9 +245,10 @@ class Call:
 
     def on_paced(self, now_perf_ns: int) -> None:
         """Account for what the pacer thread has sent, and advance the conversation if its deadline has passed."""
-        transport, track, paced = self.transport, self.paced, self._paced
-        if transport is None or track is None or paced is None or self.ended:
+        transport, track = self.transport, self.paced
+        if transport is None or track is None or self.ended:
             return
+        paced = track.socket
         try:
             paced.raise_broken()
         except OSError as error:
@@ -443,7 +441,7 @@ class Call:
                 if exchange is not None and exchange.evidence.clock_steps is None:
                     exchange.evidence.clock_steps = self.engine.clocks.steps
                 self.track.mute()
-                overdue = self.entry.overdue if self._paced is None else self._paced.overdue
+                overdue = self.entry.overdue if self.paced is None else self.paced.socket.overdue
                 self.track.say(action.clip, overdue(self.engine.clocks.perf_ns()))
             elif isinstance(action, BeginTurn):
                 self.track.mute()

@@ -41,15 +41,15 @@ class PacerTrack:
         "_evidence",
         "_held_up",
         "_next",
-        "_paced",
         "_start_taken",
         "awaits_marks",
         "clip_started_frame",
+        "socket",
         "tap",
     )
 
     def __init__(self, paced: PacedSocket, tap: SentAudioTap | None) -> None:
-        self._paced = paced
+        self.socket = paced
         self.tap = tap
         self._clip: PreparedClip | None = None
         self.clip_started_frame = 0  # how many frames of the call had gone out when the utterance began
@@ -61,21 +61,21 @@ class PacerTrack:
     @property
     def in_speech(self) -> bool:
         """Whether the utterance is being said, from the first frame with speech on."""
-        return self._start_taken and self._paced.is_saying
+        return self._start_taken and self.socket.is_saying
 
     def say(self, clip: PreparedClip, after: int = 0) -> None:
         """Begin an utterance after so many more frames of the background. Raises RuntimeError while another one is
         being spoken."""
-        if self._paced.is_saying:
+        if self.socket.is_saying:
             raise RuntimeError("the caller is already speaking")
         self._clip, self.awaits_marks, self._start_taken = clip, True, False
-        self.clip_started_frame = self._paced.say(clip, after)
+        self.clip_started_frame = self.socket.say(clip, after)
         if self.tap is not None:
             self.tap.spoke(self.clip_started_frame, clip)
 
     def mute(self) -> None:
         """Stop speaking and return to the background."""
-        was_saying, sent = self._paced.is_saying, self._paced.mute()
+        was_saying, sent = self.socket.is_saying, self.socket.mute()
         if self.tap is not None and was_saying:
             self.tap.muted(max(sent, self.clip_started_frame))
         self.awaits_marks = False
@@ -85,8 +85,8 @@ class PacerTrack:
 
     def stop(self) -> int:
         """Send no more frames; return the number of the socket."""
-        self._paced.stop()
-        return self._paced.index
+        self.socket.stop()
+        return self.socket.index
 
     # What has been sent.
 
@@ -95,7 +95,7 @@ class PacerTrack:
         clip, marks = self._clip, list[SpeechMark]()
         if clip is None:
             return marks
-        start, end = self._paced.speech()
+        start, end = self.socket.speech()
         if not self._start_taken and start is not None and start.offered_perf_ns <= until_perf_ns:
             self._start_taken = True
             marks.append(SpeechMark(clip, True, start))
@@ -110,19 +110,19 @@ class PacerTrack:
             return
         self.give_evidence()
         self._evidence = evidence
-        self._next = self._paced.count_from(first_frame, counts=evidence is not None)
+        self._next = self.socket.count_from(first_frame, counts=evidence is not None)
 
     def give_evidence(self, end_frame: int | None = None, now_perf_ns: int | None = None) -> None:
         """Give the turn the lateness of what was sent before a frame, and how long frames waited for the socket."""
         evidence = self._evidence
         if evidence is None:
             return
-        end = self._paced.sent if end_frame is None else end_frame
-        late = self._paced.lateness_ns(self._next, end)
+        end = self.socket.sent if end_frame is None else end_frame
+        late = self.socket.lateness_ns(self._next, end)
         lost = max(0, end - self._next - len(late))
         evidence.pacing.lateness_ns += [max(late, default=0)] * lost + late
         self._next = max(end, self._next)
-        evidence.note_blocked(self._paced.blocked_ns(now_perf_ns))
+        evidence.note_blocked(self.socket.blocked_ns(now_perf_ns))
 
     def counts_for(self, evidence: Evidence) -> bool:
         """Whether frames count for this turn now."""
@@ -130,12 +130,7 @@ class PacerTrack:
 
     def note_held_up(self, note: Callable[[int], None]) -> None:
         """Call `note` with what waits, once for each frame that had to wait since the last call."""
-        held_up = self._paced.held_up
+        held_up = self.socket.held_up
         for _ in range(held_up - self._held_up):
-            note(self._paced.waiting_bytes)
+            note(self.socket.waiting_bytes)
         self._held_up = held_up
-
-    @property
-    def waits_since_perf_ns(self) -> int | None:
-        """When the first of what waits was offered to the socket; None if nothing waits."""
-        return self._paced.waits_since_perf_ns
