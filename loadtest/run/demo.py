@@ -91,8 +91,7 @@ def demo(request: DemoRequest, console: Console) -> ExitCode:
         asked = asked.with_settings(corpus=BUNDLED if request.engines == "real" else _speech(console))
     checked = check(asked)
     if request.engines == "real":
-        environment.check_memory()
-        environment.install(lambda text: console.print(text, soft_wrap=True))
+        environment.prepare(lambda text: console.print(text, soft_wrap=True))
     console.print(f"{checked.sentence}; {checked.kept_in}", soft_wrap=not console.is_terminal)
     with ExitStack() as stack:
         parts = _start_parts(request, checked, stack)

@@ -19,6 +19,7 @@ from loadtest.run.json_file import write_json
 from loadtest.run.request import CheckedRun, check
 from loadtest.targets.assistant.real import environment
 from loadtest.techniques.catalog import COMMON, Technique
+from telemetry.model.metrics import HEADLINE
 
 READY_S: Final = 120.0
 _ROW: Final = "row.json"
@@ -39,8 +40,7 @@ class TechniquesRequest:
 def techniques(request: TechniquesRequest, console: Console) -> tuple[list[dict[str, Any]], bool]:
     """Measure what is missing; all rows, and whether somebody interrupted it. Raises ProcessFailedError, UsageError."""
     if request.common == COMMON:
-        environment.check_memory()
-        environment.install(lambda text: console.print(text, soft_wrap=True))
+        environment.prepare(lambda text: console.print(text, soft_wrap=True))
     folder = request.checked.request.out
     rows: list[dict[str, Any]] = []
     for number, technique in enumerate(request.techniques, 1):
@@ -105,6 +105,7 @@ def _measure(request: TechniquesRequest, technique: Technique, folder: Path, con
         paired = PairRequest(
             check(asked),
             variants,
+            metric=HEADLINE,
             quantile=request.quantile,
             smallest_ms=request.smallest_ms,
             most_pairs=request.most_pairs,

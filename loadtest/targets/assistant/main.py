@@ -48,8 +48,7 @@ def run(config: AssistantConfig) -> ExitCode:
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     try:
         if config.needs_models:
-            environment.check_memory()
-            environment.install(lambda text: sys.stderr.write(f"{text}\n"))
+            environment.prepare(lambda text: sys.stderr.write(f"{text}\n"))
         _run_on_fast_loop(_serve(config))
     except (UsageError, ConfigError) as error:
         sys.stderr.write(f"{error}\n")

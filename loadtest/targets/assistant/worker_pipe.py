@@ -45,6 +45,19 @@ def take_over_stdout() -> BinaryIO:
     return pipe
 
 
+async def end_process(process: asyncio.subprocess.Process, patience_s: float) -> None:
+    """End a process that ends when its input closes: by that, and after so long by killing it."""
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        async with asyncio.timeout(patience_s):
+            await process.wait()
+    except TimeoutError:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
 class WorkerProcess:
     """In the parent: one worker process. `on_frame(kind, id, payload)` is called on the event loop."""
 
@@ -85,15 +98,7 @@ class WorkerProcess:
             return
         if self._reader is not None:
             self._reader.cancel()
-        if process.stdin is not None:
-            process.stdin.close()
-        try:
-            async with asyncio.timeout(1.0):
-                await process.wait()
-        except TimeoutError:
-            with suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+        await end_process(process, 1.0)
 
     async def _read_on(self) -> None:
         with suppress(asyncio.IncompleteReadError, ConnectionError):

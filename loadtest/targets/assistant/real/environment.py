@@ -73,6 +73,12 @@ def install(say: Callable[[str], object], *, free_mb: Callable[[Path], float] | 
         ) from error
 
 
+def prepare(say: Callable[[str], object]) -> None:
+    """Check the memory and install the environment where it is not yet. Raises UsageError as both do."""
+    check_memory()
+    install(say)
+
+
 def check_memory(available_mb: float | None = None) -> None:
     """Raise UsageError where the models would not fit into the memory that is available."""
     available = _available_mb() if available_mb is None else available_mb

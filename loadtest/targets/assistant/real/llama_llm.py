@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import AsyncGenerator
-from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -11,6 +10,8 @@ from loadtest.errors import UsageError
 from loadtest.targets.assistant.llm.base import LlmFailed, Question, TextDelta
 from loadtest.targets.assistant.llm.http_engine import HttpLlm, HttpLlmOptions
 from loadtest.targets.assistant.real.environment import command
+from loadtest.targets.assistant.real.packages import LANGUAGE_MODEL
+from loadtest.targets.assistant.worker_pipe import end_process
 from telemetry.model import semconv
 
 _MODULE: Final = "loadtest.targets.assistant.real.llama_server"
@@ -24,7 +25,7 @@ class LlamaLlm:
     """The server and its only client. `slots` answers are written at the same time, others wait."""
 
     route: semconv.Route = "local"
-    model = "SmolLM2-135M-Instruct"
+    model = LANGUAGE_MODEL
 
     def __init__(self, slots: int, threads: int, options: HttpLlmOptions) -> None:
         """`options` say how it is asked; their address is replaced by that of the server."""
@@ -63,14 +64,5 @@ class LlamaLlm:
         if self._client is not None:
             await self._client.stop()
         process, self._process = self._process, None
-        if process is None:
-            return
-        if process.stdin is not None:
-            process.stdin.close()
-        try:
-            async with asyncio.timeout(2.0):
-                await process.wait()
-        except TimeoutError:
-            with suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+        if process is not None:
+            await end_process(process, 2.0)

