@@ -100,6 +100,8 @@ def unreadable_of(context: Any) -> list[str]:
     return found
 
 
+Smallest = Annotated[float, flag("objectives", help="smallest difference worth having, in milliseconds")]
+SMALLEST_MS: Final = 50.0
 Users = Annotated[int, flag("load", "--users", "-u", help="callers at the same time")]
 Processes = Annotated[
     str,

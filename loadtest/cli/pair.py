@@ -5,7 +5,7 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from loadtest.cli.flags import Json, Out, flag, sends_callers
+from loadtest.cli.flags import SMALLEST_MS, Json, Out, Smallest, flag, sends_callers
 from loadtest.errors import UsageError
 from loadtest.run.request import RunRequest, check, out_folder
 from loadtest.scenario.settings import SwarmSettings
@@ -19,7 +19,7 @@ def pair(
     *,
     metric: Annotated[str, flag("objectives", help="the duration of a turn that decides")] = "voice_to_voice",
     quantile: Annotated[float, flag("objectives", help="its quantile: 0.5, 0.95 or 0.99")] = 0.5,
-    smallest: Annotated[float, flag("objectives", help="smallest difference worth having, in milliseconds")] = 50.0,
+    smallest: Smallest = SMALLEST_MS,
     pairs: Annotated[int, flag("load", help="utterances that are said at most, to every target once")] = 2_000,
     out: Out = None,
     json_file: Json = None,
@@ -37,7 +37,7 @@ def pair(
 
     from loadtest.pairing.job import PairRequest, check_decision, exit_code, named_variants
     from loadtest.pairing.job import pair as carry_out
-    from loadtest.pairing.view import paired_object, print_paired
+    from loadtest.pairing.view import paired_object, paired_view
     from loadtest.run.json_file import write_json
 
     faults = [*unreadable, *check_decision(metric, quantile, smallest, pairs)]
@@ -51,7 +51,7 @@ def pair(
     console = Console()
     console.print(f"{checked.sentence}; {checked.kept_in}", soft_wrap=not console.is_terminal)
     found = carry_out(PairRequest(checked, variants, metric, quantile, smallest, pairs), console)
-    print_paired(found, console)
+    console.print(paired_view(found))
     if json_file is not None:
         write_json(json_file, paired_object(found))
     raise typer.Exit(int(exit_code(found)))

@@ -6,15 +6,17 @@ import typer
 from rich.console import Console
 
 from corpora.manifest.library import BUNDLED
-from loadtest.cli.flags import Json, Out, flag
+from loadtest.cli.flags import SMALLEST_MS, Json, Out, Smallest, flag
 from loadtest.errors import UsageError
 from loadtest.run.request import RunRequest, check, out_folder
 from loadtest.scenario.options import settings_from
 from loadtest.techniques.catalog import TECHNIQUES, named
+from telemetry.model.metrics import HEADLINE
 
 EXAMPLE: Final = "Example: voiceprobe techniques --quick --json techniques.json"
 QUICK_PAIRS: Final = 20
 FULL_PAIRS: Final = 500
+QUANTILE: Final = 0.5  # that decides
 _NAMES: Final = ", ".join(each.name for each in TECHNIQUES)
 
 
@@ -28,7 +30,7 @@ def techniques(
         int | None,
         flag("load", help=f"utterances of a technique at most, with it and without it (default: {FULL_PAIRS})"),
     ] = None,
-    smallest: Annotated[float, flag("objectives", help="smallest difference worth having, in milliseconds")] = 50.0,
+    smallest: Smallest = SMALLEST_MS,
     out: Out = None,
     json_file: Json = None,
 ) -> None:
@@ -38,6 +40,7 @@ def techniques(
     utterances in turn. The full table takes hours; a folder given again with --out resumes where it stopped. Exit code
     0: every technique is decided; 6: one is not.
     """
+    from loadtest.pairing.job import check_decision
     from loadtest.run.json_file import write_json
     from loadtest.techniques.job import TechniquesRequest, exit_code
     from loadtest.techniques.job import techniques as carry_out
@@ -50,10 +53,7 @@ def techniques(
     except KeyError as error:
         faults.append(f"--only {error.args[0]!r:.40} is not a technique; known are {_NAMES}")
     most = pairs if pairs is not None else QUICK_PAIRS if quick else FULL_PAIRS
-    if most < QUICK_PAIRS:
-        faults.append(f"--pairs {most} is too few: a median needs {QUICK_PAIRS}")
-    if not smallest > 0:
-        faults.append(f"--smallest {smallest:g} is too small; give milliseconds above 0")
+    faults += check_decision(HEADLINE, QUANTILE, smallest, most)
     if faults:
         raise UsageError("\n".join(faults))
     # Each technique has an address of its own, once its assistants have started.
@@ -62,7 +62,7 @@ def techniques(
     checked = check(RunRequest(settings, 1, 1, None, None, out_folder(out), json_file))
     console = Console()
     console.print(f"{checked.sentence}; {checked.kept_in}", soft_wrap=not console.is_terminal)
-    rows, interrupted = carry_out(TechniquesRequest(checked, chosen, 0.5, smallest, most), console)
+    rows, interrupted = carry_out(TechniquesRequest(checked, chosen, QUANTILE, smallest, most), console)
     console.print(techniques_table(rows))
     if json_file is not None:
         write_json(json_file, {"interrupted": interrupted, "rows": rows})

@@ -8,12 +8,11 @@ import contextlib
 import json
 import math
 import subprocess
-import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from rich.console import Console
 
@@ -30,8 +29,6 @@ from loadtest.scenario.settings import SwarmSettings
 from loadtest.swarm.worker import new_run_id
 from telemetry.model.metrics import HEADLINE, METRICS
 
-MOST_PAIRS: Final = 2_000
-SMALLEST_MS: Final = 50.0
 LOOK_EVERY: Final = 5
 # The stages whose difference is shown, where both variants have them.
 STAGES: Final = (
@@ -59,10 +56,10 @@ class PairRequest:
 
     checked: CheckedRun  # settings, corpus and folder; its target is the first variant
     variants: tuple[Variant, ...]
-    metric: str = HEADLINE
-    quantile: float = 0.5
-    smallest_ms: float = SMALLEST_MS
-    most_pairs: int = MOST_PAIRS
+    metric: str
+    quantile: float
+    smallest_ms: float
+    most_pairs: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +106,10 @@ class PairedRun:
         """Whether every variant is decided."""
         return all(self.decision(variant) != "undecided" for variant in range(1, len(self.variants)))
 
-    def word_error_rate(self, variant: int) -> tuple[float, int] | None:
-        """The mean word error rate of the turns with a transcript, and how many these are."""
+    def word_error_rate(self, variant: int) -> float | None:
+        """The mean word error rate of the turns with a transcript; None without one."""
         rates = [turn["values"]["wer"] for turn in self._turns(variant) if "wer" in turn["values"]]
-        return (sum(rates) / len(rates), len(rates)) if rates else None
+        return sum(rates) / len(rates) if rates else None
 
     def share(self, variant: int, holds: Callable[[dict[str, Any]], bool | None]) -> tuple[int, int]:
         """Of how many turns something holds, and of how many it is known."""
@@ -171,9 +168,9 @@ def check_decision(metric: str, quantile: float, smallest_ms: float, most_pairs:
     return faults
 
 
-def pair(request: PairRequest, console: Console, *, note: Callable[[PairedRun], None] = lambda _: None) -> PairedRun:
-    """Say utterances to every variant until all are decided, or as many were said as were asked for. `note` is called
-    after each. Raises ProcessFailedError and UsageError."""
+def pair(request: PairRequest, console: Console) -> PairedRun:
+    """Say utterances to every variant until all are decided, or as many were said as were asked for. Raises
+    ProcessFailedError and UsageError."""
     out, run_id = request.checked.request.out, new_run_id()
     found = PairedRun(run_id, request.variants, request)
     with ExitStack() as stack:
@@ -184,13 +181,14 @@ def pair(request: PairRequest, console: Console, *, note: Callable[[PairedRun], 
         files = [_settings_file(request.checked, variant, run_id, sidecar.url, out) for variant in request.variants]
         callers = stack.enter_context(_callers(request.checked.request.settings.seed, files, out))
         interruption = stack.enter_context(Interruption())
+        estimate = ""
         with console.status("preparing the speech") as status:
             for each in callers:
                 found.pairs.append(each)
-                note(found)
-                status.update(_progress(found))
-                found.interrupted = interruption.wait(0)
                 is_look = len(found.pairs) % LOOK_EVERY == 0
+                estimate = _estimate(found) if is_look else estimate
+                status.update(f"{len(found.pairs)} pairs{estimate}")
+                found.interrupted = interruption.wait(0)
                 if found.interrupted or len(found.pairs) >= request.most_pairs or (is_look and found.decided):
                     break
     return found
@@ -203,12 +201,12 @@ def exit_code(found: PairedRun) -> ExitCode:
     return ExitCode.OK if found.decided else ExitCode.UNDECIDED
 
 
-def _progress(found: PairedRun) -> str:
+def _estimate(found: PairedRun) -> str:
     headline = found.headline(1)
     if headline is None or headline.lower is None or headline.upper is None:
-        return f"{len(found.pairs)} pairs"
+        return ""
     shown = METRICS[found.request.metric].format
-    return f"{len(found.pairs)} pairs: {shown(headline.value)} ({shown(headline.lower)} to {shown(headline.upper)})"
+    return f": {shown(headline.value)} ({shown(headline.lower)} to {shown(headline.upper)})"
 
 
 def _settings_file(checked: CheckedRun, variant: Variant, run_id: str, sidecar_url: str, out: Path) -> Path:
@@ -231,46 +229,30 @@ def _settings_file(checked: CheckedRun, variant: Variant, run_id: str, sidecar_u
 def _callers(seed: int, files: Sequence[Path], out: Path) -> Generator[Iterator[PairOfTurns]]:
     """The process of the callers: each item is one utterance, said to every variant when it is asked for. Raises
     ProcessFailedError and UsageError where it cannot begin or ends too early."""
-    log = out / "logs" / "callers.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "loadtest.swarm.paired_callers", str(seed), *map(str, files)]
-    with log.open("ab") as words:
-        begin = words.tell()
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=words,
-            env=processes.environment(),
-            start_new_session=True,
-            preexec_fn=processes.end_with_parent,  # noqa: PLW1509 - it needs no lock
-        )
-    child = processes.Child("callers", process, log, log_begin=begin)
-    assert process.stdin is not None  # noqa: S101 - they are pipes
-    assert process.stdout is not None  # noqa: S101
-    with process.stdout, process.stdin, processes.ending(child):
-        _read(child)  # it is ready
-        yield _pairs_of(child)
-        process.stdin.close()
+    arguments = ["-m", "loadtest.swarm.paired_callers", str(seed), *map(str, files)]
+    child = processes.start("callers", arguments, out / "logs", says_ready=False, takes_orders=True, bystander=False)
+    orders, answers = child.process.stdin, child.process.stdout
+    assert orders is not None  # noqa: S101 - they are pipes
+    assert answers is not None  # noqa: S101
+    with answers, orders, processes.ending(child):
+        _read(child, answers)  # it is ready
+        yield _pairs_of(child, orders, answers)
+        orders.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(processes.END_TIMEOUT_S)
+            child.process.wait(processes.END_TIMEOUT_S)
 
 
-def _pairs_of(child: processes.Child) -> Iterator[PairOfTurns]:
-    stdin = child.process.stdin
-    assert stdin is not None  # noqa: S101 - it is a pipe
+def _pairs_of(child: processes.Child, orders: IO[bytes], answers: IO[bytes]) -> Iterator[PairOfTurns]:
     while True:
         with contextlib.suppress(BrokenPipeError):
-            stdin.write(b"\n")
-            stdin.flush()
-        row = _read(child)
+            orders.write(b"\n")
+            orders.flush()
+        row = _read(child, answers)
         yield PairOfTurns(row["utterance"] or "", tuple(row["turns"]))
 
 
-def _read(child: processes.Child) -> dict[str, Any]:
-    assert child.process.stdout is not None  # noqa: S101 - it is a pipe
-    line = child.process.stdout.readline()
-    if line:
+def _read(child: processes.Child, answers: IO[bytes]) -> dict[str, Any]:
+    if line := answers.readline():
         return json.loads(line)
     if child.process.wait() == ExitCode.USAGE:
         raise UsageError(child.last_words())

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
@@ -56,18 +56,21 @@ def _differences(found: PairedRun, place: int) -> Table:
     for metric in STAGES:
         each = [found.difference(place, metric, quantile) for quantile in QUANTILES]
         if each[0] is not None:
-            table.add_row(METRICS[metric].label, *map(_cell, each), f"{each[0].pairs:,}")
+            shown = (interval_text(None, None, None) if one is None else _interval(one) for one in each)
+            table.add_row(METRICS[metric].label, *shown, f"{each[0].pairs:,}")
     return table
 
 
-def _cell(difference: PairedDifference | None) -> str:
-    if difference is None or difference.value is None:
+def _interval(each: PairedDifference) -> str:
+    return interval_text(each.value, each.lower, each.upper)
+
+
+def interval_text(value_ns: float | None, lower_ns: float | None, upper_ns: float | None) -> str:
+    """A difference and its interval for a table, in ms without the unit."""
+    if value_ns is None:
         return "too few"
-    return f"{_signed(difference.value)} ({_signed(difference.lower)} to {_signed(difference.upper)})"
-
-
-def _signed(value_ns: float | None) -> str:
-    return formatting.signed_milliseconds(value_ns).removesuffix(" ms")
+    value, lower, upper = (formatting.signed_milliseconds(ns, unit=False) for ns in (value_ns, lower_ns, upper_ns))
+    return f"{value} ({lower} to {upper})"
 
 
 def _beside(found: PairedRun) -> Table:
@@ -75,17 +78,13 @@ def _beside(found: PairedRun) -> Table:
     for heading in ("variant", "word error rate", "unanswered", "cache hits", "fallback"):
         table.add_column(heading, justify="left" if heading == "variant" else "right")
     for place, variant in enumerate(found.variants):
-        rate = found.word_error_rate(place)
+        shares = (found.unanswered(place), found.share(place, _is_hit), found.share(place, _is_fallback))
         table.add_row(
             variant.name,
-            formatting.percent(None if rate is None else rate[0]),
-            *(_of(*found.share(place, holds)) for holds in (_is_unanswered, _is_hit, _is_fallback)),
+            formatting.percent(found.word_error_rate(place)),
+            *(_of(part, whole) for part, whole in shares),
         )
     return table
-
-
-def _is_unanswered(turn: dict[str, Any]) -> bool:
-    return turn["outcome"] not in ("ok", "interrupted", "cut", "invalid")
 
 
 def _is_hit(turn: dict[str, Any]) -> bool | None:
@@ -115,11 +114,10 @@ def paired_object(found: PairedRun) -> dict[str, Any]:
 
 def variant_object(found: PairedRun, place: int) -> dict[str, Any]:
     """One variant: what it differs by from the first, which has no differences."""
-    rate = found.word_error_rate(place)
     part, whole = found.unanswered(place)
     own: dict[str, Any] = {
         "name": found.variants[place].name,
-        "word_error_rate": None if rate is None else rate[0],
+        "word_error_rate": found.word_error_rate(place),
         "unanswered": part,
         "turns": whole,
     }
@@ -148,8 +146,3 @@ def difference_object(metric: str, each: PairedDifference) -> dict[str, Any]:
         "upper_ns": each.upper,
         "too_few": each.too_few,
     }
-
-
-def print_paired(found: PairedRun, console: Console) -> None:
-    """Print it."""
-    console.print(paired_view(found))

@@ -188,13 +188,15 @@ def start(
     log_dir: Path,
     *,
     says_ready: bool,
+    takes_orders: bool = False,
     bystander: bool = True,
     variables: Mapping[str, str] | None = None,
 ) -> Child:
     """Start `python -m …` in a process group of its own; for one that `says_ready` see `wait_until_ready`.
 
     `variables` are added to its environment: what a list of processes must not show. A `bystander` yields the processor
-    to those whose audio is due by the millisecond.
+    to those whose audio is due by the millisecond. Of one that `takes_orders`, standard input and output are pipes for
+    whoever starts it.
     """
     log_dir.mkdir(parents=True, exist_ok=True)
     log = log_dir / f"{name}.log"
@@ -202,8 +204,8 @@ def start(
         log_begin = words.tell()
         process = subprocess.Popen(
             [sys.executable, *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE if says_ready else words,
+            stdin=subprocess.PIPE if takes_orders else subprocess.DEVNULL,
+            stdout=subprocess.PIPE if says_ready or takes_orders else words,
             stderr=words,
             env={**environment(), **(variables or {})},
             start_new_session=True,

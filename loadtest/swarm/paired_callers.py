@@ -4,8 +4,8 @@
 
 Each file holds the settings of one target, as `loadtest.scenario.document` writes them; all have the same seed, so that
 the planners of all deal the same utterances in the same variants. For each line on standard input, the next utterance
-is said once to every target, in an order drawn with the seed, and one JSON object comes back: who was asked in which
-order, and the metrics of each turn.
+is said once to every target, in an order drawn with the seed, and one JSON object comes back: the utterance, and
+the outcome and metrics of each turn.
 """
 
 import gevent.monkey
@@ -25,7 +25,6 @@ from loadtest.errors import VoiceprobeError  # noqa: E402
 from loadtest.exit_codes import ExitCode  # noqa: E402
 from loadtest.scenario.document import read_settings  # noqa: E402
 from loadtest.swarm.worker import Worker  # noqa: E402
-from telemetry.model.bounds import metric_bounds  # noqa: E402
 from telemetry.model.errors import TelemetryError  # noqa: E402
 from telemetry.model.metrics import METRICS  # noqa: E402
 from telemetry.model.turns import Turn  # noqa: E402
@@ -64,20 +63,16 @@ def _say(workers: list[Worker], order: random.Random) -> dict[str, Any]:
         workers[place].call(heard.append, plan=plans[place])
         turns[place] = _figures(heard[0]) if heard else None
     clip = plans[0].turns[0].clip
-    return {"utterance": None if clip is None else clip.rendered.utterance.id, "order": asked, "turns": turns}
+    return {"utterance": None if clip is None else clip.rendered.utterance.id, "turns": turns}
 
 
 def _figures(turn: Turn) -> dict[str, Any]:
     values = {name: metric.value(turn) for name, metric in METRICS.items()}
-    bounds = {name: metric_bounds(turn, metric) for name, metric in METRICS.items() if values[name] is not None}
     return {
         "outcome": turn.outcome,
-        "reasons": list(turn.invalid_reasons),
         "values": {name: value for name, value in values.items() if value is not None},
-        "bounds": {name: list(found) for name, found in bounds.items() if found is not None},
         "fallback": turn.fallback,
         "cache_hit": turn.cache_hit,
-        "model": turn.model,
     }
 
 

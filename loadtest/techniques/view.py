@@ -5,11 +5,12 @@ from typing import Any, Final
 
 from rich.table import Table
 
+from loadtest.pairing.differences import QUANTILES
+from loadtest.pairing.view import interval_text
 from telemetry.model import formatting
 from telemetry.model.metrics import HEADLINE
 
 _WIDTH: Final = 31
-QUANTILES: Final = (0.5, 0.95, 0.99)
 
 
 def techniques_table(rows: Sequence[Mapping[str, Any]]) -> Table:
@@ -42,14 +43,8 @@ def _headline(row: Mapping[str, Any], quantile: float) -> Mapping[str, Any] | No
 
 
 def _figure(each: Mapping[str, Any] | None) -> str:
-    if each is None or each["difference_ns"] is None:
-        return "too few"
-    value, lower, upper = (_signed(each[name]) for name in ("difference_ns", "lower_ns", "upper_ns"))
-    return f"{value} ({lower} to {upper})"
-
-
-def _signed(ns: float) -> str:
-    return formatting.signed_milliseconds(ns).removesuffix(" ms")
+    figures = each or dict.fromkeys(("difference_ns", "lower_ns", "upper_ns"))
+    return interval_text(figures["difference_ns"], figures["lower_ns"], figures["upper_ns"])
 
 
 def _scale(found: Sequence[Mapping[str, Any] | None]) -> float:
@@ -60,7 +55,7 @@ def _scale(found: Sequence[Mapping[str, Any] | None]) -> float:
 
 
 def _axis(scale_ns: float) -> str:
-    low, high = _signed(-scale_ns), _signed(scale_ns)
+    low, high = (formatting.signed_milliseconds(ns, unit=False) for ns in (-scale_ns, scale_ns))
     return f"{low}{'0'.center(_WIDTH - len(low) - len(high))}{high}"
 
 

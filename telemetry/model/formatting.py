@@ -49,11 +49,11 @@ def milliseconds(ns: float | None, *, unit: bool = True) -> str:
     return f"{text} ms" if unit else text
 
 
-def signed_milliseconds(ns: float | None) -> str:
+def signed_milliseconds(ns: float | None, *, unit: bool = True) -> str:
     """A difference of two durations, with its direction: `+1.2 ms`."""
     if ns is None:
         return DASH
-    return _with_direction(milliseconds(ns))
+    return _with_direction(milliseconds(ns, unit=unit))
 
 
 def fine_milliseconds(ns: float | None, *, unit: bool = True) -> str:
