@@ -79,21 +79,12 @@ def difference(values: PairedValues, quantile: float, confidence: float = CONFID
         return _without(found, reason)
     if not (math.isfinite(control) and math.isfinite(variant)):
         return _without(found, f"{declared_percent(1 - quantile)} of the turns or more were not answered")
-    error = _standard_error(values, quantile)
+    error = standard_error(values, quantile)
     if error is None:
         return _without(found, "too many turns were not answered")
     reach = error * boundary((1 - confidence) / 2, pairs)
     value = variant - control
     return PairedDifference(quantile, pairs, control, variant, value, value - reach, value + reach)
-
-
-def fixed_sample_interval(values: PairedValues, quantile: float) -> tuple[float, float] | None:
-    """The 95 % interval for one look that was planned beforehand; None where there is no standard error."""
-    error = _standard_error(values, quantile)
-    if error is None:
-        return None
-    value = _quantile(values.variant, quantile) - _quantile(values.control, quantile)
-    return value - 1.96 * error, value + 1.96 * error
 
 
 def pairs_needed(quantile: float) -> int:
@@ -112,8 +103,8 @@ def _without(found: PairedDifference, reason: str) -> PairedDifference:
     return PairedDifference(found.quantile, found.pairs, found.control, found.variant, too_few=reason)
 
 
-def _standard_error(values: PairedValues, quantile: float) -> float | None:
-    """By resampling utterances; None where resamples have no quantile."""
+def standard_error(values: PairedValues, quantile: float) -> float | None:
+    """The standard error of the difference at a quantile, by resampling utterances; None where resamples have none."""
     _, place = np.unique(values.utterances, return_inverse=True)
     clusters = int(place.max()) + 1
     order = np.argsort(place, kind="stable")

@@ -3,9 +3,6 @@
 from dataclasses import dataclass
 from typing import Final
 
-from telemetry.model.durations import Duration
-from telemetry.model.formatting import declared_milliseconds
-
 _CONCISE: Final = "You are a voice assistant. Answer in one sentence of at most eight words."
 # Long enough that reading it again costs something: about 500 tokens.
 _RULE: Final = "Rule {}: be polite, be brief, say numbers in words, and never invent a price or a time."
@@ -82,33 +79,6 @@ TECHNIQUES: Final = (
 )
 # A short answer keeps a call short: its caller listens to the end.
 COMMON: Final = ("--engines", "real", "--cache", "off", "--llm-deadline", "20s", "--llm-max-tokens", "24")
-# Declared techniques on declared engines: what they save is known, and so the table itself can be checked.
-SCRIPTED: Final = (
-    *(
-        "--asr-delay",
-        "constant:20ms",
-        "--llm-ttft",
-        "constant:100ms",
-        "--llm-gap",
-        "constant:5ms",
-        "--llm-answer",
-        "Done.",
-    ),
-    *("--tts-delay", "constant:20ms", "--tts-pace", "0", "--cache", "off", "--endpoint-delay", "constant:10ms"),
-)
-
-
-def declared_technique(saves_ms: float) -> Technique:
-    """A technique that is declared to save so much of the model's time."""
-    off, on = (Duration(round((100 + max(0.0, more_ms)) * 1e6)) for more_ms in (saves_ms, -saves_ms))
-    return Technique(
-        f"declared-{saves_ms:g}",
-        f"A model that is declared to be faster by {declared_milliseconds(saves_ms * 1e6)}",
-        ("--llm-ttft", f"constant:{off}"),
-        ("--llm-ttft", f"constant:{on}"),
-        "nothing",
-        "all stages",
-    )
 
 
 def named(only: str | None, quick: bool) -> tuple[Technique, ...]:

@@ -8,8 +8,8 @@ from rich.console import Console
 from corpora.manifest.library import BUNDLED
 from loadtest.run.request import RunRequest, check
 from loadtest.scenario.options import settings_from
-from loadtest.techniques.catalog import SCRIPTED, declared_technique
 from loadtest.techniques.job import TechniquesRequest, techniques
+from tests.declared_techniques import SCRIPTED, declared_technique
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from loadtest.pairing.differences import PairedValues, difference, fixed_sample_interval, paired, pairs_needed
+from loadtest.pairing.differences import PairedValues, difference, paired, pairs_needed, standard_error
 
 MS = 1e6
 
@@ -18,6 +18,12 @@ def drawn(seed: int, pairs: int, by_ms: float, utterances: int = 24) -> PairedVa
     spoken = np.concatenate([source.permutation(utterances) for _ in range(pairs // utterances + 1)])[:pairs]
     control, variant = (500 + of_utterance[spoken] + source.lognormal(3.5, 0.6, pairs) for _ in range(2))
     return PairedValues(control * MS, (variant + by_ms) * MS, spoken)
+
+
+def fixed_sample_interval(values: PairedValues, quantile: float) -> tuple[float, float] | None:
+    """The 95 % interval for one look that was planned beforehand; None where there is no standard error."""
+    value, error = difference(values, quantile).value, standard_error(values, quantile)
+    return None if error is None or value is None else (value - 1.96 * error, value + 1.96 * error)
 
 
 def test_a_difference_is_that_of_both_quantiles_not_the_quantile_of_differences() -> None:

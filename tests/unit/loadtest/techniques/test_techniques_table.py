@@ -9,9 +9,10 @@ from loadtest.cli.guard import guarded
 from loadtest.cli.main import app
 from loadtest.exit_codes import ExitCode
 from loadtest.targets.assistant.config import AssistantConfig, build_config
-from loadtest.techniques.catalog import COMMON, SCRIPTED, TECHNIQUES, declared_technique, named
+from loadtest.techniques.catalog import COMMON, TECHNIQUES, named
 from loadtest.techniques.job import exit_code
 from loadtest.techniques.view import techniques_table
+from tests.declared_techniques import SCRIPTED, declared_technique
 
 
 def configured(flags: tuple[str, ...]) -> AssistantConfig:
