@@ -31,7 +31,9 @@ def http_request(target: LlmTarget, request: LlmRequest) -> HttpRequest:
     body = {"openai": _openai, "anthropic": _anthropic, "gemini": _gemini}[target.wire](target, request)
     content = orjson.dumps({**body, **request.extra_body})
     accept = "text/event-stream" if request.streamed else "application/json"
-    headers = (("Content-Type", "application/json"), ("Accept", accept), *auth_headers(target))
+    # What is compressed on the way is held back until a block is full.
+    kinds = (("Content-Type", "application/json"), ("Accept", accept), ("Accept-Encoding", "identity"))
+    headers = (*kinds, *auth_headers(target))
     return HttpRequest("ask", "POST", answer_url(target, request), headers, content)
 
 

@@ -159,6 +159,8 @@ class ModelExchange:
         if self.fault is not None:
             return self.fault
         heard = self._reader.heard
+        if heard.finish_reason == "error":
+            return LlmFault("error_in_stream", "the answer names an error as its reason to end")
         if self.malformed:
             number, first = len(self.malformed), self.malformed[0]
             return LlmFault("undecodable", f"{number} events cannot be decoded; the first: {first}")
@@ -187,14 +189,15 @@ class ModelExchange:
         return LlmFault("buffered", f"{what} of the stream arrived in one piece: something on the way holds them back")
 
     def _usage(self) -> LlmUsage | None:
-        """The server's counts, None where it sends none."""
+        """The server's counts, None where it sends none; those that cannot be are none."""
         found = self._reader.heard.usage
         if not found:
             return None
+        prompt, cached = found.get("input_tokens"), found.get("cached_tokens")
         return LlmUsage(
-            prompt=found.get("input_tokens"),
-            cached=found.get("cached_tokens"),
-            completion=found.get("output_tokens"),
+            prompt=prompt or None,
+            cached=None if cached is not None and prompt is not None and cached > prompt else cached,
+            completion=found.get("output_tokens") or None,
             reasoning=found.get("reasoning_tokens"),
             audio=found.get("input_audio_tokens"),
         )

@@ -16,6 +16,7 @@ SECOND_NS: Final = 1_000_000_000
 # A requested wait is stored as it was received, up to this limit.
 LONGEST_RETRY_NS: Final = 30 * 86_400 * SECOND_NS
 MAX_CODE_CHARS: Final = 64
+_SECONDS: Final = re.compile(r"[0-9]{1,18}(?:\.[0-9]{1,18})?")
 _NOT_IN_CODES: Final = re.compile(r"[^A-Za-z0-9_.:-]")
 # The names that endpoints use for the wait in an error object, and their units in ns.
 _RETRY_FIELDS: Final = {"retry_after_ms": 1_000_000, "retry_after": SECOND_NS, "retry_after_seconds": SECOND_NS}
@@ -69,20 +70,23 @@ def retry_after_of_fields(fields: Mapping[str, object]) -> int | None:
     return None
 
 
-def retry_after_of_headers(headers: Iterable[tuple[str, str]], now_unix_ns: int) -> int | None:
+def retry_after_of_headers(headers: Iterable[tuple[str, str]], now_unix_ns: int | None = None) -> int | None:
     """Return the wait in ns that a response's Retry-After header requests, or None.
 
-    The header holds seconds or a date. A date is compared with the response's own Date header, so that only the
-    endpoint's clock matters, or with `now_unix_ns` if there is no Date header.
+    The header holds seconds, with a fraction from some services, or a date; OpenAI's services also send one of ms. A
+    date is compared with the response's own Date header, so that only the endpoint's clock matters, or with
+    `now_unix_ns` if there is no Date header; without both it says nothing.
     """
     known = {name.lower(): value.strip() for name, value in headers}
     asked = known.get("retry-after", "")
-    if asked.isascii() and asked.isdecimal():
-        return _bounded(float(asked) * SECOND_NS)
-    until = _date(asked)
-    if until is None:
+    for text, unit_ns in ((known.get("retry-after-ms", ""), 1_000_000), (asked, SECOND_NS)):
+        if _SECONDS.fullmatch(text):
+            return _bounded(float(text) * unit_ns)
+    until, since = _date(asked), _date(known.get("date", ""))
+    if since is None and now_unix_ns is not None:
+        since = datetime.fromtimestamp(now_unix_ns / 1e9, UTC)
+    if until is None or since is None:
         return None
-    since = _date(known.get("date", "")) or datetime.fromtimestamp(now_unix_ns / 1e9, UTC)
     return _bounded((until - since).total_seconds() * SECOND_NS)
 
 

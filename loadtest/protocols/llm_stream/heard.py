@@ -43,7 +43,8 @@ class Heard:
     def add(self, text: str = "", reasoning: str = "", arguments: str = "", running: int | None = None) -> None:
         """Add the content of one event, after which the server's running count of tokens is `running`.
 
-        A count that begins late says nothing of what came before it, and none of an event that has it alone.
+        A count that begins late says nothing of what came before it, and none of an event that has it alone; one that
+        falls says nothing of its event.
         """
         if not (text or reasoning or arguments):
             return
@@ -51,10 +52,10 @@ class Heard:
         self._text.append(text)
         self._reasoning.append(reasoning)
         self._arguments.append(arguments)
-        if running is None or self._running is None or self._tokens is None:
+        if running is None or self._running is None or self._tokens is None or running < self._running:
             self._tokens = None
         else:
-            self._tokens += max(0, running - self._running)
+            self._tokens += running - self._running
         self._running = running
 
     def take(self) -> Piece | None:

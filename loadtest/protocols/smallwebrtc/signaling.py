@@ -90,7 +90,7 @@ class Signaling:
         if head is None:
             return self._fatal(f"{_ASKED[asked]}: a response without a head", Failure("protocol_violation", "not_http"))
         if not 200 <= head.status < 300:
-            failure = Failure("http_status", str(head.status), _wait_ns(head))
+            failure = Failure("http_status", str(head.status), retry_after_of_headers(head.headers))
             who = f"the endpoint, for {_ASKED[asked]},"
             url = self._url if asked == START_ID else self._offer_url
             return self._fatal(
@@ -122,13 +122,6 @@ class Signaling:
     def _fatal(self, message: str, failure: Failure) -> list[VoiceEvent]:
         self._running = None
         return [VoiceEvent(EventKind.ERROR, "signaling", message=message, fatal=True, failure=failure)]
-
-
-def _wait_ns(head: HttpHead) -> int | None:
-    known = dict(head.headers)
-    # A date says how long to wait only beside the endpoint's own clock.
-    is_known = known.get("retry-after", "").strip().isdecimal() or "date" in known
-    return retry_after_of_headers(head.headers, 0) if is_known else None
 
 
 def _ice_servers(fields: Json) -> tuple[IceServer, ...]:

@@ -113,9 +113,20 @@ class AnswerReader(ResponseReader):
             if isinstance(text := delta.get(name), str) and text:
                 parts.append(Words(text, reasoning=True))
                 break
-        if isinstance(content := delta.get("content"), str) and content:
-            parts.append(Words(content))
+        content = delta.get("content")
+        parts += [Words(content)] if isinstance(content, str) and content else _typed_words(as_list(content) or ())
         return parts
+
+
+def _typed_words(pieces: Sequence[object]) -> list[Part]:
+    """Decode a content that is a list of typed pieces, as Mistral's reasoning models write it."""
+    found: list[Part] = []
+    for piece in map(as_object, pieces):
+        thoughts = as_list((piece or {}).get("thinking")) or ()
+        for of, reasoning in ((piece, False), *((as_object(each), True) for each in thoughts)):
+            text = (of or {}).get("text")
+            found += [Words(text, reasoning=reasoning)] if isinstance(text, str) and text else []
+    return found
 
 
 def chat_usage(usage: Json | None) -> dict[str, int]:

@@ -18,6 +18,7 @@ from loadtest.protocols.refusals import refused_request
 from loadtest.protocols.stages.gateway import served_by
 from loadtest.protocols.stages.parts import Broken, Malformed, Part, Served, StageName, Unknown
 from loadtest.protocols.stages.sse import MAX_EVENT_BYTES, SseEvent, SseParser, SseTooLongError
+from telemetry.model.foreign_text import one_line
 
 MAX_ERROR_BYTES: Final = 16 * 2**10
 MAX_JSON_BYTES: Final = 16 * 2**20
@@ -34,6 +35,7 @@ class ResponseReader:
         self.url = ""  # where the request went
         self.over = False
         self._refused: HttpHead | None = None
+        self._is_compressed = False  # no request asks for it, and what is compressed is held back
         self._whole: bytearray | None = None  # a JSON object instead of a stream
         self._sse: SseParser | None = None
         self._body = bytearray()
@@ -79,10 +81,18 @@ class ResponseReader:
         if head.status < 200:
             return []
         metadata, service_ns = served_by(head.headers, self.stage)
+        known = dict(head.headers)
+        encoding = known.get("content-encoding", "identity").strip().lower()
+        self._is_compressed = encoding not in ("identity", "")
         if head.status >= 300:
             self._refused = head
             return [Served(metadata, service_ns)] if service_ns else []
-        kind = dict(head.headers).get("content-type", "").partition(";")[0].strip().lower()
+        if self._is_compressed:
+            sentence = (
+                f"the {self.stage} service compressed its response ({one_line(encoding, 20)}) without being asked to"
+            )
+            return [Broken(sentence, Failure("protocol_violation", "content_encoding"))]
+        kind = known.get("content-type", "").partition(";")[0].strip().lower()
         if kind == "text/html":
             sentence = f"the {self.stage} service answered with a web page at {public_target(self.url)}"
             return [Broken(f"{sentence}: check the path", Failure("protocol_violation", "content_type"))]
@@ -94,7 +104,7 @@ class ResponseReader:
 
     def _data(self, data: bytes) -> list[Part]:
         if self._refused is not None:
-            self._body += data[: MAX_ERROR_BYTES - len(self._body)]
+            self._body += b"" if self._is_compressed else data[: MAX_ERROR_BYTES - len(self._body)]
             return []
         if self._whole is not None:
             self._whole += data
@@ -147,10 +157,7 @@ class ResponseReader:
             decoded = None
         fields = as_object(decoded) or {}
         error = fields.get("error", fields)
-        known = dict(head.headers)
-        # A date says how long to wait only beside the service's own clock.
-        is_known = known.get("retry-after", "").isdecimal() or "date" in known
-        wait_ns = retry_after_of_headers(head.headers, 0) if is_known else None
+        wait_ns = retry_after_of_headers(head.headers)
         if wait_ns is None:
             wait_ns = retry_after_of_fields(as_object(error) or {})
         failure = Failure("http_status", str(head.status), wait_ns)

@@ -196,6 +196,21 @@ BAD = {
         "buffered",
         "all 20 tokens",
     ),
+    "compressed": (
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Encoding: gzip\r\n\r\n\x1f\x8b\x08",
+        "undecodable",
+        "compressed its response (gzip)",
+    ),
+    "compressed refusal": (
+        b"HTTP/1.1 401 No\r\nContent-Encoding: br\r\nContent-Length: 3\r\n\r\n\x1f\x8b\x08",
+        "unauthorized",
+        "no body",
+    ),
+    "error as the reason to end": (
+        STREAM + events(WORDS[0]) + events(finish("error"), "[DONE]"),
+        "error_in_stream",
+        "reason to end",
+    ),
     "nothing": (b"", "connection", "closed"),
 }
 
@@ -259,6 +274,64 @@ def test_the_wait_that_a_server_asks_for_is_a_figure() -> None:
     found = played((10, http("429 Too Many", error("slow down"), "Retry-After: 7")))
     assert found.fault is not None
     assert (found.fault.retry_after_ns, found.fault.status) == (7_000 * MS, 429)
+
+
+@pytest.mark.parametrize(
+    ("header", "wait_ms"),
+    [
+        ("Retry-After: 1.5", 1_500),
+        ("retry-after-ms: 250", 250),
+        ("Retry-After: Fri, 01 Jan 2027 00:00:09 GMT\r\nDate: Fri, 01 Jan 2027 00:00:02 GMT", 7_000),
+        ("Retry-After: Fri, 01 Jan 2027 00:00:09 GMT", None),  # by whose clock?
+        ("Retry-After: Fri Jan  1 00:00:09 2027", None),
+        ("Retry-After: soon", None),
+        ("Retry-After: 1e300", None),
+    ],
+)
+def test_a_wait_is_read_however_it_is_written(header: str, wait_ms: int | None) -> None:
+    found = played((10, http("429 Too Many", error("slow down"), header)))
+    assert found.fault is not None
+    assert found.fault.retry_after_ns == (None if wait_ms is None else wait_ms * MS)
+
+
+@pytest.mark.parametrize(
+    ("counts", "known"),
+    [
+        ({"prompt_tokens": 9, "completion_tokens": 0}, (9, None, None)),  # of an answer with text
+        ({"prompt_tokens": 0, "completion_tokens": 4}, (None, None, 4)),
+        ({"prompt_tokens": -9, "completion_tokens": "4"}, None),
+        ({"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": 10}}, (9, None, None)),
+        ({"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": 9}}, (9, 9, None)),
+    ],
+)
+def test_a_count_that_cannot_be_is_none(counts: dict[str, object], known: tuple[int | None, ...] | None) -> None:
+    last = json.dumps({"choices": [], "usage": counts})
+    found = played((10, STREAM + events(WORDS[0])), (20, events(WORDS[1], finish(), last, "[DONE]")))
+    assert found.fault is None
+    usage = found.usage
+    assert (None if usage is None else (usage.prompt, usage.cached, usage.completion)) == known
+
+
+def test_a_running_count_that_falls_says_nothing_of_its_event() -> None:
+    reads = [
+        (10 * n, events(delta("x", usage={"completion_tokens": count}))) for n, count in enumerate((1, 9, 4, 5), 1)
+    ]
+    found = played((5, STREAM), *reads, (90, GOOD_END))
+    assert [chunk.tokens for chunk in found.chunks] == [1, 8, None, 1]
+
+
+def test_a_content_of_typed_pieces_is_text_and_reasoning() -> None:
+    thought = [{"type": "thinking", "thinking": [{"type": "text", "text": "Hm"}]}]
+    said = [
+        {"type": "text", "text": "Yes. "},
+        {"type": "reference", "reference_ids": [1]},
+        None,
+        {"type": "text", "text": "No"},
+    ]
+    pieces = [events(delta(choice={"delta": {"content": content}})) for content in (thought, said)]
+    found = played((5, STREAM), (10, pieces[0]), (20, pieces[1]), (30, GOOD_END))
+    assert (found.fault, found.text, found.first_token_s, found.first_answer_token_s) == (None, "Yes. No", 0.01, 0.02)
+    assert found.chunks[0].reasoning == "Hm"
 
 
 def test_a_key_that_the_server_repeats_is_not_shown() -> None:
