@@ -6,7 +6,8 @@ from typing import Any, Final
 
 import altair as alt
 
-from dashboard.charts.drawing import (
+from dashboard.charts.over_time import cohort_label
+from telemetry.charts.drawing import (
     DASHES,
     ONCE,
     ROWS,
@@ -20,13 +21,12 @@ from dashboard.charts.drawing import (
     having,
     named_rule,
     scale_of,
-    spacing_room,
     table_of,
     time_axis,
     tips,
     upright_rule,
 )
-from dashboard.charts.over_time import cohort_label
+from telemetry.charts.forest import forest
 from telemetry.comparison.figures import STATISTICS
 from telemetry.comparison.sentences import figure_row
 from telemetry.comparison.verdict import RunComparison
@@ -103,19 +103,8 @@ def curves(found: Sequence[CurvePoint], cohorts: tuple[str, str], colors: Palett
     )
 
 
-_ROW_HEIGHT: Final = 26
-# For the axis, its title, the legend and the names of the lines.
-_ROOM: Final = 134
-_LONGEST_LABEL: Final = 150
-_LETTER_WIDTH: Final = 5  # px, of narrow letters: no more of them are left of a longer label
 _NOT_WORSE: Final = "not shown to be worse"
-# The states of a difference in words, with the place of their color in the series, and their shape.
 _STATES: Final = {"worse": "worse", "": _NOT_WORSE, "within": "within the margin", "shown": "shown, not judged"}
-_STATE_SHAPES: Final = ("cross", "circle", "square", "diamond")
-_DIFFERENCE_AXES: Final = {
-    True: ("difference, ms", "format(datum.value * 1000, '+,.0f')"),
-    False: ("difference, points", "format(datum.value * 100, '+.3~f')"),
-}
 _DIFFERENCE_COLUMNS: Final = ("beyond the margin", "candidate", "control", "difference", "bounds", "margin")
 
 
@@ -127,12 +116,11 @@ def differences(
     known: list[Row] = [
         {
             "name": row.name,
-            "difference": row.difference_value,
+            "estimate": row.difference_value,
             "lower": row.lower,
             "upper": row.upper,
-            "state": _STATES.get(row.status, _NOT_WORSE),
+            "verdict": _STATES.get(row.status, _NOT_WORSE),
             "text": f"{row.difference} ({row.bounds})",
-            "turns": row.turns,
         }
         for row in rows
         if row.lower is not None and row.upper is not None
@@ -149,48 +137,13 @@ def differences(
         (first, *_DIFFERENCE_COLUMNS, "turns of the candidate", "state"),
         cells,
     )
-    names = [row["name"] for row in known]
-    return Picture(
-        known, difference_spec(colors, names, found.unit, found.margin, found.margin_text), alternative, table
-    )
-
-
-def difference_spec(colors: Palette, names: Sequence[str], unit: str, margin: float, margin_text: str) -> Row:
-    """The specification of `differences`."""
-    legend = alt.Legend(title=None, orient="bottom", columns=1, offset=2, symbolSize=70, symbolStrokeWidth=0)
-    states = list(_STATES.values())
-    painted = [colors.series[3], colors.soft, colors.series[2], colors.series[0]]
-    color = alt.Color("state:N", scale=scale_of(states, painted), legend=legend)
-    shape = alt.Shape("state:N", scale=scale_of(states, _STATE_SHAPES), legend=legend)
-    labels = alt.Axis(labelLimit=_LONGEST_LABEL, grid=False, labelPadding=6, labelColor=colors.ink)
-    y = alt.Y("name:N", sort=list(names), title=None, axis=labels)
-    title, label = _DIFFERENCE_AXES[unit == "s"]
-    axis = alt.Axis(labelExpr=label, tickCount=5, labelOverlap=True)
-    # Room for the names of the lines, where those are the farthest.
-    low = alt.X("lower:Q", title=title, axis=axis, scale=alt.Scale(padding=80))
-    high, middle = (alt.X(f"{name}:Q", title=title, axis=axis) for name in ("upper", "difference"))
-    shown = tips("name", "text|difference", "state", "turns:Q|turns of the candidate|,")
-    height = _ROOM + _ROW_HEIGHT * max(1, len(names))
-    left = spacing_room(name[: _LONGEST_LABEL // _LETTER_WIDTH] for name in names)
-    words: dict[str, Any] = {"baseline": "bottom", "dy": -3, "fontSize": 10.5, "y": 0}
-    layers = [
-        # Each name is on its own side: wide bounds bring the two lines close to each other.
-        *upright_rule(colors, 0.0, "no difference", strokeDash=[1, 0], strokeWidth=1.2,
-                      place={**words, "align": "right", "dx": -2}),
-        *upright_rule(colors, margin, f"margin {margin_text}", strokeDash=[2, 3], strokeWidth=1.2,
-                      place={**words, "align": "left", "dx": 2}),
-        ROWS.mark_rule(strokeWidth=2.5).encode(y=y, x=low, x2="upper:Q", color=color, tooltip=shown),
-        *(ROWS.mark_tick(thickness=2, size=9).encode(y=y, x=end, color=color) for end in (low, high)),
-        ROWS.mark_point(filled=True, size=85, opacity=1).encode(y=y, x=middle, color=color, shape=shape, tooltip=shown),
-    ]  # fmt: skip
-    return finished(layers, colors, height, left=left)
+    spec = forest(known, colors, found.unit, margin=found.margin, margin_text=found.margin_text)
+    return Picture(known, spec, alternative, table)
 
 
 HEIGHT: Final = 230
 # An axis of shares goes at least so far.
 LEAST_SHARE: Final = 0.05
-_RUN_HEIGHT: Final = 20
-_LABEL_SIZE: Final = 12
 _NAMES_BELOW_EACH_OTHER: Final = 4  # more of them take too much of the picture
 Details = Sequence[tuple[str, RunDetails]]
 
@@ -249,11 +202,12 @@ def run_differences(comparisons: Sequence[RunComparison], margin_ns: float, colo
     reach = max(filter(math.isfinite, bounds), default=0.0)
     rows: list[Row] = [
         {
-            "label": found.figure.label,
-            "run": each.candidate.label,
-            "lower": in_milliseconds(max(found.lower, -reach)),
-            "upper": in_milliseconds(min(found.upper, reach)),
-            "value": in_milliseconds(found.value or 0.0),
+            "name": found.figure.label,
+            "group": each.candidate.label,
+            "lower": max(found.lower, -reach) / NS_PER_S,
+            "upper": min(found.upper, reach) / NS_PER_S,
+            "estimate": (found.value or 0.0) / NS_PER_S,
+            "verdict": "worse" if found.is_worse else "better" if found.is_worse is False else "no difference shown",
             "text": f"{figure_row(found)[3]} ({figure_row(found)[4]})",
         }
         for each, found in latencies
@@ -264,24 +218,7 @@ def run_differences(comparisons: Sequence[RunComparison], margin_ns: float, colo
         for each, found in latencies
         if found.baseline is not None
     ]
-    labels, runs = list(dict.fromkeys(row["label"] for row in rows)), max(1, len(comparisons))
-    axis = alt.Axis(labelFontSize=_LABEL_SIZE, grid=False)
-    y, offset = alt.Y("label:N", title=None, scale=alt.Scale(domain=labels), axis=axis), alt.YOffset("run:N")
-    x = alt.X(
-        "lower:Q", title="ms more than the baseline", scale=alt.Scale(zero=True, nice=True), axis=alt.Axis(tickCount=7)
-    )
-    legend = alt.Legend(title=None, orient="top", symbolSize=70) if runs > 1 else None
-    shape, shown = alt.Shape("run:N", legend=legend), tips("run", "text|difference")
-    ends: dict[str, Any] = {"y": y, "yOffset": offset, "tooltip": shown}
-    layers: list[Any] = [
-        ROWS.mark_rule(strokeWidth=3, color=colors.p95).encode(x=x, x2="upper:Q", **ends),
-        ROWS.mark_point(filled=True, size=60, color=colors.ink).encode(x="value:Q", shape=shape, **ends),
-        ONCE.mark_rule(color=colors.soft).encode(x=alt.XDatum(0)),
-        *upright_rule(
-            colors, in_milliseconds(margin_ns), f"margin {declared_milliseconds(margin_ns)}", strokeDash=[5, 3]
-        ),
-    ]
-    spec = finished(layers, colors, _RUN_HEIGHT * len(labels) * runs, left=spacing_room(labels, _LABEL_SIZE))
+    spec = forest(rows, colors, "s", margin=margin_ns / NS_PER_S, margin_text=declared_milliseconds(margin_ns))
     columns = ("figure", "run", "baseline", "this run", "difference", "95 % interval", "shown")
     alternative = (
         "Differences of the latencies from the baseline with their 95 % intervals, zero and the margin as lines"

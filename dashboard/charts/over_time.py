@@ -8,7 +8,7 @@ from typing import Any, Final
 import altair as alt
 
 from dashboard import descriptions
-from dashboard.charts.drawing import (
+from telemetry.charts.drawing import (
     DASHES,
     MOMENT,
     ONCE,

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import altair as alt
 
-from dashboard.charts.drawing import (
+from dashboard.descriptions import Clock, time_of_day
+from telemetry.charts.drawing import (
     MOMENT,
     ROWS,
     TITLE_PADDING,
@@ -22,7 +23,6 @@ from dashboard.charts.drawing import (
     time_axis,
     tips,
 )
-from dashboard.descriptions import Clock, time_of_day
 from telemetry.model import formatting
 from telemetry.model.formatting import NS_PER_S, in_milliseconds, milliseconds
 from telemetry.store.questions.turns import EDGES_MS, HeatCell, TurnsAnswer, band_limits_ms

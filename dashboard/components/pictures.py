@@ -10,8 +10,8 @@ from typing import Any, Final
 import pandas as pd
 import streamlit as st
 
-from dashboard.charts.drawing import ChartTable, Palette, Picture, palette
 from dashboard.components.markup import Html, escape, hint, link_to, table
+from telemetry.charts.drawing import ChartTable, Palette, Picture, palette
 
 # A browser lays out so many rows without a person noticing; a page's charts have fewer points than that.
 MOST_ROWS: Final = 1_000

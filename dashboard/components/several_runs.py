@@ -9,10 +9,10 @@ import streamlit as st
 
 from dashboard import descriptions
 from dashboard.charts import compared
-from dashboard.charts.drawing import Picture
 from dashboard.components.frame import READING
 from dashboard.components.markup import SYMBOLS, Html, State, chip, escape, hint, listed, note, section, table
 from dashboard.components.pictures import colors, draw
+from telemetry.charts.drawing import Picture
 from telemetry.comparison.differences import FigureDifference
 from telemetry.comparison.sentences import HEADINGS, context_lines, figure_row, footnotes, grouped, title_of
 from telemetry.comparison.verdict import ComparisonState, RunComparison

@@ -12,7 +12,7 @@ import streamlit as st
 from streamlit.components.v2 import component
 from streamlit.components.v2.types import ComponentRenderer
 
-from dashboard.charts.drawing import STAGE_NAMES, ChartTable, Palette
+from telemetry.charts.drawing import STAGE_NAMES, ChartTable, Palette
 from telemetry.model.formatting import DASH, in_milliseconds, milliseconds, signed_milliseconds
 from telemetry.model.semconv import OUTCOME_LABELS
 from telemetry.model.turns import Turn

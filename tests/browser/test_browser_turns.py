@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 
-from dashboard.charts.drawing import DARK, LIGHT
+from telemetry.charts.drawing import DARK, LIGHT
 from tests.browser.dashboard_process import start_dashboard
 from tests.browser.pictures import texts_spaced
 from tests.unit.dashboard.scenes import MS, S, Scene, fill, turns_of

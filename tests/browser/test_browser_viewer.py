@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, Page, WebSocket, expect
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
-from dashboard.charts.drawing import DARK, LIGHT
+from telemetry.charts.drawing import DARK, LIGHT
 from tests.browser.dashboard_process import Dashboard
 from tests.browser.test_browser_dashboard import BOUND_MS, painted
 

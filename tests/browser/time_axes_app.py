@@ -4,9 +4,9 @@ from datetime import UTC
 
 import streamlit as st
 
-from dashboard.charts.drawing import LIGHT
 from dashboard.charts.over_time import Series, count_bars, gauge_lines
 from dashboard.components.pictures import draw
+from telemetry.charts.drawing import LIGHT
 from telemetry.store.questions.timelines import CountsOverTime
 
 S = 1_000_000_000

@@ -4,10 +4,10 @@ from datetime import UTC
 
 import streamlit as st
 
-from dashboard.charts.drawing import LIGHT
 from dashboard.charts.over_time import Series, gauge_lines, latency_lines
 from dashboard.components.pictures import draw
 from dashboard.descriptions import time_of_day
+from telemetry.charts.drawing import LIGHT
 from telemetry.store.questions.timelines import CohortLine, CohortLines, LinePoint
 
 S = 1_000_000_000

@@ -10,13 +10,12 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from dashboard.charts import compared
-from dashboard.charts.compared import difference_spec
-from dashboard.charts.drawing import DARK, LIGHT, STAGE_NAMES, ChartTable, Palette, palette, time_axis
 from dashboard.charts.over_time import budget_days, latency_lines, lines_spec, load_strip
 from dashboard.components import several_runs
 from dashboard.components.markup import stylesheet
 from dashboard.components.pictures import MOST_ROWS, table_html
 from dashboard.player.turn_player import EVENTS, turn_data, view_ms, waterfall_table
+from telemetry.charts.drawing import DARK, LIGHT, STAGE_NAMES, ChartTable, Palette, palette, time_axis
 from telemetry.comparison.runs import ComparedRun
 from telemetry.comparison.verdict import RegressionMargin, compare_runs
 from telemetry.model.formatting import MINUS
@@ -128,12 +127,6 @@ def test_charts_and_style_sheet_paint_a_stage_alike() -> None:
         assert found.groups() == (LIGHT.stages[index], DARK.stages[index])
 
 
-def test_the_names_of_no_difference_and_of_the_margin_stand_apart() -> None:
-    spec = difference_spec(LIGHT, ["p95"], "s", 0.1, "100 ms")
-    names = {layer["mark"]["text"]: layer["mark"]["align"] for layer in spec["layer"] if "text" in layer["mark"]}
-    assert names == {"no difference": "right", "margin 100 ms": "left"}
-
-
 def test_the_tables_of_pictures_have_the_minus_sign_of_their_axes() -> None:
     table = waterfall_table(waterfall(SLOW, service_turn(SLOW, 0)))
     begins = [row[2] for row in table.rows]
@@ -164,9 +157,9 @@ def test_an_interval_that_nothing_bounds_reaches_as_far_as_any_other() -> None:
     base = ComparedRun("base", cohort_of("base", values, calls), {})
     slow = ComparedRun("slow", cohort_of("slow", values + 400, calls, np.arange(1500) % 25 == 0), {})
     rows = compared.run_differences([compare_runs(base, slow, RegressionMargin(), ())], 1e8, LIGHT).rows
-    (p95,) = (row for row in rows if row["label"] == "Voice to voice p95")
+    (p95,) = (row for row in rows if row["name"] == "Voice to voice p95")
     assert p95["text"].endswith(" or more)")
-    ends = [row[end] for row in rows for end in ("lower", "upper", "value")]
+    ends = [row[end] for row in rows for end in ("lower", "upper", "estimate")]
     assert p95["upper"] == max(ends)
     assert np.isfinite(ends).all()
 
@@ -180,7 +173,7 @@ def test_labels_of_moments_have_seconds_as_long_as_a_picture_has_ticks_less_than
 
 APP = """
 from dashboard.components.pictures import draw
-from dashboard.charts.drawing import ChartTable, Picture
+from telemetry.charts.drawing import ChartTable, Picture
 
 draw(Picture(
     [{"x": 1, "y": 2}],

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from dashboard.charts import over_time
-from dashboard.charts.drawing import LIGHT
 from dashboard.components.trust import turns_trust
 from dashboard.components.verdicts import sample_ratio
+from telemetry.charts.drawing import LIGHT
 from telemetry.model.durations import Duration
 from telemetry.rollout.cohort_comparison import CohortSize, ComparedCohorts, compare_cohorts
 from telemetry.rollout.completeness import AssignedUnits, UnitCounts

@@ -14,10 +14,10 @@ from streamlit.testing.v1 import AppTest
 from dashboard import source
 from dashboard.__main__ import named_places
 from dashboard.charts import compared
-from dashboard.charts.drawing import LIGHT
 from dashboard.pages.runs import newest
 from dashboard.source import ENV_LOCUST, ENV_RUNS, ENV_SLO, ENV_STORE
 from loadtest.run.compare import CompareRequest, compare
+from telemetry.charts.drawing import LIGHT
 from telemetry.model.errors import StoreError
 from telemetry.objectives.slo import objectives_text
 from telemetry.store.run_folders.entries import EntryState, RunEntry

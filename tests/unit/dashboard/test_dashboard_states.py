@@ -16,12 +16,12 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from dashboard import descriptions
-from dashboard.charts.drawing import DARK, LIGHT, Palette
 from dashboard.charts.over_time import Series, count_bars, gauge_lines, limit_of
 from dashboard.components import frame
 from dashboard.components.trust import overview
 from dashboard.pages import now as now_page
 from dashboard.source import ENV_SLO, ENV_STORE, ObjectivesInForce, Source
+from telemetry.charts.drawing import DARK, LIGHT, Palette
 from telemetry.model import semconv
 from telemetry.model.generator_health import gauge_metric
 from telemetry.model.services import service_run_id

@@ -9,13 +9,13 @@ import msgspec
 import pytest
 
 from dashboard.charts import turns as turn_charts
-from dashboard.charts.drawing import LIGHT
 from dashboard.components import one_turn
 from dashboard.components.pictures import table_html
 from dashboard.descriptions import time_of_day
 from dashboard.links import Choice, TurnsChoice, turns_choice_of
 from dashboard.pages import turns
 from dashboard.player.turn_player import call_data, call_table, turn_data
+from telemetry.charts.drawing import LIGHT
 from telemetry.model.waterfall import waterfall
 from telemetry.store.questions.pages import ViewHead
 from telemetry.store.questions.turns import EDGES_MS, FoundWords, HeatCell, ListedTurn, TurnsAnswer, calls_turns

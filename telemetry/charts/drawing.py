@@ -27,6 +27,9 @@ class Palette:
     stages: tuple[str, ...]  # in the order of STAGE_NAMES
     cohorts: tuple[str, ...]  # one after the other, and from the first again: shapes and dashes differ
     series: tuple[str, ...]  # of lines and bars without a meaning of their own
+    met: str
+    missed: str
+    unknown: str
 
 
 LIGHT: Final = Palette(
@@ -43,6 +46,9 @@ LIGHT: Final = Palette(
     stages=("#64718a", "#5b8fd6", "#a87a14", "#9a6fc4", "#8b95a6", "#c96060"),
     cohorts=("#1d6fd1", "#b0359b", "#596273"),
     series=("#1d6fd1", "#b0359b", "#0f766e", "#b93815", "#6d5bd0", "#7a5c00", "#596273", "#2a2390"),
+    met="#0f766e",
+    missed="#b93815",
+    unknown="#5b6474",
 )
 DARK: Final = Palette(
     ink="#e6e9ef",
@@ -58,12 +64,28 @@ DARK: Final = Palette(
     stages=("#7b879b", "#6ea0e4", "#d9b04e", "#b48bdc", "#657189", "#b66a6a"),
     cohorts=("#7ab8ff", "#f0a0e0", "#9aa4b5"),
     series=("#7ab8ff", "#f0a0e0", "#5eead4", "#fdba74", "#c4b5fd", "#facc15", "#9aa4b5", "#e4e8ff"),
+    met="#5eead4",
+    missed="#fdba74",
+    unknown="#98a2b3",
 )
 
 
 def palette(theme: str | None) -> Palette:
     """The colors for a viewer's theme; light where the browser does not report one."""
     return DARK if theme == "dark" else LIGHT
+
+
+def page_palette() -> Palette:
+    """The colors of the style sheet of the page that holds a picture, which decides on light, dark and paper."""
+    plain = ("ink", "paper", "soft", "line", "p50", "p95", "p99", "speech", "playing", "met", "missed")
+    return Palette(
+        **{name: f"var(--{name})" for name in plain},
+        behind="var(--calls)",
+        unknown="var(--open)",
+        stages=tuple(f"var(--{name})" for name in STAGE_NAMES),
+        cohorts=("var(--p95)", "var(--calls)", "var(--dot)"),
+        series=tuple(f"var(--{name})" for name in ("llm", "asr", "tts", "playing", "speech", "unexplained")),
+    )
 
 
 Row = dict[str, Any]
