@@ -1,11 +1,13 @@
-"""The page about a caller's conversation, drawn and listed from the tables that the code runs on."""
+"""The page about a caller's conversation, with diagrams and tables of the states that the code runs on."""
 
+from collections.abc import Mapping
 from enum import Enum
 from typing import Any, Final
 
 from docs_build.markdown import cell, code, page, table
-from docs_build.state_diagram import Table, diagram
 from loadtest.conversation.state import PLAN_TRANSITIONS, TRANSITIONS, Input, PlanInput, PlanState, State
+
+Table = Mapping[Any, Mapping[Any, Any]]
 
 INTRODUCTION: Final = """
 A caller's conversation is a state machine. It decides when the caller speaks, what it says, whether it interrupts a
@@ -15,8 +17,8 @@ transition for ends the call as a fault of the generator, never as one of the se
 """
 
 READING: Final = """
-Each column is a state, and each arrow leads from a state to the next one at any of the inputs above it. From every
-state the call can be lost (`SESSION_ENDED`) or cut (`CUT`); nothing leaves `OVER`.
+Each arrow leads from a state to the next one at any of the inputs that it names. From every state the call can be lost
+(`SESSION_ENDED`) or cut (`CUT`); nothing leaves `OVER`.
 """
 
 ENDS: Final = """
@@ -63,7 +65,7 @@ def conversation_page() -> str:
         "## States of the caller",
         _meanings("State", State),
         READING,
-        diagram(TRANSITIONS, "The states of a caller"),
+        diagram(TRANSITIONS),
         "## The end of a reply",
         ENDS,
         "## Speech that overlaps",
@@ -75,10 +77,20 @@ def conversation_page() -> str:
         "## The plan",
         PLAN,
         _meanings("State", PlanState),
-        diagram(PLAN_TRANSITIONS, "The states of a plan"),
+        diagram(PLAN_TRANSITIONS),
         _transitions(PLAN_TRANSITIONS),
         _meanings("Input", PlanInput),
     )
+
+
+def diagram(of: Table) -> str:
+    """Draw a table of states with Mermaid: an arrow for all the inputs that lead from one state to another."""
+    arrows: dict[tuple[str, str], list[str]] = {}
+    for state, row in of.items():
+        for happened, following in row.items():
+            arrows.setdefault((state.name, following.name), []).append(happened.name)
+    drawn = (f"    {start} --> {end}: {'<br/>'.join(inputs)}" for (start, end), inputs in arrows.items())
+    return "\n".join(["```mermaid", "stateDiagram-v2", *drawn, "```"])
 
 
 def _meanings(head: str, of: type[Enum]) -> str:

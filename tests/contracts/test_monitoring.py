@@ -1,6 +1,5 @@
-"""The files for Prometheus and Grafana: as they are made today, whole, and over series that exist."""
+"""The files for Prometheus and Grafana: whole, and over series that exist."""
 
-import json
 import re
 import subprocess
 from collections.abc import Iterator
@@ -10,10 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
-from docs_build.monitoring import DATA, grafana_dashboard, monitoring_files
-from docs_build.store_dashboard import store_dashboard
+from telemetry.model.metrics import METRICS
+from telemetry.objectives.rules import rules_text
+from telemetry.objectives.slo import default_objectives
 from telemetry.sidecar.counts import services, turns
 from telemetry.sidecar.counts.text import Family
+from tests.grafana import DATA, grafana_dashboard, store_dashboard
 from tests.programs import needed
 
 PANELS: list[dict[str, Any]] = grafana_dashboard()["panels"]
@@ -29,11 +30,19 @@ def _queries() -> Iterator[str]:
         yield variable["query"]
 
 
-@pytest.mark.parametrize("place", monitoring_files())
-def test_each_file_is_as_it_would_be_made(place: str) -> None:
-    assert (DATA / place).read_text(encoding="utf-8") == monitoring_files()[place], (
-        "run python -m docs_build.monitoring"
+def test_the_rules_are_those_of_the_default_objectives() -> None:
+    made = rules_text(default_objectives())
+    assert (DATA / "rules.yml").read_text(encoding="utf-8") == made, (
+        "run voiceprobe rules --out telemetry/data/rules.yml"
     )
+
+
+def test_the_panels_of_the_store_define_a_latency_as_everything_else_does() -> None:
+    shown = {panel["title"]: panel["description"] for panel in store_dashboard()["panels"]}
+    defined = {metric.label: metric.definition for metric in METRICS.values()}
+    latencies = shown.keys() & defined.keys()
+    assert len(latencies) == 6
+    assert {title: shown[title] for title in latencies} == {title: defined[title] for title in latencies}
 
 
 def test_promtool_accepts_the_rules() -> None:
@@ -105,4 +114,4 @@ def test_grafana_finds_its_data_source_and_its_dashboards() -> None:
     assert provider["type"] == "file"
     (chosen,) = [each for each in grafana_dashboard()["templating"]["list"] if each["type"] == "datasource"]
     assert chosen["query"] == source["type"]
-    assert json.loads((DATA / "grafana" / "voiceprobe.json").read_text())["uid"] == "voiceprobe"
+    assert grafana_dashboard()["uid"] == "voiceprobe"

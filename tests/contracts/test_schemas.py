@@ -12,8 +12,7 @@ from grafana_foundation_sdk.cog import plugins
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from docs_build.monitoring import grafana_dashboard
-from docs_build.store_dashboard import store_dashboard
+from tests.grafana import grafana_dashboard, store_dashboard
 
 ROOT = Path(__file__).parents[2]
 FILES = {

@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from docs_build.monitoring import grafana_dashboard
 from telemetry.model.services import service_run_id
 from telemetry.model.turns import Turn
 from telemetry.objectives.error_budgets import burn_rates_from
@@ -19,6 +18,7 @@ from telemetry.objectives.rules import RuleOptions, rules_text
 from telemetry.objectives.slo import default_objectives
 from tests.fixtures_sidecar import running_sidecar
 from tests.fixtures_turns import synthetic_run
+from tests.grafana import grafana_dashboard
 from tests.integration.prometheus_process import PrometheusProcess, running_prometheus
 from tests.integration.traffic import traffic
 

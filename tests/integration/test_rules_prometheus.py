@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from docs_build.monitoring import DATA
 from telemetry.model.turns import Turn
 from telemetry.objectives.error_budgets import burn_rates_from
 from telemetry.objectives.rules import RuleOptions, eligible_series, rules_text
@@ -19,6 +18,7 @@ from telemetry.objectives.slo import default_objectives
 from tests.fixtures_rollouts import PLAN_FILE, fill_rollout_store
 from tests.fixtures_sidecar import running_sidecar
 from tests.fixtures_turns import client_turn
+from tests.grafana import DATA
 from tests.integration.prometheus_process import PrometheusProcess, prometheus_of, running_prometheus
 from tests.integration.traffic import traffic
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from docs_build.store_dashboard import store_dashboard
 from tests import asking
 from tests.fixtures_sidecar import running_sidecar, turns_request
 from tests.fixtures_turns import synthetic_run
+from tests.grafana import store_dashboard
 
 TOKEN = "a-token-of-the-test"
 
