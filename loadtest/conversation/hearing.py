@@ -1,15 +1,106 @@
 """What a caller hears: which audio is which reply, when a reply stops or ends, and which marks are due. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
-from loadtest.conversation.earlier_replies import EarlierReplies
 from loadtest.conversation.exchange import Action, Interrupt, Played
-from loadtest.conversation.marks import PendingMarks
 from loadtest.conversation.playout import PlayoutBuffer
 from loadtest.conversation.reply_names import ReplyNames
 from loadtest.conversation.timeline import Reply, Timeline
 from loadtest.protocols.base import EventKind, VoiceEvent
+
+
+class EarlierReplies:
+    """Which replies can answer no later turn, and what of them the caller still hears.
+
+    Audio that answers no question is played like any other. As far as is known, each piece of it is over when it has
+    been played. What arrives of a reply that was stopped is not played.
+    """
+
+    __slots__ = ("_playout", "_stopped", "_unasked", "known")
+
+    def __init__(self, playout: PlayoutBuffer) -> None:
+        self._playout = playout
+        self._unasked: dict[str, Reply] = {}
+        self._stopped: set[str] = set()
+        self.known: frozenset[str] = frozenset()  # ids of the replies that began before the next question
+
+    @property
+    def heard(self) -> Collection[Reply]:
+        """Replies that answer no question and of which audio was played."""
+        return self._unasked.values()
+
+    def remember(self, response_ids: Iterable[str]) -> None:
+        """Note replies that can answer no later question."""
+        self.known |= frozenset(response_ids)
+
+    def mute(self, response_id: str) -> None:
+        """Play nothing more of a reply, however late it comes."""
+        self._stopped.add(response_id)
+
+    def hear(self, event: VoiceEvent, arrival_perf_ns: int) -> None:
+        """Play a piece of audio that answers no question, unless its reply was stopped."""
+        key = event.response_id or ""
+        self.remember((key,))
+        if key in self._stopped:
+            return
+        reply = self._unasked.setdefault(key, Reply(key, arrival_perf_ns, done_perf_ns=arrival_perf_ns))
+        reply.hear(self._playout, event, arrival_perf_ns)
+        reply.done_perf_ns = arrival_perf_ns
+
+    def heard_until(self, now_perf_ns: int) -> int:
+        """When the last audible sample that has arrived is played; now, where nothing more is to be heard."""
+        until_perf_ns = now_perf_ns
+        for reply in self.heard:
+            if reply.playback is not None and reply.has_more_speech(now_perf_ns):
+                until_perf_ns = max(until_perf_ns, reply.playback.last_audio_perf_ns or 0)
+        return until_perf_ns
+
+
+class PendingMarks:
+    """The marks that are not answered yet, in the order in which they came.
+
+    A mark is due when the audio that came before it has been played out, in whichever reply that was. Where that audio
+    is not played to its end, it is due when playback stops.
+    """
+
+    __slots__ = ("_pending", "_playout")
+
+    def __init__(self, playout: PlayoutBuffer) -> None:
+        self._playout = playout
+        self._pending: deque[tuple[int, str]] = deque()  # when it is due, and its name
+
+    def __bool__(self) -> bool:
+        return bool(self._pending)
+
+    @property
+    def due_perf_ns(self) -> int | None:
+        """When the next one is due; None where none is pending."""
+        return self._pending[0][0] if self._pending else None
+
+    def add(self, name: str, arrival_perf_ns: int) -> None:
+        """A mark arrived."""
+        self._pending.append((max(arrival_perf_ns, self._playout.playing_until_perf_ns), name))
+
+    def note_stop(self, now_perf_ns: int) -> None:
+        """Playback was stopped: what waits for audio that is no longer played is due when the rest has been."""
+        latest = max(now_perf_ns, self._playout.playing_until_perf_ns)
+        self._pending = deque((min(due_perf_ns, latest), name) for due_perf_ns, name in self._pending)
+
+    def take_due(self, now_perf_ns: int) -> list[str]:
+        """The names of those that are due by now; they are pending no longer."""
+        names: list[str] = []
+        while self._pending and self._pending[0][0] <= now_perf_ns:
+            names.append(self._pending.popleft()[1])
+        return names
+
+    def take_all(self) -> list[str]:
+        """The names of all; none is pending any longer."""
+        names = [name for _, name in self._pending]
+        self._pending.clear()
+        return names
+
 
 _FOR_EVER: Final = 2**63
 _AUDIO: Final = EventKind.AUDIO

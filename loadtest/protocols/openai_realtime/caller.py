@@ -9,8 +9,11 @@ sample can be detected, and is reported.
 import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Literal
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import msgspec
+import orjson
 
 from loadtest.audio import pcm
 from loadtest.protocols.audio_format import AudioFormat
@@ -27,10 +30,12 @@ from loadtest.protocols.base import (
 )
 from loadtest.protocols.cumulative_partials import CumulativePartials
 from loadtest.protocols.error_objects import endpoint_error, error_message, violation
+from loadtest.protocols.exact_messages import Count, ExactMessage, ExactReader
 from loadtest.protocols.foreign import message_type
 from loadtest.protocols.json_fields import (
     Json,
     MalformedError,
+    as_list,
     as_object,
     optional_count,
     optional_object,
@@ -40,17 +45,139 @@ from loadtest.protocols.json_fields import (
     required_text,
 )
 from loadtest.protocols.openai_realtime import client_events
-from loadtest.protocols.openai_realtime.canned_tools import CannedTools
 from loadtest.protocols.openai_realtime.client_events import UPDATE_EVENT_ID
 from loadtest.protocols.openai_realtime.dialects import GA, Dialect
 from loadtest.protocols.openai_realtime.formats import parse_beta, parse_ga
 from loadtest.protocols.openai_realtime.names import AliasFilter, ServerEvent, canonical, is_known, is_tool_call
 from loadtest.protocols.openai_realtime.playback import ReplyAudio
 from loadtest.protocols.openai_realtime.responses import Responses, content_of_output, is_tool_item
-from loadtest.protocols.openai_realtime.running_part import RunningPart, note_audio
 from loadtest.protocols.openai_realtime.settings import openai_settings
 from loadtest.protocols.repeats import RepeatDetector
+from loadtest.protocols.tool_results import result_of, result_text
 from loadtest.protocols.usage import flat_usage, text_pairs
+
+
+class AudioDelta(ExactMessage):
+    """`response.output_audio.delta`, or its name in the beta."""
+
+    type: Literal["response.output_audio.delta", "response.audio.delta"]
+    delta: bytes
+    event_id: str | None = None
+    response_id: str | None = None
+    item_id: str | None = None
+    output_index: Count | None = None
+    content_index: Count | None = None
+
+
+_AUDIO_DELTAS: Final = msgspec.json.Decoder(AudioDelta)
+# Looking a member up in its Enum costs more than a name of this module.
+_AUDIO: Final = EventKind.AUDIO
+
+
+class RunningPart:
+    """The part that the previous audio delta belongs to, as sent and as resolved; `part` is None where there is none.
+
+    It ends when a response begins or ends: what was resolved for one response is not used for another one.
+
+    Deltas of whole samples that follow one another are accounted for together, by `settle`, before anything else is
+    looked at.
+    """
+
+    __slots__ = ("_rate_hz", "_reader", "_reply", "_responses", "_samples", "ids", "part")
+
+    def __init__(self, responses: Responses, reply: ReplyAudio) -> None:
+        self._responses, self._reply = responses, reply
+        self._rate_hz: int | None = None  # of the deltas that are accounted for together; None where there are none
+        self._samples = 0  # that have not been accounted for
+        # The event's name on the wire, response_id, item_id and content_index.
+        self.part: tuple[object, ...] | None = None
+        self.ids: tuple[str | None, str | None] = (None, None)  # of the response and of the item
+        self._reader = ExactReader(_AUDIO_DELTAS)
+
+    def continued_by(self, message: Message) -> AudioDelta | None:
+        """Return an audio delta of this part whose members are the usual ones, None for any other message."""
+        if self.part is None:
+            return None
+        delta = self._reader.read(message)
+        if delta is None or (delta.type, delta.response_id, delta.item_id, delta.content_index) != self.part:
+            return None
+        return delta
+
+    def event(self, delta: AudioDelta) -> VoiceEvent | None:
+        """Return the event of a delta of whole samples, to be accounted for later; None for any other one."""
+        rate_hz, audio = self._rate_hz, delta.delta
+        size = len(audio)
+        if rate_hz is None or not size or size % 2:
+            return None
+        self._samples += size // 2
+        response_id, item_id = self.ids
+        return VoiceEvent(_AUDIO, delta.type, response_id, item_id, None, False, audio, rate_hz)
+
+    def account_together(self, rate_hz: int | None) -> None:
+        """From now on, account for deltas together: for PCM of this rate; None for any other encoding."""
+        self._rate_hz = None if self._reply.has_half_sample else rate_hz
+
+    def settle(self) -> None:
+        """Account for what has come."""
+        samples, rate_hz = self._samples, self._rate_hz
+        self._samples, self._rate_hz = 0, None
+        if samples and rate_hz is not None:
+            note_audio(self._responses, self._reply, self.ids, (samples, rate_hz))
+
+
+def note_audio(
+    responses: Responses, reply: ReplyAudio, ids: tuple[str | None, str | None], length: tuple[int, int]
+) -> None:
+    """Account for audio of a response and an item: its length is a number of samples and their rate in Hz."""
+    response_id, item_id = ids
+    responses.carry(response_id, "audio")
+    # Late audio of a finished response is not part of the current reply.
+    if responses.generating is None or not responses.is_done(response_id):
+        reply.add(response_id, item_id, *length)
+
+
+MAX_REMEMBERED: Final = 1000
+
+
+class CannedTools:
+    """The tool calls of a response until it is done, and which calls have been answered."""
+
+    def __init__(self, results: Mapping[str, Any]) -> None:
+        self._results = results
+        self._called: dict[str, str] = {}  # by call id: the tool's name
+        self._answered: dict[str, None] = {}
+
+    def note(self, item: Json | None) -> None:
+        """Remember an output item if it is a call of a function; servers send the same one several times."""
+        if not self._results or item is None or item.get("type") != "function_call":
+            return
+        call_id, name = item.get("call_id"), item.get("name")
+        # A call is announced before it has a name or arguments.
+        if isinstance(call_id, str) and isinstance(name, str) and name and call_id not in self._answered:
+            self._called[call_id] = name
+
+    def note_output(self, response: Json) -> None:
+        """Remember the calls in a whole response's output."""
+        for entry in as_list(response.get("output")) or ():
+            self.note(as_object(entry))
+
+    def answers(self) -> tuple[list[str], list[str]]:
+        """Return the answers of the calls since the last time, and the tools for which there is no result."""
+        called, self._called = self._called, {}
+        messages: list[str] = []
+        unknown: list[str] = []
+        for call_id, name in called.items():
+            self._answered[call_id] = None
+            if len(self._answered) > MAX_REMEMBERED:
+                del self._answered[next(iter(self._answered))]
+            result = result_of(self._results, name)
+            if result is None:
+                unknown.append(name)
+                continue
+            output = result_text(result)
+            item = {"type": "function_call_output", "call_id": call_id, "output": output}
+            messages.append(orjson.dumps({"type": "conversation.item.create", "item": item}).decode())
+        return messages, unknown
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,25 @@
 """The caller's side of Pipecat's SmallWebRTC: offer and answer by HTTP, audio by RTP, RTVI over a data channel.
 
 Source: pipecat 1.14.0, transports/smallwebrtc/{connection,transport}.py.
+
+The bot says by RTVI when a reply begins and ends; its audio comes on another way, a little later. A reply's audio
+begins with the first packet that is not silent, and a reply that the bot has ended or broken off goes on until the
+line is silent: that is what a caller hears. Nothing can be cleared, for nothing is sent ahead.
+
+An address that ends in `/start` first gets `POST …/start`, and the offer goes to `…/sessions/ID/api/offer`, as on
+Pipecat Cloud and its development runner; the offer goes to any other address as it is. Source: pipecat 1.14.0,
+transports/smallwebrtc/request_handler.py and runner/run.py.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Annotated, Any, Final
+from urllib.parse import quote, urlsplit, urlunsplit
+
+import orjson
+import pydantic
 
 from loadtest.audio import pcm as pcm_codec
+from loadtest.audio.idle_line import is_audible
 from loadtest.protocols.base import (
     CallerDefaults,
     CallerOptions,
@@ -19,26 +32,245 @@ from loadtest.protocols.base import (
     SpokenText,
     VoiceEvent,
 )
-from loadtest.protocols.failure import Failure
+from loadtest.protocols.failure import Failure, retry_after_of_headers
 from loadtest.protocols.headers import bearer_headers
-from loadtest.protocols.http_items import HttpData, HttpEnd, HttpFailed, HttpHead, HttpItem
-from loadtest.protocols.json_fields import MalformedError, as_object, parse_object
+from loadtest.protocols.http_items import HttpData, HttpEnd, HttpFailed, HttpHead, HttpItem, HttpRequest
+from loadtest.protocols.json_fields import (
+    Json,
+    MalformedError,
+    as_list,
+    as_object,
+    excerpt,
+    parse_object,
+    required_text,
+)
 from loadtest.protocols.pipecat import client_messages
+from loadtest.protocols.pipecat.client_messages import VERSION
 from loadtest.protocols.pipecat.rtvi import RtviSession
+from loadtest.protocols.pipecat.rtvi_reply import RtviReply, Status
+from loadtest.protocols.pipecat.settings import faults_of_the_bot
+from loadtest.protocols.refusals import refused_request
 from loadtest.protocols.registry import register_built_in
-from loadtest.protocols.smallwebrtc.reply import RtpReply
-from loadtest.protocols.smallwebrtc.settings import checked_settings
-from loadtest.protocols.smallwebrtc.signaling import Signaling
 from loadtest.protocols.webrtc_items import (
     ChannelOpen,
     IceServer,
     KeepAlive,
     LocalOffer,
+    MakeOffer,
     PeerAudio,
     PeerQuiet,
     PeerReport,
+    RemoteAnswer,
     WebRtcItem,
 )
+from loadtest.protocols.wire_settings import WireSettings, read_settings, refuse
+
+START_ID: Final = "start"
+OFFER_ID: Final = "offer"
+_START_PATH: Final = "/start"
+_LONGEST_BODY_BYTES: Final = 2**20
+_ASKED: Final = {START_ID: "the start of a session", OFFER_ID: "the offer"}
+_JSON: Final = ("Content-Type", "application/json")
+
+
+class Signaling:
+    """The exchange of one call. `pending` are the messages to send next; `failed` once it has failed."""
+
+    def __init__(self, url: str, headers: Sequence[tuple[str, str]], data: Mapping[str, Any]) -> None:
+        """Take the address, the headers of each request, and what the bot's code is to get."""
+        self._url = url
+        self._headers = (_JSON, *headers)
+        self._data = data
+        self._ice_servers: tuple[IceServer, ...] = ()
+        self._offer_url = url
+        self._sdp: str | None = None
+        self._head: HttpHead | None = None
+        self._body = bytearray()
+        self._running: str | None = None
+        self._done = False
+        self.pending: list[Outgoing] = []
+
+    def begin(self, ice_servers: tuple[IceServer, ...]) -> Sequence[Outgoing]:
+        """Return the first message: a session is started where the address says so, then an offer is made."""
+        self._ice_servers = ice_servers
+        if urlsplit(self._url).path.endswith(_START_PATH):
+            return [self._post(START_ID, self._url, {"transport": "webrtc", "body": self._data})]
+        return [MakeOffer(ice_servers)]
+
+    def offer(self, sdp: str) -> None:
+        """Post the offer."""
+        body: dict[str, Any] = {"sdp": sdp, "type": "offer"}
+        if self._offer_url == self._url:  # a session that was started has its data already
+            body["request_data"] = self._data
+        self.pending.append(self._post(OFFER_ID, self._offer_url, body))
+
+    def receive(self, item: HttpItem) -> list[VoiceEvent]:
+        """Decode one part of a response; never raises."""
+        if item.request_id != self._running:
+            return [VoiceEvent(EventKind.OTHER, item.request_id)]
+        if isinstance(item, HttpHead):
+            self._head = item if item.status >= 200 else self._head
+        elif isinstance(item, HttpData):
+            if len(self._body) < _LONGEST_BODY_BYTES:
+                self._body += item.data
+        elif isinstance(item, HttpFailed):
+            return self._fatal(f"{_ASKED[item.request_id]} failed: {item.reason}", item.failure)
+        else:
+            return self._ended(item.request_id)
+        return [VoiceEvent(EventKind.OTHER, item.request_id)]
+
+    def _post(self, request_id: str, url: str, body: Mapping[str, Any]) -> HttpRequest:
+        self._running, self._head = request_id, None
+        self._body.clear()
+        return HttpRequest(request_id, "POST", url, self._headers, orjson.dumps(body))
+
+    def _ended(self, asked: str) -> list[VoiceEvent]:
+        head, body, self._running = self._head, bytes(self._body), None
+        if head is None:
+            return self._fatal(f"{_ASKED[asked]}: a response without a head", Failure("protocol_violation", "not_http"))
+        if not 200 <= head.status < 300:
+            failure = Failure("http_status", str(head.status), retry_after_of_headers(head.headers))
+            who = f"the endpoint, for {_ASKED[asked]},"
+            url = self._url if asked == START_ID else self._offer_url
+            return self._fatal(
+                refused_request(who, head.status, body.decode(errors="replace"), head.headers, url), failure
+            )
+        try:
+            fields = parse_object(body)
+            if asked == START_ID:
+                self._started(fields)
+            else:
+                self._answered(fields)
+        except MalformedError as error:
+            sentence = f"the response to {_ASKED[asked]}: {error}"
+            return self._fatal(sentence, Failure("protocol_violation", "malformed_message"))
+        return [VoiceEvent(EventKind.OTHER, asked)]
+
+    def _started(self, fields: Json) -> None:
+        session = required_text(fields, "sessionId")
+        parts = urlsplit(self._url)
+        path = f"{parts.path.removesuffix(_START_PATH)}/sessions/{quote(session, safe='')}/api/offer"
+        self._offer_url = urlunsplit((parts.scheme, parts.netloc, path, parts.query, ""))
+        self.pending.append(MakeOffer((*self._ice_servers, *_ice_servers(fields))))
+
+    def _answered(self, fields: Json) -> None:
+        if required_text(fields, "type") != "answer":
+            raise MalformedError(f"'type' is {excerpt(required_text(fields, 'type'))}; it should be 'answer'")
+        self.pending.append(RemoteAnswer(required_text(fields, "sdp")))
+
+    def _fatal(self, message: str, failure: Failure) -> list[VoiceEvent]:
+        self._running = None
+        return [VoiceEvent(EventKind.ERROR, "signaling", message=message, fatal=True, failure=failure)]
+
+
+def _ice_servers(fields: Json) -> tuple[IceServer, ...]:
+    """Return the servers of a started session; entries that are none are left out."""
+    config = as_object(fields.get("iceConfig")) or {}
+    found: list[IceServer] = []
+    for each in as_list(config.get("iceServers")) or ():
+        entry = as_object(each) or {}
+        urls = entry.get("urls")
+        named = [urls] if isinstance(urls, str) else as_list(urls) or []
+        texts = tuple(url for url in named if isinstance(url, str))
+        username, credential = entry.get("username"), entry.get("credential")
+        if texts:
+            found.append(
+                IceServer(
+                    texts,
+                    username if isinstance(username, str) else None,
+                    credential if isinstance(credential, str) else None,
+                )
+            )
+    return tuple(found)
+
+
+# How much of a reply's audio may follow its end before that counts all the same: bots may play background sound.
+LONGEST_REST_MS: Final = 500
+
+
+class RtpReply(RtviReply):
+    """The reply under way, if any, on a line whose audio never stops."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._audible = False  # the newest packet
+        self._held: tuple[str, Status] | None = None  # how the reply ended whose last audio is still coming
+        self._rest_ms = 0.0  # what has come of it since
+
+    def audio(self, raw_type: str, pcm: bytes, rate_hz: int) -> list[VoiceEvent]:
+        """Account for one packet; silence before the first audible one of a reply is the idle line."""
+        self._audible = is_audible(pcm)
+        if self._held is not None:
+            self._rest_ms += len(pcm) / 2 / rate_hz * 1000
+            if not self._audible or self._rest_ms > LONGEST_REST_MS:
+                return self._release()
+        if not self._open or not (self._audible or "audio" in self._carried):
+            return [VoiceEvent(EventKind.OTHER, raw_type)]
+        return super().audio(raw_type, pcm, rate_hz)
+
+    def quiet(self, raw_type: str) -> list[VoiceEvent]:
+        """Account for a line on which no packet comes."""
+        self._audible = False
+        return self._release() or [VoiceEvent(EventKind.OTHER, raw_type)]
+
+    def llm_started(self, raw_type: str) -> list[VoiceEvent]:
+        """Begin another reply: what is left of the one before it is over."""
+        return [*self._release(), *super().llm_started(raw_type)]
+
+    def synthesis_started(self, raw_type: str) -> list[VoiceEvent]:
+        """Begin another reply, or the speech of one: what is left of the one before it is over."""
+        return [*self._release(), *super().synthesis_started(raw_type)]
+
+    def speaking_started(self, raw_type: str) -> list[VoiceEvent]:
+        """Account for the bot's output, which begins: what is left of the reply before it is over."""
+        return [*self._release(), *super().speaking_started(raw_type)]
+
+    def text(self, raw_type: str, text: str) -> list[VoiceEvent]:
+        """Account for a piece of text; a reply that was ended has no more of it."""
+        if self._held is not None:
+            return [VoiceEvent(EventKind.OTHER, raw_type, text=text)]
+        return super().text(raw_type, text)
+
+    def _close(self, raw_type: str, status: Status) -> list[VoiceEvent]:
+        """End the reply once the line is silent."""
+        if self._held is not None:
+            return [VoiceEvent(EventKind.OTHER, raw_type)]
+        if self._audible and "audio" in self._carried:
+            self._held = (raw_type, status)
+            self._rest_ms = 0.0
+            return [VoiceEvent(EventKind.OTHER, raw_type)]
+        return super()._close(raw_type, status)
+
+    def _release(self) -> list[VoiceEvent]:
+        """End the reply that was ended before; without one, nothing."""
+        if self._held is None:
+            return []
+        held, self._held = self._held, None
+        return super()._close(*held)
+
+
+_SERVER: str = r"^(stun|stuns|turn|turns):[^\s]+$"
+
+
+class SmallWebRtcSettings(WireSettings):
+    """The `[protocol]` table of a scenario.
+
+    `request_data` is what the bot's code gets as `runner_args.body`; `ice_servers` are STUN and TURN servers without
+    credentials, none by default.
+    """
+
+    request_data: Mapping[str, Any] = pydantic.Field(default_factory=dict[str, Any])
+    ice_servers: tuple[Annotated[str, pydantic.Field(pattern=_SERVER)], ...] = ()
+    rtvi_version: Annotated[str, pydantic.Field(pattern=r"^[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}$")] = VERSION
+
+
+def checked_settings(options: CallerOptions, wire: str) -> SmallWebRtcSettings:
+    """Return the validated settings. Raises UsageError, one line for each fault, also for options without effect."""
+    faults = faults_of_the_bot(options, wire)
+    settings = read_settings(SmallWebRtcSettings, options.settings, wire, known_faults=faults)
+    refuse(faults)
+    return settings
+
 
 NAME: Final = "smallwebrtc"
 RATE_HZ: Final = 48_000

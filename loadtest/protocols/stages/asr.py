@@ -1,11 +1,54 @@
 """`POST /audio/transcriptions`: the form for one utterance, and its response as a stream, as JSON or as text."""
 
+import struct
+from collections.abc import Sequence
+from typing import Final
+
 from loadtest.protocols.json_fields import Json, optional_object, required_text
-from loadtest.protocols.stages.multipart import form, wav
 from loadtest.protocols.stages.parts import Part, Partial, Transcript
 from loadtest.protocols.stages.reader import TypedEventReader, cut_short
 from loadtest.protocols.stages.settings import StageSettings
 from loadtest.protocols.usage import flat_usage
+
+_BOUNDARY: Final = b"voiceprobe-form-data"
+WAV_HEADER_BYTES: Final = 44
+
+
+def wav(pcm: bytes, rate_hz: int) -> bytes:
+    """Return a WAV file of 16-bit mono samples."""
+    byte_rate = rate_hz * 2
+    header = struct.pack(
+        "<4sI4s4sIHHIIHH4sI",
+        b"RIFF",
+        len(pcm) + WAV_HEADER_BYTES - 8,
+        b"WAVE",
+        b"fmt ",
+        16,
+        1,
+        1,
+        rate_hz,
+        byte_rate,
+        2,
+        16,
+        b"data",
+        len(pcm),
+    )
+    return header + pcm
+
+
+def form(fields: Sequence[tuple[str, str]], file: bytes) -> tuple[bytes, str]:
+    """Return the body of a form with these fields and a file `file`, and its Content-Type."""
+    boundary = _BOUNDARY
+    while boundary in file:
+        boundary += b"-"
+    parts = [
+        b'--%b\r\nContent-Disposition: form-data; name="%b"\r\n\r\n%b\r\n' % (boundary, name.encode(), value.encode())
+        for name, value in fields
+    ]
+    head = b'--%b\r\nContent-Disposition: form-data; name="file"; filename="speech.wav"\r\n' % boundary
+    parts.append(head + b"Content-Type: audio/wav\r\n\r\n" + file + b"\r\n--%b--\r\n" % boundary)
+    return b"".join(parts), f"multipart/form-data; boundary={boundary.decode()}"
+
 
 PATH = "audio/transcriptions"
 

@@ -6,7 +6,7 @@ complete. Sentences are spoken one after the other, as one reply. Without a reco
 caller would have said; without a language model the text itself is spoken, or the transcript is the result.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -23,6 +23,7 @@ from loadtest.protocols.base import (
     VoiceEvent,
 )
 from loadtest.protocols.error_objects import violation
+from loadtest.protocols.headers import bearer_headers
 from loadtest.protocols.http_items import HttpCancel, HttpData, HttpEnd, HttpFailed, HttpHead, HttpItem, HttpRequest
 from loadtest.protocols.stages import asr, llm, tts
 from loadtest.protocols.stages.observable import not_observable
@@ -39,13 +40,173 @@ from loadtest.protocols.stages.parts import (
     Unknown,
     Words,
 )
-from loadtest.protocols.stages.reader import ResponseReader
-from loadtest.protocols.stages.readiness import Readiness
-from loadtest.protocols.stages.replay import PartialsReplay
+from loadtest.protocols.stages.reader import FATAL_STATUSES, ResponseReader
+from loadtest.protocols.stages.recorded_partials import RecordedUtterance
 from loadtest.protocols.stages.reply import StageReply
-from loadtest.protocols.stages.requests import StageRequests
-from loadtest.protocols.stages.settings import stage_settings
+from loadtest.protocols.stages.settings import StageSettings, stage_settings
 from telemetry.model import semconv
+
+# A service that knows no such page still shows that it is there; one that refuses now would refuse a turn as well.
+_REFUSALS: Final = FATAL_STATUSES | {429, 502, 503, 504}
+
+
+class _RefusalReader(ResponseReader):
+    """Reads the body of a refusal, for the sentence about it."""
+
+    def __init__(self, stage: StageName) -> None:
+        super().__init__()
+        self.stage = stage
+
+    def raw(self, data: bytes) -> list[Part]:
+        """Ignore what is not about the refusal."""
+        del data
+        return []
+
+    def ended(self) -> list[Part]:
+        """Return nothing: there was no refusal."""
+        return []
+
+
+class Readiness:
+    """Waits until every service has answered; the first refusal is fatal."""
+
+    def __init__(self, requests: Sequence[HttpRequest]) -> None:
+        self.requests = tuple(requests)
+        self._urls = {request.request_id: request.url for request in requests}
+        self._waits_for = set(self._urls)
+        self._names = frozenset(self._waits_for)
+        self._refused: dict[str, ResponseReader] = {}
+        self._failed = False
+
+    def owns(self, request_id: str) -> bool:
+        """Whether a response answers one of these requests."""
+        return request_id in self._names
+
+    def receive(self, item: HttpItem) -> list[VoiceEvent]:
+        """Decode one part of such a response."""
+        if self._failed:
+            return [VoiceEvent(EventKind.OTHER, "ready")]
+        if isinstance(item, HttpHead) and item.status in _REFUSALS:
+            stage: StageName = next(name for name in ("asr", "llm", "tts") if item.request_id.endswith(name))
+            reader = self._refused[item.request_id] = _RefusalReader(stage)
+            reader.url = self._urls[item.request_id]
+        reader = self._refused.get(item.request_id)
+        if reader is not None:
+            broken = [part for part in reader.receive(item) if isinstance(part, Broken)]
+            return self._fatal(broken[0]) if broken else [VoiceEvent(EventKind.OTHER, "ready")]
+        if isinstance(item, HttpFailed) and item.request_id in self._waits_for:
+            return self._fatal(Broken(item.reason, item.failure))
+        if not isinstance(item, HttpHead) or item.status < 200 or item.request_id not in self._waits_for:
+            return [VoiceEvent(EventKind.OTHER, "ready")]
+        self._waits_for.discard(item.request_id)
+        return [VoiceEvent(EventKind.OTHER if self._waits_for else EventKind.READY, "ready")]
+
+    def _fatal(self, broken: Broken) -> list[VoiceEvent]:
+        self._failed = True
+        return [VoiceEvent(EventKind.ERROR, "ready", message=broken.message, fatal=True, failure=broken.failure)]
+
+
+_TRACE_ID_AT = slice(3, 35)
+
+
+class StageRequests:
+    """Makes the requests of one call. Each has a name, which the service gets as `X-Client-Request-Id`."""
+
+    def __init__(self, options: CallerOptions, settings: StageSettings) -> None:
+        self._options = options
+        self._settings = settings
+        self._target_url = ""
+        self._traceparent: str | None = None
+        self._history: list[dict[str, str]] = []
+
+    def connect(self, target_url: str, traceparent: str | None) -> None:
+        """Take over the address at which stages without one of their own are, and the trace of the call."""
+        self._target_url, self._traceparent = target_url, traceparent
+
+    def name(self, turn: int, stage: str) -> str:
+        """Return the name of a request: the call's trace, the turn and the stage."""
+        trace = (self._traceparent or "")[_TRACE_ID_AT] or "call"
+        return f"{trace}-{turn}-{stage}"
+
+    def headers(self, stage: StageName | None) -> tuple[tuple[str, str], ...]:
+        """Return the headers of a request to one stage, or to the services as a whole."""
+        token = self._options.token if stage is None else self._settings.key(stage, self._options.token)
+        return (*bearer_headers(token, self._traceparent), *self._options.headers)
+
+    def post(self, name: str, stage: StageName, path: str, content: tuple[bytes, str]) -> HttpRequest:
+        """Return the request to one stage with this body of this Content-Type."""
+        body, content_type = content
+        url = f"{self._settings.base_url(stage, self._target_url)}/{path}"
+        headers = (("Content-Type", content_type), ("X-Client-Request-Id", name), *self.headers(stage))
+        return HttpRequest(name, "POST", url, headers, body)
+
+    def ready_requests(self, stages: Sequence[StageName]) -> tuple[HttpRequest, ...]:
+        """Return a request to each of the services; stages at one address share one."""
+        by_url: dict[str, HttpRequest] = {}
+        for stage in stages:
+            url = f"{self._settings.base_url(stage, self._target_url)}/{self._settings.ready_path}"
+            by_url.setdefault(url, HttpRequest(self.name(0, f"ready-{stage}"), "GET", url, self.headers(stage)))
+        return tuple(by_url.values())
+
+    def messages(self, text: str) -> list[Mapping[str, str]]:
+        """Return the messages of a request to the language model: instructions, earlier turns, the caller's words."""
+        messages: list[Mapping[str, str]] = []
+        if self._options.instructions is not None:
+            messages.append({"role": "system", "content": self._options.instructions})
+        return [*messages, *self._history, {"role": "user", "content": text}]
+
+    def remember(self, question: str, answer: str) -> None:
+        """Keep a finished turn for the requests that follow."""
+        if self._settings.history and answer:
+            self._history += [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+
+
+_NS_PER_MS = 1_000_000
+
+
+class PartialsReplay:
+    """The transcripts of one turn. Time is that of the caller's audio, from the first frame of the turn on."""
+
+    def __init__(self) -> None:
+        self._left: list[tuple[int, str]] = []
+        self._passed_ns = 0
+        self._final = ""
+        self._ended = True
+
+    def begin(self, spoken: SpokenText, recorded: RecordedUtterance | None) -> str:
+        """Begin a turn: `spoken.lead_ns` of audio precede its first speech sample.
+
+        Returns what the caller's words are taken for: the final transcript that was recorded, or the words themselves.
+        """
+        heard = [] if recorded is None else sorted((*recorded.partials, recorded.final))
+        self._left = [(spoken.lead_ns + round(at_ms * _NS_PER_MS), text) for at_ms, text in heard if text.strip()]
+        self._passed_ns = 0
+        self._final = spoken.text if recorded is None else recorded.final[1]
+        self._ended = False
+        return self._final
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the caller has finished and everything has been recognized."""
+        return self._ended and not self._left
+
+    def advance(self, passed_ns: int) -> str | None:
+        """Let time pass; return the newest text that was recognized by now, if any, or the whole text at its time."""
+        if not self._left:
+            return None
+        self._passed_ns += passed_ns
+        newest: str | None = None
+        while self._left and self._left[0][0] < self._passed_ns:
+            newest = self._left.pop(0)[1]
+        if not self._left and self._ended:
+            return self._final
+        return newest
+
+    def end(self) -> bool:
+        """Note that the caller has finished; return whether everything has been recognized by now."""
+        self._ended = True
+        return self.is_over
+
 
 FRAME_MS: Final = 20
 _FRAME_NS: Final = FRAME_MS * 1_000_000

@@ -5,16 +5,21 @@ the agent's marks when the audio before them has been played. The wire has no wo
 heard the end of a turn, what it understood and whether its reply is complete cannot be seen here.
 """
 
+import re
 import secrets
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import Annotated, Any, Final
+from urllib.parse import urlencode
 
 import msgspec
+from pydantic import AfterValidator, Field
 
-from loadtest.audio import pcm
+from loadtest.audio import g711, pcm
+from loadtest.errors import UsageError
+from loadtest.protocols.address import parse_address
 from loadtest.protocols.audio_format import AudioFormat
 from loadtest.protocols.base import (
     AnsweringCaller,
@@ -29,9 +34,10 @@ from loadtest.protocols.base import (
     VoiceEvent,
 )
 from loadtest.protocols.error_objects import violation
-from loadtest.protocols.exact_messages import ExactReader
+from loadtest.protocols.exact_messages import Count, ExactMessage, ExactReader
+from loadtest.protocols.failure import Failure, OpeningRefused
 from loadtest.protocols.foreign import message_type
-from loadtest.protocols.http_items import HttpAnswer
+from loadtest.protocols.http_items import HttpAnswer, HttpRequest
 from loadtest.protocols.json_fields import (
     Json,
     MalformedError,
@@ -40,13 +46,284 @@ from loadtest.protocols.json_fields import (
     parse_object,
     required_base64,
 )
+from loadtest.protocols.refusals import redirected_to, refusal_text
 from loadtest.protocols.stage_metrics import OF_PARTIALS, OF_TEXT, OF_TRANSCRIPTS
 from loadtest.protocols.telephony import signature
-from loadtest.protocols.telephony.media import MEDIA, MediaMessage
-from loadtest.protocols.telephony.settings import TRACE_PARAMETER, parameters_of, telephony_settings
-from loadtest.protocols.telephony.webhook import WEBHOOKS
+from loadtest.protocols.telephony.signature import TWILIO_HEADER, Headers, plivo_headers, twilio_signature
+from loadtest.protocols.telephony.twiml import PLIVO_XML, TEXML, TWIML, Markup, StreamTarget, stream_of
 from loadtest.protocols.telephony.wire import PAYLOAD_END, StreamedCall, TelephonyWire, encoded, required_object
 from loadtest.protocols.telephony.wire import Message as Fields
+from loadtest.protocols.wire_settings import WireSettings, read_settings, refuse
+
+REQUEST_ID: Final = "webhook"
+API_VERSION: Final = "2010-04-01"
+_EXCERPT_CHARS: Final = 200
+_XML: Final = frozenset({"text/xml", "application/xml", "text/html"})
+
+
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """One provider's webhook: the form that it sends, its proof of who it is, and the XML that it understands.
+
+    `proof(token, url, form, call)` returns headers.
+    """
+
+    markup: Markup
+    form: Callable[[StreamedCall], dict[str, str]]
+    proof: Callable[[str, str, Mapping[str, str], StreamedCall], Headers]
+
+    def request(self, url: str, call: StreamedCall, token: str | None, traceparent: str | None) -> HttpRequest:
+        """Return the request, with the provider's proof if there is a token."""
+        form = self.form(call)
+        headers = [("Content-Type", "application/x-www-form-urlencoded; charset=utf-8"), ("Accept", "text/xml, */*")]
+        if token is not None:
+            headers += self.proof(token, url, form, call)
+        if traceparent is not None:
+            headers.append(("traceparent", traceparent))
+        return HttpRequest(REQUEST_ID, "POST", url, tuple(headers), urlencode(form).encode())
+
+    def stream(self, answer: HttpAnswer, url: str) -> StreamTarget:
+        """Return the stream that the answer says to open.
+
+        Raises OpeningRefused, with a sentence and a code, for an answer that opens none. Redirects are not followed.
+        """
+        if not 200 <= answer.status < 300:
+            raise OpeningRefused(_refusal(answer, url), Failure("http_status", str(answer.status)))
+        kind = answer.header("content-type").partition(";")[0].strip().lower()
+        if kind and kind not in _XML:
+            sentence = f"the webhook answered with {kind[:_EXCERPT_CHARS]!r}; {self.markup.name} comes as text/xml"
+            raise OpeningRefused(sentence, Failure("protocol_violation", "content_type"))
+        return stream_of(answer.body, url, self.markup)
+
+
+def _refusal(answer: HttpAnswer, url: str) -> str:
+    if 300 <= answer.status < 400:
+        where = redirected_to(answer.headers, url, is_websocket=False)
+        leads = "a redirect" if where is None else f"a redirect to {where}"
+        return f"the webhook answered with HTTP {answer.status}, {leads}; give the address that it leads to"
+    text = refusal_text(answer.body.decode(errors="replace"), answer.headers)
+    return f"the webhook answered with HTTP {answer.status}{f': {text}' if text else ''}"
+
+
+def _twilio_form(call: StreamedCall) -> dict[str, str]:
+    return {
+        "AccountSid": call.account_id,
+        "ApiVersion": API_VERSION,
+        "CallSid": call.call_id,
+        "CallStatus": "ringing",
+        "Called": call.to_number,
+        "Caller": call.from_number,
+        "Direction": "inbound",
+        "From": call.from_number,
+        "To": call.to_number,
+    }
+
+
+def _texml_form(call: StreamedCall) -> dict[str, str]:
+    return {
+        "AccountSid": call.account_id,
+        "CallSid": call.call_id,
+        "CallStatus": "ringing",
+        "From": call.from_number,
+        "To": call.to_number,
+    }
+
+
+def _plivo_form(call: StreamedCall) -> dict[str, str]:
+    return {
+        "CallStatus": "ringing",
+        "CallUUID": call.call_id,
+        "Direction": "inbound",
+        "Event": "StartApp",
+        "From": call.from_number.removeprefix("+"),
+        "To": call.to_number.removeprefix("+"),
+    }
+
+
+def _twilio_proof(token: str, url: str, form: Mapping[str, str], call: StreamedCall) -> Headers:
+    del call
+    return ((TWILIO_HEADER, twilio_signature(token, url, form)),)
+
+
+def _plivo_proof(token: str, url: str, form: Mapping[str, str], call: StreamedCall) -> Headers:
+    return plivo_headers(token, url, call.digits, form)
+
+
+def _no_proof(token: str, url: str, form: Mapping[str, str], call: StreamedCall) -> Headers:
+    """Return nothing: Telnyx signs with a key that only it has."""
+    del token, url, form, call
+    return ()
+
+
+# Vonage asks for JSON, and Exotel's applet has the stream's address in its settings.
+WEBHOOKS: Final[Mapping[str, Webhook]] = {
+    "twilio": Webhook(TWIML, _twilio_form, _twilio_proof),
+    "telnyx": Webhook(TEXML, _texml_form, _no_proof),
+    "plivo": Webhook(PLIVO_XML, _plivo_form, _plivo_proof),
+}
+
+
+_E164: Final = re.compile(r"\+[1-9][0-9]{1,14}")
+_DIGITS: Final = re.compile(r"[0-9*#A-D]+")
+# What a telephone call cannot choose, by the names of the neutral options.
+_NO_PLACE: Final = ("model", "transcription_model", "voice", "instructions", "silence_duration_ms")
+TRACE_PARAMETER: Final = "traceparent"
+TRACE_BYTES: Final = 55
+
+
+def _number(text: str) -> str:
+    if _E164.fullmatch(text) is None:
+        raise ValueError("give a telephone number such as +15005550006")
+    return text
+
+
+def _digits(text: str) -> str:
+    if _DIGITS.fullmatch(text) is None:
+        raise ValueError("give the keys of a telephone: 0 to 9, *, # and A to D")
+    return text
+
+
+def _webhook(url: str) -> str:
+    try:
+        parse_address(url, "http")
+    except UsageError:
+        raise ValueError("give the address of a voice webhook such as http://127.0.0.1:7860/") from None
+    return url
+
+
+Number = Annotated[str, AfterValidator(_number)]
+
+
+class TelephonySettings(WireSettings):
+    """What can be set for the wires twilio, telnyx, plivo, exotel and vonage."""
+
+    from_number: Number = "+15005550006"
+    to_number: Number = "+15005550001"
+    account_id: str = "AC00000000000000000000000000000000"
+    parameters: dict[str, str] = Field(default_factory=dict)
+    encoding: str | None = None  # as the provider calls it; None: its usual one
+    rate_hz: int | None = None  # of PCM; None: the provider's usual one
+    dtmf: Annotated[str, AfterValidator(_digits)] | None = None  # keys pressed before the caller's first turn
+    # Asked before the stream is opened, as the provider does: its answer says which stream. None: the target is it.
+    webhook: Annotated[str, AfterValidator(_webhook)] | None = None
+    # A mark whose name fits this pattern (`*` is anything) ends the reply. None: silence ends it.
+    reply_end_mark: str | None = Field(default=None, min_length=1)
+
+    def encoding_of(self, wire: TelephonyWire) -> str:
+        """Return the provider's name for the encoding."""
+        return next(iter(wire.encodings)) if self.encoding is None else self.encoding
+
+    def format_of(self, wire: TelephonyWire) -> AudioFormat:
+        """Return the format of the caller's audio."""
+        kind = wire.encodings[self.encoding_of(wire)]
+        if kind != "pcm16":
+            return AudioFormat(kind, g711.RATE_HZ)
+        return AudioFormat(kind, wire.rates_hz[0] if self.rate_hz is None else self.rate_hz)
+
+
+def telephony_settings(options: CallerOptions, wire: TelephonyWire) -> TelephonySettings:
+    """Return the settings of a wire. Raises UsageError with one line for each fault."""
+    faults = [
+        f"{wire.name}: a telephone call cannot choose {name.replace('_', ' ')}: leave it out"
+        for name in _NO_PLACE
+        if getattr(options, name) is not None
+    ]
+    if options.turn_control == "manual":
+        faults.append(f"{wire.name}: on a telephone call the agent detects the end of turns: leave out manual turns")
+    settings = read_settings(TelephonySettings, options.settings, wire.name, known_faults=faults)
+    faults += _faults(settings, wire)
+    faults += _parameter_faults(parameters_of(options, settings), wire)
+    refuse(faults)
+    return settings
+
+
+def parameters_of(options: CallerOptions, settings: TelephonySettings) -> dict[str, str]:
+    """Return the custom parameters without the trace: the neutral metadata, and the wire's own, which win."""
+    return {**dict(options.metadata), **settings.parameters}
+
+
+def _faults(settings: TelephonySettings, wire: TelephonyWire) -> list[str]:
+    found: list[str] = []
+    if settings.webhook is not None and wire.name not in WEBHOOKS:
+        known = ", ".join(WEBHOOKS)
+        found.append(
+            f"{wire.name}: this provider's webhook is not supported; those of {known} are: leave out 'webhook'"
+        )
+    kind = wire.encodings.get(settings.encoding_of(wire))
+    if kind is None:
+        known = ", ".join(wire.encodings)
+        found.append(f"{wire.name}: the encoding {settings.encoding!r} is unknown; known: {known}")
+    elif settings.rate_hz is not None:
+        known_hz = wire.rates_hz if kind == "pcm16" else (g711.RATE_HZ,)
+        if settings.rate_hz not in known_hz:
+            rates = ", ".join(str(rate) for rate in known_hz)
+            found.append(f"{wire.name}: rate_hz {settings.rate_hz} is not a rate of this encoding; known: {rates}")
+    return found
+
+
+def _parameter_faults(parameters: Mapping[str, str], wire: TelephonyWire) -> list[str]:
+    found: list[str] = []
+    if TRACE_PARAMETER in parameters:
+        found.append(f"{wire.name}: the callers set the parameter {TRACE_PARAMETER} themselves: leave it out")
+    for name, value in parameters.items():
+        if any(each in name + value for each in wire.reserved):
+            shown = " ".join(wire.reserved)
+            found.append(f"{wire.name}: the parameter {name!r} contains a character that separates parameters: {shown}")
+        if not name:
+            found.append(f"{wire.name}: a parameter has no name")
+    size = sum(len(f"{name}{value}".encode()) for name, value in parameters.items())
+    size += len(TRACE_PARAMETER) + TRACE_BYTES
+    if wire.most_parameter_bytes is not None and size > wire.most_parameter_bytes:
+        most = f"{wire.provider} carries at most {wire.most_parameter_bytes} bytes of parameters"
+        found.append(f"{wire.name}: {most}; with the trace these have {size}: shorten them")
+    return found
+
+
+class Media(ExactMessage):
+    """The audio alone: its format is the call's."""
+
+    payload: bytes
+
+    @property
+    def declared(self) -> dict[str, object]:
+        """What the message states of the audio's format, by the names on the wire."""
+        return {}
+
+
+class StatedMedia(Media, rename="camel"):
+    """Audio whose message states its format."""
+
+    content_type: str
+    sample_rate: Count | str
+
+    @property
+    def declared(self) -> dict[str, object]:
+        """What the message states of the audio's format, by the names on the wire."""
+        return {"contentType": self.content_type, "sampleRate": self.sample_rate}
+
+
+class MediaMessage(ExactMessage):
+    """A message with audio. The names of its members are Telnyx's; agents may leave out the stream's id."""
+
+    event: str
+    media: Media
+    stream_id: str | None = None
+
+
+def _named(stream_key: str, media: type[Media] = Media) -> Any:
+    """Return the same message as another provider has it."""
+    members: list[Any] = [("event", str), ("media", media), ("stream_id", str | None, None)]
+    return msgspec.defstruct("MediaMessage", members, bases=(ExactMessage,), rename={"stream_id": stream_key})
+
+
+# By the wire's name.
+MEDIA: Final[dict[str, msgspec.json.Decoder[MediaMessage]]] = {
+    "twilio": msgspec.json.Decoder(_named("streamSid")),
+    "telnyx": msgspec.json.Decoder(MediaMessage),
+    "plivo": msgspec.json.Decoder(_named("streamId", StatedMedia)),
+    "exotel": msgspec.json.Decoder(_named("stream_sid")),
+}
+
 
 WHY: Final = "a telephone call carries audio only: the agent's stages cannot be seen on this wire"
 NOT_OBSERVABLE: Final[Mapping[str, str]] = dict.fromkeys(("endpointing", *OF_PARTIALS, *OF_TRANSCRIPTS, *OF_TEXT), WHY)

@@ -1,6 +1,6 @@
 """Audio that answers no question: played, unless its reply was stopped, and waited for."""
 
-from loadtest.conversation.earlier_replies import EarlierReplies
+from loadtest.conversation.hearing import EarlierReplies
 from loadtest.conversation.playout import PlayoutBuffer
 from tests.unit.loadtest.conversation.world import MS, audio, silence, tone
 

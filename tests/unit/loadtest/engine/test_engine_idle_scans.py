@@ -6,8 +6,7 @@ import pytest
 from loadtest.audio.deferred_span import SLICE_SAMPLES, DeferredSpan, ScanQueue
 from loadtest.audio.onset import AudibleSpan
 from loadtest.engine.clock import Clocks
-from loadtest.engine.engine import Engine
-from loadtest.engine.idle_scans import MOST_SLICES_PER_TICK, scan_while_idle
+from loadtest.engine.engine import MOST_SLICES_PER_TICK, Engine, scan_while_idle
 from loadtest.engine.timing_wheel import TICK_NS
 
 US = 1_000

@@ -11,8 +11,8 @@ from loadtest.protocols.foreign import protocol_of, sent_instead
 from loadtest.protocols.http_items import HttpAnswer, HttpData, HttpEnd, HttpHead
 from loadtest.protocols.message_limit import message_limit, over_limit, size
 from loadtest.protocols.refusals import closed_connection, redirected_to, refused_request, refused_upgrade
-from loadtest.protocols.smallwebrtc.signaling import Signaling
-from loadtest.protocols.telephony.webhook import WEBHOOKS
+from loadtest.protocols.smallwebrtc.caller import Signaling
+from loadtest.protocols.telephony.caller import WEBHOOKS
 from telemetry.model.personal_data import text_without_personal_data
 
 _MEMBERS = st.sampled_from(["message", "detail", "error", "loc", "msg", "code", "type", "x"])

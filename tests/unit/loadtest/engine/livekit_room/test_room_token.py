@@ -6,7 +6,7 @@ import hmac
 import json
 from typing import Any
 
-from loadtest.engine.livekit_room.token import token_of
+from loadtest.engine.livekit_room.call import token_of
 from loadtest.protocols.room_items import JoinRoom
 
 SECRET = "a secret of thirty-two characters"

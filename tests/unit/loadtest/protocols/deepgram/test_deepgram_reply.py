@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from loadtest.conversation.plan import CallPlan, ReplyPoint
 from loadtest.protocols.base import CallerOptions, EventKind
-from loadtest.protocols.deepgram.caller import DeepgramCaller
-from loadtest.protocols.deepgram.reply import MAX_CALLS
+from loadtest.protocols.deepgram.caller import MAX_CALLS, DeepgramCaller
 from tests.unit.loadtest.protocols.contract.line import kinds, tone
 from tests.unit.loadtest.protocols.contract.scripted_call import MS, ScriptedCall, two_turns
 from tests.unit.loadtest.protocols.deepgram.test_deepgram_caller import SERVER, get, ready
