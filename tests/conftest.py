@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Generator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -29,6 +30,16 @@ class _Niceness:
 
     niceness: int
     changed_by: frozenset[str] = frozenset()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the flag that runs the nightly tests, too."""
+    parser.addoption("--all", action="store_true", help="run the nightly tests as well: everything that there is")
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """State which of the two suites runs."""
+    return "suite: all tests" if config.option.all else "suite: every day (--all adds the nightly tests)"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -57,13 +68,27 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     return argname if isinstance(val, bytes) else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with slow tests go first: parallel runners take whole files in this order, and a long file that begins last
-    keeps one of them busy while the others have nothing left."""
-    files = list(dict.fromkeys(item.path for item in items))
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
-    pages = [path for path in files if path in slow and path.parent.name == "browser"]
-    others = [path for path in files if path in slow and path not in pages]
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the nightly tests out unless they are asked for, and put files with slow tests first.
+
+    Parallel runners take whole files in this order, and a long file that begins last keeps one of them busy while the
+    others have nothing left.
+    """
+    slow: set[Path] = set()
+    nightly: list[pytest.Item] = []
+    for item in items:
+        if item.get_closest_marker("nightly"):
+            nightly.append(item)
+            item.add_marker(pytest.mark.slow)
+        if item.get_closest_marker("slow"):
+            slow.add(item.path)
+    if nightly and not config.option.all:
+        config.hook.pytest_deselected(items=nightly)
+        left_out = set(nightly)
+        items[:] = [item for item in items if item not in left_out]
+    others = [path for path in dict.fromkeys(item.path for item in items) if path in slow]
+    pages = [path for path in others if path.parent.name == "browser"]
+    others = [path for path in others if path not in pages]
     place = {path: float(number) for number, path in enumerate(others)}
     # Two browsers at once take a small machine's cores from each other.
     place |= {path: number * len(others) / len(pages) - 0.5 for number, path in enumerate(pages)}

@@ -16,6 +16,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.dashboard_process import Dashboard
 from tests.browser.pictures import CUT_WORDS, left_over, texts_spaced
+from tests.nightly import nightly_after
 from tests.unit.dashboard.scenes import Scene, turns_of
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -131,7 +132,7 @@ def violations(page: Page) -> dict[str, list[str]]:
     return {rule: nodes for rule, nodes in found.items() if nodes}
 
 
-@pytest.mark.parametrize("name", list(PAGES))
+@pytest.mark.parametrize("name", nightly_after(1, PAGES))
 def test_a_page_can_be_read_at_every_width_in_light_and_dark(opened: Callable[..., Page], name: str) -> None:
     for theme in ("light", "dark"):
         page = opened(name, theme)
@@ -147,6 +148,7 @@ def test_a_page_can_be_read_at_every_width_in_light_and_dark(opened: Callable[..
                 page.screenshot(path=str(Path(SHOTS) / f"{name}-{theme}-{width}.png"), full_page=True)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("width", [390, 1280])
 def test_no_label_of_a_picture_is_cut_off_where_a_reader_spaces_texts(opened: Callable[..., Page], width: int) -> None:
     page = opened("turns", "light", width)
@@ -155,6 +157,7 @@ def test_no_label_of_a_picture_is_cut_off_where_a_reader_spaces_texts(opened: Ca
         assert left_over(page, CUT_WORDS) == []
 
 
+@pytest.mark.nightly
 def test_the_page_that_has_the_focus_is_seen_among_the_pages(opened: Callable[..., Page]) -> None:
     page = opened("now", "light", 1280)
     for name in ("Now", "Turns"):
@@ -165,6 +168,7 @@ def test_the_page_that_has_the_focus_is_seen_among_the_pages(opened: Callable[..
         expect(link).to_have_css("outline-style", "solid")
 
 
+@pytest.mark.nightly
 def test_bars_and_focus_remain_where_the_browser_forces_its_colors(opened: Callable[..., Page]) -> None:
     page = opened("now", "light", 1280)
     page.emulate_media(forced_colors="active")

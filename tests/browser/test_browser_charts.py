@@ -13,7 +13,7 @@ from tests.browser.conftest import BOUND_MS
 from tests.browser.pictures import CUT_WORDS, left_over
 from tests.integration.peers.processes import free_port, running
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = [pytest.mark.browser, pytest.mark.nightly]
 
 CHARTS = 48  # as many as the page has
 LENGTHS = 30  # likewise

@@ -19,6 +19,7 @@ from telemetry.store.rollout_log import read_rollouts
 from tests.browser.conftest import choose
 from tests.browser.pictures import CUT_WORDS, left_over, texts_spaced
 from tests.browser.test_browser_dashboard import Dashboard, start
+from tests.nightly import nightly_after
 from tests.unit.dashboard.rollout_scenes import Rollout, fill_rollout
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -52,7 +53,7 @@ def served(store: Path) -> Iterator[Dashboard]:
     dashboard.end()
 
 
-@pytest.fixture(scope="module", params=list(CHARTS))
+@pytest.fixture(scope="module", params=nightly_after(1, CHARTS))
 def opened(request: pytest.FixtureRequest, browser: Browser, served: Dashboard) -> Iterator[tuple[str, Page]]:
     """A page, loaded once for all that is looked at on it."""
     name = request.param
@@ -115,8 +116,8 @@ def test_every_chart_is_drawn_and_has_its_table_by_keyboard(opened: tuple[str, P
         assert {"noise = clean", "noise = street", "length = long"} <= set(texts)
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("theme", nightly_after(1, ["light", "dark"]))
+@pytest.mark.parametrize("width", nightly_after(1, [390, 1280]))
 def test_axe_finds_nothing(opened: tuple[str, Page], width: int, theme: str) -> None:
     _, page = opened
     look_at(page, width, theme)
@@ -134,6 +135,7 @@ def test_axe_finds_nothing(opened: tuple[str, Page], width: int, theme: str) -> 
     assert {rule: nodes for rule, nodes in violations.items() if nodes} == {}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 768, 1280, 1920])
 def test_nothing_scrolls_sideways_but_tables(opened: tuple[str, Page], width: int, theme: str) -> None:
@@ -146,6 +148,7 @@ def test_nothing_scrolls_sideways_but_tables(opened: tuple[str, Page], width: in
         page.screenshot(path=str(Path(SHOTS) / f"{name}-{width}-{theme}.png"), full_page=True)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("width", [390, 1280])
 def test_no_label_of_a_picture_is_cut_off_where_a_reader_spaces_texts(opened: tuple[str, Page], width: int) -> None:
     _, page = opened

@@ -16,6 +16,7 @@ from tests import asking
 from tests.browser.conftest import choose
 from tests.browser.dashboard_process import BOUND_S, Dashboard, start_dashboard
 from tests.fixtures_sidecar import SidecarProcess, running_sidecar, turns_request
+from tests.nightly import nightly_after
 from tests.unit.dashboard.scenes import S, Scene, turns_of
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -110,7 +111,7 @@ def fits(page: Page, *texts: str) -> None:
         assert box["x"] + box["width"] <= size["width"]
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", nightly_after(1, ["light", "dark"]))
 def test_the_verdict_and_what_it_stands_on_fit_one_screen(
     full: Dashboard, open_page: Callable[..., Page], theme: str
 ) -> None:
@@ -120,6 +121,7 @@ def test_the_verdict_and_what_it_stands_on_fit_one_screen(
     shot(page, f"now-full-{theme}-1280x800")
 
 
+@pytest.mark.nightly
 def test_on_a_larger_screen_what_explains_a_miss_is_visible_too(
     full: Dashboard, open_page: Callable[..., Page]
 ) -> None:
@@ -129,6 +131,7 @@ def test_on_a_larger_screen_what_explains_a_miss_is_visible_too(
     shot(page, "now-full-light-1440x900")
 
 
+@pytest.mark.nightly
 def test_a_wide_screen_is_used(full: Dashboard, open_page: Callable[..., Page]) -> None:
     page = open_page(full.url, width=1920, height=1080)
     painted(page)
@@ -152,6 +155,7 @@ def test_a_click_on_a_slow_turn_opens_its_waterfall(full: Dashboard, open_page: 
     assert "cohort=B" in page.url
 
 
+@pytest.mark.nightly
 def test_what_can_be_trusted_opens_by_keyboard(full: Dashboard, open_page: Callable[..., Page]) -> None:
     page = open_page(f"{full.url}/?run=run-full")
     painted(page)
@@ -168,6 +172,7 @@ def test_what_can_be_trusted_opens_by_keyboard(full: Dashboard, open_page: Calla
     expect(chip).to_be_focused()
 
 
+@pytest.mark.nightly
 def test_a_turn_reads_in_the_dark(full: Dashboard, open_page: Callable[..., Page]) -> None:
     turn = turns_of(Scene(turns=900, newest_unix_ns=0, run_id="run-full"))[10]
     page = open_page(f"{full.url}/?trace={turn.trace_id}&turn={turn.turn_index}", theme="dark")
@@ -190,6 +195,7 @@ def test_a_filter_survives_a_reload_by_its_link(full: Dashboard, open_page: Call
     expect(other.locator(".vp-lines")).to_contain_text("448 turns", timeout=BOUND_MS)
 
 
+@pytest.mark.nightly
 def test_one_turn_is_too_few_for_a_verdict(full: Dashboard, open_page: Callable[..., Page]) -> None:
     page = open_page(f"{full.url}/?run=run-one")
     painted(page, has_picture=False)
@@ -202,6 +208,7 @@ def test_one_turn_is_too_few_for_a_verdict(full: Dashboard, open_page: Callable[
     shot(page, "now-one-turn")
 
 
+@pytest.mark.nightly
 def test_a_stale_run_says_that_it_has_not_ended(full: Dashboard, open_page: Callable[..., Page]) -> None:
     page = open_page(f"{full.url}/?run=run-few")
     painted(page)
@@ -212,6 +219,7 @@ def test_a_stale_run_says_that_it_has_not_ended(full: Dashboard, open_page: Call
     shot(page, "now-stale")
 
 
+@pytest.mark.nightly
 def test_many_turns_of_an_ended_run(full: Dashboard, open_page: Callable[..., Page]) -> None:
     page = open_page(f"{full.url}/?run=run-many")
     painted(page)

@@ -63,6 +63,7 @@ def test_what_is_chosen_survives_a_reload_by_its_link(page: Page, served: Dashbo
     expect(overview).to_contain_text("babble")
 
 
+@pytest.mark.nightly
 def test_what_another_page_is_narrowed_to_does_not_come_along(page: Page, served: Dashboard) -> None:
     """A viewer who comes by the navigation sees every run, as that page says."""
     page.goto(f"{served.url}?run=run-two&cohort=A")
@@ -73,6 +74,7 @@ def test_what_another_page_is_narrowed_to_does_not_come_along(page: Page, served
     assert page.url.endswith("/objectives")
 
 
+@pytest.mark.nightly
 def test_what_can_be_trusted_opens_by_keyboard(page: Page, served: Dashboard) -> None:
     opened(page, served)
     chip = page.get_by_role("button", name="valid · ")

@@ -133,6 +133,7 @@ def test_a_bound_is_dragged_nudged_saved_and_found_in_the_manifest(served: Serve
     assert find_faults(served.folder) == ()
 
 
+@pytest.mark.nightly
 def test_nothing_can_be_saved_before_there_is_a_clip(served: Served, browser: Browser) -> None:
     held: list[Route] = []
 
@@ -149,6 +150,7 @@ def test_nothing_can_be_saved_before_there_is_a_clip(served: Served, browser: Br
     page.close()
 
 
+@pytest.mark.nightly
 def test_what_is_right_is_accepted_as_it_is_and_the_list_empties(served: Served, page: Page) -> None:
     before = {name: served.utterance(name) for name in ("first", "second")}
     page.locator("#save").click()
@@ -167,6 +169,7 @@ def test_what_is_right_is_accepted_as_it_is_and_the_list_empties(served: Served,
         )
 
 
+@pytest.mark.nightly
 def test_the_clip_and_only_the_speech_are_played(served: Served, page: Page) -> None:
     page.evaluate(
         "() => { window.played = []; const start = AudioBufferSourceNode.prototype.start;"
@@ -181,6 +184,7 @@ def test_the_clip_and_only_the_speech_are_played(served: Served, page: Page) -> 
     assert page.evaluate("played") == [first.samples, first.speech_end_sample - first.speech_start_sample + 1]
 
 
+@pytest.mark.nightly
 def test_a_time_can_be_typed(served: Served, page: Page) -> None:
     _until_decoded(page)
     page.locator("#start").fill("123.5")

@@ -87,6 +87,7 @@ def turns_of_rows(page: Page) -> list[str]:
     return [text for text in table.locator(f'[role="gridcell"][aria-colindex="{place}"]').all_inner_texts() if text]
 
 
+@pytest.mark.nightly
 def test_counts_have_thousands_apart_and_sort_as_numbers(page: Page, tmp_path: Path) -> None:
     runs = (("one", 1_234_567, 1_000, 0.75), ("two", 900, 0, 12.3456), ("six", 98_765, 7, 1.0))
     for name, turns, invalid, p95_s in runs:
@@ -184,6 +185,7 @@ def tick_by_keyboard(page: Page, rows: tuple[int, ...]) -> None:
         page.wait_for_function("before => location.href !== before", arg=before)
 
 
+@pytest.mark.nightly
 def test_a_run_is_ticked_and_unticked_by_keyboard_alone(page: Page, of_cohorts: str) -> None:
     page.goto(f"{of_cohorts}/runs")
     expect(page.get_by_text("Shift with the space bar ticks it")).to_be_visible(timeout=BOUND_MS)
@@ -207,6 +209,7 @@ def test_a_run_is_ticked_and_unticked_by_keyboard_alone(page: Page, of_cohorts: 
     assert ticked_in(page) == ["r-first"]
 
 
+@pytest.mark.nightly
 def test_the_chip_of_the_list_opens_by_keyboard(page: Page, of_cohorts: str) -> None:
     page.goto(f"{of_cohorts}/runs")
     chip = page.locator('[class*="st-key-trust-"] button')
@@ -223,6 +226,7 @@ def test_the_chip_of_the_list_opens_by_keyboard(page: Page, of_cohorts: str) -> 
     expect(chip).to_be_focused()
 
 
+@pytest.mark.nightly
 def test_a_filter_that_leaves_no_run_says_how_to_widen_it(page: Page, of_cohorts: str) -> None:
     page.goto(f"{of_cohorts}/runs?callers=9&began=soon")
     expect(page.get_by_role("heading", name="No run matches the filter")).to_be_visible(timeout=BOUND_MS)

@@ -17,7 +17,7 @@ from tests.browser.test_browser_accessibility import BOUND_MS, CUT_OFF, HEIGHT, 
 from tests.browser.test_browser_dashboard import start
 from tests.unit.dashboard.scenes import S, Scene, fill
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = [pytest.mark.browser, pytest.mark.nightly]
 
 WIDTHS: Final = (390, 1280)
 WITHOUT_TURN: Final = [name for name in PAGES if not name.startswith("turn-") and name != "turn"]

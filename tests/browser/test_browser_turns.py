@@ -48,6 +48,7 @@ def test_a_click_on_a_slow_turn_opens_its_waterfall(page: Page, url: str) -> Non
     expect(page.locator(".player .picture svg")).to_be_visible(timeout=BOUND_MS)
 
 
+@pytest.mark.nightly
 def test_a_search_is_in_the_link_and_survives_a_reload(page: Page, url: str) -> None:
     page.goto(f"{url}/turns", timeout=BOUND_MS)
     find = page.get_by_label("Find")
@@ -85,6 +86,7 @@ def test_the_playhead_moves_over_the_waterfall_while_the_audio_plays(page: Page,
     expect(page.get_by_role("button", name="The wait")).to_have_attribute("aria-pressed", "true")
 
 
+@pytest.mark.nightly
 def test_the_player_has_its_figures_as_a_table_and_is_moved_by_keyboard(page: Page, url: str) -> None:
     page.goto(f"{url}/turns?find=the%20salt", timeout=BOUND_MS)
     page.locator(".vp-turns tbody tr a").click()
@@ -105,6 +107,7 @@ def test_the_player_has_its_figures_as_a_table_and_is_moved_by_keyboard(page: Pa
             page.get_by_role("link", name=link).click()
 
 
+@pytest.mark.nightly
 def test_no_label_of_the_player_is_cut_off_at_any_width(page: Page, url: str) -> None:
     page.goto(f"{url}/turns?find=the%20salt", timeout=BOUND_MS)
     page.locator(".vp-turns tbody tr a").click()
@@ -118,6 +121,7 @@ def test_no_label_of_the_player_is_cut_off_at_any_width(page: Page, url: str) ->
             assert picture.evaluate(_CUT_LABELS) == [], f"{width} px, spaced"
 
 
+@pytest.mark.nightly
 def test_the_player_follows_a_switch_of_the_theme(page: Page, url: str) -> None:
     page.goto(f"{url}/turns?find=the%20salt", timeout=BOUND_MS)
     page.locator(".vp-turns tbody tr a").click()
@@ -154,6 +158,7 @@ def test_a_click_on_a_cell_of_the_heat_map_lists_its_turns(page: Page, url: str)
     _lists_the_cell(page, chosen)
 
 
+@pytest.mark.nightly
 def test_a_cell_of_the_heat_map_is_reached_by_keyboard(page: Page, url: str) -> None:
     page.goto(f"{url}/turns", timeout=BOUND_MS)
     summary = page.locator('[data-testid="stExpander"] summary', has_text="turns by time and latency")

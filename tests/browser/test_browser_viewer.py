@@ -12,7 +12,7 @@ from telemetry.charts.drawing import DARK, LIGHT
 from tests.browser.dashboard_process import Dashboard
 from tests.browser.test_browser_dashboard import BOUND_MS, painted
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = [pytest.mark.browser, pytest.mark.nightly]
 
 # The colors of the marks, words and lines of the pictures, which are drawn as SVG.
 _COLORS = """() => [...document.querySelectorAll('[data-testid="stVegaLiteChart"] svg *')]

@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 FILES = {
     "docker-compose.yml": "vendor.compose-spec",
     ".github/workflows/dependency-audit.yml": "vendor.github-workflows",
+    ".github/workflows/nightly.yml": "vendor.github-workflows",
     "examples/ci/github-actions.yml": "vendor.github-workflows",
     "examples/ci/gitlab-ci.yml": "vendor.gitlab-ci",
 }

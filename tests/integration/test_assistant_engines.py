@@ -158,7 +158,7 @@ class _Model(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None: ...  # noqa: A002 - the base class's name
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_call_with_all_real_engines() -> None:
     _Model.asked = []
 
@@ -190,7 +190,7 @@ def test_a_call_with_all_real_engines() -> None:
     assert asked["messages"][-1]["role"] == "user"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_whisper_llama_and_piper_hold_a_conversation(models: None) -> None:
     async def work(url: str) -> tuple[dict[str, Any], str, np.ndarray]:
         async with call(url) as caller:
@@ -282,7 +282,7 @@ def test_service_side_turn_is_a_child_of_the_callers_trace() -> None:
     assert heard == reported["actual_v2v_ns"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_missing_collector_disturbs_nobody() -> None:
     async def work(url: str) -> str:
         async with call(url) as caller:

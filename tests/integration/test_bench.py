@@ -16,6 +16,8 @@ from tests.benchmarks.bench.processes import Cores, PartFailedError, finish, ser
 from tests.benchmarks.bench.senders import BenchSetup
 from tests.integration.provoking import TRIES
 
+pytestmark = pytest.mark.nightly
+
 STAGES_OF_A_TURN = 3
 
 
@@ -38,7 +40,6 @@ def short(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReque
     return {**result, "output": done.stdout, "pictures": [path.name for path in (folder / "pictures").iterdir()]}
 
 
-@pytest.mark.slow
 def test_every_sender_has_figures_that_its_peer_confirms(short: dict[str, Any]) -> None:
     trials = short["trials"]
     senders = {trial["sender"] for trial in trials}
@@ -60,7 +61,6 @@ def test_every_sender_has_figures_that_its_peer_confirms(short: dict[str, Any]) 
         assert any(trial["figures"]["peer_sent"] and trial["figures"]["received"] for trial in duplex)
 
 
-@pytest.mark.slow
 def test_a_target_stands_beside_what_was_found(short: dict[str, Any]) -> None:
     targets = {verdict["target"]: verdict for verdict in short["targets"]}
     assert any("naive locustfile" in target for target in targets)
@@ -69,7 +69,6 @@ def test_a_target_stands_beside_what_was_found(short: dict[str, Any]) -> None:
         assert f"| {target} | {verdict['found']} |" in short["output"]
 
 
-@pytest.mark.slow
 def test_conversations_of_both_kinds_of_callers_have_figures(short: dict[str, Any]) -> None:
     trials = short["conversation_trials"]
     assert [trial["sender"] for trial in trials] == ["control", "ours"]
@@ -82,7 +81,6 @@ def test_conversations_of_both_kinds_of_callers_have_figures(short: dict[str, An
         assert sum(profile["stages"].values()) == pytest.approx(1 if profile["samples"] else 0)
 
 
-@pytest.mark.slow
 def test_telemetry_delivers_every_span_that_it_is_charged_for(short: dict[str, Any]) -> None:
     found = short["telemetry"]
     assert found["outcome"] == "ok"
@@ -92,7 +90,6 @@ def test_telemetry_delivers_every_span_that_it_is_charged_for(short: dict[str, A
     assert min(found[f"{step}_us"] for step in ("build", "emit", "events", "export")) > 0
 
 
-@pytest.mark.slow
 def test_both_kinds_of_stamps_are_held_against_the_truth(short: dict[str, Any]) -> None:
     assert {error["kind"] for error in short["stamps"]} == {"kernel", "user"}
     for error in short["stamps"]:
@@ -100,7 +97,6 @@ def test_both_kinds_of_stamps_are_held_against_the_truth(short: dict[str, Any]) 
         assert 0 < error["p50_ms"] <= error["p99_ms"] <= error["max_ms"]
 
 
-@pytest.mark.slow
 def test_the_result_says_where_it_was_taken_and_is_drawn(short: dict[str, Any]) -> None:
     assert {"cpu", "cores", "kernel", "python", "libraries"} <= short["machine"].keys()
     assert all(short["machine"][name] for name in ("cpu", "cores", "kernel", "python"))
@@ -109,7 +105,6 @@ def test_the_result_says_where_it_was_taken_and_is_drawn(short: dict[str, Any]) 
     assert all(cost > 0 for cost in short["protocols_us"].values())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("sender", "wire"), [(OURS, "ws"), (NAIVE, "wss")])
 def test_a_peer_in_python_takes_the_place_of_the_one_in_c(sender: str, wire: str, tmp_path: Path) -> None:
     secured = certificate.make(tmp_path)

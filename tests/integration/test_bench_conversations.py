@@ -55,7 +55,7 @@ def test_callers_in_c_and_the_endpoint_count_the_same_turns(conversation_bench: 
     assert found.widths.turns == 0, "callers in C state no interval"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_our_callers_and_the_endpoint_count_the_same_turns(conversation_bench: ConversationBench) -> None:
     found = conversation_bench.measure(OURS, CALLERS)
     agreed(conversation_bench, found)

@@ -10,11 +10,12 @@ import pytest
 from loadtest.run.processes import ROOT
 from tests.benchmarks.bench.density.wires import RAW
 
+pytestmark = pytest.mark.nightly
+
 # One of each kind: with heads of its own, in protobuf, and without a WebSocket.
 NAMES = ("twilio", "pipecat", "wyoming")
 
 
-@pytest.mark.slow
 def test_wires_have_figures(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.benchmarks.bench", "density", "--short", "--callers", "4"]
     flags = ["--wires", ",".join(NAMES), "--markdown", "--json", str(tmp_path / "a.json")]

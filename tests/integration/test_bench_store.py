@@ -9,6 +9,8 @@ import pytest
 
 from loadtest.run.processes import ROOT
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.fixture(scope="module")
 def short(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> dict[str, Any]:
@@ -29,7 +31,6 @@ def short(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReque
     return {**json.loads((folder / "store.json").read_text()), "output": done.stdout, "left": left}
 
 
-@pytest.mark.slow
 def test_every_figure_of_a_store_is_there(short: dict[str, Any]) -> None:
     (store,) = short["stores"]
     assert store["turns"] == 3_000
@@ -46,7 +47,6 @@ def test_every_figure_of_a_store_is_there(short: dict[str, Any]) -> None:
     assert store["paced"]["spans_per_s"] <= 11_000
 
 
-@pytest.mark.slow
 def test_it_prints_a_table_and_leaves_nothing_behind(short: dict[str, Any]) -> None:
     lines = short["output"].splitlines()
     assert "| Turns in the store | 3,000 |" in lines

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.nightly
+
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.slow
 def test_a_small_corpus_is_rendered_and_workers_start_from_the_cache() -> None:
     arguments = ["--utterances", "24", "--seconds", "1", "--profile", "noise=pink snr=10 channel=g711a"]
     completed = subprocess.run(

@@ -80,6 +80,7 @@ def test_everything_that_cannot_be_used_is_reported_at_once(tmp_path: Path) -> N
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.nightly
 def test_an_endpoint_that_is_not_there_ends_with_5_and_leaves_reports(tmp_path: Path) -> None:
     result = _capacity("ws://127.0.0.1:9/v1/realtime", "--corpus", CORPUS, "--out", str(tmp_path / "out"))
     assert result.returncode == ExitCode.UNREACHABLE

@@ -14,6 +14,7 @@ from loadtest.run.processes import ProcessFailedError
 from loadtest.run.sidecars import start_sidecar
 from telemetry.export.sdk import SdkOptions, start
 from telemetry.store.reader import StoreReader
+from tests.integration.commands import completed
 
 KILLED = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
 
@@ -51,8 +52,8 @@ def test_a_spool_and_the_log_of_a_killed_worker_come_home(tmp_path: Path) -> Non
 
 
 def test_what_cannot_be_delivered_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is not a folder"):
-        deliver(tmp_path / "nowhere", "http://127.0.0.1:9")
+    ended = completed("deliver", str(tmp_path / "nowhere"), "--sidecar", "http://127.0.0.1:9")
+    assert (ended.returncode, "is not a folder" in ended.stderr, ended.stderr.count("\n")) == (2, True, 1), ended.stderr
     with pytest.raises(UsageError, match="is not an address"):
         deliver(tmp_path, "127.0.0.1:9")
     mine = start(SdkOptions(None, "x", spool_dir=tmp_path))

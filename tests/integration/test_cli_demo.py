@@ -136,6 +136,7 @@ def busy_machine() -> Iterator[None]:
     assert ended == [None] * len(loops), "it was busy until the end"
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("busy_machine")
 def test_the_demo_ends_well_on_a_busy_machine(tmp_path: Path) -> None:
     done, summary = _demo(tmp_path / "out", "10s")

@@ -18,7 +18,7 @@ from telemetry.store.reader import StoreReader
 DEMO_FILES = Path(__file__).parents[2] / "loadtest" / "rollout" / "demo_files"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_real_callers_are_split_by_the_flag_and_too_few_turns_decide_nothing(tmp_path: Path) -> None:
     out = tmp_path / "out"
     flags = ("--users", "8", "--run-time", "15s", "--exit", "--out", str(out), "--json", str(tmp_path / "demo.json"))
@@ -85,7 +85,7 @@ sys.exit(int(demo_rollout(RolloutDemoRequest(48, 900.0, True, out, out / "demo.j
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_good_change_is_promoted_through_every_stage_and_the_bad_one_taken_back_at_the_first(
     tmp_path: Path,
 ) -> None:

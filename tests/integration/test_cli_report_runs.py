@@ -62,7 +62,7 @@ def _on_one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_swarm_of_plain_locust_gets_a_verdict(url: str, tmp_path: Path) -> None:
     store = tmp_path / "store"
     child, sidecar = start_sidecar(store, tmp_path / "logs", slo=None)

@@ -137,6 +137,7 @@ def test_a_run_that_is_interrupted_keeps_its_results(url: str, tmp_path: Path) -
     assert "stopping" in output
 
 
+@pytest.mark.nightly
 def test_a_generator_that_is_stopped_blames_itself(url: str, tmp_path: Path) -> None:
     file, out = tmp_path / "summary.json", tmp_path / "out"
     process = _start(["run", url, "--users", "4", "--run-time", "22s", *QUICK, "--out", str(out), "--json", str(file)])
@@ -161,6 +162,7 @@ def test_a_generator_that_is_stopped_blames_itself(url: str, tmp_path: Path) -> 
     # That turns which were not touched stay valid is shown in test_validity, where the machine's own pauses are known.
 
 
+@pytest.mark.nightly
 def test_a_named_sidecar_that_does_not_answer_does_not_disturb_a_run(url: str, tmp_path: Path) -> None:
     file = tmp_path / "summary.json"
     code, output, _ = _run(
@@ -187,6 +189,7 @@ def test_a_named_sidecar_that_does_not_answer_does_not_disturb_a_run(url: str, t
     assert (kept["waiting_turns"], kept["waiting_spans"]) == (0, 0)
 
 
+@pytest.mark.nightly
 def test_a_sidecar_that_is_killed_in_a_run_loses_nothing(url: str, tmp_path: Path) -> None:
     file = tmp_path / "summary.json"
     child, sidecar = start_sidecar(tmp_path / "store", tmp_path / "logs", slo=None)
@@ -298,6 +301,7 @@ def test_the_same_callers_run_under_plain_locust(url: str, tmp_path: Path) -> No
     assert "voice_to_voice" in output or max(invalid, default=0) == 3 * 2, output
 
 
+@pytest.mark.nightly
 def test_the_same_callers_start_and_stop_from_locusts_own_page(url: str, tmp_path: Path) -> None:
     port = processes.free_port()
     arguments = ["-m", "locust", "-f", str(processes.ROOT / "loadtest" / "locustfile.py"), "--host", url]
@@ -339,6 +343,7 @@ def test_plain_locust_refuses_what_it_cannot_use(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.nightly
 def test_each_call_is_recorded_with_the_profile_that_it_was_spoken_over(url: str, tmp_path: Path) -> None:
     profiles = ["--profile", "noise=babble snr=20 share=50%; channel=telephone share=50%"]
     code, _, err = _run(

@@ -17,6 +17,7 @@ from telemetry.model.turns import Turn
 from telemetry.store.reader import StoreReader
 from tests.integration.calling import CORPUS
 from tests.integration.quick_endpoint import QuickEndpoint, quick_endpoint
+from tests.nightly import nightly_after
 
 COMMAND = [sys.executable, "-m", "loadtest.cli.main", "run"]
 QUICK = ["--corpus", CORPUS, "--length", "short", "--clips", "6", "--think", "0.2", "--manual-turns", "--users", "4"]
@@ -57,7 +58,7 @@ def _all_there(endpoint: QuickEndpoint, out: Path, summary: dict[str, Any]) -> l
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("stop_timeout", "count"), [("1", "1"), ("0", "2")])
+@pytest.mark.parametrize(("stop_timeout", "count"), nightly_after(1, [("1", "1"), ("0", "2")]))
 def test_turns_that_outlast_the_stop_time_out_are_recorded_and_shown(
     stop_timeout: str, count: str, tmp_path: Path
 ) -> None:
@@ -73,7 +74,7 @@ def test_turns_that_outlast_the_stop_time_out_are_recorded_and_shown(
         assert "before the end, by the stop time-out of" in " ".join(output.split())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_runs_of_several_processes_at_the_same_time_stay_apart(tmp_path: Path) -> None:
     with quick_endpoint() as first, quick_endpoint() as second:
         places = [(first, tmp_path / "first"), (second, tmp_path / "second")]
@@ -88,7 +89,7 @@ def test_runs_of_several_processes_at_the_same_time_stay_apart(tmp_path: Path) -
             assert len(_turns(out)) == endpoint.questions == 8
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_interrupted_run_records_what_it_cuts(tmp_path: Path) -> None:
     with quick_endpoint(replies="plain,silent") as endpoint:
         process = _start(endpoint, tmp_path, "--run-time", "2m", "--stop-timeout", "1", "--reply-timeout", "60")

@@ -105,7 +105,7 @@ def test_a_target_that_is_dead_before_the_first_call_is_in_every_report(tmp_path
     assert listed["sentence"] == summary["verdict"]["sentence"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_that_is_interrupted_twice_leaves_its_reports(url: str, tmp_path: Path) -> None:
     run = tmp_path / "out"
     process = started(tmp_path, "run", url, "--users", "3", "--run-time", "10m", *QUICK, "--out", str(run))
@@ -122,7 +122,7 @@ def test_a_run_that_is_interrupted_twice_leaves_its_reports(url: str, tmp_path: 
     assert run_case(run) == "error"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_service_that_vanishes_is_in_every_report(tmp_path: Path) -> None:
     run = tmp_path / "out"
     with assistant(tmp_path / "logs") as url:
@@ -140,7 +140,7 @@ def test_a_service_that_vanishes_is_in_every_report(tmp_path: Path) -> None:
     assert "### Why turns failed" in (run / "summary.md").read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_without_a_turn_leaves_reports_that_claim_nothing(url: str, tmp_path: Path) -> None:
     run = tmp_path / "out"
     process = started(

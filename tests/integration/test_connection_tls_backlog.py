@@ -17,7 +17,7 @@ from loadtest.engine.watch import SocketWatch
 from loadtest.protocols.failure import Failure
 from tests.integration.certificates import authority
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 FRAMES = [b"%07d" % number * 190 for number in range(2000)]  # 1,330 bytes each, and no two are the same
 

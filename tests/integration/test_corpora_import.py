@@ -91,6 +91,7 @@ def measured(tmp_path: Path, settings: str) -> tuple[int, str]:
     return int(used), result
 
 
+@pytest.mark.nightly
 def test_a_call_of_half_an_hour_is_cut_with_limited_memory(tmp_path: Path) -> None:
     stereo = np.zeros((len(speech()), 2))
     stereo[:, 0] = speech()
@@ -102,6 +103,7 @@ def test_a_call_of_half_an_hour_is_cut_with_limited_memory(tmp_path: Path) -> No
     assert used < MAX_MEMORY_BYTES
 
 
+@pytest.mark.nightly
 def test_recordings_of_ten_hours_take_limited_memory(tmp_path: Path) -> None:
     sparse_wav(tmp_path / "in" / "long.wav", 10 * 3600, 1, {})
     (tmp_path / "in" / "list.csv").write_text("file,start_s,end_s\nlong.wav,0,36000\nlong.wav,35000,35001\n")
@@ -135,6 +137,7 @@ def killed(tmp_path: Path, into: str, *, append: bool) -> int:
     return subprocess.run(command, timeout=TIMEOUT_S, check=False).returncode
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("attempt", range(2))
 def test_concurrent_imports_into_one_corpus_lose_nothing(tmp_path: Path, attempt: int) -> None:
     into = tmp_path / "out"

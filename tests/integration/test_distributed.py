@@ -149,7 +149,7 @@ def test_two_processes_say_and_measure_what_one_would(url: str, tmp_path: Path) 
         assert [run.ended for run in reader.runs()] == [True]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_that_hears_of_no_worker_ends_and_says_so(url: str, tmp_path: Path) -> None:
     """Locust stops such a run, and then waits for somebody who starts another."""
     process = _start(url, tmp_path, "--users", "2", "--processes", "2", "--calls", "1000")
@@ -169,7 +169,7 @@ def test_a_run_that_hears_of_no_worker_ends_and_says_so(url: str, tmp_path: Path
     assert summary["turns"]["total"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_workers_that_are_held_up_while_they_prepare_are_waited_for(url: str, tmp_path: Path) -> None:
     """They send no sign of life for longer than what makes a worker missing later on, and than the run lasts then."""
     process = _start(url, tmp_path, "--users", "2", "--processes", "2", "--calls", "2", "--run-time", "12s")
@@ -193,7 +193,7 @@ def test_workers_that_are_held_up_while_they_prepare_are_waited_for(url: str, tm
     assert summary["run"]["run_time_s"] == 12.0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(("count", "shares"), [(2, [2, 3]), (3, [1, 2, 2])])
 def test_processes_have_even_shares_of_the_callers_and_report_themselves(
     url: str, tmp_path: Path, count: int, shares: list[int]
@@ -224,7 +224,7 @@ def test_processes_have_even_shares_of_the_callers_and_report_themselves(
     assert "turns each" in output
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("given", "words", "count"),
     [
@@ -272,7 +272,7 @@ def test_killed_processes_lose_only_what_they_had_not_finished(url: str, tmp_pat
         wait_until(partial(_is_over, _pid(each)))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_swarm_put_together_by_hand_is_one_run_and_names_who_went_missing(url: str, tmp_path: Path) -> None:
     port, store = str(processes.free_port()), tmp_path / "store"
     child, sidecar = start_sidecar(store, tmp_path / "logs", slo=None)
@@ -326,7 +326,7 @@ def test_a_master_says_what_is_wrong_before_it_sends_anybody(tmp_path: Path) -> 
     assert "Traceback" not in output
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_worker_reads_its_own_environment_and_tells_the_master_what_it_lacks(tmp_path: Path) -> None:
     port = str(processes.free_port())
     leading = ["--master", "--master-bind-host", "127.0.0.1", "--master-bind-port", port, "--expect-workers", "1"]
@@ -350,7 +350,7 @@ def _deliver(folder: Path, sidecar_url: str) -> str:
     return " ".join(done.stdout.split())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_what_workers_spool_while_the_sidecar_is_down_comes_home(url: str, tmp_path: Path) -> None:
     port, dead = str(processes.free_port()), f"http://127.0.0.1:{processes.free_port()}"
     leading = ["--master", "--master-bind-host", "127.0.0.1", "--master-bind-port", port, "--expect-workers", "2"]
@@ -385,7 +385,7 @@ def test_what_workers_spool_while_the_sidecar_is_down_comes_home(url: str, tmp_p
         assert [run.ended for run in reader.runs()] == [True]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_worker_without_a_spool_says_what_is_lost(url: str, tmp_path: Path) -> None:
     dead = f"http://127.0.0.1:{processes.free_port()}"
     asked = ["--host", url, "--users", "1", "--calls", "1", "--sidecar", dead, *SPEECH, "--turns", "1"]

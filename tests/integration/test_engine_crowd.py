@@ -10,7 +10,7 @@ from tests.integration.calling import CORPUS
 from tests.integration.quick_endpoint import quick_endpoint
 from tests.integration.soak import CALLS, WARM_UP_CALLS
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 MEGABYTE = 2**20
 # What the process may have grown by after so many more calls; a leak of one read buffer a call would be 19 MB.

@@ -92,7 +92,7 @@ def test_the_job_of_github_actions_shows_and_keeps_its_verdict(url: str, checkou
     assert list(found.values())[1:] == [claims[each["met"]] for each in summary["objectives"]]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_job_of_gitlab_ends_with_the_code_and_keeps_its_report(url: str, checkout: Path) -> None:
     job = yaml.safe_load((EXAMPLES / "ci/gitlab-ci.yml").read_text())["voice-load-test"]
     (script,) = job["script"]

@@ -164,7 +164,7 @@ def _page(**query: str) -> str:
     return " ".join(element.proto.body for element in app.get("html"))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("visit", [2, 3, 4], ids=["refused", "closed", "complained"])
 def test_a_preflight_says_why_on_one_bounded_line(painter: Painter, tmp_path: Path, visit: int) -> None:
     painter.visits = visit - 1
@@ -178,7 +178,7 @@ def test_a_preflight_says_why_on_one_bounded_line(painter: Painter, tmp_path: Pa
         assert len(line) < 800
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_locusts_page_and_its_report_show_it_as_text(painter: Painter, tmp_path: Path) -> None:
     painter.visits = 1
     port = str(processes.free_port())

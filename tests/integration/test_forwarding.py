@@ -25,6 +25,7 @@ from tests.fixtures_forwarding import (
 from tests.fixtures_sidecar import SidecarProcess, running_sidecar, stored_trace_ids, turns_request
 from tests.fixtures_turns import client_turn
 from tests.integration.waiting import wait_until
+from tests.nightly import nightly_after
 
 pytestmark = pytest.mark.slow
 
@@ -104,7 +105,7 @@ def test_what_a_dead_destination_missed_comes_when_it_is_back(tmp_path: Path) ->
             wait_until(lambda: "forward:up" not in asking.get(f"{sidecar.http}/healthz").json()["faults"])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_what_is_lost_at_the_end_is_logged(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with forwarding_sidecar(tmp_path / "store", [up(dead_url())], log=log) as sidecar:
@@ -115,7 +116,7 @@ def test_what_is_lost_at_the_end_is_logged(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_sidecar_that_is_killed_loses_what_waited_and_forwards_what_comes_then(
     tmp_path: Path, upstream: UpstreamServer
 ) -> None:
@@ -146,7 +147,7 @@ def test_texts_never_reach_a_destination_that_redacts(tmp_path: Path, upstream: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("text", ["redact", "keep"])
+@pytest.mark.parametrize("text", nightly_after(1, ["redact", "keep"]))
 def test_the_leak_corpus_of_the_audit_leaks_only_where_texts_are_kept(
     tmp_path: Path, upstream: UpstreamServer, text: str
 ) -> None:
@@ -166,7 +167,7 @@ def test_the_leak_corpus_of_the_audit_leaks_only_where_texts_are_kept(
         assert sources >= {name for name, _ in utterances}, "the search finds what is there"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_kept_texts_arrive_and_stand_in_no_file(tmp_path: Path) -> None:
     url = dead_url()
     store, log = tmp_path / "store", tmp_path / "log"
@@ -201,7 +202,7 @@ def test_secrets_stand_in_no_process_s_arguments_and_no_log(
     assert b"hush" not in all_bytes(tmp_path / "store")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_our_own_sidecar_takes_and_stores_it(tmp_path: Path) -> None:
     turns = [client_turn(index) for index in range(12)]
     with (

@@ -103,7 +103,7 @@ def test_both_channels_lie_on_the_clock_of_the_turns(url: str, tmp_path: Path) -
         assert path.stat().st_mode & 0o077 == 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("flag", ["--keep-audio", "--keep-text"])
 def test_what_a_run_was_asked_to_keep_is_all_that_it_keeps(url: str, tmp_path: Path, flag: str) -> None:
     done = run(url, tmp_path, "--users", "1", "--calls", "2", "--turns", "2", flag, "--keep-for", "2h")
@@ -126,7 +126,7 @@ def test_what_a_run_was_asked_to_keep_is_all_that_it_keeps(url: str, tmp_path: P
     assert len(sound) == (2 if is_audio else 0)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_that_was_not_asked_to_keeps_nothing(url: str, tmp_path: Path) -> None:
     run(url, tmp_path, "--users", "1", "--calls", "1", "--turns", "1")
     names = [path for path in tmp_path.rglob("*") if path.is_file()]

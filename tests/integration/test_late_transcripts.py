@@ -26,6 +26,7 @@ from telemetry.store.reader import StoreReader
 from tests.integration.calling import CORPUS
 from tests.integration.commands import completed
 from tests.integration.hosted_endpoint import HostedEndpoint
+from tests.nightly import nightly_after
 from tests.unit.loadtest.protocols.contract.line import tone
 
 pytestmark = pytest.mark.slow
@@ -209,12 +210,15 @@ def turns_of(
 
 @pytest.mark.parametrize(
     ("kind", "protocol", "late_s"),
-    [
-        (LateOpenAI, "openai-realtime", 1.2),
-        (LateOpenAI, "openai-realtime", 0.55),
-        (LateGemini, "gemini-live", 1.2),
-        (UnmarkedGemini, "gemini-live", 1.2),
-    ],
+    nightly_after(
+        1,
+        [
+            (LateOpenAI, "openai-realtime", 1.2),
+            (LateOpenAI, "openai-realtime", 0.55),
+            (LateGemini, "gemini-live", 1.2),
+            (UnmarkedGemini, "gemini-live", 1.2),
+        ],
+    ),
     ids=["in the next question", "between two turns", "without a name", "without a name or a mark"],
 )
 def test_a_late_transcript_counts_in_its_own_turn(
@@ -233,6 +237,7 @@ def test_a_late_transcript_counts_in_its_own_turn(
     assert final["p50_s"] is None or final["p50_s"] >= QUIET_S + late_s - 0.1
 
 
+@pytest.mark.nightly
 def test_an_id_that_every_response_has_leaves_no_turn_unanswered(tmp_path: Path) -> None:
     turns, _ = turns_of(tmp_path, OneIdOpenAI, 0.1, "openai-realtime")
     assert [turn.outcome_reason for turn in turns] == [None, *["response id resp_1 was used before"] * (TURNS - 1)]
@@ -291,6 +296,7 @@ spec:
 """
 
 
+@pytest.mark.nightly
 def test_an_agent_that_ignores_its_callers_has_no_stop(tmp_path: Path) -> None:
     """When the endpoint hears speech, the client plays no more of its reply; but the endpoint sends on."""
     interrupting = ("--barge-in", "1", "--barge-in-after", "400ms")

@@ -121,7 +121,7 @@ arrival = "constant"
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_calls_begin_when_they_are_due_and_what_the_limit_forbids_is_counted(slow_url: str, tmp_path: Path) -> None:
     scenario, patient = tmp_path / "open.toml", tmp_path / "patient.yaml"
     scenario.write_text(OPEN)
@@ -175,7 +175,7 @@ arrival = "constant"
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_locusts_own_page_starts_stops_and_starts_again(url: str, tmp_path: Path) -> None:
     scenario = tmp_path / "long.toml"
     scenario.write_text(FOR_LONG)
@@ -197,7 +197,7 @@ def test_locusts_own_page_starts_stops_and_starts_again(url: str, tmp_path: Path
             wait_until(lambda: page.get("/stats/requests").json()["state"] == "stopped")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_aggregated_of_a_master_and_its_workers_is_voice_to_voice_alone(url: str, tmp_path: Path) -> None:
     port = processes.free_port()
     arguments = ["-m", "locust", "-f", str(processes.ROOT / "loadtest" / "locustfile.py"), "--processes", "2"]

@@ -190,7 +190,7 @@ def test_a_turn_against_a_server_that_we_did_not_write(s2s_port: int) -> None:
     call.line.socket.close()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_its_pool_being_full_is_fatal_with_its_own_words(s2s_port: int) -> None:
     for _ in range(1000):  # the session of the test before is released in the background
         holder = Call(s2s_port, CallerOptions())

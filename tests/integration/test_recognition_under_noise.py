@@ -11,11 +11,12 @@ from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
 from tests.integration.calling import Callers, assistant
 
+pytestmark = pytest.mark.nightly
+
 LEVELS_DB = (None, 20.0, 0.0)
 REAL_EARS = ("--asr", "pocketsphinx", "--asr-workers", "2", "--cache", "off", "--llm-ttft", "constant:5ms")
 
 
-@pytest.mark.slow
 def test_word_errors_rise_as_noise_does(tmp_path: Path) -> None:
     turns: list[Turn] = []
     with assistant(tmp_path / "logs", *REAL_EARS) as url:

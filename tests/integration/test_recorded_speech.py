@@ -8,7 +8,7 @@ from corpora.cli import main
 from corpora.manifest.library import available, open_corpus
 from tests.corpus_faults import find_faults
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 
 def test_the_corpus_of_the_demo_can_be_installed_and_has_speech_of_every_kind(

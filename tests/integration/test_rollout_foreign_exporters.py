@@ -31,6 +31,7 @@ from tests.fixtures_sidecar import SidecarProcess, running_sidecar
 from tests.integration.commands import completed
 from tests.integration.peers import processes
 from tests.integration.waiting import wait_until
+from tests.nightly import nightly_after
 
 pytestmark = pytest.mark.slow
 
@@ -281,7 +282,7 @@ def differing(written: Any, wanted: Any, where: str = "") -> list[str]:
     return [] if written == wanted else [f"{where}: {written!r} was written, not {wanted!r}"]
 
 
-@pytest.mark.parametrize("unit", ["call", "user"])
+@pytest.mark.parametrize("unit", nightly_after(1, ["call", "user"]))
 def test_the_command_says_what_the_pure_gate_says_of_the_values_sent(
     store: tuple[str, FilledStore], unit: str, tmp_path: Path
 ) -> None:
@@ -337,6 +338,7 @@ def counted(sidecar: SidecarProcess, name: str) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{name}{{"))
 
 
+@pytest.mark.nightly
 def test_values_that_come_late_are_missing_until_then(tmp_path: Path) -> None:
     drawn = [turn for turn in drawn_turns(time.time_ns() - 7_200 * S) if turn.heard_ns is not None]
     # A candidate that is slower, so that what is missing is what decides.

@@ -20,6 +20,7 @@ from telemetry.model.turns import Turn
 from tests.fixtures_recorded_calls import LIVEKIT, PIPECAT, DrawnCall, RecordedCalls
 from tests.fixtures_sidecar import running_sidecar, turns_request
 from tests.fixtures_turns import client_turn
+from tests.nightly import nightly_after
 
 pytestmark = pytest.mark.slow
 
@@ -160,7 +161,7 @@ def looked(store: Path, candidate: Candidate, source: str, folder: Path) -> tupl
     return int(code), json.loads((folder / "verdict.json").read_text())
 
 
-@pytest.mark.parametrize("name", list(BY_NAME))
+@pytest.mark.parametrize("name", nightly_after(1, BY_NAME))
 @pytest.mark.parametrize("service", ["pipecat", "livekit"])
 def test_a_services_own_spans_get_the_verdict_of_our_callers(
     stores: dict[str, Path], service: str, name: str, tmp_path: Path

@@ -160,6 +160,7 @@ def test_a_rollout_is_carried_through_every_stage_over_a_kill(plan: Path, tmp_pa
     assert not found.faults
 
 
+@pytest.mark.nightly
 def test_a_regression_takes_the_candidate_back_at_once_and_for_good(plan: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
     with running_sidecar(store) as sidecar:

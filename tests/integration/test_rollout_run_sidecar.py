@@ -71,6 +71,7 @@ def test_the_share_follows_the_stage_of_the_sidecar_over_a_kill(plan: Path) -> N
     assert list(dict.fromkeys(promoted)) == ["canary", "half"]
 
 
+@pytest.mark.nightly
 def test_a_roll_back_of_the_sidecar_takes_the_candidate_back_for_good(plan: Path) -> None:
     with evaluating(plan) as sidecar:
         with running(plan, sidecar.http) as process:

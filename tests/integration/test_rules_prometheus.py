@@ -22,6 +22,8 @@ from tests.grafana import DATA
 from tests.integration.prometheus_process import PrometheusProcess, prometheus_of, running_prometheus
 from tests.integration.traffic import traffic
 
+pytestmark = pytest.mark.nightly
+
 BATCH = 10
 OPTIONS = RuleOptions(burn_rates_from(["14.4:12s:4s:page", "6:20s:6s:ticket"], "here"), quiet_after="10s")
 
@@ -36,7 +38,6 @@ def _firing(prometheus: PrometheusProcess, name: str) -> list[dict[str, str]]:
     return [labels for labels in prometheus.alerts() if labels["alertname"] == name]
 
 
-@pytest.mark.slow
 def test_an_alert_fires_while_turns_are_bad_and_ends_when_they_are_good_again(tmp_path: Path) -> None:
     objectives = [each for each in default_objectives() if each.name in ("voice-to-voice", "good-turns")]
     latency_ms = [500.0]
@@ -65,7 +66,6 @@ def test_an_alert_fires_while_turns_are_bad_and_ends_when_they_are_good_again(tm
         prometheus.until(lambda: _firing(prometheus, "VoiceTelemetryAbsent"), "an alert about the sidecar")
 
 
-@pytest.mark.slow
 def test_a_sidecar_that_counts_other_objectives_is_an_alert(tmp_path: Path) -> None:
     (objective,) = [each for each in default_objectives() if each.name == "voice-to-voice"]
     stricter = replace(objective, threshold=500_000_000)
@@ -79,7 +79,6 @@ def test_a_sidecar_that_counts_other_objectives_is_an_alert(tmp_path: Path) -> N
         assert labels["promise"] == stricter.promise
 
 
-@pytest.mark.slow
 def test_a_rollback_is_an_alert_and_so_is_an_evaluation_that_does_not_come(tmp_path: Path) -> None:
     plan = tmp_path / "rollout.toml"
     plan.write_text(PLAN_FILE)
@@ -101,7 +100,6 @@ def test_a_rollback_is_an_alert_and_so_is_an_evaluation_that_does_not_come(tmp_p
         prometheus.until(lambda: _firing(prometheus, "VoiceRolloutNotEvaluated"), "an alert about an old verdict")
 
 
-@pytest.mark.slow
 def test_the_configuration_that_compose_mounts_scrapes_a_sidecar_and_loads_every_rule(tmp_path: Path) -> None:
     token, shipped = "a-token-of-the-test", (DATA / "prometheus.yml").read_text(encoding="utf-8")
     rules = (DATA / "rules.yml").read_text(encoding="utf-8")

@@ -99,6 +99,7 @@ def test_a_run_that_is_written_is_noted_and_kept_and_removed_once_it_has_ended(t
     assert _left(tmp_path / "runs") == []
 
 
+@pytest.mark.nightly
 def test_removing_a_run_whose_processes_were_killed_leaves_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "runs" / "killed"
     with assistant(tmp_path / "logs") as url:

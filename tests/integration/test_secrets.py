@@ -24,6 +24,7 @@ from telemetry.store.schema import TABLES
 from tests.integration.calling import CORPUS
 from tests.integration.hosted_endpoint import HostedEndpoint
 from tests.integration.waiting import answers, wait_until
+from tests.nightly import nightly_after
 
 pytestmark = pytest.mark.slow
 
@@ -162,6 +163,7 @@ def test_a_run_shows_and_stores_no_secret_that_the_endpoint_repeats(parrot: Parr
     assert _leaks({**output, **kept, **rows}) == []
 
 
+@pytest.mark.nightly
 def test_locust_shows_and_spools_no_secret_that_the_endpoint_repeats(parrot: Parrot, tmp_path: Path) -> None:
     arguments = ["locust", "-f", str(processes.ROOT / "loadtest" / "locustfile.py"), "--headless", "--host", parrot.url]
     arguments += ["--users", "2", *FEW, "--spool", str(tmp_path / "spool"), "--loglevel", "DEBUG", *QUICK]
@@ -173,6 +175,7 @@ def test_locust_shows_and_spools_no_secret_that_the_endpoint_repeats(parrot: Par
     assert _leaks({**output, **spooled}) == []
 
 
+@pytest.mark.nightly
 def test_locusts_page_shows_no_secret_and_its_callers_get_in(
     parrot: Parrot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,12 +251,15 @@ class Watch:
 @pytest.mark.parametrize("by", ["argument", "variable"])
 @pytest.mark.parametrize(
     "command",
-    [
-        ["run", "--users", "2", *FEW],
-        ["run", "--users", "2", "--processes", "2", *FEW],
-        ["capacity", "--from", "1", "--max", "1", "--turns-per-step", "20", "--step-time", "2s", "--rest", "0"],
-    ],
-    ids=["run", "processes", "capacity"],
+    nightly_after(
+        1,
+        [
+            ["run", "--users", "2", "--processes", "2", *FEW],
+            ["run", "--users", "2", *FEW],
+            ["capacity", "--from", "1", "--max", "1", "--turns-per-step", "20", "--step-time", "2s", "--rest", "0"],
+        ],
+    ),
+    ids=["processes", "run", "capacity"],
 )
 def test_no_list_of_processes_shows_a_credential(parrot: Parrot, tmp_path: Path, command: list[str], by: str) -> None:
     name, *flags = command

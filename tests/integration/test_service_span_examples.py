@@ -59,7 +59,7 @@ def test_the_example_in_python(tmp_path: Path) -> None:
     assert _value_ms(turn, "voice_to_voice") >= 300
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_example_in_node(tmp_path: Path) -> None:
     with running_sidecar(tmp_path) as sidecar:
         _run(sidecar, needed("node"), EXAMPLES / "turn.mjs")
@@ -122,7 +122,7 @@ provider.shutdown()
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_helper_in_python(tmp_path: Path) -> None:
     (tmp_path / "voice_turns.py").write_text((EXAMPLES / "voice_turns.py").read_text())
     (tmp_path / "service.py").write_text(HELPED)

@@ -27,6 +27,7 @@ from tests.integration.raw_clients import (
     wait_until_closed,
 )
 from tests.integration.waiting import wait_until
+from tests.nightly import nightly_after
 
 pytestmark = pytest.mark.slow
 
@@ -96,7 +97,7 @@ HTTP_STALLS = {
 }
 
 
-@pytest.mark.parametrize("stall", HTTP_STALLS)
+@pytest.mark.parametrize("stall", nightly_after(2, HTTP_STALLS))
 def test_no_slow_loris_stays(sidecar: SidecarProcess, stall: str) -> None:
     first, trickle = HTTP_STALLS[stall]
     with connections(sidecar.http, 200, first) as opened:
@@ -119,7 +120,7 @@ GRPC_STALLS = {
 }
 
 
-@pytest.mark.parametrize("stall", GRPC_STALLS)
+@pytest.mark.parametrize("stall", nightly_after(2, GRPC_STALLS))
 def test_no_half_open_grpc_connection_stays(sidecar: SidecarProcess, stall: str) -> None:
     with connections(sidecar.grpc, 300, GRPC_STALLS[stall]) as opened:
         assert stores_over_grpc(sidecar)
@@ -157,6 +158,7 @@ def test_connections_with_requests_above_the_limit_are_answered_503(tmp_path: Pa
         assert stores_over_http(sidecar)
 
 
+@pytest.mark.nightly
 def test_a_small_limit_of_descriptors_is_never_reached(tmp_path: Path) -> None:
     with running_sidecar(tmp_path, descriptors=300) as sidecar:
         with connections(sidecar.http, 400) as of_http, connections(sidecar.grpc, 400) as of_grpc:
@@ -166,6 +168,7 @@ def test_a_small_limit_of_descriptors_is_never_reached(tmp_path: Path) -> None:
         assert stores_over_grpc(sidecar)
 
 
+@pytest.mark.nightly
 def test_half_sent_http_bodies_are_bounded_in_memory(tmp_path: Path) -> None:
     # Nobody runs out of time here, however slow the machine is: all that may be held back is held back.
     with running_sidecar(tmp_path, "--body-timeout", "90") as sidecar:
@@ -182,6 +185,7 @@ def test_half_sent_http_bodies_are_bounded_in_memory(tmp_path: Path) -> None:
         assert state["refused_requests"] > 0
 
 
+@pytest.mark.nightly
 def test_half_sent_grpc_messages_are_bounded_in_memory(tmp_path: Path) -> None:
     # Nobody runs out of time here, however slow the machine is: all that may be held back is held back.
     with running_sidecar(tmp_path, "--body-timeout", "90") as sidecar:

@@ -30,7 +30,7 @@ from tests.integration.raw_clients import (
 )
 from tests.integration.waiting import wait_until
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 CONNECTIONS = 100
 ROUNDS = 12

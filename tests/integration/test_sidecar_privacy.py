@@ -82,7 +82,7 @@ def test_what_is_kept_is_kept_without_personal_data(tmp_path: Path) -> None:
     assert places.leaks == set()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_one_person_has_one_pseudonym_in_a_store(tmp_path: Path) -> None:
     found: set[str] = set()
     for _ in range(2):

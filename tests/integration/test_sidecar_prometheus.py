@@ -113,7 +113,7 @@ def _heard_ns(turn: Turn) -> float | None:
     return METRICS["voice_to_voice"].value(turn)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_real_prometheus_scrapes_it_with_exemplars(sidecar: SidecarProcess, tmp_path: Path) -> None:
     with running_prometheus(tmp_path, [sidecar.http], interval="2s") as prometheus:
         counted = "sum(voice_turn_voice_to_voice_seconds_count)"

@@ -21,6 +21,7 @@ from telemetry.store.rollout_log import read_rollouts
 from tests.fixtures_rollouts import PLAN_FILE, fill_rollout_store
 from tests.fixtures_sidecar import ROOT, SidecarProcess, running_sidecar
 from tests.integration.waiting import wait_until
+from tests.nightly import nightly_after
 
 TOKEN = "a-token-for-this-test"
 EXAMPLES = ROOT / "examples" / "rollouts"
@@ -138,11 +139,14 @@ def _flagger_passes(sidecar: SidecarProcess, type_: str, token: str = TOKEN) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "verdict", "phase", "passing"),
-    [
-        ("equal", "promote", "Successful", {"confirm-promotion"}),
-        ("few", "hold", "Inconclusive", set[str]()),
-        ("worse", "roll_back", "Failed", {"rollback"}),
-    ],
+    nightly_after(
+        1,
+        [
+            ("worse", "roll_back", "Failed", {"rollback"}),
+            ("equal", "promote", "Successful", {"confirm-promotion"}),
+            ("few", "hold", "Inconclusive", set[str]()),
+        ],
+    ),
 )
 def test_argo_and_flagger_do_what_the_verdict_says(
     tmp_path: Path, kind: str, verdict: str, phase: str, passing: set[str]
@@ -180,7 +184,7 @@ def test_flaggers_weight_goes_up_with_a_promotion_and_then_waits(tmp_path: Path)
             assert [each.stage for each in record.entries if each.verdict is None] == ["canary", "half"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_full_volume_holds_and_what_was_kept_stays(tmp_path: Path) -> None:
     with evaluating(tmp_path, "equal") as sidecar:
         assert evaluated(sidecar)["verdict"] == "promote"
@@ -208,7 +212,7 @@ def test_a_full_volume_holds_and_what_was_kept_stays(tmp_path: Path) -> None:
         assert ask(sidecar, "POST", "stage", json={"stage": "half"}).status_code == 200
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_killed_sidecar_loses_no_verdict(tmp_path: Path) -> None:
     last = 0
     for _ in range(3):

@@ -79,6 +79,7 @@ class _Service:
         return True
 
 
+@pytest.mark.nightly
 def test_kill_9_loses_no_turn_and_doubles_none(tmp_path: Path) -> None:
     acknowledged: list[tuple[str, str]] = []
     sent: set[tuple[str, str]] = set()

@@ -18,6 +18,7 @@ from tests.fixtures_sidecar import disk_that_takes_nothing, running_sidecar, tur
 from tests.fixtures_turns import client_turn
 from tests.integration import kills
 from tests.integration.waiting import wait_until
+from tests.nightly import nightly_after
 
 pytestmark = pytest.mark.slow
 
@@ -53,6 +54,7 @@ class _Stream:
                     self.enough.set()
 
 
+@pytest.mark.nightly
 def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     acknowledged: list[str] = []
     sent: set[str] = set()
@@ -115,7 +117,7 @@ def test_what_is_retried_after_a_restart_is_stored_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ending", ["terminate", "kill"])
+@pytest.mark.parametrize("ending", nightly_after(1, ["terminate", "kill"]))
 def test_a_real_exporter_s_stream_survives(tmp_path: Path, ending: str) -> None:
     class Recording(OTLPSpanExporter):
         def export(self, spans):
@@ -139,7 +141,7 @@ def test_a_real_exporter_s_stream_survives(tmp_path: Path, ending: str) -> None:
 
 
 def test_what_was_acknowledged_is_there_once_however_often_all_of_it_is_killed(tmp_path: Path) -> None:
-    ledger = kills.kill_again_and_again(tmp_path, times=5)
+    ledger = kills.kill_again_and_again(tmp_path, times=10)
     assert ledger.sent_again > 0
     assert len(ledger.acknowledged) >= 5
     assert kills.faults(tmp_path, ledger) == []

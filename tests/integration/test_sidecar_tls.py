@@ -33,6 +33,7 @@ from tests.integration.certificates import Authority, Signed, authority
 from tests.integration.prometheus_process import running_prometheus
 from tests.integration.raw_clients import address, connections, is_open, wait_until_closed
 from tests.integration.waiting import wait_until
+from tests.nightly import nightly_after
 from tests.programs import needed
 
 PROTOBUF = {"content-type": "application/x-protobuf"}
@@ -187,7 +188,7 @@ STALLS = {"nothing is sent": b"", "half a hello": b"\x16\x03\x01\x02\x00\x01", "
 
 @pytest.mark.slow
 @pytest.mark.parametrize("receiver", ["http", "grpc"])
-@pytest.mark.parametrize("stall", STALLS)
+@pytest.mark.parametrize("stall", nightly_after(1, STALLS))
 def test_no_handshake_that_stalls_stays(sidecar: SidecarProcess, peers: Peers, receiver: str, stall: str) -> None:
     with connections(getattr(sidecar, receiver), 200, STALLS[stall]) as opened:
         with _client(sidecar, peers) as client:
@@ -195,7 +196,7 @@ def test_no_handshake_that_stalls_stays(sidecar: SidecarProcess, peers: Peers, r
         print(f"{stall}: 200 of 200 closed after {wait_until_closed(opened):.1f} s")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_handshakes_count_as_connections(tmp_path: Path, peers: Peers) -> None:
     # None ends by its deadline here.
     limits = ("--max-connections", "20", "--header-timeout", "600")
@@ -256,7 +257,7 @@ def test_files_that_cannot_be_used_are_a_sentence_each(tmp_path: Path, peers: Pe
             assert sentence in line, done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_real_prometheus_scrapes_over_tls_with_the_token_as_the_documentation_says(
     tmp_path: Path, peers: Peers
 ) -> None:

@@ -172,6 +172,7 @@ def test_turns_of_a_service_that_stalls_are_valid_long_and_counted(stoppable: As
     assert stated == bool(summary["turns"]["endpoint_did_not_read"])
 
 
+@pytest.mark.nightly
 def test_a_service_that_is_frozen_for_good_ends_with_3_or_too_few_turns_to_say(
     stoppable: Assistant, tmp_path: Path
 ) -> None:
@@ -193,6 +194,7 @@ def test_a_service_that_is_frozen_for_good_ends_with_3_or_too_few_turns_to_say(
         assert len(unanswered) >= CALLERS // 2, run.folder.name
 
 
+@pytest.mark.nightly
 def test_a_server_that_accepts_and_never_reads_ends_with_5(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=64) as listener:
         port = listener.getsockname()[1]
@@ -239,6 +241,7 @@ def test_a_slow_reader_makes_turns_long_and_not_invalid() -> None:
         assert (turn.first_audio_perf_ns or 0) - turn.speech_end_perf_ns > speech_ns // 4
 
 
+@pytest.mark.nightly
 def test_an_endpoint_that_stops_reading_for_good_ends_its_calls_in_finite_time() -> None:
     with quick_endpoint(receive_buffer=4096) as endpoint:
 
@@ -259,6 +262,7 @@ def test_an_endpoint_that_stops_reading_for_good_ends_its_calls_in_finite_time()
     assert took_s < 300, "each call ended by its own limits, and closing did not hang"
 
 
+@pytest.mark.nightly
 def test_the_generator_that_pauses_while_the_endpoint_does_not_read_is_still_to_blame() -> None:
     with quick_endpoint(receive_buffer=4096) as endpoint:
 

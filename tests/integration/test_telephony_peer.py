@@ -3,13 +3,16 @@
 import pytest
 
 from tests.integration.calling import Callers
+from tests.nightly import nightly_after
 
 pytestmark = pytest.mark.slow
 
 MS = 1_000_000
 
 
-@pytest.mark.parametrize(("wire", "count"), [("twilio", 2), ("telnyx", 1), ("plivo", 1), ("exotel", 1)])
+@pytest.mark.parametrize(
+    ("wire", "count"), nightly_after(1, [("twilio", 2), ("telnyx", 1), ("plivo", 1), ("exotel", 1)])
+)
 def test_a_call(wire: str, count: int, pipecat_port: int) -> None:
     url = f"ws://127.0.0.1:{pipecat_port}/ws"
     callers = Callers(url, 1, turns_per_call=count, endpointing_ms=None, protocol=wire, length="medium")

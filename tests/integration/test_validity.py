@@ -197,6 +197,7 @@ def test_a_socket_that_nobody_reads_makes_the_turn_of_its_caller_long_and_no_tur
     assert not any(turn.endpoint_did_not_read for turn in others)
 
 
+@pytest.mark.nightly
 def test_a_wall_clock_that_is_set_spoils_the_turns_under_way(endpoint: QuickEndpoint) -> None:
     wall = [0]
     clocks = Clocks(unix_ns=lambda: time.time_ns() + wall[0])
@@ -218,6 +219,7 @@ def test_a_wall_clock_that_is_set_spoils_the_turns_under_way(endpoint: QuickEndp
     assert [found.reasons(turn) for turn in found.calls[0]] == [set(), {"clock step"}, {"clock step"}, set()]
 
 
+@pytest.mark.nightly
 def test_a_pause_in_which_nobody_calls_is_no_lag_of_the_generator() -> None:
     def stall() -> None:
         gevent.sleep(2 * TICKS_S)

@@ -135,6 +135,7 @@ def test_a_call_that_is_broken_off_does_not_wait_for_its_webhook() -> None:
     assert turn.outcome == "cut", turn.outcome_reason
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("wire", ["twilio", "plivo"])
 def test_pipecats_runner_answers_with_its_xml_over_tls(wire: str, tmp_path: Path) -> None:
     """The runner's document names a wss address: the webhook and the stream go through the same door."""

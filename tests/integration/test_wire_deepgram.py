@@ -86,6 +86,7 @@ def test_a_conversation_with_known_delays_and_a_tool(tmp_path: Path) -> None:
     assert all("SLOW_THINK_REQUEST" in error for error in warned)
 
 
+@pytest.mark.nightly
 def test_a_caller_who_interrupts_hears_no_more_of_the_reply(tmp_path: Path) -> None:
     behavior = CallerBehavior(turns=2, think=parse_think(0.1), barge_ins=(BargeIn(1.0, parse_point("500ms")),))
     with agent(tmp_path, reply_ms=1500) as peer:

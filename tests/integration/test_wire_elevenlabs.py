@@ -137,6 +137,7 @@ def tool_answers(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [message for message in messages if message.get("type") == "client_tool_result"]
 
 
+@pytest.mark.nightly
 def test_known_delays_are_measured_within_two_milliseconds(tmp_path: Path) -> None:
     """Each stage of the turn against the moment at which the agent handed its message to the socket."""
     turns_asked = 3
@@ -169,6 +170,7 @@ def test_known_delays_are_measured_within_two_milliseconds(tmp_path: Path) -> No
     assert [answer["tool_call_id"] for answer in answers] == [f"call_{at}" for at in range(1, turns_asked + 1)]
 
 
+@pytest.mark.nightly
 def test_a_caller_who_interrupts_does_not_hear_what_comes_late_of_the_old_answer(tmp_path: Path) -> None:
     behavior = CallerBehavior(turns=2, think=parse_think(0.1), barge_ins=(BargeIn(1.0, parse_point("300ms")),))
     with agent(tmp_path, 2_500) as peer:

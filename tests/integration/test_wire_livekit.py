@@ -98,6 +98,7 @@ def assert_stages(turn: Turn) -> None:
     assert leading >= 89 * MS
 
 
+@pytest.mark.nightly
 def test_an_agent_whose_echo_cancellation_warms_up_cannot_be_interrupted(tmp_path: Path) -> None:
     """The trap of a first reply: for three seconds LiveKit hears nothing of what is said into it."""
     run, turns = called(tmp_path, {"AGENT_WORDS": "8"}, behavior=interrupting("200ms"), reply_s=4.0)
@@ -109,6 +110,7 @@ def test_an_agent_whose_echo_cancellation_warms_up_cannot_be_interrupted(tmp_pat
     assert [turn.outcome for turn in turns] == ["ok", "no_reply"], reasons(turns)
 
 
+@pytest.mark.nightly
 def test_an_agent_whose_language_model_fails(tmp_path: Path) -> None:
     _, turns = called(tmp_path, {"AGENT_FAILS": "1"}, reply_s=3.0)
     assert [turn.outcome for turn in turns] == ["error"], reasons(turns)

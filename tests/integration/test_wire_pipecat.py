@@ -18,13 +18,14 @@ from tests.integration.calling import Callers, in_order, reasons
 from tests.integration.peers import processes
 from tests.integration.waiting import wait_for_lines
 from tests.integration.wires.pipecat_server import SCRIPT_S
+from tests.nightly import nightly_after
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 MS = 1_000_000
 PATHS = {"pipecat": "/ws-client", "pipecat-eval": "/ws"}
-both = pytest.mark.parametrize("protocol", sorted(PATHS))
+both = pytest.mark.parametrize("protocol", nightly_after(1, sorted(PATHS)))
 CLIPS = 4  # the next one is a question whose end Pipecat's detector of turns does not believe for 3 s
 TURN = SpokenText("hello")
 
@@ -82,6 +83,7 @@ def assert_stages(turn: Turn) -> None:
     assert known[-1] - known[-2] >= 1485 * MS
 
 
+@pytest.mark.nightly
 @both
 def test_a_caller_who_interrupts_stops_the_bot(pipecat_port: int, protocol: str) -> None:
     behavior = CallerBehavior(turns=2, think=parse_think(0.1), barge_ins=(BargeIn(1.0, parse_point("500ms")),))
@@ -95,6 +97,7 @@ def test_a_caller_who_interrupts_stops_the_bot(pipecat_port: int, protocol: str)
     assert turns[1].outcome == "ok", reasons(turns)
 
 
+@pytest.mark.nightly
 def test_an_error_of_the_bot_is_part_of_the_turn_and_not_its_end(pipecat_port: int) -> None:
     run = callers(pipecat_port, "pipecat", 1, headers=(("x-error", "1"),))
     (turns,) = run.call()
@@ -102,6 +105,7 @@ def test_an_error_of_the_bot_is_part_of_the_turn_and_not_its_end(pipecat_port: i
     assert any("out of reach" in error for error in run.exchanges[0].timeline.errors)
 
 
+@pytest.mark.nightly
 @both
 def test_the_trace_reaches_the_bots_code_by_header_and_by_message_and_a_goodbye_ends_its_pipeline(
     pipecat_port: int, protocol: str
@@ -130,12 +134,14 @@ def test_the_trace_reaches_the_bots_code_by_header_and_by_message_and_a_goodbye_
             until("nothing of the kind")
 
 
+@pytest.mark.nightly
 def test_a_bot_that_hangs_up_fails_the_turn(pipecat_port: int) -> None:
     (turns,) = callers(pipecat_port, "pipecat", 1, headers=(("x-hang-up-s", "1"),)).call()
     assert [turn.outcome for turn in turns] == ["error"], reasons(turns)
     assert turns[0].failure_kind in ("close_code", "tcp")
 
 
+@pytest.mark.nightly
 def test_a_runner_that_wants_a_token(tmp_path: Path) -> None:
     port = processes.free_port()
     with processes.running(processes.pipecat_runner(port, "--ws-auth", "token"), port, tmp_path / "log"):

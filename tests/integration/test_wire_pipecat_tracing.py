@@ -22,7 +22,7 @@ from tests.integration.commands import completed
 from tests.integration.peers import processes
 from tests.integration.waiting import stored_turns, wait_until
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 PROTOBUF = {"content-type": "application/x-protobuf"}
 CALLERS = 3

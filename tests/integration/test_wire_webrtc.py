@@ -82,6 +82,7 @@ def assert_stages(turn: Turn) -> None:
     assert turn.rtp_reported_jitter_ns is not None
 
 
+@pytest.mark.nightly
 def test_a_caller_who_interrupts_stops_the_bot(pipecat_port: int) -> None:
     behavior = CallerBehavior(turns=2, think=parse_think(0.1), barge_ins=(BargeIn(1.0, parse_point("500ms")),))
     settings = {"request_data": {"x-reply-words": "14"}}
@@ -95,6 +96,7 @@ def test_a_caller_who_interrupts_stops_the_bot(pipecat_port: int) -> None:
     assert turns[1].outcome == "ok", reasons(turns)
 
 
+@pytest.mark.nightly
 def test_a_session_is_started_first_and_the_trace_reaches_the_bots_code(
     pipecat_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,6 +115,7 @@ def test_a_session_is_started_first_and_the_trace_reaches_the_bots_code(
     assert any("server-response" in each and trace in each for each in heard), "the message before a turn"
 
 
+@pytest.mark.nightly
 def test_a_bot_that_hangs_up_fails_the_turn(pipecat_port: int) -> None:
     settings = {"request_data": {"x-hang-up-s": "1"}}
     (turns,) = callers(f"http://127.0.0.1:{pipecat_port}/api/offer", wire_settings=settings).call()
@@ -180,6 +183,7 @@ def errors_of_a_call(folder: Path) -> dict[str, list[int]]:
     }
 
 
+@pytest.mark.nightly
 def test_the_trace_and_the_pings_reach_the_server(tmp_path: Path) -> None:
     with server(tmp_path) as (url, log):
         settings = {"request_data": {"team": "voice"}}
@@ -194,6 +198,7 @@ def test_the_trace_and_the_pings_reach_the_server(tmp_path: Path) -> None:
     assert len(printed(log, "ping")) >= 2
 
 
+@pytest.mark.nightly
 def test_packets_that_are_lost_and_come_late_are_figures_of_the_turn(tmp_path: Path) -> None:
     with server(tmp_path) as (url, _):
         (turns,) = callers(f"{url}/loses/api/offer").call()
@@ -231,6 +236,7 @@ def test_servers_that_fail_each_have_one_cause(tmp_path: Path) -> None:
     assert failed(f"{url}/ok/api/offer")[:2] == ("tcp", "ECONNREFUSED")
 
 
+@pytest.mark.nightly
 def test_a_renegotiation_is_refused_and_the_call_goes_on(tmp_path: Path) -> None:
     with server(tmp_path) as (url, _):
         run = callers(f"{url}/renegotiates/api/offer")
@@ -239,6 +245,7 @@ def test_a_renegotiation_is_refused_and_the_call_goes_on(tmp_path: Path) -> None
     assert any("renegotiate" in error for error in run.exchanges[0].timeline.errors)
 
 
+@pytest.mark.nightly
 def test_a_server_that_is_killed_in_the_middle_is_noticed(tmp_path: Path) -> None:
     with server(tmp_path) as (url, _):
         kind, code, reason = failed(f"{url}/dies/api/offer")

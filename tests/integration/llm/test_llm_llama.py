@@ -72,6 +72,7 @@ def test_figures_agree_with_the_servers_own_and_the_cache_is_proved_by_its_usage
     assert cold.text == warm.text
 
 
+@pytest.mark.nightly
 def test_structured_output_and_the_whole_answer_in_one_piece(target: LlmTarget) -> None:
     schema = LlmRequest(kind="x", messages=(Message("user", "Two nights."),), max_tokens=40, json_schema=SCHEMA)
     whole = LlmRequest(kind="x", messages=(Message("user", "Hello"),), max_tokens=8, streamed=False)
@@ -83,6 +84,7 @@ def test_structured_output_and_the_whole_answer_in_one_piece(target: LlmTarget) 
     assert counted.tokens == 8
 
 
+@pytest.mark.nightly
 def test_tokens_that_no_usage_counts_are_counted_by_the_servers_tokenizer(target: LlmTarget) -> None:
     silent = LlmRequest(
         kind="x",

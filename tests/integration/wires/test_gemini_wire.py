@@ -127,6 +127,7 @@ def test_the_vendors_client_makes_of_the_same_messages_what_was_recorded_and_rea
     assert recorded == json.loads(FIXTURE.read_text())
 
 
+@pytest.mark.nightly
 def test_calls_over_tls_with_known_delays(tmp_path: Path) -> None:
     with server(tmp_path) as peer:
         callers = peer.callers(2, turns_per_call=2, wire_settings={"voice_activity": True})
@@ -176,6 +177,7 @@ TOOL = {
 }
 
 
+@pytest.mark.nightly
 def test_tools_and_interruptions_with_automatic_and_manual_turns(tmp_path: Path) -> None:
     behavior = CallerBehavior(turns=2, think=parse_think(0.1), barge_ins=(BargeIn(1.0, parse_point("500ms")),))
     with server(tmp_path) as peer:

@@ -109,6 +109,7 @@ def test_a_conversation_with_known_delays(tmp_path: Path) -> None:
     assert all("X-Twilio-Signature" in headers for headers in peer.opened())
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("wire", "key", "step_ms", "settings"),
     [("twilio", "sequenceNumber", 20, {}), ("exotel", "sequence_number", 100, {"rate_hz": 24000})],
@@ -136,6 +137,7 @@ def test_nothing_is_lost_or_repeated_when_the_agent_stalls(
     print(wire, sum(frames), "frames;", sum(each > 0 for each in held_up), "turns with frames held up;", outcomes)
 
 
+@pytest.mark.nightly
 def test_a_caller_who_interrupts_is_cleared_and_its_marks_are_answered(tmp_path: Path) -> None:
     behavior = CallerBehavior(turns=2, think=parse_think(0.1), barge_ins=(BargeIn(1.0, parse_point("500ms")),))
     with agent(tmp_path, wire="twilio", delay_ms=100, clear=True, tone_ms=5000) as peer:

@@ -161,7 +161,7 @@ def test_litellm_relays_a_whole_cascade(litellm_url: str, services: str) -> None
     assert (spoken.outcome, spoken.first_audio_perf_ns is not None) == ("ok", True)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_litellm_answers_and_says_of_its_cache_and_its_fallback(litellm_url: str) -> None:
     (first,) = calls("llm", litellm_url, llm_model="good")
     (second,) = calls("llm", litellm_url, llm_model="good")
@@ -214,7 +214,7 @@ def logged(log: Path, key: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in log.read_text().splitlines() if f'"{key}"' in line]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_wyoming_servers_of_one_stage_each_that_close_after_each_turn(tmp_path: Path) -> None:
     with (
         wyoming_server(tmp_path, "asr", "closing") as (asr_url, asr_log),
@@ -238,7 +238,7 @@ def test_wyoming_servers_of_one_stage_each_that_close_after_each_turn(tmp_path: 
         assert turn.turn_index == 0 or turn.connect_ns is None
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("stages", ["asr", "tts", "asr,handle,tts"])
 def test_a_wyoming_server_that_closes_after_each_event_at_one_address(tmp_path: Path, stages: str) -> None:
     with wyoming_server(tmp_path, stages, "closing") as (url, _):
@@ -246,7 +246,7 @@ def test_a_wyoming_server_that_closes_after_each_event_at_one_address(tmp_path: 
     assert [turn.outcome for turn in turns] == ["ok"] * 3, [turn.outcome_reason for turn in turns]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("is_there", [True, False])
 def test_a_wyoming_service_that_is_missing_is_named(tmp_path: Path, is_there: bool) -> None:
     gone = f"127.0.0.1:{processes.free_port()}"

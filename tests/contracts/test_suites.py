@@ -1,0 +1,133 @@
+"""The two suites: what runs every day, and that `--all` loses nothing of what is left out of it."""
+
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from loadtest.cli.main import app
+
+ROOT = Path(__file__).parents[2]
+PAGES_IN_A_BROWSER = 25
+HERE = "tests/integration"
+# What the suite of every day keeps of each kind of test that is mostly left to the night: the start of a test's name.
+KEPT = {
+    "real peer of OpenAI Realtime": f"{HERE}/test_engine_peer.py::test_callers_complete_calls_of_several_turns",
+    "real client of OpenAI Realtime": f"{HERE}/test_assistant_openai_sdk.py::test_official_client_completes_a_turn",
+    "real peer of Pipecat": f"{HERE}/test_wire_pipecat.py::test_whole_conversations",
+    "real peer of SmallWebRTC": f"{HERE}/test_wire_webrtc.py::test_whole_conversations",
+    "real peer of LiveKit": f"{HERE}/test_wire_livekit.py::test_a_conversation",
+    "real peer of telephony": f"{HERE}/test_telephony_peer.py::test_a_call[twilio",
+    "real client of Deepgram": f"{HERE}/test_wire_deepgram.py::test_the_official_client",
+    "real client of ElevenLabs": f"{HERE}/test_wire_elevenlabs.py::test_the_vendors_client",
+    "real client of Gemini": f"{HERE}/wires/test_gemini_wire.py::test_the_vendors_client",
+    "real peer of services over HTTP": f"{HERE}/wires/test_wires_stages.py::test_litellm_relays_a_whole_cascade",
+    "real peer of Wyoming": f"{HERE}/wires/test_wires_stages.py::test_a_wyoming_server_recognizes",
+    "real model server": f"{HERE}/llm/test_llm_llama.py::test_figures_agree",
+    "known delays over the wires in real time": f"{HERE}/wires/test_scripted_wires.py::test_a_known_delay",
+    "ten kills": f"{HERE}/test_sidecar_survives.py::test_what_was_acknowledged_is_there_once",
+    "Prometheus": f"{HERE}/test_dashboard_queries.py::test_every_query_of_the_dashboard",
+    "Redis": f"{HERE}/test_assistant_calls.py::test_cache_in_a_real_redis",
+    "Chromium": "tests/browser/test_browser_dashboard.py::test_the_verdict_and_what_it_stands_on_fit_one_screen",
+    "voiceprobe assistant": f"{HERE}/test_assistant_calls.py::test_server_vad_turn_in_order",
+    "voiceprobe dashboard": f"{HERE}/test_dashboard_hosts.py::test_a_dashboard_answers",
+    "voiceprobe deliver": f"{HERE}/test_cli_deliver.py::test_what_cannot_be_delivered_is_one_sentence",
+    "voiceprobe sidecar": f"{HERE}/test_sidecar_http.py::test_turns_are_stored_before_they_are_acknowledged",
+    # Where a command writes a result, the first of its flags that name a file is tried by a process of its own.
+    **{
+        f"voiceprobe {command.split()[0]}": f"{HERE}/test_cli_outputs.py::test_a_place_that_cannot_be_written"
+        f"_is_one_sentence_before_the_first_call[{command.replace(' ', '-')}-{flag}]"
+        for command, flag in {
+            "audit": "--json",
+            "calibrate": "--json",
+            "capacity": "--json",
+            "compare": "--json",
+            "corpus show": "--out",
+            "demo": "--json",
+            "llm": "--json",
+            "pair": "--json",
+            "protocol partials": "--out",
+            "report": "--json",
+            "rollout check": "--history",
+            "rules": "--out",
+            "run": "--json",
+            "runs": "--json",
+            "store check": "--json",
+            "techniques": "--json",
+        }.items()
+    },
+}
+TREE = """
+import pytest
+
+def test_quick():
+    pass
+
+@pytest.mark.slow
+def test_slow():
+    pass
+
+@pytest.mark.nightly
+def test_of_the_night():
+    pass
+"""
+
+
+def _pytest(*arguments: str) -> str:
+    """Run pytest with the settings of this project and return what it printed."""
+    command = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "-p", "no:cacheprovider", "-n", "0"]
+    done = subprocess.run([*command, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@cache
+def _every_day() -> list[str]:
+    """The names of the tests with processes and with a browser that run every day."""
+    out = _pytest("--collect-only", "-q", "tests/integration", "tests/browser")
+    return [line for line in out.splitlines() if "::" in line]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("subject", KEPT)
+def test_a_subject_of_the_night_is_kept_once_every_day(subject: str) -> None:
+    assert any(name.startswith(KEPT[subject]) for name in _every_day()), f"{KEPT[subject]} does not run every day"
+
+
+def test_every_command_is_started_every_day() -> None:
+    groups = {group.name for group in app.registered_groups}
+    commands = {each.name or each.callback.__name__ for each in app.registered_commands if each.callback is not None}
+    named = {subject.removeprefix("voiceprobe ") for subject in KEPT if subject.startswith("voiceprobe ")}
+    assert named == commands | groups
+
+
+@pytest.mark.slow
+def test_the_tests_of_every_day_with_a_browser_are_few() -> None:
+    assert 0 < sum(name.startswith("tests/browser/") for name in _every_day()) <= PAGES_IN_A_BROWSER
+
+
+@pytest.mark.parametrize(
+    ("flags", "passed"),
+    [
+        ([], 2),
+        (["--all"], 3),
+        (["-m", "not slow"], 1),
+        (["--all", "-m", "not slow"], 1),
+        (["--all", "-m", "nightly"], 1),
+    ],
+    ids=["every day", "all", "quick", "quick of all", "nightly"],
+)
+def test_a_suite_runs_its_own_tests(tmp_path: Path, flags: list[str], passed: int) -> None:
+    (tmp_path / "test_tree.py").write_text(TREE)
+    out = _pytest("--rootdir", str(tmp_path), "-p", "tests.conftest", *flags, str(tmp_path))
+    assert f"{passed} passed" in out
+    left_out = 3 - passed
+    assert not left_out or f"{left_out} deselected" in out
+
+
+def test_every_night_all_tests_run() -> None:
+    workflow = (ROOT / ".github" / "workflows" / "nightly.yml").read_text(encoding="utf-8")
+    assert "./voiceprobe test --all" in workflow
+    assert "schedule:" in workflow
