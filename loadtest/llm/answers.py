@@ -50,24 +50,20 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class LlmRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A question to a model. `kind` is the caller's own name for it, which the answer repeats.
+    """A question to a model, answered as a stream.
 
     With `exact_length`, the model is made to write `max_tokens` tokens, where the server accepts that (`ignore_eos`,
-    `min_tokens`). `model` replaces the target's. `extra_body` is sent as it is and wins over everything else.
+    `min_tokens`). `extra_body` is sent as it is and wins over everything else.
     """
 
-    kind: str
     messages: tuple[Message, ...]
     system: str | None = None
     max_tokens: int | None = None
     exact_length: bool = False
     json_schema: Mapping[str, Any] | None = None
     tools: tuple[Mapping[str, Any], ...] = ()  # {"name": …, "description": …, "parameters": JSON schema}
-    model: str | None = None
     temperature: float | None = None
     seed: int | None = None
-    streamed: bool = True
-    cached_prefix: bool = True  # mark the system prompt for the cache, on the wire where nothing is cached without it
     extra_body: Mapping[str, Any] = _NOTHING
 
 
@@ -136,16 +132,11 @@ class LlmAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """One answer as it came, or what came of it."""
 
     target: str
-    model: str
-    kind: str
-    max_tokens: int | None
-    streamed: bool
     started_ns: int
     dns_ns: int | None = None  # the following three only where a new connection was made
     tcp_ns: int | None = None
     tls_ns: int | None = None
     asked_ns: int | None = None  # the first byte of the request was handed to the connection
-    sent_ns: int | None = None  # the last one
     first_byte_ns: int | None = None  # of the response
     finished_ns: int | None = None  # the answer was complete
     chunks: tuple[LlmChunk, ...] = ()
@@ -154,9 +145,7 @@ class LlmAnswer(msgspec.Struct, frozen=True, kw_only=True):
     finish_reason: str | None = None
     served_model: str | None = None  # as the response names it
     timings: ServerTimings | None = None
-    metadata: Mapping[str, str] = _NOTHING  # headers that say who answered
     keep_alives: int = 0
-    malformed: int = 0  # events that could not be decoded
     stamps: Literal["kernel", "user"] = "user"
     fault: LlmFault | None = None
 
@@ -183,13 +172,13 @@ class LlmAnswer(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def first_token_s(self) -> float | None:
         """Until the first piece of the answer, of reasoning, or of a tool call."""
-        return self._since_asked(self.chunks[0].upper_ns) if self.chunks and self.streamed else None
+        return self._since_asked(self.chunks[0].upper_ns) if self.chunks else None
 
     @property
     def first_answer_token_s(self) -> float | None:
         """Until the first piece of the answer itself: reasoning is never spoken."""
         first = next((chunk.upper_ns for chunk in self.chunks if chunk.text), None)
-        return self._since_asked(first) if self.streamed else None
+        return self._since_asked(first)
 
     @property
     def first_sentence_s(self) -> float | None:
@@ -198,8 +187,6 @@ class LlmAnswer(msgspec.Struct, frozen=True, kw_only=True):
         A full stop ends a sentence once text after it begins; the wide marks of Chinese and Japanese end one at once;
         the end of the answer ends the last.
         """
-        if not self.streamed:
-            return None
         splitter = SentenceSplitter()
         for chunk in self.chunks:
             if chunk.text and splitter.feed(chunk.text):
@@ -219,7 +206,7 @@ class LlmAnswer(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def tokens_per_s(self) -> float | None:
         """(tokens − 1) ÷ (last − first content): the rate of writing alone."""
-        span_ns = self.chunks[-1].upper_ns - self.chunks[0].upper_ns if self.chunks and self.streamed else 0
+        span_ns = self.chunks[-1].upper_ns - self.chunks[0].upper_ns if self.chunks else 0
         return (
             None if self.tokens is None or self.tokens < 2 or not span_ns else (self.tokens - 1) * SECOND_NS / span_ns
         )
@@ -232,12 +219,12 @@ class LlmAnswer(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def tokens_per_chunk(self) -> float | None:
         """How many tokens arrive in one piece, in the mean."""
-        return None if not self.tokens or not self.chunks or not self.streamed else self.tokens / len(self.chunks)
+        return None if not self.tokens or not self.chunks else self.tokens / len(self.chunks)
 
     @property
     def gaps_s(self) -> tuple[float, ...]:
         """The times between chunks."""
-        if self.fault is not None or not self.streamed:
+        if self.fault is not None:
             return ()
         return tuple((later.upper_ns - earlier.upper_ns) / SECOND_NS for earlier, later in pairwise(self.chunks))
 
@@ -262,17 +249,16 @@ class LlmAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NetworkPath(msgspec.Struct, frozen=True):
-    """The way to a target without its model, each figure with all its samples in s.
+    """The way to a target without its model, measured once.
 
     `round_trip_s` is from the last byte of a small request to the first byte of its response, on a connection that is
     open: the network and the front of the server, so an upper limit of the network alone. `tcp_s` is one round trip of
     the network alone.
     """
 
-    target: str
-    dns_s: tuple[float, ...] = ()
-    tcp_s: tuple[float, ...] = ()
-    tls_s: tuple[float, ...] = ()
-    round_trip_s: tuple[float, ...] = ()
-    asked: str = ""  # the small request: "OPTIONS /v1/models"
+    dns_s: float | None = None
+    tcp_s: float | None = None
+    tls_s: float | None = None
+    round_trip_s: float | None = None
+    asked: str = ""  # the small request: "OPTIONS /models"
     fault: LlmFault | None = None

@@ -30,11 +30,10 @@ def http_request(target: LlmTarget, request: LlmRequest) -> HttpRequest:
     """Return the request for one answer. Raises UsageError where the wire needs a model and there is none."""
     body = {"openai": _openai, "anthropic": _anthropic, "gemini": _gemini}[target.wire](target, request)
     content = orjson.dumps({**body, **request.extra_body})
-    accept = "text/event-stream" if request.streamed else "application/json"
     # What is compressed on the way is held back until a block is full.
-    kinds = (("Content-Type", "application/json"), ("Accept", accept), ("Accept-Encoding", "identity"))
+    kinds = (("Content-Type", "application/json"), ("Accept", "text/event-stream"), ("Accept-Encoding", "identity"))
     headers = (*kinds, *auth_headers(target))
-    return HttpRequest("ask", "POST", answer_url(target, request), headers, content)
+    return HttpRequest("ask", "POST", answer_url(target), headers, content)
 
 
 def get_request(target: LlmTarget, method: str, url: str, body: bytes = b"") -> HttpRequest:
@@ -57,22 +56,20 @@ def auth_headers(target: LlmTarget) -> tuple[tuple[str, str], ...]:
     return (("Authorization", f"Bearer {key}"),)
 
 
-def answer_url(target: LlmTarget, request: LlmRequest) -> str:
+def answer_url(target: LlmTarget) -> str:
     """Return where answers are asked for: the target's own address where it is whole, else the wire's path on it."""
     if target.wire == "openai":
         return _under(target.url, "/chat/completions", "/v1")
     if target.wire == "anthropic":
         return _under(target.url, "/messages", "/v1")
-    verb = "streamGenerateContent" if request.streamed else "generateContent"
     parts = urlsplit(target.url)
     if ":" in parts.path:
-        path = parts.path.rpartition(":")[0] + f":{verb}"
+        path = parts.path.rpartition(":")[0]
     else:
         base = parts.path.rstrip("/") or "/v1beta"
-        path = f"{base}/models/{quote(model_of(target, request).removeprefix('models/'), safe='')}:{verb}"
-    query = "&".join(part for part in (parts.query, "alt=sse" * request.streamed) if part and part != "alt=sse")
-    query = f"{query}&alt=sse".lstrip("&") if request.streamed else query
-    return urlunsplit((parts.scheme, parts.netloc, path, query, ""))
+        path = f"{base}/models/{quote(model_of(target).removeprefix('models/'), safe='')}"
+    query = "&".join([*(part for part in parts.query.split("&") if part not in ("", "alt=sse")), "alt=sse"])
+    return urlunsplit((parts.scheme, parts.netloc, f"{path}:streamGenerateContent", query, ""))
 
 
 def sibling_url(target: LlmTarget, path: str) -> str:
@@ -87,12 +84,11 @@ def sibling_url(target: LlmTarget, path: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc, base + path, parts.query, ""))
 
 
-def model_of(target: LlmTarget, request: LlmRequest) -> str:
+def model_of(target: LlmTarget) -> str:
     """Return the model to ask. Raises UsageError where there is none."""
-    model = request.model or target.model
-    if model is None:
+    if target.model is None:
         raise UsageError(f"{target.name} needs the name of a model; give one with --model")
-    return model
+    return target.model
 
 
 def _under(url: str, path: str, version: str) -> str:
@@ -109,12 +105,11 @@ def _kept(target: LlmTarget, **fields: Any) -> Body:
 
 def _openai(target: LlmTarget, request: LlmRequest) -> Body:
     exact = request.exact_length or None
-    model = request.model or target.model
     system = [] if request.system is None else [{"role": "system", "content": request.system}]
     body: Body = {
         "messages": [*system, *({"role": message.role, "content": message.content} for message in request.messages)],
-        "stream": request.streamed,
-        **({} if model is None else {"model": model}),
+        "stream": True,
+        **({} if target.model is None else {"model": target.model}),
         **_kept(
             target,
             max_tokens=request.max_tokens,
@@ -127,9 +122,8 @@ def _openai(target: LlmTarget, request: LlmRequest) -> Body:
     # OpenAI's newer models refuse the older name.
     if request.max_tokens is not None and "max_tokens" in target.refused:
         body["max_completion_tokens"] = request.max_tokens
-    if request.streamed:
-        options = {"include_usage": True, **_kept(target, continuous_usage_stats=True)}
-        body |= _kept(target, stream_options=options, timings_per_token=True)
+    options = {"include_usage": True, **_kept(target, continuous_usage_stats=True)}
+    body |= _kept(target, stream_options=options, timings_per_token=True)
     if request.json_schema is not None:
         schema = {"name": "answer", "schema": dict(request.json_schema), "strict": True}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
@@ -141,16 +135,15 @@ def _openai(target: LlmTarget, request: LlmRequest) -> Body:
 
 def _anthropic(target: LlmTarget, request: LlmRequest) -> Body:
     body: Body = {
-        "model": model_of(target, request),
+        "model": model_of(target),
         "messages": [{"role": message.role, "content": message.content} for message in request.messages],
         "max_tokens": request.max_tokens or ANTHROPIC_MOST,
-        "stream": request.streamed,
+        "stream": True,
         **_kept(target, temperature=request.temperature),
     }
     if request.system is not None:
         # Nothing is cached there that is not marked.
-        mark = {"cache_control": {"type": "ephemeral"}} if request.cached_prefix else {}
-        body["system"] = [{"type": "text", "text": request.system, **mark}]
+        body["system"] = [{"type": "text", "text": request.system, "cache_control": {"type": "ephemeral"}}]
     tools = [
         {"name": tool["name"], "description": tool.get("description", ""), "input_schema": tool["parameters"]}
         for tool in request.tools

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import gc
 from collections.abc import Coroutine
+from itertools import pairwise
 from typing import Any, Final, Self, TypeVar
 
 import msgspec
@@ -81,30 +82,23 @@ class LlmClient:
                 connection.close()
         self._idle.clear()
 
-    async def ask(self, target: LlmTarget, request: LlmRequest, *, fresh: bool = False) -> LlmAnswer:
-        """Ask for one answer, on an open connection unless `fresh`. A fault is part of the answer, never raised.
+    async def ask(self, target: LlmTarget, request: LlmRequest) -> LlmAnswer:
+        """Ask for one answer, on an open connection where there is one. A fault is part of the answer, never raised.
 
         Raises UsageError for a request that the wire cannot carry.
         """
-        sent = bodies.http_request(target, request)
-        exchange, times = await self._exchange(target, request, sent, fresh=fresh)
+        exchange, times = await self._exchange(target, bodies.http_request(target, request))
         return exchange.answer(times)
 
-    async def learn(self, target: LlmTarget, *, exact_length: bool = True) -> LlmFault | None:
+    async def learn(self, target: LlmTarget) -> LlmFault | None:
         """Find the target's model where none is named, and what of a request it refuses; return why it cannot be asked.
 
         Each field that the server names as wrong is left out of all requests; where it names none, all go.
         """
         if target.model is None and (model := await self._only_model(target)) is not None:
             target.model = model
-        request = LlmRequest(
-            kind="learn",
-            messages=(Message("user", "Say yes."),),
-            max_tokens=4,
-            exact_length=exact_length,
-            temperature=0.0,
-            seed=1,
-        )
+        asked = (Message("user", "Say yes."),)
+        request = LlmRequest(messages=asked, max_tokens=4, exact_length=True, temperature=0.0, seed=1)
         fault = None
         for _ in range(_MOST_REFUSALS):
             fault = (await self.ask(target, request)).fault
@@ -154,41 +148,32 @@ class LlmClient:
         names = [entry.get("id") or entry.get("name") for entry in entries if isinstance(entry, dict)]
         return tuple(name for name in names if isinstance(name, str))
 
-    async def probe_network(self, target: LlmTarget, samples: int = 10) -> NetworkPath:
-        """Measure the way to the target without its model: new connections, and a small request on an open one."""
-        probes: list[tuple[Times, float | None]] = []
+    async def probe_network(self, target: LlmTarget) -> NetworkPath:
+        """Measure the way to the target without its model: a new connection, and a small request on it."""
+        try:
+            connection, times = await opened(target.address, self._clocks, self._tls, CONNECT_S)
+        except NotConnected as refused:
+            return NetworkPath(fault=LlmFault(refused.kind, str(refused)))
         path = "/models"
-        request = bodies.get_request(target, "OPTIONS", bodies.sibling_url(target, path))
-        fault: LlmFault | None = None
-        for _ in range(samples):
-            try:
-                connection, times = await opened(target.address, self._clocks, self._tls, CONNECT_S)
-            except NotConnected as refused:
-                fault = LlmFault(refused.kind, str(refused))
-                break
-            try:
-                probes.append((times, await self._round_trip(connection, request)))
-            finally:
-                connection.close()
-        steps = [times for times, _ in probes]
-        return NetworkPath(
-            target=target.name,
-            dns_s=tuple(_seconds(times.started_ns, times.dns_ns) for times in steps),
-            tcp_s=tuple(_seconds(times.dns_ns, times.tcp_ns) for times in steps),
-            tls_s=tuple(_seconds(times.tcp_ns, times.tls_ns) for times in steps if times.tls_ns is not None),
-            round_trip_s=tuple(trip for _, trip in probes if trip is not None),
-            asked=f"OPTIONS {path}",
-            fault=fault,
-        )
+        try:
+            request = bodies.get_request(target, "OPTIONS", bodies.sibling_url(target, path))
+            trip_s = await self._round_trip(connection, request)
+        finally:
+            connection.close()
+        steps = (times.started_ns, times.dns_ns, times.tcp_ns, times.tls_ns)
+        spent_s = [
+            None if later is None else (later - (earlier or 0)) / SECOND_NS for earlier, later in pairwise(steps)
+        ]
+        return NetworkPath(*spent_s, trip_s, f"OPTIONS {path}")
 
     async def _exchange(
-        self, target: LlmTarget, request: LlmRequest, sent: HttpRequest, *, fresh: bool
+        self, target: LlmTarget, sent: HttpRequest, *, is_again: bool = False
     ) -> tuple[ModelExchange, Times]:
         """Make one request; once more where the server had just closed the connection that was to be used again."""
-        connection = None if fresh else self._idle_connection(target)
+        connection = None if is_again else self._idle_connection(target)
         is_reused = connection is not None
         times = Times(self._clocks.perf_ns())
-        exchange = ModelExchange(target, request, sent.url)
+        exchange = ModelExchange(target, sent.url)
         if connection is None:
             try:
                 connection, times = await opened(target.address, self._clocks, self._tls, CONNECT_S)
@@ -199,7 +184,7 @@ class LlmClient:
         try:
             await self._answered(connection, sent, exchange, times)
             if is_reused and connection.response_bytes == 0 and not connection.is_open:
-                return await self._exchange(target, request, sent, fresh=True)
+                return await self._exchange(target, sent, is_again=True)
         finally:
             if connection.is_free:
                 self._idle.setdefault(_place(target), []).append(connection)
@@ -221,7 +206,6 @@ class LlmClient:
         try:
             async with asyncio.timeout(self._limit_s):
                 await connection.ask(sent, received)
-                times.sent_ns = self._clocks.perf_ns()
                 await changed.wait()
         except TimeoutError:
             exchange.fail(*_late(exchange, self._limit_s, self._clocks.perf_ns()))
@@ -345,7 +329,3 @@ def _late(exchange: ModelExchange, limit_s: float, now_ns: int) -> tuple[FaultKi
     if exchange.finish_reason is not None:
         return "never_ended", f"the answer gave its reason to end and the stream did not end within {limit_s:g} s"
     return "never_ended", f"the stream had not ended after {limit_s:g} s; its last bytes came {ago_s:.1f} s before"
-
-
-def _seconds(begin_ns: int | None, end_ns: int | None) -> float:
-    return ((end_ns or 0) - (begin_ns or 0)) / SECOND_NS

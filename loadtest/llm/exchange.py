@@ -11,7 +11,6 @@ from loadtest.llm.answers import (
     LlmAnswer,
     LlmChunk,
     LlmFault,
-    LlmRequest,
     LlmUsage,
     ServerTimings,
     ToolCall,
@@ -24,7 +23,7 @@ from loadtest.protocols.llm_stream.anthropic import AnthropicStream
 from loadtest.protocols.llm_stream.gemini import GeminiStream
 from loadtest.protocols.llm_stream.heard import count
 from loadtest.protocols.llm_stream.openai import OpenAiStream
-from loadtest.protocols.stages.parts import Broken, Finished, Malformed, Served
+from loadtest.protocols.stages.parts import Broken, Finished, Malformed
 
 Stream = OpenAiStream | AnthropicStream | GeminiStream
 _STREAMS: Final[Mapping[Wire, type[Stream]]] = {
@@ -52,16 +51,14 @@ class Times(msgspec.Struct):
     tcp_ns: int | None = None
     tls_ns: int | None = None
     asked_ns: int | None = None
-    sent_ns: int | None = None
     stamps: Literal["kernel", "user"] = "user"
 
 
 class ModelExchange:
     """Collects one response. `is_over` once nothing that comes can change the answer."""
 
-    def __init__(self, target: LlmTarget, request: LlmRequest, url: str) -> None:
+    def __init__(self, target: LlmTarget, url: str) -> None:
         self._target = target
-        self._request = request
         self._reader = _STREAMS[target.wire]()
         self._reader.url = url
         self._status: int | None = None
@@ -71,7 +68,6 @@ class ModelExchange:
         self.finished_ns: int | None = None
         self.last_ns: int | None = None
         self.chunks: list[LlmChunk] = []
-        self.metadata: Mapping[str, str] = {}
         self.malformed: list[str] = []
         self.fault: LlmFault | None = None
         self.is_over = False
@@ -107,9 +103,7 @@ class ModelExchange:
 
     def _take(self, item: HttpItem, upper_ns: int) -> None:
         for part in self._reader.receive(item):
-            if isinstance(part, Served):
-                self.metadata = part.metadata
-            elif isinstance(part, Malformed):
+            if isinstance(part, Malformed):
                 self.malformed.append(part.message)
             elif isinstance(part, Broken):
                 self._fail(self._fault_of(part.message, part.failure))
@@ -126,19 +120,14 @@ class ModelExchange:
 
     def answer(self, times: Times) -> LlmAnswer:
         """Return the answer, or what came of it, with all its times."""
-        heard, request = self._reader.heard, self._request
+        heard = self._reader.heard
         return LlmAnswer(
             target=self._target.name,
-            model=request.model or self._target.model or "",
-            kind=request.kind,
-            max_tokens=request.max_tokens,
-            streamed=request.streamed,
             started_ns=times.started_ns,
             dns_ns=times.dns_ns,
             tcp_ns=times.tcp_ns,
             tls_ns=times.tls_ns,
             asked_ns=times.asked_ns,
-            sent_ns=times.sent_ns,
             first_byte_ns=self.first_byte_ns,
             finished_ns=self.finished_ns,
             chunks=tuple(self.chunks),
@@ -147,9 +136,7 @@ class ModelExchange:
             finish_reason=heard.finish_reason,
             served_model=heard.served_model,
             timings=self._timings(),
-            metadata=self.metadata,
             keep_alives=self._reader.comments + heard.pings,
-            malformed=len(self.malformed),
             stamps=times.stamps,
             fault=self._fault_of_answer(),
         )
@@ -170,9 +157,7 @@ class ModelExchange:
         if not self.chunks:
             why = "no reason" if heard.finish_reason is None else f"the reason {heard.finish_reason!r}"
             return LlmFault("empty_answer", f"the answer has neither text nor a tool call, and {why} to end")
-        if self._request.streamed:
-            return self._held_back()
-        return None
+        return self._held_back()
 
     def _held_back(self) -> LlmFault | None:
         if self._is_json:

@@ -22,7 +22,7 @@ from loadtest.llm.answers import LlmAnswer
 from loadtest.llm.client import LlmClient, run
 from loadtest.llm.page import as_html
 from loadtest.llm.plan import Plan
-from loadtest.llm.prices import CostRow, Prices, cost_row, load_prices
+from loadtest.llm.prices import CostRow, Prices, load_prices
 from loadtest.llm.prompts import Prompt, checkable, load_prompts
 from loadtest.llm.report import BenchReport, as_object, letters_of, rich_tables, sentences
 from loadtest.llm.rows import rows_of
@@ -387,7 +387,7 @@ def _costs(checked: CheckedBench, results: Results, prices: Prices) -> list[Cost
                 each.answer for each in results.samples if (each.target, each.experiment) == (place, experiment)
             ]
             served = next((each.served_model for each in answers if each.served_model), None)
-            row = cost_row(prices, (target.name, target.model, served), target.name, experiment, answers)
+            row = prices.cost((target.name, target.model, served), target.name, experiment, answers)
             rows += [row] if row is not None else []
     return rows
 

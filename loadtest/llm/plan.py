@@ -161,35 +161,28 @@ def length_request(plan: Plan, length: int, block: int, nonce: str) -> tuple[str
     a caller says something new, and no prefix cache has more of it than its system prompt."""
     prompt = plan.talk[block % len(plan.talk)]
     ask = f"Call {nonce}. {prompt.user}\nAnswer in at least {length} words."
-    return prompt.name, _request(f"lengths {length}", ask, prompt.system, length, exact=True)
+    return prompt.name, _request(ask, prompt.system, length)
 
 
 def load_request(plan: Plan, number: int, nonce: str) -> LlmRequest:
     """A short spoken answer, to a question that is new likewise."""
     prompt = plan.talk[number % len(plan.talk)]
-    return _request("concurrency", f"Call {nonce}. {prompt.user}", prompt.system, LOAD_ANSWER, exact=True)
+    return _request(f"Call {nonce}. {prompt.user}", prompt.system, LOAD_ANSWER)
 
 
 def check_request(prompt: Prompt) -> LlmRequest:
     """A question with an answer that can be checked, without chance as far as the server permits."""
-    return LlmRequest(
-        kind="quality",
-        messages=(Message("user", prompt.user),),
-        system=prompt.system,
-        max_tokens=LENGTHS[3],
-        temperature=0.0,
-    )
+    messages = (Message("user", prompt.user),)
+    return LlmRequest(messages=messages, system=prompt.system, max_tokens=LENGTHS[3], temperature=0.0)
 
 
 def structured_request(cell: str) -> LlmRequest:
     """An answer that a program reads: by a JSON schema, or as the call of a tool."""
     if cell == "schema":
         ask = "Hello, this is Ada. I need a table for four on Friday evening. Give the reservation as JSON."
-        return LlmRequest(
-            kind="structured schema", messages=(Message("user", ask),), max_tokens=128, json_schema=RESERVATION
-        )
+        return LlmRequest(messages=(Message("user", ask),), max_tokens=128, json_schema=RESERVATION)
     ask = "Set a timer for twelve minutes in the kitchen. Use the tool."
-    return LlmRequest(kind="structured tool", messages=(Message("user", ask),), max_tokens=128, tools=(TIMER,))
+    return LlmRequest(messages=(Message("user", ask),), max_tokens=128, tools=(TIMER,))
 
 
 def system_prompt(tokens: int, seed: str) -> str:
@@ -201,22 +194,15 @@ def system_prompt(tokens: int, seed: str) -> str:
     return f"{rng.getrandbits(48):012x} " + ". ".join(sentences) + "."
 
 
-def cache_request(size: int, seed: str, history: Sequence[Message], ask: str, state: str) -> LlmRequest:
-    """A question after a system prompt of a size and what was said before."""
-    return LlmRequest(
-        kind=f"cache {size} {state}",
-        messages=(*history, Message("user", ask)),
-        system=system_prompt(size, seed),
-        max_tokens=SHORT_ANSWER,
-    )
+def cache_request(system: str, history: Sequence[Message], ask: str) -> LlmRequest:
+    """A question after a system prompt and what was said before."""
+    return LlmRequest(messages=(*history, Message("user", ask)), system=system, max_tokens=SHORT_ANSWER)
 
 
-def step_request(cell: str, history: Sequence[Message], number: int) -> LlmRequest:
+def step_request(history: Sequence[Message], number: int) -> LlmRequest:
     """A step of an agent's loop, after what was said before."""
-    return LlmRequest(
-        kind=f"agent {cell}", messages=(*history, Message("user", _STEP.format(number))), max_tokens=SHORT_ANSWER
-    )
+    return LlmRequest(messages=(*history, Message("user", _STEP.format(number))), max_tokens=SHORT_ANSWER)
 
 
-def _request(kind: str, ask: str, system: str | None, tokens: int, *, exact: bool) -> LlmRequest:
-    return LlmRequest(kind=kind, messages=(Message("user", ask),), system=system, max_tokens=tokens, exact_length=exact)
+def _request(ask: str, system: str | None, tokens: int) -> LlmRequest:
+    return LlmRequest(messages=(Message("user", ask),), system=system, max_tokens=tokens, exact_length=True)

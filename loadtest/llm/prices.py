@@ -9,52 +9,79 @@ output = 0.60
 audio = 10.0           # audio tokens, where the usage counts them (default: as input)
 """
 
-import math
-import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Annotated, Any, Final
+
+from pydantic import Field
 
 from loadtest.llm.answers import LlmAnswer, LlmUsage
 from loadtest.llm.figures import mean
-from telemetry.model.errors import ConfigError
-from telemetry.model.file_faults import nearest
+from loadtest.llm.prompts import table_of_file
+from telemetry.model.validation import CheckedTable
 
 _PER: Final = 1_000_000
-_NUMBERS: Final = ("input", "cached", "output", "audio")
-_KEYS: Final = ("model", *_NUMBERS)
+_Amount = Annotated[float, Field(ge=0, description="the price of a million tokens, 0 or more, is expected")]
+_Text = Annotated[str, Field(min_length=1, description="a text is expected")]
 
 
-@dataclass(frozen=True, slots=True)
-class Price:
+class Price(CheckedTable):
     """Of a million tokens."""
 
-    input: float
-    cached: float
-    output: float
-    audio: float
+    kind_of_value = "table"
+
+    model: _Text
+    input: _Amount
+    cached: _Amount | None = None
+    output: _Amount
+    audio: _Amount | None = None
 
     def of(self, usage: LlmUsage) -> float | None:
         """The price of one answer; None where its tokens are not known."""
         if usage.prompt is None or usage.completion is None:
             return None
-        cached, audio = usage.cached or 0, usage.audio or 0
-        plain = max(0, usage.prompt - cached - audio)
-        spent = plain * self.input + cached * self.cached + audio * self.audio + usage.completion * self.output
+        audio = usage.audio or 0
+        spent = max(0, usage.prompt - (usage.cached or 0) - audio) * self.input + usage.completion * self.output
+        spent += (usage.cached or 0) * self._of_cached + audio * (self.input if self.audio is None else self.audio)
         return spent / _PER
 
     def saved(self, usage: LlmUsage) -> float | None:
         """How much less it cost because of the cache; None where the server does not count what came from it."""
-        return None if usage.cached is None else usage.cached * (self.input - self.cached) / _PER
+        return None if usage.cached is None else usage.cached * (self.input - self._of_cached) / _PER
+
+    @property
+    def _of_cached(self) -> float:
+        return self.input if self.cached is None else self.cached
 
 
-@dataclass(frozen=True, slots=True)
-class Prices:
+class Prices(CheckedTable):
     """A price file."""
 
-    currency: str
-    by_model: Mapping[str, Price]
+    kind_of_value = "table"
+
+    currency: _Text = "USD"
+    price: Annotated[list[Price], Field(min_length=1, description="a [[price]] table for each model is expected")]
+
+    @classmethod
+    def rules(cls, table: Mapping[str, Any], faulty: Collection[str]) -> Iterable[tuple[tuple[str | int, ...], str]]:
+        """A model has one price."""
+        names = [] if "price" in faulty else [each.get("model") for each in table.get("price", ())]
+        for place, name in enumerate(names):
+            if name in names[:place]:
+                yield ("price", place), f"is the second one of {name!r}"
+
+    def cost(
+        self, names: Sequence[str | None], target: str, experiment: str, answers: Iterable[LlmAnswer]
+    ) -> "CostRow | None":
+        """The cost of answers; `names` are those by which their model may be in the file. None where it is not."""
+        of = {price.model: price for price in self.price}
+        price = next((of[name] for name in names if name in of), None)
+        if price is None:
+            return None
+        usages = [answer.usage for answer in answers if answer.fault is None and answer.usage is not None]
+        costs, saved = mean(map(price.of, usages)), mean(map(price.saved, usages))
+        return CostRow(target, experiment, len(usages), costs, saved, self.currency)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,54 +98,4 @@ class CostRow:
 
 def load_prices(file: Path) -> Prices:
     """Read a price file. Raises ConfigError with every fault."""
-    try:
-        document = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(str(file), [f"cannot be read: {error.strerror or error}"]) from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(str(file), [f"is no TOML: {error}"]) from None
-    faults = [f"has the unknown key {name!r}" for name in document if name not in ("currency", "price")]
-    currency, entries = document.get("currency", "USD"), document.get("price")
-    if not isinstance(currency, str) or not currency.strip():
-        faults.append("currency is not a text")
-    if not isinstance(entries, list) or not entries:
-        raise ConfigError(str(file), [*faults, "holds no [[price]] table"])
-    found: dict[str, Price] = {}
-    for number, entry in enumerate(cast("list[Any]", entries), 1):
-        of = cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
-        own = _faults(of)
-        if not own and of["model"] in found:
-            own = [f"is the second one of {of['model']!r}"]
-        faults += [f"price {number} {fault}" for fault in own]
-        if not own:
-            plain = float(of["input"])
-            found[of["model"]] = Price(plain, of.get("cached", plain), of["output"], of.get("audio", plain))
-    if faults:
-        raise ConfigError(str(file), faults)
-    return Prices(currency, found)
-
-
-def _faults(of: Mapping[str, Any]) -> list[str]:
-    faults = [f"has the unknown key {name!r}{nearest(name, _KEYS)}" for name in of if name not in _KEYS]
-    faults += [f"has no {name}" for name in ("model", "input", "output") if name not in of]
-    if "model" in of and not (isinstance(of["model"], str) and of["model"]):
-        faults.append(f"model is {of['model']!r:.40}: give its name")
-    for name in _NUMBERS:
-        value = of.get(name, 0)
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not is_number or not math.isfinite(value) or value < 0:
-            faults.append(f"{name} is {value!r:.40}: give the price of a million tokens, 0 or more")
-    return faults
-
-
-def cost_row(
-    prices: Prices, names: Sequence[str | None], target: str, experiment: str, answers: Iterable[LlmAnswer]
-) -> CostRow | None:
-    """The cost of answers; `names` are those by which their model may be in the file. None where it is not."""
-    price = next((price for name in names if (price := prices.by_model.get(name or "")) is not None), None)
-    if price is None:
-        return None
-    usages = [answer.usage for answer in answers if answer.fault is None and answer.usage is not None]
-    return CostRow(
-        target, experiment, len(usages), mean(map(price.of, usages)), mean(map(price.saved, usages)), prices.currency
-    )
+    return table_of_file(Prices, file)

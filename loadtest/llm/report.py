@@ -1,8 +1,9 @@
 """The findings of a bench: sentences, tables of the terminal, and the JSON object. Pure."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from rich.table import Table
@@ -11,8 +12,9 @@ from loadtest.exit_codes import ExitCode
 from loadtest.llm.figures import MIN_COUNT_FOR, RULE, Figure, Percentile, Rate
 from loadtest.llm.plan import Plan
 from loadtest.llm.prices import CostRow
-from loadtest.llm.rows import BenchRows, CountedShare, LoadRow
+from loadtest.llm.rows import BenchRows, CountedShare, LoadRow, QualityRow
 from loadtest.llm.voice import (
+    BUDGETS_S,
     OtherStages,
     VoiceRow,
     declared,
@@ -119,189 +121,128 @@ def _cost(row: CostRow) -> str:
 
 
 ShownTable = tuple[str, Sequence[str], list[Sequence[str]]]
+_Columns = Mapping[str, Callable[[Any], str]]
 
 
 def tables(report: BenchReport) -> Iterator[ShownTable]:
     """Each table as a title, headings and rows of texts."""
-    for make in (_lengths, _first_tokens, _voices, _ways, _caches, _forms, _loops, _loads, _right):
-        yield make(report)
-
-
-def _lengths(report: BenchReport) -> ShownTable:
-    return (
-        "By output length (± 10 %): p50 · p90 in ms",
-        ("target", "tokens", "n", "others", "first token", "first answer", "first sentence", "tokens/s",
-         "wall/s", "per chunk", "gap"),
-        [
-            (
-                row.target,
-                number(row.tokens),
-                number(row.n),
-                causes(row.others),
-                *(pair(row.figures[name]) for name in ("first_token_s", "first_answer_token_s", "first_sentence_s")),
-                *(plain(row.figures[name]) for name in ("tokens_per_s", "tokens_per_s_wall", "tokens_per_chunk")),
-                pair(row.figures["gap_s"]),
-            )
-            for row in report.found.lengths
-        ],
-    )  # fmt: skip
-
-
-def _first_tokens(report: BenchReport) -> ShownTable:
-    return (
-        "First token in ms, with its 95 % interval",
-        ("target", "tokens", "first byte p50", "p50", "p90", "p95", "p99"),
-        [
-            (
-                row.target,
-                number(row.tokens),
-                with_interval(row.figures["first_byte_s"].at("p50")),
-                *(with_interval(row.figures["first_token_s"].at(name)) for name in MIN_COUNT_FOR),
-            )
-            for row in report.found.lengths
-        ],
-    )
-
-
-def _voices(report: BenchReport) -> ShownTable:
-    return (
-        "The voice turn: predicted voice-to-voice in ms",
+    found = report.found
+    for title, rows, columns in (
+        ("By output length (± 10 %): p50 · p90 in ms", found.lengths, _LENGTHS),
+        ("First token in ms, with its 95 % interval", found.lengths, _FIRST_TOKENS),
         (
-            "target",
-            "p50",
-            "p90",
-            "p95",
-            *(f"within {declared(budget)}" for budget, _ in _budgets(report)),
-            "above 900 ms",
+            "The voice turn: predicted voice-to-voice in ms",
+            [row for row in report.voices if row.voice_to_voice_s.n],
+            _voice_columns(),
         ),
-        [
-            (
-                row.target,
-                *(with_interval(row.voice_to_voice_s.at(name)) for name in ("p50", "p90", "p95")),
-                *(with_share(part) for _, part in row.within),
-                with_share(row.lost),
-            )
-            for row in report.voices
-            if row.voice_to_voice_s.n
-        ],
-    )
+        ("The way to the endpoint, without its model: p50 · p90 in ms", found.network, _NETWORK),
+        ("Prefix cache: first token after a system prompt, in ms", found.cache, _CACHE),
+        ("Structured output: times in ms", found.structured, _STRUCTURED),
+        ("Loops of an agent: times in ms", found.agent, _AGENT),
+        (
+            f"Under load, in ms: good answers have their first token within {declared(report.plan.within_s)}",
+            found.load,
+            _LOAD,
+        ),
+        ("Right answers", found.quality, {**_QUALITY, "cost of an answer": partial(_cost_of_right, report)}),
+    ):
+        yield title, ("target", *columns), [(row.target, *(cell(row) for cell in columns.values())) for row in rows]
 
 
-def _ways(report: BenchReport) -> ShownTable:
-    return (
-        "The way to the endpoint, without its model: p50 · p90 in ms",
-        ("target", "DNS", "TCP", "TLS", "round trip", "of the first token", "faults"),
-        [
-            (
-                row.target,
-                *(pair(each) for each in (row.dns_s, row.tcp_s, row.tls_s, row.round_trip_s)),
-                percent(row.of_first_token),
-                number(row.faults),
-            )
-            for row in report.found.network
-        ],
-    )
+def _interval(name: str, statistic: str) -> Callable[[Any], str]:
+    return lambda row: with_interval(getattr(row, name).at(statistic))
 
 
-def _caches(report: BenchReport) -> ShownTable:
-    return (
-        "Prefix cache: first token after a system prompt, in ms",
-        ("target", "system", "state", "first token p50", "p90", "n", "prompt, cached tokens", "the server's count"),
-        [
-            (
-                row.target,
-                number(row.system_tokens),
-                row.state,
-                with_interval(row.first_token_s.at("p50")),
-                with_interval(row.first_token_s.at("p90")),
-                number(row.first_token_s.n),
-                f"{number(row.prompt_tokens)}, {number(row.cached_tokens)}",
-                causes({"proved": row.as_stated, "contrary": row.contrary, "unproved": row.unproved})
-                + (" by /metrics" if "metrics" in row.counted_by else ""),
-            )
-            for row in report.found.cache
-        ],
-    )
+def load_text(row: LoadRow) -> str:
+    """A load level in words."""
+    return count(int(row.level), "caller") if row.kind == "closed" else f"{row.level:g}/s open"
 
 
-def _forms(report: BenchReport) -> ShownTable:
-    return (
-        "Structured output: times in ms",
-        ("target", "asked as", "first byte p50", "wall p50", "wall p90", "valid", "faults"),
-        [
-            (
-                row.target,
-                row.asked_as,
-                with_interval(row.first_byte_s.at("p50")),
-                with_interval(row.wall_s.at("p50")),
-                with_interval(row.wall_s.at("p90")),
-                with_share(row.valid),
-                causes(row.faults),
-            )
-            for row in report.found.structured
-        ],
-    )
+_LENGTHS: Final[_Columns] = {
+    "tokens": lambda row: number(row.tokens),
+    "n": lambda row: number(row.n),
+    "others": lambda row: causes(row.others),
+    "first token": lambda row: pair(row.figures["first_token_s"]),
+    "first answer": lambda row: pair(row.figures["first_answer_token_s"]),
+    "first sentence": lambda row: pair(row.figures["first_sentence_s"]),
+    "tokens/s": lambda row: plain(row.figures["tokens_per_s"]),
+    "wall/s": lambda row: plain(row.figures["tokens_per_s_wall"]),
+    "per chunk": lambda row: plain(row.figures["tokens_per_chunk"]),
+    "gap": lambda row: pair(row.figures["gap_s"]),
+}
+_FIRST_TOKENS: Final[_Columns] = {
+    "tokens": lambda row: number(row.tokens),
+    "first byte p50": lambda row: with_interval(row.figures["first_byte_s"].at("p50")),
+    **{name: lambda row, name=name: with_interval(row.figures["first_token_s"].at(name)) for name in MIN_COUNT_FOR},
+}
+_NETWORK: Final[_Columns] = {
+    **{name: lambda row, name=name: pair(getattr(row, f"{name.lower()}_s")) for name in ("DNS", "TCP", "TLS")},
+    "round trip": lambda row: pair(row.round_trip_s),
+    "of the first token": lambda row: percent(row.of_first_token),
+    "faults": lambda row: number(row.faults),
+}
+_CACHE: Final[_Columns] = {
+    "system": lambda row: number(row.system_tokens),
+    "state": lambda row: row.state,
+    "first token p50": _interval("first_token_s", "p50"),
+    "p90": _interval("first_token_s", "p90"),
+    "n": lambda row: number(row.first_token_s.n),
+    "prompt, cached tokens": lambda row: f"{number(row.prompt_tokens)}, {number(row.cached_tokens)}",
+    "the server's count": lambda row: (
+        causes({"proved": row.as_stated, "contrary": row.contrary, "unproved": row.unproved})
+        + (" by /metrics" if "metrics" in row.counted_by else "")
+    ),
+}
+_STRUCTURED: Final[_Columns] = {
+    "asked as": lambda row: row.asked_as,
+    "first byte p50": _interval("first_byte_s", "p50"),
+    "wall p50": _interval("wall_s", "p50"),
+    "wall p90": _interval("wall_s", "p90"),
+    "valid": lambda row: with_share(row.valid),
+    "faults": lambda row: causes(row.faults),
+}
+_AGENT: Final[_Columns] = {
+    "calls": lambda row: f"{row.calls} {row.order}",
+    "loops": lambda row: number(row.total_s.n),
+    "total p50": _interval("total_s", "p50"),
+    "a call p50": _interval("call_s", "p50"),
+    "a call p90": _interval("call_s", "p90"),
+    "failed": lambda row: number(row.failed),
+}
+_LOAD: Final[_Columns] = {
+    "load": load_text,
+    "sent": lambda row: rate(row.sent_per_s),
+    "answers": lambda row: with_rate(row.rate),
+    "goodput": lambda row: with_rate(row.goodput),
+    "good": lambda row: with_share(row.good),
+    "first token p50": _interval("first_token_s", "p50"),
+    "p90": _interval("first_token_s", "p90"),
+    "left out": lambda row: (
+        DASH if row.rate is None else seconds(row.rate.left_out_s) + ("" if row.rate.is_steady else ", not steady")
+    ),
+    "faults": lambda row: causes({**row.faults, "not sent": row.dropped, "unfinished": row.unfinished}),
+}
+_QUALITY: Final[_Columns] = {
+    "right": lambda row: with_share(row.accuracy),
+    "by kind": lambda row: ", ".join(f"{kind} {each.good}/{each.total}" for kind, each in row.by_kind.items()) or DASH,
+    "faults": lambda row: number(row.faults),
+}
 
 
-def _loops(report: BenchReport) -> ShownTable:
-    return (
-        "Loops of an agent: times in ms",
-        ("target", "calls", "loops", "total p50", "a call p50", "a call p90", "failed"),
-        [
-            (
-                row.target,
-                f"{row.calls} {row.order}",
-                number(row.total_s.n),
-                with_interval(row.total_s.at("p50")),
-                with_interval(row.call_s.at("p50")),
-                with_interval(row.call_s.at("p90")),
-                number(row.failed),
-            )
-            for row in report.found.agent
-        ],
-    )
+def _voice_columns() -> _Columns:
+    return {
+        **{name: _interval("voice_to_voice_s", name) for name in ("p50", "p90", "p95")},
+        **{
+            f"within {declared(budget)}": lambda row, at=at: with_share(row.within[at][1])
+            for at, budget in enumerate(BUDGETS_S)
+        },
+        "above 900 ms": lambda row: with_share(row.lost),
+    }
 
 
-def _loads(report: BenchReport) -> ShownTable:
-    return (
-        f"Under load, in ms: good answers have their first token within {declared(report.plan.within_s)}",
-        ("target", "load", "sent", "answers", "goodput", "good", "first token p50", "p90", "left out", "faults"),
-        [
-            (
-                row.target,
-                load_text(row),
-                rate(row.sent_per_s),
-                with_rate(row.rate),
-                with_rate(row.goodput),
-                with_share(row.good),
-                with_interval(row.first_token_s.at("p50")),
-                with_interval(row.first_token_s.at("p90")),
-                DASH
-                if row.rate is None
-                else seconds(row.rate.left_out_s) + ("" if row.rate.is_steady else ", not steady"),
-                causes({**row.faults, "not sent": row.dropped, "unfinished": row.unfinished}),
-            )
-            for row in report.found.load
-        ],
-    )
-
-
-def _right(report: BenchReport) -> ShownTable:
-    return (
-        "Right answers",
-        ("target", "right", "by kind", "faults", "cost of an answer"),
-        [
-            (
-                row.target,
-                with_share(row.accuracy),
-                ", ".join(f"{kind} {each.good}/{each.total}" for kind, each in row.by_kind.items()) or DASH,
-                number(row.faults),
-                next((f"{cost.cost:.3g} {cost.currency}" for cost in report.costs if cost.target == row.target
-                      and cost.experiment == "quality" and cost.cost is not None), DASH),
-            )
-            for row in report.found.quality
-        ],
-    )  # fmt: skip
+def _cost_of_right(report: BenchReport, row: QualityRow) -> str:
+    of = [cost for cost in report.costs if (cost.target, cost.experiment) == (row.target, "quality")]
+    return next((f"{cost.cost:.3g} {cost.currency}" for cost in of if cost.cost is not None), DASH)
 
 
 def rich_tables(report: BenchReport) -> Iterator[Table]:
@@ -323,15 +264,6 @@ def letters_of(targets: Sequence[str]) -> dict[str, str]:
     """The short name of each target; nothing for a single one."""
     names = [chr(ord("A") + place) if place < 26 else str(place + 1) for place in range(len(targets))]
     return dict(zip(targets, names, strict=True)) if len(targets) > 1 else {}
-
-
-def _budgets(report: BenchReport) -> Sequence[tuple[float, CountedShare]]:
-    return report.voices[0].within if report.voices else ()
-
-
-def load_text(row: LoadRow) -> str:
-    """A load level in words."""
-    return count(int(row.level), "caller") if row.kind == "closed" else f"{row.level:g}/s open"
 
 
 def causes(by_cause: Mapping[str, int]) -> str:

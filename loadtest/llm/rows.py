@@ -414,15 +414,15 @@ def _network(results: Results, targets: Sequence[str]) -> list[NetworkRow]:
     rows: list[NetworkRow] = []
     for place, name in enumerate(targets):
         paths = [path for target, path in results.paths if target == place]
-        round_trip = figure(value for path in paths for value in path.round_trip_s)
+        round_trip = figure(path.round_trip_s for path in paths)
         answers = _without_fault(_of(results.samples, "lengths", place))
         first, trip = figure(answer.first_token_s for answer in answers).value("p50"), round_trip.value("p50")
         rows.append(
             NetworkRow(
                 name,
-                figure(value for path in paths for value in path.dns_s),
-                figure(value for path in paths for value in path.tcp_s),
-                figure(value for path in paths for value in path.tls_s),
+                figure(path.dns_s for path in paths),
+                figure(path.tcp_s for path in paths),
+                figure(path.tls_s for path in paths),
                 round_trip,
                 next((path.asked for path in paths if path.asked), ""),
                 None if not first or trip is None else trip / first,

@@ -32,6 +32,7 @@ from loadtest.llm.plan import (
     schedule,
     step_request,
     structured_request,
+    system_prompt,
 )
 from loadtest.llm.target import LlmTarget
 
@@ -67,7 +68,7 @@ class Client(Protocol):
         """The server's counters of its prefix cache, where it has a page of them."""
         ...
 
-    async def probe_network(self, target: LlmTarget, samples: int) -> NetworkPath:
+    async def probe_network(self, target: LlmTarget) -> NetworkPath:
         """The way to the target."""
         ...
 
@@ -174,7 +175,7 @@ class LlmBench:
             case "agent":
                 self.results.loops.append(await self._loop(unit))
             case _:
-                path = await self.client.probe_network(self.targets[unit.target], 1)
+                path = await self.client.probe_network(self.targets[unit.target])
                 self.results.paths.append((unit.target, path))
 
     async def _take(self, unit: Unit, request: LlmRequest, prompt: str = "", state: str = "") -> LlmAnswer:
@@ -223,13 +224,12 @@ class LlmBench:
 
     async def _cache(self, unit: Unit) -> None:
         """A system prompt that is new, the same again with another question, and the second turn of that."""
-        size, seed = int(unit.cell), f"{self.plan.seed} {unit.target} {unit.block} {unit.cell} {_nonce()}"
-        await self._take(unit, cache_request(size, seed, (), "How long does it take?", "cold"), state="cold")
+        system = system_prompt(int(unit.cell), f"{self.plan.seed} {unit.target} {unit.block} {unit.cell} {_nonce()}")
+        await self._take(unit, cache_request(system, (), "How long does it take?"), state="cold")
         ask = "Can I change my order?"
-        warm = await self._take(unit, cache_request(size, seed, (), ask, "warm"), state="warm")
+        warm = await self._take(unit, cache_request(system, (), ask), state="warm")
         history = (Message("user", ask), Message("assistant", warm.text or "Yes."))
-        request = cache_request(size, seed, history, "And what does it cost?", "second turn")
-        await self._take(unit, request, state="second turn")
+        await self._take(unit, cache_request(system, history, "And what does it cost?"), state="second turn")
 
     async def _loop(self, unit: Unit) -> AgentLoop:
         order, calls = loop_of(unit.cell)
@@ -237,7 +237,7 @@ class LlmBench:
         begin_ns = self.now_ns()
 
         async def step(number: int, *, is_kept: bool) -> bool:
-            request = step_request(unit.cell, history, number)
+            request = step_request(history, number)
             answer = await self._take(unit, request, state="step")
             if is_kept:
                 history.extend((request.messages[-1], Message("assistant", answer.text or "…")))

@@ -66,7 +66,7 @@ def _turn(sample: AskedSample, number: int, run: StoredRun) -> Turn:
     asked_ns -= round(sample.late_s * SECOND_NS)
     # The call of a tool is an answer without text: it begins with its first piece.
     is_call = bool(answer.tool_calls) and not answer.text
-    chunks = [chunk for chunk in answer.chunks if chunk.text or is_call] if fault is None and answer.streamed else []
+    chunks = [chunk for chunk in answer.chunks if chunk.text or is_call] if fault is None else []
     usage = answer.usage if fault is None else None
     is_load = sample.experiment == "concurrency"
 

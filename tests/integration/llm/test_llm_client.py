@@ -34,7 +34,7 @@ def asked(target: LlmTarget, *plans: Plan, at_a_time: bool = True, limit_s: floa
 
     def request(plan: Plan) -> LlmRequest:
         messages = (Message("user", "Go."),)
-        return LlmRequest(kind="declared", messages=messages, extra_body={"declared": plan.as_json()})
+        return LlmRequest(messages=messages, extra_body={"declared": plan.as_json()})
 
     async def main() -> list[LlmAnswer]:
         async with LlmClient(limit_s=limit_s) as client:
@@ -126,17 +126,17 @@ def test_a_stream_over_tls_is_read_and_its_connection_used_again(tmp_path: Path)
         server = await asyncio.start_server(answer, "localhost", 0, ssl=context)
         port = server.sockets[0].getsockname()[1]
         where = LlmTarget(f"https://localhost:{port}", "small", key=None)
-        request = LlmRequest(kind="tls", messages=(Message("user", "Go."),))
+        request = LlmRequest(messages=(Message("user", "Go."),))
         async with LlmClient(tls_client(str(ca.cert))) as client:
             first, second = await client.ask(where, request), await client.ask(where, request)
-            path = await client.probe_network(where, samples=1)
+            path = await client.probe_network(where)
         async with LlmClient() as stranger:
             refused = await stranger.ask(where, request)
         for found in (first, second):
             assert (found.fault, found.text, len(found.chunks)) == (None, "One. Two", 2)
         assert (first.tls_ns or 0) > (first.tcp_ns or 0)
         assert (second.tls_ns, second.connect_s) == (None, None)
-        assert len(path.tls_s) == 1
+        assert (path.tls_s or 0) > 0
         assert refused.fault is not None
         assert (refused.fault.kind, "--ca-file" in refused.fault.sentence) == ("tls", True)
         server.close()
@@ -178,10 +178,9 @@ def test_what_a_server_refuses_is_learned_and_left_out() -> None:
 def test_the_way_to_the_server_is_measured_without_its_model(target: LlmTarget) -> None:
     async def main() -> None:
         async with LlmClient() as client:
-            path = await client.probe_network(target, samples=3)
-            assert path.fault is None
-            assert [len(path.dns_s), len(path.tcp_s), len(path.tls_s), len(path.round_trip_s)] == [3, 3, 0, 3]
-            assert all(trip > 0 for trip in path.round_trip_s)
+            path = await client.probe_network(target)
+            assert (path.fault, path.tls_s) == (None, None)
+            assert all(part is not None and part > 0 for part in (path.dns_s, path.tcp_s, path.round_trip_s))
             assert await client.models(target) == ()
 
     run(main())

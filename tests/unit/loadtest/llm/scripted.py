@@ -10,7 +10,7 @@ from loadtest.protocols.transports.http1 import Http1Client
 
 MS = 1_000_000
 SECRET = "sk-very-secret"
-REQUEST = LlmRequest(kind="length-20", messages=(Message("user", "Hello"),), system="Be brief.", max_tokens=20)
+REQUEST = LlmRequest(messages=(Message("user", "Hello"),), system="Be brief.", max_tokens=20)
 STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
 
 
@@ -27,7 +27,7 @@ def played(
     """
     of = of or target()
     sent = http_request(of, request)
-    http, exchange = Http1Client(), ModelExchange(of, request, sent.url)
+    http, exchange = Http1Client(), ModelExchange(of, sent.url)
     http.send(sent)
 
     def take(ms: int, items: list[HttpItem]) -> None:
@@ -40,7 +40,7 @@ def played(
         take(end, items)
     if http.running is not None:
         take(end, [HttpFailed("ask", "the server closed the connection", Failure("tcp", "connection"))])
-    return exchange.answer(Times(-5 * MS, asked_ns=0, sent_ns=1))
+    return exchange.answer(Times(-5 * MS, asked_ns=0))
 
 
 def events(*data: str) -> bytes:

@@ -103,12 +103,10 @@ class ScriptedClient:
         script.pages += 1
         return script.counters
 
-    async def probe_network(self, target: LlmTarget, samples: int) -> NetworkPath:
+    async def probe_network(self, target: LlmTarget) -> NetworkPath:
         self.order.append(target.name)
         await asyncio.sleep(0.004)
-        return NetworkPath(
-            target.name, (0.001,) * samples, (0.002,) * samples, (), (0.01,) * samples, "OPTIONS /models"
-        )
+        return NetworkPath(0.001, 0.002, None, 0.01, "OPTIONS /models")
 
     async def ask(self, target: LlmTarget, request: LlmRequest) -> LlmAnswer:
         script = self.scripts[target.name]
@@ -140,10 +138,6 @@ class ScriptedClient:
             script.counters = CacheCounters(known.looked_up + prompt + script.of_others, known.found + found)
         return LlmAnswer(
             target=target.name,
-            model="scripted",
-            kind=request.kind,
-            max_tokens=request.max_tokens,
-            streamed=True,
             started_ns=started_ns,
             asked_ns=started_ns,
             first_byte_ns=started_ns + 1_000_000,

@@ -11,10 +11,6 @@ MS = 1_000_000
 def answer(*chunks: LlmChunk, **fields: object) -> LlmAnswer:
     given: dict[str, object] = {
         "target": "t",
-        "model": "m",
-        "kind": "k",
-        "max_tokens": 20,
-        "streamed": True,
         "started_ns": 0,
         "asked_ns": 100 * MS,
         "finished_ns": 1_100 * MS,
@@ -78,12 +74,6 @@ def test_an_answer_with_a_fault_has_no_figures() -> None:
     figures = ("first_token_s", "first_answer_token_s", "first_sentence_s", "wall_s", "tokens", "tokens_per_s")
     assert [getattr(found, name) for name in (*figures, "tokens_per_s_wall", "tokens_per_chunk")] == [None] * 8
     assert found.gaps_s == found.token_gaps_s == ()
-
-
-def test_an_answer_in_one_piece_has_a_wall_time_and_nothing_about_its_stream() -> None:
-    found = answer(at(1_100, "One. Two"), streamed=False, usage=LlmUsage(completion=5))
-    assert (found.wall_s, found.tokens_per_s_wall) == (1.0, 5.0)
-    assert (found.first_token_s, found.first_sentence_s, found.tokens_per_s, found.tokens_per_chunk) == (None,) * 4
 
 
 def test_one_token_has_no_rate() -> None:

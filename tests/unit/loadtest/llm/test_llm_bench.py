@@ -16,7 +16,7 @@ from loadtest.llm.running import LlmBench, Results
 from loadtest.llm.target import LlmTarget
 from tests.unit.loadtest.llm.scripted_llm import Script, ScriptedClient, VirtualLoop, run_virtually
 
-TALK = [Prompt("one", "Tell me of one."), Prompt("two", "Tell me of two.", "Be brief.")]
+TALK = [Prompt(id="one", user="Tell me of one."), Prompt(id="two", user="Tell me of two.", system="Be brief.")]
 
 
 def bench(plan: Plan, **scripts: Script) -> tuple[Results, BenchRows, ScriptedClient]:
@@ -205,9 +205,9 @@ def test_open_arrivals_are_timed_from_when_they_were_due_and_their_real_rate_is_
 
 def test_quality_counts_a_fault_as_not_right() -> None:
     prompts = [
-        Prompt("a", "?", None, Expectation("contains", ["so"])),
-        Prompt("b", "?", None, Expectation("contains", ["so"])),
-        Prompt("c", "?", None, Expectation("number", 3)),
+        Prompt(id="a", user="?", expect=Expectation(contains=["so"])),
+        Prompt(id="b", user="?", expect=Expectation(contains=["so"])),
+        Prompt(id="c", user="?", expect=Expectation(number=3)),
         *TALK,
     ]
     broken = Script(fault_of=lambda n: LlmFault("empty_answer", "nothing") if n == 1 else None)

@@ -13,7 +13,6 @@ from loadtest.llm.target import Key, LlmTarget, Wire, key_of, wire_of
 SCHEMA = {"type": "object", "properties": {"nights": {"type": "integer"}}}
 TOOL = {"name": "book", "description": "Books.", "parameters": SCHEMA}
 REQUEST = LlmRequest(
-    kind="k",
     messages=(Message("user", "Hi"), Message("assistant", "Yes?"), Message("user", "Go")),
     system="Be brief.",
     max_tokens=50,
@@ -71,8 +70,8 @@ def test_openais_body_asks_for_an_exact_length_usage_and_a_running_count() -> No
 
 
 def test_structured_output_in_each_wire() -> None:
-    schema = LlmRequest(kind="k", messages=(Message("user", "Hi"),), json_schema=SCHEMA)
-    tool = LlmRequest(kind="k", messages=(Message("user", "Hi"),), tools=(TOOL,), extra_body={"top_p": 0.5})
+    schema = LlmRequest(messages=(Message("user", "Hi"),), json_schema=SCHEMA)
+    tool = LlmRequest(messages=(Message("user", "Hi"),), tools=(TOOL,), extra_body={"top_p": 0.5})
     openai, anthropic, gemini = "http://h:1", "https://api.anthropic.com", "https://generativelanguage.googleapis.com"
     assert sent(openai, schema)[1]["response_format"]["json_schema"]["schema"] == SCHEMA
     assert sent(openai, tool)[1]["tools"][0]["function"] == TOOL

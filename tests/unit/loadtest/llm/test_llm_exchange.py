@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadtest.llm.answers import LlmAnswer, LlmRequest, LlmUsage, Message, ServerTimings, ToolCall
+from loadtest.llm.answers import LlmAnswer, LlmUsage, ServerTimings, ToolCall
 from loadtest.llm.target import Wire
 from tests.unit.loadtest.llm.scripted import MS, REQUEST, SECRET, STREAM, events, played, target
 
@@ -345,12 +345,6 @@ def test_a_missing_key_says_where_to_put_one() -> None:
     found = played((10, http("401 Unauthorized", error("no"))), of=target("anthropic", with_key=False))
     assert found.fault is not None
     assert "set ANTHROPIC_API_KEY" in found.fault.sentence
-
-
-def test_an_answer_asked_for_in_one_piece_has_a_wall_time() -> None:
-    whole = LlmRequest(kind="whole", messages=(Message("user", "Hi"),), streamed=False)
-    found = played((40, http("200 OK", WHOLE)), request=whole)
-    assert (found.fault, found.text, found.wall_s, found.first_token_s) == (None, "One. Two", 0.04, None)
 
 
 def test_an_endless_stream_ends_by_its_size(monkeypatch: pytest.MonkeyPatch) -> None:

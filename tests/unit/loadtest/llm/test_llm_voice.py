@@ -60,7 +60,7 @@ def test_no_target_is_called_the_fastest_while_intervals_overlap() -> None:
 def test_cached_and_audio_tokens_have_their_own_price(tmp_path: Path) -> None:
     file = tmp_path / "prices.toml"
     file.write_text('[[price]]\nmodel = "m"\ninput = 2\ncached = 0.5\noutput = 8\naudio = 40\n')
-    price = load_prices(file).by_model["m"]
+    (price,) = load_prices(file).price
     usage = LlmUsage(prompt=1000, cached=600, completion=100, audio=50)
     # 350 × 2 + 600 × 0.5 + 50 × 40 + 100 × 8 = 3,800 millionths; without the cache 600 × 1.5 more.
     assert price.of(usage) == pytest.approx(0.0038)
@@ -78,5 +78,12 @@ def test_every_fault_of_a_price_file_is_reported_at_once(tmp_path: Path) -> None
     with pytest.raises(ConfigError) as caught:
         load_prices(file)
     text = str(caught.value)
-    for words in ("'money'", "input is -1", "output is nan", "has no model", "output is True", "did you mean cached"):
+    for words in (
+        "line 1, money: is not a known key",
+        "line 4, price[1].input: is -1; the price of a million tokens, 0 or more",
+        "line 5, price[1].output: is nan",
+        "price[2].model: is missing",
+        "price[2].output: is true",
+        "did you mean cached",
+    ):
         assert words in text
