@@ -49,7 +49,6 @@ def go_first(pid: int) -> None:
 
 def request_of(plan: Plan) -> LlmRequest:
     return LlmRequest(
-        kind="declared",
         messages=(Message("user", "Go."),),
         max_tokens=plan.tokens,
         extra_body={"declared": plan.as_json()},

@@ -1,15 +1,17 @@
 """Our figures beside those of aiperf and guidellm, on the same server in the same run, and llama.cpp's own times.
 
-    .venv/bin/python -m tests.benchmarks.llm.peers [REQUESTS]
+    .venv/bin/python -m tests.benchmarks.llm.peers [REQUESTS] [ROUNDS]
 
-First on a server that declares its times, so that it shows who is how late, then on llama.cpp with a small model. Each
-tool asks one request after the other, in turns. The peers are installed on first use from their locks, by hash, each
-into an environment of its own in VOICEPROBE_PEERS (1 GB).
+First on a server that declares its times, then on llama.cpp with a small model. Each tool asks one request after the
+other, in rounds whose order is drawn. All ask through a relay that says when each answer really passed, so that a
+tool's lateness is known request by request, whatever the model took for each. The peers are installed on first use
+from their locks, by hash, each into an environment of its own in VOICEPROBE_PEERS (1 GB).
 """
 
 import contextlib
 import json
 import os
+import random
 import shutil
 import statistics
 import subprocess
@@ -17,11 +19,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator, Mapping
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from loadtest.llm.answers import LlmAnswer, LlmRequest, Message
 from loadtest.llm.client import LlmClient, run
+from loadtest.llm.figures import Percentile, figure
 from loadtest.llm.target import LlmTarget
 from loadtest.targets.assistant.real import environment
 from tests.benchmarks.llm.accuracy import declared_server, go_first
@@ -29,7 +33,7 @@ from tests.integration.llm.declared_server import Plan
 
 HERE = Path(__file__).parent
 PLACES = Path(os.environ.get("VOICEPROBE_PEERS") or Path(sys.prefix) / "peers")
-TOKENS, ROUNDS = 40, 3
+TOKENS = 40
 PLAN = Plan()  # what the server does where a request declares nothing
 # guidellm reads its prompts with two classes of PyTorch, which would be 3 GB; nothing of its measuring uses it.
 NO_TORCH = {
@@ -57,6 +61,7 @@ transformers.PreTrainedTokenizerFast(tokenizer_object=words, unk_token="?", eos_
 """
 Figures = Mapping[str, list[float]]  # all in ms, or tokens a second
 NAMES = ("first token", "gap", "wall", "tokens/s")
+LATE = ("first token - relay's", "wall - relay's")
 
 
 def binary(peer: str, name: str) -> str:
@@ -150,8 +155,7 @@ def ours(target: LlmTarget, kept: list[LlmAnswer], prompts: list[str]) -> Figure
     async def main() -> list[LlmAnswer]:
         async with LlmClient() as client:
             requests = [
-                LlmRequest(kind="peers", messages=(Message("user", text),), max_tokens=TOKENS, exact_length=True)
-                for text in prompts
+                LlmRequest(messages=(Message("user", text),), max_tokens=TOKENS, exact_length=True) for text in prompts
             ]
             return [await client.ask(target, request) for request in requests]
 
@@ -180,31 +184,73 @@ def llama() -> Generator[LlmTarget]:
         process.stdin.close()
 
 
-def compare(title: str, target: LlmTarget, folder: Path, requests: int) -> list[LlmAnswer]:
+@contextlib.contextmanager
+def relayed(target: LlmTarget) -> Generator[tuple[LlmTarget, IO[str]]]:
+    """Run the relay before a server until the block ends: its address, and its lines."""
+    command = [sys.executable, str(HERE / "relay.py"), str(target.address.port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        go_first(process.pid)
+        assert process.stdout is not None
+        try:
+            url = target.url.replace(f":{target.address.port}", f":{int(process.stdout.readline())}")
+            yield LlmTarget(url, target.model, key=None), process.stdout
+        finally:
+            process.terminate()
+
+
+def compare(title: str, server: LlmTarget, folder: Path, requests: int, rounds: int) -> list[LlmAnswer]:
     """Print each tool's figures; return our answers."""
     kept: list[LlmAnswer] = []
-    tools: dict[str, Callable[[list[str]], Figures]] = {
-        "ours": lambda prompts: ours(target, kept, prompts),
-        "aiperf": lambda prompts: aiperf(target, folder, prompts),
-        "guidellm": lambda prompts: guidellm(target, folder, prompts),
-    }
-    found: dict[str, dict[str, list[float]]] = {tool: {name: [] for name in NAMES} for tool in tools}
-    ours(target, [], ["warm up"])  # else the first turn alone would find nothing of the chat's template in the cache
-    for turn in range(ROUNDS):
-        for place, (tool, measure) in enumerate(tools.items()):
-            # As long for each tool, and never the same: llama.cpp keeps the prompts that it has seen.
-            prompts = [f"{place} {turn} {number}: tell me about the sea." for number in range(requests)]
-            for name, values in measure(prompts).items():
-                found[tool][name] += values
-    print(f"\n{title}: {ROUNDS} turns of {requests} requests of each tool; ms, p50 and p90")
-    print(f"{'':12}" + "".join(f"{name:>22}" for name in NAMES))
-    for tool, figures in found.items():
-        cells = [f"{statistics.median(values):10.2f} {at(values, 0.9):9.2f}" for values in figures.values()]
-        print(f"{tool:12}" + "".join(f"{cell:>22}" for cell in cells))
-    for peer in ("aiperf", "guidellm"):
-        later = statistics.median(found["ours"]["first token"]) - statistics.median(found[peer]["first token"])
-        print(f"our first token is {abs(later):.2f} ms {'LATER' if later > 0 else 'earlier'} than {peer}'s")
+    chance = random.Random(1)
+    with relayed(server) as (target, passed):
+        tools: dict[str, Callable[[list[str]], Figures]] = {
+            "ours": lambda prompts: ours(target, kept, prompts),
+            "aiperf": lambda prompts: aiperf(target, folder, prompts),
+            "guidellm": lambda prompts: guidellm(target, folder, prompts),
+        }
+        names = (*NAMES, *LATE)
+        found: dict[str, dict[str, list[float]]] = {tool: {name: [] for name in names} for tool in tools}
+        # Else the first round alone would find nothing of the chat's template in the cache.
+        ours(target, [], ["warm up"])
+        passed.readline()
+        for turn in range(rounds):
+            for tool in chance.sample(sorted(tools), len(tools)):
+                # As long for each tool, and never the same: llama.cpp keeps the prompts that it has seen.
+                prompts = [f"{tool[0]} {turn} {number}: tell me about the sea." for number in range(requests)]
+                figures = tools[tool](prompts)
+                true = [json.loads(passed.readline()) for _ in prompts]
+                for name, values in figures.items():
+                    found[tool][name] += values
+                for name, of, by in zip(LATE, ("first token", "wall"), ("first", "wall"), strict=True):
+                    found[tool][name] += [value - one[by] for value, one in zip(figures[of], true, strict=True)]
+    print(f"\n{title}: {rounds} rounds of {requests} requests of each tool; ms, p50 and p90 [95 % interval]")
+    for name in names:
+        print(f"{name}:")
+        for tool, figures in found.items():
+            of = figure(figures[name])
+            cells = [with_interval(of.at(statistic)) for statistic in ("p50", "p90")]
+            print(f"  {tool:10}" + "".join(f"{cell:>30}" for cell in cells))
+    for peer, statistic in product(("aiperf", "guidellm"), ("p50", "p90")):
+        mine, other = (figure(found[tool][LATE[0]]).at(statistic) for tool in ("ours", peer))
+        if mine is not None and other is not None:
+            print(f"{statistic} of our first token is {later(mine, other)} than {peer}'s, by the relay")
     return kept
+
+
+def with_interval(of: Percentile | None) -> str:
+    return "too few" if of is None else f"{of.value:.2f} [{_side(of.lower)}, {_side(of.upper)}]"
+
+
+def _side(of: float | None) -> str:
+    return "-" if of is None else f"{of:.2f}"
+
+
+def later(mine: Percentile, other: Percentile) -> str:
+    """How much later one is than another, and whether the intervals are apart."""
+    by, bounds = mine.value - other.value, (mine.lower, mine.upper, other.lower, other.upper)
+    apart = None not in bounds and (bounds[1] < bounds[2] or bounds[0] > bounds[3])  # type: ignore[operator]
+    sure = "" if apart else " (intervals overlap)"
+    return f"{abs(by):.2f} ms {'LATER' if by > 0 else 'earlier'}{sure}"
 
 
 def at(values: list[float], share: float) -> float:
@@ -223,23 +269,26 @@ def beside_timings(answers: list[LlmAnswer]) -> None:
 
 EXPLAINED = """
 Why they differ: all count from before the request is sent. Ours leaves out opening a connection (llama.cpp closes each)
-and takes the kernel's stamp of the last byte of an event. aiperf and guidellm take the time when their own loop has
-read and decoded it, and include opening the connection; guidellm's clock is the wall clock, and its gap is one mean a
-request, so that its p90 hides stalls. llama.cpp's prompt_ms ends before its first token is on the wire, one gap
-earlier."""
+and takes the kernel's stamp of the last byte of an event, before it is decoded. aiperf and guidellm take the time when
+their own loop has read and decoded it, and include opening the connection; guidellm's clock is the wall clock, and its
+gap is one mean a request, so that its p90 hides stalls. The first tokens themselves differ by what the model took for
+each tool's requests; less the relay's own time of the same request, only the tool is left. llama.cpp's prompt_ms ends
+before its first token is on the wire, one gap earlier."""
 
 
 def main() -> None:
-    requests = int(sys.argv[1]) if len(sys.argv) > 1 else 10
+    requests, rounds = (
+        int(sys.argv[place]) if len(sys.argv) > place else default for place, default in ((1, 12), (2, 3))
+    )
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         subprocess.run([binary("aiperf", "python"), "-c", TOKENIZER, str(folder / "words")], check=True)
         with declared_server() as target:
             title = f"declared ({PLAN.first_ms:g} ms, then {PLAN.tokens - 1} tokens {PLAN.gap_ms:g} ms apart)"
-            compare(title, target, folder, requests)
+            compare(title, target, folder, requests, rounds)
         with llama() as target:
-            answers = compare(f"llama.cpp, {TOKENS} tokens", target, folder, requests)
+            answers = compare(f"llama.cpp, {TOKENS} tokens", target, folder, requests, rounds)
         beside_timings(answers)
     print(EXPLAINED)
     print(f"in {time.monotonic() - began:.0f} s")
