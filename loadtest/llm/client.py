@@ -161,10 +161,10 @@ class LlmClient:
         finally:
             connection.close()
         steps = (times.started_ns, times.dns_ns, times.tcp_ns, times.tls_ns)
-        spent_s = [
+        dns_s, tcp_s, tls_s = (
             None if later is None else (later - (earlier or 0)) / SECOND_NS for earlier, later in pairwise(steps)
-        ]
-        return NetworkPath(*spent_s, trip_s, f"OPTIONS {path}")
+        )
+        return NetworkPath(dns_s, tcp_s, tls_s, trip_s, f"OPTIONS {path}")
 
     async def _exchange(
         self, target: LlmTarget, sent: HttpRequest, *, is_again: bool = False

@@ -12,7 +12,7 @@ from loadtest.exit_codes import ExitCode
 from loadtest.llm.figures import MIN_COUNT_FOR, RULE, Figure, Percentile, Rate
 from loadtest.llm.plan import Plan
 from loadtest.llm.prices import CostRow
-from loadtest.llm.rows import BenchRows, CountedShare, LoadRow, QualityRow
+from loadtest.llm.rows import BenchRows, CountedShare, LoadRow
 from loadtest.llm.voice import (
     BUDGETS_S,
     OtherStages,
@@ -240,7 +240,7 @@ def _voice_columns() -> _Columns:
     }
 
 
-def _cost_of_right(report: BenchReport, row: QualityRow) -> str:
+def _cost_of_right(report: BenchReport, row: Any) -> str:
     of = [cost for cost in report.costs if (cost.target, cost.experiment) == (row.target, "quality")]
     return next((f"{cost.cost:.3g} {cost.currency}" for cost in of if cost.cost is not None), DASH)
 
