@@ -60,7 +60,8 @@ def _beside(file: Path) -> Path:
 
 
 def is_device(file: Path) -> bool:
-    """Whether a path is a terminal, pipe or other device, which is written to and never replaced (`/dev/stdout`)."""
+    """Return whether a path is a terminal, pipe or other device, which is written to and never replaced
+    (`/dev/stdout`)."""
     return file.exists() and not file.is_file() and not file.is_dir()
 
 

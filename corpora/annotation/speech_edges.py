@@ -133,7 +133,8 @@ def _is_click(level: Level, run: Run) -> bool:
 
 
 def _belongs_to_word(levels: Levels, level: Level, run: Run, gap: int, release_db: float) -> bool:
-    """Whether a sound after the body belongs to the word: a stop's or affricate's release, or friction after a dip.
+    """Return whether a sound after the body belongs to the word: a stop's or affricate's release, or friction after a
+    dip.
 
     Breath is weaker than a release and comes after a longer dip than those within friction.
     """

@@ -101,7 +101,7 @@ def mp3_parts(content: BinaryIO, size: int) -> Iterator[int]:
 
 
 def skip_tags(content: BinaryIO, at: int) -> int:
-    """Where an ID3v2 tag that begins at a place ends; the same place where none does."""
+    """Return where an ID3v2 tag that begins at a place ends; the same place where none does."""
     return _after_tags(_Window(content), at)
 
 
@@ -133,8 +133,8 @@ def adts_truncation(content: BinaryIO, size: int) -> str | None:
 
 
 def _after_tags(window: _Window, at: int) -> int:
-    """Where a tag that begins at a place ends: the same place where none does, and the end of the file for those that
-    stand at the end only."""
+    """Return where a tag that begins at a place ends: the same place where none does, and the end of the file for those
+    that stand at the end only."""
     while window.at(at, 3) == b"ID3":
         head = window.at(at, 10)
         if len(head) < 10:

@@ -132,8 +132,8 @@ def _wave(content: BinaryIO, begin: int, size: int) -> FileSegment:
 
 
 def _next_file(content: BinaryIO, at: int, size: int, file_end: int, order: str, *, least: int) -> int | None:
-    """Where the file ends whose samples end at a place: with its last chunk. None if samples follow them instead, at
-    least so many bytes, and negative if another chunk of samples does."""
+    """Return where the file ends whose samples end at a place: with its last chunk. None if samples follow them
+    instead, at least so many bytes, and negative if another chunk of samples does."""
     content.seek(at)
     padded = content.read(1) == b"\0" and at % 2 == 1
     at += padded
@@ -324,7 +324,8 @@ def _with_one_track(content: BinaryIO, segment: FileSegment) -> FileSegment:
 
 
 def has_fragments(content: BinaryIO) -> bool:
-    """Whether an MP4 file has fragments: its list of edits is then that of the first one. Its position is kept."""
+    """Return whether an MP4 file has fragments: its list of edits is then that of the first one. Its position is
+    kept."""
     place, size, at = content.tell(), content.seek(0, 2), 0
     try:
         while at + 8 <= size:
@@ -369,11 +370,11 @@ class SegmentFile(io.RawIOBase):
         self._at = segment.begin
 
     def readable(self) -> bool:
-        """Whether it can be read: yes."""
+        """Return whether it can be read: yes."""
         return True
 
     def seekable(self) -> bool:
-        """Whether its position can be set: yes."""
+        """Return whether its position can be set: yes."""
         return True
 
     def tell(self) -> int:

@@ -51,7 +51,7 @@ _SOURCES: Final = (
 
 
 def cache_root() -> Path:
-    """Where the cache is: `$VOICEPROBE_CACHE`, `$VOICEPROBE_HOME/cache`, or the user's cache folder."""
+    """Return where the cache is: `$VOICEPROBE_CACHE`, `$VOICEPROBE_HOME/cache`, or the user's cache folder."""
     own, home = os.environ.get(CACHE_VARIABLE), os.environ.get(HOME_VARIABLE)
     if own:
         return Path(own).expanduser()
@@ -59,7 +59,7 @@ def cache_root() -> Path:
 
 
 def limit_bytes() -> int:
-    """How large the cache may grow. Raises CorpusError for a limit that is not a number."""
+    """Return how large the cache may grow. Raises CorpusError for a limit that is not a number."""
     text = os.environ.get(LIMIT_VARIABLE) or f"{DEFAULT_LIMIT_GB}"
     try:
         gigabytes = float(text)
@@ -121,7 +121,7 @@ class CacheEntry:
             os.utime(self.folder)
 
     def get(self, key: str) -> tuple[Archive, Chunk] | None:
-        """Where an entry is; None if it is not in the cache."""
+        """Return where an entry is; None if it is not in the cache."""
         found = self._found.get(key)
         return found[0] if found else None
 

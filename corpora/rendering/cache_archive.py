@@ -92,7 +92,7 @@ class Archive:
     chunks: dict[str, Chunk]
 
     def sound(self, chunk: Chunk) -> bool:
-        """Whether a piece is what was written. Reading it also brings it into memory."""
+        """Return whether a piece is what was written. Reading it also brings it into memory."""
         with memoryview(self.data) as view:
             return zlib.crc32(view[chunk.offset : chunk.offset + chunk.length]) == chunk.crc32
 

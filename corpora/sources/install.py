@@ -93,7 +93,7 @@ def _members(recipe: Recipe, files: Sequence[Path]) -> dict[str, bytes]:
 
 
 def _has_enough_speech(draft: Draft) -> bool:
-    """Whether a draft contains enough speech: some prompts are tones, or syllables too short to time."""
+    """Return whether a draft contains enough speech: some prompts are tones, or syllables too short to time."""
     try:
         bounds = find_speech_bounds(draft.pcm / 32_768.0, draft.rate_hz)
     except CorpusError:

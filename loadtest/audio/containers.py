@@ -43,7 +43,7 @@ def container_of(start: bytes, *, by_frames: bool = True) -> str | None:
 
 
 def may_become_container(start: bytes, *, by_frames: bool = True) -> bool:
-    """Whether more bytes could make `container_of` find one where it does not find any yet."""
+    """Return whether more bytes could make `container_of` find one where it does not find any yet."""
     if any(len(start) < len(magic) and magic.startswith(start) for magic, _ in _STARTS):
         return True
     if len(start) < HEADER_BYTES and any(start[:4] == magic[: len(start)] for magic in _NAMED):
@@ -59,7 +59,7 @@ def may_become_container(start: bytes, *, by_frames: bool = True) -> bool:
 
 
 def _is_two_frames(start: bytes, frame_bytes: Callable[[bytes], int | None]) -> bool:
-    """Whether two frames follow each other: one sync word may be a sample."""
+    """Return whether two frames follow each other: one sync word may be a sample."""
     size = frame_bytes(start)
     if size is None or len(start) < size + _FRAME_HEADER_BYTES:
         return False

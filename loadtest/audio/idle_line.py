@@ -9,6 +9,6 @@ QUIET_PEAK: Final = 32
 
 
 def is_audible(pcm: bytes) -> bool:
-    """Whether any 16-bit sample is louder than what a decoder makes of silence."""
+    """Return whether any 16-bit sample is louder than what a decoder makes of silence."""
     samples = np.frombuffer(pcm, np.int16)
     return len(samples) > 0 and (int(samples.max()) > QUIET_PEAK or int(samples.min()) < -QUIET_PEAK)

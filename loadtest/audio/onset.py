@@ -147,7 +147,8 @@ class AudibleSpan:
         self._run_continues = edges[-1] == windows
 
     def _matters(self, begin: int, end: int) -> bool:
-        """Whether a segment that another one follows can change the result; examining its samples costs the most."""
+        """Return whether a segment that another one follows can change the result; examining its samples costs the
+        most."""
         if self._min_samples == 0:
             return self._first is None
         continues = begin == 0 and self._open is not None

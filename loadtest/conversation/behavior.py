@@ -62,7 +62,8 @@ def _barge_in(exchange: Exchange, reply: Reply) -> dict[str, Any]:
 
 
 def _end_of(reply: Reply, exchange: Exchange, last_perf_ns: int) -> tuple[BargeInEnd, str | None]:
-    """How the reply ended that the caller interrupted, and why it has no stop; its last audible sample was played then.
+    """Return how the reply ended that the caller interrupted, and why it has no stop; its last audible sample was
+    played then.
 
     What was dropped here unasked would have been heard.
     """
@@ -89,7 +90,8 @@ def _backchannel_stopped(exchange: Exchange) -> bool | None:
 
 
 def _talk_over_ns(exchange: Exchange) -> int | None:
-    """How long both spoke while this turn was the caller's: the question over any reply, a backchannel over its own."""
+    """Return how long both spoke while this turn was the caller's: the question over any reply, a backchannel over its
+    own."""
     timeline, backchannel = exchange.timeline, exchange.backchannel
     begin, end = timeline.speech_start_perf_ns, timeline.speech_end_perf_ns
     if begin is None or end is None:

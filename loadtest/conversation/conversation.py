@@ -216,7 +216,7 @@ class Conversation:
                 reply.speech_stops = True
 
     def _is_of_an_earlier_turn(self, event: VoiceEvent, arrival_perf_ns: int) -> bool:
-        """Whether an event is about a turn that is over, or interrupted; if so, it is accounted for there."""
+        """Return whether an event is about a turn that is over, or interrupted; if so, it is accounted for there."""
         if event.kind in QUESTION_KINDS:
             return self._earlier_turns.note_question(event, self.exchange, arrival_perf_ns)
         if event.kind is _AUDIO or event.kind not in REPLY_KINDS or event.response_id not in self._earlier.known:
@@ -224,7 +224,7 @@ class Conversation:
         return self._earlier_turns.note_text(event, arrival_perf_ns)
 
     def _is_more_of_a_reply(self, event: VoiceEvent, arrival_perf_ns: int) -> bool:
-        """Whether this is only more audio of a reply that is heard; if so, it is accounted for.
+        """Return whether this is only more audio of a reply that is heard; if so, it is accounted for.
 
         It can move the deadline to later, never to earlier: when the one that is set comes, it is set anew.
         """
@@ -374,11 +374,11 @@ class Conversation:
         return actions + self._wait_on(exchange, now_perf_ns)
 
     def _is_complete(self, exchange: Exchange) -> bool:
-        """Whether the endpoint owes nothing that the caller waits for."""
+        """Return whether the endpoint owes nothing that the caller waits for."""
         return exchange.timeline.complete and not self._waits_for_transcript(exchange.timeline)
 
     def _waits_for_transcript(self, timeline: Timeline) -> bool:
-        """Whether the caller goes on only when the transcript has come, or has not come for long enough.
+        """Return whether the caller goes on only when the transcript has come, or has not come for long enough.
 
         Nobody waits for one that is known by its name whenever it comes, except where the call would end before.
         """

@@ -132,7 +132,7 @@ class EarlierTurns:
         return before if _is_of_before(event, before.timeline, timeline, arrival_perf_ns) else running
 
     def _is_used_again(self, event: VoiceEvent, name: str, owner: Exchange | None, running: Exchange | None) -> bool:
-        """Whether a known name is that of something else now: the first use was over, and another one began."""
+        """Return whether a known name is that of something else now: the first use was over, and another one began."""
         if self._named_by is not None:
             return event.kind is self._named_by and (owner is None or owner.timeline.has_closed(name))
         was_transcribed = owner is None or owner.timeline.has_transcribed(name)
@@ -143,7 +143,8 @@ _NAMING_KINDS: Final = frozenset({EventKind.SPEECH_STARTED, EventKind.QUESTION_N
 
 
 def _is_of_before(event: VoiceEvent, before: Timeline, running: Timeline | None, arrival_perf_ns: int) -> bool:
-    """Whether an event whose name is new, or that has none, is about the turn before and not about the running one."""
+    """Return whether an event whose name is new, or that has none, is about the turn before and not about the running
+    one."""
     kind = event.kind
     if running is None or running.speech_start_perf_ns is None:
         if kind in TRANSCRIPT_KINDS:

@@ -110,7 +110,7 @@ class Evidence:
             known[stamp_perf_ns] = max(doubt_ns, known.get(stamp_perf_ns, 0))
 
     def doubt_ns(self, stamp_perf_ns: int) -> int:
-        """How much earlier than its stamp something can have arrived at the most."""
+        """Return how much earlier than its stamp something can have arrived at the most."""
         if stamp_perf_ns in self.unsure_ns:
             return self.unsure_ns[stamp_perf_ns]
         return (self.arrival_uncertainty_worst_ns or 0) if len(self.unsure_ns) >= MOST_IN_DOUBT else 0
@@ -132,7 +132,8 @@ class Evidence:
         return max(known, default=None)
 
     def reasons(self, limits: ValidityLimits, answer_perf_ns: int | None = None) -> tuple[str, ...]:
-        """Why the turn, whose answer began then, cannot be trusted, one short phrase each; empty for a valid turn."""
+        """Return why the turn, whose answer began then, cannot be trusted, one short phrase each; empty for a valid
+        turn."""
         found = list(self.faults)
         if (self.pacing.worst_before_ns(answer_perf_ns) or 0) > limits.frame_lateness_ns:
             found.append(FRAME_LATENESS)
@@ -141,7 +142,7 @@ class Evidence:
         return tuple(found)
 
     def endpoint_did_not_read(self, limits: ValidityLimits) -> bool | None:
-        """Whether the endpoint, or the network, left the caller's audio unread for longer than we may be late
+        """Return whether the endpoint, or the network, left the caller's audio unread for longer than we may be late
         ourselves; None where no audio was sent. The turn is valid all the same."""
         if not self.sent:
             return None

@@ -64,7 +64,7 @@ def _unfinished(timeline: Timeline) -> str:
 
 
 def instead_of_a_reply(timeline: Timeline) -> str | None:
-    """What came instead of an audible reply; None where nothing did."""
+    """Return what came instead of an audible reply; None where nothing did."""
     replies = [reply for reply in timeline.replies.values() if not reply.cancelled]
     if any(reply.playback is not None for reply in replies):
         return "inaudible"
@@ -76,7 +76,7 @@ def instead_of_a_reply(timeline: Timeline) -> str | None:
 
 
 def cut_short_by(timeline: Timeline) -> str | None:
-    """Why the endpoint cut short what was not heard, in its own word; None where it gave none."""
+    """Return why the endpoint cut short what was not heard, in its own word; None where it gave none."""
     return next((reply.why for reply in timeline.replies.values() if reply.status == "incomplete" and reply.why), None)
 
 

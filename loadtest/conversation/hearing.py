@@ -50,7 +50,7 @@ class EarlierReplies:
         reply.done_perf_ns = arrival_perf_ns
 
     def heard_until(self, now_perf_ns: int) -> int:
-        """When the last audible sample that has arrived is played; now, where nothing more is to be heard."""
+        """Return when the last audible sample that has arrived is played; now, where nothing more is to be heard."""
         until_perf_ns = now_perf_ns
         for reply in self.heard:
             if reply.playback is not None and reply.has_more_speech(now_perf_ns):
@@ -222,7 +222,7 @@ class Hearing:
             self.last_sign_perf_ns = arrival_perf_ns
 
     def silence_over_perf_ns(self, replies: Iterable[Reply]) -> int | None:
-        """When the next of these replies ends by silence; None where none does."""
+        """Return when the next of these replies ends by silence; None where none does."""
         if self._silence_ns is None:
             return None
         open_replies = (reply.quiet_since_perf_ns for reply in replies if not reply.is_over)
@@ -230,7 +230,7 @@ class Hearing:
         return None if quiet_since is None else quiet_since + self._silence_ns
 
     def is_silence_over(self, replies: Iterable[Reply], now_perf_ns: int) -> bool:
-        """Whether one of these replies is to end by silence now."""
+        """Return whether one of these replies is to end by silence now."""
         over_perf_ns = self.silence_over_perf_ns(replies)
         return over_perf_ns is not None and over_perf_ns <= now_perf_ns
 

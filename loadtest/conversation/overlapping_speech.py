@@ -29,7 +29,7 @@ class SpeechIntoReply:
 
 
 def speech_into_reply(exchange: Exchange, following: PlannedTurn | None) -> SpeechIntoReply | None:
-    """What the caller, who hears a reply, says into it next.
+    """Return what the caller, who hears a reply, says into it next.
 
     The moment is that of the clip's first frame, chosen so that its first speech sample falls on the planned point.
     None where nothing is planned, where the point is not known yet, and where the reply has ended or failed.
@@ -81,7 +81,7 @@ class InterruptedExchange:
         return self._exchange.ended_perf_ns is not None
 
     def owns(self, event: VoiceEvent, *, question_is_open: bool) -> bool:
-        """Whether an event is about this exchange.
+        """Return whether an event is about this exchange.
 
         While the question of the running turn is open, a response that begins is the one that a tool call of the
         interrupted reply has announced, if one has.
@@ -90,8 +90,8 @@ class InterruptedExchange:
         return self.timeline.owns(event) or (announced and self.timeline.owes_response)
 
     def is_reported_by(self, event: VoiceEvent, running: Exchange) -> bool:
-        """Whether the service's report on itself is about this exchange: about its reply, or one that no reply is named
-        in and that comes before the question of the `running` exchange has ended."""
+        """Return whether the service's report on itself is about this exchange: about its reply, or one that no reply
+        is named in and that comes before the question of the `running` exchange has ended."""
         if event.response_id is not None:
             return event.response_id in self.timeline.replies
         return not running.timeline.asked and not self.is_finished

@@ -86,7 +86,8 @@ class Pacing:
         return None if self.drift_ns is None else abs(self.drift_ns)
 
     def widened_ns(self, uncertainty_ns: int | None, *, at_end: bool) -> int | None:
-        """How uncertain the moment of the first or the last speech sample is whose place in the clip is this uncertain.
+        """Return how uncertain the moment of the first or the last speech sample is whose place in the clip is this
+        uncertain.
 
         The sample may have gone with a frame nearby, which was later or less late than the one that is thought to hold
         it. None where the uncertainty of its place is not known.
@@ -99,8 +100,8 @@ class Pacing:
         return uncertainty_ns + max(abs(each - self.lateness_ns[holding]) for each in nearby_ns)
 
     def held_up_ns(self, until_perf_ns: int) -> int:
-        """How long our own lateness after the end of speech can have held up what came by a moment, beyond the lateness
-        of the frame with the last speech sample."""
+        """Return how long our own lateness after the end of speech can have held up what came by a moment, beyond the
+        lateness of the frame with the last speech sample."""
         own_ns = 0 if not self.spoken else self._beyond(self.spoken - 1, until_perf_ns)
         return max(own_ns, self.elsewhere_after_ns) + self.reactions_ns
 
@@ -110,8 +111,8 @@ class Pacing:
         return max(own_ns, self.worst_elsewhere_ns) + self.reactions_ns
 
     def _beyond(self, base: int, until_perf_ns: int) -> int:
-        """By how much frames after one of them were later than it. One that was due by the moment and had not gone by
-        then was missing for only so long."""
+        """Return by how much frames after one of them were later than it. One that was due by the moment and had not
+        gone by then was missing for only so long."""
         if self.first_due_perf_ns is None or base >= len(self.lateness_ns):
             return 0
         base_ns = worst_ns = self.lateness_ns[base]

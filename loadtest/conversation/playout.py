@@ -44,7 +44,7 @@ class Playback:
         return [] if last is None else [length_ns for sample, length_ns in self.starved if sample <= last]
 
     def played_at(self, sample: int) -> int | None:
-        """When a sample of this reply is played; None if its playback was stopped before it."""
+        """Return when a sample of this reply is played; None if its playback was stopped before it."""
         chunk = bisect_right(self.first_samples, sample) - 1
         if chunk < 0:
             return None
@@ -52,7 +52,7 @@ class Playback:
         return None if self.stopped_perf_ns is not None and moment >= self.stopped_perf_ns else moment
 
     def chunk_start_perf_ns(self, sample: int | None) -> int:
-        """When the chunk that holds a sample begins to play; 0 where none does."""
+        """Return when the chunk that holds a sample begins to play; 0 where none does."""
         chunk = -1 if sample is None else bisect_right(self.first_samples, sample) - 1
         return 0 if chunk < 0 else self.starts_perf_ns[chunk]
 
@@ -87,7 +87,8 @@ class Playback:
         return max(first_audio, (None if last is None else self.played_at(last)) or first_audio)
 
     def earlier_ns(self, sample: int | None, earlier_of: Callable[[int], int]) -> int:
-        """How much earlier a sample may have been played, given by how much each chunk may have come before its stamp.
+        """Return how much earlier a sample may have been played, given by how much each chunk may have come before its
+        stamp.
 
         A chunk that plays on arrival can have begun no sooner than what played before it allows; one that is queued
         begins as much sooner as that does. Where the player was stopped, no chunk tells: the worst of all holds.
@@ -133,11 +134,11 @@ class Playback:
         return self.samples * 1_000_000_000 // self.rate_hz
 
     def is_playing(self, now_perf_ns: int) -> bool:
-        """Whether anything of it is still to be heard."""
+        """Return whether anything of it is still to be heard."""
         return self.stopped_perf_ns is None and self.until_perf_ns > now_perf_ns
 
     def played_ms(self, now_perf_ns: int) -> int:
-        """How much of the reply has been played by now, in media milliseconds."""
+        """Return how much of the reply has been played by now, in media milliseconds."""
         end = now_perf_ns if self.stopped_perf_ns is None else min(now_perf_ns, self.stopped_perf_ns)
         played = 0
         for first, chunk_end, start_perf_ns in self._chunks():
@@ -197,7 +198,7 @@ class PlayoutBuffer:
         playback.samples += samples
 
     def _opened(self, playback: Playback, opening: ReplyOpening, audio: bytes) -> bytes:
-        """What can be heard of the beginning of a reply, or of one that is a file."""
+        """Return what can be heard of the beginning of a reply, or of one that is a file."""
         sounding = opening.feed(audio)
         if opening.is_settled:
             playback.opening = None

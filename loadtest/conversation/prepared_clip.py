@@ -50,7 +50,8 @@ class PreparedClip:
         return self.rendered.speech_start_sample * 1_000_000_000 // self.rendered.rate_hz
 
     def moment_perf_ns(self, sample: int, frame: int, frame_sent_perf_ns: int) -> int:
-        """When a sample was spoken, given when its frame was sent: send time - frame duration + offset in the frame."""
+        """Return when a sample was spoken, given when its frame was sent: send time - frame duration + offset in the
+        frame."""
         offset = sample - frame * self.frame_samples
         return frame_sent_perf_ns - (self.frame_samples - offset) * 1_000_000_000 // self.rendered.rate_hz
 

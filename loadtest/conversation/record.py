@@ -66,7 +66,8 @@ def bounds(exchange: Exchange, answer: Reply | None, heard: Mapping[str, Any]) -
 
 
 def _later(later_ns: int | None, elsewhere_ns: int) -> int | None:
-    """How much later a frame may have gone, also where another process sends it, which says only how late it was."""
+    """Return how much later a frame may have gone, also where another process sends it, which says only how late it
+    was."""
     return None if later_ns is None else later_ns + elsewhere_ns
 
 
@@ -130,7 +131,7 @@ CADENCE_SPREAD: Final = 0.1
 
 
 def fixed_cadence(stamps_perf_ns: list[int]) -> bool:
-    """Whether partials come by the clock: then their first one says nothing of the recognizer."""
+    """Return whether partials come by the clock: then their first one says nothing of the recognizer."""
     if len(stamps_perf_ns) < CADENCE_MIN_PARTIALS:
         return False
     gaps = [b - a for a, b in pairwise(stamps_perf_ns)]
@@ -230,7 +231,7 @@ def _beside(notes: WireNotes) -> dict[str, Any]:
 
 
 def _reported(service: ServiceReports) -> dict[str, Any]:
-    """What the service states of its own latencies, by name in the order of the alphabet."""
+    """Return what the service states of its own latencies, by name in the order of the alphabet."""
     found = sorted((one_line(name, MAX_EVENT_NAME_CHARS), value_ns) for name, value_ns in service.latencies_ns.items())
     return {
         "service_reported": tuple(name for name, _ in found),
@@ -239,7 +240,7 @@ def _reported(service: ServiceReports) -> dict[str, Any]:
 
 
 def _rtp(figures: RtpFigures | None) -> dict[str, Any]:
-    """What the network did to the audio, on wires that carry it by RTP."""
+    """Return what the network did to the audio, on wires that carry it by RTP."""
     if figures is None:
         return {}
     received = figures.packets_received > 0
@@ -271,8 +272,8 @@ def _withheld(timeline: Timeline, call: CallInfo) -> dict[str, Any]:
 
 
 def _speech(clip: PreparedClip | None, pacing: Pacing, *, is_text: bool) -> dict[str, Any]:
-    """What the caller said. Where its words are sent as text, the end of speech is the moment of that: exact, whatever
-    is known of the clip."""
+    """Return what the caller said. Where its words are sent as text, the end of speech is the moment of that: exact,
+    whatever is known of the clip."""
     if clip is None:
         return {}
     rendered, utterance = clip.rendered, clip.rendered.utterance
@@ -319,7 +320,7 @@ def _recognition(exchange: Exchange, options: RecordOptions) -> dict[str, Any]:
 
 
 def _partials(timeline: Timeline) -> dict[str, Any]:
-    """What was recognized so far, each time that the endpoint said it, counted from the first speech sample."""
+    """Return what was recognized so far, each time that the endpoint said it, counted from the first speech sample."""
     start = timeline.speech_start_perf_ns
     if start is None:
         return {}
@@ -362,7 +363,7 @@ def _answer(answer: Reply | None, service: ServiceReports, not_observable: Mappi
 
 
 def _served_by(answer: Reply | None, service: ServiceReports, call: CallInfo) -> dict[str, Any]:
-    """What the endpoint reports about how it answered; a value outside the vocabulary counts as not reported."""
+    """Return what the endpoint reports about how it answered; a value outside the vocabulary counts as not reported."""
     metadata = service.metadata | (answer.metadata if answer is not None else {})
 
     def one_of(key: str, allowed: tuple[str, ...]) -> str | None:

@@ -141,7 +141,7 @@ class ReplyNames:
         return [(replace(each, response_id=name), at) for each, at in found]
 
     def _is_over(self, arrival_perf_ns: int) -> bool:
-        """Whether the current reply had ended before a piece that arrives now."""
+        """Return whether the current reply had ended before a piece that arrives now."""
         if self._silence_ns is None:
             return False
         last, asked = self.last_perf_ns, self._asked_perf_ns

@@ -117,7 +117,7 @@ class Reply:
         return dropped_perf_ns is None and self._breaks_off_in_a_sound(playback)
 
     def _breaks_off_in_a_sound(self, playback: Playback) -> bool:
-        """Whether its audio ends in a sound, while more of its text came than that audio can hold."""
+        """Return whether its audio ends in a sound, while more of its text came than that audio can hold."""
         last = playback.span.last_sample
         if last is None or (playback.samples - last) * 1_000_000_000 > MAX_TAIL_NS * playback.rate_hz:
             return False
@@ -156,13 +156,13 @@ class Reply:
         self.done_perf_ns = self.quiet_since_perf_ns if last is None else last
 
     def goes_on(self, now_perf_ns: int) -> bool:
-        """Whether any of it, silence included, is still to be heard, as far as is known: it may only starve."""
+        """Return whether any of it, silence included, is still to be heard, as far as is known: it may only starve."""
         if self.playback is None or self.playback.stopped_perf_ns is not None:
             return False
         return self.done_perf_ns is None or self.playback.until_perf_ns > now_perf_ns
 
     def has_more_speech(self, now_perf_ns: int) -> bool:
-        """Whether anything audible of it is still to be heard, as far as is known: a pause does not end it."""
+        """Return whether anything audible of it is still to be heard, as far as is known: a pause does not end it."""
         if self.playback is None or not self.goes_on(now_perf_ns):
             return False
         return self.done_perf_ns is None or (self.playback.last_audio_perf_ns or 0) > now_perf_ns
@@ -288,7 +288,7 @@ class Timeline:
         return None
 
     def owns(self, event: VoiceEvent) -> bool:
-        """Whether the event is about a reply of this exchange."""
+        """Return whether the event is about a reply of this exchange."""
         return event.kind in REPLY_KINDS and (event.response_id or "") in self.replies
 
     def note_question(self, event: VoiceEvent, arrival_perf_ns: int) -> None:
@@ -325,7 +325,8 @@ class Timeline:
             self._transcribed.add(event.item_id)
 
     def moment_of(self, event: VoiceEvent, arrival_perf_ns: int) -> int:
-        """When a transcript was final: on its arrival, or with the last partial where nothing marks it as final."""
+        """Return when a transcript was final: on its arrival, or with the last partial where nothing marks it as
+        final."""
         return self.partials_perf_ns[-1] if event.dated_by_partial and self.partials_perf_ns else arrival_perf_ns
 
     def give_transcript(self, item_id: str | None) -> list[tuple[VoiceEvent, int]]:
@@ -366,11 +367,11 @@ class Timeline:
         return answer is not None and answer.id_on_the_wire is not None and not answer.text_stamps_perf_ns
 
     def has_closed(self, item_id: str) -> bool:
-        """Whether the endpoint has closed, or transcribed, what the caller said under this name."""
+        """Return whether the endpoint has closed, or transcribed, what the caller said under this name."""
         return item_id in self._closed or item_id in self._transcribed
 
     def has_transcribed(self, item_id: str) -> bool:
-        """Whether the transcript of what the caller said under this name has come, or its failure."""
+        """Return whether the transcript of what the caller said under this name has come, or its failure."""
         return item_id in self._transcribed
 
     def _note_overheard(self, event: VoiceEvent, arrival_perf_ns: int) -> None:

@@ -29,7 +29,7 @@ def normalize(text: str, language: str = UNDETERMINED) -> str:
 
 @lru_cache(REMEMBERED_PAIRS)
 def reference_characters(reference: str, language: str = UNDETERMINED) -> int:
-    """How many of the reference words that `word_errors` counts are characters of a text without spaces.
+    """Return how many of the reference words that `word_errors` counts are characters of a text without spaces.
 
     In most texts all or none.
     """

@@ -29,7 +29,7 @@ class Wait:
 
 
 def wait_of(exchange: Exchange, limits: Limits, quiet_since_perf_ns: int) -> Wait:
-    """When the caller gives up waiting. Nothing of this turn has come or played since `quiet_since_perf_ns`."""
+    """Return when the caller gives up waiting. Nothing of this turn has come or played since `quiet_since_perf_ns`."""
     timeline = exchange.timeline
     if timeline.silent and not timeline.replies:
         return Wait(exchange.began_perf_ns + exchange.planned.silence_ns, exchange.planned.silence_ns)
@@ -52,13 +52,14 @@ def wait_of(exchange: Exchange, limits: Limits, quiet_since_perf_ns: int) -> Wai
 
 
 def longest_until(exchange: Exchange, limits: Limits) -> int | None:
-    """When what the caller hears has gone on for as long as any reply may; None while nothing is heard."""
+    """Return when what the caller hears has gone on for as long as any reply may; None while nothing is heard."""
     first = exchange.timeline.answer_began_perf_ns
     return None if first is None else first + limits.longest_reply_ns
 
 
 def patience_ends(exchange: Exchange) -> int | None:
-    """When the caller hangs up for having heard nothing; None for one who never does, has not spoken yet, or reads."""
+    """Return when the caller hangs up for having heard nothing; None for one who never does, has not spoken yet, or
+    reads."""
     patience_ns, since = exchange.planned.patience_ns, exchange.silent_since_perf_ns
     if patience_ns is None or since is None or exchange.timeline.text_began_perf_ns is not None:
         return None
@@ -66,7 +67,7 @@ def patience_ends(exchange: Exchange) -> int | None:
 
 
 def goes_on_at(exchange: Exchange, limits: Limits, wait: Wait, *, waiting: bool) -> int:
-    """When a caller who waits goes on by itself: to give up, or (`waiting`) because it hears the answer begin.
+    """Return when a caller who waits goes on by itself: to give up, or (`waiting`) because it hears the answer begin.
 
     `waiting` is whether nothing has been heard yet.
     """
@@ -81,7 +82,7 @@ def goes_on_at(exchange: Exchange, limits: Limits, wait: Wait, *, waiting: bool)
 def give_up(
     exchange: Exchange, limits: Limits, wait: Wait, now_perf_ns: int, *, waiting: bool
 ) -> tuple[Judgment, Input] | None:
-    """How the turn ends for a caller who waits no longer, and why; None while it waits on.
+    """Return how the turn ends for a caller who waits no longer, and why; None while it waits on.
 
     `waiting` is whether nothing has been heard yet: then patience may run out.
     """

@@ -47,13 +47,13 @@ def note_late_arrival(
 
 
 def delay_ns(transport: Transport, health: EngineHealth, moments_perf_ns: tuple[int, int]) -> int:
-    """How long data, by its stamp and the moment when it was seen, waited at most until the program saw it."""
+    """Return how long data, by its stamp and the moment when it was seen, waited at most until the program saw it."""
     stamp_perf_ns, seen_perf_ns = moments_perf_ns
     return seen_perf_ns - stamp_perf_ns if transport.stamped else _lag_bound_ns(transport, health, seen_perf_ns)
 
 
 def _lag_bound_ns(transport: Transport, health: EngineHealth, seen_perf_ns: int) -> int:
-    """How long data without a stamp of the kernel can have waited until the program saw it."""
+    """Return how long data without a stamp of the kernel can have waited until the program saw it."""
     bound_ns = transport.lag_bound_ns
     return health.longest_unseen_ns(seen_perf_ns) if bound_ns is None else bound_ns
 

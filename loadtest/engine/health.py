@@ -64,7 +64,8 @@ class EngineHealth:
         moments_perf_ns.append(now_perf_ns)
 
     def longest_unseen_ns(self, seen_perf_ns: int) -> int:
-        """How long at the most what the program sees now can have waited: since the tick before the newest was due.
+        """Return how long at the most what the program sees now can have waited: since the tick before the newest was
+        due.
 
         The loop looked when that tick was due, or after it. What came later may be seen only now: after a pause, the
         newest tick is served before what came in the pause, however late that is.
@@ -78,7 +79,7 @@ class EngineHealth:
             self._looked_perf_ns = looked_perf_ns
 
     def unread_before_ns(self, stamp_perf_ns: int) -> int:
-        """How long before its stamp the first of what was read together can have come at the most."""
+        """Return how long before its stamp the first of what was read together can have come at the most."""
         return 0 if self._looked_perf_ns is None else max(0, stamp_perf_ns - self._looked_perf_ns)
 
     def worst_loop_lag_since(self, moment_perf_ns: int) -> int:

@@ -197,7 +197,8 @@ class PacedSocket:
         return first
 
     def blocked_ns(self, now_perf_ns: int | None) -> int:
-        """How long a frame that counts waited at the most; with a moment, those that still wait count until then."""
+        """Return how long a frame that counts waited at the most; with a moment, those that still wait count until
+        then."""
         loop = self._pacer.loop
         with self.locked() as row:
             worst_ns, first = row[loop.BLOCKED_WORST], row[loop.COUNTED_FROM]
@@ -213,7 +214,7 @@ class PacedSocket:
             return next((each[self._pacer.loop.PART_OFFERED] for each in self._parts(row)), None)
 
     def _parts(self, row: "memoryview[int]") -> list[list[int]]:
-        """What waits, as columns of a part. The socket must be locked."""
+        """Return what waits, as columns of a part. The socket must be locked."""
         first, last = row[self._pacer.loop.QUEUE_FIRST], row[self._pacer.loop.QUEUE_LAST]
         return [] if first == last else self._pacer.parts(self.index, first, last)
 
@@ -353,7 +354,7 @@ class Pacer:
         return self.loop.send_message(self._shared, self._own_scratch, index, np.frombuffer(data, np.uint8))
 
     def lateness_ns(self, index: int, first: int, end: int) -> list[int]:
-        """How late each of these frames of a socket was handed over."""
+        """Return how late each of these frames of a socket was handed over."""
         return self._shared.lateness[index].take(range(first, end), mode="wrap").tolist() if end > first else []
 
     def parts(self, index: int, first: int, last: int) -> list[list[int]]:
@@ -436,7 +437,8 @@ def open_pacer(prepare: Callable[[], object] = lambda: None) -> tuple[Pacer | No
 
 
 def _compiled_folder() -> Path:
-    """Where the compiled functions are kept: Numba cannot read what it kept of another version of their source."""
+    """Return where the compiled functions are kept: Numba cannot read what it kept of another version of their
+    source."""
     source = importlib.util.find_spec(_LOOP)
     assert source is not None and source.origin is not None  # noqa: S101, PT018 - it is a module of this package
     version = hashlib.sha256(Path(source.origin).read_bytes()).hexdigest()

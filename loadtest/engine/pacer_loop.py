@@ -22,7 +22,7 @@ from numba.extending import intrinsic
 
 
 def _can_cache() -> bool:
-    """Whether the folder for compiled functions can be written: Numba refuses to compile for one that cannot."""
+    """Return whether the folder for compiled functions can be written: Numba refuses to compile for one that cannot."""
     try:
         Path(config.CACHE_DIR).mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=config.CACHE_DIR):

@@ -125,7 +125,7 @@ class PacerTrack:
         evidence.note_blocked(self.socket.blocked_ns(now_perf_ns))
 
     def counts_for(self, evidence: Evidence) -> bool:
-        """Whether frames count for this turn now."""
+        """Return whether frames count for this turn now."""
         return evidence is self._evidence
 
     def note_held_up(self, note: Callable[[int], None]) -> None:

@@ -12,7 +12,7 @@ _MAJOR_VERSION: Final = 0x03
 
 
 def cannot_be_tls(first: bytes) -> bool:
-    """Whether a server that sends these first bytes cannot be a TLS server.
+    """Return whether a server that sends these first bytes cannot be a TLS server.
 
     Two bytes decide; one is often enough.
     """
@@ -20,7 +20,7 @@ def cannot_be_tls(first: bytes) -> bool:
 
 
 def is_alert(first: bytes) -> bool:
-    """Whether these first bytes begin a TLS alert, with which a TLS server answers a plain upgrade request."""
+    """Return whether these first bytes begin a TLS alert, with which a TLS server answers a plain upgrade request."""
     return first[:1] == bytes((_ALERT,)) and not cannot_be_tls(first)
 
 

@@ -113,7 +113,7 @@ class SocketWatch:
             self._serve()
 
     def has_time(self) -> bool:
-        """Whether one more socket may be written before frames are sent again; a few always may.
+        """Return whether one more socket may be written before frames are sent again; a few always may.
 
         When an endpoint resumes reading, all of its sockets become writable at once.
         """
@@ -131,7 +131,8 @@ class SocketWatch:
             self._own.start(self._serve)
 
     def has_time_to_read(self) -> bool:
-        """Whether more of a socket may be read before frames are sent again. What is left waits in the kernel."""
+        """Return whether more of a socket may be read before frames are sent again. What is left waits in the
+        kernel."""
         if self._perf_ns() < self._until_perf_ns:
             return True
         self._partly_read = True

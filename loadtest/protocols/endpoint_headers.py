@@ -85,5 +85,5 @@ def _without_credentials(value: str) -> str:
 
 
 def is_kept_header(name: str) -> bool:
-    """Whether a name is that of a header which `kept_headers` returned, of whichever response."""
+    """Return whether a name is that of a header which `kept_headers` returned, of whichever response."""
     return name.partition(".")[2] in KEPT

@@ -19,7 +19,8 @@ class RepeatDetector:
         self._ids_are_unique = True
 
     def is_repeat(self, event_id: object, raw_type: str, length: int) -> bool:
-        """Whether the same message was among at least the last `REMEMBERED_EVENTS` ones; one without an id is not."""
+        """Return whether the same message was among at least the last `REMEMBERED_EVENTS` ones; one without an id is
+        not."""
         if not self._ids_are_unique or not isinstance(event_id, str) or not event_id:
             return False
         seen, this = self._recent.get(event_id) or self._before.get(event_id), (raw_type, length)

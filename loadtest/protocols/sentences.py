@@ -44,7 +44,7 @@ class SentenceSplitter:
 
     @staticmethod
     def _is_none(text: str, mark: str) -> bool:
-        """Whether the text up to a mark is no sentence."""
+        """Return whether the text up to a mark is no sentence."""
         if mark[0] in _WIDE:
             return not any(character.isalnum() for character in text)
         return len(text) < _MIN_CHARACTERS or _ABBREVIATED.search(text) is not None

@@ -8,7 +8,7 @@ from telemetry.model.errors import ConfigError
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a listener on the host."""
+    """Return whether only this machine can reach a listener on the host."""
     if host.lower().rstrip(".") == "localhost":
         return True
     try:
@@ -20,7 +20,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_unspecified(host: str) -> bool:
-    """Whether the host stands for every address of this machine: `0.0.0.0` and `::`."""
+    """Return whether the host stands for every address of this machine: `0.0.0.0` and `::`."""
     try:
         return ip_address(host).is_unspecified
     except ValueError:
@@ -54,7 +54,7 @@ TOKEN_RULE: Final = f"a token has 1 to {TOKEN_BYTES_MAX} ASCII characters withou
 
 
 def is_token(text: str) -> bool:
-    """Whether a header can carry the text as a token."""
+    """Return whether a header can carry the text as a token."""
     return 0 < len(text) <= TOKEN_BYTES_MAX and all("!" <= character <= "~" for character in text)
 
 

@@ -19,7 +19,7 @@ _WRITTEN_OUT: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
 
 
 def has_control_characters(text: str) -> bool:
-    """Whether a text holds anything that is written out or that breaks its line."""
+    """Return whether a text holds anything that is written out or that breaks its line."""
     return not text.isprintable() and any(map(_is_written_out, text))
 
 

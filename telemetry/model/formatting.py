@@ -84,7 +84,7 @@ def seconds(ns: float | None) -> str:
 
 
 def clock(elapsed_s: float) -> str:
-    """How long something has been going on, as `m:ss`."""
+    """Return how long something has been going on, as `m:ss`."""
     whole = max(0, int(elapsed_s))
     return f"{whole // 60}:{whole % 60:02d}"
 
@@ -155,12 +155,12 @@ def declared_decibels(db: float) -> str:
 
 
 def factor(times: float) -> str:
-    """By how much something is exceeded: `×1.5`."""
+    """Return by how much something is exceeded: `×1.5`."""
     return f"×{times:,.1f}"
 
 
 def rate(per_second: float | None, *, unit: bool = True) -> str:
-    """How many a second: `42.5/s`."""
+    """Return how many a second: `42.5/s`."""
     if per_second is None:
         return DASH
     text = _minus(f"{per_second:z,.1f}")
@@ -178,12 +178,12 @@ def count(how_many: int, singular: str, plural: str | None = None) -> str:
 
 
 def causes(by_cause: Mapping[str, int]) -> str:
-    """How many there are of each cause: `3 generator, 1 telemetry lost`."""
+    """Return how many there are of each cause: `3 generator, 1 telemetry lost`."""
     return ", ".join(f"{number(n)} {cause}" for cause, n in by_cause.items())
 
 
 def turns(how_many: int) -> str:
-    """How many turns: `1 turn`, `1,204 turns`."""
+    """Return how many turns: `1 turn`, `1,204 turns`."""
     return count(how_many, "turn")
 
 

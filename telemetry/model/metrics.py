@@ -116,7 +116,7 @@ def timestamp(turn: Turn, name: str) -> int | None:
 
 
 def is_withheld(turn: Turn, metric: str) -> bool:
-    """Whether this wire cannot show the metric on this turn; the reason is in `turn.withheld_reasons`."""
+    """Return whether this wire cannot show the metric on this turn; the reason is in `turn.withheld_reasons`."""
     return metric in turn.withheld_metrics
 
 

@@ -84,21 +84,22 @@ def digits_of(text: str) -> str:
 
 
 def is_card(digits: str) -> bool:
-    """Whether digits are the number of a payment card: a scheme's beginning and length, and the right check digit."""
+    """Return whether digits are the number of a payment card: a scheme's beginning and length, and the right check
+    digit."""
     if not any(len(digits) in lengths and begins.match(digits) for begins, lengths in _SCHEMES):
         return False
     return luhn.is_valid(digits) and len(set(digits)) > 1
 
 
 def holds_card(digits: str) -> bool:
-    """Whether a card's number stands anywhere in a run of digits."""
+    """Return whether a card's number stands anywhere in a run of digits."""
     return any(
         is_card(digits[begin : begin + length]) for length in CARD_DIGITS for begin in range(len(digits) - length + 1)
     )
 
 
 def is_international_phone(text: str) -> bool:
-    """Whether a text that begins with a plus sign is a telephone number of a country that there is."""
+    """Return whether a text that begins with a plus sign is a telephone number of a country that there is."""
     if len(digits_of(text)) not in _TELEPHONE_DIGITS:
         return False
     number = _parsed(text, None)
@@ -106,8 +107,8 @@ def is_international_phone(text: str) -> bool:
 
 
 def is_phone(text: str, regions: Iterable[str] = REGIONS) -> bool:
-    """Whether a text of digits and separators is a telephone number: with its country code, whether or not a plus sign
-    is before it, or as it is dialed in one of the regions."""
+    """Return whether a text of digits and separators is a telephone number: with its country code, whether or not a
+    plus sign is before it, or as it is dialed in one of the regions."""
     digits = digits_of(text)
     if len(digits) not in _TELEPHONE_DIGITS:
         return False
@@ -122,12 +123,12 @@ def is_phone(text: str, regions: Iterable[str] = REGIONS) -> bool:
 
 
 def is_iban(text: str) -> bool:
-    """Whether a text is an international bank account number."""
+    """Return whether a text is an international bank account number."""
     return iban.is_valid(text)
 
 
 def is_national_id(text: str) -> bool:
-    """Whether a text is a social security number of the US, or a German tax identification number."""
+    """Return whether a text is a social security number of the US, or a German tax identification number."""
     digits = digits_of(text)
     return (len(digits) == 9 and ssn.is_valid(digits)) or (len(digits) == 11 and idnr.is_valid(digits))
 
@@ -153,7 +154,7 @@ _SEPARATORS: Final = re.compile(r"[ ()./-]")
 
 
 def is_pseudonym(value: str) -> bool:
-    """Whether a value is a pseudonym already."""
+    """Return whether a value is a pseudonym already."""
     return _PSEUDONYM.fullmatch(value) is not None
 
 
@@ -200,7 +201,7 @@ def label_without_personal_data(label: str) -> str:
 
 
 def identifies_person(value: str) -> bool:
-    """Whether an id is, or holds, a telephone number, an e-mail address or other personal data."""
+    """Return whether an id is, or holds, a telephone number, an e-mail address or other personal data."""
     return _is_remembered(value) if len(value) <= _REMEMBERED_CHARS else any(label_places(value))
 
 

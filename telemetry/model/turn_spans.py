@@ -275,7 +275,7 @@ class _Field:
 
 
 def _codec(kind: inspect.Type) -> tuple[Callable[[object], AttributeValue], Callable[[str, object], object]]:
-    """How a field of this type travels. Raises TypeError for a type the schema has never had."""
+    """Return how a field of this type travels. Raises TypeError for a type the schema has never had."""
     if isinstance(kind, inspect.UnionType):
         (kind,) = (part for part in kind.types if not isinstance(part, inspect.NoneType))
     if isinstance(kind, inspect.LiteralType):

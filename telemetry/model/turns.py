@@ -225,5 +225,5 @@ def with_plain_texts(turn: Turn) -> Turn:
 
 
 def longest_chars(field: str) -> int:
-    """How many characters of a text of this field of a turn are kept."""
+    """Return how many characters of a text of this field of a turn are kept."""
     return _LONGER.get(field, LONGEST_CHARS)

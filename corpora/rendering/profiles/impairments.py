@@ -17,7 +17,7 @@ class PacketLoss:
     bad_loss: float = 1.0
 
     def faults(self) -> list[str]:
-        """What is wrong with the values, one sentence each."""
+        """Return what is wrong with the values, one sentence each."""
         found: list[str] = []
         if not 0.0 < self.ratio < 1.0:
             found.append(f"The loss must be above 0 % and below 100 % of the packets, got {self.ratio:g}.")
@@ -68,7 +68,7 @@ class Jitter:
     buffer_ms: float
 
     def faults(self) -> list[str]:
-        """What is wrong with the values, one sentence each."""
+        """Return what is wrong with the values, one sentence each."""
         if 0.0 < self.mean_ms <= 1000.0 and 0.0 < self.buffer_ms <= 5000.0:
             return []
         return [

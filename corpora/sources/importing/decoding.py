@@ -209,7 +209,7 @@ def _gsm(stack: ExitStack, content: BinaryIO, source: _Source) -> Stream:
 
 
 def _is_mpeg(head: bytes) -> bool:
-    """Whether a file begins with a frame of MPEG audio, or of AAC without a container."""
+    """Return whether a file begins with a frame of MPEG audio, or of AAC without a container."""
     return len(head) > 1 and head[0] == 0xFF and head[1] & 0xE0 == 0xE0
 
 

@@ -102,7 +102,8 @@ def read_table(file: Path, label: str) -> Iterator[tuple[int, Row]]:
 
 
 def _holds_a_row(cell: str, delimiter: str) -> bool:
-    """Whether a quoted text of several lines contains another row, so that one of its lines names a recording."""
+    """Return whether a quoted text of several lines contains another row, so that one of its lines names a
+    recording."""
     lines = cell.splitlines()[1:]
     parts = (part.strip().strip('"') for line in lines if delimiter in line for part in line.split(delimiter))
     return any(is_audio(PurePosixPath(part)) for part in parts)

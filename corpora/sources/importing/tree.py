@@ -89,12 +89,12 @@ def printable(name: str) -> str:
 
 
 def is_audio(path: PurePath) -> bool:
-    """Whether a file has the suffix of an audio file."""
+    """Return whether a file has the suffix of an audio file."""
     return path.suffix.lower() in AUDIO_SUFFIXES
 
 
 def has_suffix(path: PurePath, *suffixes: str) -> bool:
-    """Whether a file has one of the suffixes, in small or capital letters."""
+    """Return whether a file has one of the suffixes, in small or capital letters."""
     return path.name.lower().endswith(suffixes)
 
 

@@ -40,7 +40,7 @@ class _Member:
 
 
 def is_archive(source: Path) -> bool:
-    """Whether a file has the suffix of a supported archive."""
+    """Return whether a file has the suffix of a supported archive."""
     return source.name.lower().endswith(SUFFIXES)
 
 

@@ -67,13 +67,13 @@ def spaced(text: str) -> str:
 
 
 def is_unspaced(char: str) -> bool:
-    """Whether a character belongs to a script without spaces between words, where each character counts."""
+    """Return whether a character belongs to a script without spaces between words, where each character counts."""
     return _is_in(_UNSPACED, char)
 
 
 @lru_cache(4096)
 def is_word_character(char: str) -> bool:
-    """Whether a character is a letter, a digit, or a mark on one of them."""
+    """Return whether a character is a letter, a digit, or a mark on one of them."""
     return unicodedata.category(char)[0] in "LNM"
 
 
@@ -94,7 +94,7 @@ def _composed_am(found: re.Match[str]) -> str:
 
 @lru_cache(4096)
 def _written(char: str) -> str:
-    """What a character is written as: a digit in ASCII, a mark or sign that is left out as nothing."""
+    """Return what a character is written as: a digit in ASCII, a mark or sign that is left out as nothing."""
     if char.isascii():
         return char
     category = unicodedata.category(char)

@@ -38,7 +38,7 @@ def units(words: str, *, by_character: bool) -> list[str]:
 
 
 def counts_characters(words: str, language: str) -> bool:
-    """Whether normalized words are those of a script without spaces, so that errors are counted by character."""
+    """Return whether normalized words are those of a script without spaces, so that errors are counted by character."""
     return language in _UNSPACED_LANGUAGES or any(map(scripts.is_unspaced, words))
 
 

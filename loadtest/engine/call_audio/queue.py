@@ -105,7 +105,7 @@ class CallAudioQueue:
 
 
 def _after(parts: list[bytes | memoryview], sent: int) -> memoryview:
-    """What is left of the parts after so many bytes."""
+    """Return what is left of the parts after so many bytes."""
     for number, part in enumerate(parts):
         if sent < len(part):
             return memoryview(b"".join([memoryview(part).cast("B")[sent:], *parts[number + 1 :]]))

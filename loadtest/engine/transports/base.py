@@ -185,7 +185,7 @@ class Transport(Protocol):
         ...
 
     def take_clock_fault(self) -> bool:
-        """Whether a receive timestamp was impossible since this was asked last: the wall clock is being set."""
+        """Return whether a receive timestamp was impossible since this was asked last: the wall clock is being set."""
         ...
 
     def unsent_bytes(self) -> int | None:

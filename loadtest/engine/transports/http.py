@@ -196,7 +196,7 @@ class HttpTransport:
         self._stamped = connection.stamped and self._stamped is not False
 
     def take_clock_fault(self) -> bool:
-        """Whether a receive timestamp was impossible since this was asked last."""
+        """Return whether a receive timestamp was impossible since this was asked last."""
         found = False
         for connections in self._connections.values():
             for each in connections:

@@ -24,7 +24,7 @@ _ENCRYPTED: Final = frozenset({"wss", "tls", "https"})
 
 
 def can_be_paced(capabilities: Capabilities, url: str) -> bool:
-    """Whether the pacer thread can send a wire's frames: they are complete, and go to a socket without TLS."""
+    """Return whether the pacer thread can send a wire's frames: they are complete, and go to a socket without TLS."""
     is_stream = capabilities.transport in ("websocket", "tcp", "tcp-listen")
     return is_stream and not capabilities.audio_heads and urllib.parse.urlsplit(url).scheme not in _ENCRYPTED
 

@@ -139,7 +139,7 @@ class ServicesTransport:
                 service.connection.readable()
 
     def take_clock_fault(self) -> bool:
-        """Whether a receive timestamp was impossible since this was asked last."""
+        """Return whether a receive timestamp was impossible since this was asked last."""
         found = False
         for connection in self._connections():
             found = found or connection.clock_fault

@@ -175,7 +175,7 @@ class StreamTransport:
             self.connection.readable()
 
     def take_clock_fault(self) -> bool:
-        """Whether a receive timestamp was impossible since this was asked last."""
+        """Return whether a receive timestamp was impossible since this was asked last."""
         if self.connection is None or not self.connection.clock_fault:
             return False
         self.connection.clock_fault = False

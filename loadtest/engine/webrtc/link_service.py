@@ -37,7 +37,7 @@ class LinkService(asyncio.Protocol):
 
     @abstractmethod
     def endings(self) -> Iterable[Any]:
-        """What ends each call, to be awaited."""
+        """Return what ends each call, to be awaited."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Say that the process is ready."""

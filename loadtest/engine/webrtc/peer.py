@@ -180,7 +180,7 @@ class PeerCall:
         self._say(LinkKind.CLOSED)
 
     def _unsent(self) -> bool:
-        """Whether the endpoint has not confirmed all that was said over the data channel."""
+        """Return whether the endpoint has not confirmed all that was said over the data channel."""
         return self._channel is not None and self._channel.readyState == "open" and self._channel.bufferedAmount > 0
 
     # What happens.

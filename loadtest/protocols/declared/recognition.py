@@ -47,7 +47,7 @@ class RuleCondition(msgspec.Struct, frozen=True):
     exists: bool | None
 
     def holds(self, message: object) -> bool:
-        """Whether the message has such a value."""
+        """Return whether the message has such a value."""
         found = self.path.all(message)
         if self.exists is not None:
             return bool(found) is self.exists
@@ -104,7 +104,8 @@ def not_observable(spec: Spec) -> dict[str, str]:
 
 
 def shows_cuts(spec: Spec) -> bool:
-    """Whether a wire has a message that means that a reply is broken off: it asks to clear it, or states its status."""
+    """Return whether a wire has a message that means that a reply is broken off: it asks to clear it, or states its
+    status."""
     return any(rule.is_ == "clear" or (rule.is_ == "reply_done" and rule.status is not None) for rule in spec.events)
 
 
@@ -115,5 +116,5 @@ def _prepared(path: str, wanted: Any) -> RuleCondition:
 
 
 def _same(found: object, wanted: object) -> bool:
-    """Whether two JSON values are equal; true is not 1."""
+    """Return whether two JSON values are equal; true is not 1."""
     return found == wanted and isinstance(found, bool) is isinstance(wanted, bool)

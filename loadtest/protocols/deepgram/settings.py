@@ -173,7 +173,8 @@ def _whole_agent(options: CallerOptions, agent: dict[str, Any]) -> dict[str, Any
 
 
 def _can_force(agent: str | Mapping[str, Any]) -> bool:
-    """Whether the caller can end its turns. Of an agent that is configured at Deepgram only the service knows."""
+    """Return whether the caller can end its turns. Of an agent that is configured at Deepgram only the service
+    knows."""
     if isinstance(agent, str):
         return True
     return _provider(agent).get("version") == "v2"

@@ -62,7 +62,7 @@ class ConvaiReply:
         self._tool_called = False  # and the agent has said nothing since
 
     def is_void(self, event_id: int | None) -> bool:
-        """Whether something with this id was interrupted before it came."""
+        """Return whether something with this id was interrupted before it came."""
         return event_id is not None and event_id <= self._interrupted_id
 
     def audio(self, raw_type: str, pcm: bytes, rate_hz: int) -> list[VoiceEvent]:
@@ -142,7 +142,7 @@ class RepeatedMessages:
         self._shared: set[str] = set()
 
     def is_repeat(self, raw_type: str, event_id: int | None, message: Message) -> bool:
-        """Whether the same message was among at least the last `REMEMBERED` ones."""
+        """Return whether the same message was among at least the last `REMEMBERED` ones."""
         if event_id is None or raw_type not in IDENTIFIED or raw_type in self._shared:
             return False
         key, this = (raw_type, event_id), hash(message)
@@ -345,7 +345,7 @@ class ElevenLabsCaller(AnsweringCaller):
         return self._reply.whole(raw_type, required_text(content, "agent_response").strip(), _event_id(content))
 
     def _correction(self, raw_type: str, content: Json) -> list[VoiceEvent]:
-        """What of an interrupted answer the agent takes for heard: no text that it says now."""
+        """Return what of an interrupted answer the agent takes for heard: no text that it says now."""
         required_text(content, "original_agent_response")
         return [VoiceEvent(EventKind.OTHER, raw_type, text=required_text(content, "corrected_agent_response").strip())]
 

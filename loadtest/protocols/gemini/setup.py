@@ -16,7 +16,7 @@ _KEY_PARAMETERS: Final = frozenset({"key", "access_token"})
 
 
 def is_enterprise(parts: SplitResult) -> bool:
-    """Whether an address is of the Enterprise Agent Platform rather than of the Gemini API."""
+    """Return whether an address is of the Enterprise Agent Platform rather than of the Gemini API."""
     return _ENTERPRISE in (parts.hostname or "") or _ENTERPRISE in parts.path
 
 

@@ -71,7 +71,7 @@ class AgentReply:
         return [VoiceEvent(EventKind.MARK, raw_type, text=mark)]
 
     def played(self, mark: str) -> bool:
-        """What was flushed has been played, or is not played any more; whether the agent is to be told."""
+        """Return what was flushed has been played, or is not played any more; whether the agent is to be told."""
         if mark not in self._unplayed:
             return False
         self._unplayed.discard(mark)

@@ -103,12 +103,12 @@ def canonical(raw_type: str) -> ServerEvent | None:
 
 
 def is_tool_call(raw_type: str) -> bool:
-    """Whether the event is part of a tool call."""
+    """Return whether the event is part of a tool call."""
     return raw_type.startswith(_TOOL_CALLS)
 
 
 def is_known(raw_type: str) -> bool:
-    """Whether the event belongs to this protocol, whether or not it is used here."""
+    """Return whether the event belongs to this protocol, whether or not it is used here."""
     return raw_type in _CANONICAL or raw_type in _UNUSED or is_tool_call(raw_type)
 
 
@@ -128,7 +128,7 @@ class AliasFilter:
         self._chosen: dict[ServerEvent, tuple[tuple[str | None, ...], str]] = {}
 
     def is_alias(self, event: ServerEvent, raw_type: str, *part: str | None) -> bool:
-        """Whether another name already carries this stream in this part (response id, item id, …)."""
+        """Return whether another name already carries this stream in this part (response id, item id, …)."""
         stream = _SAME_STREAM.get(event, event)
         chosen = self._chosen.get(stream)
         if chosen is None or chosen[0] != part:

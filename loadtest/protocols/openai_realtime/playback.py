@@ -56,5 +56,5 @@ class ReplyAudio:
         return bool(self._half[2])
 
     def ends_inside_sample(self, response_id: str | None, item_id: str | None) -> bool:
-        """Whether the item's audio ended with half a sample."""
+        """Return whether the item's audio ended with half a sample."""
         return self._half[:2] == (response_id, item_id) and bool(self._half[2])

@@ -58,11 +58,11 @@ class Responses:
         return over
 
     def is_outside(self, response_id: str | None) -> bool:
-        """Whether a response runs outside the conversation."""
+        """Return whether a response runs outside the conversation."""
         return response_id in self._outside
 
     def is_done(self, response_id: str | None) -> bool:
-        """Whether a response is over."""
+        """Return whether a response is over."""
         return response_id in self._done
 
     def response_of(self, response_id: str | None) -> str | None:
@@ -97,7 +97,7 @@ class Responses:
 
 
 def is_tool_item(item: Json | None) -> bool:
-    """Whether an output item is a tool call."""
+    """Return whether an output item is a tool call."""
     return item is not None and item.get("type") in _TOOL_ITEMS
 
 

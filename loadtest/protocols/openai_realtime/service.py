@@ -215,7 +215,7 @@ class ServiceSession:
         return Refused(self.error(message, event_id=event_id, code=code, param=param))
 
     def has_item(self, item_id: str) -> bool:
-        """Whether the conversation has this item."""
+        """Return whether the conversation has this item."""
         return self._items.get(item_id) is not None
 
     @property

@@ -107,7 +107,7 @@ class RtviSession:
         return self._reply.interrupted(raw_type)
 
     def _is_twin(self, what: str, raw_type: str) -> bool:
-        """Whether the same is sent under another name, which came first."""
+        """Return whether the same is sent under another name, which came first."""
         return self._chosen.setdefault(what, raw_type) != raw_type
 
     # Session.

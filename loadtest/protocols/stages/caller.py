@@ -79,7 +79,7 @@ class Readiness:
         self._failed = False
 
     def owns(self, request_id: str) -> bool:
-        """Whether a response answers one of these requests."""
+        """Return whether a response answers one of these requests."""
         return request_id in self._names
 
     def receive(self, item: HttpItem) -> list[VoiceEvent]:

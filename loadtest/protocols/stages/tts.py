@@ -78,7 +78,7 @@ class SpeechReader(TypedEventReader):
         return self._samples(data)
 
     def _fault_of(self, wav: WavStream) -> str | None:
-        """Why a WAV file cannot be used; takes its rate where it can."""
+        """Return why a WAV file cannot be used; takes its rate where it can."""
         stated = wav.format
         if wav.fault is not None or stated is None:
             return wav.fault

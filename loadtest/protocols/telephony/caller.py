@@ -464,7 +464,7 @@ class TelephonyCaller(AnsweringCaller):
             return [violation(raw_type, f"{where}{error}", "malformed_message")]
 
     def _is_ours(self, usual: MediaMessage) -> bool:
-        """Whether a message is audio of this call's stream."""
+        """Return whether a message is audio of this call's stream."""
         own = usual.stream_id is None or self._call is None or usual.stream_id == self._call.stream_id
         return own and self._wire.requests.get(usual.event) == "audio"
 

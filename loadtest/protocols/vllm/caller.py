@@ -183,7 +183,7 @@ class VllmCaller(AnsweringCaller):
         return [VoiceEvent(EventKind.OTHER, raw_type)]
 
     def _is_of_before(self, fields: Json) -> bool:
-        """Whether an event names the item of an earlier turn, which has had its result."""
+        """Return whether an event names the item of an earlier turn, which has had its result."""
         return self._items.get(optional_text(fields, "item_id") or "", self._turn) != self._turn
 
     @property

@@ -314,7 +314,7 @@ class WyomingCaller(CallerDefaults):
         return [*events, *self._start(reply, raw_type), done]
 
     def _is_due(self, reply: StageReply, service: str) -> bool:
-        """Whether a running reply still needs something that was asked of a service."""
+        """Return whether a running reply still needs something that was asked of a service."""
         return reply.speaking is not None if service == "tts" else service == "handle" and not reply.words_over
 
     def _partial(self, raw_type: str, event: WyomingEvent) -> list[VoiceEvent]:
