@@ -98,7 +98,7 @@ def llm(
     rates: Rates = "",
     level_time: LevelTime = "20s",
     loops: Loops = "",
-    timeout: Timeout = "60s",
+    timeout: Timeout = "120s",
     seed: Seed = 1,
     endpointing: Endpointing = "200ms",
     asr: Asr = "150ms",

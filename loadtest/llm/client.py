@@ -41,6 +41,7 @@ CONNECT_S: Final = 10.0
 _MEASURE_CLOCK_S: Final = 1.0
 _END_OF_BODY_S: Final = 1.0
 _MOST_REFUSALS: Final = 8
+_STILL_WRITING_S: Final = 1.0
 _Result = TypeVar("_Result")
 
 
@@ -328,4 +329,5 @@ def _late(exchange: ModelExchange, limit_s: float, now_ns: int) -> tuple[FaultKi
         )
     if exchange.finish_reason is not None:
         return "never_ended", f"the answer gave its reason to end and the stream did not end within {limit_s:g} s"
-    return "never_ended", f"the stream had not ended after {limit_s:g} s; its last bytes came {ago_s:.1f} s before"
+    ended = f"the last bytes came {ago_s:.1f} s before" if ago_s > _STILL_WRITING_S else "it was still being written"
+    return "never_ended", f"the answer had not ended after {limit_s:g} s, the limit of --timeout; {ended}"

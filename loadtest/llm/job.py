@@ -77,7 +77,7 @@ class LlmBenchRequest:
     loops: str = ""
     level_time: str = "20s"
     within: str = "500ms"
-    timeout: str = "60s"
+    timeout: str = "120s"
     endpointing: str = "200ms"
     asr: str = "150ms"
     tts: str = "200ms"

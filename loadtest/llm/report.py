@@ -15,6 +15,7 @@ from loadtest.llm.prices import CostRow
 from loadtest.llm.rows import BenchRows, CountedShare, LoadRow
 from loadtest.llm.voice import (
     BUDGETS_S,
+    LOST_S,
     OtherStages,
     VoiceRow,
     declared,
@@ -88,7 +89,9 @@ def sentences(report: BenchReport) -> Iterator[str]:
     yield from map(_cost, report.costs)
     for target, kinds in found.faults.items():
         for kind, (times, sentence) in kinds.items():
-            yield f"{target}: {times} × {kind}, in no figure: {sentence}"
+            yield f"{target}: {times} × {_words(kind)}, in no figure: {sentence}"
+    for target, oddities in found.oddities.items():
+        yield from (f"{target}: {number(times)} {what}" for what, times in oddities.items() if times)
     for target, sentence in found.given_up.items():
         yield f"{target}: asked no more: {sentence}"
     for target, verdicts in report.verdicts.items():
@@ -125,13 +128,15 @@ _Columns = Mapping[str, Callable[[Any], str]]
 
 
 def tables(report: BenchReport) -> Iterator[ShownTable]:
-    """Each table as a title, headings and rows of texts."""
+    """Each table as a title, headings and rows of texts; a single target is not named in them."""
     found = report.found
+    several = len(found.targets) > 1
     for title, rows, columns in (
         ("By output length (± 10 %): p50 · p90 in ms", found.lengths, _LENGTHS),
+        ("Rates and gaps by output length: gaps in ms", [row for row in found.lengths if row.n], _RATES),
         ("First token in ms, with its 95 % interval", found.lengths, _FIRST_TOKENS),
         (
-            "The voice turn: predicted voice-to-voice in ms",
+            "The voice turn: predicted voice-to-voice in ms, shares of turns",
             [row for row in report.voices if row.voice_to_voice_s.n],
             _voice_columns(),
         ),
@@ -146,7 +151,8 @@ def tables(report: BenchReport) -> Iterator[ShownTable]:
         ),
         ("Right answers", found.quality, {**_QUALITY, "cost of an answer": partial(_cost_of_right, report)}),
     ):
-        yield title, ("target", *columns), [(row.target, *(cell(row) for cell in columns.values())) for row in rows]
+        shown: _Columns = {**({"target": lambda row: row.target} if several else {}), **columns}
+        yield title, tuple(shown), [tuple(cell(row) for cell in shown.values()) for row in rows]
 
 
 def _interval(name: str, statistic: str) -> Callable[[Any], str]:
@@ -165,10 +171,17 @@ _LENGTHS: Final[_Columns] = {
     "first token": lambda row: pair(row.figures["first_token_s"]),
     "first answer": lambda row: pair(row.figures["first_answer_token_s"]),
     "first sentence": lambda row: pair(row.figures["first_sentence_s"]),
+}
+_RATES: Final[_Columns] = {
+    "tokens": lambda row: number(row.tokens),
     "tokens/s": lambda row: plain(row.figures["tokens_per_s"]),
-    "wall/s": lambda row: plain(row.figures["tokens_per_s_wall"]),
-    "per chunk": lambda row: plain(row.figures["tokens_per_chunk"]),
-    "gap": lambda row: pair(row.figures["gap_s"]),
+    "by the wall": lambda row: plain(row.figures["tokens_per_s_wall"]),
+    "tokens/chunk": lambda row: plain(row.figures["tokens_per_chunk"]),
+    **{
+        f"{words} {name}": lambda row, of=of, name=name: pair(row.figures[of], name)
+        for words, of in (("gap", "gap_s"), ("per token", "token_gap_s"))
+        for name in ("p50", "p90", "p99")
+    },
 }
 _FIRST_TOKENS: Final[_Columns] = {
     "tokens": lambda row: number(row.tokens),
@@ -232,11 +245,12 @@ _QUALITY: Final[_Columns] = {
 def _voice_columns() -> _Columns:
     return {
         **{name: _interval("voice_to_voice_s", name) for name in ("p50", "p90", "p95")},
+        "n": lambda row: number(row.lost.total),
         **{
-            f"within {declared(budget)}": lambda row, at=at: with_share(row.within[at][1])
+            f"≤ {declared(budget)}": lambda row, at=at: bare_share(row.within[at][1])
             for at, budget in enumerate(BUDGETS_S)
         },
-        "above 900 ms": lambda row: with_share(row.lost),
+        f"> {declared(LOST_S)}": lambda row: bare_share(row.lost),
     }
 
 
@@ -252,11 +266,11 @@ def rich_tables(report: BenchReport) -> Iterator[Table]:
         if not rows:
             continue
         shown = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0), pad_edge=False)
-        for heading in headings if letters else headings[1:]:
-            justify = "left" if heading == headings[0] else "right"
+        for heading in headings:
+            justify = "left" if heading == "target" else "right"
             shown.add_column(heading, justify=justify, overflow="fold", header_style=SOFT)
-        for target, *cells in rows:
-            shown.add_row(*([letters[target]] if letters else []), *cells)
+        for first, *cells in rows:
+            shown.add_row(letters.get(first, first), *cells)
         yield shown
 
 
@@ -268,7 +282,11 @@ def letters_of(targets: Sequence[str]) -> dict[str, str]:
 
 def causes(by_cause: Mapping[str, int]) -> str:
     """How many by cause; a dash where there are none."""
-    return formatting.causes({cause: times for cause, times in by_cause.items() if times}) or DASH
+    return formatting.causes({_words(cause): times for cause, times in by_cause.items() if times}) or DASH
+
+
+def _words(kind: str) -> str:
+    return kind.replace("_", " ")
 
 
 def pair(of: Figure, *names: str) -> str:
@@ -297,10 +315,15 @@ def with_interval(of: Percentile | None) -> str:
 
 def with_share(of: CountedShare) -> str:
     """A share, its interval and its number."""
+    return DASH if of.ratio is None else f"{bare_share(of)} of {of.total}"
+
+
+def bare_share(of: CountedShare) -> str:
+    """A share and its interval."""
     if of.ratio is None or of.interval is None:
         return DASH
     low, high = (percent(side).removesuffix(" %") for side in of.interval)
-    return f"{percent(of.ratio)} [{low}, {high}] of {of.total}"
+    return f"{percent(of.ratio)} [{low}, {high}]"
 
 
 def with_rate(of: Rate | None) -> str:
@@ -337,6 +360,7 @@ def as_object(report: BenchReport) -> dict[str, Any]:
             for target, kinds in found.faults.items()
         },
         "given_up": dict(found.given_up),
+        "oddities": {target: dict(of) for target, of in found.oddities.items()},
         "counted_by": {target: list(sources) for target, sources in found.counted_by.items()},
         "stalls": [
             {"target": each.target, "source": each.source, "first_sentence_s": each.first_sentence_s.as_object()}

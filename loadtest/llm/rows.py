@@ -176,8 +176,8 @@ class Stall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchRows:
-    """All of a bench. `faults` are by target and kind, each with how many and one of its sentences; `counted_by` says
-    whose count of tokens the figures are from."""
+    """All of a bench. `faults` are by target and kind, each with how many and one of its sentences; `oddities` are how
+    many there were of what makes no fault; `counted_by` says whose count of tokens the figures are from."""
 
     targets: Sequence[str]
     stalls: Sequence[Stall]
@@ -192,6 +192,7 @@ class BenchRows:
     faults: Mapping[str, Mapping[str, tuple[int, str]]] = field(
         default_factory=dict[str, Mapping[str, tuple[int, str]]]
     )
+    oddities: Mapping[str, Mapping[str, int]] = field(default_factory=dict[str, Mapping[str, int]])
     given_up: Mapping[str, str] = field(default_factory=dict[str, str])
     counted_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     answers: int = 0
@@ -221,6 +222,7 @@ def rows_of(results: Results, plan: Plan, targets: Sequence[str]) -> BenchRows:
         network=_network(results, targets) if "network" in plan.experiments else (),
         quality=_quality(results, plan, targets) if "quality" in plan.experiments else (),
         faults={name: _faults(everything, results, place) for place, name in enumerate(targets)},
+        oddities={name: _oddities(everything, place) for place, name in enumerate(targets)},
         given_up={targets[place]: fault.sentence for place, fault in results.given_up.items()},
         counted_by={name: _counted_by(everything, place) for place, name in enumerate(targets)},
         answers=sum(sample.answer.fault is None for sample in everything),
@@ -473,6 +475,15 @@ def _faults(samples: Iterable[AskedSample], results: Results, target: int) -> di
             count, sentence = found.get(fault.kind, (0, fault.sentence))
             found[fault.kind] = count + 1, sentence
     return found
+
+
+def _oddities(samples: Iterable[AskedSample], target: int) -> dict[str, int]:
+    answers = [sample.answer for sample in samples if sample.target == target]
+    fewer = sum(each.tokens is not None and each.tokens < sum(of.events for of in each.chunks) for each in answers)
+    return {
+        "keep-alives, in no figure": sum(answer.keep_alives for answer in answers),
+        "answers of fewer tokens than pieces: the count is wrong, or something on the way splits tokens": fewer,
+    }
 
 
 def _counted_by(samples: Iterable[AskedSample], target: int) -> tuple[str, ...]:

@@ -91,6 +91,7 @@ def test_each_fault_is_named_and_the_next_answer_is_whole(target: LlmTarget, fau
     assert broken.fault is not None
     assert broken.fault.kind == kind, broken.fault.sentence
     assert (broken.first_token_s, broken.wall_s, broken.tokens) == (None, None, None)
+    assert ("--timeout; it was still being written" in broken.fault.sentence) == (kind == "never_ended")
     assert (whole.fault, whole.tokens) == (None, 20)
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from loadtest.llm.answers import CacheCounters, LlmFault
+from loadtest.llm.answers import CacheCounters, LlmAnswer, LlmChunk, LlmFault, LlmUsage
 from loadtest.llm.client import cache_counters_of
 from loadtest.llm.plan import Plan, is_in_row, schedule, system_prompt
 from loadtest.llm.prompts import Expectation, Prompt
 from loadtest.llm.rows import BenchRows, rows_of
-from loadtest.llm.running import LlmBench, Results
+from loadtest.llm.running import AskedSample, LlmBench, Results
 from loadtest.llm.target import LlmTarget
 from tests.unit.loadtest.llm.scripted_llm import Script, ScriptedClient, VirtualLoop, run_virtually
 
@@ -85,6 +85,17 @@ def test_lengths_give_back_what_was_scripted_and_count_the_others_beside() -> No
     assert (other.n, dict(other.others)) == (11, {"cut_off": 1})
     assert found.faults["slow"] == {"cut_off": (1, "cut")}
     assert found.counted_by["fast"] == ("server",)
+
+
+def test_keep_alives_and_counts_below_the_pieces_are_said_and_are_no_fault() -> None:
+    pieces = tuple(LlmChunk(at, at, "a", events=2) for at in (2, 4, 6))
+    answers = [
+        LlmAnswer(target="it", started_ns=0, asked_ns=1, finished_ns=9, chunks=pieces, keep_alives=7, usage=usage)
+        for usage in (LlmUsage(completion=5), LlmUsage(completion=6), None)
+    ]
+    results = Results(samples=[AskedSample("lengths", "20", 0, at, each) for at, each in enumerate(answers)])
+    found = rows_of(results, plan("lengths"), ["it"])
+    assert (found.faults["it"], sorted(found.oddities["it"].values())) == ({}, [1, 21])
 
 
 def test_cache_states_are_proved_by_the_servers_count_and_by_nothing_else() -> None:
