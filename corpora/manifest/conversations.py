@@ -1,6 +1,6 @@
 """Reads and writes dialogues: the order of utterances, the caller's pauses and the intent of each turn.
 
-A corpus may have a `conversations.jsonl` (UTF-8) beside its manifest. Each line is one conversation, `{"id": NAME,
+A corpus may have a `conversations.jsonl` (UTF-8) next to its manifest. Each line is one conversation, `{"id": NAME,
 "turns": [{"utterance": ID, "think_s": SECONDS, "intent": NAME, "barge_in_after_s": SECONDS}, ...]}`; of a turn's
 fields only `utterance` is required, and null is the same as an omitted field: not known, or set by the scenario.
 """

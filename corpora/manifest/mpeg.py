@@ -106,7 +106,7 @@ def skip_tags(content: BinaryIO, at: int) -> int:
 
 
 def _after_end_tags(window: _Window, at: int) -> int:
-    """As `_after_tags`, also behind the tags that stand at the end of a file: of ID3v1 and of APE."""
+    """Like `_after_tags`, but also skips the tags at the end of a file: of ID3v1 and of APE."""
     if window.at(at, 3) == b"TAG":
         at += _ID3V1_BYTES
     elif window.at(at, 8) == b"APETAGEX":
@@ -134,7 +134,7 @@ def adts_truncation(content: BinaryIO, size: int) -> str | None:
 
 def _after_tags(window: _Window, at: int) -> int:
     """Return where a tag that begins at a place ends: the same place where none does, and the end of the file for those
-    that stand at the end only."""
+    that are at the end only."""
     while window.at(at, 3) == b"ID3":
         head = window.at(at, 10)
         if len(head) < 10:

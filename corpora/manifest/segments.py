@@ -28,7 +28,7 @@ _OGG_SOUND: Final = (b"\x01vorbis", b"OpusHead", b"\x7fFLAC", b"Speex")
 _RIFF_NAMES: Final = (b"RIFF", b"RF64", b"BW64", b"RIFX")
 _GUID_ASF: Final = b"0&\xb2u\x8ef\xcf\x11\xa6\xd9\x00\xaa\x00b\xcel"
 _GUID_DATA: Final = b"data\xf3\xac\xd3\x11\x8c\xd1\x00\xc0O\x8e\xdb\x8a"
-# Chunks that stand behind the samples, also outside of the size that the header states.
+# Chunks that come after the samples, also outside of the size that the header states.
 _CHUNKS: Final = frozenset(
     (*(b"LIST", b"C2PA", b"fact", b"bext", b"iXML", b"id3 ", b"ID3 ", b"JUNK", b"junk", b"FLLR", b"PAD ", b"cue "),
      *(b"smpl", b"inst", b"acid", b"PEAK", b"afsp", b"_PMX", b"cart", b"axml", b"chna", b"umid", b"DISP"))
@@ -156,7 +156,7 @@ def _next_file(content: BinaryIO, at: int, size: int, file_end: int, order: str,
 
 
 def _wave64_starts(content: BinaryIO, begin: int, size: int) -> Iterator[int]:
-    """Where Wave64 files begin: behind the chunks of the one before, unless its size was left open."""
+    """Yield where Wave64 files begin: behind the chunks of the one before, unless its size was left open."""
     yield begin
     at = begin + 40
     while at + 24 <= size:
@@ -187,12 +187,12 @@ def _closed_wave64(content: BinaryIO, segment: FileSegment) -> FileSegment:
 
 
 def _au_starts(content: BinaryIO, begin: int, size: int) -> Iterator[int]:
-    """Where AU files begin, each behind the samples that the one before promises."""
+    """Yield where AU files begin, each behind the samples that the one before promises."""
     yield from _repeated(content, begin, size, b".snd", lambda head: sum(struct.unpack(">II", head[4:12])))
 
 
 def _nist_starts(content: BinaryIO, begin: int, size: int) -> Iterator[int]:
-    """Where NIST SPHERE files begin, each behind the samples that the one before promises."""
+    """Yield where NIST SPHERE files begin, each behind the samples that the one before promises."""
 
     def whole(head: bytes) -> int:
         fields = nist_fields(head)
@@ -206,7 +206,7 @@ def _nist_starts(content: BinaryIO, begin: int, size: int) -> Iterator[int]:
 
 
 def _repeated(content: BinaryIO, begin: int, size: int, magic: bytes, length: Callable[[bytes], int]) -> Iterator[int]:
-    """Where files begin whose headers state the length of the whole."""
+    """Yield where files begin whose headers state the length of the whole."""
     at = begin
     while at < size:
         content.seek(at)
@@ -218,7 +218,7 @@ def _repeated(content: BinaryIO, begin: int, size: int, magic: bytes, length: Ca
 
 
 def _caf_starts(content: BinaryIO, begin: int, size: int) -> Iterator[int]:
-    """Where CAF files begin: in the place of a chunk of the one before."""
+    """Yield where CAF files begin: in the place of a chunk of the one before."""
     yield begin
     at = begin + 8
     while at + 12 <= size:
@@ -234,7 +234,7 @@ def _caf_starts(content: BinaryIO, begin: int, size: int) -> Iterator[int]:
 
 
 def _asf_starts(content: BinaryIO, begin: int, size: int) -> Iterator[int]:
-    """Where ASF files begin: with a header among the objects at the top."""
+    """Yield where ASF files begin: with a header among the objects at the top."""
     at = begin
     while at + 24 <= size:
         content.seek(at)
@@ -247,7 +247,7 @@ def _asf_starts(content: BinaryIO, begin: int, size: int) -> Iterator[int]:
 
 
 def _forms(content: BinaryIO, begin: int, size: int) -> Iterator[int]:
-    """Where AIFF files begin."""
+    """Yield where AIFF files begin."""
     at = begin
     while at + 12 <= size:
         content.seek(at)
@@ -259,7 +259,7 @@ def _forms(content: BinaryIO, begin: int, size: int) -> Iterator[int]:
 
 
 def _ogg_links(content: BinaryIO, begin: int, size: int) -> Iterator[int]:
-    """Where the links of an Ogg stream begin: with the first pages of new streams after others."""
+    """Yield where the links of an Ogg stream begin: with the first pages of new streams after others."""
     at, in_link = begin, False
     while at + 27 <= size:
         content.seek(at)
@@ -274,17 +274,17 @@ def _ogg_links(content: BinaryIO, begin: int, size: int) -> Iterator[int]:
 
 
 def _flac_starts(content: BinaryIO, begin: int, size: int) -> Iterator[int]:
-    """Where FLAC files begin."""
+    """Yield where FLAC files begin."""
     return _marked(content, begin, size, _FLAC_START)
 
 
 def _amr_starts(content: BinaryIO, begin: int, size: int) -> Iterator[int]:
-    """Where AMR files begin."""
+    """Yield where AMR files begin."""
     return _marked(content, begin, size, _AMR_START)
 
 
 def _marked(content: BinaryIO, begin: int, size: int, mark: re.Pattern[bytes]) -> Iterator[int]:
-    """Where a mark stands that is too long to come about by chance, in files that do not state their length."""
+    """Yield where a mark is that is too long to occur by chance, in files that do not state their length."""
     at, kept = begin, b""
     while at < size:
         content.seek(at)
@@ -295,7 +295,7 @@ def _marked(content: BinaryIO, begin: int, size: int, mark: re.Pattern[bytes]) -
 
 
 def _movies(content: BinaryIO, begin: int, size: int) -> Iterator[int]:
-    """Where MP4 files begin: each with a box `ftyp`, also where the boxes of fragments stand between them."""
+    """Yield where MP4 files begin: each with a box `ftyp`, also with boxes of fragments between them."""
     at = begin
     while at + 8 <= size:
         content.seek(at)
@@ -310,7 +310,7 @@ def _movies(content: BinaryIO, begin: int, size: int) -> Iterator[int]:
 
 
 def _with_one_track(content: BinaryIO, segment: FileSegment) -> FileSegment:
-    """A link of an Ogg stream; several tracks of sound beside each other are a loss, since one would be decoded."""
+    """A link of an Ogg stream; several parallel tracks are a loss, since one would be decoded."""
     at, tracks = segment.begin, 0
     while at + 27 <= segment.end:
         content.seek(at)

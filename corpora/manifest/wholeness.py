@@ -47,7 +47,7 @@ def _promised(promised: int, held: int) -> str | None:
 
 
 def _chunks(content: BinaryIO, size: int, layout: str, align: int = 2) -> Iterator[tuple[bytes, int, int]]:
-    """The chunks of a RIFF-like file from where it stands: name, where its content begins, and how long that is."""
+    """The chunks of a RIFF-like file from its position: name, where its content begins, and how long that is."""
     header = struct.Struct(layout)
     at = content.tell()
     for _ in range(_MOST_HEADERS):

@@ -1,4 +1,4 @@
-"""What was rendered once is kept on disk, under a name made of everything that decides its bytes.
+"""A cache on disk of what was rendered, each entry under a name made of everything that decides its bytes.
 
 The cache is a folder of entries. An entry holds what was made with one profile, rate and seed (and, for frames, one
 wire) as archives; its name is a hash of those, of the renderer's own source and of the libraries whose bytes may

@@ -1,9 +1,9 @@
-"""Archives: many chunks of data in one file that is written once, whole or not at all, and mapped by whoever reads it.
+"""Archives: many chunks of data in one file that is written once, whole or not at all, and mapped by its readers.
 
 A pack holds the pieces one after the other, then an index in JSON, then a footer that says where the index is and what
 its hash must be. It appears under its name by a rename, so that a reader never sees half of one, and processes that
-map it share its pages. A pack that is damaged in index or footer is as good as absent; a damaged piece is told by its
-checksum.
+map it share its pages. A pack that is damaged in index or footer is as good as absent; a damaged piece is detected
+by its checksum.
 
 Why no library's format: of 500 pieces of 260 kB, Arrow's IPC file took 1.7 times as long to open, check and hand out
 and 4 times as long to write, and it has no checksum, so that ours would remain. NumPy's .npz, a zip, has one, but

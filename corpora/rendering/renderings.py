@@ -18,7 +18,7 @@ _PCM = np.dtype("<i2")
 
 
 class _About(msgspec.Struct, frozen=True):
-    """What is kept of a rendering beside its samples."""
+    """The data of a rendering that is kept with its samples."""
 
     start: int
     end: int
@@ -28,7 +28,7 @@ class _About(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Renderings:
-    """What a corpus sounds like with one profile, rate and seed."""
+    """The renderings of a corpus with one profile, rate and seed."""
 
     corpus: Corpus
     profile: Profile

@@ -35,7 +35,7 @@ Members = Mapping[str, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How to make a corpus of recorded speech from packages."""
+    """A recipe for a corpus of recorded speech from packages."""
 
     name: str
     packages: tuple[str, ...]  # names of Debian packages
@@ -53,7 +53,7 @@ def _pocketsphinx_wanted(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
-    """What the utterances of one folder have in common."""
+    """The properties that the utterances of one folder share."""
 
     domain: str
     speaker: str

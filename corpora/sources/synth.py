@@ -3,7 +3,7 @@
 The clips are flite's unmodified output: nothing outside the detected bounds is cut or silenced, so the bounds can be
 checked against the clip.
 
-`texts.csv`, beside the clips, has the voice, the stretch (above 1 is slower), the domain, the kinds of invented
+`texts.csv`, next to the clips, has the voice, the stretch (above 1 is slower), the domain, the kinds of invented
 personal data and the text of each utterance. Numbers are written as words, so that a transcript has only one correct
 form.
 """

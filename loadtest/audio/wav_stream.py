@@ -51,7 +51,7 @@ _NO_BYTES: Final[_Run] = (False, 0)
 
 
 class WavStream:
-    """Tells samples from the rest. `fault` says why the file cannot be used; nothing is told apart after it."""
+    """Separates samples from the rest. `fault` says why the file cannot be used; nothing is separated after it."""
 
     def __init__(self) -> None:
         self.format: WavFormat | None = None
@@ -67,7 +67,7 @@ class WavStream:
         self._header_bytes = 0
 
     def feed(self, data: bytes) -> Iterator[tuple[bool, bytes]]:
-        """Yield these bytes in order, in runs with whether they are samples. What cannot be told yet is held back."""
+        """Yield these bytes in order, in runs with whether they are samples. Bytes that may be either are held back."""
         self._held += data
         while self._held and self.fault is None:
             run = self._step()

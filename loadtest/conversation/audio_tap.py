@@ -1,4 +1,4 @@
-"""What a call's audio is reported to where it is kept: the two ends of the playout and of the outgoing track. Pure."""
+"""Receivers of a call's audio where it is kept: of the playout and of the outgoing track. Pure."""
 
 from typing import Protocol
 

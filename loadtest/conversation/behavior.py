@@ -1,11 +1,11 @@
-"""How the caller behaved in an exchange, as fields of its `Turn`: barge-in, talk-over, backchannel, silence, patience.
+"""The caller's behavior in an exchange, as fields of its `Turn`: barge-in, talk-over, backchannel, silence, patience.
 
 An interruption is one only if the caller's *speech* fell into the reply: it counts from the first speech sample, and a
 reply that was over by then was not interrupted, whatever had been planned.
 
 Only a reply that the endpoint broke off has a stop, and only where something on the wire shows that. Of all others it
 is said how they ended: by themselves while the caller spoke, or not before the caller had spoken. Where the wire shows
-neither that a reply is broken off nor its text, nothing can be told of one that is over.
+neither that a reply is broken off nor its text, nothing is known about one that is over.
 """
 
 from collections.abc import Iterable

@@ -64,7 +64,7 @@ class Conversation:
         self._interrupted: InterruptedExchange | None = None
         self._setup_errors: list[tuple[str, Failure | None]] = []
         self._notes = WireNotes()  # of what arrived since the last exchange ended
-        self.hear_more = self._hearing.hear_more  # the short way of `on_event`
+        self.hear_more = self._hearing.hear_more  # the fast path of `on_event`
         self._thinking_since_perf_ns = 0
         self.state: State = State.CONNECTING
         self._step_perf_ns = 0  # when the conversation goes on by itself
@@ -163,7 +163,7 @@ class Conversation:
             return NO_CHANGE
         exchange = self.exchange
         if self.state is _WAITING:
-            self._hearing.forget_heard()  # until the deadline is set anew
+            self._hearing.forget_heard()  # until the deadline is set again
             timeline = None if exchange is None or self._interrupted is not None else exchange.timeline
             if timeline and self._hearing.hear_awaited(timeline, event, arrival_perf_ns, self._step_perf_ns):
                 silent = self._wire.closes_replies and timeline.answer is None
@@ -226,7 +226,7 @@ class Conversation:
     def _is_more_of_a_reply(self, event: VoiceEvent, arrival_perf_ns: int) -> bool:
         """Return whether this is only more audio of a reply that is heard; if so, it is accounted for.
 
-        It can move the deadline to later, never to earlier: when the one that is set comes, it is set anew.
+        It can move the deadline to later, never to earlier: when the one that is set comes, it is set again.
         """
         if event.kind is not _AUDIO or (self.state is not _HEARING and self.state is not _BACKCHANNELING):
             return False
@@ -281,7 +281,7 @@ class Conversation:
         return self._finish(exchange, ("error", reason), now_perf_ns, Input.SESSION_ENDED)
 
     def break_off(self, cut_by: str, now_perf_ns: int, *, connecting_since_perf_ns: int | None = None) -> list[Action]:
-        """End the call, whatever is still to come: a turn that has begun ends as it stands, and no other begins.
+        """End the call, whatever is still to come: a turn that has begun ends in its state, and no other begins.
 
         A caller who is still connecting is in its first turn, since `connecting_since_perf_ns`. `cut_by` names what in
         the load generator ended the call.

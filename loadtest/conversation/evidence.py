@@ -1,4 +1,4 @@
-"""How well one turn was measured: the evidence, and the limits beyond which a turn is invalid."""
+"""Evidence of how well one turn was measured, and the limits beyond which a turn is invalid."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -28,7 +28,7 @@ class ValidityLimits:
 
 @dataclass(slots=True)
 class RtpFigures:
-    """What the network did to the audio of one turn. Unknown is None: RTCP reports come about once a second."""
+    """The network's effect on the audio of one turn. Unknown is None: RTCP reports come about once a second."""
 
     packets_received: int = 0  # of the endpoint's audio
     packets_lost: int = 0  # missing when a later one came

@@ -67,7 +67,7 @@ MAX_REPORTED_LATENCIES: Final = 32
 
 @dataclass(slots=True)
 class WireNotes:
-    """What arrived beside the conversation, from the end of one turn to the end of the next."""
+    """Messages outside the conversation that arrived between the ends of two successive turns."""
 
     unknown_events: int = 0
     unknown_names: list[str] = field(default_factory=list[str])
@@ -91,7 +91,7 @@ class WireNotes:
 
 @dataclass(slots=True)
 class ServiceReports:
-    """What the service states of itself in one turn: never measured here, and never mixed with what is.
+    """The service's reports on itself in one turn: never measured here, and never mixed with what is.
 
     Of several values for one latency the first is kept, as the first token and the first audio are the ones measured.
     """

@@ -1,4 +1,4 @@
-"""Why an exchange that did not end well failed, as a value. Pure.
+"""The cause of a failed exchange, as a value. Pure.
 
 The cause that ended a call is recorded on the exchange, where it happened; the causes of errors that the endpoint
 reported are on its timeline, by their sentence. The rest follows from how the exchange ended.

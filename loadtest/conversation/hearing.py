@@ -1,4 +1,4 @@
-"""What a caller hears: which audio is which reply, when a reply stops or ends, and which marks are due. Pure."""
+"""A caller's reception: which audio is which reply, when a reply stops or ends, and which marks are due. Pure."""
 
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
@@ -137,7 +137,7 @@ class Hearing:
         self.marks = PendingMarks(playout)
 
     def hear_more(self, event: VoiceEvent, arrival_perf_ns: int) -> bool:
-        """The short way of nearly everything that arrives: whether an event is only more audio of the reply that is
+        """Fast path of nearly every event: return whether an event is only more audio of the reply that is
         being heard; if so, it is accounted for.
 
         False does not say that it is not: whatever needs another look goes to `Conversation.on_event`, which does the
@@ -168,7 +168,7 @@ class Hearing:
         return True
 
     def hear_continued(self, timeline: Timeline, event: VoiceEvent, arrival_perf_ns: int) -> bool:
-        """Play a piece of audio if it is more of a reply of the turn, more of which may then take the short way."""
+        """Play a piece of audio if it is more of a reply of the turn, more of which may then take the fast path."""
         reply = self._continued(timeline, event, arrival_perf_ns)
         if reply is None:
             return False
@@ -199,7 +199,7 @@ class Hearing:
     def await_more(
         self, answer: Reply | None, response_id: str | None, id_on_the_wire: str | None, until_perf_ns: int
     ) -> None:
-        """Let more of the answer, which is not heard yet, take the short way before a moment if this reply is it.
+        """Let more of the answer, which is not heard yet, take the fast path before a moment if this reply is it.
 
         Before the deadline, what else of it comes does not change what the caller waits for. `id_on_the_wire` is what
         its audio calls it.
@@ -208,7 +208,7 @@ class Hearing:
             self._heard, self._heard_id, self._heard_until_perf_ns = answer, id_on_the_wire, until_perf_ns
 
     def forget_heard(self) -> None:
-        """What arrives next may be more of another reply, or of none: it takes the long way."""
+        """Turn the fast path off: what arrives next may belong to another reply, or to none."""
         self._heard = None
 
     @property

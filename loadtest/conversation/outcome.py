@@ -1,4 +1,4 @@
-"""How a turn ended: the outcome of an exchange that is over. Pure.
+"""The outcome of an exchange that is over. Pure.
 
 A turn whose reply the caller interrupted on purpose was answered, and in time: it is `ok`, and its latencies count. The
 interruption itself (when the reply stopped, whether an answer to it followed) is recorded on the turn that

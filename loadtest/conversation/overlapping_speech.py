@@ -21,7 +21,7 @@ from loadtest.protocols.base import EventKind, VoiceEvent
 
 @dataclass(frozen=True, slots=True)
 class SpeechIntoReply:
-    """When the caller begins to speak into a reply, with which clip, and whether as the next turn or a backchannel."""
+    """Speech into a reply: its beginning, its clip, and whether it is the next turn or a backchannel."""
 
     at_perf_ns: int
     clip: PreparedClip

@@ -1,4 +1,4 @@
-"""How late the frames of a turn went, and what that can have changed. Pure.
+"""Lateness of the frames of a turn, and what it can have changed. Pure.
 
 Three things follow from it (docs/explanation/validity.md). A frame that is very late, or drift, means that the turn was
 not said as recorded. Lateness after the end of speech can only have held the service up: it hears the silence after the

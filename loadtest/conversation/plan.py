@@ -1,4 +1,4 @@
-"""What one caller is going to do, decided before the call: pure data."""
+"""The plan of one caller, made before the call: pure data."""
 
 from dataclasses import dataclass
 
@@ -54,7 +54,7 @@ class PlannedTurn:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long a caller waits for the endpoint before a step counts as failed, in ns.
+    """Time limits of a caller, in ns: after each, a step counts as failed.
 
     Patience counts from the end of the caller's speech only: connecting and opening the session have limits of their
     own.

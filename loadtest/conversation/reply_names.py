@@ -62,7 +62,7 @@ class ReplyNames:
         self._before_audio.clear()
 
     def end(self, response_id: str) -> None:
-        """What comes next is no part of this reply."""
+        """End the reply: what comes next is not part of it."""
         if self.current == response_id:
             self.current = None
 
@@ -78,7 +78,7 @@ class ReplyNames:
             self.note_over(response_id, moment_perf_ns)
 
     def name_of(self, wire_id: str) -> str:
-        """The name of the reply that an id of the wire stands for now."""
+        """The name of the reply that an id of the wire refers to now."""
         return self._again.get(wire_id, wire_id)
 
     def continued(self, arrival_perf_ns: int) -> str | None:
@@ -115,7 +115,7 @@ class ReplyNames:
         return replace(event, response_id=name)
 
     def _renamed(self, event: VoiceEvent, wire_id: str, arrival_perf_ns: int) -> VoiceEvent:
-        """The event with the name of the reply that its id stands for now."""
+        """Return the event with the name of the reply that its id refers to now."""
         over_perf_ns, asked_perf_ns = self._over.get(wire_id), self._asked_perf_ns
         announced = event.kind is EventKind.RESPONSE_STARTED
         self._announces = self._announces or announced

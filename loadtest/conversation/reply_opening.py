@@ -53,7 +53,7 @@ class ReplyOpening:
         return self.container is None and not self._held
 
     def feed(self, audio: bytes) -> bytes:
-        """Return the audio with silence for what is no sound; what cannot be told yet is held back."""
+        """Return the audio with silence for what is no sound; bytes that cannot be classified yet are held back."""
         if self.container is not None:
             return self._sounding(audio)
         audio, self._held = self._held + audio, b""

@@ -165,7 +165,7 @@ class InvalidTransitionError(InstrumentError):
 
 
 S = TypeVar("S", bound=Enum)
-I = TypeVar("I", bound=Enum)  # noqa: E741 - the input, beside the state
+I = TypeVar("I", bound=Enum)  # noqa: E741 - the input, in addition to the state
 
 
 def next_state(table: Mapping[S, Mapping[I, S]], state: S, happened: I) -> S:

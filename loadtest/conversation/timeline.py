@@ -375,7 +375,7 @@ class Timeline:
         return item_id in self._transcribed
 
     def _note_overheard(self, event: VoiceEvent, arrival_perf_ns: int) -> None:
-        """What the endpoint made of a backchannel: an answer to it may follow, its words are no question."""
+        """Handle the endpoint's response to a backchannel: an answer to it may follow, its words are no question."""
         if event.kind is EventKind.SPEECH_STARTED:
             self.heard_open = self._closes_questions
         elif event.kind is EventKind.SPEECH_STOPPED:

@@ -223,7 +223,7 @@ class Call:
             exchange.evidence.frame_bytes_at_speech_end = sent.frame_bytes
         self.perform(self.conversation.on_speech_end(moment, position_ns, later_ns, unsent_bytes))
         if exchange is not None and self.plan.manual_turns:
-            # The endpoint answers when it is told that the caller has finished.
+            # The endpoint answers when it learns that the caller has finished.
             exchange.evidence.pacing.reactions_ns += self.engine.clocks.perf_ns() - sent.gone_perf_ns
 
     @property
@@ -392,7 +392,7 @@ class Call:
     def _closed(self, item: Closed, stamp_perf_ns: int) -> None:
         failure = (item.clean and self.protocol.close_cause(item.code, item.reason)) or item.failure
         sentence = closed_connection(item.code, item.reason) if item.clean else item.reason
-        # Before there is a session, whoever opens it says what to do, and knows what was asked for.
+        # Before there is a session, the opener decides what to do, and knows what was asked for.
         is_opening = self.conversation.state is State.CONNECTING
         what_to_do = None if is_opening else advice(failure, item.reason, Attempt())
         self.lost(sentence if what_to_do is None else f"{sentence}; {what_to_do}", stamp_perf_ns, failure)

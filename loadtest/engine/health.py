@@ -1,4 +1,4 @@
-"""How the worker's engine is doing: what a run shows beside its figures, and what judges a turn's validity."""
+"""Health of the worker's engine: shown with a run's figures, and used to judge a turn's validity."""
 
 from bisect import bisect_left
 from typing import Final

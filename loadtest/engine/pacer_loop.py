@@ -256,7 +256,7 @@ def _send_frame(row, queue, lateness, offered, scratch):
 
 @njit(nogil=True, cache=CACHED)
 def _next_look(row, queue, now):
-    """When a place is to be looked at again."""
+    """Return when a place is to be looked at again."""
     if row[ERRNO] != 0:
         return NEVER
     due = max(row[DUE], now + _RETRY_NS) if row[DUE] < now else row[DUE]  # one frame a pass: never in a burst
@@ -282,7 +282,7 @@ def pace(shared, scratch):
                 continue
             mutex = mutex_at + place * MUTEX_BYTES
             if _try_lock(mutex) != 0:
-                next_wake = min(next_wake, now + _LOCKED_NS)  # never spin: whoever holds it may need this processor
+                next_wake = min(next_wake, now + _LOCKED_NS)  # never spin: the holder may need this processor
                 continue
             row, queue = places[place], queues[place]
             if wake[place] <= now:  # still: Python may have changed it before it was locked

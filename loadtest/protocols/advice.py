@@ -1,7 +1,7 @@
-"""What to do about a refusal, a closed connection or an error, by its cause and by what the endpoint says. Pure.
+"""Advice on a refusal, a closed connection or an error, by its cause and by the endpoint's own words. Pure.
 
 An endpoint names the same mistake in many ways: by a status, by a code of its close frame, by a sentence. What it says
-counts before the code, because one code stands for many mistakes: Gemini closes with 1007 for a key that is not valid.
+counts before the code, because one code covers many mistakes: Gemini closes with 1007 for a key that is not valid.
 """
 
 import re
@@ -79,7 +79,7 @@ _AUDIO: Final[Mapping[str, str]] = {
     ),
     "deepgram-agent": "set --protocol-option input_encoding=…, input_rate_hz=…, output_encoding=… or output_rate_hz=…",
     "elevenlabs": "set --protocol-option user_input_audio_format=… to the agent's",
-    "gemini-live": "callers send 16-bit PCM at 16 kHz, which the service documents: check what stands before it",
+    "gemini-live": "callers send 16-bit PCM at 16 kHz, which the service documents: check what is in front of it",
     **dict.fromkeys(("pipecat", "pipecat-eval"), "set --protocol-option input_rate_hz=… to the bot's"),
     **dict.fromkeys(
         ("twilio", "telnyx", "plivo", "exotel", "vonage"),
@@ -116,7 +116,7 @@ _STATUSES: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What was tried. `has_key` is None where that is not known; `url` has neither credentials nor a query."""
+    """A failed attempt. `has_key` is None where that is not known; `url` has neither credentials nor a query."""
 
     protocol: str | None = None
     url: str = ""
@@ -203,7 +203,7 @@ def _of_403(topic: Topic | None, attempt: Attempt, path: str) -> str:
 
 
 def _of_application(code: str, attempt: Attempt) -> str | None:
-    """Return advice on a close code of the application: many end as the status of HTTP that they stand for."""
+    """Return advice on a close code of the application: many end with the HTTP status that they mean."""
     if len(code) != 4 or code[0] not in "34":
         return None
     same = {"3000": "401", "3003": "403", "3008": "504"}.get(code) or (code[1:] if code[0] == "4" else "")

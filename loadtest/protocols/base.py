@@ -36,7 +36,7 @@ ReplyEnd = Literal["event", "silence"]
 
 
 class EventKind(StrEnum):
-    """What happened on the wire, in the terms that all protocols share."""
+    """Events on the wire, in the terms that all protocols share."""
 
     READY = "ready"  # the session accepts audio
     SPEECH_STARTED = "speech_started"  # the endpoint detected that the caller began to speak
@@ -103,7 +103,7 @@ SpeechSending = Literal["as_spoken", "when_over", "as_text"]
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a wire protocol needs and what it can show.
+    """Needs of a wire protocol, and the metrics that it can show.
 
     `not_observable` maps the name of a metric to the reason why this protocol cannot show it.
     """
@@ -132,7 +132,7 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class OpenRequest:
-    """Where and how to open the transport. `headers` and `subprotocols` are those of a WebSocket's handshake.
+    """The address and options of a transport. `headers` and `subprotocols` are those of a WebSocket's handshake.
 
     Over HTTP they are not used: each request has headers of its own. With `prior`, nothing of this is used: the answer
     to that request says where and how to open the transport.
@@ -161,7 +161,7 @@ class PriorRequest:
 
 @dataclass(frozen=True, slots=True)
 class SpokenText:
-    """What the caller is about to say, for wires that carry words instead of audio, or beside it.
+    """The next utterance, for wires that carry words instead of audio, or in addition to it.
 
     The first speech sample comes `lead_ns` after the beginning of the turn's audio. `utterance_id` is the utterance's
     name in its corpus, None for words that are of none.
@@ -175,7 +175,7 @@ class SpokenText:
 
 @dataclass(frozen=True, slots=True)
 class CallerOptions:
-    """What the caller requests from the endpoint, in protocol-neutral terms."""
+    """The caller's requests to the endpoint, in protocol-neutral terms."""
 
     turn_control: TurnControl = "server"
     model: str | None = None
@@ -192,7 +192,7 @@ class CallerOptions:
 
 
 class CallerDefaults:
-    """What a wire does that has nothing to say at these points; most wires do at some of them."""
+    """Defaults for wires that send nothing at these points; most wires do at some of them."""
 
     def audio_head(self) -> bytes | None:
         """Return None: the same bytes of audio serve every caller."""
@@ -212,7 +212,7 @@ class CallerDefaults:
         return ()
 
     def interrupt(self, played_ms: int) -> Sequence[Outgoing]:
-        """Return nothing: the endpoint is not told what was heard."""
+        """Return nothing: the endpoint gets no report of what was heard."""
         del played_ms
         return ()
 
@@ -287,7 +287,7 @@ class CallerProtocol(Protocol):
 
         A sequence number, a time stamp or a stream id: the whole message is this followed by `audio_message`'s result,
         which stays the same for all callers. Called once per frame, in order, when the frame is sent, and only where
-        `Capabilities.audio_heads` says so; None then stands for an empty beginning.
+        `Capabilities.audio_heads` says so; None then means an empty beginning.
         """
         ...
 

@@ -2,7 +2,7 @@
 
 
 class CumulativePartials:
-    """What each cumulative partial transcript adds to the previous one of the same item."""
+    """Computes what each cumulative partial transcript adds to the previous one of the same item."""
 
     def __init__(self) -> None:
         self._whole: dict[str | None, str] = {}

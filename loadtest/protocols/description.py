@@ -1,4 +1,4 @@
-"""What a protocol says of itself before any of its code is loaded: for help, the reference and the choice by URL."""
+"""A protocol's description of itself, without loading its code: for help, the reference and the choice by URL."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """Which headers of an endpoint's responses are kept: those that say who answered, and never a secret. Pure.
 
-Only the names listed here are kept. A name that could carry a secret or a cookie is not listed, whoever asks for it.
+Only the names listed here are kept. A name that could carry a secret or a cookie is not listed, even on request.
 """
 
 from collections.abc import Iterable

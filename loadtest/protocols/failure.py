@@ -1,4 +1,4 @@
-"""Why a call or a turn failed, as a value: created where it happens, never parsed from a sentence. Pure."""
+"""The cause of a failed call or turn, as a value: created where it happens, never parsed from a sentence. Pure."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""What a protocol over HTTP sends and receives: requests, and the parts of their responses as they arrive. Pure."""
+"""The items of a protocol over HTTP: requests, and the parts of their responses as they arrive. Pure."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""What a caller says of a message that is longer than it takes: the limit is ours, no fault of the endpoint. Pure.
+"""The sentence for a message that exceeds the caller's limit: ours, not a fault of the endpoint. Pure.
 
 Sizes are in KiB, MiB and so on: the store hides a run of seven digits in a text, which may be somebody's number.
 """

@@ -13,7 +13,7 @@ from telemetry.model.foreign_text import one_line
 
 Headers = Iterable[tuple[str, str]]
 MESSAGE_CHARS: Final = 200
-# What services without a body, or beside one, say in a header.
+# Headers in which services give a reason, without a body or in addition to one.
 _ERROR_HEADERS: Final = ("dg-error", "x-error", "x-error-message", "grpc-message", "www-authenticate")
 _WEBSOCKET: Final = {"http": "ws", "https": "wss"}
 _NAMES: Final = {

@@ -1,4 +1,4 @@
-"""What a protocol over the rooms of a LiveKit server sends and receives beside audio. Pure.
+"""The items of a protocol over the rooms of a LiveKit server, other than audio. Pure.
 
 LiveKit's SDK makes the connection; which room is joined, and what its items mean, is the protocol's responsibility.
 """

@@ -1,4 +1,4 @@
-"""What a wire of several services over TCP sends and receives: messages with the service that each is of. Pure."""
+"""The items of a wire of several services over TCP: messages, each with its service. Pure."""
 
 import msgspec
 

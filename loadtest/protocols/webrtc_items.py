@@ -1,4 +1,4 @@
-"""What a protocol over WebRTC sends and receives beside HTTP requests and texts of the data channel. Pure.
+"""The items of a protocol over WebRTC other than HTTP requests and texts of the data channel. Pure.
 
 The transport makes the peer connection; how offer and answer are exchanged is the protocol's responsibility.
 """
@@ -61,7 +61,7 @@ class PeerQuiet(msgspec.Struct, frozen=True, gc=False):
 
 
 class PeerReport(msgspec.Struct, frozen=True, gc=False):
-    """What the endpoint says by RTCP of the caller's audio that it has received so far."""
+    """The endpoint's RTCP report on the caller's audio that it has received so far."""
 
     packets_lost: int
     jitter_ns: int

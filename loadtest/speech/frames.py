@@ -89,7 +89,7 @@ class MappedFrames(Sequence[bytes]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wire:
-    """How a protocol carries audio: everything that frames depend on.
+    """A protocol's way to carry audio: everything that frames depend on.
 
     Random masks are seeded per utterance, so that they do not depend on which process prepares it.
     """

@@ -138,7 +138,7 @@ def render_ahead(settings: SwarmSettings, protocol: CallerProtocol, progress: Pr
 
 @dataclass(frozen=True, slots=True)
 class _Preparation:
-    """What is prepared for the wire; the same for all profiles. `progress` is None if nothing shows it."""
+    """Settings of the preparation for the wire; the same for all profiles. `progress` is None if nothing shows it."""
 
     settings: SwarmSettings
     corpus: Corpus

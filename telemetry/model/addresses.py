@@ -1,4 +1,4 @@
-"""Hosts and addresses as they stand in URLs, without their credentials, and tokens as headers carry them. No sentence
+"""Hosts and addresses as written in URLs, without their credentials, and tokens as headers carry them. No sentence
 of this module shows a secret."""
 
 from ipaddress import IPv6Address, ip_address
@@ -20,7 +20,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_unspecified(host: str) -> bool:
-    """Return whether the host stands for every address of this machine: `0.0.0.0` and `::`."""
+    """Return whether the host means every address of this machine: `0.0.0.0` and `::`."""
     try:
         return ip_address(host).is_unspecified
     except ValueError:
@@ -33,7 +33,7 @@ def without_brackets(host: str) -> str:
 
 
 def host_in_url(host: str) -> str:
-    """The host as it stands in a URL or a `Host` header. The zone of an address, `fe80::1%eth0`, is percent-encoded."""
+    """The host as written in a URL or a `Host` header. The zone of an address, `fe80::1%eth0`, is percent-encoded."""
     return f"[{host.replace('%', '%25')}]" if ":" in host else host
 
 
@@ -70,7 +70,7 @@ def checked_token(text: str, place: str) -> str:
 
 
 def without_credentials(address: str) -> str:
-    """Return an address without its user and password, which stand before an `@`; for sentences about any text."""
+    """Return an address without its user and password, which come before an `@`; for sentences about any text."""
     if "@" not in address:
         return address
     scheme, separator, rest = address.rpartition("://")

@@ -223,7 +223,7 @@ def finite(lower: float | None, upper: float | None) -> Bounds | None:
 
 
 def measured_within(metric: MetricDefinition, figure: float | None, bounds: Bounds | None) -> str | None:
-    """`measured within 806–818`, in the unit of the figure that it stands behind; None where the bounds are not known
+    """`measured within 806–818`, in the unit of the figure that it follows; None where the bounds are not known
     or differ from the figure by 1 % of it at most."""
     if figure is None or bounds is None:
         return None
@@ -260,7 +260,7 @@ def turn_measured_within(turn: Turn, metric: Metric) -> str | None:
 def _bounds_text(metric: MetricDefinition, figure: float, bounds: Bounds) -> str:
     """The bounds of a figure without their unit, rounded outward; one that is the figure itself reads as that does."""
     low, high = (
-        # What stands behind the sixth decimal comes from calculating in floating point.
+        # Digits after the sixth decimal come from calculating in floating point.
         metric.format(value if value == figure else rounded(round(value / digit, 6)) * digit, unit=False)
         for value, rounded, digit in zip(
             bounds, (math.floor, math.ceil), (_last_digit(metric.kind, each) for each in bounds), strict=True

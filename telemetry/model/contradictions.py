@@ -61,7 +61,7 @@ class SpanEvidence:
 def of_latency(latency_ns: int | None, lasted_ns: int, *, may_be_negative: bool = False) -> Contradiction | None:
     """The cause why a latency cannot be that a span of so many ns states; None where it can.
 
-    A latency of None stands for what is not a number. One that counts from the end of the caller's speech, and not from
+    A latency of None means not a number. One that counts from the end of the caller's speech, and not from
     a request, `may_be_negative`. A span that ends before it begins lasted as long as its bounds are apart: a clock was
     set, and the latency may be right.
     """

@@ -1,7 +1,7 @@
 """Text that somebody else wrote, made fit for a terminal, a log, a page and the store: visible and bounded. Pure.
 
 An escape character can rename a terminal or clear it, a line break can forge a line of a log, and a bidirectional
-override shows a text in another order than it has. They are not removed but written out (`\\x1b`), so that whoever
+override shows a text in another order than it has. They are not removed but written out (`\\x1b`), so that a person who
 looks for the cause sees what was sent.
 """
 

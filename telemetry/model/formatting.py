@@ -1,4 +1,4 @@
-"""How numbers are written for people: the one place of units and rounding, for terminal, page, reports and docs.
+"""Numbers as written for people: the one place of units and rounding, for terminal, page, reports and docs.
 
 The rules:
 
@@ -10,7 +10,7 @@ The rules:
 - Thousands are apart: `1,204`.
 - An estimate begins with a sign: `≈ 812 ms`.
 - Unknown is `DASH`, never 0.
-- Below 0 stands `MINUS`, as charts write it; what programs read has the ASCII hyphen and is not written here.
+- Numbers below 0 begin with `MINUS`, as in charts; what programs read has the ASCII hyphen and is not written here.
 
 Durations come as nanoseconds, shares as ratios. Nothing here depends on a metric.
 """
@@ -30,7 +30,7 @@ APPROXIMATELY: Final = "≈"
 NUMBER_PRINTF: Final = "%,d"
 MILLISECONDS_PRINTF: Final = "%,.0f ms"
 _WHOLE_FROM_MS: Final = 100
-# A ratio has so many decimals at most; what stands behind them comes from calculating in floating point.
+# A ratio has so many decimals at most; further digits come from calculating in floating point.
 _DECIMALS_OF_RATIO: Final = 12
 
 

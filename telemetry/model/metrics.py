@@ -138,7 +138,7 @@ def _field(name: str, field: str) -> Callable[[Turn], int | None]:
 def _llm_ttft(turn: Turn) -> int | None:
     final, first = turn.asr_final_perf_ns, turn.llm_first_token_perf_ns
     if final is None or first is None or first < final:
-        return None  # the service answers beside its transcription: the difference says nothing
+        return None  # the service answers in parallel with its transcription: the difference says nothing
     return first - final
 
 
@@ -458,7 +458,7 @@ def shown_in(*views: View) -> tuple[str, ...]:
     return tuple(metric.name for metric in _ALL if set(views) & set(metric.views))
 
 
-# The figure that stands for a turn: the first tile, the timeline, the slowest turns, the capacity.
+# The figure that represents a turn: the first tile, the timeline, the slowest turns, the capacity.
 HEADLINE: Final = "voice_to_voice"
 # The one metric of a call instead of a turn: its first turn carries the value.
 CONNECT: Final = "connect"

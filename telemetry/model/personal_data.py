@@ -4,10 +4,10 @@ Allowlists say which names of attributes are stored (telemetry.store.redaction).
 here, by two rules:
 
 - A **label** (an id, the name of a model or a tool, a state) is no prose: hex ids, versions, dates and times must stay
-  what they are. So only what is personal data beyond doubt is found: a card's number that stands by itself, a telephone
+  what they are. So only what is personal data beyond doubt is found: a card's number by itself, a telephone
   number with its plus sign, an e-mail address, a bank account, a social security number in its own form.
 - A **text** is what somebody said, wrote or was answered, where it is kept because that was asked for. It is better to
-  replace too much: whoever dictates a number is not always recognized digit by digit, so that the check digit of a
+  replace too much: a dictated number is not always recognized digit by digit, so that the check digit of a
   card is wrong. Any run of digits that is long enough for an account is replaced, spoken (in English and German) or
   written; the address and port of a host stay.
 
@@ -92,7 +92,7 @@ def is_card(digits: str) -> bool:
 
 
 def holds_card(digits: str) -> bool:
-    """Return whether a card's number stands anywhere in a run of digits."""
+    """Return whether a card's number is anywhere in a run of digits."""
     return any(
         is_card(digits[begin : begin + length]) for length in CARD_DIGITS for begin in range(len(digits) - length + 1)
     )
@@ -147,7 +147,7 @@ def _parsed(text: str, region: str | None) -> phonenumbers.PhoneNumber | None:
 
 KEY_BYTES: Final = 32
 _PSEUDONYM: Final = re.compile(r"pseudonym-[0-9a-f]{32}")
-# What stands before the same number or address in different senders' ids.
+# Prefixes of the same number or address in different senders' ids.
 _SCHEME: Final = re.compile(r"(?:tel|sips?|mailto|callto):", re.IGNORECASE)
 _PHONE_SPELLING: Final = re.compile(r"\+?[0-9 ()./-]+")
 _SEPARATORS: Final = re.compile(r"[ ()./-]")
@@ -219,7 +219,7 @@ def _is_remembered(value: str) -> bool:
 
 
 def label_places(label: str) -> Iterator[PersonalPart]:
-    """Where personal data stands in a label, in no order."""
+    """Yield where personal data is in a label, in no order."""
     for found in _EMAIL.finditer(label):
         yield PersonalPart(*found.span(), "email")
     for found in _PHONE.finditer(label):
@@ -277,7 +277,7 @@ _FILLERS: Final = frozenset(
 # Between two parts of a run: a pause, however it was written.
 _BETWEEN: Final = re.compile(r"(?:[\s.\-–—/()_…:;]|,(?=\D)){0,4}")
 _TOKEN: Final = re.compile(r"[0-9]+|[^\W\d_]+")
-# Three parts of a run beside one another, or six figures: without any, a text has no run that counts.
+# Three parts of a run next to one another, or six figures: without any, a text has no run that counts.
 _RUN_SUSPECT: Final = (
     r"(?i)[0-9](?:[^0-9A-Za-z]{0,4}[0-9]){5}|(?:(?:"
     + "|".join(sorted({*_WORDS, *_TIMES}, key=lambda word: (-len(word), word)))
@@ -378,7 +378,7 @@ class Names:
         self._any = re.compile(rf"\b(?:{'|'.join(map(re.escape, words))})\b", re.IGNORECASE) if words else None
 
     def places(self, text: str) -> Iterator[PersonalPart]:
-        """Where a name of the list stands."""
+        """Yield where a name of the list is."""
         for found in self._any.finditer(text) if self._any is not None else ():
             yield PersonalPart(*found.span(), "name")
 
@@ -395,7 +395,7 @@ def text_without_personal_data(text: str, names: Names = NO_NAMES) -> str:
 
 
 def text_places(text: str) -> Iterator[PersonalPart]:
-    """Where personal data stands in a text, in no order; names only where they are introduced as such."""
+    """Yield where personal data is in a text, in no order; names only where they are introduced as such."""
     yield from label_places(text)
     for found in _SPOKEN_EMAIL.finditer(text):
         yield PersonalPart(*found.span(), "email")

@@ -95,7 +95,7 @@ PhaseKind = Literal["smoke", "ramp", "hold", "spike", "soak", "recovery"]
 Route = Literal["local", "cache", "cloud", "rule"]
 CacheTier = Literal["device", "edge", "central", "prefix"]
 Fallback = Literal["rule", "cached", "partial", "model"]  # model: another model than the one that was asked
-# Why a turn did not end well; beside it `failure_code` (see `Turn`).
+# Why a turn did not end well; together with `failure_code` (see `Turn`).
 FailureKind = Literal[
     "dns",  # code: EAI_NONAME ...
     "tcp",  # errno name, or EOF: the stream ended without a closing handshake

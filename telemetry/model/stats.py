@@ -47,7 +47,7 @@ def enough(percentile: str, n: int, value: float | None) -> float | None:
 
 def minimum_for_target(target: float) -> int:
     """Return how many turns a ratio needs before it can be held against `target`: 1 / (1 - target) rounded up, so that
-    one bad turn can be told from the target (20 for 95 %, 100 for 99 %, 1000 for 99.9 %), and never fewer than 20.
+    one bad turn differs from the target (20 for 95 %, 100 for 99 %, 1000 for 99.9 %), and never fewer than 20.
 
     Raises ValueError for a target outside (0, 1).
     """

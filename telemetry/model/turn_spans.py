@@ -53,7 +53,7 @@ class SpanRow:
     """One stored span: times are wall-clock ns as the span said.
 
     The values of attributes are str, bool, int, float, bytes, None, lists and dicts of these; of a key that was sent
-    twice the last value stands here.
+    twice the last value is stored here.
     """
 
     trace_id: str
@@ -209,7 +209,7 @@ def _decode_int(name: str, value: object) -> int:
         return value
     if isinstance(value, bool):
         raise TurnDecodeError(name, f"is {value}, but a whole number is expected")
-    # Beyond 2**53 a float stands for several integers.
+    # Beyond 2**53 a float represents several integers.
     if isinstance(value, float) and value.is_integer() and abs(value) <= _EXACT_IN_FLOAT:
         return int(value)
     if isinstance(value, str) and _DECIMAL_INT.fullmatch(value):

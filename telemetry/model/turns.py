@@ -174,7 +174,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     unknown_events: NonNegative | None = None  # of types that the protocol does not know
     unknown_event_names: tuple[str, ...] = ()  # the first few of them
     duplicate_events: NonNegative | None = None  # sent twice, and heard once
-    late_spans: NonNegative | None = None  # of a service's turn: came after it was first judged; it was judged anew
+    late_spans: NonNegative | None = None  # of a service's turn: came after it was first judged; it was judged again
     service_latency_reports: NonNegative | None = None  # responses with which the service stated its own latencies
     # A claim of the service's, never mixed with what was measured.
     service_reported: tuple[str, ...] = ()  # latencies that the service states of itself, by its own names for them

@@ -90,7 +90,7 @@ def waterfall(client: Turn | None, service: Turn | None, spans: Iterable[SpanRow
     for turn in sides:
         zero = _zero(turn, origin)
         if zero is None:
-            continue  # this side does not say when the speech ended: nothing places it beside the other
+            continue  # this side does not say when the speech ended: nothing relates it to the other
         shift = (offset_ns or 0) if turn.source == "service" and client is not None else 0
         bars += [_moved(bar, shift - zero) for bar in _bars(turn)]
         marks += [

@@ -1,4 +1,4 @@
-"""A folder of audio files with a text file beside each: `yes.wav` and `yes.txt` (or .lab), also in subfolders.
+"""A folder of audio files with a text file next to each: `yes.wav` and `yes.txt` (or .lab), also in subfolders.
 
 A recording without a text file is imported without a text.
 """

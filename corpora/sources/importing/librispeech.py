@@ -1,4 +1,4 @@
-"""LibriSpeech: SPEAKER/CHAPTER/SPEAKER-CHAPTER.trans.txt with an id and a text per line, and the audio beside it."""
+"""LibriSpeech: SPEAKER/CHAPTER/SPEAKER-CHAPTER.trans.txt with an id and a text per line, with the audio next to it."""
 
 from corpora.manifest.errors import CorpusError
 from corpora.sources.importing.items import Fault, Found, Item, Layout, Settings

@@ -315,7 +315,7 @@ def _open_existing(into: Path, settings: Settings) -> _Corpus:
 
 @contextmanager
 def _scratch(parent: Path, prefix: str) -> Generator[Path]:
-    """A temporary folder beside a corpus, with the process id in its name; those of killed imports are removed."""
+    """A temporary folder next to a corpus, with the process id in its name; those of killed imports are removed."""
     parent.mkdir(parents=True, exist_ok=True)
     for left in parent.glob(f"{glob.escape(prefix)}*"):
         owner = left.name.removeprefix(prefix).split("-", 1)[0]

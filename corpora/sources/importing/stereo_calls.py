@@ -2,7 +2,7 @@
 
 The think time before an utterance is measured from the end of the other side's preceding speech. An utterance that
 starts while the other side is speaking is an interruption, timed from the start of that speech. The texts come from a
-transcript beside the recording (same name, .json, .tsv or .csv, with start and end in seconds, text and optionally
+transcript next to the recording (same name, .json, .tsv or .csv, with start and end in seconds, text and optionally
 channel).
 """
 
@@ -150,7 +150,7 @@ def _levels(audio: Path, shown: str, settings: Settings, caller: int) -> Levels:
         if stream.channels < 2 or caller >= stream.channels:
             raise CorpusError(
                 f"{shown}: has {stream.channels} channel{'s' * (stream.channels != 1)}, "
-                f"so it has no channel {caller} for the caller beside another; use --format folder or another channel."
+                f"so it has no channel {caller} for the caller; use --format folder or another channel."
             )
         if (stream.frames or 0) > _LONGEST_CALL_S * stream.rate_hz:
             raise CorpusError(f"{shown}: lasts more than {_LONGEST_CALL_S // 3600} hours; cut it into calls.")

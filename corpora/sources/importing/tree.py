@@ -99,7 +99,7 @@ def has_suffix(path: PurePath, *suffixes: str) -> bool:
 
 
 def same_name(path: Path) -> Path:
-    """The file of a name; where there is none, the one beside it that differs in small and capital letters alone."""
+    """The file of a name; where there is none, the one in the same folder that differs in letter case alone."""
     if path.is_symlink() or path.exists():
         return path
     with suppress(OSError):

@@ -55,7 +55,7 @@ _UNIT_WORDS: Final = {
 }
 _UNITS: Final = {word: unit for unit, words in _UNIT_WORDS.items() for word in words.split()}
 _UNIT: Final = re.compile(rf"(?<=\d )(?:{'|'.join(sorted(_UNITS, key=len, reverse=True))})\b")
-# Their "hundred" stands for no quantity; it is read before the others are.
+# Their "hundred" is not a quantity; it is read before the others are.
 _PER_CENT: Final = re.compile(r"\b(?:per cent|pour cent|por cientos?|por cento|per cento)\b")
 _CENTS_UNNAMED: Final = re.compile(r"(?<![\d.])(\d+) (dollar|euro|pound) (\d\d)$")
 _WHOLE_AMOUNT: Final = re.compile(r"(?<=\d)\.00?(?= (?:dollar|euro|pound)\b)")
@@ -195,7 +195,7 @@ def _han_product(found: re.Match[str]) -> str:
 
 
 def _han_number(found: re.Match[str]) -> str:
-    """The digits of a numeral: as they stand where it has no tens or myriads (a year, a telephone number)."""
+    """The digits of a numeral: as written where it has no tens or myriads (a year, a telephone number)."""
     chars = found.group()
     if not set(chars) & (_HAN_TENS.keys() | _HAN_MYRIADS.keys()):
         return "".join(str(_HAN_DIGITS[char]) for char in chars)

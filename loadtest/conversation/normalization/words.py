@@ -1,4 +1,4 @@
-"""What counts as one word: of scripts that are written with spaces, a word; of others, a character. Pure."""
+"""Splitting into words: a word in scripts that are written with spaces, a character in others. Pure."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -43,7 +43,7 @@ def counts_characters(words: str, language: str) -> bool:
 
 
 def cut_numbers(expected: Sequence[str], heard: Sequence[str]) -> Iterator[list[str]]:
-    """What was heard, its numbers cut as those of the reference: "1984" as "19 84", "5 5 5" as "555".
+    """Yield what was heard, its numbers cut as those of the reference: "1984" as "19 84", "5 5 5" as "555".
 
     First the numbers of both that have the same digits; then also those left over, in their order, if both texts have
     as many of them.

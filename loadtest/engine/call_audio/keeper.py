@@ -55,7 +55,7 @@ class CallAudioKeeper:
         return self._process.pid
 
     def background(self, line: int, rate_hz: int, pcm: Pcm16) -> None:
-        """What is sent between the utterances of a line."""
+        """Yield what is sent between the utterances of a line."""
         payload = np.ascontiguousarray(pcm, dtype="<i2").tobytes()
         self.queue.put(KeeperMessage(KeeperMessageKind.BACKGROUND, 0, 0, rate_hz, line, payload))
 

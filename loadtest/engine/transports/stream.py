@@ -1,4 +1,4 @@
-"""One TCP or TLS connection with a framing: a WebSocket, or a wire of its own over TCP, whoever connects."""
+"""One TCP or TLS connection with a framing: a WebSocket, or a wire of its own over TCP, accepted or opened."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -15,7 +15,7 @@ from loadtest.protocols.failure import Failure
 
 
 class LinkKind(IntEnum):
-    """What a message is, in either direction."""
+    """The kinds of messages, in either direction."""
 
     MAKE_OFFER = 1  # JSON of MakeOffer
     ANSWER = 2  # an SDP

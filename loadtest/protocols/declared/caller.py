@@ -35,7 +35,7 @@ from loadtest.protocols.json_fields import excerpt
 from loadtest.protocols.repeats import RepeatDetector
 
 _MARK: Final = "@voiceprobe-audio@"
-# Numbers that stand for a counter while a template is made. None of them begins with the digits that another ends with,
+# Placeholders for a counter while a template is made. None of them begins with the digits that another ends with,
 # so that they are found where they were put, whatever digits are around them.
 _STAND_INS: Final = range(10**18 + 7, 10**19, 10)
 _USUAL_ORDER: Final = (True, False)  # the sequence number, then the time

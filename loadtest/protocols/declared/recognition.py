@@ -1,4 +1,4 @@
-"""What a message of a declared wire means: the rules of its spec, prepared for many messages. Pure."""
+"""Recognition of a declared wire's messages: the rules of its spec, prepared for many messages. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final

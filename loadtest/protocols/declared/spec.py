@@ -1,4 +1,4 @@
-"""What a declared wire is: how to open it, what a frame looks like, and which message means what. Pure.
+"""The specification of a declared wire: opening, frames, and the meaning of messages. Pure.
 
 A spec is a YAML file; `parse_spec` reports all its faults at once, each with its line and field.
 """
@@ -136,7 +136,7 @@ class _SpecPart(BaseModel):
 
 
 class Opening(_SpecPart):
-    """How to open the WebSocket."""
+    """The opening of the WebSocket."""
 
     query: dict[str, Template] = Field(default_factory=dict)  # added to the address, unless it has one of that name
     headers: dict[str, Template] = Field(default_factory=dict)
@@ -168,7 +168,7 @@ class CallersAudio(_SpecPart):
 
 
 class TurnSpec(_SpecPart):
-    """How the caller's turn begins, ends, and breaks into a reply."""
+    """The messages with which the caller's turn begins, ends, and breaks into a reply."""
 
     control: Literal["server", "manual"] = "server"  # who ends it
     begin: tuple[Template, ...] = ()

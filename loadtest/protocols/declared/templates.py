@@ -35,7 +35,7 @@ def check_template(template: object, allowed: frozenset[str], *, paths: bool = F
     for place in places(template):
         if place.startswith("$"):
             if not paths:
-                raise ValueError(f"{{{place}}} is of a message that is answered; there is none here")
+                raise ValueError(f"{{{place}}} needs a message that is being answered, and there is none here")
             parse_path(place)
         elif place not in allowed:
             raise ValueError(f"there is no {{{place}}} here; known: {', '.join(sorted(allowed))}")

@@ -18,7 +18,7 @@ _PLACES: Final = frozenset({"model", "voice", "instructions"})
 
 
 class DeclaredSettings(WireSettings):
-    """What can be set for the wire declared."""
+    """The settings of the wire declared."""
 
     spec: str | dict[str, Any] | None = None
 

@@ -1,4 +1,4 @@
-"""What can be set for Deepgram's Voice Agent, and the `Settings` message that it makes. Pure."""
+"""The settings of Deepgram's Voice Agent, and the `Settings` message made from them. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -70,7 +70,7 @@ class DeepgramSettings(WireSettings):
 
 @dataclass(frozen=True, slots=True)
 class DeepgramSession:
-    """What one caller asks for."""
+    """The requests of one caller."""
 
     settings: DeepgramSettings
     input_format: AudioFormat

@@ -159,7 +159,7 @@ class RepeatedMessages:
 
 
 class Alignment(ExactMessage):
-    """When each letter is spoken, which no caller needs."""
+    """The time of each spoken letter, which no caller needs."""
 
     chars: list[str]
     char_start_times_ms: list[Count]

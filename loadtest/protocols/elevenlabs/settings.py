@@ -1,4 +1,4 @@
-"""What a scenario can set for ElevenLabs Agents, and what follows from it for the metrics. Pure."""
+"""The settings of ElevenLabs Agents, and their effect on the metrics. Pure."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal

@@ -2,7 +2,7 @@
 
 Source: google-genai 3.4.0, types.LiveServerMessage and the converters of its client. A message can have several
 members, and a `serverContent` too: content counts before what ends it. Output transcription is not the language model's
-text: it comes beside the audio, in no fixed order.
+text: it comes in parallel with the audio, in no fixed order.
 
 A reply is all content from the first piece, or from a tool call, up to `generationComplete`. `turnComplete` comes
 later, when the service assumes that the reply has been played, and ends only what nothing else has ended. An
@@ -300,7 +300,7 @@ class SpeechTurn(ExactMessage, rename="camel"):
 
 
 class SpeechContent(ExactMessage, rename="camel"):
-    """What the service generates."""
+    """The content that the service generates."""
 
     model_turn: SpeechTurn
 
@@ -329,7 +329,7 @@ def rate_of(mime_type: str) -> int | None:
     return rate_hz
 
 
-# The characters of URL-safe base64, which some gateways write, and those that they stand for.
+# The characters of URL-safe base64, which some gateways write, and those that they replace.
 _STANDARD: Final = str.maketrans("-_", "+/")
 _SPEECH: Final = "serverContent.modelTurn"
 # The service answers before it has said all: what it thinks meanwhile follows as another part of the same turn.
@@ -403,7 +403,7 @@ class LiveSession:
         return [VoiceEvent(EventKind.READY, raw_type, metadata={"session.id": session_id} if session_id else {})]
 
     def _error(self, fields: Json) -> list[VoiceEvent]:
-        """The service, or what stands before it, refuses: clients of the vendor end the session."""
+        """The service, or a proxy in front of it, refuses: clients of the vendor end the session."""
         error = as_object(fields.get("error")) or fields
         failure = Failure(
             "endpoint_error", code_of(error.get("status"), error.get("code"), "error"), retry_after_of_fields(error)

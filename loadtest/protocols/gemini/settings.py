@@ -1,4 +1,4 @@
-"""What can be set for Gemini Live, and which metrics follow from it."""
+"""The settings of Gemini Live, and their effect on the metrics."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
@@ -39,7 +39,7 @@ def _setup(setup: dict[str, Any]) -> dict[str, Any]:
 
 
 class GeminiSettings(WireSettings):
-    """What can be set for the wire gemini-live."""
+    """The settings of the wire gemini-live."""
 
     api_version: Literal["v1", "v1beta", "v1alpha"] | None = None  # of an address without a path
     replies: Literal["audio", "text"] = "audio"
@@ -88,7 +88,7 @@ def not_observable(options: CallerOptions, settings: GeminiSettings) -> Mapping[
     if settings.replies == "text":
         reasons.append((OF_SPEECH, "replies were requested as text"))
     else:
-        why = "with replies in speech, the words come beside the audio, with no fixed order between them"
+        why = "with replies in speech, the words come in parallel with the audio, with no fixed order between them"
         reasons.append((OF_TEXT, why))
     if not settings.input_transcription:
         reasons.append(((*OF_PARTIALS, *OF_TRANSCRIPTS), "the setting input_transcription is off"))

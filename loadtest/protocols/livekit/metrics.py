@@ -49,13 +49,13 @@ class UsageOfTurns:
         self._before: dict[str, int] = {}
 
     def begin_turn(self) -> None:
-        """What is reported from now on, beyond what was so far, is of the next turn."""
+        """Begin the next turn: from now on, reports beyond those so far belong to it."""
         self._before = dict(self._total)
 
     def update(self, usage: Any) -> dict[str, int]:
         """Return the counts of the turn so far, from the totals of a SessionUsage; {} if nothing was added.
 
-        Tokens from a cache are also given where they are 0, beside other tokens: no cached token is an answer.
+        Tokens from a cache are also given where they are 0, together with other tokens: no cached token is an answer.
         """
         total: dict[str, int] = {}
         for entry in usage.model_usage:

@@ -10,7 +10,7 @@ _TEXT_COMES_LATE: Final = (
 )
 _AGENT_CONNECTS: Final = "the agent connects to the caller, when it is started"
 
-_SILENCE: Final = "RTP carries silence all the time: the silence of a reply cannot be told from that of the line"
+_SILENCE: Final = "RTP carries silence all the time, so the silence of a reply looks like that of the line"
 
 NOT_IN_A_ROOM: Final[Mapping[str, str]] = {**dict.fromkeys(OF_TEXT, _TEXT_COMES_LATE), "leading_silence": _SILENCE}
 NOT_ON_THE_CONSOLE_LINK: Final[Mapping[str, str]] = {

@@ -2,7 +2,7 @@
 
 A reply begins with its first audio, or when the agent says that it speaks. It is over when the agent adds what it has
 said to the conversation, with how it ended and with its own latencies. That comes after playback: the agent waits until
-it is told that everything it has flushed has been played. The state that the agent takes then says whether another
+it learns that everything it has flushed has been played. The state that the agent takes then says whether another
 response follows. Where nothing is added (it may be switched off), the state alone ends the reply.
 
 An agent that hears speech while it speaks takes the state `listening` at once, but only pauses: it may go on. On the
@@ -26,7 +26,7 @@ class AgentReply:
         self._flushes = 0
         self._agent_state = -1
         self._pushed = False  # audio has come that the agent has not flushed
-        self._unplayed: set[str] = set()  # flushes of which the agent has not been told that they are played
+        self._unplayed: set[str] = set()  # flushes whose playback has not been reported to the agent
         self._forget()
         self.is_open = False
 
@@ -58,7 +58,7 @@ class AgentReply:
         return [*began, piece] if began else [piece]
 
     def flush(self, raw_type: str) -> list[VoiceEvent]:
-        """The agent has sent all of a piece and asks to be told when it is played.
+        """The agent has sent all of a piece and requests a report when it is played.
 
         Where nothing was sent the agent does not wait, and an answer could be taken for that to the next flush.
         """
@@ -71,7 +71,7 @@ class AgentReply:
         return [VoiceEvent(EventKind.MARK, raw_type, text=mark)]
 
     def played(self, mark: str) -> bool:
-        """Return what was flushed has been played, or is not played any more; whether the agent is to be told."""
+        """Note that what was flushed was played, or is no longer played; return whether the agent needs a report."""
         if mark not in self._unplayed:
             return False
         self._unplayed.discard(mark)

@@ -48,7 +48,7 @@ class RoomReply(AgentReply):
     """The reply under way, if any. Its audio begins with the first packet that is not silent.
 
     Without the messages of the agent's session, all that is known of its end is that the agent listens again: an
-    interruption cannot be told from the end, and a pause ends the reply.
+    interruption cannot be distinguished from the end, and a pause ends the reply.
     """
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class RoomReply(AgentReply):
         if state == self._agent_state:
             return []
         if not self.adds_messages:
-            self._pushed = False  # nothing will be told of its end but this
+            self._pushed = False  # nothing else will report its end
         return super().state_changed(raw_type, state)
 
 

@@ -1,4 +1,4 @@
-"""What a scenario can set for LiveKit, and what it cannot: the agent's code decides the rest."""
+"""The settings of LiveKit; the agent's code decides the rest."""
 
 from typing import Final, TypeVar
 

@@ -1,4 +1,4 @@
-"""What one answer of a language model has said so far, and how much of it is new. Pure."""
+"""The text of one language model's answer so far, and its newest part. Pure."""
 
 import msgspec
 
@@ -6,7 +6,7 @@ from loadtest.protocols.json_fields import Json, as_object
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """What was new since the last piece. `tokens` is None where no running count says it."""
+    """The new part since the last piece. `tokens` is None where no running count says it."""
 
     text: str
     reasoning: str

@@ -114,7 +114,7 @@ class RunningPart:
         return VoiceEvent(_AUDIO, delta.type, response_id, item_id, None, False, audio, rate_hz)
 
     def account_together(self, rate_hz: int | None) -> None:
-        """From now on, account for deltas together: for PCM of this rate; None for any other encoding."""
+        """Account for deltas together from now on: for PCM of this rate; None for any other encoding."""
         self._rate_hz = None if self._reply.has_half_sample else rate_hz
 
     def settle(self) -> None:

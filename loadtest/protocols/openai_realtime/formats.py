@@ -1,4 +1,4 @@
-"""How OpenAI Realtime declares audio formats: GA objects and beta strings."""
+"""Declarations of audio formats in OpenAI Realtime: GA objects and beta strings."""
 
 from typing import Final
 

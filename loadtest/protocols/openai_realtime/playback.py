@@ -23,7 +23,7 @@ class ReplyAudio:
         by_rate[rate_hz] = by_rate.get(rate_hz, 0) + samples
 
     def forget(self, response_id: str | None) -> None:
-        """What comes next under this id is another reply."""
+        """Forget an id: what comes next under it is another reply."""
         if response_id == self._response_id:
             self._response_id, self._sent = None, {}
 

@@ -47,7 +47,7 @@ def _session(session: dict[str, Any]) -> dict[str, Any]:
 
 
 class OpenAIRealtimeSettings(WireSettings):
-    """What can be set for the wire openai-realtime."""
+    """The settings of the wire openai-realtime."""
 
     dialect: Annotated[str, AfterValidator(_dialect)] | None = None
     session: Annotated[dict[str, Any], AfterValidator(_session)] = Field(default_factory=dict)  # over the caller's own

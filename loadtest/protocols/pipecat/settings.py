@@ -1,4 +1,4 @@
-"""What a scenario can set for Pipecat, and what it cannot: the bot's code decides the rest."""
+"""The settings of Pipecat; the bot's code decides the rest."""
 
 from typing import Annotated, Literal
 

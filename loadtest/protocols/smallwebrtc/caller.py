@@ -164,7 +164,7 @@ class Signaling:
 
 
 def _ice_servers(fields: Json) -> tuple[IceServer, ...]:
-    """Return the servers of a started session; entries that are none are left out."""
+    """Return the servers of a started session; invalid entries are left out."""
     config = as_object(fields.get("iceConfig")) or {}
     found: list[IceServer] = []
     for each in as_list(config.get("iceServers")) or ():
@@ -279,8 +279,8 @@ FRAME_MS: Final = 20
 PING: Final = KeepAlive("ping", 1000)
 _SIGNALING: Final = b'"signalling"'
 _NOT_OBSERVABLE: Final[Mapping[str, str]] = {
-    "leading_silence": "RTP carries silence all the time: the silence of a reply cannot be told from that of the line",
-    "tts_first_chunk_latency": "RTP carries silence all the time: the first chunk of a reply cannot be told from it",
+    "leading_silence": "RTP carries silence all the time, so the silence of a reply looks like that of the line",
+    "tts_first_chunk_latency": "RTP carries silence all the time, so the first chunk of a reply looks like it",
 }
 
 

@@ -1,4 +1,4 @@
-"""What the headers of a response say about who answered: cache, route, fallback, request ids, the service's own times.
+"""Facts in a response's headers on who answered: cache, route, fallback, request ids, the service's own times.
 
 LiteLLM's names are the best known; those of other gateways that say the same are read too. A header that is missing
 says nothing: a cache hit is then not reported, never "no".
@@ -59,7 +59,7 @@ def _cache_hit(found: Mapping[str, str]) -> bool | None:
             return True
         if "MISS" in words:
             return False
-    # LiteLLM without that header: a miss, or no cache at all, which cannot be told apart.
+    # LiteLLM without that header: a miss, or no cache at all, which cannot be distinguished.
     return None
 
 

@@ -51,7 +51,7 @@ class AnswerReader(ResponseReader):
         self._why: str | None = None
         self._usage: dict[str, int] = {}
         self._tool_call = False
-        self._declined = False  # the model declined to answer, which it says in a text beside the answer's
+        self._declined = False  # the model declined to answer, which it says in a text separate from the answer's
 
     def event(self, event: SseEvent) -> list[Part]:
         """Decode one chunk, or the end of the stream."""

@@ -1,4 +1,4 @@
-"""What the response of a stage service says, in terms that all stage services share: small values, no I/O."""
+"""The contents of a stage service's response, in terms that all stage services share: small values, no I/O."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

@@ -17,7 +17,7 @@ Heard = tuple[float, str]
 
 
 class RecordedUtterance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What was recognized of one utterance, and when."""
+    """The partial transcripts of one utterance, with their times."""
 
     utterance: Annotated[str, msgspec.Meta(min_length=1)]
     partials: tuple[Heard, ...]

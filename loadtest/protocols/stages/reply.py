@@ -9,7 +9,7 @@ from loadtest.protocols.sentences import SentenceSplitter
 
 @dataclass(slots=True)
 class StageReply:
-    """What one request to the language model, or one text to be spoken, has led to so far."""
+    """The result so far of one request to the language model, or of one text to be spoken."""
 
     response_id: str
     text: str = ""

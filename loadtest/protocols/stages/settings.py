@@ -50,7 +50,7 @@ Recording = Annotated[Any, BeforeValidator(_recording)]
 
 
 class StageSettings(WireSettings):
-    """What can be set for the wires http-cascade, asr, llm and tts; a stage without a URL is at the target."""
+    """The settings of the wires http-cascade, asr, llm and tts; a stage without a URL is at the target."""
 
     asr_url: BaseUrl | None = None
     asr_model: str | None = None

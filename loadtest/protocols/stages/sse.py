@@ -1,7 +1,7 @@
 """Server-sent events: bytes of a response's body in, whole events out, however the bytes are split. Pure.
 
 Follows the event stream of the HTML standard: lines end with CR, LF or CRLF, comments begin with a colon, an empty line
-ends an event, and what stands after the last empty line is no event.
+ends an event, and text after the last empty line is not an event.
 """
 
 import re

@@ -195,7 +195,7 @@ Number = Annotated[str, AfterValidator(_number)]
 
 
 class TelephonySettings(WireSettings):
-    """What can be set for the wires twilio, telnyx, plivo, exotel and vonage."""
+    """The settings of the wires twilio, telnyx, plivo, exotel and vonage."""
 
     from_number: Number = "+15005550006"
     to_number: Number = "+15005550001"

@@ -1,4 +1,4 @@
-"""What shows an agent that a call comes from its provider: signatures and tokens, made from the token we are given.
+"""Proof for an agent that a call comes from its provider: signatures and tokens, made from the token we are given.
 
 Twilio and Plivo sign with the account's token, which is never sent; Telnyx and Vonage send a token; Exotel sends a key
 and a token as a user and a password. Pure.

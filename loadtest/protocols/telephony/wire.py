@@ -1,4 +1,4 @@
-"""What the providers' media streams have in common, and what one of them does differently: a row of a table. Pure."""
+"""The common parts of the providers' media streams, and the differences of each: a row of a table. Pure."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,1 +1,1 @@
-"""How the messages of a protocol travel over one byte stream: framings, sans-I/O."""
+"""Framings, sans-I/O: the messages of a protocol over one byte stream."""

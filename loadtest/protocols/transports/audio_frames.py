@@ -1,4 +1,4 @@
-"""How a frame of audio travels: what of it is prepared once for all callers, and how a head joins it. Pure."""
+"""Frames of audio on the wire: the part prepared once for all callers, and the head of each. Pure."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,4 +1,4 @@
-"""What a framing decodes, and why a connection was refused or ended. Pure."""
+"""The items that a framing decodes, and the reasons for refused or ended connections. Pure."""
 
 from dataclasses import dataclass, field
 from typing import Final

@@ -22,7 +22,7 @@ FIXED_MASK: Final = b"\x5a\xa5\x3c\xc3"
 _KEY_BYTES: Final = 4
 # The key of a frame with a head of so many bytes, modulo 4, before what was masked with the fixed mask.
 _ROTATED_FIXED_MASK: Final = tuple((2 * FIXED_MASK)[-size & 3 :][:_KEY_BYTES] for size in range(_KEY_BYTES))
-# A mask of a frame's own stands twice before its rest, so that any rotation of it is one slice.
+# A mask of a frame's own is written twice before its rest, so that any rotation of it is one slice.
 _REST_HEAD_BYTES: Final = 8
 _pack_medium: Final = struct.Struct("!BBH").pack
 _pack_keyed: Final = struct.Struct("!BBH4s").pack

@@ -57,7 +57,7 @@ Handler = Callable[[Any, str, Json], list[VoiceEvent]]
 
 
 class VllmSettings(WireSettings):
-    """What can be set for the wire vllm-realtime."""
+    """The settings of the wire vllm-realtime."""
 
     server: Literal["vllm", "sglang"] = "vllm"
     language: str | None = None
@@ -212,7 +212,7 @@ class VllmCaller(AnsweringCaller):
 
     def _failed(self, raw_type: str, fields: Json) -> list[VoiceEvent]:
         error = fields.get("error")
-        # vLLM's error is a sentence beside its code, all others' an object.
+        # vLLM's error is a sentence next to its code, all others' an object.
         cause = endpoint_error(fields if isinstance(error, str) else error)
         message = error_message(error)
         if self._is_of_before(fields):

@@ -66,7 +66,7 @@ ServiceUrl = Annotated[str, AfterValidator(_service_url)]
 
 
 class WyomingSettings(WireSettings):
-    """What can be set for the wire wyoming."""
+    """The settings of the wire wyoming."""
 
     stages: tuple[Stage, ...] = ("asr", "handle", "tts")
     # A stage without an address of its own is at the target.
@@ -208,7 +208,7 @@ class WyomingCaller(CallerDefaults):
         return self.pending()
 
     def interrupt(self, played_ms: int) -> Sequence[Message]:
-        """Drop what still comes of the reply: a service cannot be told to stop."""
+        """Drop what still comes of the reply: a service accepts no request to stop."""
         del played_ms
         self._break_off()
         return ()

@@ -18,7 +18,7 @@ from loadtest.protocols.json_fields import (
 )
 
 _NOTHING: Final[Mapping[str, Any]] = {}
-_REMEMBERED_BYTES: Final = 512  # of the beginning of an event; longer ones are each parsed anew
+_REMEMBERED_BYTES: Final = 512  # of the beginning of an event; longer ones are each parsed again
 
 
 class WyomingEvent(msgspec.Struct, frozen=True, gc=False):

@@ -80,7 +80,7 @@ def test_a_call_with_one_channel_or_a_silent_caller_is_a_fault(tmp_path: Path) -
     with pytest.raises(SourceError) as caught:
         import_source(tmp_path / "in", tmp_path / "out", caller_channel=0)
     mono, silent = caught.value.faults
-    assert mono.startswith("mono.wav: has 1 channel, so it has no channel 0 for the caller beside another")
+    assert mono.startswith("mono.wav: has 1 channel, so it has no channel 0 for the caller")
     assert silent.startswith("silent.wav: nobody speaks on channel 0")
 
 

@@ -53,7 +53,7 @@ def test_all_faults_are_reported_at_once_each_with_its_line_and_field() -> None:
     ]
     found = {line.split(": ")[0].removeprefix("wire.yaml:"): line for line in lines}
     assert "audio: pcmu has 8000 Hz, not 16000" in found["2"]
-    assert "turn.end.0: {$.id} is of a message that is answered" in found["6"]
+    assert "turn.end.0: {$.id} needs a message that is being answered" in found["6"]
     assert "turn.begin.0: there is no {mood} here; known: " in found["7"]
     assert "reply.ends: there is no such member" in found["8"]
     assert "a path begins with $" in found["10"]
