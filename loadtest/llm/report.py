@@ -79,6 +79,7 @@ def sentences(report: BenchReport) -> Iterator[str]:
     if any(row.voice_to_voice_s.n for row in report.voices):
         yield from map(lost_sentence, report.voices)
         yield f"predicted voice-to-voice: the first sentence and {report.others.sentence}, taken as independent"
+    yield from (f"{target}: answered by {', '.join(models)}" for target, models in found.served_by.items() if models)
     for target, sources in found.counted_by.items():
         if sources:
             yield f"{target}: tokens are counted by the {' and by a '.join(sources)}"
@@ -361,6 +362,7 @@ def as_object(report: BenchReport) -> dict[str, Any]:
         },
         "given_up": dict(found.given_up),
         "oddities": {target: dict(of) for target, of in found.oddities.items()},
+        "served_by": {target: list(models) for target, models in found.served_by.items()},
         "counted_by": {target: list(sources) for target, sources in found.counted_by.items()},
         "stalls": [
             {"target": each.target, "source": each.source, "first_sentence_s": each.first_sentence_s.as_object()}

@@ -177,7 +177,8 @@ class Stall:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchRows:
     """All of a bench. `faults` are by target and kind, each with how many and one of its sentences; `oddities` are how
-    many there were of what makes no fault; `counted_by` says whose count of tokens the figures are from."""
+    many there were of what makes no fault; `counted_by` says whose count of tokens the figures are from,
+    `served_by` which models the answers name."""
 
     targets: Sequence[str]
     stalls: Sequence[Stall]
@@ -195,6 +196,7 @@ class BenchRows:
     oddities: Mapping[str, Mapping[str, int]] = field(default_factory=dict[str, Mapping[str, int]])
     given_up: Mapping[str, str] = field(default_factory=dict[str, str])
     counted_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    served_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     answers: int = 0
     is_interrupted: bool = False
 
@@ -225,6 +227,7 @@ def rows_of(results: Results, plan: Plan, targets: Sequence[str]) -> BenchRows:
         oddities={name: _oddities(everything, place) for place, name in enumerate(targets)},
         given_up={targets[place]: fault.sentence for place, fault in results.given_up.items()},
         counted_by={name: _counted_by(everything, place) for place, name in enumerate(targets)},
+        served_by={name: _served_by(everything, place) for place, name in enumerate(targets)},
         answers=sum(sample.answer.fault is None for sample in everything),
         is_interrupted=results.is_interrupted,
     )
@@ -484,6 +487,10 @@ def _oddities(samples: Iterable[AskedSample], target: int) -> dict[str, int]:
         "keep-alives, in no figure": sum(answer.keep_alives for answer in answers),
         "answers of fewer tokens than pieces: the count is wrong, or something on the way splits tokens": fewer,
     }
+
+
+def _served_by(samples: Iterable[AskedSample], target: int) -> tuple[str, ...]:
+    return tuple(sorted({name for each in samples if each.target == target and (name := each.answer.served_model)}))
 
 
 def _counted_by(samples: Iterable[AskedSample], target: int) -> tuple[str, ...]:

@@ -109,6 +109,7 @@ def test_everything_is_measured_printed_written_and_stored(tmp_path: Path, bench
     assert [row["n"] for row in result["lengths"]] == [12, 12, 12, 12]
     assert result["lengths"][0]["figures"]["first_token_s"]["p50"] == pytest.approx(0.1)
     assert result["lengths"][0]["figures"]["first_token_s"]["p95"] is None
+    assert f"{NAMES[0]}: answered by scripted-1" in lines
     assert result["saturation"][0]["saturation"]["is_reached"] is False
     assert {
         name: bool(result[name]) for name in ("cache", "structured", "agent", "load", "network", "quality")
