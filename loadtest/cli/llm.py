@@ -39,6 +39,10 @@ Cohorts = Annotated[
         "target", help="cohort of each target's turns in the store (default: of its address and model)", metavar="NAME"
     ),
 ]
+CaFile = Annotated[
+    str | None,
+    flag("target", help="PEM file of a private certificate authority for https; no other is trusted", metavar="FILE"),
+]
 Only = Annotated[
     str,
     flag(
@@ -90,6 +94,7 @@ def llm(
     key: Keys = None,
     wire: Wires = None,
     cohort: Cohorts = None,
+    ca_file: CaFile = None,
     only: Only = "lengths,network",
     samples: Samples = 15,
     lengths: Lengths = "20,50,100,200,400,800,1500",

@@ -126,7 +126,7 @@ class LlmClient:
             body |= {} if target.model is None else {"model": target.model}
         else:
             return answer
-        found = await self._fields(target, bodies.get_request(target, "POST", url, orjson.dumps(body)))
+        found = await self._fields(target, "POST", url, orjson.dumps(body))
         counted: Any = found.get("count", found.get("totalTokens", found.get("tokens")))
         tokens = len(counted) if isinstance(counted, list) else counted
         if not isinstance(tokens, int):
@@ -139,28 +139,23 @@ class LlmClient:
         if target.wire != "openai":
             return None
         url = bodies.sibling_url(target, "/metrics").replace("/v1/metrics", "/metrics")
-        answer = await self._small(target, bodies.get_request(target, "GET", url))
-        return None if answer is None else cache_counters_of(answer.body.decode(errors="replace"), target.model)
+        page = await self._body(target, "GET", url)
+        return cache_counters_of(page.decode(errors="replace"), target.model) if page else None
 
     async def models(self, target: LlmTarget) -> tuple[str, ...]:
         """Return the names of the models that the server offers; empty where it does not say."""
-        found = await self._fields(target, bodies.get_request(target, "GET", bodies.sibling_url(target, "/models")))
+        found = await self._fields(target, "GET", bodies.sibling_url(target, "/models"))
         entries: Any = found.get("data") or found.get("models") or []
         names = [entry.get("id") or entry.get("name") for entry in entries if isinstance(entry, dict)]
         return tuple(name for name in names if isinstance(name, str))
 
     async def probe_network(self, target: LlmTarget) -> NetworkPath:
         """Measure the way to the target without its model: a new connection, and a small request on it."""
-        try:
-            connection, times = await opened(target.address, self._clocks, self._tls, CONNECT_S)
-        except NotConnected as refused:
-            return NetworkPath(fault=LlmFault(refused.kind, str(refused)))
         path = "/models"
         try:
-            request = bodies.get_request(target, "OPTIONS", bodies.sibling_url(target, path))
-            trip_s = await self._round_trip(connection, request)
-        finally:
-            connection.close()
+            times, trip_s, _ = await self._small(target, "OPTIONS", bodies.sibling_url(target, path))
+        except NotConnected as refused:
+            return NetworkPath(fault=LlmFault(refused.kind, str(refused)))
         steps = (times.started_ns, times.dns_ns, times.tcp_ns, times.tls_ns)
         dns_s, tcp_s, tls_s = (
             None if later is None else (later - (earlier or 0)) / SECOND_NS for earlier, later in pairwise(steps)
@@ -231,59 +226,48 @@ class LlmClient:
             connection.close()
         return None
 
-    async def _whole(self, connection: ModelConnection, request: HttpRequest) -> HttpAnswer | None:
-        """Return the whole response to a small request, None where it does not come."""
-        over: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+    async def _small(
+        self, target: LlmTarget, method: str, url: str, body: bytes = b""
+    ) -> tuple[Times, float | None, HttpAnswer | None]:
+        """Make a small request on a new connection: its times, how long the first byte took, and the answer, as far as
+        they came. Raises NotConnected."""
+        connection, times = await opened(target.address, self._clocks, self._tls, CONNECT_S)
+        over = asyncio.Event()
         found: list[HttpItem] = []
-
-        def received(_: Stamp, items: list[HttpItem]) -> None:
-            found.extend(items)
-            if not over.done() and any(isinstance(item, HttpEnd | HttpFailed) for item in items):
-                over.set_result(True)
-
-        with contextlib.suppress(TimeoutError, OSError):
-            async with asyncio.timeout(CONNECT_S):
-                await connection.ask(request, received)
-                await over
-        heads = [item for item in found if isinstance(item, HttpHead)]
-        if not heads or not isinstance(found[-1], HttpEnd):
-            return None
-        body = b"".join(item.data for item in found if isinstance(item, HttpData))
-        return HttpAnswer(heads[-1].status, heads[-1].headers, body)
-
-    async def _round_trip(self, connection: ModelConnection, request: HttpRequest) -> float | None:
-        """Return the time from a small request to the first byte of its response, None where there is none."""
-        first: list[int] = []
-        came = asyncio.Event()
+        first_ns: list[int] = []
 
         def received(stamp: Stamp, items: list[HttpItem]) -> None:
-            if not any(isinstance(item, HttpFailed) for item in items):
-                first.append(stamp.upper_ns)
-            came.set()
+            found.extend(items)
+            first_ns.append(stamp.upper_ns)
+            if any(isinstance(item, HttpEnd | HttpFailed) for item in items):
+                over.set()
 
-        with contextlib.suppress(TimeoutError, OSError):
-            async with asyncio.timeout(CONNECT_S):
-                await connection.ask(request, received)
-                await came.wait()
-        return (first[0] - connection.asked_ns) / SECOND_NS if first else None
-
-    async def _small(self, target: LlmTarget, request: HttpRequest) -> HttpAnswer | None:
-        """Return the server's answer to a small request, on a connection of its own; None where that is no success."""
         try:
-            connection, _ = await opened(target.address, self._clocks, self._tls, CONNECT_S)
-        except NotConnected:
-            return None
-        try:
-            answer = await self._whole(connection, request)
+            with contextlib.suppress(TimeoutError, OSError):
+                async with asyncio.timeout(CONNECT_S):
+                    await connection.ask(bodies.get_request(target, method, url, body), received)
+                    await over.wait()
         finally:
             connection.close()
-        return answer if answer is not None and answer.status == 200 else None
+        heads = [item for item in found if isinstance(item, HttpHead)]
+        trip_s = (first_ns[0] - connection.asked_ns) / SECOND_NS if heads else None
+        if not heads or not isinstance(found[-1], HttpEnd):
+            return times, trip_s, None
+        data = b"".join(item.data for item in found if isinstance(item, HttpData))
+        return times, trip_s, HttpAnswer(heads[-1].status, heads[-1].headers, data)
 
-    async def _fields(self, target: LlmTarget, request: HttpRequest) -> dict[str, Any]:
-        """Return the JSON object with which the server answers a small request; empty where it does not."""
-        answer = await self._small(target, request)
+    async def _body(self, target: LlmTarget, method: str, url: str, body: bytes = b"") -> bytes:
+        """Return what the server answers to a small request; nothing where that is no success."""
         try:
-            found: Any = orjson.loads(answer.body) if answer is not None else {}
+            _, _, answer = await self._small(target, method, url, body)
+        except NotConnected:
+            return b""
+        return answer.body if answer is not None and answer.status == 200 else b""
+
+    async def _fields(self, target: LlmTarget, method: str, url: str, body: bytes = b"") -> dict[str, Any]:
+        """Return the JSON object with which the server answers a small request; empty where it does not."""
+        try:
+            found: Any = orjson.loads(await self._body(target, method, url, body))
         except orjson.JSONDecodeError:
             return {}
         return found if isinstance(found, dict) else {}

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from corpora.output_paths import unwritable, unwritable_folder
 from corpora.progress import progress_bar
+from loadtest.engine.tls import TlsClient, tls_client
 from loadtest.errors import EndpointUnreachable, UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.llm import plan as plans
@@ -66,6 +67,7 @@ class LlmBenchRequest:
     wire: Sequence[str] | None = None
     key: Sequence[str] | None = None
     cohort: Sequence[str] | None = None
+    ca_file: str | None = None
     only: str = ""
     prompts: Path | None = None
     prices: Path | None = None
@@ -99,6 +101,7 @@ class CheckedBench:
     objectives: list[Objective]
     prices: Prices | None
     timeout_s: float
+    tls: TlsClient
 
 
 @dataclass(slots=True)
@@ -162,12 +165,13 @@ def check(request: LlmBenchRequest, environment: Mapping[str, str] = os.environ)
     objectives = [] if slo is None else faults.ask(lambda: load_objectives(slo), [])
     known = None if prices is None else faults.ask(lambda: load_prices(prices), None)
     timeout_s = faults.duration("--timeout", request.timeout, least_s=0.1)
+    tls = faults.ask(lambda: tls_client(request.ca_file), TlsClient())
     outputs = (request.json_file, request.html_file)
     faults.lines += [fault for file in outputs if file is not None and (fault := unwritable(file))]
     faults.lines += [fault] if (fault := unwritable_folder(request.out)) else []
     if faults.lines:
         raise UsageError("\n".join(faults.lines))
-    return CheckedBench(plan, targets, cohorts, others, objectives, known, timeout_s)
+    return CheckedBench(plan, targets, cohorts, others, objectives, known, timeout_s, tls)
 
 
 def _targets(request: LlmBenchRequest, environment: Mapping[str, str], faults: _Faults) -> list[LlmTarget]:
@@ -296,7 +300,7 @@ def run_bench(request: LlmBenchRequest, console: Console, client: Client | None 
     console.print(_expectation(checked, units, loads), soft_wrap=True, markup=False, highlight=False)
     began_s = time.monotonic()
     bench = LlmBench(
-        checked.plan, checked.targets, client or LlmClient(limit_s=checked.timeout_s), time.perf_counter_ns
+        checked.plan, checked.targets, client or LlmClient(checked.tls, limit_s=checked.timeout_s), time.perf_counter_ns
     )
     with progress_bar("asking") as progress:
         done = [0]

@@ -264,6 +264,7 @@ def test_every_fault_of_a_request_is_reported_at_once(tmp_path: Path) -> None:
         prompts=tmp_path / "none.toml",
         prices=tmp_path / "none.toml",
         slo=tmp_path / "none.yaml",
+        ca_file=str(tmp_path / "none.pem"),
         out=tmp_path,
         json_file=tmp_path,
     )
@@ -282,6 +283,7 @@ def test_every_fault_of_a_request_is_reported_at_once(tmp_path: Path) -> None:
         "--level-time",
         "none.toml cannot be read",
         "none.yaml cannot be read",
+        "--ca-file",
         "is a folder",
     ):
         assert words in text
