@@ -5,11 +5,11 @@ An answer with a fault has no figure; it is counted by its fault. What cannot be
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from loadtest.llm.answers import SECOND_NS, LlmAnswer
+from loadtest.llm.answers import SECOND_NS, LlmAnswer, NetworkPath
 from loadtest.llm.figures import Figure, Rate, Saturation, figure, mean, rate_in_steady_state, saturation, steady_rate
 from loadtest.llm.plan import (
     RESERVATION,
@@ -203,26 +203,43 @@ class BenchRows:
 
 def rows_of(results: Results, plan: Plan, targets: Sequence[str]) -> BenchRows:
     """Everything that the results show, by experiment."""
-    lengths = [
-        _length(_of(results.samples, "lengths", place, str(tokens)), name, tokens)
-        for place, name in enumerate(targets)
-        for tokens in plan.lengths
-        if "lengths" in plan.experiments
-    ]
+
+    def of(experiment: str, *cells: str) -> Iterator[tuple[int, str, str, list[AskedSample]]]:
+        """The samples of each cell of each target, where the plan has the experiment."""
+        for place, name in enumerate(targets if experiment in plan.experiments else ()):
+            yield from ((place, name, cell, _of(results.samples, experiment, place, cell)) for cell in cells)
+
+    loops = [f"{order} {calls}" for order in ("sequential", "parallel") for calls in plan.loops]
     levels = sorted(results.loads, key=lambda each: (each.target, each.kind, each.level))
     load = [_load(each, targets[each.target], plan.within_s) for each in levels]
     everything = [*results.samples, *(sample for each in results.loads for sample in each.samples)]
     return BenchRows(
         targets=targets,
         stalls=[_stall(results.samples, place, name) for place, name in enumerate(targets)],
-        lengths=lengths,
-        cache=_cache(results, targets) if "cache" in plan.experiments else (),
-        structured=_structured(results, targets) if "structured" in plan.experiments else (),
-        agent=_agent(results, plan, targets) if "agent" in plan.experiments else (),
+        lengths=[_length(each, name, int(cell)) for _, name, cell, each in of("lengths", *map(str, plan.lengths))],
+        cache=[
+            _cache(name, int(cell), state, [sample for sample in each if sample.state == state])
+            for _, name, cell, each in of("cache", *map(str, SYSTEM_TOKENS))
+            for state in ("cold", "warm", "second turn")
+        ],
+        structured=[_structured(name, cell, each) for _, name, cell, each in of("structured", "schema", "tool")],
+        agent=[
+            _agent(name, cell, each, [loop for loop in results.loops if (loop.target, loop.cell) == (place, cell)])
+            for place, name, cell, each in of("agent", *loops)
+        ],
+        network=[
+            _network(
+                name,
+                [path for target, path in results.paths if target == place],
+                _without_fault(_of(results.samples, "lengths", place)),
+            )
+            for place, name, _, _ in of("network", "path")
+        ],
+        quality=[
+            _quality(name, _of(results.samples, "quality", place), plan) for place, name, _, _ in of("quality", "")
+        ],
         load=load,
         saturation=_saturation(load, plan, targets),
-        network=_network(results, targets) if "network" in plan.experiments else (),
-        quality=_quality(results, plan, targets) if "quality" in plan.experiments else (),
         faults={name: _faults(everything, results, place) for place, name in enumerate(targets)},
         oddities={name: _oddities(everything, place) for place, name in enumerate(targets)},
         given_up={targets[place]: fault.sentence for place, fault in results.given_up.items()},
@@ -284,55 +301,33 @@ def _is_warm(answer: LlmAnswer) -> bool | None:
     return cached >= CACHED_SHARE * answer.usage.prompt
 
 
-def _cache(results: Results, targets: Sequence[str]) -> list[CacheRow]:
-    rows: list[CacheRow] = []
-    for place, name in enumerate(targets):
-        for size in SYSTEM_TOKENS:
-            of_size = _of(results.samples, "cache", place, str(size))
-            for state in ("cold", "warm", "second turn"):
-                samples = [sample for sample in of_size if sample.state == state]
-                answers = _without_fault(samples)
-                wanted = state != "cold"
-                kept = [answer for answer in answers if _is_warm(answer) is not (not wanted)]
-                rows.append(
-                    CacheRow(
-                        name,
-                        size,
-                        state,
-                        figure(answer.first_token_s for answer in kept),
-                        sum(_is_warm(answer) is wanted for answer in answers),
-                        len(answers) - len(kept),
-                        sum(_is_warm(answer) is None for answer in answers),
-                        len(samples) - len(answers),
-                        *_prompt_tokens(kept),
-                        tuple(sorted({_cached_by(answer) for answer in answers if _cached(answer) is not None})),
-                    )
-                )
-    return rows
+def _cache(target: str, size: int, state: str, samples: Sequence[AskedSample]) -> CacheRow:
+    answers, is_meant = _without_fault(samples), state != "cold"
+    states = [_is_warm(answer) for answer in answers]
+    kept = [answer for answer, is_warm in zip(answers, states, strict=True) if is_warm is not (not is_meant)]
+    return CacheRow(
+        target,
+        size,
+        state,
+        figure(answer.first_token_s for answer in kept),
+        states.count(is_meant),
+        states.count(not is_meant),
+        states.count(None),
+        len(samples) - len(answers),
+        *_prompt_tokens(kept),
+        tuple(sorted({_cached_by(answer) for answer in answers if _cached(answer) is not None})),
+    )
 
 
 def _cached_by(answer: LlmAnswer) -> str:
     return "answer" if answer.usage is None else answer.usage.cached_by
 
 
-def _structured(results: Results, targets: Sequence[str]) -> list[StructuredRow]:
-    rows: list[StructuredRow] = []
-    for place, name in enumerate(targets):
-        for cell in ("schema", "tool"):
-            samples = _of(results.samples, "structured", place, cell)
-            answers = _without_fault(samples)
-            check = _is_reservation if cell == "schema" else _is_timer
-            rows.append(
-                StructuredRow(
-                    name,
-                    cell,
-                    figure(answer.first_byte_s for answer in answers),
-                    figure(answer.wall_s for answer in answers),
-                    share(sum(map(check, answers)), len(answers)),
-                    _fault_kinds(samples),
-                )
-            )
-    return rows
+def _structured(target: str, cell: str, samples: Sequence[AskedSample]) -> StructuredRow:
+    answers = _without_fault(samples)
+    first, wall = figure(answer.first_byte_s for answer in answers), figure(answer.wall_s for answer in answers)
+    valid = sum(map(_is_reservation if cell == "schema" else _is_timer, answers))
+    return StructuredRow(target, cell, first, wall, share(valid, len(answers)), _fault_kinds(samples))
 
 
 def _is_reservation(answer: LlmAnswer) -> bool:
@@ -352,15 +347,10 @@ def _strict(text: str) -> Any:
         return NoJson
 
 
-def _agent(results: Results, plan: Plan, targets: Sequence[str]) -> list[LoopRow]:
-    rows: list[LoopRow] = []
-    for place, name in enumerate(targets):
-        for cell in (f"{order} {calls}" for order in ("sequential", "parallel") for calls in plan.loops):
-            loops: list[AgentLoop] = [each for each in results.loops if (each.target, each.cell) == (place, cell)]
-            calls_s = figure(answer.wall_s for answer in _without_fault(_of(results.samples, "agent", place, cell)))
-            failed = sum(each.total_s is None for each in loops)
-            rows.append(LoopRow(name, *loop_of(cell), figure(each.total_s for each in loops), calls_s, failed))
-    return rows
+def _agent(target: str, cell: str, samples: Sequence[AskedSample], loops: Sequence[AgentLoop]) -> LoopRow:
+    calls_s = figure(answer.wall_s for answer in _without_fault(samples))
+    failed = sum(each.total_s is None for each in loops)
+    return LoopRow(target, *loop_of(cell), figure(each.total_s for each in loops), calls_s, failed)
 
 
 def _load(level: LevelResult, target: str, within_s: float) -> LoadRow:
@@ -415,43 +405,28 @@ def _saturation(load: Sequence[LoadRow], plan: Plan, targets: Sequence[str]) -> 
     return rows
 
 
-def _network(results: Results, targets: Sequence[str]) -> list[NetworkRow]:
-    rows: list[NetworkRow] = []
-    for place, name in enumerate(targets):
-        paths = [path for target, path in results.paths if target == place]
-        round_trip = figure(path.round_trip_s for path in paths)
-        answers = _without_fault(_of(results.samples, "lengths", place))
-        first, trip = figure(answer.first_token_s for answer in answers).value("p50"), round_trip.value("p50")
-        rows.append(
-            NetworkRow(
-                name,
-                figure(path.dns_s for path in paths),
-                figure(path.tcp_s for path in paths),
-                figure(path.tls_s for path in paths),
-                round_trip,
-                next((path.asked for path in paths if path.asked), ""),
-                None if not first or trip is None else trip / first,
-                sum(path.fault is not None for path in paths),
-            )
-        )
-    return rows
+def _network(target: str, paths: Sequence[NetworkPath], answers: Sequence[LlmAnswer]) -> NetworkRow:
+    dns, tcp, tls, round_trip = (
+        figure(getattr(path, name) for path in paths) for name in ("dns_s", "tcp_s", "tls_s", "round_trip_s")
+    )
+    first, trip = figure(answer.first_token_s for answer in answers).value("p50"), round_trip.value("p50")
+    asked = next((path.asked for path in paths if path.asked), "")
+    share_of_first = None if not first or trip is None else trip / first
+    return NetworkRow(
+        target, dns, tcp, tls, round_trip, asked, share_of_first, sum(path.fault is not None for path in paths)
+    )
 
 
-def _quality(results: Results, plan: Plan, targets: Sequence[str]) -> list[QualityRow]:
+def _quality(target: str, samples: Sequence[AskedSample], plan: Plan) -> QualityRow:
     expected = {prompt.name: prompt.expect for prompt in checkable(plan.prompts) if prompt.expect is not None}
-    rows: list[QualityRow] = []
-    for place, name in enumerate(targets):
-        right: dict[str, list[bool]] = {}
-        samples = _of(results.samples, "quality", place)
-        for sample in samples:
-            expect = expected[sample.prompt]
-            is_right = sample.answer.fault is None and expect.is_met(sample.answer.text)
-            right.setdefault(expect.kind, []).append(is_right)
-        every = [each for of_kind in right.values() for each in of_kind]
-        by_kind = {kind: share(sum(of_kind), len(of_kind)) for kind, of_kind in right.items()}
-        faults = sum(sample.answer.fault is not None for sample in samples)
-        rows.append(QualityRow(name, share(sum(every), len(every)), by_kind, faults))
-    return rows
+    right: dict[str, list[bool]] = {}
+    for sample in samples:
+        expect = expected[sample.prompt]
+        is_right = sample.answer.fault is None and expect.is_met(sample.answer.text)
+        right.setdefault(expect.kind, []).append(is_right)
+    by_kind = {kind: share(sum(of_kind), len(of_kind)) for kind, of_kind in right.items()}
+    every = share(sum(each.good for each in by_kind.values()), len(samples))
+    return QualityRow(target, every, by_kind, len(samples) - len(_without_fault(samples)))
 
 
 def _stall(samples: Sequence[AskedSample], target: int, name: str) -> Stall:
