@@ -176,13 +176,10 @@ _LENGTHS: Final[_Columns] = {
 _RATES: Final[_Columns] = {
     "tokens": lambda row: number(row.tokens),
     "tokens/s": lambda row: plain(row.figures["tokens_per_s"]),
-    "by the wall": lambda row: plain(row.figures["tokens_per_s_wall"]),
-    "tokens/chunk": lambda row: plain(row.figures["tokens_per_chunk"]),
-    **{
-        f"{words} {name}": lambda row, of=of, name=name: pair(row.figures[of], name)
-        for words, of in (("gap", "gap_s"), ("per token", "token_gap_s"))
-        for name in ("p50", "p90", "p99")
-    },
+    "wall/s": lambda row: plain(row.figures["tokens_per_s_wall"]),
+    "per chunk": lambda row: plain(row.figures["tokens_per_chunk"]),
+    **{f"gap {name}": lambda row, name=name: pair(row.figures["gap_s"], name) for name in ("p50", "p90", "p99")},
+    **{f"a token {name}": lambda row, name=name: pair(row.figures["token_gap_s"], name) for name in ("p50", "p99")},
 }
 _FIRST_TOKENS: Final[_Columns] = {
     "tokens": lambda row: number(row.tokens),

@@ -459,7 +459,7 @@ def _oddities(samples: Iterable[AskedSample], target: int) -> dict[str, int]:
     answers = [sample.answer for sample in samples if sample.target == target]
     fewer = sum(each.tokens is not None and each.tokens < sum(of.events for of in each.chunks) for each in answers)
     return {
-        "keep-alives, in no figure": sum(answer.keep_alives for answer in answers),
+        "comments that keep the connection alive, in no figure": sum(answer.keep_alives for answer in answers),
         "answers of fewer tokens than pieces: the count is wrong, or something on the way splits tokens": fewer,
     }
 

@@ -87,7 +87,7 @@ def test_lengths_give_back_what_was_scripted_and_count_the_others_beside() -> No
     assert found.counted_by["fast"] == ("server",)
 
 
-def test_keep_alives_and_counts_below_the_pieces_are_said_and_are_no_fault() -> None:
+def test_keep_alives_and_counts_below_the_pieces_are_named_and_are_no_fault() -> None:
     pieces = tuple(LlmChunk(at, at, "a", events=2) for at in (2, 4, 6))
     answers = [
         LlmAnswer(target="it", started_ns=0, asked_ns=1, finished_ns=9, chunks=pieces, keep_alives=7, usage=usage)

@@ -322,13 +322,13 @@ def test_a_running_count_that_falls_says_nothing_of_its_event() -> None:
 
 def test_a_content_of_typed_pieces_is_text_and_reasoning() -> None:
     thought = [{"type": "thinking", "thinking": [{"type": "text", "text": "Hm"}]}]
-    said = [
+    spoken = [
         {"type": "text", "text": "Yes. "},
         {"type": "reference", "reference_ids": [1]},
         None,
         {"type": "text", "text": "No"},
     ]
-    pieces = [events(delta(choice={"delta": {"content": content}})) for content in (thought, said)]
+    pieces = [events(delta(choice={"delta": {"content": content}})) for content in (thought, spoken)]
     found = played((5, STREAM), (10, pieces[0]), (20, pieces[1]), (30, GOOD_END))
     assert (found.fault, found.text, found.first_token_s, found.first_answer_token_s) == (None, "Yes. No", 0.01, 0.02)
     assert found.chunks[0].reasoning == "Hm"
