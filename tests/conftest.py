@@ -37,6 +37,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="run the nightly tests as well: everything that there is")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Start one runner for each core for the quick tests, which only compute; most others wait, so three share two."""
+    return os.cpu_count() or 1 if "not slow" in config.option.markexpr else 3
+
+
 def pytest_report_header(config: pytest.Config) -> str:
     """State which of the two suites runs."""
     return "suite: all tests" if config.option.all else "suite: every day (--all adds the nightly tests)"

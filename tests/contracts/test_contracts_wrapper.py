@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from tests.contracts.wrapper_checkout import BOUND_S, ROOT, Checkout, program
+from tests.nightly import nightly_after
 
 # Each makes environments, which takes seconds.
 pytestmark = pytest.mark.slow
@@ -73,7 +74,7 @@ def test_where_uv_fails_it_says_why_and_pip_installs(used: Checkout, tmp_path: P
     assert used.run("demo").stderr == ""
 
 
-@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("ending", nightly_after(1, [signal.SIGTERM, signal.SIGINT]))
 def test_an_interrupt_ends_the_installation_at_once(used: Checkout, tmp_path: Path, ending: signal.Signals) -> None:
     process = used.start(
         "demo",
@@ -99,11 +100,12 @@ def test_an_interrupt_ends_the_installation_at_once(used: Checkout, tmp_path: Pa
 
 def test_the_suite_gets_its_own_packages_and_its_arguments(used: Checkout) -> None:
     result = used.run("test", "-q", "tests/unit", cwd=used.root.parent)
-    assert (result.returncode, result.stdout) == (0, "pytest: -n 3 --dist loadfile -q tests/unit\n")
+    assert (result.returncode, result.stdout) == (0, "pytest: -n auto --dist loadfile -q tests/unit\n")
     assert used.run("test").stderr == ""
     assert used.run("demo").stderr == "", "what the tests need includes what the command needs"
 
 
+@pytest.mark.nightly
 def test_each_peer_gets_an_environment_of_its_own_once(used: Checkout) -> None:
     lock = used.root / "tests" / "peers" / "some-server.lock"
     lock.parent.mkdir()
@@ -131,6 +133,7 @@ def test_each_peer_gets_an_environment_of_its_own_once(used: Checkout) -> None:
         shutil.rmtree(lock.parent)
 
 
+@pytest.mark.nightly
 def test_an_interrupt_while_a_peer_is_installed_runs_no_test(used: Checkout, tmp_path: Path) -> None:
     assert used.run("test").returncode == 0, "the suite's own packages are there"
     lock = used.root / "tests" / "peers" / "some-server.lock"
@@ -152,6 +155,7 @@ def test_an_interrupt_while_a_peer_is_installed_runs_no_test(used: Checkout, tmp
         shutil.rmtree(lock.parent)
 
 
+@pytest.mark.nightly
 def test_an_interrupted_first_use_is_made_again(fresh: Checkout) -> None:
     first = fresh.start("demo")
     marker = fresh.venv / ".voiceprobe-making"
@@ -169,6 +173,7 @@ def test_an_interrupted_first_use_is_made_again(fresh: Checkout) -> None:
     assert fresh.run("demo").stderr == ""
 
 
+@pytest.mark.nightly
 def test_two_first_uses_at_once_make_one_environment(fresh: Checkout) -> None:
     both = [fresh.start("demo", name) for name in ("one", "two")]
     results = [process.communicate(timeout=BOUND_S) for process in both]
@@ -177,6 +182,7 @@ def test_two_first_uses_at_once_make_one_environment(fresh: Checkout) -> None:
     assert sum("is ready after" in err for _, err in results) == 1
 
 
+@pytest.mark.nightly
 def test_what_cannot_be_installed_ends_in_a_sentence_and_is_mended_by_the_next_use(fresh: Checkout) -> None:
     lock = fresh.root / "requirements.lock"
     lock.write_text(f"no-such-distribution==1.0 --hash=sha256:{'0' * 64}\n")

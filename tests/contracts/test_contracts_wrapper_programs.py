@@ -20,7 +20,7 @@ def test_missing_programs_are_named_where_they_cannot_be_installed(used: Checkou
     result = used.run("test", PATH=f"{folder}:{os.environ['PATH']}")
     assert result.returncode == 0
     assert "apt-get install --no-install-recommends a-package\n" in result.stderr
-    assert result.stdout == "pytest: -n 3 --dist loadfile\n", "the suite runs all the same"
+    assert result.stdout == "pytest: -n auto --dist loadfile\n", "the suite runs all the same"
     assert used.run("demo").stderr == "", "no program is wanted for anything but the tests"
 
 

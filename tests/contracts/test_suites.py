@@ -1,5 +1,6 @@
 """The two suites: what runs every day, and that `--all` loses nothing of what is left out of it."""
 
+import os
 import subprocess
 import sys
 from functools import cache
@@ -131,3 +132,12 @@ def test_every_night_all_tests_run() -> None:
     workflow = (ROOT / ".github" / "workflows" / "nightly.yml").read_text(encoding="utf-8")
     assert "./voiceprobe test --all" in workflow
     assert "schedule:" in workflow
+
+
+@pytest.mark.parametrize(
+    ("flags", "runners"), [([], 3), (["-m", "not slow"], os.cpu_count())], ids=["every day", "quick"]
+)
+def test_the_quick_tests_get_a_runner_for_each_core(tmp_path: Path, flags: list[str], runners: int) -> None:
+    (tmp_path / "test_tree.py").write_text(TREE)
+    out = _pytest("--rootdir", str(tmp_path), "-p", "tests.conftest", "-n", "auto", *flags, str(tmp_path))
+    assert f"{runners}/{runners} workers" in out

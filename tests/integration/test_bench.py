@@ -26,7 +26,7 @@ def short(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReque
     folder = tmp_path_factory.mktemp("bench")
     command = [sys.executable, "-m", "tests.benchmarks.bench", "--short", "--markdown"]
     done = subprocess.run(
-        [*command, "--json", str(folder / "bench.json"), "--out", str(folder / "pictures")],
+        [*command, "--json", str(folder / "bench.json")],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -37,7 +37,7 @@ def short(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReque
     with capture.global_and_fixture_disabled():
         print(f"\n{done.stderr}")  # shown, and no figure in it decides a test
     result = json.loads((folder / "bench.json").read_text())
-    return {**result, "output": done.stdout, "pictures": [path.name for path in (folder / "pictures").iterdir()]}
+    return {**result, "output": done.stdout}
 
 
 def test_every_sender_has_figures_that_its_peer_confirms(short: dict[str, Any]) -> None:
@@ -77,8 +77,6 @@ def test_conversations_of_both_kinds_of_callers_have_figures(short: dict[str, An
         assert trial["failed"] is None
         assert (found["missing"], found["unanswered"]) == (0, 0)
         assert found["turns"] == found["error"]["turns"] + found["error"]["unsure"] + found["invalid"] > 0
-    for profile in short["profiles"].values():
-        assert sum(profile["stages"].values()) == pytest.approx(1 if profile["samples"] else 0)
 
 
 def test_telemetry_delivers_every_span_that_it_is_charged_for(short: dict[str, Any]) -> None:
@@ -97,11 +95,9 @@ def test_both_kinds_of_stamps_are_held_against_the_truth(short: dict[str, Any]) 
         assert 0 < error["p50_ms"] <= error["p99_ms"] <= error["max_ms"]
 
 
-def test_the_result_says_where_it_was_taken_and_is_drawn(short: dict[str, Any]) -> None:
+def test_the_result_says_where_it_was_taken(short: dict[str, Any]) -> None:
     assert {"cpu", "cores", "kernel", "python", "libraries"} <= short["machine"].keys()
     assert all(short["machine"][name] for name in ("cpu", "cores", "kernel", "python"))
-    drawn = ["conversations.png", "conversations.svg", "senders-ws.png", "senders-ws.svg"]
-    assert sorted(short["pictures"]) == drawn
     assert all(cost > 0 for cost in short["protocols_us"].values())
 
 

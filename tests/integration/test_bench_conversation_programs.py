@@ -28,6 +28,8 @@ from tests.benchmarks.bench.conversations.script import prepared_speech, write_a
 from tests.benchmarks.bench.processes import serving
 from tests.programs import needed
 
+pytestmark = pytest.mark.nightly
+
 CALLERS = 3
 SAMPLES = 2400
 Answer = Callable[[socket.socket, int, int], None]

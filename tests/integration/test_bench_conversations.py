@@ -49,6 +49,7 @@ def agreed(bench: ConversationBench, found: ConversationFigures) -> None:
     assert found.cpu_us_per_caller_s > 0
 
 
+@pytest.mark.nightly
 def test_callers_in_c_and_the_endpoint_count_the_same_turns(conversation_bench: ConversationBench) -> None:
     found = conversation_bench.measure(CONTROL, CALLERS)
     agreed(conversation_bench, found)
@@ -62,6 +63,7 @@ def test_our_callers_and_the_endpoint_count_the_same_turns(conversation_bench: C
     assert found.widths.turns == found.error.turns, "every valid turn states an interval"
 
 
+@pytest.mark.nightly
 def test_a_caller_that_fails_leaves_a_sentence_and_no_figures(
     conversation_bench: ConversationBench, tmp_path: Path
 ) -> None:

@@ -21,6 +21,7 @@ def run(home: Path, *flags: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run((*COMMAND, *flags), env=environment, capture_output=True, text=True, timeout=600, check=False)
 
 
+@pytest.mark.nightly
 def test_an_interrupted_calibration_keeps_the_loads_done_with_their_errors(tmp_path: Path) -> None:
     file, picture = tmp_path / "calibration.json", tmp_path / "calibration.png"
     flags = ("--loads", "1,3,4", "--turns", "4", "--no-faults", "--json", str(file), "--picture", str(picture))

@@ -37,6 +37,7 @@ def _capacity(*arguments: str) -> subprocess.CompletedProcess[str]:
     return completed("capacity", *arguments)
 
 
+@pytest.mark.nightly
 def test_the_capacity_lies_where_the_assistant_has_no_place_left(tmp_path: Path) -> None:
     """Two answers at a time, each for 500 ms or more: some 4 a second. 8 callers ask for fewer, 32 for more. Two
     processes share the callers of each step."""

@@ -9,6 +9,8 @@ from loadtest.exit_codes import ExitCode
 from tests.integration.calling import CORPUS, assistant
 from tests.integration.commands import completed
 
+pytestmark = pytest.mark.nightly
+
 SPEECH = (
     *("--corpus", str(CORPUS), "--length", "short", "--clips", "3"),
     *("--turns", "1", "--think", "0.1", "--users", "12"),
@@ -21,7 +23,6 @@ def _run(folder: Path, name: str, *assistant_flags: str) -> None:
     assert done.stderr == ""
 
 
-@pytest.mark.slow
 def test_a_slower_model_is_a_regression_and_the_same_again_is_none(tmp_path: Path) -> None:
     _run(tmp_path, "before", "--llm-ttft", "constant:80ms", "--cache", "off")
     _run(tmp_path, "after", "--llm-ttft", "constant:2600ms", "--cache", "off")

@@ -36,7 +36,7 @@ def _report(store: Path, file: Path, *arguments: str) -> tuple[subprocess.Comple
     return done, found
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_report_gives_the_verdict_of_the_run(url: str, tmp_path: Path) -> None:
     out, first, again = tmp_path / "out", tmp_path / "run.json", tmp_path / "report.json"
     load = ("--users", "3", "--run-time", "6s", "--noise", "pink", "--snr", "20", "--cohort", "mine", "--seed", "7")

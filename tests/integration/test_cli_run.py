@@ -31,6 +31,7 @@ from tests.integration.commands import completed_module
 from tests.integration.expected_exit import code_by_objectives
 from tests.integration.waiting import answers, wait_until
 from tests.integration.waiting import stored_turns as _turns
+from tests.nightly import nightly_after
 from tests.unit.loadtest.calibration.calibration_material import calibration, step
 
 pytestmark = pytest.mark.slow
@@ -219,7 +220,9 @@ def test_a_sidecar_that_is_killed_in_a_run_loses_nothing(url: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("fault", "reason"), [("refuse", "HTTP 503"), ("half-open", "did not open a session")], ids=["refuse", "half-open"]
+    ("fault", "reason"),
+    nightly_after(1, [("refuse", "HTTP 503"), ("half-open", "did not open a session")]),
+    ids=["refuse", "half-open"],
 )
 def test_a_target_that_refuses_ends_with_5(tmp_path: Path, fault: str, reason: str) -> None:
     with assistant(tmp_path / "logs", "--fault", fault) as url:

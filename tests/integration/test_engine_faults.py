@@ -6,6 +6,7 @@ import pytest
 
 from telemetry.model.turns import Turn
 from tests.integration.calling import Callers, assistant
+from tests.nightly import nightly_after
 
 # fault, outcome of the calls that it hits, a part of the reason
 CASES = (
@@ -31,7 +32,8 @@ def _hit(url: str, fault: str) -> list[Turn]:
     return [turns[0] for turns in callers.call()]
 
 
-@pytest.mark.parametrize(("fault", "outcome", "reason"), CASES, ids=[case[0] for case in CASES])
+@pytest.mark.slow
+@pytest.mark.parametrize(("fault", "outcome", "reason"), nightly_after(2, CASES), ids=[case[0] for case in CASES])
 def test_a_fault_ends_in_its_outcome_and_the_other_callers_never_notice(
     tmp_path: Path, fault: str, outcome: str, reason: str | None
 ) -> None:

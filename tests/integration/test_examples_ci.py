@@ -73,7 +73,7 @@ def cases(file: Path) -> dict[str, str]:
     return ended
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_job_of_github_actions_shows_and_keeps_its_verdict(url: str, checkout: Path) -> None:
     job = yaml.safe_load((EXAMPLES / "ci/github-actions.yml").read_text())["jobs"]["voice"]
     send, show = (step["run"] for step in job["steps"] if "run" in step)

@@ -130,7 +130,7 @@ def _run(painter: Painter, folder: Path, *arguments: str) -> subprocess.Complete
     )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_shows_keeps_and_draws_nothing_that_acts(
     painter: Painter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -87,7 +87,7 @@ def test_the_end_sends_what_waits(tmp_path: Path, upstream: UpstreamServer) -> N
     assert sorted(upstream.span_ids()) == [span_id(number) for number in range(50)]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_what_a_dead_destination_missed_comes_when_it_is_back(tmp_path: Path) -> None:
     url = dead_url()
     with forwarding_sidecar(tmp_path, [up(url)]) as sidecar:

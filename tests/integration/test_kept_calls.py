@@ -75,7 +75,7 @@ def speech_end_perf_ns(call: KeptCall, channel: np.ndarray, turn: Turn) -> int:
     return call.began_perf_ns + speech_end * NS_PER_S // rate
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_both_channels_lie_on_the_clock_of_the_turns(url: str, tmp_path: Path) -> None:
     done = run(url, tmp_path, "--users", "2", "--calls", "4", "--turns", "3", "--keep-audio", "--keep-text")
     assert done.stderr == ""

@@ -251,6 +251,7 @@ class EverySecondOpenAI(LateOpenAI):
         return super().transcript(number) if number % 2 else []
 
 
+@pytest.mark.nightly
 def test_an_objective_about_transcripts_is_missed_where_every_second_one_never_comes(tmp_path: Path) -> None:
     """All that come are in time, so that of the turns with a value 100 % are good."""
     objectives = tmp_path / "objectives.yaml"

@@ -74,7 +74,7 @@ def _run(url: str, tmp_path: Path, *flags: str) -> tuple[int, dict[str, Any], li
         return done.returncode, summary, reader.turns(Filter(), source="client")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_follows_its_phases_and_judges_no_ramp(url: str, tmp_path: Path) -> None:
     scenario = tmp_path / "three.toml"
     scenario.write_text(SCENARIO)

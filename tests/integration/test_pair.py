@@ -13,10 +13,11 @@ from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
 from tests.integration.assistant_process import assistant
 
+pytestmark = pytest.mark.nightly
+
 EXACT = ("--asr-delay", "constant:10ms", "--tts-delay", "constant:10ms", "--tts-pace", "0", "--cache", "off")
 
 
-@pytest.mark.slow
 def test_a_declared_difference_is_found_in_the_stage_that_has_it(tmp_path: Path) -> None:
     declared = ("constant:30ms", "constant:330ms")
     with (

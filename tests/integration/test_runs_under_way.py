@@ -60,6 +60,7 @@ def _left(folder: Path) -> list[str]:
     return [each.name for each in folder.iterdir()]
 
 
+@pytest.mark.nightly
 def test_a_run_that_is_written_is_noted_and_kept_and_removed_once_it_has_ended(tmp_path: Path) -> None:
     folder = tmp_path / "runs" / "mine"
     with assistant(tmp_path / "logs") as url:

@@ -17,6 +17,7 @@ from telemetry.store.reader import StoreReader
 from tests import asking
 from tests.fixtures_sidecar import running_sidecar
 from tests.integration.waiting import wait_until
+from tests.nightly import nightly_after
 
 pytestmark = pytest.mark.slow
 
@@ -55,7 +56,7 @@ def stored(store: Path) -> list[Turn]:
         return reader.turns(source="service")
 
 
-@pytest.mark.parametrize("transport", ["http", "grpc"])
+@pytest.mark.parametrize("transport", nightly_after(1, ["http", "grpc"]))
 def test_stages_that_come_after_their_turn_was_stored_change_it(tmp_path: Path, transport: str) -> None:
     own, stages = pipecat_spans()
     with running_sidecar(tmp_path) as sidecar:

@@ -12,10 +12,11 @@ from tests.fixtures_sidecar import running_sidecar, turns_request
 from tests.fixtures_turns import client_turn
 from tests.integration.waiting import wait_until
 
+pytestmark = pytest.mark.nightly
+
 PROTOBUF = {"content-type": "application/x-protobuf"}
 
 
-@pytest.mark.slow
 def test_the_oldest_turns_go_when_the_store_is_too_large(tmp_path: Path) -> None:
     noise = random.Random(1)
     with running_sidecar(tmp_path, "--keep-gib", "0.005") as sidecar:

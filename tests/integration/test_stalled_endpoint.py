@@ -128,6 +128,7 @@ def _code(summary: dict[str, Any]) -> ExitCode:
     return code_by_objectives(summary)
 
 
+@pytest.mark.nightly
 def test_turns_of_a_service_that_stalls_are_valid_long_and_counted(stoppable: Assistant, tmp_path: Path) -> None:
     moments: list[int] = []
 

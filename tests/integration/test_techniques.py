@@ -11,8 +11,9 @@ from loadtest.scenario.options import settings_from
 from loadtest.techniques.job import TechniquesRequest, techniques
 from tests.declared_techniques import SCRIPTED, declared_technique
 
+pytestmark = pytest.mark.nightly
 
-@pytest.mark.slow
+
 def test_a_declared_technique_shows_what_it_saves_and_a_kept_row_is_not_measured_again(tmp_path: Path) -> None:
     spoken = {"host": "ws://127.0.0.1:1/v1/realtime", "corpus": BUNDLED, "length": "short", "think": 0.05}
     checked = check(RunRequest(settings_from(spoken), 1, 1, None, None, tmp_path / "run", None))

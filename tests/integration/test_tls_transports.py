@@ -18,6 +18,7 @@ from tests.integration.calling import Callers
 from tests.integration.certificates import Authority, authority
 from tests.integration.peers import processes
 from tests.integration.tls_door import served, tls_door
+from tests.nightly import nightly_after
 
 pytestmark = pytest.mark.slow
 
@@ -43,7 +44,7 @@ def ca(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return authority(tmp_path_factory.mktemp("ca"))
 
 
-@pytest.fixture(scope="module", params=["llm", "wyoming"])
+@pytest.fixture(scope="module", params=nightly_after(1, ["llm", "wyoming"]))
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     port, log = processes.free_port(), tmp_path_factory.mktemp("server") / "server.log"
     if request.param == "llm":

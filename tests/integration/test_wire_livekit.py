@@ -135,6 +135,7 @@ def test_a_livekit_server_that_cannot_be_reached() -> None:
     assert (turns[0].outcome_reason or "").startswith("the room of the LiveKit server cannot be joined: ")
 
 
+@pytest.mark.nightly
 def test_known_delays_are_measured_within_two_milliseconds(tmp_path: Path) -> None:
     """Each stage of the turn against the moment at which the agent handed its message to the socket."""
     port, log, turns_asked = processes.free_port(), tmp_path / "log", 4

@@ -154,6 +154,7 @@ def test_a_runner_that_wants_a_token(tmp_path: Path) -> None:
         assert [turn.outcome for turn in turns] == ["ok"], reasons(turns)
 
 
+@pytest.mark.nightly
 def test_known_delays_are_measured_within_two_milliseconds(tmp_path: Path) -> None:
     """Each stage of the turn against the moment at which the server handed its message to the socket."""
     port, log, turns_asked = processes.free_port(), tmp_path / "log", 4

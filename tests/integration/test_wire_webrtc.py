@@ -139,6 +139,7 @@ def printed(log: Path, key: str) -> list[dict[str, Any]]:
     return [line for line in lines if key in line]
 
 
+@pytest.mark.nightly
 def test_known_delays_are_measured_within_two_milliseconds(tmp_path: Path) -> None:
     """Each stage against the moment at which the server sent it, and the caller's last word against its arrival.
 

@@ -3,6 +3,7 @@
 import os
 import random
 import uuid
+from collections.abc import Sequence
 
 import msgspec
 import pytest
@@ -11,14 +12,15 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue, KeyValueList
 
+from telemetry.model import semconv
 from telemetry.model.personal_data import identifies_person, label_without_personal_data
+from telemetry.model.turn_spans import turn_attributes
 from telemetry.sidecar.otlp.tables import DecodedTables
 from telemetry.sidecar.privacy.requests import Redactor
 from telemetry.sidecar.privacy.rules import PrivacyRules
 from telemetry.store.table_redaction import table_without_text
-from tests.benchmarks.decoding import small_spans, turn_mix
-from tests.fixtures_sidecar import decode_traces, turns_request
-from tests.fixtures_turns import exchange
+from tests.fixtures_sidecar import any_value, decode_traces, turns_request
+from tests.fixtures_turns import exchange, stage_spans
 
 KEY = b"k" * 32
 SECRETS = ["4111111111111111", "+491701234567", "anna.keller@example.com"]
@@ -117,6 +119,44 @@ def test_what_is_forwarded_and_the_rows_agree(rules: PrivacyRules, made: list[Ex
     for secret in () if is_own else SECRETS:
         assert not any(secret.encode() in body for body in logged)
         assert secret not in str(stored(tables))
+
+
+SPANS_PER_REQUEST = 64
+
+
+def turn_mix(turns: int) -> list[bytes]:
+    """1 turn of our callers (52 to 66 attributes) and its 3 stages with 1 attribute and 2 events each."""
+    spans: list[tuple[str, str, str, dict[str, object]]] = []
+    for index in range(turns):
+        turn = exchange(index)[0]
+        spans.append((semconv.SPAN_TURN, turn.trace_id, turn.span_id, dict(turn_attributes(turn))))
+        spans += [(stage.name, turn.trace_id, stage.span_id, dict(stage.attributes)) for stage in stage_spans(turn)]
+    return _requests(spans)
+
+
+def small_spans(count: int) -> list[bytes]:
+    """Spans of a framework: 8 attributes, 2 events."""
+    pairs = {**{f"gen_ai.usage.n{i}": i for i in range(5)}, "gen_ai.request.model": "m", "ok": True, "s": 0.5}
+    return _requests([("llm_request", f"{i + 1:032x}", f"{i + 1:016x}", dict(pairs)) for i in range(count)])
+
+
+def _requests(spans: Sequence[tuple[str, str, str, dict[str, object]]]) -> list[bytes]:
+    found: list[bytes] = []
+    for first in range(0, len(spans), SPANS_PER_REQUEST):
+        request = ExportTraceServiceRequest()
+        of_resource = request.resource_spans.add()
+        for key in ("service.name", "service.version", "host.name"):
+            of_resource.resource.attributes.append(KeyValue(key=key, value=any_value(key)))
+        of_scope = of_resource.scope_spans.add()
+        for number, (name, trace_id, span_id, pairs) in enumerate(spans[first : first + SPANS_PER_REQUEST]):
+            span = of_scope.spans.add(name=name, start_time_unix_nano=number, end_time_unix_nano=number + 5)
+            span.trace_id, span.span_id = bytes.fromhex(trace_id), bytes.fromhex(span_id)
+            span.attributes.extend(KeyValue(key=key, value=any_value(value)) for key, value in pairs.items())
+            if name != semconv.SPAN_TURN:
+                span.events.add(name="first", time_unix_nano=number)
+                span.events.add(name="second", time_unix_nano=number)
+        found.append(request.SerializeToString())
+    return found
 
 
 @pytest.mark.parametrize("rules", RULES.values(), ids=RULES)

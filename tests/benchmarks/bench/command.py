@@ -40,7 +40,6 @@ def generator(
     replies: Annotated[str, typer.Option(help=REPLIES_HELP)] = REPLIES[0],
     short: Annotated[bool, typer.Option("--short", help="a few seconds of everything, to see that it works")] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="write all figures as one JSON object")] = None,
-    out: Annotated[Path | None, typer.Option(help="folder for pictures of the senders' cost and pacing")] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="print the tables as Markdown")] = False,
 ) -> None:
     """Measure what the load generator costs and how exact its time stamps are.
@@ -69,7 +68,6 @@ def generator(
         replies=replies,
         short=short,
         json_file=json_file,
-        out=out,
         markdown=markdown,
     )
     carry_out(options)

@@ -189,18 +189,3 @@ def _at_size(ours: Sequence[Row], callers: int, mode: str) -> list[TargetResult]
 
 def _failed(row: Row) -> bool:
     return bool(row.failures) and row.core_share is None
-
-
-def cases_to_explain(table: Sequence[Row]) -> list[Case]:
-    """For each mode that misses a target, the case of ours that is furthest from C: where the time goes says why."""
-    found: list[Case] = []
-    for mode, (_, (fewest_callers, most_callers)) in MOST_TIMES_CONTROL.items():
-        these = [row for row in table if row.case.mode == mode]
-        promised = [
-            row
-            for row in these
-            if row.sender == OURS and row.case.wire == "ws" and fewest_callers <= row.case.callers <= most_callers
-        ]
-        if promised and any(verdict.met is False for verdict in sender_verdicts(these)):
-            found.append(max(promised, key=lambda row: row.times_control.middle if row.times_control else 0.0).case)
-    return found

@@ -6,7 +6,6 @@ import resource
 import sys
 import tempfile
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,27 +13,22 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from loadtest.run.json_file import write_json
-from tests.benchmarks.bench import certificate, compared, machine, native, picture, singles, tables
+from tests.benchmarks.bench import certificate, compared, machine, native, singles, tables
 from tests.benchmarks.bench.cases import Case
-from tests.benchmarks.bench.conversations import picture as conversation_picture
 from tests.benchmarks.bench.conversations import tables as conversation_tables
 from tests.benchmarks.bench.conversations.compared import (
     ConversationRow,
     conversation_rows,
     conversation_verdicts,
-    load_to_explain,
 )
 from tests.benchmarks.bench.conversations.rounds import TALKERS, ConversationBench, ConversationTrial
 from tests.benchmarks.bench.options import MOST_CALLERS_WITHOUT_COMPILER, Options
 from tests.benchmarks.bench.processes import Cores, PartFailedError
 from tests.benchmarks.bench.senders import BenchSetup, Trial
-from tests.benchmarks.bench.stages import CpuProfile
 
 # Files that one process has open beside its sockets.
 OTHER_FILES: Final = 200
 LOG_WIDTH: Final = 132
-# A sender is sampled for so many of its windows: one has too few samples of who needs little of the processor.
-PROFILE_WINDOWS: Final = 4
 
 
 def bench(options: Options) -> None:
@@ -96,7 +90,6 @@ class Benchmark:
         if verdicts:
             tables.print_verdicts(self.console, verdicts)
         self.result["targets"] = [dataclasses.asdict(verdict) for verdict in verdicts]
-        self.explain()
         if self.options.markdown:
             talked = conversation_tables.markdown_lines(self.conversation_rows)
             sys.stdout.write(tables.markdown(self.rows, verdicts, machine.sentence(self.machine), talked) + "\n")
@@ -136,8 +129,6 @@ class Benchmark:
         self.result["trials"] = [dataclasses.asdict(trial) for trial in trials]
         self.result["senders"] = [dataclasses.asdict(row) for row in self.rows]
         tables.print_senders(self.console, self.rows)
-        if self.rows:
-            self._say_pictures(partial(picture.draw, self.rows))
 
     def conversations(self) -> None:
         """Callers who speak, wait and hear."""
@@ -158,32 +149,6 @@ class Benchmark:
         self.result["conversation_trials"] = [dataclasses.asdict(trial) for trial in trials]
         self.result["conversations"] = [dataclasses.asdict(row) for row in self.conversation_rows]
         conversation_tables.print_conversations(self.console, self.conversation_rows)
-        self._say_pictures(partial(conversation_picture.draw_conversations, self.conversation_rows))
-
-    def _say_pictures(self, draw: Callable[[Path, str], list[Path]]) -> None:
-        if self.options.out is not None:
-            for file in draw(self.options.out, machine.sentence(self.machine)):
-                self.say(f"picture: {file}")
-
-    def explain(self) -> None:
-        """Where the time goes of what misses a target, each in a window of its own."""
-        longer = dataclasses.replace(self.setup, window_s=PROFILE_WINDOWS * self.setup.window_s)
-        profiles: dict[str, Callable[[], CpuProfile]] = {
-            f"{case.callers:,} callers, {case.mode}": partial(longer.profile, case)
-            for case in compared.cases_to_explain(self.rows)
-        }
-        load = load_to_explain(self.conversation_rows)
-        if load is not None:
-            profiles[f"{load:,} conversations"] = partial(self._conversation_bench().profile, load)
-        self.result["profiles"] = {}
-        for where, profile in profiles.items():
-            try:
-                found = profile()
-            except PartFailedError as error:
-                self.say(f"where our CPU time goes, {where}: not known, {error}")
-                continue
-            self.result["profiles"][where] = dataclasses.asdict(found)
-            tables.print_profile(self.console, where, found)
 
     def _conversation_bench(self) -> ConversationBench:
         options = self.options

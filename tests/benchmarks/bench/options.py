@@ -42,7 +42,6 @@ class Options:
     conversations_warm_up_s: float
     conversations_window_s: float
     json_file: Path | None
-    out: Path | None
     markdown: bool
 
     def cases(self) -> list[Case]:
@@ -92,7 +91,6 @@ def checked(
     replies: str,
     short: bool,
     json_file: Path | None,
-    out: Path | None,
     markdown: bool,
 ) -> Options:
     """The options as a whole. Raises UsageError with one sentence for each fault."""
@@ -107,8 +105,8 @@ def checked(
     talking = read_window(
         window if window is not None else ("2s" if short else "6s"), SHORTEST_WINDOW, LONGEST_WINDOW, []
     )
-    files = (("--json", json_file), ("--out", None if out is None else out / "x"))
-    faults += [f"{flag} {fault}" for flag, file in files if file is not None and (fault := unwritable(file))]
+    if json_file is not None and (fault := unwritable(json_file)):
+        faults.append(f"--json {fault}")
     options = Options(
         parts=_listed(only, PARTS, "--only", faults),
         callers=sizes,
@@ -127,7 +125,6 @@ def checked(
         conversations_warm_up_s=2.0 if short else 4.0,
         conversations_window_s=talking.seconds,
         json_file=json_file,
-        out=out,
         markdown=markdown,
     )
     if faults:

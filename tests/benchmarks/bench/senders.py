@@ -10,11 +10,10 @@ from typing import Any, Final
 import numpy as np
 
 from tests.benchmarks.bench import messages
-from tests.benchmarks.bench.cases import BARE, CONTROL, DUPLEX, ONE_WAY, OURS, SENDERS, Case
+from tests.benchmarks.bench.cases import BARE, CONTROL, DUPLEX, ONE_WAY, SENDERS, Case
 from tests.benchmarks.bench.figures import Figures, figures
 from tests.benchmarks.bench.native import Native
 from tests.benchmarks.bench.processes import Cores, PartFailedError, finish, serving, start
-from tests.benchmarks.bench.stages import CpuProfile, profile_from
 from tests.benchmarks.bench.window import CONNECT_S
 
 # Beside connecting and its window, a sender starts up and comes to its end.
@@ -82,11 +81,6 @@ class BenchSetup:
         inside = (spoken[:, 0] >= answer["began_perf_ns"]) & (spoken[:, 0] < answer["ended_perf_ns"])
         peer["lateness_ns"] = spoken[inside, 1]
         return figures(case.callers, answer, np.fromfile(self.folder / "sent", dtype="<i8"), peer, peer_s)
-
-    def profile(self, case: Case) -> CpuProfile:
-        """Where the time of ours goes, in a window of its own: the sampling costs some. Raises PartFailedError."""
-        answer, _ = self._window(OURS, case, "--stages")
-        return profile_from(answer["profile"])
 
     def _window(self, sender: str, case: Case, *flags: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """What the sender and its peer printed."""

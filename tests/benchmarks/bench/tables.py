@@ -1,17 +1,14 @@
 """The result for people: tables in the terminal, and the Markdown that goes into the README."""
 
 from collections.abc import Mapping, Sequence
-from itertools import zip_longest
 from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
 
-from telemetry.model.formatting import percent
 from tests.benchmarks.bench.compared import TELEMETRY_STEPS, Row, TargetResult
 from tests.benchmarks.bench.figures import Spread
 from tests.benchmarks.bench.singles import StampError
-from tests.benchmarks.bench.stages import CpuProfile
 
 NAMES: Final = {
     "control": "C, epoll + timerfd",
@@ -130,20 +127,6 @@ def print_verdicts(console: Console, verdicts: Sequence[TargetResult]) -> None:
     table.add_column("")
     for verdict in verdicts:
         table.add_row(verdict.target, verdict.found, verdict.word)
-    console.print(table)
-
-
-def print_profile(console: Console, where: str, profile: CpuProfile) -> None:
-    """Where the time of ours goes: stages, and the functions that weigh most."""
-    console.print(
-        f"Where our CPU time goes, {where}: {profile.samples:,} samples in a window of its own", soft_wrap=True
-    )
-    table = Table()
-    for heading in ("stage", "share", "function", "share"):
-        table.add_column(heading, justify="right" if heading == "share" else "left", no_wrap=True)
-    lists = [[(name, percent(share)) for name, share in each.items()] for each in (profile.stages, profile.functions)]
-    for stage, function in zip_longest(*lists, fillvalue=("", "")):
-        table.add_row(*stage, *function)
     console.print(table)
 
 

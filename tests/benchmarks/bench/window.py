@@ -1,7 +1,6 @@
 """What every sender written in Python shares: its orders, its window, and what it says at the end."""
 
 import argparse
-import dataclasses
 import json
 import os
 import resource
@@ -13,8 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
-
-from tests.benchmarks.bench.stages import StageSampler
 
 # How long callers may take to be connected before a sender gives up.
 CONNECT_S: Final = 20.0
@@ -30,13 +27,12 @@ class Orders:
     window_s: float
     record: Path
     ca_file: str | None
-    stages: bool = False  # sample where the processor time goes
 
     @classmethod
     def of(cls, given: argparse.Namespace) -> "Orders":
         """From what `parser` parsed."""
         times_s = given.warm_up_ms / 1e3, given.window_ms / 1e3
-        return cls(given.port, given.callers, *times_s, given.record, given.ca_file, given.stages)
+        return cls(given.port, given.callers, *times_s, given.record, given.ca_file)
 
     @property
     def url(self) -> str:
@@ -53,7 +49,6 @@ def parser() -> argparse.ArgumentParser:
     words.add_argument("window_ms", type=int)
     words.add_argument("record", type=Path)
     words.add_argument("--ca-file")
-    words.add_argument("--stages", action="store_true", help="sample where the time goes; it costs some")
     return words
 
 
@@ -84,7 +79,6 @@ class Window:
         window is over, what else is to be said of it."""
         self.lateness_ns = array("q")
         self._given, self._received, self._more = given, received, more
-        self._sampler = StageSampler() if given.stages else None
         self._opened: tuple[int, int, int, int] | None = None
         self._closed: tuple[int, int, int, int] | None = None
 
@@ -111,8 +105,6 @@ class Window:
         now = (time.perf_counter_ns(), cpu_ns(), len(self.lateness_ns), self._received())
         if self._opened is None:
             self._opened = now
-            if self._sampler is not None:
-                self._sampler.start()
             signal.setitimer(signal.ITIMER_REAL, self._given.window_s)
         else:
             self._say(self._opened, now)
@@ -130,7 +122,5 @@ class Window:
             "received": received,
             **self._more(opened[0]),
         }
-        if self._sampler is not None:
-            figures["profile"] = dataclasses.asdict(self._sampler.stop())
         sys.stdout.write(json.dumps(figures) + "\n")
         sys.stdout.flush()

@@ -10,6 +10,7 @@ from tests.integration.brackets import Bracket, assert_measured
 from tests.integration.calling import Callers
 from tests.integration.peers.processes import free_port, running
 from tests.integration.waiting import wait_for_lines
+from tests.nightly import nightly_after
 from tests.unit.loadtest.protocols.contract.line import SCRIPTS
 
 pytestmark = pytest.mark.slow
@@ -29,7 +30,7 @@ def served() -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("name", served())
+@pytest.mark.parametrize("name", nightly_after(2, served()))
 def test_a_known_delay_is_measured_within_2_ms(name: str, tmp_path: Path) -> None:
     port, log = free_port(), tmp_path / "log.jsonl"
     command = [sys.executable, "-m", "tests.integration.wires.scripted_server", name, str(port), str(log)]

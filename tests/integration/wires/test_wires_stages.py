@@ -64,7 +64,7 @@ def test_each_stage_of_a_cascade_is_timed_as_the_services_were(stages_port: int)
     assert [len(entry["messages"]) for entry in sent if "messages" in entry] == [1, 3, 5]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_one_stage_alone(stages_port: int) -> None:
     url = f"http://127.0.0.1:{stages_port}/v1"
     (heard,), (answered,), (spoken,) = (calls(wire, url) for wire in ("asr", "llm", "tts"))

@@ -27,8 +27,6 @@ def test_flags_become_the_options_of_the_benchmark(tmp_path: Path, monkeypatch: 
         "drip",
         "--json",
         str(tmp_path / "a.json"),
-        "--out",
-        str(tmp_path),
         "--markdown",
     ]
     assert guarded(lambda: app([*flags])) == ExitCode.OK
@@ -36,7 +34,7 @@ def test_flags_become_the_options_of_the_benchmark(tmp_path: Path, monkeypatch: 
     assert options.parts == ("senders", "stamps")
     assert (options.callers, options.modes, options.wires) == ((50, 100), ("duplex",), ("ws",))
     assert (options.rounds, options.window_s, options.replies) == (2, 1.5, "drip")
-    assert (options.json_file, options.out, options.markdown) == (tmp_path / "a.json", tmp_path, True)
+    assert (options.json_file, options.markdown) == (tmp_path / "a.json", True)
 
 
 def test_short_is_shorter_than_the_default(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,8 @@ from tests.benchmarks.rollout.figures import Row, described
 from tests.benchmarks.rollout.scenarios import scenarios
 from tests.benchmarks.rollout.simulate import simulated
 
+pytestmark = pytest.mark.nightly
+
 BY_NAME = {each.name: each for each in scenarios()}
 # What decides whether the gate may be used at all.
 DECISIVE = (
@@ -51,7 +53,6 @@ def test_a_few_rollouts_end_as_they_should(name: str) -> None:
     assert row(name, 10).surely_missed() == ()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", DECISIVE)
 def test_the_decisive_rows_keep_their_limits(name: str) -> None:
     assert unforeseen(name, 25) == []

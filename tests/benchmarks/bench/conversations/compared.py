@@ -206,16 +206,3 @@ def sentence(fit: CallersOfACore) -> str:
         return f"{fit.how} (missed: {fit.limit})"
     shown = f"{fit.callers:,} ({fit.how}"
     return f"{shown})" if fit.how != "largest load" else f"{shown}; the next one missed: {fit.limit})"
-
-
-def load_to_explain(rows: Sequence[ConversationRow]) -> int | None:
-    """The load at which ours is busiest, where a target is missed: where the time goes there says why.
-
-    The sampler is driven by the kernel's ticks, as our own work is: on a core that is mostly idle, what is done right
-    after a tick is over before the next one, and hardly seen.
-    """
-    ours = [row for row in rows if row.sender == OURS]
-    if not any(verdict.met is False for verdict in conversation_verdicts(rows)):
-        return None
-    promised = [row for row in ours if FEWEST_CALLERS <= row.callers <= MOST_CALLERS] or ours
-    return max(promised, key=lambda row: row.core_share.middle if row.core_share else 0.0).callers

@@ -20,7 +20,6 @@ from tests.benchmarks.bench.conversations.figures import (
 from tests.benchmarks.bench.conversations.script import WAITS, prepared_speech, write_answers, write_speech
 from tests.benchmarks.bench.processes import PartFailedError, finish, serving, start
 from tests.benchmarks.bench.senders import ENDS_S, BenchSetup
-from tests.benchmarks.bench.stages import CpuProfile, profile_from
 
 # Who talks, in the order of a round.
 TALKERS: Final = (CONTROL, OURS)
@@ -55,11 +54,6 @@ class ConversationBench:
     def measure(self, sender: str, callers: int) -> ConversationFigures:
         """One window of one sender. Raises PartFailedError."""
         return self._figures(callers, *self._window(sender, callers))
-
-    def profile(self, callers: int) -> CpuProfile:
-        """Where the time of ours goes, in a window of its own: the sampling costs some. Raises PartFailedError."""
-        answer, _ = self._window(OURS, callers, "--stages")
-        return profile_from(answer["profile"])
 
     def _window(self, sender: str, callers: int, *flags: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """What the sender and the endpoint printed."""

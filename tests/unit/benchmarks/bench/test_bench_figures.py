@@ -7,7 +7,7 @@ import pytest
 
 from tests.benchmarks.bench import messages
 from tests.benchmarks.bench.cases import Case
-from tests.benchmarks.bench.compared import cases_to_explain, rows, sender_verdicts, stamp_verdicts, telemetry_verdicts
+from tests.benchmarks.bench.compared import rows, sender_verdicts, stamp_verdicts, telemetry_verdicts
 from tests.benchmarks.bench.figures import Figures, drift_ms_per_s, figures, paired_ratio, spread
 from tests.benchmarks.bench.senders import Trial
 from tests.benchmarks.bench.singles import stamp_errors
@@ -116,20 +116,6 @@ def test_a_target_is_held_against_the_sizes_that_it_is_promised_for() -> None:
     assert {verdict.target.partition(": ")[0] for verdict in verdicts} == {
         *("duplex, 1,000 callers", "1,000 callers, duplex")
     }
-
-
-def test_the_case_furthest_from_c_is_explained_where_a_mode_misses_a_target() -> None:
-    def trials(*ours: tuple[int, str, float]) -> list[Trial]:
-        return [
-            Trial(Case(callers, mode, "ws"), 0, sender, made(cpu_ms=cpu, sent=1000, lateness_ns=[0] * 1000))
-            for callers, mode, cost in ours
-            for sender, cpu in (("control", 10), ("ours", cost), ("naive", 100))
-        ]
-
-    kept = trials((100, "one-way", 12), (2000, "one-way", 11), (1000, "duplex", 16), (100, "duplex", 90))
-    assert cases_to_explain(rows(kept)) == []
-    missed = trials((100, "one-way", 15), (500, "one-way", 14), (1000, "duplex", 18), (100, "duplex", 90))
-    assert cases_to_explain(rows(missed)) == [Case(100, "one-way", "ws"), Case(1000, "duplex", "ws")]
 
 
 def test_telemetry_is_held_against_its_target() -> None:

@@ -19,7 +19,6 @@ PLAIN: dict[str, Any] = {
     "replies": "plain",
     "short": False,
     "json_file": None,
-    "out": None,
     "markdown": False,
 }
 
@@ -65,11 +64,10 @@ def test_all_faults_are_reported_at_once(tmp_path: Path) -> None:
             window="0",
             replies="rude",
             json_file=file / "no" / "f",
-            out=file,
         )
     output = str(raised.value).splitlines()
     assert [line.split()[0] for line in output] == [
-        *("--callers", "--rounds", "--window", "--json", "--out", "--only", "--modes", "--wires", "--replies")
+        *("--callers", "--rounds", "--window", "--json", "--only", "--modes", "--wires", "--replies")
     ]
 
 

@@ -1,7 +1,5 @@
 """Conversations beside C and beside their targets, from figures whose answer is known."""
 
-from pathlib import Path
-
 import pytest
 
 from tests.benchmarks.bench.conversations.compared import (
@@ -10,10 +8,8 @@ from tests.benchmarks.bench.conversations.compared import (
     callers_of_a_core,
     conversation_rows,
     conversation_verdicts,
-    load_to_explain,
 )
 from tests.benchmarks.bench.conversations.figures import ConversationFigures, StatedWidths, VoiceToVoiceError
-from tests.benchmarks.bench.conversations.picture import draw_conversations
 from tests.benchmarks.bench.conversations.rounds import ConversationTrial
 from tests.benchmarks.bench.conversations.tables import markdown_lines, remarks
 
@@ -143,23 +139,6 @@ def test_targets_take_the_worst_of_the_loads_that_they_are_promised_for() -> Non
 def test_the_callers_of_a_core_beside_their_target(rows: list[ConversationRow], found: str, met: bool | None) -> None:
     verdict = conversation_verdicts(rows)[-1]
     assert (verdict.target, verdict.found, verdict.met) == ("800 conversations on 60 % of a core", found, met)
-
-
-def test_the_busiest_load_is_explained_where_a_target_is_missed() -> None:
-    met = rows_of(tried(200, times=(1.9,)), tried(800, times=(1.5,), core=0.6))
-    assert load_to_explain(met) is None
-    loads = (tried(100, core=0.95), tried(200, times=(2.6,), core=0.3), tried(400, times=(2.2,), core=0.7))
-    assert load_to_explain(rows_of(*loads, tried(800, core=0.5))) == 400
-    assert load_to_explain(rows_of(tried(100, core=0.9))) == 100
-    assert load_to_explain([]) is None
-
-
-def test_the_picture_shows_both_kinds_of_callers(tmp_path: Path) -> None:
-    files = draw_conversations(rows_of(tried(200), tried(800)), tmp_path / "pictures", "a machine")
-    assert [file.name for file in files] == ["conversations.svg", "conversations.png"]
-    svg = files[0].read_text()
-    for text in ("voiceprobe", "C, epoll + timerfd", "a machine", "200", "800", "target"):
-        assert f"<!-- {text} -->" in svg
 
 
 def test_the_documents_table_holds_what_was_measured() -> None:
