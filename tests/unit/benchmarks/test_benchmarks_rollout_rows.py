@@ -45,6 +45,7 @@ def unforeseen(name: str, rollouts: int) -> list[str]:
     return [described(limit) for limit in missed if (name.split(";", maxsplit=1)[0], limit.figure) not in MISSED]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     ["identical: bimodal; 25 %", "2 x the margin: bimodal; 25 %", "5 x the margin: bimodal; 5 %"],

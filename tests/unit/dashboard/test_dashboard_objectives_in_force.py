@@ -159,6 +159,7 @@ def test_a_file_that_could_not_be_read_is_read_once_it_can(file: Path) -> None:
     assert in_force() == former
 
 
+@pytest.mark.slow
 def test_answers_are_of_the_version_in_force(shown: Path) -> None:
     assert judged(now.ask(source_of({}), {})) == [True]
     assert [each.state for each in source.run_listing().entries] == ["met"]

@@ -44,6 +44,7 @@ def test_a_missing_store_says_where_and_what_to_do(store: Path) -> None:
     assert str(store) in text
 
 
+@pytest.mark.slow
 def test_a_generator_limited_run_claims_nothing_of_the_service(store: Path) -> None:
     # Its process never announced its end, and was not heard of for an hour.
     fill(store, Scene(turns=240, newest_unix_ns=time.time_ns() - 3_600 * 10**9))
@@ -96,6 +97,7 @@ def test_a_link_to_a_run_whose_target_was_not_reached_says_why(store: Path) -> N
     assert "cannot connect" not in other
 
 
+@pytest.mark.slow
 def test_a_run_that_is_stored_without_a_turn_says_what_its_command_found(store: Path) -> None:
     fill(store, Scene(turns=0, newest_unix_ns=time.time_ns(), run_id="run-none", ended=True))
     leave_unreachable(store.parent, "run-none")
@@ -137,6 +139,7 @@ def test_an_empty_store_beside_locusts_page_sends_there(store: Path, monkeypatch
     assert "voiceprobe run" not in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", ["now", "turns", "cohorts", "rollout", "objectives", "cache", "instrument"])
 def test_a_page_is_one_request_and_so_one_snapshot(store: Path, monkeypatch: pytest.MonkeyPatch, page: str) -> None:
     fill(store, Scene(turns=24, newest_unix_ns=time.time_ns(), ended=False))
@@ -324,6 +327,7 @@ def test_one_turn_has_no_percentiles_beyond_the_median_and_no_verdict(store: Pat
     assert "✕ missed" not in text
 
 
+@pytest.mark.slow
 def test_a_link_narrows_what_is_shown(store: Path) -> None:
     fill(store, Scene(turns=240, newest_unix_ns=time.time_ns(), ended=True))
     app, text = shown(cohort="B")
@@ -331,6 +335,7 @@ def test_a_link_narrows_what_is_shown(store: Path) -> None:
     assert next(box for box in app.selectbox if box.label == "Cohort").value == "B"
 
 
+@pytest.mark.slow
 def test_choosing_rewrites_the_link(store: Path) -> None:
     fill(store, Scene(turns=240, newest_unix_ns=time.time_ns(), ended=True))
     app, _ = shown()
@@ -352,6 +357,7 @@ def test_a_link_to_a_run_that_is_not_there_says_so(store: Path) -> None:
     assert "run-gone" in text
 
 
+@pytest.mark.slow
 def test_a_link_that_cannot_be_meant_is_reported(store: Path) -> None:
     fill(store, Scene(turns=4, newest_unix_ns=time.time_ns(), ended=True))
     _, text = shown(length="huge")
@@ -359,6 +365,7 @@ def test_a_link_that_cannot_be_meant_is_reported(store: Path) -> None:
     assert "4 turns" in text
 
 
+@pytest.mark.slow
 def test_a_stale_run_has_not_reported_that_it_ended_and_an_ended_one_has(store: Path) -> None:
     fill(store, Scene(turns=4, newest_unix_ns=time.time_ns() - 200 * S))
     fill(store, Scene(turns=4, newest_unix_ns=time.time_ns() - 400 * S, run_id="run-done", ended=True, seed=8))

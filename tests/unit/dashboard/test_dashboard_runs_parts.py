@@ -269,6 +269,7 @@ def test_selectors_offer_what_occurs_in_all_runs(listed_shows: pytest.MonkeyPatc
     assert names(app) == ["other"]
 
 
+@pytest.mark.slow
 def test_a_run_that_is_ticked_stays_so_when_the_filter_leaves_it_out(listed_shows: pytest.MonkeyPatch) -> None:
     app = opened("runs", cohort="B", ticked=ticked(MISSED, NEWEST))
     text = text_of(app)

@@ -79,6 +79,7 @@ def test_every_clip_states_how_far_its_bounds_may_be_off(english: Corpus) -> Non
         assert stated == (stated_ms(found.start_uncertainty_s), stated_ms(found.end_uncertainty_s)), utterance.id
 
 
+@pytest.mark.slow
 def test_flite_speaks_the_committed_samples_again(english: Corpus) -> None:
     needed("flite")
     lines = {line.id: line for line in read_texts(english.path / "texts.csv")}

@@ -40,6 +40,7 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(check(request), Sidecar("http://127.0.0.1:9", tmp_path / "store"), 20, 60.0, lambda _: None)
 
 
+@pytest.mark.slow
 def test_no_more_processes_than_callers(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The search bisects below its first step, too."""
     runs = Runs(monkeypatch, *[material.run_info()] * 3, *[material.run_info()] * 3)
@@ -48,6 +49,7 @@ def test_no_more_processes_than_callers(bench: Bench, monkeypatch: pytest.Monkey
     assert {(request.users, request.processes) for request in runs.asked} == {(16, 4), (2, 2)}
 
 
+@pytest.mark.slow
 def test_a_run_that_lost_a_process_says_nothing_of_the_endpoint(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     torn = material.run_info(lost=LOST, processes=4)
     runs = Runs(monkeypatch, torn, *[material.run_info()] * 3)

@@ -71,6 +71,7 @@ def search(request: CapacityRequest) -> tuple[ExitCode, dict[str, Any]]:
     return code, found
 
 
+@pytest.mark.slow
 def test_an_endpoint_that_was_never_there_leaves_every_report(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with pytest.raises(EndpointUnreachable, match=r"cannot connect to 127\.0\.0\.1:9"):
@@ -82,6 +83,7 @@ def test_an_endpoint_that_was_never_there_leaves_every_report(tmp_path: Path) ->
     assert (found["exit_code"], found["sentence"], found["steps"]) == (ExitCode.UNREACHABLE, WHY, [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ended", ["missed", "too few", "refused"])
 def test_an_endpoint_that_ends_during_a_step_ends_the_search(
     ended: StepStatus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -109,6 +111,7 @@ def test_an_endpoint_that_is_busy_for_a_moment_is_searched_on(tmp_path: Path, mo
     assert not {each.name for each in (tmp_path / "out").iterdir()} & set(NAMES), "each step has its own"
 
 
+@pytest.mark.slow
 def test_an_endpoint_that_opens_one_session_but_none_of_a_step_is_not_reached(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

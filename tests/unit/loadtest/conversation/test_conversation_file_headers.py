@@ -55,6 +55,7 @@ def onset_ms(turn: Exchange) -> float | None:
     return None if first is None else (first - (timeline.speech_end_perf_ns or 0)) / MS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("piece", [2, 6, 44, 50, 960, 1_000_000])
 @pytest.mark.parametrize(
     "file",

@@ -36,6 +36,7 @@ def test_word_errors(reference: str, hypothesis: str, expected: tuple[int, int])
     assert word_errors(reference, hypothesis) == expected
 
 
+@pytest.mark.slow
 def test_only_short_texts_are_remembered_and_so_many_of_them() -> None:
     remembered = transcripts._remembered
     remembered.cache_clear()

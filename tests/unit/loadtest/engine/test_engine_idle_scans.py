@@ -57,6 +57,7 @@ def _long_replies(calls: int) -> tuple[CostlyClock, ScanQueue]:
     return clock, queue
 
 
+@pytest.mark.slow
 def test_a_thousand_long_replies_delay_no_tick_by_more_than_a_slice() -> None:
     clock, queue = _long_replies(1_000)
     arrived = clock.scanned

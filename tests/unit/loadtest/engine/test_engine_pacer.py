@@ -65,6 +65,7 @@ def rest_of(sock: socket.socket) -> bytes:
         return b"".join(iter(lambda: sock.recv(1 << 16), b""))
 
 
+@pytest.mark.slow
 def test_an_utterance_comes_whole_between_frames_of_the_background_and_its_speech_is_stamped(pacer: Pacer) -> None:
     ours, theirs = pair()
     paced = pacer.add(ours.fileno(), FRAME_NS)
@@ -237,6 +238,7 @@ def test_a_deadline_is_reported_when_it_has_come_and_every_frame_once(pacer: Pac
         each.close()
 
 
+@pytest.mark.slow
 def test_ten_thousand_calls_under_load_never_write_to_another_ones_connection(pacer: Pacer) -> None:
     """Descriptors are reused at once; each connection may only see the bytes of its own call."""
     crowd = []
@@ -305,6 +307,7 @@ def answer(process: subprocess.Popen[str]) -> str:
     return process.communicate(timeout=5 * ENOUGH_S)[0].strip()
 
 
+@pytest.mark.slow
 def test_four_processes_that_start_together_share_one_cache(tmp_path: Path) -> None:
     environment: dict[str, str | None] = {"VOICEPROBE_CACHE": str(tmp_path), "NUMBA_CACHE_DIR": None}
     starting = [opened(environment) for _ in range(4)]
@@ -315,6 +318,7 @@ def test_four_processes_that_start_together_share_one_cache(tmp_path: Path) -> N
     assert {each: each.stat().st_mtime_ns for each in tmp_path.rglob("*.nbc")} == kept, "nothing is compiled again"
 
 
+@pytest.mark.slow
 def test_what_is_damaged_in_the_cache_is_not_used(tmp_path: Path) -> None:
     environment: dict[str, str | None] = {"VOICEPROBE_CACHE": str(tmp_path), "NUMBA_CACHE_DIR": None}
     assert answer(opened(environment)) == "True"
@@ -323,6 +327,7 @@ def test_what_is_damaged_in_the_cache_is_not_used(tmp_path: Path) -> None:
     assert answer(opened(environment)) == "True"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "environment",
     [
@@ -335,6 +340,7 @@ def test_without_a_folder_to_write_to_each_process_compiles_its_own(environment:
     assert answer(opened(environment)) == "True"
 
 
+@pytest.mark.slow
 def test_without_numba_its_compiler_or_linux_the_reason_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     assert answer(opened({}, "import sys; sys.modules['numba'] = None")).startswith("False ModuleNotFoundError: ")
     assert answer(opened({"NUMBA_DISABLE_JIT": "1"})).startswith("False ")

@@ -92,6 +92,7 @@ def test_a_frame_of_an_odd_number_of_ticks_uses_them_all() -> None:
 COMING_AND_GOING = st.lists(st.tuples(st.booleans(), st.integers(0, 400)), max_size=12)
 
 
+@pytest.mark.slow
 @given(COMING_AND_GOING)
 def test_no_slot_is_due_between_two_ticks_of_the_spacing(changes: list[tuple[bool, int]]) -> None:
     wheel: TimingWheel[str] = TimingWheel(0, FRAME)

@@ -94,6 +94,7 @@ def test_a_run_whose_command_was_killed_gets_its_reports_from_the_first_report(t
     assert "written to" not in reported(find_run(str(folder), None, None))[1]
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_or_is_judged_otherwise_leaves_its_folder_alone(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "a", turns=20, ended=0)
     place = find_run(str(folder), None, None)
@@ -102,6 +103,7 @@ def test_a_run_that_goes_on_or_is_judged_otherwise_leaves_its_folder_alone(tmp_p
     assert not [name for name in NAMES if (folder / name).exists()]
 
 
+@pytest.mark.slow
 def test_a_run_is_judged_again_by_the_objectives_that_it_was_judged_by(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "a")
     source = Path(__file__).parents[4] / "loadtest" / "run" / "demo-objectives.yaml"
@@ -113,6 +115,7 @@ def test_a_run_is_judged_again_by_the_objectives_that_it_was_judged_by(tmp_path:
     assert "voice to voice at most 800 ms" in reported(find_run(str(folder), None, None))[1]
 
 
+@pytest.mark.slow
 def test_a_run_is_found_by_its_folder_its_name_its_id_and_as_the_newest(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     older, newer = run_folder(runs / "b-older"), run_folder(runs / "a-newer", "run-2")
@@ -161,6 +164,7 @@ def test_a_summary_of_which_little_can_be_read_tells_that_the_run_is_over(tmp_pa
     assert NamedRun("store", "run-1", tmp_path).beside("run-1") == BesideStore(is_over=True)
 
 
+@pytest.mark.slow
 def test_a_report_right_after_a_run_ends_as_the_run_did_though_a_process_was_heard_of_lately(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "a", turns=20, ended=0)
     place = find_run(str(folder), None, None)
@@ -179,6 +183,7 @@ def test_files_are_written_all_or_none_and_older_ones_stay(tmp_path: Path) -> No
     assert sorted(each.name for each in tmp_path.iterdir()) == ["a", "b", "c"], "nothing half-written is left"
 
 
+@pytest.mark.slow
 def test_a_run_whose_reports_cannot_be_written_still_gets_its_verdict_printed(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "a")
     (folder / "report.html").mkdir()

@@ -185,6 +185,7 @@ def test_kept_objectives_that_cannot_be_read(judged: Path, tmp_path: Path) -> No
     assert raised.value.where == str(folder / OBJECTIVES_NAME)
 
 
+@pytest.mark.slow
 def test_every_fault_is_named_at_once(root: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as raised:
         printed(asked(root, "base", margin="-3s", metric="voice_to_vice", statistic="p42", html_file=tmp_path))
@@ -199,6 +200,7 @@ def test_every_fault_is_named_at_once(root: Path, tmp_path: Path) -> None:
         printed(asked(root, "base", "empty"))
 
 
+@pytest.mark.slow
 def test_a_damaged_summary_does_not_hide_the_turns_of_its_run(root: Path, tmp_path: Path) -> None:
     folder = run_folder(tmp_path, "slow", SLOW)
     (folder / "summary.json").write_text('{"run": ')
@@ -208,6 +210,7 @@ def test_a_damaged_summary_does_not_hide_the_turns_of_its_run(root: Path, tmp_pa
     assert "summary.json cannot be understood" in " ".join(listing(places=(str(tmp_path),)).split())
 
 
+@pytest.mark.slow
 def test_runs_without_a_common_utterance_are_compared_by_call(root: Path, tmp_path: Path) -> None:
     other = latency_run("r-other", 120, seed=5)
     other.turns = [msgspec.structs.replace(turn, utterance_id=f"other-{turn.utterance_id}") for turn in other.turns]
@@ -261,6 +264,7 @@ def listing(*, width: int = 100, **request: object) -> str:
     return captured.get()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [80, 100, 140])
 def test_the_list_names_every_run_with_its_state(root: Path, width: int) -> None:
     text = listing(places=(str(root),), width=width)
@@ -272,6 +276,7 @@ def test_the_list_names_every_run_with_its_state(root: Path, width: int) -> None
     assert ("ws://127.0.0.1" in text) is (width == 140)
 
 
+@pytest.mark.slow
 def test_the_list_as_json(root: Path, tmp_path: Path) -> None:
     listing(places=(str(root),), json_file=tmp_path / "runs.json", most=2)
     found = json.loads((tmp_path / "runs.json").read_text())
@@ -322,6 +327,7 @@ def test_a_run_that_shares_its_store_is_not_removed_alone(tmp_path: Path) -> Non
     assert not (tmp_path / "runs" / "cap").exists()
 
 
+@pytest.mark.slow
 def test_a_note_shows_in_the_list(tmp_path: Path) -> None:
     run_folder(tmp_path, "one", latency_run("r-one", 20))
     request = RunsRequest((str(tmp_path),))

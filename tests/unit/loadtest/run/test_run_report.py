@@ -87,6 +87,7 @@ def _report(
     return code, text.getvalue(), found
 
 
+@pytest.mark.slow
 def test_what_the_processes_declared_is_what_the_report_says(tmp_path: Path) -> None:
     _, output, found = _report(_store(tmp_path / "s", *_ended(), turns=30), tmp_path)
     run = found["run"]
@@ -115,6 +116,7 @@ def test_what_the_processes_declared_is_what_the_report_says(tmp_path: Path) -> 
     assert output.startswith(f"run run-1 of {tmp_path / 's'} (the only one)\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("turns", "changes", "code"),
     [
@@ -142,6 +144,7 @@ def _with_invalid(directory: Path, invalid: int) -> Path:
     return store
 
 
+@pytest.mark.slow
 def test_an_objective_that_holds_whatever_the_spoiled_turns_were_is_met(tmp_path: Path) -> None:
     code, output, found = _report(_with_invalid(tmp_path / "s", 7), tmp_path)
     fast = next(each for each in found["objectives"] if each["name"] == "voice-to-voice")
@@ -153,6 +156,7 @@ def test_an_objective_that_holds_whatever_the_spoiled_turns_were_is_met(tmp_path
     assert found["generator"]["limited"] is True
 
 
+@pytest.mark.slow
 def test_the_code_is_generator_limited_where_its_own_turns_stand_between(tmp_path: Path) -> None:
     code, _, found = _report(_with_invalid(tmp_path / "s", 10), tmp_path)
     assert code is ExitCode.GENERATOR_LIMITED
@@ -160,6 +164,7 @@ def test_the_code_is_generator_limited_where_its_own_turns_stand_between(tmp_pat
     assert (fast["met"], fast["eligible"]) == (None, 160), "150 of 160 if they were bad, 160 of 160 if they were good"
 
 
+@pytest.mark.slow
 def test_a_miss_that_holds_anyway_stays_a_miss(tmp_path: Path) -> None:
     store = _store(tmp_path / "s", *_ended(), turns=150, connect_ns=SECOND // 10, voice_to_voice_ms=5_000.0)
     with StoreWriter(store) as writer:
@@ -168,6 +173,7 @@ def test_a_miss_that_holds_anyway_stays_a_miss(tmp_path: Path) -> None:
     assert _report(store, tmp_path)[0] is ExitCode.OBJECTIVE_MISSED
 
 
+@pytest.mark.slow
 def test_a_process_that_fell_silent_is_lost_and_one_heard_of_lately_is_at_work(tmp_path: Path) -> None:
     spans = [*_ended("1"), _span("2", 40.0, "start", worker="2 of 2", **TEXTS)]
     store = _store(tmp_path / "s", *spans)
@@ -181,6 +187,7 @@ def test_a_process_that_fell_silent_is_lost_and_one_heard_of_lately_is_at_work(t
     assert code is ExitCode.GENERATOR_LIMITED
 
 
+@pytest.mark.slow
 def test_a_process_that_never_began_is_lost_once_the_run_is_over(tmp_path: Path) -> None:
     _, _, found = _report(_store(tmp_path / "s", *_ended("1")), tmp_path)
     assert found["generator"]["lost"] == [{"worker": None, "after_s": None, "calls_cut": None}]
@@ -188,6 +195,7 @@ def test_a_process_that_never_began_is_lost_once_the_run_is_over(tmp_path: Path)
     assert _report(under_way, tmp_path, at_s=5.0)[2]["generator"]["lost"] == []
 
 
+@pytest.mark.slow
 def test_the_newest_run_is_taken_and_reported_and_another_can_be_named(tmp_path: Path) -> None:
     store = _store(tmp_path / "s", *_ended(), *_ended("3", run_id="run-2", at_s=100.0), turns=3)
     _, output, found = _report(store, tmp_path)
@@ -220,6 +228,7 @@ def test_a_run_of_which_the_store_keeps_a_part_is_reported_as_such(tmp_path: Pat
     assert "1 left" in text.getvalue()
 
 
+@pytest.mark.slow
 def test_runs_that_declared_nothing_or_nonsense_are_reported_all_the_same(tmp_path: Path) -> None:
     _, output, found = _report(_store(tmp_path / "s", turns=3), tmp_path)
     assert (found["run"]["users"], found["run"]["seed"], found["run"]["elapsed_s"]) == (None, None, None)
@@ -230,6 +239,7 @@ def test_runs_that_declared_nothing_or_nonsense_are_reported_all_the_same(tmp_pa
     assert (found["run"]["users"], found["run"]["versions"], found["generator"]["calibration"]) == (None, {}, None)
 
 
+@pytest.mark.slow
 def test_a_run_that_is_over_for_its_own_command_loses_what_did_not_end_at_once(tmp_path: Path) -> None:
     store = _store(tmp_path / "s", _span("1", 0.0, "start"))
     with StoreReader(store) as reader:
@@ -262,6 +272,7 @@ def test_what_is_no_store_or_holds_no_run_is_one_sentence(tmp_path: Path) -> Non
         report(store, console, slo=tmp_path / "slo.yaml")
 
 
+@pytest.mark.slow
 def test_a_service_s_day_is_judged_as_what_it_is(tmp_path: Path) -> None:
     run_id = "service:bot:2026-09-21"
     _store(tmp_path / "store", turns=30, run_id=run_id, source="service", connect_ns=None)
@@ -277,6 +288,7 @@ def test_a_service_s_day_is_judged_as_what_it_is(tmp_path: Path) -> None:
     assert line.split() == [run_id, "service", "2026-09-21", "14:13:20", "reported", "30", "bot"]
 
 
+@pytest.mark.slow
 def test_reports_of_a_run_are_written_anew_when_its_service_has_reported_more(tmp_path: Path) -> None:
     pairs = [exchange(index) for index in range(8)]
     place = NamedRun(str(tmp_path / "store"), "run-1", tmp_path)

@@ -29,6 +29,7 @@ def test_only_young_objects_are_walked_until_it_is_asked_for() -> None:
     assert control._note not in gc.callbacks
 
 
+@pytest.mark.slow
 def test_rings_that_die_young_are_freed_without_a_full_round() -> None:
     control = GcControl()
     try:

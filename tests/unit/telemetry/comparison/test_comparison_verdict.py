@@ -41,6 +41,7 @@ def test_a_regression_a_run_within_the_margin_and_one_between() -> None:
     assert better.state == "within"
 
 
+@pytest.mark.slow
 def test_a_run_at_the_margin_is_seldom_within_it_or_a_regression() -> None:
     states = [
         compare_runs(

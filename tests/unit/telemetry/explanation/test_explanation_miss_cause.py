@@ -113,6 +113,7 @@ def test_a_stage_without_spread_or_in_steps_is_named_with_its_size() -> None:
         assert (cause.stage.stage, cause.stage.by_ns) == ("endpointing", 750 * MS)
 
 
+@pytest.mark.slow
 def test_of_two_stages_that_grew_by_the_same_seldom_one_is_named() -> None:
     """A cache answers 40 % of the turns of both stages, whatever the cohort: two humps."""
     named = 0
@@ -263,6 +264,7 @@ def test_a_service_that_does_not_change_seldom_gets_a_beginning() -> None:
     assert begun <= 10, begun
 
 
+@pytest.mark.slow
 def test_bursts_of_bad_turns_are_no_beginning() -> None:
     """Bad minutes at random moments, without calls in common, are a service that is bad at
     times: fewer than the 5 % of the error level are said to have begun to miss."""

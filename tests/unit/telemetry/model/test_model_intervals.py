@@ -64,6 +64,7 @@ def test_intervals_are_those_of_scipy(confidence: float) -> None:
             assert quantile_interval(values, fraction, confidence) == expected, (total, fraction)
 
 
+@pytest.mark.slow
 def test_what_starts_a_process_imports_no_part_of_scipy() -> None:
     """They take up to a second, in the sidecar, the dashboard, the calibration endpoint and every run."""
     modules = (

@@ -101,6 +101,7 @@ def test_what_is_not_toml_is_one_sentence(text: str) -> None:
     assert str(for_users.value) == str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_long_text_is_gone_through_once() -> None:
     text = parse_toml('x = """' + '\\"' * 500_000 + '"""\n' + "y = [" + "1,\n" * 100_000 + "]\nz = 1\n", "a.toml")
     assert text.sentences([FaultAt(("z",), "is wrong")]) == ["a.toml: line 100003, z: is wrong"]

@@ -533,6 +533,7 @@ def test_what_is_undecided_says_how_many_more_turns_it_needs(
 CUT = "cut by the end of the run"
 
 
+@pytest.mark.slow
 @given(st.integers(0, 60), st.integers(0, 8), st.integers(0, 4), st.integers(0, 3), st.sampled_from((0.8, 0.9, 0.95)))
 def test_the_turns_needed_are_the_fewest_that_decide(good: int, bad: int, opened: int, cut: int, target: float) -> None:
     """Against a walk through all numbers of further turns, each share of them as it is so far."""

@@ -131,6 +131,7 @@ _RATIO = ("spec", "indicator", "spec", "ratioMetric")
 _GOOD = (*_RATIO, "good", "metricSource", "spec")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
@@ -278,6 +279,7 @@ def test_what_holds_itself_is_refused_in_a_short_sentence() -> None:
     assert all(len(fault) < 400 for fault in caught.value.faults)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

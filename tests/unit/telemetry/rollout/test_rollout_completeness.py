@@ -50,6 +50,7 @@ def test_the_split_is_tested_exactly(units: int, share: float) -> None:
         assert found.share == candidate / units
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("units", "share"), [(430, 0.5), (430, 0.25), (2000, 0.05), (400, 0.7), (60, 0.5)])
 def test_the_loss_that_it_states_is_found_as_often_as_it_says(units: int, share: float) -> None:
     """Simulated: units are assigned and lost one by one until so many are seen."""
@@ -142,6 +143,7 @@ def test_a_mismatch_that_they_cannot_make_up_for_is_one() -> None:
     assert split_notes(found, "new", "old", are_named=False) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_the_p_value_is_the_largest_of_all_numbers_of_users(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -172,6 +174,7 @@ def test_a_loss_is_harder_to_see_beside_calls_without_a_user() -> None:
     )
 
 
+@pytest.mark.slow
 def test_users_who_call_often_are_one_each() -> None:
     """Zipf: the calls of few users are most of all calls; users are split as planned in every draw."""
     rng = np.random.default_rng(3)

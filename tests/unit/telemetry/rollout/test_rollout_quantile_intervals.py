@@ -75,6 +75,7 @@ def test_the_interval_holds_the_true_difference_where_latencies_are_not_smooth(
     assert np.mean([each.lower <= truth <= each.upper for each in found]) >= 0.925
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fraction", "turns"), [(0.5, 500), (0.95, 1000), (0.99, 3000)])
 def test_on_smooth_latencies_the_interval_is_no_wider_than_it_has_to_be(fraction: float, turns: int) -> None:
     found = simulated("smooth", fraction, turns, SLOWER)
@@ -93,6 +94,7 @@ def test_p_values_of_equal_cohorts_are_below_5_percent_in_5_of_100(shape: str, f
     assert np.mean(p_values < 0.002) <= 0.01
 
 
+@pytest.mark.slow
 def test_cohorts_of_unlike_size_and_without_clusters_would_be_called_different_too_often() -> None:
     def false_positives(*, knows_calls: bool) -> float:
         found: list[float] = []
@@ -178,6 +180,7 @@ def heard(seed: int, *, is_paired: bool, turns: int = 3000, scale: float = 1.0) 
     return CheckSample(scale * values, calls, None, clip if is_paired else None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fraction", [0.5, 0.95])
 def test_the_same_audio_in_both_cohorts_narrows_the_interval_and_it_holds(fraction: float) -> None:
     held: list[bool] = []
@@ -306,6 +309,7 @@ def test_the_p_value_of_shares_of_independent_turns_is_that_of_the_corrected_chi
     assert share_p_value(both[0], both[1]) == pytest.approx(expected, rel=0.06)
 
 
+@pytest.mark.slow
 def test_rare_events_in_a_small_and_a_large_run_are_seldom_called_more() -> None:
     """2 % of the turns, of 500 and of 5,000: the normal interval of the difference is wrong three times as often."""
     p_values: list[float] = []

@@ -40,6 +40,7 @@ def by_counting(candidate: Floats, control: Floats, fraction: float, margin: flo
     )
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.integers(0, 9), min_size=30, max_size=80),
     st.lists(st.integers(0, 9), min_size=60, max_size=90),

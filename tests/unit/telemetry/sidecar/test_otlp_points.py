@@ -253,6 +253,7 @@ def test_texts_that_are_not_utf8_refuse_no_metric() -> None:
     assert json.loads(rows[2]["attributes"]) == {"gen_ai.operation.name": "ch\ufffda"}
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(st.data())
 def test_whatever_is_changed_in_a_body_it_is_read_or_refused(data: st.DataObject) -> None:

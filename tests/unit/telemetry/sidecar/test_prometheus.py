@@ -48,6 +48,7 @@ def synthetic() -> tuple[Exposed, ArrowTable]:
     return observed(*batches), turns_table([turn for batch in batches for turn in batch])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(METRICS))
 def test_counts_are_those_of_a_query_over_the_same_turns(name: str) -> None:
     found, table = synthetic()

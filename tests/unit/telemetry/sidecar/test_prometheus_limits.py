@@ -100,6 +100,7 @@ def test_a_cohort_that_comes_back_begins_at_zero() -> None:
     assert found.total("voice_turn_voice_to_voice_seconds_count", cohort="back") == 1
 
 
+@pytest.mark.slow
 def test_too_many_combinations_keep_cohort_and_route() -> None:
     exposition = Exposition()
     cohorts, models = [f"c{i}" for i in range(COHORTS_MAX)], [f"m{i}" for i in range(MODELS_MAX)]
@@ -117,6 +118,7 @@ def test_too_many_combinations_keep_cohort_and_route() -> None:
     assert len(whole) == COMBINATIONS_MAX
 
 
+@pytest.mark.slow
 def test_a_combination_of_other_names_is_not_shown_twice() -> None:
     exposition = Exposition()
     _observe(exposition, client_turn(cohort="c31", route="cloud", cache_tier=None, model=OTHER))

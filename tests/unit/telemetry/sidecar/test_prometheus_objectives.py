@@ -71,6 +71,7 @@ def _shown(found: Exposed, **labels: str) -> _Shown:
     return _Shown(*(found.total(name, **labels) for name in (GOOD, BAD, OPEN, ELIGIBLE)))
 
 
+@pytest.mark.slow
 def test_counts_are_those_of_the_store(tmp_path: Path) -> None:
     turns = synthetic_run(turns=240).turns
     found = _observed(turns, OBJECTIVES, cut=100)
@@ -89,6 +90,7 @@ def test_counts_are_those_of_the_store(tmp_path: Path) -> None:
     assert sum(decided.values()) >= len(OBJECTIVES) - 2, "good and bad turns of nearly every objective"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_turns_whose_bounds_lie_on_different_sides_are_kept_apart(seed: int) -> None:
     turns = turns_near_thresholds(seed)
@@ -98,6 +100,7 @@ def test_turns_whose_bounds_lie_on_different_sides_are_kept_apart(seed: int) -> 
         assert _shown(found, objective=objective.name, source="client") == expected(objective), objective.name
 
 
+@pytest.mark.slow
 def test_counts_of_a_service_are_those_of_its_view(tmp_path: Path) -> None:
     run_id = service_run_id("bot", START_UNIX_NS)
     turns = [msgspec.structs.replace(turn, run_id=run_id) for turn in synthetic_run(turns=120).turns]
@@ -187,6 +190,7 @@ def _check(turns: list[Turn], cut: int) -> None:
         }
 
 
+@pytest.mark.slow
 def test_so_many_objectives_that_their_codes_do_not_fit_in_an_integer() -> None:
     many = [
         Objective(f"{name}-{threshold}", "metric", 0.9, name, threshold)
@@ -290,6 +294,7 @@ def test_without_objectives_nothing_is_counted() -> None:
     assert not _observed([client_turn(0)], []).of(ELIGIBLE)
 
 
+@pytest.mark.slow
 def test_turns_whose_values_contradict_them_are_open_here_too(tmp_path: Path) -> None:
     turns = [
         turn

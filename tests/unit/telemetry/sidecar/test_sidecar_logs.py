@@ -119,6 +119,7 @@ def _written(*arguments: str) -> list[str]:
     return done.stderr.splitlines()
 
 
+@pytest.mark.slow
 def test_a_process_writes_everything_in_one_form() -> None:
     lines = [json.loads(line) for line in _written("auto", "debug")]
     assert {line["process"] for line in lines} == {"child"}, "a child goes on as its parent began"

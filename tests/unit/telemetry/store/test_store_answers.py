@@ -40,6 +40,7 @@ def _reader(directory: Path, *turns: Turn, points: tuple[PointRow, ...] = (), no
     return StoreReader(directory, wall_clock_ns=lambda: now)
 
 
+@pytest.mark.slow
 def test_a_percentile_of_too_few_turns_is_not_a_figure(tmp_path: Path) -> None:
     for n, p95, p99 in ((19, False, False), (20, True, False), (99, True, False), (100, True, True)):
         with _reader(tmp_path / str(n), *(client_turn(i) for i in range(n))) as reader:
@@ -48,6 +49,7 @@ def test_a_percentile_of_too_few_turns_is_not_a_figure(tmp_path: Path) -> None:
             assert known == (n, True, p95, p99)
 
 
+@pytest.mark.slow
 def test_turns_that_were_not_as_recorded_are_counted_apart_from_faults_everywhere(tmp_path: Path) -> None:
     def invalid(number: int, *reasons: str, cohort: str = "A", phase: str = "hold 1") -> Turn:
         turn = client_turn(number, outcome="invalid", invalid_reasons=reasons)
@@ -126,6 +128,7 @@ def test_good_turns_count_those_without_a_reply_as_bad(tmp_path: Path) -> None:
         assert reader.count()(in_time) == EligibleTurns(0, 1)
 
 
+@pytest.mark.slow
 def test_objectives_are_counted_as_the_rule_counts_them(tmp_path: Path) -> None:
     run = synthetic_run(turns=150)
     turns = [
@@ -233,6 +236,7 @@ def test_turns_on_their_way_are_not_yet_missing(tmp_path: Path) -> None:
         assert reader.summary().loss == TelemetryLoss(1, 3, 1, 0)
 
 
+@pytest.mark.slow
 def test_a_process_that_outlives_a_run_does_not_lose_its_other_turns(tmp_path: Path) -> None:
     turns = [client_turn(i, run_id="run-1" if i < 3 else "run-2") for i in (0, 1, 2, 3, 5)]
     with _reader(tmp_path, *turns) as reader:
@@ -264,6 +268,7 @@ def test_a_run_without_turns_yet_is_known(tmp_path: Path) -> None:
         assert (info.run_id, info.turns, info.protocol) == ("new", 0, "openai-realtime")
 
 
+@pytest.mark.slow
 def test_filters(tmp_path: Path) -> None:
     with StoreReader(fill_store(tmp_path, synthetic_run("run-1", 60), synthetic_run("run-2", 12))) as reader:
         assert reader.summary(Filter(run_id="run-2")).turns.total == 12
@@ -307,6 +312,7 @@ def test_turns_that_the_endpoint_did_not_read_count_and_are_counted(tmp_path: Pa
         assert [phase.turns.endpoint_did_not_read for phase in summary.phases] == [2]
 
 
+@pytest.mark.slow
 def test_the_health_of_the_generator_is_the_worst_of_its_processes(tmp_path: Path) -> None:
     def output(name: str, process: str, *values: float) -> list[PointRow]:
         attributes = {"run_id": "run-1", "process_id": process}
@@ -429,6 +435,7 @@ def test_a_turn_of_a_newer_version_is_named_in_a_sentence(tmp_path: Path) -> Non
         assert reader.summary().turns.total == 2
 
 
+@pytest.mark.slow
 def test_a_summary_is_the_same_however_few_values_are_held_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,6 +69,7 @@ def mixed_turns(seed: int) -> list[Turn]:
     return found
 
 
+@pytest.mark.slow
 def test_one_pass_counts_every_objective_and_cohort_as_the_rule_does(tmp_path: Path) -> None:
     for seed in (1, 2):
         seen = mixed_turns(seed)
@@ -82,6 +83,7 @@ def test_one_pass_counts_every_objective_and_cohort_as_the_rule_does(tmp_path: P
                 assert found.count(objective) == expected(objective), (cohort, objective.name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_turns_whose_bounds_lie_on_different_sides_are_kept_apart(tmp_path: Path, seed: int) -> None:
     seen = turns_near_thresholds(seed)
@@ -118,6 +120,7 @@ def judged_one_by_one(seen: list[Turn], objectives: list[Objective], source: Sou
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["client", "service"])
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_each_turn_is_judged_by_the_rule(seed: int, source: Source) -> None:
@@ -200,6 +203,7 @@ def test_what_the_wire_withholds_says_why_by_cohort(tmp_path: Path) -> None:
         counts.of_cohort("control").count(objective)
 
 
+@pytest.mark.slow
 def test_the_sampling_interval_of_each_share_is_by_call(tmp_path: Path) -> None:
     """As counted by hand: the turns of each call by the rule, those of a run together."""
     seen = [msgspec.structs.replace(turn, run_id="run-1") for turn in mixed_turns(3)]

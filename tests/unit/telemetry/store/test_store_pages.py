@@ -61,6 +61,7 @@ def test_a_page_is_what_each_question_answers(tmp_path: Path, f: Filter, window_
         assert reader.turns_page(TurnsQuestion(f)).choices == found.choices
 
 
+@pytest.mark.slow
 def test_the_newest_run_is_meant_when_none_is_named(tmp_path: Path) -> None:
     with reader_of(tmp_path) as reader:
         found = reader.page(PageQuestion())

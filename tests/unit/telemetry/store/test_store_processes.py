@@ -123,6 +123,7 @@ def test_a_process_that_outlives_its_runs_lacks_what_is_missing_between_a_runs_n
     assert received == [34, 24, 10]
 
 
+@pytest.mark.slow
 def test_what_is_missing_is_what_sets_of_numbers_say(tmp_path: Path) -> None:
     dice = random.Random(7)
     given: dict[tuple[str, str], set[int]] = {}

@@ -50,6 +50,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_every_run_is_listed_the_newest_first(root: Path) -> None:
     second, first = listed(root)
     assert (first.run_id, first.name, first.folder) == ("r-first", "first", str(root / "first"))
@@ -100,6 +101,7 @@ def test_other_runs_in_the_store_of_a_summary_are_listed_too(tmp_path: Path) -> 
     assert entries["step-1"].turns == 60
 
 
+@pytest.mark.slow
 def test_folders_and_the_sidecar_that_has_their_turns_are_joined(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,6 +140,7 @@ def test_folders_and_the_sidecar_that_has_their_turns_are_joined(
     assert "sidecar" in (alone.fault or "") or UNREACHABLE in (alone.fault or "")
 
 
+@pytest.mark.slow
 def test_what_cannot_be_read_is_listed_with_its_fault(root: Path, tmp_path: Path) -> None:
     torn = run_folder(tmp_path, "torn", latency_run("r", 20))
     (torn / "store" / DATABASE_NAME).write_bytes(b"torn" * 5_000)
@@ -282,6 +285,7 @@ changes.remove_folder(pathlib.Path(sys.argv[1]))
 """
 
 
+@pytest.mark.slow
 def test_a_killed_removal_leaves_no_half_of_a_run(tmp_path: Path) -> None:
     folder = run_folder(tmp_path, "one", latency_run("r", 20))
     done = subprocess.run([sys.executable, "-c", _KILLED_AT_THE_RENAME, str(folder)], check=False, timeout=60)

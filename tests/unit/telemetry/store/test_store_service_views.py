@@ -40,6 +40,7 @@ def written(folder: Path, *turns: Turn) -> StoreReader:
     return StoreReader(folder)
 
 
+@pytest.mark.slow
 def test_a_service_s_day_is_a_run_of_its_own(tmp_path: Path) -> None:
     services = [reported(exchange(index)[1]) for index in range(30)]
     with written(tmp_path, *services) as reader:
@@ -59,6 +60,7 @@ def test_a_service_s_day_is_a_run_of_its_own(tmp_path: Path) -> None:
         assert [turn.source for turn in page.dots] == ["service"] * 30
 
 
+@pytest.mark.slow
 def test_what_no_run_is_asked_of_is_what_callers_heard(tmp_path: Path) -> None:
     turns = [side for index in range(5) for side in (exchange(index)[0], reported(exchange(index)[1]))]
     with written(tmp_path, *turns) as reader:
@@ -103,6 +105,7 @@ def test_both_sides_of_a_turn_are_joined(tmp_path: Path, column: str, name: str)
         assert "not heard by a caller" not in delta.reported
 
 
+@pytest.mark.slow
 def test_sides_that_name_nothing_in_common_are_not_joined(tmp_path: Path) -> None:
     turns: list[Turn] = []
     for index in range(10):

@@ -72,6 +72,7 @@ def test_lookups_find_what_a_search_through_everything_finds(made: list[Sequence
             check_lookups(reader, turns, spans)
 
 
+@pytest.mark.slow
 def test_both_sides_of_a_turn_are_found_in_different_appends(tmp_path: Path) -> None:
     client, service = exchange(3)
     others = [each for index in range(4, 30) for each in exchange(index)]

@@ -48,6 +48,7 @@ def page(reader: StoreReader, search: TurnSearch | None = None, **asked: object)
     return reader.turns_page(TurnsQuestion(search=search or TurnSearch(), **asked))  # pyright: ignore[reportArgumentType]
 
 
+@pytest.mark.slow
 def test_the_heat_map_counts_every_measured_turn_once(reader: StoreReader, clients: list[Turn]) -> None:
     found = page(reader)
     measured = [turn for turn in clients if turn.outcome != "invalid" and value(turn) is not None]
@@ -210,6 +211,7 @@ def test_what_is_searched_for_is_set_apart_from_the_other_turns_of_the_filter(tm
     assert named.selected == sum(turn.utterance_id == "utt-07" for turn in turns_of(scene) if turn.outcome != "invalid")
 
 
+@pytest.mark.slow
 def test_a_run_that_claims_nothing_explains_nothing(tmp_path: Path) -> None:
     fill(tmp_path, Scene(400, NOW - 3_600 * 10**9))  # its processes never announced their end
     with StoreReader(tmp_path, wall_clock_ns=lambda: NOW) as reader:

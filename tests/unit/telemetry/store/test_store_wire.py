@@ -117,6 +117,7 @@ def test_each_answer_is_that_of_the_folder(reader: StoreReader, f: Filter) -> No
             assert there == here, name
 
 
+@pytest.mark.slow
 def test_the_pages_of_a_rollout_come_as_they_are(tmp_path: Path) -> None:
     now = 1_795_000_000 * SECOND
     store = fill_rollout(tmp_path, Rollout(slower_ms=180, turns=1600, looks=2), now)
@@ -130,6 +131,7 @@ def test_the_pages_of_a_rollout_come_as_they_are(tmp_path: Path) -> None:
         assert wire.state() == reader.state()
 
 
+@pytest.mark.slow
 def test_turns_and_spans_come_as_they_are(reader: StoreReader) -> None:
     wire = Wire(reader)
     for turn in reader.turns(Filter(run_id="run-1"), 6):

@@ -235,6 +235,7 @@ def test_a_link_in_a_zip(source: Path) -> None:
     assert "contains 'thing.wav', which is not a regular file" in archive_error(source / "pack.zip")
 
 
+@pytest.mark.slow
 def test_a_zip_bomb(source: Path) -> None:
     with zipfile.ZipFile(source / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as packed, packed.open("a.wav", "w") as member:
         for _ in range(200):
@@ -252,6 +253,7 @@ def test_a_zip_with_a_false_size(source: Path) -> None:
     assert "lie.zip" in archive_error(source / "lie.zip")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inner", ["file", "header"])
 def test_a_tar_bomb(source: Path, inner: str) -> None:
     info = tarfile.TarInfo("a.wav")

@@ -9,6 +9,7 @@ FRAME = RATE_HZ // 50
 LOOK_AHEAD_SAMPLES = 312  # of libopus at 48 kHz in the mode for speech: RFC 6716, 2.5 ms of overlap and 4 ms of delay
 
 
+@pytest.mark.slow
 def test_a_click_comes_out_by_the_look_ahead_later() -> None:
     rng = np.random.default_rng(1)
     begin = 20 * FRAME

@@ -198,6 +198,7 @@ def mistaken(draw: st.DrawFn, known: Sequence[Incoming], transport: str, request
     return raw.decode(errors="replace") if as_text else raw
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 @every_wire

@@ -127,6 +127,7 @@ def test_a_page_without_such_series_says_only_that_it_was_read() -> None:
     assert set(points("# TYPE up gauge\nup 1\n")) == {SCRAPE_UP}
 
 
+@pytest.mark.slow
 @given(st.text(max_size=300) | st.binary(max_size=300).map(lambda raw: page()[:200] + raw.decode("latin-1")))
 def test_any_text_is_a_page_or_is_refused(text: str) -> None:
     with contextlib.suppress(NotAPage):
