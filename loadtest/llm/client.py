@@ -96,8 +96,7 @@ class LlmClient:
 
         Each field that the server names as wrong is left out of all requests; where it names none, all go.
         """
-        if target.model is None and (model := await self._only_model(target)) is not None:
-            target.model = model
+        target.model = target.model or await self._only_model(target)
         asked = (Message("user", "Say yes."),)
         request = LlmRequest(messages=asked, max_tokens=4, exact_length=True, temperature=0.0, seed=1)
         fault = None
@@ -141,13 +140,6 @@ class LlmClient:
         url = bodies.sibling_url(target, "/metrics").replace("/v1/metrics", "/metrics")
         page = await self._body(target, "GET", url)
         return cache_counters_of(page.decode(errors="replace"), target.model) if page else None
-
-    async def models(self, target: LlmTarget) -> tuple[str, ...]:
-        """Return the names of the models that the server offers; empty where it does not say."""
-        found = await self._fields(target, "GET", bodies.sibling_url(target, "/models"))
-        entries: Any = found.get("data") or found.get("models") or []
-        names = [entry.get("id") or entry.get("name") for entry in entries if isinstance(entry, dict)]
-        return tuple(name for name in names if isinstance(name, str))
 
     async def probe_network(self, target: LlmTarget) -> NetworkPath:
         """Measure the way to the target without its model: a new connection, and a small request on it."""
@@ -273,8 +265,11 @@ class LlmClient:
         return found if isinstance(found, dict) else {}
 
     async def _only_model(self, target: LlmTarget) -> str | None:
-        names = await self.models(target)
-        return names[0] if len(names) == 1 else None
+        """Return the name of the one model that the server offers; None where it does not say or offers several."""
+        found = await self._fields(target, "GET", bodies.sibling_url(target, "/models"))
+        entries: Any = found.get("data") or found.get("models") or []
+        names = [entry.get("id") or entry.get("name") for entry in entries if isinstance(entry, dict)]
+        return names[0] if len(names) == 1 and isinstance(names[0], str) else None
 
     async def _measure_clock(self) -> None:
         while True:

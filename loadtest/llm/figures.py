@@ -40,11 +40,6 @@ class Percentile:
     lower: float | None
     upper: float | None
 
-    def scaled(self, by: float) -> "Percentile":
-        """The same in another unit."""
-        sides = (None if side is None else side * by for side in (self.lower, self.upper))
-        return Percentile(self.value * by, *sides)
-
 
 @dataclass(frozen=True, slots=True)
 class Figure:

@@ -27,7 +27,7 @@ from loadtest.llm.prices import CostRow, Prices, load_prices
 from loadtest.llm.prompts import Prompt, checkable, load_prompts
 from loadtest.llm.report import BenchReport, as_object, letters_of, rich_tables, sentences
 from loadtest.llm.rows import rows_of
-from loadtest.llm.running import Client, LlmBench, Results
+from loadtest.llm.running import LlmBench, Results
 from loadtest.llm.target import KEY_VARIABLES, LlmTarget, Wire, key_of, wire_of
 from loadtest.llm.turns import StoredRun, store_turns, turns_of
 from loadtest.llm.voice import OtherStages, declared, predict
@@ -291,7 +291,7 @@ def _stages_of(named: str) -> OtherStages:
     )
 
 
-def run_bench(request: LlmBenchRequest, console: Console, client: Client | None = None) -> ExitCode:
+def run_bench(request: LlmBenchRequest, console: Console, client: LlmClient | None = None) -> ExitCode:
     """Carry it out. Raises UsageError, EndpointUnreachable where no target answers, StoreError, OutputError."""
     checked = check(request)
     names = [target.name for target in checked.targets]

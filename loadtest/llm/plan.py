@@ -30,6 +30,13 @@ LOOPS: Final = (3, 10, 25, 50)
 LOOP_REPEATS: Final = 3
 LEVELS: Final = (1, 2, 4, 8)
 SYSTEM_TOKENS: Final = (500, 1000, 2000)
+# The states of a prefix cache, each with its question.
+CACHE_TURNS: Final = {
+    "cold": "How long does it take?",
+    "warm": "Can I change my order?",
+    "second turn": "And what does it cost?",
+    "third turn": "Is that with the delivery?",
+}
 SHORT_ANSWER: Final = 16  # tokens, where only the beginning of an answer is measured
 LOAD_ANSWER: Final = 50
 _WORDS: Final = (
@@ -37,7 +44,6 @@ _WORDS: Final = (
     "words that a person can hear on a phone without any list or table and it must never say more than it was asked for"
 )
 _WORDS_A_TOKEN: Final = 0.9
-_STEP: Final = "Step {}: say in a few words what you do next, given what you said before."
 RESERVATION: Final[dict[str, Any]] = {
     "type": "object",
     "properties": {
@@ -100,7 +106,7 @@ class Unit:
         if self.experiment == "agent":
             order, calls = loop_of(self.cell)
             return calls + (order == "parallel")
-        return 3 if self.experiment == "cache" else 1
+        return len(CACHE_TURNS) if self.experiment == "cache" else 1
 
 
 def schedule(plan: Plan, targets: int) -> list[Unit]:
@@ -192,16 +198,6 @@ def system_prompt(tokens: int, seed: str) -> str:
     chosen = [rng.choice(words) for _ in range(max(1, round(tokens * _WORDS_A_TOKEN)))]
     sentences = [" ".join(chosen[at : at + 9]) for at in range(0, len(chosen), 9)]
     return f"{rng.getrandbits(48):012x} " + ". ".join(sentences) + "."
-
-
-def cache_request(system: str, history: Sequence[Message], ask: str) -> LlmRequest:
-    """A question after a system prompt and what was said before."""
-    return LlmRequest(messages=(*history, Message("user", ask)), system=system, max_tokens=SHORT_ANSWER)
-
-
-def step_request(history: Sequence[Message], number: int) -> LlmRequest:
-    """A step of an agent's loop, after what was said before."""
-    return LlmRequest(messages=(*history, Message("user", _STEP.format(number))), max_tokens=SHORT_ANSWER)
 
 
 def _request(ask: str, system: str | None, tokens: int) -> LlmRequest:

@@ -52,7 +52,7 @@ class BenchReport:
     def exit_code(self) -> ExitCode:
         """How the command ends: a missed objective before all else, then a target that did not answer."""
         judged = [each.met for verdicts in self.verdicts.values() for each in verdicts]
-        if self.found.is_interrupted:
+        if self.found.interrupted:
             return ExitCode.INTERRUPTED
         if False in judged:
             return ExitCode.OBJECTIVE_MISSED
@@ -89,8 +89,8 @@ def sentences(report: BenchReport) -> Iterator[str]:
     yield from _of_load(found)
     yield from map(_cost, report.costs)
     for target, kinds in found.faults.items():
-        for kind, (times, sentence) in kinds.items():
-            yield f"{target}: {times} × {_words(kind)}, in no figure: {sentence}"
+        for kind, fault in kinds.items():
+            yield f"{target}: {fault.n} × {_words(kind)}, in no figure: {fault.sentence}"
     for target, oddities in found.oddities.items():
         yield from (f"{target}: {number(times)} {what}" for what, times in oddities.items() if times)
     for target, sentence in found.given_up.items():
@@ -100,7 +100,7 @@ def sentences(report: BenchReport) -> Iterator[str]:
     yield f"{count(found.answers, 'answer')} in {clock(report.elapsed_s)}"
     if report.store is not None:
         yield f"in the store {report.store}: {', '.join(report.runs.values())}"
-    if found.is_interrupted:
+    if found.interrupted:
         yield "interrupted: these are the figures so far"
 
 
@@ -243,12 +243,12 @@ _QUALITY: Final[_Columns] = {
 def _voice_columns() -> _Columns:
     return {
         **{name: _interval("voice_to_voice_s", name) for name in ("p50", "p90", "p95")},
-        "n": lambda row: number(row.lost.total),
+        "n": lambda row: number(row.above_900_ms.total),
         **{
-            f"≤ {declared(budget)}": lambda row, at=at: bare_share(row.within[at][1])
+            f"≤ {declared(budget)}": lambda row, at=at: bare_share(row.within[at].share)
             for at, budget in enumerate(BUDGETS_S)
         },
-        f"> {declared(LOST_S)}": lambda row: bare_share(row.lost),
+        f"> {declared(LOST_S)}": lambda row: bare_share(row.above_900_ms),
     }
 
 
@@ -331,56 +331,23 @@ def with_rate(of: Rate | None) -> str:
 
 def as_object(report: BenchReport) -> dict[str, Any]:
     """The JSON object: durations in seconds, null where it is not known or n is too few."""
-    found, plan = report.found, report.plan
-    rows = ("lengths", "cache", "structured", "agent", "load", "saturation", "network", "quality")
+    plan, found = _plain(report.plan), _plain(report.found)
     return {
         "schema_version": SCHEMA_VERSION,
         "exit_code": int(report.exit_code),
         "headlines": report.headlines,
         "sentences": list(sentences(report)),
-        "targets": list(found.targets),
         "runs": dict(report.runs),
-        "plan": {
-            "experiments": list(plan.experiments),
-            "samples": plan.samples,
-            "lengths": list(plan.lengths),
-            "seed": plan.seed,
-            "prompts": [prompt.name for prompt in plan.prompts],
-            "within_s": plan.within_s,
-            "level_s": plan.level_s,
-        },
-        "answers": found.answers,
+        "plan": plan | {"prompts": [prompt.name for prompt in report.plan.prompts]},
         "elapsed_s": report.elapsed_s,
         "store": report.store,
-        "interrupted": found.is_interrupted,
-        "faults": {
-            target: {kind: {"n": times, "sentence": sentence} for kind, (times, sentence) in kinds.items()}
-            for target, kinds in found.faults.items()
-        },
-        "given_up": dict(found.given_up),
-        "oddities": {target: dict(of) for target, of in found.oddities.items()},
-        "served_by": {target: list(models) for target, models in found.served_by.items()},
-        "counted_by": {target: list(sources) for target, sources in found.counted_by.items()},
-        "stalls": [
-            {"target": each.target, "source": each.source, "first_sentence_s": each.first_sentence_s.as_object()}
-            for each in found.stalls
-        ],
-        "voice": {"others": report.others.sentence, "rows": [_voice(row) for row in report.voices]},
-        "cost": [_plain(row) for row in report.costs],
+        "voice": {"others": report.others.sentence, "rows": _plain(report.voices)},
+        "cost": _plain(report.costs),
         "objectives": {
             target: [{"name": each.name, "met": each.met, "sentence": each.sentence} for each in verdicts]
             for target, verdicts in report.verdicts.items()
         },
-        **{name: [_plain(row) for row in getattr(found, name)] for name in rows},
-    }
-
-
-def _voice(row: VoiceRow) -> dict[str, Any]:
-    return {
-        "target": row.target,
-        "voice_to_voice_s": row.voice_to_voice_s.as_object(),
-        "within": [{"budget_s": budget} | _plain(part) for budget, part in row.within],
-        "above_900_ms": _plain(row.lost),
+        **found,
     }
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 from loadtest.llm.answers import SECOND_NS, LlmAnswer, NetworkPath
 from loadtest.llm.figures import Figure, Rate, Saturation, figure, mean, rate_in_steady_state, saturation, steady_rate
 from loadtest.llm.plan import (
+    CACHE_TURNS,
     RESERVATION,
     SPOKEN_TOKENS,
     SYSTEM_TOKENS,
@@ -174,6 +175,14 @@ class Stall:
     values_s: tuple[float, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class FaultCount:
+    """How many faults of a kind there were, with the sentence of the first."""
+
+    n: int
+    sentence: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchRows:
     """All of a bench. `faults` are by target and kind, each with how many and one of its sentences; `oddities` are how
@@ -190,15 +199,13 @@ class BenchRows:
     saturation: Sequence[SaturationRow] = ()
     network: Sequence[NetworkRow] = ()
     quality: Sequence[QualityRow] = ()
-    faults: Mapping[str, Mapping[str, tuple[int, str]]] = field(
-        default_factory=dict[str, Mapping[str, tuple[int, str]]]
-    )
+    faults: Mapping[str, Mapping[str, FaultCount]] = field(default_factory=dict[str, Mapping[str, FaultCount]])
     oddities: Mapping[str, Mapping[str, int]] = field(default_factory=dict[str, Mapping[str, int]])
     given_up: Mapping[str, str] = field(default_factory=dict[str, str])
     counted_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     served_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     answers: int = 0
-    is_interrupted: bool = False
+    interrupted: bool = False
 
 
 def rows_of(results: Results, plan: Plan, targets: Sequence[str]) -> BenchRows:
@@ -220,7 +227,7 @@ def rows_of(results: Results, plan: Plan, targets: Sequence[str]) -> BenchRows:
         cache=[
             _cache(name, int(cell), state, [sample for sample in each if sample.state == state])
             for _, name, cell, each in of("cache", *map(str, SYSTEM_TOKENS))
-            for state in ("cold", "warm", "second turn")
+            for state in CACHE_TURNS
         ],
         structured=[_structured(name, cell, each) for _, name, cell, each in of("structured", "schema", "tool")],
         agent=[
@@ -246,7 +253,7 @@ def rows_of(results: Results, plan: Plan, targets: Sequence[str]) -> BenchRows:
         counted_by={name: _counted_by(everything, place) for place, name in enumerate(targets)},
         served_by={name: _served_by(everything, place) for place, name in enumerate(targets)},
         answers=sum(sample.answer.fault is None for sample in everything),
-        is_interrupted=results.is_interrupted,
+        interrupted=results.is_interrupted,
     )
 
 
@@ -443,15 +450,15 @@ def _stall(samples: Sequence[AskedSample], target: int, name: str) -> Stall:
     return Stall(name, "no answer", Figure(), ())
 
 
-def _faults(samples: Iterable[AskedSample], results: Results, target: int) -> dict[str, tuple[int, str]]:
+def _faults(samples: Iterable[AskedSample], results: Results, target: int) -> dict[str, FaultCount]:
     """Those of the answers and of the ways to a target, by kind."""
     of_answers = [sample.answer.fault for sample in samples if sample.target == target]
     of_paths = [path.fault for place, path in results.paths if place == target]
-    found: dict[str, tuple[int, str]] = {}
+    found: dict[str, FaultCount] = {}
     for fault in (*of_answers, *of_paths):
         if fault is not None:
-            count, sentence = found.get(fault.kind, (0, fault.sentence))
-            found[fault.kind] = count + 1, sentence
+            before = found.get(fault.kind, FaultCount(0, fault.sentence))
+            found[fault.kind] = FaultCount(before.n + 1, before.sentence)
     return found
 
 

@@ -5,7 +5,7 @@ import random
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -19,18 +19,19 @@ from loadtest.llm.answers import (
     Message,
     NetworkPath,
 )
+from loadtest.llm.client import LlmClient
 from loadtest.llm.plan import (
+    CACHE_TURNS,
+    SHORT_ANSWER,
     Experiment,
     Plan,
     Unit,
-    cache_request,
     check_request,
     length_request,
     load_cells,
     load_request,
     loop_of,
     schedule,
-    step_request,
     structured_request,
     system_prompt,
 )
@@ -43,34 +44,6 @@ _HOPELESS: Final[frozenset[FaultKind]] = frozenset(
 )
 _LONGEST_WAIT_S: Final = 60.0
 MOST_IN_FLIGHT: Final = 1000
-
-
-class Client(Protocol):
-    """A client that asks targets."""
-
-    async def __aenter__(self) -> "Client": ...
-
-    async def __aexit__(self, *_: object) -> None: ...
-
-    async def learn(self, target: LlmTarget) -> LlmFault | None:
-        """Find out what the target refuses of a request; why it cannot be asked."""
-        ...
-
-    async def ask(self, target: LlmTarget, request: LlmRequest) -> LlmAnswer:
-        """One answer; whatever goes wrong is its fault."""
-        ...
-
-    async def count_tokens(self, target: LlmTarget, answer: LlmAnswer) -> LlmAnswer:
-        """The answer with its tokens counted, where the server can count them."""
-        ...
-
-    async def cache_counters(self, target: LlmTarget) -> CacheCounters | None:
-        """The server's counters of its prefix cache, where it has a page of them."""
-        ...
-
-    async def probe_network(self, target: LlmTarget) -> NetworkPath:
-        """The way to the target."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +109,7 @@ class LlmBench:
 
     plan: Plan
     targets: list[LlmTarget]
-    client: Client
+    client: LlmClient
     now_ns: Callable[[], int]
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     on_calls: Callable[[int], None] = lambda _calls: None
@@ -225,11 +198,13 @@ class LlmBench:
     async def _cache(self, unit: Unit) -> None:
         """A system prompt that is new, the same again with another question, and the second turn of that."""
         system = system_prompt(int(unit.cell), f"{self.plan.seed} {unit.target} {unit.block} {unit.cell} {_nonce()}")
-        await self._take(unit, cache_request(system, (), "How long does it take?"), state="cold")
-        ask = "Can I change my order?"
-        warm = await self._take(unit, cache_request(system, (), ask), state="warm")
-        history = (Message("user", ask), Message("assistant", warm.text or "Yes."))
-        await self._take(unit, cache_request(system, history, "And what does it cost?"), state="second turn")
+        history: tuple[Message, ...] = ()
+        for state, ask in CACHE_TURNS.items():
+            messages = (*history, Message("user", ask))
+            request = LlmRequest(messages=messages, system=system, max_tokens=SHORT_ANSWER)
+            answer = await self._take(unit, request, state=state)
+            if state != "cold":  # after which the conversation begins again
+                history = (*messages, Message("assistant", answer.text or "Yes."))
 
     async def _loop(self, unit: Unit) -> AgentLoop:
         order, calls = loop_of(unit.cell)
@@ -237,7 +212,8 @@ class LlmBench:
         begin_ns = self.now_ns()
 
         async def step(number: int, *, is_kept: bool) -> bool:
-            request = step_request(history, number)
+            ask = f"Step {number}: say in a few words what you do next, given what you said before."
+            request = LlmRequest(messages=(*history, Message("user", ask)), max_tokens=SHORT_ANSWER)
             answer = await self._take(unit, request, state="step")
             if is_kept:
                 history.extend((request.messages[-1], Message("assistant", answer.text or "…")))

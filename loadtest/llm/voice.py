@@ -32,13 +32,21 @@ class OtherStages:
 @dataclass(frozen=True, slots=True)
 class VoiceRow:
     """Predicted voice-to-voice of a target: the others' time and the wait for the first sentence, taken as independent.
-    `within` are the shares of turns within each budget, `lost` that of those above 900 ms."""
+    `within` are the shares of turns within each budget."""
 
     target: str
     source: str
     voice_to_voice_s: Figure
-    within: tuple[tuple[float, CountedShare], ...]
-    lost: CountedShare
+    within: tuple["BudgetShare", ...]
+    above_900_ms: CountedShare
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetShare:
+    """The share of turns within a budget."""
+
+    budget_s: float
+    share: CountedShare
 
 
 def predict(stall: Stall, others: OtherStages, seed: int) -> VoiceRow:
@@ -48,16 +56,15 @@ def predict(stall: Stall, others: OtherStages, seed: int) -> VoiceRow:
     # Of the pairs no more are independent than there are turns on the shorter side.
     n = len(stall.values_s) if others.is_constant else min(len(stall.values_s), len(others.rests_s))
 
-    def part(most_s: float) -> CountedShare:
-        return share(round(float(np.mean(sums <= most_s)) * n), n) if n else CountedShare(0, 0)
+    def good(most_s: float) -> int:
+        return round(float(np.mean(sums <= most_s)) * n) if n else 0
 
-    lost = part(LOST_S)
     return VoiceRow(
         stall.target,
         stall.source,
         figure(map(float, sums)) if others.is_constant else _resampled(waits, rests, n, seed),
-        tuple((budget, part(budget)) for budget in BUDGETS_S),
-        share(lost.total - lost.good, lost.total),
+        tuple(BudgetShare(budget, share(good(budget), n)) for budget in BUDGETS_S),
+        share(n - good(LOST_S), n),
     )
 
 
@@ -151,7 +158,7 @@ def _fastest(stalls: Sequence[Stall]) -> list[str]:
 
 def lost_sentence(row: VoiceRow) -> str:
     """The share of turns above 900 ms."""
-    if row.lost.ratio is None or row.lost.interval is None:
+    if row.above_900_ms.ratio is None or row.above_900_ms.interval is None:
         return f"{row.target}: the share of turns above {declared(LOST_S)} is not known"
-    low, high = (percent(side) for side in row.lost.interval)
-    return f"{row.target}: {percent(row.lost.ratio)} of turns above {declared(LOST_S)} ({low} to {high})"
+    low, high = (percent(side) for side in row.above_900_ms.interval)
+    return f"{row.target}: {percent(row.above_900_ms.ratio)} of turns above {declared(LOST_S)} ({low} to {high})"

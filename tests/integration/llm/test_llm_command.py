@@ -66,9 +66,10 @@ def test_a_bench_is_measured_written_and_stored_without_its_key(url: str, tmp_pa
         ("cold", 10, 0),
         ("warm", 0, 10),
         ("second turn", 0, 10),
+        ("third turn", 0, 10),
     }
     with StoreReader(tmp_path / "bench" / "store") as reader:
-        assert reader.summary(Filter(run_id="bench")).turns.ok == 10 + 3 * 3 * 10
+        assert reader.summary(Filter(run_id="bench")).turns.ok == 10 + 3 * 4 * 10
     page = (tmp_path / "llm.html").read_text()
     assert "<svg" in page
     assert SECRET not in out

@@ -17,6 +17,7 @@ from loadtest.llm.answers import (
     NetworkPath,
     ToolCall,
 )
+from loadtest.llm.client import LlmClient
 from loadtest.llm.target import LlmTarget
 
 
@@ -75,7 +76,7 @@ class Script:
 
 
 @dataclass
-class ScriptedClient:
+class ScriptedClient(LlmClient):
     """Answers as the scripts say, by the names of the targets."""
 
     loop: VirtualLoop

@@ -11,7 +11,7 @@ from loadtest.llm.answers import CacheCounters, LlmAnswer, LlmChunk, LlmFault, L
 from loadtest.llm.client import cache_counters_of
 from loadtest.llm.plan import Plan, is_in_row, schedule, system_prompt
 from loadtest.llm.prompts import Expectation, Prompt
-from loadtest.llm.rows import BenchRows, rows_of
+from loadtest.llm.rows import BenchRows, FaultCount, rows_of
 from loadtest.llm.running import AskedSample, LlmBench, Results
 from loadtest.llm.target import LlmTarget
 from tests.unit.loadtest.llm.scripted_llm import Script, ScriptedClient, VirtualLoop, run_virtually
@@ -83,7 +83,7 @@ def test_lengths_give_back_what_was_scripted_and_count_the_others_beside() -> No
     # The sentence "It is so." is known to be over with the space behind it: the tenth letter, each a token.
     assert row.figures["first_sentence_s"].value("p50") == pytest.approx(0.19)
     assert (other.n, dict(other.others)) == (11, {"cut_off": 1})
-    assert found.faults["slow"] == {"cut_off": (1, "cut")}
+    assert found.faults["slow"] == {"cut_off": FaultCount(1, "cut")}
     assert found.counted_by["fast"] == ("server",)
 
 

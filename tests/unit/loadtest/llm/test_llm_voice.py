@@ -23,8 +23,8 @@ def test_the_other_stages_are_added_to_each_first_sentence() -> None:
     row = predict(stall("a", *[0.1] * 30, *[0.3] * 6, *[0.4] * 4), OTHERS, seed=1)
     assert row.voice_to_voice_s.value("p50") == pytest.approx(0.65)
     assert row.voice_to_voice_s.n == 40
-    assert [(budget, part.good) for budget, part in row.within] == [(0.3, 0), (0.5, 0), (0.8, 30)]
-    assert (row.lost.good, row.lost.total) == (4, 40)
+    assert [(each.budget_s, each.share.good) for each in row.within] == [(0.3, 0), (0.5, 0), (0.8, 30)]
+    assert (row.above_900_ms.good, row.above_900_ms.total) == (4, 40)
 
 
 def test_turns_of_a_run_are_paired_with_every_answer_and_their_number_is_that_of_the_fewer() -> None:
@@ -32,7 +32,7 @@ def test_turns_of_a_run_are_paired_with_every_answer_and_their_number_is_that_of
     row = predict(stall("a", *[0.1] * 50), OtherStages((0.4, 0.9) * 10, "a run"), seed=1)
     assert row.voice_to_voice_s.n == 20
     assert row.voice_to_voice_s.value("p90") == pytest.approx(1.0)
-    assert (row.lost.good, row.lost.total) == (10, 20)
+    assert (row.above_900_ms.good, row.above_900_ms.total) == (10, 20)
     bounds = row.voice_to_voice_s.percentiles["p90"]
     assert (bounds.lower, bounds.upper) == (pytest.approx(1.0), pytest.approx(1.0))
 
