@@ -267,6 +267,7 @@ def test_what_cannot_be_used_is_reported_at_once_and_nothing_is_written(tmp_path
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.nightly
 def test_the_same_callers_run_under_plain_locust(url: str, tmp_path: Path) -> None:
     done = completed_module(
         "locust",

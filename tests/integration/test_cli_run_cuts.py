@@ -17,7 +17,6 @@ from telemetry.model.turns import Turn
 from telemetry.store.reader import StoreReader
 from tests.integration.calling import CORPUS
 from tests.integration.quick_endpoint import QuickEndpoint, quick_endpoint
-from tests.nightly import nightly_after
 
 COMMAND = [sys.executable, "-m", "loadtest.cli.main", "run"]
 QUICK = ["--corpus", CORPUS, "--length", "short", "--clips", "6", "--think", "0.2", "--manual-turns", "--users", "4"]
@@ -57,8 +56,8 @@ def _all_there(endpoint: QuickEndpoint, out: Path, summary: dict[str, Any]) -> l
     return cut
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("stop_timeout", "count"), nightly_after(1, [("1", "1"), ("0", "2")]))
+@pytest.mark.nightly
+@pytest.mark.parametrize(("stop_timeout", "count"), [("1", "1"), ("0", "2")])
 def test_turns_that_outlast_the_stop_time_out_are_recorded_and_shown(
     stop_timeout: str, count: str, tmp_path: Path
 ) -> None:

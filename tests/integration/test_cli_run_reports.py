@@ -67,7 +67,7 @@ def run_case(run: Path) -> str:
     return next((each.tag for each in own if each.tag != "system-out"), "passed")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_leaves_its_reports_and_a_report_of_it_gives_the_same(url: str, tmp_path: Path) -> None:
     code, out, err = finished(started(tmp_path, "run", url, "--users", "3", "--run-time", "6s", *QUICK))
     assert err == ""

@@ -25,6 +25,7 @@ def try_out(url: str, spec: Path, *flags: str) -> subprocess.CompletedProcess[st
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
+@pytest.mark.nightly
 def test_a_conversation_over_a_declared_wire_is_measured_as_over_the_wire_it_describes(tmp_path: Path) -> None:
     with assistant(tmp_path) as url:
         (turns,) = Callers(

@@ -245,7 +245,7 @@ def test_the_calibration_of_the_machine_says_how_many_processes_callers_want(
     assert summary["generator"]["calibration"]["state"] == ("beyond" if count == 1 else "calibrated")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_killed_processes_lose_only_what_they_had_not_finished(url: str, tmp_path: Path) -> None:
     store = tmp_path / "store"
     process = _start(url, tmp_path, "--users", "2", "--processes", "2", "--run-time", "5m")

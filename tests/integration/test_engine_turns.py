@@ -61,12 +61,14 @@ def test_manual_turns_do_not_wait_for_silence(url: str) -> None:
         assert latency is not None
 
 
+@pytest.mark.nightly
 def test_callers_with_noise_are_answered_and_the_snr_is_what_was_asked(url: str) -> None:
     for (turn,) in Callers(url, 3, noise="white", snr_db=20.0).call():
         assert turn.outcome == "ok", turn.outcome_reason
         assert turn.snr_obtained_db == pytest.approx(20.0, abs=0.1)
 
 
+@pytest.mark.nightly
 def test_a_caller_whose_patience_is_over_hangs_up(url: str) -> None:
     calls = Callers(url, 6, patience_s=0.05).call()
     assert {turns[0].outcome for turns in calls} == {"abandoned"}

@@ -26,7 +26,6 @@ from telemetry.store.reader import StoreReader
 from tests.integration.calling import CORPUS
 from tests.integration.commands import completed
 from tests.integration.hosted_endpoint import HostedEndpoint
-from tests.nightly import nightly_after
 from tests.unit.loadtest.protocols.contract.line import tone
 
 pytestmark = pytest.mark.slow
@@ -208,17 +207,15 @@ def turns_of(
     return turns, json.loads(file.read_text())
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("kind", "protocol", "late_s"),
-    nightly_after(
-        1,
-        [
-            (LateOpenAI, "openai-realtime", 1.2),
-            (LateOpenAI, "openai-realtime", 0.55),
-            (LateGemini, "gemini-live", 1.2),
-            (UnmarkedGemini, "gemini-live", 1.2),
-        ],
-    ),
+    [
+        (LateOpenAI, "openai-realtime", 1.2),
+        (LateOpenAI, "openai-realtime", 0.55),
+        (LateGemini, "gemini-live", 1.2),
+        (UnmarkedGemini, "gemini-live", 1.2),
+    ],
     ids=["in the next question", "between two turns", "without a name", "without a name or a mark"],
 )
 def test_a_late_transcript_counts_in_its_own_turn(

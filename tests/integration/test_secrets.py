@@ -24,7 +24,6 @@ from telemetry.store.schema import TABLES
 from tests.integration.calling import CORPUS
 from tests.integration.hosted_endpoint import HostedEndpoint
 from tests.integration.waiting import answers, wait_until
-from tests.nightly import nightly_after
 
 pytestmark = pytest.mark.slow
 
@@ -247,18 +246,16 @@ class Watch:
                         self.seen[child.pid] = line
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="needs a list of processes that shows arguments")
-@pytest.mark.parametrize("by", nightly_after(1, ["argument", "variable"]))
+@pytest.mark.parametrize("by", ["argument", "variable"])
 @pytest.mark.parametrize(
     "command",
-    nightly_after(
-        1,
-        [
-            ["run", "--users", "2", "--processes", "2", *FEW],
-            ["run", "--users", "2", *FEW],
-            ["capacity", "--from", "1", "--max", "1", "--turns-per-step", "20", "--step-time", "2s", "--rest", "0"],
-        ],
-    ),
+    [
+        ["run", "--users", "2", "--processes", "2", *FEW],
+        ["run", "--users", "2", *FEW],
+        ["capacity", "--from", "1", "--max", "1", "--turns-per-step", "20", "--step-time", "2s", "--rest", "0"],
+    ],
     ids=["processes", "run", "capacity"],
 )
 def test_no_list_of_processes_shows_a_credential(parrot: Parrot, tmp_path: Path, command: list[str], by: str) -> None:

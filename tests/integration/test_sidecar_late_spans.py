@@ -17,7 +17,6 @@ from telemetry.store.reader import StoreReader
 from tests import asking
 from tests.fixtures_sidecar import running_sidecar
 from tests.integration.waiting import wait_until
-from tests.nightly import nightly_after
 
 pytestmark = pytest.mark.slow
 
@@ -56,7 +55,8 @@ def stored(store: Path) -> list[Turn]:
         return reader.turns(source="service")
 
 
-@pytest.mark.parametrize("transport", nightly_after(1, ["http", "grpc"]))
+@pytest.mark.nightly
+@pytest.mark.parametrize("transport", ["http", "grpc"])
 def test_stages_that_come_after_their_turn_was_stored_change_it(tmp_path: Path, transport: str) -> None:
     own, stages = pipecat_spans()
     with running_sidecar(tmp_path) as sidecar:

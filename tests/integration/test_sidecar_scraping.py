@@ -57,7 +57,7 @@ def servers(store: Path) -> dict[str, ModelServer]:
         return {each.name: each for each in reader.model_servers(0, time.time_ns())}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_what_model_servers_count_is_stored_whatever_their_neighbors_do(tmp_path: Path) -> None:
     registry = CollectorRegistry()
     queries = Counter("vllm:prefix_cache_queries", "Queried tokens.", LABELS, registry=registry).labels("m", "0")

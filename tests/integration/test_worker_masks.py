@@ -9,7 +9,6 @@ import pytest
 
 from loadtest.protocols.transports.masked_frames import MASKS
 from loadtest.run.processes import ROOT
-from tests.nightly import nightly_after
 from tests.properties.test_audio_heads_properties import decoded
 
 # In a process of its own: a worker's module patches the process.
@@ -33,8 +32,8 @@ print(json.dumps([base64.b64encode(frame).decode() for frame in sent]))
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mask", nightly_after(1, MASKS))
+@pytest.mark.nightly
+@pytest.mark.parametrize("mask", MASKS)
 def test_frames_are_joined_as_they_were_masked(mask: str) -> None:
     command = [sys.executable, "-c", PROGRAM, mask]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -307,7 +307,7 @@ def answer(process: subprocess.Popen[str]) -> str:
     return process.communicate(timeout=5 * ENOUGH_S)[0].strip()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_four_processes_that_start_together_share_one_cache(tmp_path: Path) -> None:
     environment: dict[str, str | None] = {"VOICEPROBE_CACHE": str(tmp_path), "NUMBA_CACHE_DIR": None}
     starting = [opened(environment) for _ in range(4)]
