@@ -5,13 +5,15 @@ import json
 import ssl
 import subprocess
 import sys
+import time
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
+from loadtest.engine.clock import Clocks
 from loadtest.engine.tls import tls_client
-from loadtest.llm.answers import CacheCounters, LlmAnswer, LlmRequest, Message
+from loadtest.llm.answers import SECOND_NS, CacheCounters, LlmAnswer, LlmRequest, Message
 from loadtest.llm.client import LlmClient, run
 from loadtest.llm.target import LlmTarget
 from tests.integration.certificates import authority
@@ -93,6 +95,26 @@ def test_each_fault_is_named_and_the_next_answer_is_whole(target: LlmTarget, fau
     assert (broken.first_token_s, broken.wall_s, broken.tokens) == (None, None, None)
     assert ("--timeout; it was still being written" in broken.fault.sentence) == (kind == "never_ended")
     assert (whole.fault, whole.tokens) == (None, 20)
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_wall_clock_that_is_set_moves_no_stamp(target: LlmTarget, hours: int) -> None:
+    """The kernel stamps by the wall clock, whose offset is measured once a second."""
+    clocks = Clocks(unix_ns=lambda: time.time_ns() + hours * 3_600 * SECOND_NS)
+    plan = Plan(first_ms=5, tokens=5, gap_ms=5)
+    request = LlmRequest(messages=(Message("user", "Go."),), extra_body={"declared": plan.as_json()})
+
+    async def main() -> LlmAnswer:
+        async with LlmClient(clocks=clocks) as client:
+            return await client.ask(target, request)
+
+    before_ns = time.perf_counter_ns()
+    found = run(main())
+    after_ns = time.perf_counter_ns()
+    assert found.fault is None
+    moments = [chunk.upper_ns for chunk in found.chunks]
+    assert moments == sorted(moments)
+    assert all(before_ns + 5_000_000 <= moment <= after_ns for moment in moments)
 
 
 def test_a_server_that_is_not_there_is_named(target: LlmTarget) -> None:
