@@ -34,6 +34,7 @@ FaultKind = Literal[
     "empty_answer",  # there were choices, and neither text, reasoning nor a tool call
     "not_a_stream",  # a stream was asked for, and the whole answer came as one JSON body
     "buffered",  # a stream whose whole answer arrived in one piece: its times say nothing about the model
+    "not_seen",  # likewise, while this machine did not look for so long that the delay may be its own
     "cut_off",  # the connection or the body ended before the answer was complete
     "never_ended",  # the answer was not complete within the time allowed
     "no_answer",  # nothing of it arrived within the time allowed

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import gc
 from collections.abc import Coroutine
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any, Final, Self, TypeVar
 
 import msgspec
@@ -38,7 +38,9 @@ from loadtest.llm.target import LlmTarget
 from loadtest.protocols.http_items import HttpAnswer, HttpData, HttpEnd, HttpFailed, HttpHead, HttpItem, HttpRequest
 
 CONNECT_S: Final = 10.0
-_MEASURE_CLOCK_S: Final = 1.0
+# So often the loop looks at its sockets at least: what one read finds has come since.
+_LOOK_S: Final = 0.01
+_LOOKS_A_SECOND: Final = 100
 _END_OF_BODY_S: Final = 1.0
 _MOST_REFUSALS: Final = 8
 _STILL_WRITING_S: Final = 1.0
@@ -67,17 +69,17 @@ class LlmClient:
         self._limit_s = limit_s
         self._clocks = clocks or Clocks()
         self._idle: dict[tuple[str, int, bool], list[ModelConnection]] = {}
-        self._measuring: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        self._measuring = asyncio.create_task(self._measure_clock())
+        self._looking = asyncio.create_task(self._look())
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._measuring is not None:
-            self._measuring.cancel()
+        if self._looking is not None:
+            self._looking.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await self._measuring
+                await self._looking
         for connections in self._idle.values():
             for connection in connections:
                 connection.close()
@@ -271,10 +273,12 @@ class LlmClient:
         names = [entry.get("id") or entry.get("name") for entry in entries if isinstance(entry, dict)]
         return names[0] if len(names) == 1 and isinstance(names[0], str) else None
 
-    async def _measure_clock(self) -> None:
-        while True:
-            await asyncio.sleep(_MEASURE_CLOCK_S)
-            self._clocks.measure()
+    async def _look(self) -> None:
+        """Keep the loop looking, and measure the clock once a second."""
+        for look in count(1):
+            await asyncio.sleep(_LOOK_S)
+            if look % _LOOKS_A_SECOND == 0:
+                self._clocks.measure()
 
 
 def cache_counters_of(page: str, model: str | None) -> CacheCounters | None:

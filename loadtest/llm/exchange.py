@@ -34,6 +34,8 @@ _STREAMS: Final[Mapping[Wire, type[Stream]]] = {
 MAX_ANSWER_BYTES: Final = 64 * 2**20
 # An answer of so many tokens or events that arrives in one piece was held back: no model writes so many at once.
 HELD_BACK: Final = 8
+# The client looks at its sockets every 10 ms: what came after a longer time of not looking may have come in pieces.
+NOT_LOOKED_NS: Final = 50_000_000
 _OVERLOADED: Final = frozenset({429, 529})
 _FAULT_OF_CODE: Final[Mapping[str | None, FaultKind]] = {
     "cut_short": "cut_off",
@@ -171,6 +173,9 @@ class ModelExchange:
         if held < HELD_BACK:
             return None
         what = f"all {only.events} events" if only.events > 1 else f"all {held} tokens"
+        if only.upper_ns - only.lower_ns > NOT_LOOKED_NS:
+            blind_ms = round((only.upper_ns - only.lower_ns) / 1e6)
+            return LlmFault("not_seen", f"{what} came while this busy machine did not look for {blind_ms:,} ms")
         return LlmFault("buffered", f"{what} of the stream arrived in one piece: something on the way holds them back")
 
     def _usage(self) -> LlmUsage | None:

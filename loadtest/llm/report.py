@@ -79,10 +79,7 @@ def sentences(report: BenchReport) -> Iterator[str]:
     if any(row.voice_to_voice_s.n for row in report.voices):
         yield from map(lost_sentence, report.voices)
         yield f"predicted voice-to-voice: the first sentence and {report.others.sentence}, taken as independent"
-    yield from (f"{target}: answered by {', '.join(models)}" for target, models in found.served_by.items() if models)
-    for target, sources in found.counted_by.items():
-        if sources:
-            yield f"{target}: tokens are counted by the {' and by a '.join(sources)}"
+    yield from _of_measuring(found)
     yield from (
         f"{each} of a request: it is left out, and lengths are also asked for by the prompt" for each in report.notes
     )
@@ -102,6 +99,17 @@ def sentences(report: BenchReport) -> Iterator[str]:
         yield f"in the store {report.store}: {', '.join(report.runs.values())}"
     if found.interrupted:
         yield "interrupted: these are the figures so far"
+
+
+def _of_measuring(found: BenchRows) -> Iterator[str]:
+    yield from (f"{target}: answered by {', '.join(models)}" for target, models in found.served_by.items() if models)
+    for target, sources in found.counted_by.items():
+        if sources:
+            yield f"{target}: tokens are counted by the {' and by a '.join(sources)}"
+    for target, error in found.stamp_error_s.items():
+        if error.n:
+            at = f"{seconds(error.value('p50'))} in the median answer, {pair(error, 'p90')} ms at p90"
+            yield f"{target}: when its pieces came is known to {at}"
 
 
 def _of_load(found: BenchRows) -> Iterator[str]:

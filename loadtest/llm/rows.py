@@ -187,7 +187,7 @@ class FaultCount:
 class BenchRows:
     """All of a bench. `faults` are by target and kind, each with how many and one of its sentences; `oddities` are how
     many there were of what makes no fault; `counted_by` says whose count of tokens the figures are from,
-    `served_by` which models the answers name."""
+    `served_by` which models the answers name, `stamp_error_s` how wide the widest stamp of an answer is."""
 
     targets: Sequence[str]
     stalls: Sequence[Stall]
@@ -204,6 +204,7 @@ class BenchRows:
     given_up: Mapping[str, str] = field(default_factory=dict[str, str])
     counted_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     served_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    stamp_error_s: Mapping[str, Figure] = field(default_factory=dict[str, Figure])
     answers: int = 0
     interrupted: bool = False
 
@@ -252,6 +253,12 @@ def rows_of(results: Results, plan: Plan, targets: Sequence[str]) -> BenchRows:
         given_up={targets[place]: fault.sentence for place, fault in results.given_up.items()},
         counted_by={name: _counted_by(everything, place) for place, name in enumerate(targets)},
         served_by={name: _served_by(everything, place) for place, name in enumerate(targets)},
+        stamp_error_s={
+            name: figure(
+                each.answer.stamp_error_s for each in everything if each.target == place and not each.answer.fault
+            )
+            for place, name in enumerate(targets)
+        },
         answers=sum(sample.answer.fault is None for sample in everything),
         interrupted=results.is_interrupted,
     )

@@ -35,6 +35,7 @@ _OUTCOMES: Final[Mapping[FaultKind, tuple[semconv.Outcome, semconv.FailureKind]]
     "error_in_stream": ("error", "endpoint_error"),
     "empty_choices": ("no_reply", "no_reply"),
     "empty_answer": ("no_reply", "no_reply"),
+    "not_seen": ("invalid", "generator"),
     "never_ended": ("timeout", "timeout"),
     "no_answer": ("timeout", "timeout"),
 }

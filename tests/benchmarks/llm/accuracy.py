@@ -104,6 +104,7 @@ def measured(answer: LlmAnswer) -> dict[str, float | None]:
 
 async def figures(target: LlmTarget, at_a_time: int = 64, rounds: int = 4) -> None:
     chance = random.Random(7)
+    go_first(0)
     plans = [random_plan(chance, str(place)) for place in range(at_a_time * rounds)]
     found: list[tuple[Plan, LlmAnswer]] = []
     async with LlmClient() as client:

@@ -19,11 +19,15 @@ def target(wire: Wire = "openai", *, with_key: bool = True) -> LlmTarget:
 
 
 def played(
-    *reads: tuple[int, bytes], of: LlmTarget | None = None, request: LlmRequest = REQUEST, ends_at: int | None = None
+    *reads: tuple[int, bytes],
+    of: LlmTarget | None = None,
+    request: LlmRequest = REQUEST,
+    ends_at: int | None = None,
+    seen_before_ms: int = 1,
 ) -> LlmAnswer:
     """Read what arrived at so many ms after the request, which was made at 0; the connection ends after it.
 
-    The socket was last seen empty 1 ms before each read.
+    The socket was last seen empty `seen_before_ms` before each read.
     """
     of = of or target()
     sent = http_request(of, request)
@@ -31,7 +35,7 @@ def played(
     http.send(sent)
 
     def take(ms: int, items: list[HttpItem]) -> None:
-        exchange.receive((ms - 1) * MS, ms * MS, items)
+        exchange.receive((ms - seen_before_ms) * MS, ms * MS, items)
 
     for ms, data in reads:
         take(ms, http.receive(data))
