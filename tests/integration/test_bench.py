@@ -98,7 +98,6 @@ def test_both_kinds_of_stamps_are_held_against_the_truth(short: dict[str, Any]) 
 def test_the_result_says_where_it_was_taken(short: dict[str, Any]) -> None:
     assert {"cpu", "cores", "kernel", "python", "libraries"} <= short["machine"].keys()
     assert all(short["machine"][name] for name in ("cpu", "cores", "kernel", "python"))
-    assert all(cost > 0 for cost in short["protocols_us"].values())
 
 
 @pytest.mark.parametrize(("sender", "wire"), [(OURS, "ws"), (NAIVE, "wss")])

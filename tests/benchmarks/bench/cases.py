@@ -6,7 +6,7 @@ from typing import Final
 from loadtest.targets.ground_truth.plan import Behavior
 
 # The parts of a benchmark, in the order in which they run.
-PARTS: Final = ("protocols", "senders", "conversations", "telemetry", "stamps")
+PARTS: Final = ("senders", "conversations", "telemetry", "stamps")
 CONTROL: Final = "control"
 OURS: Final = "ours"
 NAIVE: Final = "naive"

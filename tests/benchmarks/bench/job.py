@@ -69,7 +69,6 @@ class Benchmark:
         if self.setup.cores.sender is None:
             self.say("there is one core: sender and peer share it, and the figures are of both")
         parts: dict[str, Callable[[], None]] = {
-            "protocols": self.protocols,
             "senders": self.senders,
             "conversations": self.conversations,
             "telemetry": self.telemetry,
@@ -93,12 +92,6 @@ class Benchmark:
         if self.options.markdown:
             talked = conversation_tables.markdown_lines(self.conversation_rows)
             sys.stdout.write(tables.markdown(self.rows, verdicts, machine.sentence(self.machine), talked) + "\n")
-
-    def protocols(self) -> None:
-        """The hot path."""
-        costs = singles.protocols(self.setup, self.options.times)
-        self.result["protocols_us"] = costs
-        tables.print_protocols(self.console, costs)
 
     def telemetry(self) -> None:
         """Telemetry for each turn."""

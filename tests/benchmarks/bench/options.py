@@ -33,7 +33,6 @@ class Options:
     rounds: int
     warm_up_s: float
     window_s: float
-    times: int  # each step of the hot path
     turns: int  # of the telemetry part
     stamps_modes: tuple[str, ...]
     stamps_callers: int
@@ -115,7 +114,6 @@ def checked(
         rounds=rounds,
         warm_up_s=0.3 if short else 1.5,
         window_s=measured.seconds,
-        times=200 if short else 2000,
         turns=250 if short else 5000,
         stamps_modes=(DUPLEX,) if short else DEFAULT_MODES,
         stamps_callers=min(sizes, default=100) if short else min(500, max(sizes, default=500)),

@@ -1,4 +1,4 @@
-"""The parts without a comparison: the protocols on the hot path, telemetry for each turn, the error of event stamps."""
+"""The parts without a comparison: telemetry for each turn, and the error of event stamps."""
 
 import json
 import sys
@@ -30,13 +30,6 @@ class StampError:
     p50_ms: float | None
     p99_ms: float | None
     max_ms: float | None
-
-
-def protocols(setup: BenchSetup, times: int) -> dict[str, float]:
-    """Microseconds by what is done. Raises PartFailedError."""
-    log = setup.folder / "log"
-    command = [sys.executable, "-m", "tests.benchmarks.bench.hot_path", str(times)]
-    return finish("protocols part", start(command, setup.cores.sender, log), _TELEMETRY_S, log)
 
 
 def telemetry(setup: BenchSetup, turns: int) -> dict[str, Any]:

@@ -78,16 +78,6 @@ def print_senders(console: Console, rows: Sequence[Row]) -> None:
                 console.print(f"  {where}, {NAMES[row.sender]}: {own}{naive}", soft_wrap=True)
 
 
-def print_protocols(console: Console, costs: Mapping[str, float]) -> None:
-    """What the hot path costs."""
-    table = Table(title="Hot path, each message", title_justify="left")
-    table.add_column("what")
-    table.add_column("µs", justify="right")
-    for label, cost_us in costs.items():
-        table.add_row(label, f"{cost_us:.2f}")
-    console.print(table)
-
-
 def print_telemetry(console: Console, found: Mapping[str, Any]) -> None:
     """What telemetry costs."""
     table = Table(title=f"Telemetry, processor time for each of {found['turns']:,} turns", title_justify="left")

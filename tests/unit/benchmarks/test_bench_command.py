@@ -44,7 +44,7 @@ def test_short_is_shorter_than_the_default(monkeypatch: pytest.MonkeyPatch) -> N
         assert guarded(lambda flags=flags: app([*flags])) == ExitCode.OK
     usual, short = asked
     assert short.window_s < usual.window_s
-    assert short.times < usual.times
+    assert short.turns < usual.turns
 
 
 def test_faults_are_a_sentence_each(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
