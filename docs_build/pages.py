@@ -13,7 +13,7 @@ from docs_build.metrics import metrics_page
 from docs_build.prometheus import prometheus_page
 from docs_build.protocols import protocols_page
 from docs_build.receivers import receivers_page
-from docs_build.scenario import scenario_page
+from docs_build.scenario import scenario_page, scenario_schema
 from docs_build.sidecar_settings import sidecar_settings_page
 from docs_build.spans import spans_page
 from docs_build.summary_schema import summary_page
@@ -22,6 +22,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "reference/commands.md": commands_page,
     "reference/protocols.md": protocols_page,
     "reference/scenario-file.md": scenario_page,
+    "reference/scenario-file.schema.json": scenario_schema,
     "reference/metrics.md": metrics_page,
     "reference/json-summary.md": summary_page,
     "reference/spans.md": spans_page,

@@ -1,18 +1,21 @@
 """Generates the page of the scenario file from the models that check it."""
 
+import json
 from typing import Any, Final, get_args, get_origin
+
+from pydantic.fields import FieldInfo
 
 from corpora.rendering.profiles import profile
 from corpora.rendering.profiles.parsing import KEYS
 from docs_build.markdown import cell, code, page, table
-from loadtest.scenario.file.scenario_table import ScenarioTable
-from loadtest.scenario.options import OPTIONS
+from loadtest.scenario.fields import Meaning, Option
+from loadtest.scenario.file import Scenario
 from telemetry.model.validation import CheckedTable
 
 INTRODUCTION: Final = """
 A scenario file is TOML and is given with `--scenario`. All faults of a file are reported at once; unknown keys are
 faults. A flag on the command line takes precedence over the file. [Shape the load](../how-to/load.md) shows complete
-files.
+files. Editors that check TOML can use the [JSON schema](scenario-file.schema.json) of the file, from the same source.
 """
 
 
@@ -35,53 +38,40 @@ PROFILE_KEYS: Final = {
     "clip": f"level at which peaks are clipped, {_range(profile.CLIP_RANGE_DBOV, 'dBov')}",
     "dc": f"DC offset as a share of full scale, {_range(profile.DC_RANGE, '')}",
 }
-# Keys without a corresponding flag.
-OWN_KEYS: Final = {
-    "name": "name of the scenario (default: the name of the file)",
-    "protocol": "`name`, the protocol to speak, and its settings by their names; --protocol-option wins over them",
-    "callers": "how callers behave",
-    "callers.silence_for": "how long a caller stays silent in a silent turn, as a distribution",
-    "callers.barge_in": "kinds of interruption, each a table",
-    "callers.barge_in[].share": "share of turns that interrupt in this way",
-    "callers.barge_in[].after": "when they interrupt, like the flag --barge-in-after",
-    "speech": "what callers say, and how it is degraded",
-    "speech.profiles": "several profiles, each a table, instead of noise, snr, room and channel",
-    "speech.profiles[].share": "weight of this profile; without weights, all are equal",
-    "speech.mix": "weights of the utterances",
-    "speech.mix.short": "weight of utterances with less than 2 s of speech",
-    "speech.mix.medium": "weight of utterances with 2 s to 6 s of speech",
-    "speech.mix.long": "weight of utterances with more than 6 s of speech",
-    "speech.mix.domain": "weights of domains, by name",
-    "speech.mix.speaker": "weights of speakers, by name",
-    "keep": "what is kept of calls beside the store",
-    "keep.audio": "both channels of each call, like the flag --keep-audio",
-    "keep.text": "what was said, recognized and answered, like the flag --keep-text",
-    "keep.time": "how long that is kept, like the flag --keep-for (default: 7d)",
-    "phases": "the load over time: a table for each phase, in order",
-    "phases[].name": "name of the phase; required and unique",
-    "phases[].kind": "required; turns that begin in a ramp are left out of the run's figures",
-    "phases[].duration": "required",
-    "phases[].users": "callers at the same time: a number, or { from, to } for ramp and steps",
-    "phases[].rate": "calls that begin per second: a number, or { from, to }; instead of users",
-    "phases[].arrival": "arrival process for a rate (default: poisson)",
-    "phases[].steps": "number of levels, for the kind steps",
-}
 
 
-def keys() -> dict[str, str]:
-    """Return every key that a scenario file may have, with its type."""
-    return _keys_of(ScenarioTable, "")
+def keys() -> dict[str, tuple[str, str]]:
+    """Return every key that a scenario file may have, with its type and its meaning."""
+    return _keys_of(Scenario, "")
 
 
-def _keys_of(model: type[CheckedTable], place: str) -> dict[str, str]:
-    found: dict[str, str] = {}
+def scenario_schema() -> str:
+    """Return the JSON schema of a scenario file, with the meaning of every key."""
+    return json.dumps(Scenario.model_json_schema(), indent=2) + "\n"
+
+
+def _keys_of(model: type[CheckedTable], place: str) -> dict[str, tuple[str, str]]:
+    found: dict[str, tuple[str, str]] = {}
     for key, field in model.known_keys().items():
         name = f"{place}{key}"
-        found[name] = field.title or ""
         below, is_array = _table_in(field.annotation)
+        found[name] = (field.title or "", _meaning(key, field, below))
         if below is not None:
             found |= _keys_of(below, f"{name}[]." if is_array else f"{name}.")
     return found
+
+
+def _meaning(key: str, field: FieldInfo, below: type[CheckedTable] | None) -> str:
+    """Return the help of a key's flag, its own meaning, or that of the profile or table that it is part of."""
+    for each in field.metadata:
+        if isinstance(each, Option):
+            return each.help
+        if isinstance(each, Meaning):
+            return each.text
+    if key in PROFILE_KEYS:
+        return PROFILE_KEYS[key]
+    first = ((below and below.__doc__) or "").partition("\n")[0].removesuffix(".")
+    return first[:1].lower() + first[1:]
 
 
 def _table_in(annotation: Any) -> tuple[type[CheckedTable] | None, bool]:
@@ -94,7 +84,7 @@ def _table_in(annotation: Any) -> tuple[type[CheckedTable] | None, bool]:
 
 def scenario_page() -> str:
     """Return the page with every key of a scenario file and of a profile."""
-    rows = [(code(key), cell(kind), cell(meaning(key))) for key, kind in keys().items()]
+    rows = [(code(key), cell(kind), cell(meaning)) for key, (kind, meaning) in keys().items()]
     return page(
         "Scenario file",
         INTRODUCTION,
@@ -103,13 +93,3 @@ def scenario_page() -> str:
         "The same keys are used in `[[speech.profiles]]` and, as `key=value`, in the argument of `--profile`.",
         table(("Key", "Meaning"), [(code(key), cell(PROFILE_KEYS[key])) for key in KEYS]),
     )
-
-
-def meaning(key: str) -> str:
-    """Return the description of a key. Raises StopIteration for a key without one."""
-    if key in OWN_KEYS:
-        return OWN_KEYS[key]
-    last = key.rpartition(".")[2]
-    if last in PROFILE_KEYS:
-        return PROFILE_KEYS[last]
-    return next(option.help for option in OPTIONS if option.name == last)

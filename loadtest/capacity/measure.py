@@ -89,7 +89,7 @@ def _one_run(bench: Bench, callers: int, lasts_s: float) -> RunResult:
         asked_processes=None if request.asked_processes is None else min(request.asked_processes, callers),
         spawn_rate=max(1.0, callers / RAMP_S),
         run_time_s=lasts_s,
-        settings=replace(request.settings, run_id=new_run_id()),
+        settings=request.settings.replaced(run_id=new_run_id()),
     )
     # Of many runs each has its reports; the folder of the search is not that of one of them.
     reports = request.out / "steps" / f"{asked.settings.run_id}-{callers}-callers"

@@ -6,7 +6,6 @@ import typer
 from rich.console import Console
 
 from loadtest.cli.flags import Json, Out, Users, durations, flag
-from loadtest.run.request import out_folder
 from telemetry.model.durations import METAVAR
 
 EXAMPLE: Final = "Example: voiceprobe audit --run-time 60s --json audit.json"
@@ -35,6 +34,7 @@ def audit(
     """
     from loadtest.audit.job import AuditRequest
     from loadtest.audit.job import audit as carry_out
+    from loadtest.run.request import out_folder
 
     seconds = durations(run_time=run_time)["run_time"].seconds
     request = AuditRequest(corpus, users, seconds, out_folder(out), json_file, redis)

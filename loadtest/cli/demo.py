@@ -6,7 +6,6 @@ import typer
 from rich.console import Console
 
 from loadtest.cli.flags import Json, Out, Slo, durations, flag, given_on_command_line, sends_callers
-from loadtest.run.request import called_as_its_folder, out_folder
 from loadtest.scenario.settings import SwarmSettings
 from telemetry.model.durations import METAVAR, Duration
 
@@ -71,6 +70,8 @@ def demo(
     unreadable: list[str],
 ) -> None:
     """Start the reference assistant, the sidecar and the dashboard, and send callers: the whole way, once."""
+    from loadtest.run.request import called_as_its_folder, out_folder
+
     folder = out_folder(out)
     usual = ROLLOUT_RUN_TIME if rollout else RUN_TIME
     times = durations(unreadable, run_time=run_time or usual)

@@ -12,7 +12,8 @@ from typer.core import TyperCommand
 from loadtest.errors import UsageError
 from loadtest.reports.process_advice import CALLERS_A_PROCESS
 from loadtest.scenario.access import TARGET_VARIABLE
-from loadtest.scenario.options import GROUPS, OPTIONS, Group, Option, Scope, settings_from
+from loadtest.scenario.fields import GROUPS, Group, Option, Scope
+from loadtest.scenario.options import OPTIONS, settings_from
 from telemetry.model.durations import METAVAR, Duration, DurationError
 
 _UNREADABLE: Final = "voiceprobe.unreadable"

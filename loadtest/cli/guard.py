@@ -5,9 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 from corpora.manifest.errors import CorpusError
-from loadtest.errors import EndpointUnreachable, InstrumentError, OutputError, UsageError
+from loadtest.errors import EndpointUnreachable, InstrumentError, UsageError, VoiceprobeError
 from loadtest.exit_codes import ExitCode
-from loadtest.run.processes import ProcessFailedError
 from telemetry.model.errors import ConfigError, StoreError, TelemetryError
 
 
@@ -34,7 +33,7 @@ def _code_of(command: Callable[[], None]) -> int:
         return _report(error, ExitCode.UNREACHABLE)
     except InstrumentError as error:
         return _report(error, ExitCode.GENERATOR_LIMITED)
-    except (OutputError, ProcessFailedError, TelemetryError) as error:
+    except (VoiceprobeError, TelemetryError) as error:
         return _report(error, ExitCode.FAULT)
     return int(ExitCode.OK)
 

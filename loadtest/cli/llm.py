@@ -7,7 +7,6 @@ import typer
 from rich.console import Console
 
 from loadtest.cli.flags import Json, Out, flag
-from loadtest.run.request import out_folder
 from telemetry.model.durations import METAVAR
 
 EXAMPLE: Final = "Example: voiceprobe llm http://127.0.0.1:8000/v1 --model small --samples 36 --html llm.html"
@@ -124,6 +123,7 @@ def llm(
     """
     given: dict[str, Any] = dict(locals())
     from loadtest.llm.job import LlmBenchRequest, run_bench
+    from loadtest.run.request import out_folder
 
     given["out"] = out_folder(out)
     raise typer.Exit(int(run_bench(LlmBenchRequest(**given), Console())))

@@ -5,42 +5,12 @@ from typing import Annotated, Final
 
 import typer
 
-from loadtest.cli.assistant import assistant
-from loadtest.cli.audit import EXAMPLE as AUDIT_EXAMPLE
-from loadtest.cli.audit import audit
-from loadtest.cli.calibrate import EXAMPLE as CALIBRATE_EXAMPLE
-from loadtest.cli.calibrate import calibrate
-from loadtest.cli.capacity import EXAMPLE as CAPACITY_EXAMPLE
-from loadtest.cli.capacity import capacity
-from loadtest.cli.compare import EXAMPLE as COMPARE_EXAMPLE
-from loadtest.cli.compare import compare
-from loadtest.cli.corpus import corpus
-from loadtest.cli.dashboard import dashboard
-from loadtest.cli.deliver import EXAMPLE as DELIVER_EXAMPLE
-from loadtest.cli.deliver import deliver
-from loadtest.cli.demo import EXAMPLE as DEMO_EXAMPLE
-from loadtest.cli.demo import demo
+from loadtest.cli import audit, capacity, demo, llm, pairs, rules, run, runs, store
 from loadtest.cli.flags import AllFaultsAtOnce
-from loadtest.cli.forwarding import CONTEXT
+from loadtest.cli.forwarded import CONTEXT, assistant, corpus, dashboard, sidecar
 from loadtest.cli.guard import guarded
-from loadtest.cli.llm import EXAMPLE as LLM_EXAMPLE
-from loadtest.cli.llm import llm
-from loadtest.cli.pair import EXAMPLE as PAIR_EXAMPLE
-from loadtest.cli.pair import pair
 from loadtest.cli.protocol import protocol
-from loadtest.cli.report import EXAMPLE as REPORT_EXAMPLE
-from loadtest.cli.report import report
 from loadtest.cli.rollout import rollout
-from loadtest.cli.rules import EXAMPLE as RULES_EXAMPLE
-from loadtest.cli.rules import rules
-from loadtest.cli.run import EXAMPLE as RUN_EXAMPLE
-from loadtest.cli.run import HELP as RUN_HELP
-from loadtest.cli.run import run
-from loadtest.cli.runs import runs
-from loadtest.cli.sidecar import sidecar
-from loadtest.cli.store import store
-from loadtest.cli.techniques import EXAMPLE as TECHNIQUES_EXAMPLE
-from loadtest.cli.techniques import techniques
 from loadtest.exit_codes import ExitCode
 
 VERSION: Final = "0.1.0"
@@ -96,20 +66,20 @@ def voiceprobe(
         raise typer.Exit(int(ExitCode.USAGE))
 
 
-app.command(epilog=RUN_EXAMPLE, help=RUN_HELP, cls=AllFaultsAtOnce)(run)
-app.command(epilog=DEMO_EXAMPLE, cls=AllFaultsAtOnce)(demo)
-app.command(epilog=CAPACITY_EXAMPLE, cls=AllFaultsAtOnce)(capacity)
-app.command(epilog=LLM_EXAMPLE)(llm)
-app.command(epilog=CALIBRATE_EXAMPLE)(calibrate)
-app.command(epilog=AUDIT_EXAMPLE)(audit)
-app.command(epilog=REPORT_EXAMPLE)(report)
-app.command(epilog=COMPARE_EXAMPLE)(compare)
-app.command(epilog=PAIR_EXAMPLE, cls=AllFaultsAtOnce)(pair)
-app.command(epilog=TECHNIQUES_EXAMPLE)(techniques)
-app.command(epilog=DELIVER_EXAMPLE)(deliver)
-app.command(epilog=RULES_EXAMPLE)(rules)
-app.add_typer(runs, name="runs")
-app.add_typer(store, name="store")
+app.command(epilog=run.EXAMPLE, help=run.HELP, cls=AllFaultsAtOnce)(run.run)
+app.command(epilog=demo.EXAMPLE, cls=AllFaultsAtOnce)(demo.demo)
+app.command(epilog=capacity.CAPACITY_EXAMPLE, cls=AllFaultsAtOnce)(capacity.capacity)
+app.command(epilog=llm.EXAMPLE)(llm.llm)
+app.command(epilog=capacity.CALIBRATE_EXAMPLE)(capacity.calibrate)
+app.command(epilog=audit.EXAMPLE)(audit.audit)
+app.command(epilog=runs.REPORT_EXAMPLE)(runs.report)
+app.command(epilog=runs.COMPARE_EXAMPLE)(runs.compare)
+app.command(epilog=pairs.PAIR_EXAMPLE, cls=AllFaultsAtOnce)(pairs.pair)
+app.command(epilog=pairs.TECHNIQUES_EXAMPLE)(pairs.techniques)
+app.command(epilog=store.DELIVER_EXAMPLE)(store.deliver)
+app.command(epilog=rules.EXAMPLE)(rules.rules)
+app.add_typer(runs.runs, name="runs")
+app.add_typer(store.store, name="store")
 app.add_typer(protocol, name="protocol")
 app.add_typer(rollout, name="rollout")
 for _forwarded in (assistant, sidecar, dashboard, corpus):

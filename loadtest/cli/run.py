@@ -18,18 +18,17 @@ from loadtest.cli.flags import (
     sends_callers,
     shared_by,
 )
-from loadtest.errors import EndpointUnreachable
 from loadtest.protocols import registry
 from loadtest.run.forecast import USERS
-from loadtest.run.request import STOP_TIMEOUT_S, CheckedRun, RunRequest, called_as_its_folder, check, out_folder
 from loadtest.scenario.settings import SwarmSettings
-from telemetry.model.durations import METAVAR
+from telemetry.model.durations import METAVAR, Duration
 
 EXAMPLE: Final = (
     "Example: voiceprobe run ws://127.0.0.1:8765/v1/realtime --users 20 --run-time 2m --noise babble --snr 10"
 )
 
 
+_STOP_TIMEOUT: Final = "30s"
 _PROTOCOLS: Final = "\n\n".join(registry.lines())
 HELP: Final = f"""Send callers to an endpoint and judge what they heard.
 
@@ -53,6 +52,9 @@ _RunTime = Annotated[
         metavar=METAVAR,
     ),
 ]
+_StopTimeout = Annotated[
+    str, flag("load", help="how long turns under way then have to end; what is left is cut, and shown", metavar=METAVAR)
+]
 
 
 @sends_callers("speech", "callers", "run")
@@ -66,14 +68,7 @@ def run(
     ] = None,
     processes: Processes = "1",
     run_time: _RunTime = None,
-    stop_timeout: Annotated[
-        str,
-        flag(
-            "load",
-            help="how long turns under way then have to end; what is left is cut, and shown",
-            metavar=METAVAR,
-        ),
-    ] = "30s",
+    stop_timeout: _StopTimeout = _STOP_TIMEOUT,
     scenario: Annotated[
         Path | None,
         flag("load", help="scenario file (TOML): callers, speech, phases; flags that are given win"),
@@ -87,6 +82,8 @@ def run(
     """Send callers to an endpoint and judge what they heard."""
     from loadtest.run.job import run as carry_out
     from loadtest.run.judged_run import print_and_write
+    from loadtest.run.request import RunRequest, called_as_its_folder, check, out_folder, usual_users
+    from loadtest.run.unreachable import reach
 
     del target  # the settings have it
     times = durations(unreadable, stop_timeout=stop_timeout, **({} if run_time is None else {"run_time": run_time}))
@@ -94,7 +91,7 @@ def run(
     folder = out_folder(out)
     request = RunRequest(
         called_as_its_folder(settings, folder, out),
-        _users(settings, shared) if users is None else users,
+        usual_users(settings, shared) if users is None else users,
         spawn_rate,
         times["run_time"].seconds if "run_time" in times else None,
         slo,
@@ -102,7 +99,7 @@ def run(
         json_file,
         shared,
         scenario,
-        stop_timeout_s=times["stop_timeout"].seconds if "stop_timeout" in times else STOP_TIMEOUT_S,
+        stop_timeout_s=times.get("stop_timeout", Duration.parse(_STOP_TIMEOUT)).seconds,
         given=frozenset(given_on_command_line(context)),
         unreadable=tuple(unreadable),
     )
@@ -112,28 +109,6 @@ def run(
     is_one_line = not console.is_terminal
     for line in filter(None, (checked.sentence, checked.left_out, checked.expectation)):
         console.print(line, soft_wrap=is_one_line)
-    _reach_target(checked, console)
+    reach(checked, console)
     console.print(checked.kept_in, soft_wrap=is_one_line)
     raise typer.Exit(int(print_and_write(carry_out(checked, console), console, json_file)))
-
-
-def _reach_target(checked: CheckedRun, console: Console) -> None:
-    """Raises EndpointUnreachable where the target cannot be reached; then the reports of the run are written."""
-    from loadtest.run.job import first_turn, preflight
-    from loadtest.run.unreachable import leave_unreachable
-
-    try:
-        preflight(checked)
-        first_turn(checked)
-    except EndpointUnreachable as error:
-        report = leave_unreachable(checked, error)
-        console.print(f"report: {report}", soft_wrap=True, markup=False, highlight=False)
-        raise
-
-
-def _users(settings: SwarmSettings, shared: int | None) -> int:
-    """How many callers there are where nobody says: as many as each process needs, and no more than there are calls."""
-    if settings.host.startswith("tcp-listen:"):
-        return 1
-    wanted = max(USERS, shared or 1)
-    return wanted if settings.calls is None else max(1, min(wanted, settings.calls))

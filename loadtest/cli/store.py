@@ -1,4 +1,4 @@
-"""`voiceprobe store`: the flags of its commands."""
+"""`voiceprobe store` and `voiceprobe deliver`: what a sidecar keeps, and what it did not take yet."""
 
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -66,3 +66,16 @@ def import_files(
     from loadtest.run.store import import_files as carry_out
 
     carry_out(source, folder, Console(), keep_text=keep_text)
+
+
+DELIVER_EXAMPLE: Final = "Example: voiceprobe deliver ./spool --sidecar http://127.0.0.1:4318"
+
+
+def deliver(
+    folder: Annotated[Path, typer.Argument(help="the folder that workers were given with --spool")],
+    sidecar: Annotated[str, typer.Option(help="OTLP/HTTP address of the sidecar")] = "http://127.0.0.1:4318",
+) -> None:
+    """Bring what the workers of a swarm kept on disk to a sidecar, the last turns of killed ones among it."""
+    from loadtest.run.deliver import deliver as carry_out
+
+    Console().print(carry_out(folder, sidecar), soft_wrap=True)

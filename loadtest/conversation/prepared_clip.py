@@ -2,10 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from corpora.rendering.render import Rendered
 from loadtest.protocols.base import SpokenText
+
+if TYPE_CHECKING:
+    # It reads and filters audio with libraries that a command's help does not need.
+    from corpora.rendering.render import Rendered
 
 
 @runtime_checkable
@@ -27,7 +30,7 @@ class FrameTable(Protocol):
 class PreparedClip:
     """An utterance as this wire carries it: one ready-made message a frame."""
 
-    rendered: Rendered
+    rendered: "Rendered"
     frames: Sequence[bytes]  # in memory or mapped: a frame is asked for when it is due
     frame_samples: int
     speech_start_frame: int  # the frame that holds the first speech sample
@@ -56,6 +59,6 @@ class PreparedClip:
         return frame_sent_perf_ns - (self.frame_samples - offset) * 1_000_000_000 // self.rendered.rate_hz
 
 
-def prepare_positions(rendered: Rendered, frame_samples: int) -> tuple[int, int]:
+def prepare_positions(rendered: "Rendered", frame_samples: int) -> tuple[int, int]:
     """The frames that hold the first and the last speech sample of a rendered utterance."""
     return rendered.speech_start_sample // frame_samples, rendered.speech_end_sample // frame_samples

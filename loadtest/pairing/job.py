@@ -10,7 +10,7 @@ import math
 import subprocess
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -25,7 +25,6 @@ from loadtest.run.interruption import Interruption
 from loadtest.run.request import CheckedRun
 from loadtest.run.sidecars import start_sidecar
 from loadtest.scenario.document import write_settings
-from loadtest.scenario.settings import SwarmSettings
 from loadtest.swarm.worker import new_run_id
 from telemetry.model.metrics import HEADLINE, METRICS
 
@@ -210,8 +209,7 @@ def _estimate(found: PairedRun) -> str:
 
 
 def _settings_file(checked: CheckedRun, variant: Variant, run_id: str, sidecar_url: str, out: Path) -> Path:
-    settings: SwarmSettings = replace(
-        checked.request.settings,
+    settings = checked.request.settings.replaced(
         host=variant.url,
         cohort=variant.name,
         corpus=str(checked.corpus.path),

@@ -67,8 +67,7 @@ def demo(request: DemoRequest, console: Console) -> ExitCode:
     unreadable = request.unreadable
     if request.engines not in ("scripted", "real"):
         unreadable = (*unreadable, f"--engines {request.engines!r} is unknown: use scripted or real")
-    settings = replace(
-        request.settings,
+    settings = request.settings.replaced(
         host=f"ws://127.0.0.1:{ASSISTANT_PORT}/v1/realtime",
         think=0.4,
         patience=6.0,

@@ -138,8 +138,8 @@ def refused_turn(checked: CheckedRun, protocol: CallerProtocol, engine: Engine) 
 
 def _one_clip(settings: SwarmSettings) -> SwarmSettings:
     """Return the settings with one short utterance, or one of any length where there is no short one."""
-    one = replace(settings, clips=1, variants=1, mix=None, conversations=False)
-    short = replace(one, length=settings.length or "short")
+    one = settings.replaced(clips=1, variants=1, mix=None, conversations=False)
+    short = one.replaced(length=settings.length or "short")
     try:
         choose(short)
     except CorpusError:
@@ -251,7 +251,7 @@ def run(
     with ExitStack() as stack:
         own, notes = destination(checked, kept, sidecar, stack)
         settings = settings_of_run(checked, run_id, request.settings.sidecar if notes else own.url)
-        settings = replace(settings, recordings=_recordings(settings, own.store))
+        settings = settings.replaced(recordings=_recordings(settings, own.store))
         swarm = start_swarm(request, settings)
         stack.enter_context(processes.ending(swarm))
         interrupted = _follow(_StartedRun(checked, run_id, own.store, swarm, tuple(notes)), console, watch)
@@ -313,8 +313,7 @@ def _check_ending(swarm: processes.Child, interrupted: bool) -> str | None:
 def settings_of_run(checked: CheckedRun, run_id: str, sidecar_url: str | None) -> SwarmSettings:
     """The settings of the swarm: what was asked, and what belongs to this run alone."""
     request, cited = checked.request, citation(checked.request.users, checked.request.processes)
-    return replace(
-        request.settings,
+    return request.settings.replaced(
         corpus=str(checked.corpus.path),
         run_id=run_id,
         spool=str(request.out / "spool"),

@@ -6,24 +6,24 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from corpora.manifest.errors import CorpusError
-from corpora.manifest.library import Corpus
 from corpora.output_paths import unwritable, unwritable_folder
 from loadtest.engine.local_limits import most_files, shortage_of_files
 from loadtest.errors import UsageError
 from loadtest.protocols import registry
 from loadtest.run import forecast
-from loadtest.run.calibrations import wanted_processes
 from loadtest.scenario.file import load_scenario
 from loadtest.scenario.settings import SwarmSettings
-from loadtest.speech.preparation import choose
 from telemetry.client_tls import sidecar_token
 from telemetry.model.errors import ConfigError
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.observable import ChosenObjectives, built_in_objectives
 from telemetry.objectives.slo import load_objectives, objectives_text
+
+if TYPE_CHECKING:
+    from corpora.manifest.library import Corpus
 
 MAX_USERS = 100_000
 MAX_PROCESSES = 256
@@ -53,12 +53,14 @@ class RunRequest:
     def processes(self) -> int:
         """How many processes share the callers."""
         if self.asked_processes is None:
+            from loadtest.run.calibrations import wanted_processes
+
             return wanted_processes(self.users)
         return self.asked_processes
 
     def with_settings(self, **changes: Any) -> "RunRequest":
         """The same with other settings."""
-        return replace(self, settings=replace(self.settings, **changes))
+        return replace(self, settings=self.settings.replaced(**changes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ class CheckedRun:
     """A request that can be carried out, with what was loaded to find that out."""
 
     request: RunRequest
-    corpus: Corpus
+    corpus: "Corpus"
     utterances: int
     speech_s: float  # of an utterance in the mean
     objectives: list[Objective]
@@ -120,6 +122,9 @@ class CheckedRun:
 
 def check(request: RunRequest) -> CheckedRun:
     """Everything that can be wrong with a request, at once. Raises UsageError with one sentence a line."""
+    # Imported when there is a run: it decodes and filters audio, which takes longer than all of `voiceprobe --help`.
+    from loadtest.speech.preparation import choose
+
     request, objectives, faults = _without_corpus(request)
     chosen = built_in = None
     try:
@@ -230,6 +235,14 @@ def _file_faults(request: RunRequest) -> list[str]:
     return [] if shortage is None else [shortage]
 
 
+def usual_users(settings: SwarmSettings, shared: int | None) -> int:
+    """How many callers there are where nobody says: as many as each process needs, and no more than there are calls."""
+    if settings.host.startswith("tcp-listen:"):
+        return 1
+    wanted = max(forecast.USERS, shared or 1)
+    return wanted if settings.calls is None else max(1, min(wanted, settings.calls))
+
+
 def out_folder(out: Path | None) -> Path:
     """The folder that a command was given, or a new one."""
     if out is not None:
@@ -242,4 +255,4 @@ def out_folder(out: Path | None) -> Path:
 def called_as_its_folder(settings: SwarmSettings, folder: Path, out: Path | None) -> SwarmSettings:
     """The settings of a run, which has the name of its new folder: people find one by the other. A folder that was
     given may hold an earlier run, and a run that has a name keeps it."""
-    return settings if out is not None or settings.run_id else replace(settings, run_id=folder.name)
+    return settings if out is not None or settings.run_id else settings.replaced(run_id=folder.name)

@@ -4,10 +4,12 @@ nothing of the service and say why."""
 import time
 from pathlib import Path
 
+from rich.console import Console
+
 from loadtest.errors import EndpointUnreachable, OutputError
 from loadtest.reports.run_report import RunPictures
 from loadtest.run.artifacts import HTML, artifacts, keep_objectives, run_object, write_together
-from loadtest.run.job import settings_of_run
+from loadtest.run.job import first_turn, preflight, settings_of_run
 from loadtest.run.json_file import write_json
 from loadtest.run.judged_run import BesideStore, UnreachableTarget, judged_run
 from loadtest.run.request import CheckedRun
@@ -15,6 +17,18 @@ from loadtest.scenario.declaration import AskedLoad, declaration
 from loadtest.swarm.worker import new_run_id
 from telemetry.store.private_files import make_folder
 from telemetry.store.reader import StoreReader
+
+
+def reach(checked: CheckedRun, console: Console) -> None:
+    """Try the target before a swarm is sent to it. Raises EndpointUnreachable where it cannot be reached; then the
+    reports of the run are written."""
+    try:
+        preflight(checked)
+        first_turn(checked)
+    except EndpointUnreachable as error:
+        report = leave_unreachable(checked, error)
+        console.print(f"report: {report}", soft_wrap=True, markup=False, highlight=False)
+        raise
 
 
 def leave_unreachable(checked: CheckedRun, error: EndpointUnreachable) -> Path:

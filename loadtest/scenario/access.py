@@ -1,11 +1,15 @@
-"""What lets callers in and must never be shown: headers from the environment, the token, credentials of the URL."""
+"""What callers bring to the endpoint beside their speech: the address, headers and settings of the protocol.
+
+Some of it lets callers in and must never be shown: it is taken from the environment, by the names of variables.
+"""
 
 import base64
+import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final
-from urllib.parse import parse_qsl, unquote, urlsplit
+from typing import Any, Final
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from loadtest.errors import UsageError
 from loadtest.protocols.headers import TOKEN_VARIABLE, header_fault
@@ -79,3 +83,81 @@ def secrets_of_url(url: str) -> list[str]:
         *(unquote(text) for text in found),
         *(value for value in values if len(value) >= _SHORTEST_SECRET_CHARS),
     ]
+
+
+_FLAG: Final = "--protocol-option"
+_SETTING: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+
+
+def parse_protocol_options(given: Sequence[str]) -> dict[str, Any]:
+    """Return the settings by name. What these mean is checked by the protocol.
+
+    Raises UsageError with one line for each entry that cannot be read. No line shows a value: it may be a secret that
+    was put there by mistake.
+    """
+    found: dict[str, Any] = {}
+    faults: list[str] = []
+    for entry in given:
+        name, sign, text = entry.partition("=")
+        if not sign or not _SETTING.fullmatch(name):
+            shown = f"{_FLAG} {one_line(name)}" if sign else _FLAG
+            faults.append(f"{shown}: give NAME=VALUE, the name of a setting of the protocol and its value")
+        elif name in found:
+            faults.append(f"{_FLAG} {name}: the setting is given twice; leave one out")
+        else:
+            found[name] = _value(text)
+    if faults:
+        raise UsageError("\n".join(faults))
+    return found
+
+
+def _value(text: str) -> Any:
+    """Return what a text stands for: JSON where it is exactly that, else the text itself.
+
+    A number that JSON would write differently ("007", "1e3") stays a text, so that no digit of an id is lost.
+    """
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    is_plain_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return text if is_plain_number and json.dumps(value) != text else value
+
+
+_PLACE: Final = re.compile(r"\$\{([^}]*)\}?")
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def filled_target(url: str, environment: Mapping[str, str] = os.environ) -> str:
+    """Return the address with each `${NAME}` in its query replaced by that variable's value, percent-encoded.
+
+    Raises UsageError with one line for each that cannot be replaced. No line shows a value.
+    """
+    if faults := placeholder_faults(url):
+        raise UsageError("\n".join(faults))
+    missing = [name for name in names_in(url) if not environment.get(name, "").strip()]
+    if missing:
+        lines = (f"the environment variable {name}, which the address names, is not set; set it" for name in missing)
+        raise UsageError("\n".join(lines))
+    return _PLACE.sub(lambda place: quote(environment[place[1]].strip(), safe=""), url)
+
+
+def placeholder_faults(url: str) -> list[str]:
+    """Return what is wrong with the places themselves, whatever the environment holds: one sentence each."""
+    before, _, query = url.partition("?")
+    faults: list[str] = []
+    if "${" in before:
+        faults.append("the address has ${…} before its query, where nothing is replaced; move it behind the ?")
+    if any(not place[0].endswith("}") or not _NAME.fullmatch(place[1]) for place in _PLACE.finditer(query)):
+        faults.append("the address has ${…} without the name of an environment variable; write ${NAME}")
+    return faults
+
+
+def names_in(url: str) -> tuple[str, ...]:
+    """Return the names of the environment variables that an address names, each once."""
+    return tuple(dict.fromkeys(place[1] for place in _PLACE.finditer(url)))
+
+
+def secrets_of_target(url: str, environment: Mapping[str, str] = os.environ) -> list[str]:
+    """Return the values of the variables that an address names."""
+    return [value for name in names_in(url) if (value := environment.get(name, "").strip())]

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from loadtest.scenario.file.phases import Arrival, Phase
+from loadtest.scenario.phases import Arrival, Phase
 from loadtest.scenario.run_clock import STEADY
 
 # Beyond this a start counts as late. Its latency is taken from the intended start all the same.

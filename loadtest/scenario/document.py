@@ -5,43 +5,43 @@ It holds no secret: tokens and the values of headers stay in the environment, an
 
 import json
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
-
-import msgspec
+from typing import Final, TypeVar
 
 from loadtest.errors import UsageError
 from loadtest.protocols.address import public_target
 from loadtest.scenario.file import Scenario
 from loadtest.scenario.settings import SwarmSettings
+from telemetry.model.file_faults import path_text
+from telemetry.model.validation import CheckedTable, validated
 
 # Where Locust finds the document of the command that started it.
 SETTINGS_VARIABLE: Final = "VOICEPROBE_SETTINGS"
 # The file that Locust makes for the command that started it when every process has prepared its speech.
 BEGUN_VARIABLE: Final = "VOICEPROBE_BEGUN"
-Decoded = TypeVar("Decoded", SwarmSettings, Scenario)
+S = TypeVar("S", bound=CheckedTable)
 
 
 def encode_settings(settings: SwarmSettings) -> str:
-    """The document of settings. Whoever reads it gets the whole address, with its credentials, from the environment."""
-    return _encode(replace(settings, host=public_target(settings.host)))
+    """Return the document of settings. Its reader gets the whole address, with credentials, from the environment."""
+    # Escaped to ASCII: a path may hold bytes that are not UTF-8.
+    return json.dumps(settings.model_dump() | {"host": public_target(settings.host)})
 
 
 def decode_settings(text: str, where: str = "the settings") -> SwarmSettings:
-    """The settings of a document. Raises UsageError for one that is damaged or has a key that is not a setting."""
-    return _decode(text, where, SwarmSettings)
+    """Return the settings of a document. Raises UsageError with a line for each fault: it is damaged, or holds a key
+    that is not a setting."""
+    return _decode(SwarmSettings, text, where)
 
 
 def encode_scenario(scenario: Scenario) -> str:
-    """A scenario as JSON."""
-    return _encode(scenario)
+    """Return a scenario as JSON."""
+    return json.dumps(scenario.document())
 
 
 def decode_scenario(text: str) -> Scenario:
-    """The scenario of a JSON text. Raises UsageError."""
-    return _decode(text, "the scenario", Scenario)
+    """Return the scenario of a JSON text. Raises UsageError."""
+    return _decode(Scenario, text, "the scenario")
 
 
 def write_settings(settings: SwarmSettings, file: Path) -> None:
@@ -63,31 +63,12 @@ def read_settings(file: Path) -> SwarmSettings:
     return decode_settings(text, str(file))
 
 
-def _encode(value: SwarmSettings | Scenario) -> str:
-    # Escaped to ASCII: a path may hold bytes that are not UTF-8.
-    return json.dumps(msgspec.to_builtins(value))
-
-
-def _decode(text: str, where: str, kind: type[Decoded]) -> Decoded:
+def _decode(model: type[S], text: str, where: str) -> S:
     try:
-        given = json.loads(text)
-        found = msgspec.convert(given, kind)
+        found, faults = validated(model, json.loads(text))
     except ValueError as error:
         raise UsageError(f"{where}: cannot be read: {error}; it is written by voiceprobe of the same version") from None
-    if unknown := list(_unknown(given, msgspec.to_builtins(found), "")):
-        raise UsageError("\n".join(f"{where}: the key {key} is unknown; leave it out" for key in unknown))
+    if found is None:
+        lines = (f"{where}: {path_text(fault.path)}: {fault.sentence}".replace(": : ", ": ") for fault in faults)
+        raise UsageError("\n".join(lines))
     return found
-
-
-def _unknown(given: Any, known: Any, place: str) -> Iterator[str]:
-    """The keys that are given and not known, at any depth."""
-    if isinstance(given, Mapping) and isinstance(known, Mapping):
-        table, names = cast("Mapping[str, Any]", given), cast("Mapping[str, Any]", known)
-        for key, value in table.items():
-            if key in names:
-                yield from _unknown(value, names[key], f"{place}{key}.")
-            else:
-                yield f"{place}{key}"
-    elif isinstance(given, list) and isinstance(known, list | tuple):
-        for number, (one, other) in enumerate(zip(cast("list[Any]", given), cast("list[Any]", known), strict=False)):
-            yield from _unknown(one, other, f"{place}{number}.")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from loadtest.scenario.file.phases import Phase, phase_at
+from loadtest.scenario.phases import Phase, phase_at
 
 Tick = tuple[int, float]  # callers wanted, and how many to begin or end a second
 # Locust warns beyond this, and a machine that begins more calls at once is late with all of them.

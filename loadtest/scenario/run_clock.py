@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from loadtest.scenario.file.phases import Phase, phase_at
+from loadtest.scenario.phases import Phase, phase_at
 from telemetry.model.semconv import RAMP, PhaseKind
 
 # Of a run without phases of its own: until all callers that were asked for are there, and from then on.

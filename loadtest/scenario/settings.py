@@ -1,29 +1,27 @@
-"""The settings of a swarm: one immutable value, checked as a whole."""
+"""The settings of a swarm: one immutable value. A single value is checked when it is given, the whole by `faults`."""
 
-import json
-import math
 import os
-import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, cast, get_args
-from urllib.parse import quote
+from collections.abc import Collection
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+
+from pydantic import ConfigDict, Field, field_serializer
 
 from corpora.manifest.errors import CorpusError
-from corpora.rendering.mix import mix_from_text
-from corpora.rendering.profiles.parsing import profile_from_table, profiles_from_text
-from corpora.rendering.profiles.profile import Profile
-from loadtest.conversation.plan import SECOND_NS
+from loadtest.distributions import parse_delay
 from loadtest.engine.tls import PASSPHRASE_VARIABLE, TlsClient, tls_client
 from loadtest.errors import UsageError
 from loadtest.protocols import registry
 from loadtest.protocols.address import other_scheme, parse_address
 from loadtest.protocols.base import CallerOptions, TransportKind
 from loadtest.protocols.headers import TOKEN_VARIABLE
-from loadtest.protocols.transports.masked_frames import MASKS
 from loadtest.scenario.access import (
     Headers,
+    filled_target,
     headers_from_environment,
+    parse_protocol_options,
+    placeholder_faults,
+    secrets_of_target,
     secrets_of_url,
 )
 from loadtest.scenario.arrivals import unending
@@ -33,106 +31,32 @@ from loadtest.scenario.behavior import (
     BargeIn,
     CallerBehavior,
     parse_call_pause,
-    parse_faults,
     parse_patience,
     parse_point,
     parse_think,
-    share_faults,
 )
-from loadtest.scenario.file import Scenario
-from loadtest.scenario.file.phases import MAX_RATE_PER_S, Arrival, Phase
-from loadtest.scenario.file.speech import without_overruled
+from loadtest.scenario.file import PARTS, Scenario, without_overruled
+from loadtest.scenario.phases import Arrival, Phase
 from loadtest.scenario.redactor import SecretRedactor
+from loadtest.scenario.sections import (
+    CLOSED,
+    CallersSection,
+    CitationSection,
+    InterruptionSection,
+    KeepSection,
+    LineSection,
+    LoadSection,
+    OutputSection,
+    RunSection,
+    SpeechSection,
+    TargetSection,
+)
 from loadtest.scenario.setting_secrets import filled_settings, literal_secret_faults, secrets_of_settings
-from telemetry.model.durations import Duration
-from telemetry.model.foreign_text import has_control_characters, one_line
 from telemetry.model.formatting import declared_percent
 
-_FLAG: Final = "--protocol-option"
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+if TYPE_CHECKING:
+    from corpora.rendering.profiles.profile import Profile
 
-
-def parse_protocol_options(given: Sequence[str]) -> dict[str, Any]:
-    """Return the settings by name. What these mean is checked by the protocol.
-
-    Raises UsageError with one line for each entry that cannot be read. No line shows a value: it may be a secret that
-    was put there by mistake.
-    """
-    found: dict[str, Any] = {}
-    faults: list[str] = []
-    for entry in given:
-        name, sign, text = entry.partition("=")
-        if not sign or not _NAME.fullmatch(name):
-            shown = f"{_FLAG} {one_line(name)}" if sign else _FLAG
-            faults.append(f"{shown}: give NAME=VALUE, the name of a setting of the protocol and its value")
-        elif name in found:
-            faults.append(f"{_FLAG} {name}: the setting is given twice; leave one out")
-        else:
-            found[name] = _value(text)
-    if faults:
-        raise UsageError("\n".join(faults))
-    return found
-
-
-def _value(text: str) -> Any:
-    """Return what a text stands for: JSON where it is exactly that, else the text itself.
-
-    A number that JSON would write differently ("007", "1e3") stays a text, so that no digit of an id is lost.
-    """
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return text
-    is_plain_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return text if is_plain_number and json.dumps(value) != text else value
-
-
-_PLACE = re.compile(r"\$\{([^}]*)\}?")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-
-def filled_target(url: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Return the address with each `${NAME}` in its query replaced by that variable's value, percent-encoded.
-
-    Raises UsageError with one line for each that cannot be replaced. No line shows a value.
-    """
-    if faults := placeholder_faults(url):
-        raise UsageError("\n".join(faults))
-    missing = [name for name in names_in(url) if not environment.get(name, "").strip()]
-    if missing:
-        lines = (f"the environment variable {name}, which the address names, is not set; set it" for name in missing)
-        raise UsageError("\n".join(lines))
-    return _PLACE.sub(lambda place: quote(environment[place[1]].strip(), safe=""), url)
-
-
-def placeholder_faults(url: str) -> list[str]:
-    """Return what is wrong with the places themselves, whatever the environment holds: one sentence each."""
-    before, _, query = url.partition("?")
-    faults: list[str] = []
-    if "${" in before:
-        faults.append("the address has ${…} before its query, where nothing is replaced; move it behind the ?")
-    if any(not place[0].endswith("}") or not _VARIABLE.fullmatch(place[1]) for place in _PLACE.finditer(query)):
-        faults.append("the address has ${…} without the name of an environment variable; write ${NAME}")
-    return faults
-
-
-def names_in(url: str) -> tuple[str, ...]:
-    """Return the names of the environment variables that an address names, each once."""
-    return tuple(dict.fromkeys(place[1] for place in _PLACE.finditer(url)))
-
-
-def secrets_of_target(url: str, environment: Mapping[str, str] = os.environ) -> list[str]:
-    """Return the values of the variables that an address names."""
-    return [value for name in names_in(url) if (value := environment.get(name, "").strip())]
-
-
-ONSET_PRESETS: Final = ("rms-10ms", "sustained-50ms")
-MAX_TURNS_PER_CALL: Final = 1000
-MAX_VARIANTS: Final = 1000
-LONGEST_WAIT: Final = Duration(3600 * SECOND_NS)
-LONGEST_KEPT: Final = Duration(3650 * 86_400 * SECOND_NS)
-CLOSED: Final = "closed"  # so many callers, each of whom calls again when a call has ended
-ARRIVALS: Final = (CLOSED, *get_args(Arrival))
 # A header value up to this long ("1", "v1") is no secret; hiding it would black out parts of other words.
 MAX_PLAIN_CHARS: Final = 3
 MOST_NAMED: Final = 8  # protocols in a sentence
@@ -145,86 +69,45 @@ _SAME_SERVER: Final[dict[tuple[str, TransportKind], str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class SwarmSettings:
-    """Every flag of ours, with its default."""
+# The fields come in the order of these bases from the last to the first.
+class SwarmSettings(
+    RunSection,
+    CitationSection,
+    OutputSection,
+    KeepSection,
+    InterruptionSection,
+    CallersSection,
+    LineSection,
+    SpeechSection,
+    LoadSection,
+    TargetSection,
+):
+    """Every setting by its name, with its default, and the scenario file that is not a flag."""
 
-    host: str = field(default="", repr=False)  # may hold credentials
-    protocol: str = "openai-realtime"
-    protocol_option: tuple[str, ...] = ()  # NAME=VALUE each, as given
-    corpus: str | None = None
-    length: str | None = None
-    noise: str | None = None
-    snr: float | None = None
-    room: str | None = None
-    channel: str | None = None
-    speech_profiles: str | None = None  # whole profiles in words, in place of noise, SNR, room and channel
-    mix: str | None = None
-    clips: int = 200
-    variants: int | None = None  # drawings of noise, losses and room for each clip; None: as many as make half an hour
-    turns: int = 4
-    calls: int | None = None  # of the whole run; None where time alone bounds it
-    arrivals: str = CLOSED
-    rate: float | None = None  # calls begun a second, over all processes
-    max_calls: int = 1000  # under way at the same time, over all processes
-    think: float | str = "1s"
-    call_pause: float | str | None = None
-    patience: float | str | None = None
-    barge_in: float | None = None  # None: as the scenario says
-    barge_in_after: str | None = None
-    talk_over: float = 0.0
-    silence: float = 0.0
-    conversations: bool = False
-    reply_timeout: Duration = Duration(10 * SECOND_NS)  # noqa: RUF009 - immutable
-    reply_silence: Duration = Duration(SECOND_NS)  # noqa: RUF009 - immutable
-    longest_reply: Duration = Duration(120 * SECOND_NS)  # noqa: RUF009 - immutable
-    manual_turns: bool = False
-    endpointing: Duration | None = None
-    model: str | None = None
-    transcription_model: str | None = None
-    cohort: str | None = None
-    scenario: Scenario = Scenario()  # noqa: RUF009 - immutable
-    scenario_name: str | None = None
-    region: str | None = None
-    seed: int = 1
-    mask: str = "fixed"  # one of the preparer's; see there why a fixed one is right for a load generator
-    onset: str = "rms-10ms"
-    ca_file: str | None = None
-    client_cert: str | None = None
-    client_key: str | None = None
-    sni: str | None = None
-    header: tuple[str, ...] = ()  # NAME=VARIABLE each, as given
-    sidecar: str | None = None
-    spool: str | None = None
-    run_id: str | None = None
-    keep_transcripts: bool = False
-    keep_audio: bool = False
-    keep_text: bool = False
-    keep_for: Duration = Duration(7 * 86_400 * SECOND_NS)  # noqa: RUF009 - immutable
-    recordings: str | None = None  # the folder for calls that are kept
-    calibration: str | None = None  # what is known of the generator's own error: a sentence, and its bound
-    calibrated_to_ms: str | None = None
-    calibration_state: str | None = None
-    calibrated_callers: int | None = None
-    calibrated_processes: int | None = None
-    calibration_date: str | None = None
+    model_config: ClassVar[ConfigDict] = ConfigDict(validate_by_name=True, validate_by_alias=False)
+
+    scenario: Scenario = Field(default_factory=Scenario)
+
+    @field_serializer("scenario")
+    def _scenario_as_its_file(self, scenario: Scenario) -> dict[str, Any]:
+        return scenario.document()
 
     @property
     def behavior(self) -> CallerBehavior:
-        """What callers do, drawn by the planner. Raises UsageError."""
+        """What callers do, as the planner draws it."""
         callers = self.scenario.callers
-        barge_ins = callers.barge_ins
+        given = [(each.share, each.after) for each in callers.barge_ins]
         if self.barge_in is not None:
-            after = INTO_REPLY if self.barge_in_after is None else parse_point(self.barge_in_after)
-            barge_ins = (BargeIn(self.barge_in, after),)
+            given = [(self.barge_in, self.barge_in_after)]
+        barge_ins = (BargeIn(share, INTO_REPLY if after is None else parse_point(after)) for share, after in given)
         return CallerBehavior(
             turns=self.turns,
             think=parse_think(self.think),
             patience=None if self.patience is None else parse_patience(self.patience),
-            barge_ins=barge_ins,
+            barge_ins=tuple(barge_ins),
             talk_over=self.talk_over,
             silence=self.silence,
-            silence_for=callers.silence_for or SILENCE,
+            silence_for=SILENCE if callers.silence_for is None else parse_delay(callers.silence_for),
             conversations=self.conversations,
             call_pause=None if self.call_pause is None else parse_call_pause(self.call_pause),
         )
@@ -248,10 +131,11 @@ class SwarmSettings:
         return " and ".join(sorted(ways))
 
     @property
-    def profiles(self) -> tuple[tuple[Profile, float], ...]:
+    def profiles(self) -> "tuple[tuple[Profile, float], ...]":
         """What is done to the speech, in one or several ways, each with its share of the calls. Raises CorpusError."""
-        parts = {"noise": self.noise, "snr": self.snr, "room": self.room, "channel": self.channel}
-        given = {key: value for key, value in parts.items() if value is not None}
+        from corpora.rendering.profiles.parsing import profile_from_table, profiles_from_text
+
+        given = {key: value for key in PARTS if (value := getattr(self, key)) is not None}
         if self.speech_profiles is None:
             return ((profile_from_table(given), 1.0),)
         if given:
@@ -337,103 +221,62 @@ class SwarmSettings:
         secrets = [self.token, self._passphrase, *given, *keys, *secrets_of_url(self.host)]
         return SecretRedactor(secret for secret in secrets if secret)
 
+    def replaced(self, **changes: Any) -> "SwarmSettings":
+        """The same with other values."""
+        return self.model_copy(update=changes)
+
     def with_scenario(self, scenario: Scenario, given: Collection[str]) -> "SwarmSettings":
         """The same with what a scenario file says, except for what was `given` as a flag: it wins."""
         found = without_overruled(scenario.settings(), given)
-        return replace(self, scenario=scenario, **found)
+        return self.replaced(scenario=scenario, **found)
 
     def faults(self, *, calls: bool = True) -> list[str]:
-        """Everything that cannot be used, one sentence each. A process that `calls` nobody itself (the master of a
-        swarm) needs neither the files nor the variables that let callers in."""
-        found = self._text_faults()
-        found += self._option_faults()
+        """Everything that contradicts something else or cannot be reached, one sentence each. A process that `calls`
+        nobody itself (the master of a swarm) needs neither the files nor the variables that let callers in."""
+        found = self._option_faults()
         found += self._access_faults() if calls else self._address_faults()
-        if self.protocol not in registry.names():
-            found.append(f"--protocol {self.protocol!r} is unknown: use one of {', '.join(registry.names())}")
-        if self.mask not in MASKS:
-            found.append(f"--mask {self.mask!r} is unknown: use one of {', '.join(MASKS)}")
         found += self._speech_faults()
-        if self.onset not in ONSET_PRESETS:
-            found.append(f"--onset {self.onset!r} is unknown: use one of {', '.join(ONSET_PRESETS)}")
-        if not 1 <= self.turns <= MAX_TURNS_PER_CALL:
-            found.append(f"--turns {self.turns} is out of range: a call has 1 to {MAX_TURNS_PER_CALL} turns")
-        if self.calls is not None and self.calls < 1:
-            found.append(f"--calls {self.calls} is out of range: a run has at least one call")
         found += self._load_faults()
-        if self.clips < 1:
-            found.append(f"--clips {self.clips} is out of range: at least one clip is needed")
-        if self.variants is not None and not 1 <= self.variants <= MAX_VARIANTS:
-            found.append(f"--variants {self.variants} is out of range: give 1 to {MAX_VARIANTS}")
         found += self._behavior_faults()
-        found += _wait_faults("--reply-timeout", self.reply_timeout)
-        found += _wait_faults("--reply-silence", self.reply_silence)
-        found += _wait_faults("--longest-reply", self.longest_reply)
-        if not Duration() < self.keep_for <= LONGEST_KEPT:
-            found.append(f"--keep-for {self.keep_for} is out of range: give more than 0 and at most {LONGEST_KEPT}")
         return found
 
     def _behavior_faults(self) -> list[str]:
-        after, patience, barge_in = self.barge_in_after, self.patience, self.barge_in
-        found = parse_faults("--think", lambda: parse_think(self.think))
-        pause = self.call_pause
-        found += [] if pause is None else parse_faults("--call-pause", lambda: parse_call_pause(pause))
-        if pause is not None and self.has_open_arrivals:
+        found: list[str] = []
+        if self.call_pause is not None and self.has_open_arrivals:
             found.append("--call-pause: not supported where calls begin by a schedule; use it with --users")
-        found += [] if patience is None else parse_faults("--patience", lambda: parse_patience(patience))
-        found += [] if after is None else parse_faults("--barge-in-after", lambda: parse_point(after))
-        for flag, share in (("--barge-in", barge_in), ("--talk-over", self.talk_over), ("--silence", self.silence)):
-            found += [] if share is None else share_faults(flag, share)
-        if after is not None and barge_in is None:
+        if self.barge_in_after is not None and self.barge_in is None:
             found.append("--barge-in-after: requires --barge-in, the share of turns that interrupt")
-        if barge_in and self.turns == 1 and not self.conversations:
+        if self.barge_in and self.turns == 1 and not self.conversations:
             found.append("--barge-in: a call of one turn has no reply to interrupt; use --turns 2 or more")
         if self.talk_over and self.manual_turns:
             found.append("--talk-over: not supported with --manual-turns, which sends nothing before it is committed")
         if self.endpointing is not None and self.manual_turns:
             found.append("--endpointing: not supported with --manual-turns: the caller ends its turns itself")
-        if self.conversations and self.length is not None:
-            found.append("--length: not supported with --conversations, whose scripts give every utterance")
-        if self.conversations and self.mix is not None:
-            found.append("--mix: not supported with --conversations, whose scripts give every utterance")
+        if self.conversations:
+            useless = [flag for flag, value in (("--length", self.length), ("--mix", self.mix)) if value is not None]
+            scripted = "not supported with --conversations, whose scripts give every utterance"
+            found += [f"{flag}: {scripted}" for flag in useless]
         return found
 
     def _speech_faults(self) -> list[str]:
+        from corpora.rendering.mix import mix_from_text
+
         found: list[str] = []
-        try:
-            _ = self.profiles
-        except CorpusError as error:
-            found += str(error).splitlines()
-        try:
-            _ = mix_from_text(self.mix or "")
-        except CorpusError as error:
-            found += str(error).splitlines()
+        for read in (lambda: self.profiles, lambda: mix_from_text(self.mix or "")):
+            try:
+                read()
+            except CorpusError as error:
+                found += str(error).splitlines()
         return found
 
     def _load_faults(self) -> list[str]:
-        found: list[str] = []
-        if self.arrivals not in ARRIVALS:
-            found.append(f"--arrivals {self.arrivals!r} is unknown: use one of {', '.join(ARRIVALS)}")
-        elif self.scenario.phases and (self.arrivals != CLOSED or self.rate is not None):
-            found.append("--arrivals and --rate: the scenario has phases that say it; leave them out")
-        elif self.arrivals != CLOSED and self.rate is None:
-            found.append(f"--arrivals {self.arrivals} requires --rate, the calls to begin a second")
-        elif self.arrivals == CLOSED and self.rate is not None:
-            found.append("--rate requires --arrivals constant or poisson")
-        if self.rate is not None and not (math.isfinite(self.rate) and 0 < self.rate <= MAX_RATE_PER_S):
-            found.append(f"--rate {self.rate:g} is out of range: more than 0 and at most {MAX_RATE_PER_S:g} a second")
-        if self.max_calls < 1:
-            found.append(f"--max-calls {self.max_calls} is out of range: at least one")
-        return found
-
-    def _text_faults(self) -> list[str]:
-        """What travels in lines of text (addresses, headers, events, logs) holds no control characters."""
-        named = ("sni", "model", "transcription_model", "cohort", "scenario_name", "region", "sidecar", "run_id")
-        given = {f"--{name.replace('_', '-')}": getattr(self, name) or "" for name in named}
-        return [
-            f"{flag} holds a line break or another control character; leave it out"
-            for flag, text in given.items()
-            if has_control_characters(text)
-        ]
+        if self.scenario.phase_tables and (self.arrivals != CLOSED or self.rate is not None):
+            return ["--arrivals and --rate: the scenario has phases that say it; leave them out"]
+        if self.arrivals != CLOSED and self.rate is None:
+            return [f"--arrivals {self.arrivals} requires --rate, the calls to begin a second"]
+        if self.arrivals == CLOSED and self.rate is not None:
+            return ["--rate requires --arrivals constant or poisson"]
+        return []
 
     def _address_faults(self) -> list[str]:
         found = placeholder_faults(self.host)
@@ -454,7 +297,7 @@ class SwarmSettings:
         """A clause that names the protocols of an address's scheme, where the chosen one has another."""
         scheme, separator, _ = self.host.partition("://")
         able = registry.names_with_scheme(scheme.lower()) if separator else ()
-        if not able or self.protocol in able or self.protocol not in registry.names():
+        if not able or self.protocol in able:
             return ""
         is_guess = registry.guess(self.host) == self.protocol
         why = "was guessed, since the address fits no other" if is_guess else f"has no {scheme}:// addresses"
@@ -466,7 +309,7 @@ class SwarmSettings:
     @property
     def _transport(self) -> TransportKind:
         """The kind that the protocol's addresses have. Raises UsageError for a package that cannot be loaded."""
-        return registry.describe(self.protocol).transport if self.protocol in registry.names() else "websocket"
+        return registry.describe(self.protocol).transport
 
     def _option_faults(self) -> list[str]:
         try:
@@ -481,15 +324,8 @@ class SwarmSettings:
                 getattr(self, name)
             except UsageError as error:
                 found += str(error).splitlines()
-        if self.protocol in registry.names():
-            try:
-                registry.make_caller(self.protocol, self._options_without_headers)
-            except UsageError as error:
-                found += [line for line in str(error).splitlines() if line not in (*found, *self._option_faults())]
+        try:
+            registry.make_caller(self.protocol, self._options_without_headers)
+        except UsageError as error:
+            found += [line for line in str(error).splitlines() if line not in (*found, *self._option_faults())]
         return found
-
-
-def _wait_faults(flag: str, wait: Duration) -> list[str]:
-    if Duration() < wait <= LONGEST_WAIT:
-        return []
-    return [f"{flag} {wait} is out of range: give more than 0 and at most {LONGEST_WAIT}"]

@@ -6,7 +6,6 @@ The master's options travel to the workers with the order to start; what a worke
 import os
 import sys
 import time
-from dataclasses import replace
 from typing import Any, Final
 
 import gevent
@@ -60,7 +59,7 @@ class Coordinator:
         self._lost.clear()
         self._began_s = time.monotonic()
         self._is_abandoned = False
-        settings = replace(settings, run_id=settings.run_id or new_run_id())
+        settings = settings.replaced(run_id=settings.run_id or new_run_id())
         faults = settings.faults(calls=False)
         workers, users = len(self._options.voice_workers), self._options.num_users or 1
         if settings.calls is not None and users < workers and not settings.has_open_arrivals:

@@ -11,9 +11,9 @@ from locust import events
 from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.scenario.document import encode_scenario
-from loadtest.scenario.file import load_scenario
-from loadtest.scenario.file.speech import PARTS, without_overruled
-from loadtest.scenario.options import GROUPS, OPTIONS, Option
+from loadtest.scenario.fields import GROUPS, Option
+from loadtest.scenario.file import PARTS, load_scenario, without_overruled
+from loadtest.scenario.options import OPTIONS
 from loadtest.swarm.resolution import handed_over
 from telemetry.model.durations import Duration
 

@@ -4,7 +4,6 @@ Locust sends the master's options with every order to start, and they overwrite 
 empty. So the master holds these back while a run goes on; workers get its values with the document of settings.
 """
 
-from dataclasses import replace
 from typing import Any, Final
 
 from loadtest.scenario.options import OPTIONS
@@ -32,4 +31,4 @@ def with_own(settings: SwarmSettings, options: Any) -> SwarmSettings:
     for name, owner in _BELONGS_TO.items():
         if owner in own and name not in own:
             own[name] = None
-    return replace(settings, **own)
+    return settings.replaced(**own)

@@ -12,7 +12,7 @@ from gevent.pool import Group
 
 from loadtest.conversation.plan import CallPlan
 from loadtest.scenario.arrivals import Due, Ledger, schedule
-from loadtest.scenario.file.phases import Phase
+from loadtest.scenario.phases import Phase
 from loadtest.scenario.run_clock import RunClock
 from loadtest.scenario.shares import Share
 from telemetry.export.instrumentation import PhaseStarts

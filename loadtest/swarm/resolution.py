@@ -1,7 +1,6 @@
 """The settings of this process: from the command that started Locust, from the master, or from flags."""
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,4 +27,5 @@ def settings_of(environment: Environment) -> SwarmSettings:
     settings = decode_settings(document) if document else settings_from(asked)
     host = environment.host or settings.host
     whole = getattr(options, "voice_target", host)
-    return with_own(replace(settings, host=whole if public_target(whole) == host else host), options)
+    called = whole if public_target(whole) == host else host
+    return with_own(settings.replaced(host=called), options)

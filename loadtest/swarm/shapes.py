@@ -6,8 +6,8 @@ from typing import Any
 
 from locust import LoadTestShape
 
-from loadtest.scenario.file.phases import Phase
 from loadtest.scenario.load_profile import LoadProfile
+from loadtest.scenario.phases import Phase
 from loadtest.scenario.run_clock import RunClock
 
 

@@ -17,7 +17,7 @@ from locust.runners import MasterRunner, WorkerRunner
 
 from loadtest.errors import UsageError
 from loadtest.scenario.document import BEGUN_VARIABLE
-from loadtest.scenario.file.phases import Phase
+from loadtest.scenario.phases import Phase
 from loadtest.scenario.run_clock import RunClock
 from loadtest.swarm.coordinator import finish
 from loadtest.swarm.resolution import settings_of

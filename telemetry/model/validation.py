@@ -50,7 +50,8 @@ class CheckedTable(BaseModel):
     @classmethod
     def known_keys(cls) -> dict[str, FieldInfo]:
         """The fields by the names they have in the file."""
-        return {field.alias or name: field for name, field in cls.model_fields.items()}
+        by_alias = cls.model_config.get("validate_by_alias", True)
+        return {(by_alias and field.alias) or name: field for name, field in cls.model_fields.items()}
 
     @model_validator(mode="wrap")
     @classmethod

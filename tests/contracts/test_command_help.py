@@ -11,7 +11,7 @@ import pytest
 
 from loadtest.cli.main import WAYS
 from loadtest.protocols import registry
-from loadtest.scenario.options import GROUPS
+from loadtest.scenario.fields import GROUPS
 from tests.contracts.command_help import VOICEPROBE, help_of, parsed_help, run
 from tests.contracts.documents import faults, parsers
 

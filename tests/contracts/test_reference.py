@@ -2,21 +2,25 @@
 
 import json
 import re
+import tomllib
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from docs_build import environment, scenario
 from docs_build.commands import commands
 from docs_build.comments import Group, groups, trailing
 from docs_build.markdown import cell, code, table
 from docs_build.pages import PAGES
+from loadtest.errors import UsageError
 from loadtest.exit_codes import MEANINGS, ExitCode
 from loadtest.protocols import registry
 from loadtest.protocols.description import METRIC_OF
 from loadtest.reports.summary import schema
+from loadtest.scenario.file import parse_scenario
 from loadtest.scenario.options import OPTIONS
 from telemetry.model import semconv
 from telemetry.model.metrics import METRIC_NAMES, TIMESTAMPS
@@ -139,19 +143,30 @@ def test_every_variable_that_the_code_reads_is_listed() -> None:
     assert read == {name for name, _, _ in environment.VARIABLES} | internal
 
 
-def test_every_key_of_a_scenario_has_a_meaning_and_no_other_has() -> None:
-    asked = scenario.keys()
-    assert all(scenario.meaning(key) for key in asked)
-    assert set(scenario.OWN_KEYS) <= set(asked)
-    with pytest.raises(StopIteration):
-        scenario.meaning("callers.nothing")
+def test_every_key_of_a_scenario_has_a_meaning() -> None:
+    assert [key for key, (_, meaning) in scenario.keys().items() if not meaning] == []
+
+
+def test_the_schema_of_a_scenario_takes_every_example_and_refuses_what_the_command_refuses() -> None:
+    checked = Draft202012Validator(json.loads(PAGES["reference/scenario-file.schema.json"]()))
+    examples = list((ROOT / "examples" / "scenarios").glob("*.toml"))
+    assert len(examples) > 5
+    for file in examples:
+        assert list(checked.iter_errors(tomllib.loads(file.read_text(encoding="utf-8")))) == [], file
+    for text in ("seed = -1", "nmae = 'x'", "callers.turns = 0", "callers.talk_over = 2", "keep.audio = 'yes'"):
+        (error,) = checked.iter_errors(tomllib.loads(text))
+        with pytest.raises(UsageError):
+            parse_scenario(text)
+        assert error.message
 
 
 def test_the_recorder_sees_what_the_examples_use() -> None:
     asked = scenario.keys()
     for name in ("callers.barge_in[].share", "speech.profiles[].loss", "phases[].arrival", "speech.mix.domain", "seed"):
         assert name in asked
-    assert asked["phases[].kind"].startswith("one of smoke, ramp")
+    kind, meaning = asked["phases[].kind"]
+    assert kind.startswith("one of smoke, ramp")
+    assert meaning.startswith("required")
 
 
 def test_comments_are_read_where_the_fields_stand(tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ from corpora.rendering.profiles import opus
 from corpora.rendering.profiles.files import FILE_PREFIX, display_name, fingerprint, sound_files
 from corpora.rendering.profiles.impairments import Jitter, PacketLoss
 from corpora.rendering.profiles.values import (
+    CHANNEL_WORDS,
+    CODECS,
     ValueFault,
     read_channel,
     read_jitter,
@@ -37,9 +39,6 @@ CLIP_RANGE_DBOV: Final = (-40.0, 0.0)
 DC_RANGE: Final = (-0.5, 0.5)
 RT60_RANGE_S: Final = (0.05, 3.0)
 FAR_FIELD: Final = "far-field"
-# Names of groups of codecs, and their codecs; `opus` may be followed by `:` and a bitrate in kbit/s.
-CHANNEL_WORDS: Final = {"telephone": ("band", "g711u"), "telephone-a": ("band", "g711a")}
-CODECS: Final = ("band", "g711u", "g711a", "g722", "gsm", "opus")
 OPUS_KBIT: Final = (6, 128)
 
 

@@ -5,9 +5,13 @@ Each function takes a text or a number and raises ValueFault with a sentence tha
 
 import math
 from collections.abc import Sequence
-from typing import cast
+from typing import Final, cast
 
 from corpora.rendering.profiles.impairments import Jitter, PacketLoss
+
+# Names of groups of codecs, and their codecs; `opus` may be followed by `:` and a bitrate in kbit/s.
+CHANNEL_WORDS: Final = {"telephone": ("band", "g711u"), "telephone-a": ("band", "g711a")}
+CODECS: Final = ("band", "g711u", "g711a", "g722", "gsm", "opus")
 
 
 class ValueFault(Exception):  # noqa: N818 - never leaves the package: callers collect its sentences

@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 from loadtest.cli.flags import durations, process_count, sends_callers
 from loadtest.errors import UsageError
 from loadtest.scenario.behavior import parse_patience, parse_think
-from loadtest.scenario.options import OPTIONS, Option, Scope, settings_from
+from loadtest.scenario.fields import Option, Scope
+from loadtest.scenario.options import OPTIONS, settings_from
 from loadtest.scenario.settings import SwarmSettings
 from telemetry.model.durations import Duration
 

@@ -38,28 +38,28 @@ def test_callers_for_a_time(users: int, run_time_s: float) -> None:
 
 
 def test_calls_bound_a_run_and_silent_turns_do_not_count() -> None:
-    settings = replace(SETTINGS, calls=10)
+    settings = SETTINGS.replaced(calls=10)
     assert forecast(settings, Load(5, None, SPEECH_S)) == Forecast(40, 10)
     assert forecast(settings, Load(5, 3600.0, SPEECH_S)) == Forecast(40, 10)
     assert (forecast(settings, Load(1, 60.0, SPEECH_S)).turns or 0) < 9
-    assert forecast(replace(settings, silence=0.5), Load(5, None, SPEECH_S)) == Forecast(20, 10)
+    assert forecast(settings.replaced(silence=0.5), Load(5, None, SPEECH_S)) == Forecast(20, 10)
 
 
 def test_calls_by_a_rate_and_phases(tmp_path: Path) -> None:
-    assert forecast(replace(SETTINGS, arrivals="constant", rate=0.5), Load(1, 60.0, SPEECH_S)) == Forecast(120, 30)
+    assert forecast(SETTINGS.replaced(arrivals="constant", rate=0.5), Load(1, 60.0, SPEECH_S)) == Forecast(120, 30)
     file = tmp_path / "scenario.toml"
     file.write_text(
         '[[phases]]\nname = "up"\nkind = "ramp"\nduration = "1m"\nusers = { from = 1, to = 10 }\n'
         '[[phases]]\nname = "flat"\nkind = "hold"\nduration = "2m"\nusers = 10\n'
     )
-    settings = replace(SETTINGS, scenario=load_scenario(file))
+    settings = SETTINGS.replaced(scenario=load_scenario(file))
     # No figures are taken over a ramp.
     assert forecast(settings, Load(10, 180.0, SPEECH_S)) == forecast(SETTINGS, Load(10, 120.0, SPEECH_S))
 
 
 def test_nothing_is_foretold_where_nothing_bounds_the_run_or_scripts_say_the_turns() -> None:
     assert forecast(SETTINGS, Load(5, None, SPEECH_S)) == Forecast(None, None)
-    assert sentence(replace(SETTINGS, conversations=True), Load(5, 60.0, SPEECH_S), [GOOD]) is None
+    assert sentence(SETTINGS.replaced(conversations=True), Load(5, 60.0, SPEECH_S), [GOOD]) is None
 
 
 def test_what_objectives_need() -> None:
@@ -72,8 +72,8 @@ def test_what_objectives_need() -> None:
 
 def test_calls_enough_for_every_objective() -> None:
     assert calls_needed([GOOD], SETTINGS, 5) == 28  # 110 turns
-    assert calls_needed([GOOD], replace(SETTINGS, turns=50), 5) == 5
-    assert calls_needed([GOOD, CONNECT], replace(SETTINGS, turns=50), 5) == 22
+    assert calls_needed([GOOD], SETTINGS.replaced(turns=50), 5) == 5
+    assert calls_needed([GOOD, CONNECT], SETTINGS.replaced(turns=50), 5) == 22
     assert calls_needed([], SETTINGS, 5) == 5
 
 
@@ -87,9 +87,9 @@ def test_the_sentence_says_what_to_ask_for() -> None:
     assert sentence(SETTINGS, enough, objectives) == "about 119 turns expected"
     longer = replace(short, run_time_s=960.0)
     assert sentence(SETTINGS, longer, objectives) == "about 119 turns expected"
-    assert sentence(replace(SETTINGS, calls=2), Load(1, None, SPEECH_S), objectives) == (
+    assert sentence(SETTINGS.replaced(calls=2), Load(1, None, SPEECH_S), objectives) == (
         "about 8 turns expected, the 99 % objective needs 100; try --calls 28"
     )
-    assert sentence(replace(SETTINGS, arrivals="poisson", rate=0.1), short, objectives) == (
+    assert sentence(SETTINGS.replaced(arrivals="poisson", rate=0.1), short, objectives) == (
         "about 24 turns expected, the 99 % objective needs 100; try --run-time 5m"
     )

@@ -1,6 +1,5 @@
 """A request is checked as a whole before anything is started."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -86,7 +85,7 @@ def test_automatic_processes_follow_the_callers(tmp_path: Path, monkeypatch: pyt
     def wanted(users: int) -> int:
         return users
 
-    monkeypatch.setattr("loadtest.run.request.wanted_processes", wanted)
+    monkeypatch.setattr("loadtest.run.calibrations.wanted_processes", wanted)
     assert check(_request(tmp_path, users=3, asked_processes=None)).request.processes == 3
     settings = SwarmSettings(host="ws://127.0.0.1:9/v1/realtime", corpus="voiceprobe-en", arrivals="constant", rate=2.0)
     with pytest.raises(UsageError, match="--processes auto: not supported with --arrivals constant; give a number"):
@@ -153,7 +152,7 @@ def test_a_run_that_says_its_end_keeps_it(tmp_path: Path) -> None:
     settings = SwarmSettings(host="ws://127.0.0.1:9/v1/realtime", corpus="voiceprobe-en", calls=3)
     counted = check(_request(tmp_path, run_time_s=None, settings=settings))
     assert counted.with_an_end() is counted
-    open_ = replace(settings, calls=None, arrivals="constant", rate=2.0)
+    open_ = settings.replaced(calls=None, arrivals="constant", rate=2.0)
     assert check(_request(tmp_path, run_time_s=None, settings=open_)).with_an_end().request.run_time_s == 60
 
 

@@ -2,7 +2,6 @@
 
 import json
 import stat
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 
 from loadtest.distributions import Delay
 from loadtest.errors import UsageError
-from loadtest.scenario.behavior import BargeIn, PointDraw
 from loadtest.scenario.document import (
     decode_scenario,
     decode_settings,
@@ -21,10 +19,9 @@ from loadtest.scenario.document import (
     read_settings,
     write_settings,
 )
+from loadtest.scenario.fields import Option
 from loadtest.scenario.file import Scenario, load_scenario
-from loadtest.scenario.file.callers import Callers
-from loadtest.scenario.file.phases import Phase
-from loadtest.scenario.file.speech import Speech
+from loadtest.scenario.options import OPTIONS
 from loadtest.scenario.settings import SwarmSettings
 from telemetry.model.durations import Duration
 
@@ -32,86 +29,106 @@ EXAMPLES = Path(__file__).parents[4] / "examples" / "scenarios"
 HOST = "ws://127.0.0.1:9/v1/realtime"
 
 texts = st.text(st.characters(exclude_categories=()), max_size=20)  # also what a path holds that is not UTF-8
+words = st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=20)
+keys = st.text(st.characters(codec="utf-8"), max_size=20)
 numbers = st.floats(allow_nan=False, allow_infinity=False)
-durations = st.builds(Duration, st.integers(0, 2**63 - 1))
+durations = st.builds(Duration, st.integers(1, 3600 * 10**9))
 delays = st.builds(
     Delay,
-    st.sampled_from(["none", "constant", "uniform", "normal", "lognormal"]),
-    numbers,
-    numbers,
-    numbers,
-    st.integers(0, 2**62),
-)
-points = st.builds(PointDraw, st.none() | delays, st.tuples(numbers, numbers))
-barge_ins = st.lists(st.builds(BargeIn, numbers, points), max_size=3).map(tuple)
-seconds = st.none() | numbers | texts
+    st.sampled_from(["constant", "normal", "lognormal"]),
+    st.integers(0, 10**12).map(float),
+    st.integers(0, 10**6).map(float),
+).map(str)
+waits = st.floats(0.001, 3600) | st.sampled_from(["2s", "1m30s", "0.5", "uniform:1s:2s"])
+points = delays | st.sampled_from(["random", "40%", "1.2s"])
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(0, 2**62) | numbers | texts,
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(texts, inner, max_size=2),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(keys, inner, max_size=2),
     max_leaves=4,
 )
-callers = st.builds(
-    Callers,
-    turns=st.none() | st.integers(1, 1000),
-    think=seconds,
-    call_pause=seconds,
-    patience=seconds,
-    reply_timeout=st.none() | durations,
-    reply_silence=st.none() | durations,
-    longest_reply=st.none() | durations,
-    manual_turns=st.none() | st.booleans(),
-    talk_over=st.none() | numbers,
-    silence_for=st.none() | delays,
-    barge_ins=barge_ins,
+shares = st.floats(0, 1)
+phases = st.fixed_dictionaries(
+    {"kind": st.sampled_from(["smoke", "hold", "spike", "soak", "recovery"]), "duration": durations.map(str)},
+    optional={"arrival": st.sampled_from(["constant", "poisson"])},
 )
-phases = st.builds(
-    Phase,
-    texts,
-    st.sampled_from(["smoke", "ramp", "hold", "spike", "soak", "recovery"]),
-    numbers,
-    numbers,
-    st.sampled_from(["users", "rate"]),
-    numbers,
-    numbers,
-    st.none() | st.sampled_from(["constant", "poisson"]),
-)
-scenarios = st.builds(
-    Scenario,
-    name=st.none() | texts,
-    seed=st.none() | st.integers(0, 2**63 - 1),
-    max_calls=st.none() | st.integers(1, 100_000),
-    callers=callers,
-    speech=st.builds(Speech, corpus=st.none() | texts, snr_db=st.none() | numbers, mix=st.none() | texts),
-    phases=st.lists(phases, max_size=3).map(tuple),
-    protocol=st.none() | texts,
-    protocol_settings=st.dictionaries(texts, json_values, max_size=3),
-)
-# Every setting, by its type: a new one that has none here fails the test below.
+scenarios = st.fixed_dictionaries(
+    {},
+    optional={
+        "name": words,
+        "seed": st.integers(0, 2**63 - 1),
+        "max_calls": st.integers(1, 100_000),
+        "callers": st.fixed_dictionaries(
+            {},
+            optional={
+                "turns": st.integers(1, 1000),
+                "think": waits,
+                "reply_timeout": durations.map(str) | st.floats(0.001, 3600),
+                "manual_turns": st.booleans(),
+                "silence_for": delays,
+                "barge_in": st.lists(
+                    st.fixed_dictionaries({"share": st.floats(0, 0.3)}, optional={"after": points}),
+                    min_size=1,
+                    max_size=3,
+                ),
+            },
+        ),
+        "speech": st.fixed_dictionaries(
+            {},
+            optional={
+                "corpus": texts.filter(str.strip),
+                "room": st.sampled_from([0.4, "far-field"]),
+                "mix": st.just({"short": 1, "domain": {"home": 2.0}}),
+            },
+        ),
+        "keep": st.fixed_dictionaries({}, optional={"audio": st.booleans(), "time": durations.map(str)}),
+        "protocol": st.dictionaries(keys.filter(lambda key: key != "name"), json_values, max_size=3),
+        "phases": st.lists(phases, min_size=1, max_size=3).map(
+            lambda found: [{"name": f"p{n}", "rate": 1.5, **each} for n, each in enumerate(found)]
+        ),
+    },
+).map(Scenario.model_validate)
+# Values of the settings that are not any text, number or truth value, by name; of all others by the kind of their flag.
 VALUES: dict[str, st.SearchStrategy[Any]] = {
-    "str": texts,
-    "str | None": st.none() | texts,
-    "int": st.integers(0, 2**63 - 1),
-    "int | None": st.none() | st.integers(0, 2**63 - 1),
-    "float": numbers,
-    "float | None": st.none() | numbers,
-    "bool": st.booleans(),
-    "float | str": numbers | texts,
-    "float | str | None": seconds,
-    "Duration": durations,
-    "Duration | None": st.none() | durations,
-    "Scenario": scenarios,
-    "tuple[str, ...]": st.lists(texts, max_size=3).map(tuple),
+    "protocol": st.sampled_from(["twilio", "pipecat"]),
+    "arrivals": st.sampled_from(["closed", "constant"]),
+    "rate": st.floats(0.001, 10_000),
+    "max_calls": st.integers(1, 100_000),
+    "length": st.sampled_from(["short", "long"]),
+    "turns": st.integers(1, 1000),
+    "clips": st.integers(1, 1000),
+    "variants": st.integers(1, 1000),
+    "think": waits,
+    "call_pause": waits,
+    "patience": waits,
+    "barge_in": shares,
+    "barge_in_after": points,
+    "talk_over": shares,
+    "silence": shares,
+    "onset": st.just("sustained-50ms"),
+    "mask": st.just("random"),
+    **dict.fromkeys(
+        ("model", "transcription_model", "sni", "sidecar", "run_id", "cohort", "region", "scenario_name"), words
+    ),
+}
+KINDS: dict[Any, st.SearchStrategy[Any]] = {
+    str: texts.filter(str.strip),
+    int: st.integers(1, 2**63 - 1),
+    float: numbers,
+    bool: st.booleans(),
+    Duration: durations,
 }
 
 
-def type_name(kind: Any) -> str:
-    name = kind.__name__ if isinstance(kind, type) and "[" not in str(kind) else str(kind)
-    return name.replace("telemetry.model.durations.", "")
+def values_of(option: Option) -> st.SearchStrategy[Any]:
+    if option.repeatable:
+        return st.lists(texts, max_size=3).map(tuple)
+    return VALUES.get(option.name, KINDS[option.kind])
 
 
 settings = st.fixed_dictionaries(
-    {each.name: VALUES[type_name(each.type)] for each in fields(SwarmSettings) if each.name != "host"}
-).map(lambda values: SwarmSettings(host=HOST, **values))
+    {"scenario": scenarios, "calibrated_callers": st.none() | st.integers(0, 100)},
+    optional={option.name: values_of(option) for option in OPTIONS},
+).map(lambda values: SwarmSettings.model_validate({"host": HOST, **values}))
 
 
 @given(settings)
@@ -133,25 +150,23 @@ def test_the_examples_read_back_equal(file: Path) -> None:
 
 
 def test_a_key_that_is_not_a_setting_is_refused_wherever_it_stands() -> None:
-    scenario = Scenario(phases=(Phase("a", "hold", 0.0, 5.0, "users", 1.0, 1.0),))
-    document = json.loads(encode_settings(SwarmSettings(host=HOST, scenario=scenario)))
+    document = json.loads(encode_settings(SwarmSettings(host=HOST)))
     document["turnings"] = 3
-    document["scenario"]["phases"][0]["longness"] = 1
-    document["reply_timeout"]["unit"] = "s"
+    document["scenario"] = {"phases": [{"name": "a", "kind": "hold", "duration": 5, "users": 1, "longness": 1}]}
+    document["reply_timeout"] = "soon"
     with pytest.raises(UsageError) as refused:
         decode_settings(json.dumps(document), "settings.json")
     assert sorted(str(refused.value).splitlines()) == [
-        "settings.json: the key reply_timeout.unit is unknown; leave it out",
-        "settings.json: the key scenario.phases.0.longness is unknown; leave it out",
-        "settings.json: the key turnings is unknown; leave it out",
+        "settings.json: reply_timeout: 'soon' is not a duration: write it as 500ms, 2s, 1.5m or 1h",
+        "settings.json: scenario.phases[0].longness: is not a known key; known are name, kind, duration, users, rate, "
+        "arrival, steps",
+        "settings.json: turnings: is not a known key; did you mean turns?",
     ]
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"turns": "four"}', '{"reply_timeout": {"ns": -1}}'])
 def test_a_damaged_document_is_refused_in_one_line(text: str) -> None:
-    with pytest.raises(
-        UsageError, match=r"^settings\.json: cannot be read: .*; it is written by voiceprobe"
-    ) as refused:
+    with pytest.raises(UsageError, match=r"^settings\.json: ") as refused:
         decode_settings(text, "settings.json")
     assert "\n" not in str(refused.value)
 
@@ -166,7 +181,7 @@ def test_the_file_is_its_owners_alone_and_without_the_credentials_of_the_address
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert "4711" not in file.read_text()
     found = read_settings(file)
-    assert replace(found, host=whole.host) == whole
+    assert found.replaced(host=whole.host) == whole
     assert found.host.startswith("wss://h/v1/realtime")
 
 

@@ -7,9 +7,8 @@ import pytest
 
 from corpora.rendering.profiles.parsing import KEYS
 from loadtest.errors import UsageError
-from loadtest.scenario.file import load_scenario, parse_scenario
-from loadtest.scenario.file.phases import phase_at
-from loadtest.scenario.file.speech_table import ProfileTable
+from loadtest.scenario.file import ProfileTable, load_scenario, parse_scenario
+from loadtest.scenario.phases import phase_at
 from loadtest.scenario.settings import SwarmSettings
 from telemetry.model.durations import Duration
 
@@ -20,7 +19,7 @@ TARGET = "ws://127.0.0.1:9/v1/realtime"
 @pytest.mark.parametrize("name", ["smoke", "ramp", "steps", "spike", "soak", "recovery", "impatient", "lines"])
 def test_the_examples_are_sound(name: str) -> None:
     scenario = load_scenario(EXAMPLES / f"{name}.toml")
-    assert scenario.name == name
+    assert scenario.scenario_name == name
     assert scenario.phases
     assert SwarmSettings(host=TARGET).with_scenario(scenario, ()).faults() == []
 
@@ -58,7 +57,7 @@ def test_what_it_says_of_flags_is_a_setting_and_a_flag_that_is_given_wins() -> N
     )
     settings = SwarmSettings(host=TARGET, turns=2).with_scenario(scenario, {"turns"})
     assert (settings.scenario_name, settings.seed, settings.turns) == ("evening", 7, 2)
-    assert (settings.think, settings.patience, settings.manual_turns) == (0.0, 90.0, True)
+    assert (settings.think, settings.patience, settings.manual_turns) == (0, "1m30s", True)
     assert settings.longest_reply == Duration.parse("45s")
     assert settings.reply_silence == Duration.parse("700ms")
     assert (settings.noise, settings.snr, settings.length, settings.corpus) == ("babble", 10.0, "short", None)
@@ -67,7 +66,7 @@ def test_what_it_says_of_flags_is_a_setting_and_a_flag_that_is_given_wins() -> N
 def test_a_file_without_a_name_is_named_after_itself(tmp_path: Path) -> None:
     file = tmp_path / "monday.toml"
     file.write_text("seed = 3\n")
-    assert load_scenario(file).name == "monday"
+    assert load_scenario(file).scenario_name == "monday"
 
 
 FAULTY = """

@@ -5,16 +5,17 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from loadtest.errors import UsageError
 from loadtest.run.processes import environment
 from loadtest.scenario.document import SETTINGS_VARIABLE, write_settings
+from loadtest.scenario.fields import Option
 from loadtest.scenario.file import load_scenario
-from loadtest.scenario.options import OPTIONS, Option, settings_from
+from loadtest.scenario.options import OPTIONS, settings_from
 from loadtest.scenario.settings import SwarmSettings
 from telemetry.model.durations import Duration
 
@@ -26,10 +27,21 @@ NO_FLAGS = {
     *("calibration", "calibrated_to_ms", "calibration_state", "calibrated_callers", "calibrated_processes"),
     "calibration_date",
 }
+# What is checked when it is given.
+SPECIAL = {
+    "protocol": "pipecat",
+    "arrivals": "poisson",
+    "length": "medium",
+    "think": "2s",
+    "call_pause": "1m",
+    "patience": "lognormal:3s:0.5",
+    "barge_in_after": "40%",
+    "onset": "sustained-50ms",
+    "mask": "random",
+}
 # In a process of its own: importing Locust patches the one that does.
 PARSE = """
 import json, sys
-from dataclasses import asdict
 from types import SimpleNamespace
 from locust.argument_parser import get_parser
 from loadtest.swarm import flags
@@ -38,7 +50,7 @@ for arguments in json.load(sys.stdin):
     sys.argv[1:] = arguments
     options = get_parser().parse_args(arguments)
     settings = settings_of(SimpleNamespace(parsed_options=options, host=options.host))
-    print(json.dumps(asdict(settings), default=str))
+    print(json.dumps(settings.model_dump()))
 """
 
 
@@ -58,7 +70,7 @@ def settings_in_locust(*arguments: list[str], document: Path | None = None) -> l
 
 
 def plain(settings: SwarmSettings) -> dict[str, Any]:
-    return json.loads(json.dumps(asdict(settings), default=str))
+    return json.loads(json.dumps(settings.model_dump()))
 
 
 def as_typed(settings: SwarmSettings) -> Iterator[str]:
@@ -82,11 +94,13 @@ def other(option: Option) -> Any:
         return ("X-One=ONE", "X-Two=TWO")
     if option.kind is Duration:
         return Duration.parse("7s")
-    return f"-{option.name} 5%" if option.kind is str else option.kind(7)
+    if option.kind is float:
+        return 0.5
+    return SPECIAL.get(option.name, f"-{option.name} 5%") if option.kind is str else 7
 
 
 def test_every_setting_is_a_flag() -> None:
-    assert {option.name for option in OPTIONS} | NO_FLAGS == {field.name for field in fields(SwarmSettings)}
+    assert {option.name for option in OPTIONS} | NO_FLAGS == set(SwarmSettings.model_fields)
     assert len({option.flag for option in OPTIONS}) == len(OPTIONS)
 
 
@@ -108,7 +122,7 @@ def test_what_a_command_hands_over_arrives_as_it_was_whatever_the_flags(tmp_path
         ["--host", HOST, "--turns", "9", "--spool", "mine"],
         document=tmp_path / "settings.json",
     )
-    assert found == [plain(settings), plain(replace(settings, spool="mine"))]
+    assert found == [plain(settings), plain(settings.replaced(spool="mine"))]
 
 
 @pytest.mark.slow
@@ -131,7 +145,7 @@ def test_a_document_that_cannot_be_used_ends_locust_with_a_sentence(tmp_path: Pa
         check=False,
     )
     assert done.returncode == 2
-    assert done.stderr == f"voiceprobe: {tmp_path / 'settings.json'}: the key turn is unknown; leave it out\n"
+    assert done.stderr == f"voiceprobe: {tmp_path / 'settings.json'}: turn: is not a known key; did you mean turns?\n"
 
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
@@ -139,6 +153,14 @@ def test_a_flag_says_what_it_is_in_one_sentence(option: Option) -> None:
     assert option.help
     assert option.help[0].islower() or option.help.startswith(("WebSocket", "PEM", "OTLP"))
     assert not option.help.endswith(".")
+
+
+def test_a_number_typed_into_locusts_page_is_a_number() -> None:
+    # The page gives every field that had no value before as a text, and a list as its lines.
+    settings = settings_from({"host": HOST, "calls": "5", "snr": "7.5", "header": [""]})
+    assert (settings.calls, settings.snr, settings.header) == (5, 7.5, ())
+    with pytest.raises(UsageError, match=r"^--calls is 'five'; a whole number, 1 or more is expected$"):
+        settings_from({"host": HOST, "calls": "five"})
 
 
 def test_what_locust_has_no_value_for_keeps_its_default() -> None:

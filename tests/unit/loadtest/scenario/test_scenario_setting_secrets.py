@@ -30,7 +30,7 @@ def tables(draw: st.DrawFn, text: str) -> dict[str, Any]:
 
 
 def swarm(table: dict[str, Any]) -> SwarmSettings:
-    return SwarmSettings(host="ws://127.0.0.1:1/", scenario=Scenario(protocol_settings=table))
+    return SwarmSettings(host="ws://127.0.0.1:1/", scenario=Scenario(protocol=table))
 
 
 @settings(max_examples=30, deadline=None)

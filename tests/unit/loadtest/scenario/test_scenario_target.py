@@ -6,8 +6,9 @@ import pytest
 
 from loadtest.errors import UsageError
 from loadtest.protocols.address import public_target
+from loadtest.scenario.access import filled_target
 from loadtest.scenario.document import encode_settings
-from loadtest.scenario.settings import SwarmSettings, filled_target
+from loadtest.scenario.settings import SwarmSettings
 
 SECRET = "k/e y+&=#é-4f9a77e2c1d0"
 URL = "wss://agent.example/v1?agent_id=7&key=${AGENT_KEY}&again=${AGENT_KEY}"

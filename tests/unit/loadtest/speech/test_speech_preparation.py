@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -117,7 +116,7 @@ def test_a_setting_of_the_protocol_changes_the_rate_wherever_speech_is_rendered(
     monkeypatch.setattr(rendering, "_processes", lambda missing: processes)
     names: set[str] = set()
     for rate_hz in (8_000, 24_000):
-        settings = replace(SETTINGS, protocol="pipecat", protocol_option=(f"input_rate_hz={rate_hz}",), clips=2)
+        settings = SETTINGS.replaced(protocol="pipecat", protocol_option=(f"input_rate_hz={rate_hz}",), clips=2)
         wire = Wire.of(registry.make_caller(settings.protocol, settings.caller_options))
         names.add(wire.name)
         corpus, _ = choose(settings)
@@ -132,7 +131,7 @@ def test_a_setting_of_the_protocol_changes_the_rate_wherever_speech_is_rendered(
 def test_random_masks_do_not_depend_on_the_process(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = replace(SETTINGS, mask="random")
+    settings = SETTINGS.replaced(mask="random")
     alone = content(prepare(settings, wire_of()))
     masks = {frame[4:8] for frames in alone for frame in frames}
     assert len(masks) > 100

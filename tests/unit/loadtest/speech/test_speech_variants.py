@@ -15,9 +15,11 @@ from corpora.rendering.profiles.profile import Profile
 from corpora.rendering.render import render
 from loadtest.conversation.plan import CallPlan, Limits
 from loadtest.conversation.prepared_clip import PreparedClip
+from loadtest.errors import UsageError
 from loadtest.protocols import registry
 from loadtest.protocols.base import CallerOptions
 from loadtest.scenario.behavior import CallerBehavior
+from loadtest.scenario.options import settings_from
 from loadtest.scenario.settings import SwarmSettings
 from loadtest.scenario.shares import WHOLE, Share
 from loadtest.speech import rendering
@@ -44,7 +46,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def prepared_with(profiles: str, **changes: object) -> PreparedCorpus:
-    settings = replace(SETTINGS, speech_profiles=profiles, **changes)  # pyright: ignore[reportArgumentType] - by name
+    settings = SETTINGS.replaced(speech_profiles=profiles, **changes)  # pyright: ignore[reportArgumentType] - by name
     return prepare(settings, registry.make_caller("openai-realtime", CallerOptions()))
 
 
@@ -190,7 +192,7 @@ def test_every_variant_is_used_before_one_is_repeated(cache: Path) -> None:
 
 def test_profiles_that_differ_in_one_setting_use_the_same_variants(cache: Path) -> None:
     """Two SNRs can be compared on equal noise, and the choice of utterances does not change."""
-    settings = replace(SETTINGS, variants=4)
+    settings = SETTINGS.replaced(variants=4)
     loud, quiet = (
         [
             (clip.rendered.utterance.id, clip.rendered.variant)
@@ -226,7 +228,7 @@ def test_several_processes_draw_the_same_as_one(cache: Path, tmp_path: Path, mon
 @pytest.mark.parametrize("words", ["clean", "noise=hum snr=10", "noise=hum-60 snr=10 channel=opus", "room=0.4 gain=6"])
 def test_profiles_without_random_parts_are_rendered_once(words: str) -> None:
     _, utterances = choose(SETTINGS)
-    assert variants_of(replace(SETTINGS, variants=9), profile_from_text(words), utterances) == 1
+    assert variants_of(SETTINGS.replaced(variants=9), profile_from_text(words), utterances) == 1
 
 
 def test_variants_last_half_an_hour_within_limits() -> None:
@@ -239,13 +241,13 @@ def test_variants_last_half_an_hour_within_limits() -> None:
     assert variants_of(settings, noisy, everything[:1]) == MAX_VARIANTS
     long = tuple(replace(each, samples=each.samples * 1_000) for each in everything)
     assert variants_of(settings, noisy, long) == MIN_VARIANTS
-    assert variants_of(replace(settings, variants=7), noisy, everything) == 7
+    assert variants_of(settings.replaced(variants=7), noisy, everything) == 7
 
 
 @pytest.mark.parametrize("variants", [0, -1, 1_001])
 def test_an_invalid_number_of_variants(variants: int) -> None:
-    faults = replace(SETTINGS, variants=variants).faults()
-    assert faults == [f"--variants {variants} is out of range: give 1 to 1000"]
+    with pytest.raises(UsageError, match=f"^--variants is {variants}; a whole number from 1 to 1000 is expected$"):
+        settings_from({"variants": variants})
 
 
 def test_a_handmade_line_has_one_variant() -> None:

@@ -1,0 +1,317 @@
+"""Every setting of a load test, stated once: its type, limits, default, flag, help and key in a scenario file.
+
+A section is a pydantic model. `settings.SwarmSettings` joins them all; `file.Scenario` takes those that a file may
+hold, with what only a file can say; `options` makes the flags, for Locust's command line and for ours.
+"""
+
+from typing import Annotated, Final, get_args
+
+from pydantic import Field
+
+from corpora.manifest.manifest import LengthClass
+from corpora.rendering.noise import KNOWN_NOISES
+from corpora.rendering.profiles.values import CHANNEL_WORDS, CODECS
+from loadtest.conversation.plan import SECOND_NS
+from loadtest.protocols import registry
+from loadtest.protocols.transports.masked_frames import MASKS
+from loadtest.scenario import fields
+from loadtest.scenario.behavior import POINT_HELP, parse_call_pause, parse_patience, parse_point, parse_think
+from loadtest.scenario.fields import (
+    ANY_DURATION,
+    AS_TEXT,
+    LINE,
+    LONGEST_WAIT,
+    TEXT,
+    Option,
+    TomlTable,
+    duration_up_to,
+    one_of,
+    seconds_or_distribution,
+)
+from loadtest.scenario.phases import MAX_RATE_PER_S, MAX_USERS, Arrival
+from telemetry.model.durations import Duration
+
+ONSET_PRESETS: Final = ("rms-10ms", "sustained-50ms")
+LENGTHS: Final = get_args(LengthClass)
+LARGEST: Final = 2**63 - 1
+CLOSED: Final = "closed"  # so many callers, each of whom calls again when a call has ended
+ARRIVALS: Final = (CLOSED, *get_args(Arrival))
+LONGEST_KEPT: Final = Duration(3650 * 86_400 * SECOND_NS)
+_FORMS: Final = "a distribution such as lognormal:3s:0.5"
+
+
+class RunSection(TomlTable):
+    """The run as a whole: the first keys of a scenario file."""
+
+    scenario_name: Annotated[
+        str | None, LINE, Option("name of the scenario, as a dimension (default: the file's)", "output", "run")
+    ] = fields.text(alias="name")
+    seed: Annotated[int, Option("the same seed says the same", "speech", "speech")] = fields.whole(1, 0, LARGEST)
+    max_calls: Annotated[
+        int, Option("calls under way at most with a --rate; beyond, starts are missed", "load", "run")
+    ] = fields.whole(1000, 1, MAX_USERS)  # over all processes
+
+
+class TargetSection(TomlTable):
+    """The endpoint, and what it is asked for."""
+
+    host: str = Field(default="", repr=False)  # may hold credentials
+    protocol: Annotated[
+        str,
+        TEXT,
+        one_of(registry.names),
+        Option(
+            f"how to speak to the endpoint: {', '.join(registry.names())} (default: guessed from the address)",
+            "target",
+            guessed=True,
+        ),
+    ] = fields.text("openai-realtime")
+    protocol_option: Annotated[
+        tuple[str, ...],
+        Option(
+            "a setting of the protocol, such as language=en; JSON where it is no text; repeatable",
+            "target",
+            metavar="NAME=VALUE",
+        ),
+    ] = Field(default=(), strict=False)
+    model: Annotated[str | None, LINE, Option("model to ask the endpoint for", "target")] = fields.text()
+    transcription_model: Annotated[
+        str | None, LINE, Option("transcription model to ask the endpoint for", "target")
+    ] = fields.text()
+    endpointing: Annotated[
+        Duration | None,
+        ANY_DURATION,
+        AS_TEXT,
+        Option("silence after which the endpoint should close a turn, e.g. 500ms", "target"),
+    ] = fields.duration()
+    ca_file: Annotated[
+        str | None,
+        TEXT,
+        Option("PEM file of a private certificate authority for wss; no other is trusted", "target", of_machine=True),
+    ] = fields.text()
+    client_cert: Annotated[
+        str | None,
+        TEXT,
+        Option("PEM file of a client certificate, for endpoints that ask for one", "target", of_machine=True),
+    ] = fields.text()
+    client_key: Annotated[
+        str | None,
+        TEXT,
+        Option(
+            "PEM file of its key, whose passphrase is in VOICEPROBE_CLIENT_KEY_PASSPHRASE", "target", of_machine=True
+        ),
+    ] = fields.text()
+    sni: Annotated[
+        str | None, LINE, Option("name to ask a wss endpoint for and to verify, instead of the host's", "target")
+    ] = fields.text()
+    header: Annotated[
+        tuple[str, ...],
+        Option("a header, its value from that environment variable; repeatable", "target", metavar="NAME=VARIABLE"),
+    ] = Field(default=(), strict=False)
+
+
+class LoadSection(TomlTable):
+    """How much load there is, where no phases say it."""
+
+    calls: Annotated[int | None, Option("calls of the whole run, over all processes; then it ends", "load", "run")] = (
+        fields.whole(None, 1)
+    )
+    arrivals: Annotated[
+        str,
+        TEXT,
+        one_of(ARRIVALS),
+        Option("closed: --users callers; constant or poisson: --rate calls a second", "load", "run"),
+    ] = fields.choice(CLOSED, ARRIVALS)
+    rate: Annotated[float | None, Option("calls to begin a second, whatever the earlier ones do", "load", "run")] = (
+        fields.more_than_0(None, MAX_RATE_PER_S)
+    )  # over all processes
+
+
+class SpeechSection(TomlTable):
+    """What callers say."""
+
+    corpus: Annotated[
+        str | None,
+        TEXT,
+        Option("folder or name of a corpus (default: recorded human speech if installed)", "speech", "speech"),
+    ] = fields.text()
+    length: Annotated[
+        str | None,
+        TEXT,
+        one_of(LENGTHS),
+        Option("only utterances of this length: short, medium or long", "speech", "speech"),
+    ] = fields.choice(None, LENGTHS)
+    clips: Annotated[int, Option("how many utterances to use at most", "speech", "speech")] = fields.whole(
+        200, 1, 1_000_000
+    )
+    variants: Annotated[
+        int | None,
+        Option(
+            "drawings of noise, loss and room for each clip (default: as many as make half an hour)", "speech", "speech"
+        ),
+    ] = fields.whole(None, 1, 1000)
+
+
+class LineSection(TomlTable):
+    """What is done to the speech, in words; a scenario file has tables for profiles and mix."""
+
+    mix: Annotated[
+        str | None,
+        TEXT,
+        Option("shares of what is said: 'short=60 medium=30 long=10', domain.NAME=, speaker.NAME=", "speech", "speech"),
+    ] = fields.text()
+    noise: Annotated[
+        str | None,
+        TEXT,
+        Option(f"noise under the speech: {', '.join(KNOWN_NOISES)}, or file:PATH", "speech", "speech"),
+    ] = fields.text()
+    snr: Annotated[float | None, Option("signal-to-noise ratio over the active speech, dB", "speech", "speech")] = (
+        Field(default=None, description="a number is expected")
+    )
+    room: Annotated[
+        str | None,
+        TEXT,
+        Option("reverberation: a time such as 0.4s, far-field, or file:IMPULSE_RESPONSE", "speech", "speech"),
+    ] = fields.text()
+    channel: Annotated[
+        str | None,
+        TEXT,
+        Option(f"codecs joined with +: {', '.join((*CHANNEL_WORDS, *CODECS))} (opus:KBIT)", "speech", "speech"),
+    ] = fields.text()
+    speech_profiles: Annotated[
+        str | None,
+        TEXT,
+        Option(
+            "all in one: 'noise=babble snr=10 channel=telephone loss=5%/3'; several parted by ; with share=",
+            "speech",
+            "speech",
+            ours="--profile",
+        ),
+    ] = fields.text()
+
+
+class CallersSection(TomlTable):
+    """How callers behave."""
+
+    turns: Annotated[int, Option("turns of a call")] = fields.whole(4, 1, 1000)
+    think: Annotated[
+        float | str,
+        seconds_or_distribution(parse_think),
+        Option(f"pause before a turn: its mean, e.g. 2s, or {_FORMS}"),
+    ] = fields.duration("1s")
+    call_pause: Annotated[
+        float | str | None,
+        seconds_or_distribution(parse_call_pause),
+        Option(f"pause of a caller between two calls: its mean, e.g. 2s, or {_FORMS} (default: none)"),
+    ] = fields.duration()
+    patience: Annotated[
+        float | str | None,
+        seconds_or_distribution(parse_patience),
+        Option(f"silence after which a caller hangs up: its median, e.g. 5s, or {_FORMS}"),
+    ] = fields.duration()
+    reply_timeout: Annotated[
+        Duration,
+        duration_up_to(LONGEST_WAIT),
+        AS_TEXT,
+        Option("how long to wait for a reply to begin, and between two parts of it, e.g. 8s"),
+    ] = fields.duration(Duration(10 * SECOND_NS))
+    reply_silence: Annotated[
+        Duration,
+        duration_up_to(LONGEST_WAIT),
+        AS_TEXT,
+        Option("silence after which a reply has ended, where the wire does not say when it does"),
+    ] = fields.duration(Duration(SECOND_NS))
+    longest_reply: Annotated[
+        Duration,
+        duration_up_to(LONGEST_WAIT),
+        AS_TEXT,
+        Option("how long a reply may go on before the caller hangs up, e.g. 1m"),
+    ] = fields.duration(Duration(120 * SECOND_NS))
+    manual_turns: Annotated[bool, Option("the caller says when it has finished (no detector of the endpoint)")] = (
+        fields.flag(False)
+    )
+    talk_over: Annotated[float, Option("share of replies into which a short sign of attention is said")] = (
+        fields.number(0.0, 0, 1)
+    )
+    silence: Annotated[float, Option("share of turns in which the caller says nothing")] = fields.number(0.0, 0, 1)
+    conversations: Annotated[bool, Option("replay the dialogues of the corpus, in their order")] = fields.flag(False)
+
+
+class InterruptionSection(TomlTable):
+    """Interruptions of one kind, in place of all those of a scenario file."""
+
+    barge_in: Annotated[float | None, Option("share of turns that interrupt the reply before them, 0 to 1")] = (
+        fields.number(None, 0, 1)
+    )
+    barge_in_after: Annotated[str | None, fields.checked_text(parse_point), Option(f"where they do: {POINT_HELP}")] = (
+        fields.text()
+    )
+
+
+class KeepSection(TomlTable):
+    """What is kept of calls in addition to the store."""
+
+    keep_audio: Annotated[
+        bool, Option("keep both channels of each call beside the store, for --keep-for", "output", "run")
+    ] = fields.flag(False, alias="audio")
+    keep_text: Annotated[
+        bool,
+        Option("keep what was said, recognized and answered beside the store, for --keep-for", "output", "run"),
+    ] = fields.flag(False, alias="text")
+    keep_for: Annotated[
+        Duration,
+        duration_up_to(LONGEST_KEPT),
+        AS_TEXT,
+        Option("how long audio and texts of calls are kept, e.g. 12h or 7d", "output", "run"),
+    ] = fields.duration(Duration(7 * 86_400 * SECOND_NS), alias="time")
+
+
+class OutputSection(TomlTable):
+    """How the run is measured, named and delivered."""
+
+    onset: Annotated[
+        str,
+        TEXT,
+        one_of(ONSET_PRESETS),
+        Option(f"what counts as the first audible sample of a reply: {', '.join(ONSET_PRESETS)}", "objectives"),
+    ] = fields.choice(ONSET_PRESETS[0], ONSET_PRESETS)
+    sidecar: Annotated[
+        str | None,
+        LINE,
+        Option("OTLP/HTTP address of a running sidecar, e.g. http://127.0.0.1:4318", "output", of_machine=True),
+    ] = fields.text()
+    spool: Annotated[
+        str | None,
+        TEXT,
+        Option("folder for telemetry that the sidecar did not take", "output", "locust", of_machine=True),
+    ] = fields.text()
+    run_id: Annotated[str | None, LINE, Option("name of the run (default: made from the time)", "output", "locust")] = (
+        fields.text()
+    )
+    cohort: Annotated[str | None, LINE, Option("name of the cohort that these callers belong to", "output")] = (
+        fields.text()
+    )
+    region: Annotated[str | None, LINE, Option("name of the region, as a dimension", "output", of_machine=True)] = (
+        fields.text()
+    )
+    keep_transcripts: Annotated[
+        bool, Option("keep the words of the callers in the store, for as long as it keeps turns", "output")
+    ] = fields.flag(False)
+    recordings: Annotated[
+        str | None, TEXT, Option("folder for the audio and texts of calls", "output", "locust", of_machine=True)
+    ] = fields.text()
+    # One of the preparer's; see there why a fixed one is right for a load generator.
+    mask: Annotated[
+        str, TEXT, one_of(MASKS), Option(f"WebSocket masks of audio frames: {', '.join(MASKS)}", "machine")
+    ] = fields.choice("fixed", MASKS)
+
+
+class CitationSection(TomlTable):
+    """What is known of the generator's own error, from its calibration: a sentence, its bound and its conditions."""
+
+    calibration: str | None = None
+    calibrated_to_ms: str | None = None
+    calibration_state: str | None = None
+    calibrated_callers: int | None = None
+    calibrated_processes: int | None = None
+    calibration_date: str | None = None
