@@ -13,6 +13,8 @@ import pytest
 from hypothesis import settings
 
 VARIABLE = "VOICEPROBE_CACHE"
+# Folders whose tests start processes: all of them are slow.
+PROCESSES = frozenset({"integration", "browser"})
 
 # Several tests share the processors, and none of their swarms may take them from the others.
 os.environ.setdefault("VOICEPROBE_PRIORITY", "normal")
@@ -85,6 +87,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("nightly"):
             nightly.append(item)
+        if item.get_closest_marker("nightly") or not PROCESSES.isdisjoint(item.nodeid.split("::")[0].split("/")):
             item.add_marker(pytest.mark.slow)
         if item.get_closest_marker("slow"):
             slow.add(item.path)

@@ -19,7 +19,7 @@ from tests.browser.pictures import CUT_WORDS, left_over, texts_spaced
 from tests.nightly import nightly_after
 from tests.unit.dashboard.scenes import Scene, turns_of
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = pytest.mark.browser
 
 BOUND_MS = 60_000
 SHOTS = os.environ.get("VOICEPROBE_SHOTS")

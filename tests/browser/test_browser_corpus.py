@@ -14,7 +14,6 @@ DURATION = "document.querySelectorAll('audio')[{}].duration"
 
 
 @pytest.mark.browser
-@pytest.mark.slow
 def test_the_page_of_a_corpus_shows_and_plays_its_clips(browser: Browser, tmp_path: Path) -> None:
     corpus = open_corpus(BUNDLED)
     chosen = choose(corpus, ("home-stop",), 0)

@@ -19,7 +19,7 @@ from tests.fixtures_sidecar import SidecarProcess, running_sidecar, turns_reques
 from tests.nightly import nightly_after
 from tests.unit.dashboard.scenes import S, Scene, turns_of
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = pytest.mark.browser
 
 BOUND_MS = BOUND_S * 1000
 TOOL_WIDTH, TOOL_HEIGHT = 1280, 800

@@ -10,7 +10,7 @@ from tests.browser.conftest import BOUND_MS, choose
 from tests.browser.test_browser_dashboard import Dashboard, start
 from tests.unit.dashboard.scenes import S, Scene, fill
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = pytest.mark.browser
 
 TURNS = ".vp-objective"
 

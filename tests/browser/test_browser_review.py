@@ -19,7 +19,7 @@ from corpora.manifest.manifest import Utterance, read_manifest
 from tests.corpus_faults import find_faults
 from tests.unit.corpora.sources.importing.sources import RATE_HZ, import_source, put, speech
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = pytest.mark.browser
 
 BOUND_S = 180
 expect.set_options(timeout=BOUND_S * 1000)

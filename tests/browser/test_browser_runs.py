@@ -15,7 +15,7 @@ from tests.browser.test_browser_accessibility import settled
 from tests.fixtures_turns import START_UNIX_NS, Run
 from tests.run_folders import HOUR_NS, latency_run, run_folder, write_summary
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = pytest.mark.browser
 
 BOUND_MS = 60_000
 ROW_PX, FIRST_BOX_PX = 35, 16  # of Streamlit's table: the height of a row, and the middle of its box

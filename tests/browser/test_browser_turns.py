@@ -14,7 +14,7 @@ from tests.browser.pictures import texts_spaced
 from tests.unit.dashboard.scenes import MS, S, Scene, fill, turns_of
 from tests.unit.telemetry.store.test_store_turn_pages import keep_audio
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = pytest.mark.browser
 
 BOUND_MS = 60_000
 NEWEST = 1_800_000_000 * S

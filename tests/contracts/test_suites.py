@@ -112,8 +112,8 @@ def test_the_tests_of_every_day_with_a_browser_are_few() -> None:
 @pytest.mark.parametrize(
     ("flags", "passed"),
     [
-        ([], 2),
-        (["--all"], 3),
+        ([], 3),
+        (["--all"], 4),
         (["-m", "not slow"], 1),
         (["--all", "-m", "not slow"], 1),
         (["--all", "-m", "nightly"], 1),
@@ -122,9 +122,11 @@ def test_the_tests_of_every_day_with_a_browser_are_few() -> None:
 )
 def test_a_suite_runs_its_own_tests(tmp_path: Path, flags: list[str], passed: int) -> None:
     (tmp_path / "test_tree.py").write_text(TREE)
+    (tmp_path / "integration").mkdir()
+    (tmp_path / "integration" / "test_process.py").write_text("def test_process():\n    pass\n")
     out = _pytest("--rootdir", str(tmp_path), "-p", "tests.conftest", *flags, str(tmp_path))
     assert f"{passed} passed" in out
-    left_out = 3 - passed
+    left_out = 4 - passed
     assert not left_out or f"{left_out} deselected" in out
 
 

@@ -102,7 +102,6 @@ def test_unknown_voice_is_a_usage_error() -> None:
         asyncio.run(engines(tts="espeak", tts_voice="martian").tts.start())
 
 
-@pytest.mark.slow
 def test_pocketsphinx_recognizes_words_of_a_clip_with_partials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_asr, "_FINAL_TIMEOUT_S", 180.0)  # what a busy machine needs decides nothing
     corpus = open_corpus(BUNDLED)
@@ -246,7 +245,6 @@ class _Collector(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None: ...  # noqa: A002 - the base class's name
 
 
-@pytest.mark.slow
 def test_service_side_turn_is_a_child_of_the_callers_trace() -> None:
     _Collector.spans = []
     trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"

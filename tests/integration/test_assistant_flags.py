@@ -119,7 +119,6 @@ def test_a_file_that_cannot_be_used_leaves_the_last_good_one_in_force(
     assert not any(record.exc_info for record in caplog.records)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
@@ -159,7 +158,6 @@ async def _reply(url: str, query: str) -> dict[str, Any]:
         return {"cohort": done["response"]["metadata"]["voice.cohort"], "text": text}
 
 
-@pytest.mark.slow
 def test_callers_hear_their_variant_and_a_change_without_a_restart(file: Path, tmp_path: Path) -> None:
     (tmp_path / "variants.toml").write_text(VARIANTS)
     store = tmp_path / "store"

@@ -46,7 +46,6 @@ def found(places: Places) -> list[str]:
     return sorted({leak.place for leak in places.leaks})
 
 
-@pytest.mark.slow
 def test_every_file_and_table_is_searched(places: Places, tmp_path: Path) -> None:
     (tmp_path / "store" / "ingest").mkdir(parents=True)
     (tmp_path / "store" / "ingest" / "000000000001.log").write_bytes(b"\0\1" + SECRET.encode())
@@ -188,7 +187,6 @@ def test_a_corpus_without_personal_data_is_refused(tmp_path: Path) -> None:
         audit(request, Console(quiet=True))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("leaks", nightly_after(1, [True, False]))
 def test_the_whole_audit(leaks: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A short one: whether all was tried is up to the machine, whether anything leaked is not."""

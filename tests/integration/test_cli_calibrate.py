@@ -11,8 +11,6 @@ import pytest
 
 from loadtest.exit_codes import ExitCode
 
-pytestmark = pytest.mark.slow
-
 COMMAND = (sys.executable, "-m", "loadtest.cli.main", "calibrate")
 
 
@@ -63,7 +61,6 @@ def test_an_interrupted_calibration_keeps_the_loads_done_with_their_errors(tmp_p
     assert "no load could be judged" in output
 
 
-@pytest.mark.slow
 def test_flags_that_cannot_be_used_are_one_sentence(tmp_path: Path) -> None:
     ended = run(tmp_path, "--loads", "5,1", "--out", str(tmp_path / "out"))
     assert ended.returncode == ExitCode.USAGE

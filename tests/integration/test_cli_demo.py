@@ -20,8 +20,6 @@ from telemetry.store.reader import StoreReader
 from tests.integration.commands import completed
 from tests.integration.expected_exit import code_by_objectives
 
-pytestmark = pytest.mark.slow
-
 CALLERS = 8
 RUN_TIME = "30s"
 LIMIT_MS = 5.0

@@ -11,8 +11,6 @@ from loadtest.exit_codes import ExitCode
 from loadtest.run import processes
 from tests.nightly import nightly_after
 
-pytestmark = pytest.mark.slow
-
 BOUND_S = 300
 # The demo, while somebody else takes the port of one of its parts between the look and the start.
 _RACED = """

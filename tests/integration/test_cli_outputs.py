@@ -151,7 +151,6 @@ def here(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> 
     return carried_out
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("command", "flag"), OUTPUTS, ids=lambda each: each.replace(" ", "-"))
 def test_a_place_that_cannot_be_written_is_one_sentence_before_the_first_call(
     tmp_path: Path,

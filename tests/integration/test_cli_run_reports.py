@@ -85,7 +85,6 @@ def test_a_run_leaves_its_reports_and_a_report_of_it_gives_the_same(url: str, tm
     assert by_id == code
 
 
-@pytest.mark.slow
 def test_a_target_that_is_dead_before_the_first_call_is_in_every_report(tmp_path: Path) -> None:
     code, out, err = finished(started(tmp_path, "run", "ws://127.0.0.1:9", *QUICK, "--json", "own.json"))
     why = "cannot connect to 127.0.0.1:9: Connection refused"

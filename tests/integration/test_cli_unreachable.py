@@ -2,13 +2,9 @@
 
 from pathlib import Path
 
-import pytest
-
 from loadtest.exit_codes import ExitCode
 from tests.integration.calling import CORPUS
 from tests.integration.commands import completed
-
-pytestmark = pytest.mark.slow
 
 
 def test_a_host_that_cannot_be_found_is_named_in_one_line(tmp_path: Path) -> None:

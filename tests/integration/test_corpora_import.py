@@ -15,8 +15,6 @@ from corpora.manifest.manifest import read_manifest
 from tests.corpus_faults import find_faults
 from tests.unit.corpora.sources.importing.sources import RATE_HZ, import_source, put, speech
 
-pytestmark = pytest.mark.slow
-
 TIMEOUT_S = 120
 MAX_MEMORY_BYTES = 96 * 1024 * 1024
 
@@ -170,7 +168,6 @@ def test_concurrent_imports_into_one_corpus_lose_nothing(tmp_path: Path, attempt
     assert not find_faults(into)
 
 
-@pytest.mark.slow
 def test_an_import_waits_for_another_one_and_reports_it(tmp_path: Path) -> None:
     put(tmp_path / "a" / "a.wav", speech(0), text="first")
     put(tmp_path / "b" / "b.wav", speech(1), text="second")

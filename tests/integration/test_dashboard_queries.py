@@ -64,7 +64,6 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrometheusP
         yield started
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", QUERIES)
 def test_every_query_of_the_dashboard_gives_series_with_values(prometheus: PrometheusProcess, name: str) -> None:
     query = _filled(QUERIES[name])
@@ -77,7 +76,6 @@ def test_every_query_of_the_dashboard_gives_series_with_values(prometheus: Prome
     assert any(set(shown) <= set(each["metric"]) for each in found), "the legend's labels"
 
 
-@pytest.mark.slow
 def test_every_variable_of_the_dashboard_has_values(prometheus: PrometheusProcess) -> None:
     for variable in grafana_dashboard()["templating"]["list"]:
         if variable["type"] == "query":

@@ -13,8 +13,6 @@ from loadtest.exit_codes import ExitCode
 from loadtest.run.trial import TrialRequest, carry_out
 from tests.integration.calling import Callers, assistant
 
-pytestmark = pytest.mark.slow
-
 EXAMPLE = Path(__file__).parents[2] / "examples" / "protocols" / "openai-realtime.yaml"
 METRICS_SEEN = ("speech_end", "endpoint", "asr_first_partial", "asr_final", "llm_first_token", "tts_first_chunk")
 
@@ -64,7 +62,6 @@ def test_try_shows_what_was_recognized_and_what_was_not(tmp_path: Path) -> None:
     assert "HTTP 404" in reason
 
 
-@pytest.mark.slow
 def test_try_reports_every_fault_of_a_spec_and_calls_nobody(tmp_path: Path) -> None:
     spec = tmp_path / "wire.yaml"
     spec.write_text("name: x\nevents:\n  - when: {$.type: a}\n    is: nonsense\n  - is: ready\n")

@@ -40,7 +40,6 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.slow
 def test_the_commands_of_the_page_on_reports_do_what_it_says(folder: Path) -> None:
     run = folder / "runs" / "20260101-120000-abcdef"
     lines = code_lines((PAGES / "reports.md").read_text(encoding="utf-8"))
@@ -100,7 +99,6 @@ def test_the_commands_of_the_page_on_comparing_runs_do_what_it_says(tmp_path: Pa
         process.communicate(timeout=60)
 
 
-@pytest.mark.slow
 def test_the_figure_of_the_page_on_ci_is_the_p95(folder: Path) -> None:
     called("voiceprobe report", folder)
     (folder / "voice-run").symlink_to(folder / "runs" / "20260101-120000-abcdef")

@@ -4,11 +4,7 @@ import json
 import subprocess
 import sys
 
-import pytest
-
 from tests.integration.quick_endpoint import quick_endpoint
-
-pytestmark = pytest.mark.slow
 
 # The libraries are imported as this system has them; then it becomes a system that has nothing of Linux, and only then
 # our own modules see it.

@@ -34,7 +34,6 @@ def _reported(turns: list[Turn]) -> str:
     return str([(turn.outcome, turn.outcome_reason, turn.barge_in_reason) for turn in turns])
 
 
-@pytest.mark.slow
 def test_a_barge_in_stops_the_reply_and_the_assistant_answers_the_speech_in_it(url: str) -> None:
     # Of an assistant that the machine itself made silent for a while, a caller says so: then there is nothing to stop.
     for _ in range(TRIES):
@@ -71,7 +70,6 @@ def test_a_barge_in_stops_the_reply_and_the_assistant_answers_the_speech_in_it(u
         assert not exchange.timeline.errors, "the assistant took the truncation"
 
 
-@pytest.mark.slow
 def test_under_manual_turns_the_client_stops_the_reply_and_recovers(url: str) -> None:
     (turns,) = Callers(url, 1, behavior=replace(INTERRUPTING, turns=2), manual_turns=True).call()
     assert [turn.outcome for turn in turns] == ["ok"] * 2, _reported(turns)
@@ -79,7 +77,6 @@ def test_under_manual_turns_the_client_stops_the_reply_and_recovers(url: str) ->
     assert turns[1].barge_in_recovered is True
 
 
-@pytest.mark.slow
 def test_a_silent_caller_is_left_alone_and_a_mhm_stops_a_detector_that_knows_no_better(url: str) -> None:
     silent = CallerBehavior(turns=1, think=PATIENT.think, silence=1.0, silence_for=parse_delay("constant:700ms"))
     ((quiet,),) = Callers(url, 1, behavior=silent).call()
@@ -92,7 +89,6 @@ def test_a_silent_caller_is_left_alone_and_a_mhm_stops_a_detector_that_knows_no_
     assert turn.wer_errors == 0
 
 
-@pytest.mark.slow
 def test_a_script_is_replayed_in_its_order_and_intents_are_compared(url: str, tmp_path: Path) -> None:
     bundled = open_corpus(CORPUS)
     corpus = tmp_path / "scripted"

@@ -32,7 +32,6 @@ def _hit(url: str, fault: str) -> list[Turn]:
     return [turns[0] for turns in callers.call()]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("fault", "outcome", "reason"), nightly_after(2, CASES), ids=[case[0] for case in CASES])
 def test_a_fault_ends_in_its_outcome_and_the_other_callers_never_notice(
     tmp_path: Path, fault: str, outcome: str, reason: str | None

@@ -8,8 +8,6 @@ from telemetry.model.metrics import METRICS
 from tests.integration.calling import Callers
 from tests.integration.s2s_process import s2s_server
 
-pytestmark = pytest.mark.slow
-
 MS = 1_000_000
 
 

@@ -57,7 +57,6 @@ def refusal(url: str, tls: TlsClient) -> str | None:
     return None
 
 
-@pytest.mark.slow
 def test_a_call_over_tls_with_an_own_authority(house: House) -> None:
     with house.open_door(served(house.ca.sign("localhost"))) as port:
         for (turn,) in Callers(house.wss(port), 2, tls=tls_client(str(house.ca.cert))).call():

@@ -7,8 +7,6 @@ import pytest
 from telemetry.model.metrics import METRICS
 from tests.integration.calling import Callers, assistant
 
-pytestmark = pytest.mark.slow
-
 MS = 1_000_000
 
 

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from telemetry.export.encoded_spans import EncodedRequest
 from telemetry.export.instrumentation import CallTrace, GeneratorGauges, announce_run
 from telemetry.export.otlp_http import OtlpHttpExporter
@@ -13,8 +11,6 @@ from telemetry.model.turns import Turn
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
 from tests.fixtures_sidecar import running_sidecar
-
-pytestmark = pytest.mark.slow
 
 MS = 1_000_000
 UNIX = 1_790_000_000_000_000_000
@@ -42,7 +38,6 @@ def exchange(index: int) -> Turn:
     )
 
 
-@pytest.mark.slow
 def test_what_was_emitted_is_what_the_store_answers(tmp_path: Path) -> None:
     store = tmp_path / "store"
     with running_sidecar(store) as sidecar:
@@ -79,7 +74,6 @@ def test_what_was_emitted_is_what_the_store_answers(tmp_path: Path) -> None:
         assert run.declared["users"] == "8"
 
 
-@pytest.mark.slow
 def test_what_was_spooled_reaches_a_later_sidecar(tmp_path: Path) -> None:
     alone = start(SdkOptions(None, "generator", {}, tmp_path / "spool"))
     call = CallTrace(

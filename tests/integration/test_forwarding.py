@@ -27,8 +27,6 @@ from tests.fixtures_turns import client_turn
 from tests.integration.waiting import wait_until
 from tests.nightly import nightly_after
 
-pytestmark = pytest.mark.slow
-
 PROTOBUF = {"content-type": "application/x-protobuf"}
 SECRET_TEXT = "my card is 4111 1111 1111 1111"
 
@@ -59,7 +57,6 @@ def all_bytes(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
 
 
-@pytest.mark.slow
 def test_all_that_is_acknowledged_arrives(tmp_path: Path, upstream: UpstreamServer) -> None:
     with forwarding_sidecar(tmp_path, [up(upstream.url)]) as sidecar:
         for number in range(0, 100, 5):
@@ -78,7 +75,6 @@ def test_all_that_is_acknowledged_arrives(tmp_path: Path, upstream: UpstreamServ
     assert not (tmp_path / "forwarding").exists()
 
 
-@pytest.mark.slow
 def test_the_end_sends_what_waits(tmp_path: Path, upstream: UpstreamServer) -> None:
     with forwarding_sidecar(tmp_path, [up(upstream.url)]) as sidecar:
         for number in range(50):
@@ -133,7 +129,6 @@ def test_a_sidecar_that_is_killed_loses_what_waited_and_forwards_what_comes_then
         assert upstream.span_ids() == [span_id(2)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("stored", [False, True])
 def test_texts_never_reach_a_destination_that_redacts(tmp_path: Path, upstream: UpstreamServer, stored: bool) -> None:
     with forwarding_sidecar(tmp_path, [up(upstream.url)], keep_transcripts=stored) as sidecar:
@@ -146,7 +141,6 @@ def test_texts_never_reach_a_destination_that_redacts(tmp_path: Path, upstream: 
     assert {entry.key for entry in span.attributes} == {"gen_ai.request.model", "count"}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("text", nightly_after(1, ["redact", "keep"]))
 def test_the_leak_corpus_of_the_audit_leaks_only_where_texts_are_kept(
     tmp_path: Path, upstream: UpstreamServer, text: str
@@ -183,7 +177,6 @@ def test_kept_texts_arrive_and_stand_in_no_file(tmp_path: Path) -> None:
     assert SECRET_TEXT not in log.read_text()
 
 
-@pytest.mark.slow
 def test_secrets_stand_in_no_process_s_arguments_and_no_log(
     tmp_path: Path, upstream: UpstreamServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,7 +213,6 @@ def test_our_own_sidecar_takes_and_stores_it(tmp_path: Path) -> None:
     assert sorted(stored_trace_ids(tmp_path / "second")) == sorted(turn.trace_id for turn in turns)
 
 
-@pytest.mark.slow
 def test_json_and_metrics_are_forwarded_in_protobuf(tmp_path: Path, upstream: UpstreamServer) -> None:
     metrics = (
         b'{"resourceMetrics":[{"scopeMetrics":[{"metrics":[{"name":"depth","gauge":{"dataPoints":'

@@ -20,8 +20,6 @@ from loadtest.protocols.failure import Failure
 from loadtest.protocols.http_items import HttpCancel, HttpData, HttpEnd, HttpFailed, HttpHead, HttpRequest
 from loadtest.protocols.transports.items import Opened
 
-pytestmark = pytest.mark.slow
-
 BOUND_S = 120.0  # only ends a hopeless wait
 
 

@@ -135,7 +135,6 @@ def test_a_run_that_was_not_asked_to_keeps_nothing(url: str, tmp_path: Path) -> 
     assert not [path for path in names if path.read_bytes()[:4] in (b"fLaC", b"RIFF", b"OggS")]
 
 
-@pytest.mark.slow
 def test_a_folder_that_cannot_be_written_is_named_before_anybody_calls(url: str, tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / FOLDER).write_text("in the way")

@@ -28,8 +28,6 @@ from tests.integration.commands import completed
 from tests.integration.hosted_endpoint import HostedEndpoint
 from tests.unit.loadtest.protocols.contract.line import tone
 
-pytestmark = pytest.mark.slow
-
 TURNS: Final = 4
 LOUD: Final = 500
 QUIET_S: Final = 0.3

@@ -23,8 +23,6 @@ from tests.integration.calling import CORPUS
 from tests.integration.raw_endpoint import close, raw_endpoint, refusing, saying, text, upgraded
 from tests.integration.service_doubles import GEMINI, RIGHT_KEY, RIGHT_MODEL, services
 
-pytestmark = pytest.mark.slow
-
 WRONG_KEY = "sk-a-wrong-key-9876543210"
 SHORT_NS = 400_000_000
 CHECK_PATH = ("HTTP 403", "check the path", "first", TOKEN_VARIABLE, "--protocol")

@@ -22,8 +22,6 @@ from tests.fixtures_sidecar import running_sidecar, turns_request
 from tests.fixtures_turns import client_turn
 from tests.nightly import nightly_after
 
-pytestmark = pytest.mark.slow
-
 S = 1_000_000_000
 ANSWERED = 6  # turns of a call
 HANGS_UP_EVERY = 50  # calls

@@ -15,8 +15,6 @@ from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
 from tests.integration.calling import CORPUS, assistant
 
-pytestmark = pytest.mark.slow
-
 BOUND_S = 120
 SPEECH = ("--corpus", str(CORPUS), "--clips", "3", "--turns", "2", "--think", "0.1", "--users", "2")
 

@@ -25,8 +25,6 @@ from tests.integration.calling import CORPUS
 from tests.integration.hosted_endpoint import HostedEndpoint
 from tests.integration.waiting import answers, wait_until
 
-pytestmark = pytest.mark.slow
-
 TOKEN, VALUE, PASSPHRASE = "tok-51f0c8aa93be", "val-77d2e91b04cc", "open-sesame-4711"
 USER, PASSWORD, KEY = "ursula-4711", "pw-0c9d8e7f6a5b", "key-9b8a7c6d5e4f"
 COOKIE, RAY = "cookie-8f7e6d5c4b3a", "8a1b2c3d4e5f-FRA"
@@ -197,7 +195,6 @@ def test_locusts_page_shows_no_secret_and_its_callers_get_in(
     assert _leaks({**seen, "log": child.log.read_bytes()}) == []
 
 
-@pytest.mark.slow
 def test_a_preflight_that_is_refused_repeats_no_secret(parrot: Parrot, tmp_path: Path) -> None:
     parrot.seen.append({})  # the first visitor has been
     code, output = _call(["loadtest.cli.main", "run", parrot.url, *QUICK, "--out", str(tmp_path / "out")], tmp_path)
@@ -206,7 +203,6 @@ def test_a_preflight_that_is_refused_repeats_no_secret(parrot: Parrot, tmp_path:
     assert _leaks(output) == []
 
 
-@pytest.mark.slow
 def test_what_cannot_be_sent_is_reported_at_once_and_not_shown(tmp_path: Path) -> None:
     given = ["--header", "Host=MY_KEY", "--header", f"X-Key={VALUE}", "--header", "X-Other=NOT_THERE"]
     where = f"ftp://{USER}:{PASSWORD}@127.0.0.1/?key={KEY}"

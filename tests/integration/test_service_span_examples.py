@@ -16,8 +16,6 @@ from tests.fixtures_sidecar import ROOT, SidecarProcess, running_sidecar
 from tests.integration.waiting import wait_until
 from tests.programs import needed
 
-pytestmark = pytest.mark.slow
-
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 EXAMPLES = ROOT / "examples" / "service-spans"
 MS = 1_000_000
@@ -41,7 +39,6 @@ def _value_ms(turn: Turn, metric: str) -> float:
     return value / MS
 
 
-@pytest.mark.slow
 def test_the_example_in_python(tmp_path: Path) -> None:
     with running_sidecar(tmp_path) as sidecar:
         _run(sidecar, sys.executable, EXAMPLES / "turn.py")
@@ -71,7 +68,6 @@ def test_the_example_in_node(tmp_path: Path) -> None:
     assert turn.asr_first_partial_perf_ns is None
 
 
-@pytest.mark.slow
 def test_a_turn_of_a_service_is_in_the_counts_of_the_objectives_and_in_its_view(tmp_path: Path) -> None:
     asked = 'cohort="canary",objective="voice-to-voice",service_name="my-bot",source="service",stage="turn"'
     with running_sidecar(tmp_path) as sidecar:

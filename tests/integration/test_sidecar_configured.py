@@ -4,14 +4,10 @@ import json
 from contextlib import closing
 from pathlib import Path
 
-import pytest
-
 from tests import asking
 from tests.fixtures_forwarding import UpstreamServer, spans_request
 from tests.fixtures_sidecar import running_sidecar
 from tests.integration.waiting import wait_until
-
-pytestmark = pytest.mark.slow
 
 PROTOBUF = {"content-type": "application/x-protobuf", "authorization": "Bearer s3cret-of-a-file"}
 FILE = """
@@ -27,7 +23,6 @@ text = "redact"
 """
 
 
-@pytest.mark.slow
 def test_what_file_environment_and_flag_say_holds_together(tmp_path: Path) -> None:
     token, file, log = tmp_path / "token", tmp_path / "sidecar.toml", tmp_path / "log"
     token.write_text("s3cret-of-a-file\n")

@@ -29,8 +29,6 @@ from tests.integration.raw_clients import (
 from tests.integration.waiting import wait_until
 from tests.nightly import nightly_after
 
-pytestmark = pytest.mark.slow
-
 SHORT = ("--header-timeout", "1", "--body-timeout", "1.5", "--idle-timeout", "1")
 BODY_BYTES = 19 << 20
 REQUEST = turns_request([client_turn()])

@@ -28,8 +28,6 @@ from tests import asking
 from tests.fixtures_sidecar import any_value, running_sidecar, turns_request
 from tests.fixtures_turns import client_turn
 
-pytestmark = pytest.mark.slow
-
 
 def _export(exporter: SpanExporter, turn: Turn) -> None:
     provider = TracerProvider(resource=Resource({"service.name": "exporter"}), shutdown_on_exit=False)
@@ -38,7 +36,6 @@ def _export(exporter: SpanExporter, turn: Turn) -> None:
     provider.shutdown()
 
 
-@pytest.mark.slow
 def test_the_real_exporters_are_understood(tmp_path: Path) -> None:
     with running_sidecar(tmp_path) as sidecar:
         _export(GrpcSpanExporter(endpoint=sidecar.grpc, insecure=True), client_turn(1))
@@ -59,7 +56,6 @@ def test_the_real_exporters_are_understood(tmp_path: Path) -> None:
         assert (row.service, row.name) == ("exporter", "voice.turn")
 
 
-@pytest.mark.slow
 def test_grpc_refuses_what_http_refuses(tmp_path: Path) -> None:
     with (
         running_sidecar(tmp_path, "--keep-transcripts", token="s3cret") as sidecar,
@@ -96,7 +92,6 @@ def test_grpc_refuses_what_http_refuses(tmp_path: Path) -> None:
         )
 
 
-@pytest.mark.slow
 def test_broken_bodies_are_invalid_arguments_with_a_sentence(tmp_path: Path) -> None:
     good = turns_request([client_turn(1)]).SerializeToString()
     with running_sidecar(tmp_path) as sidecar, grpc.insecure_channel(sidecar.grpc) as channel:

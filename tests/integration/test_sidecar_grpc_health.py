@@ -12,8 +12,6 @@ from tests import asking
 from tests.fixtures_sidecar import disk_that_takes_nothing, running_sidecar, turns_request
 from tests.fixtures_turns import client_turn
 
-pytestmark = pytest.mark.slow
-
 SERVING, NOT_SERVING, UNKNOWN = b"\x08\1", b"\x08\2", b"\x08\3"
 TRACES = "opentelemetry.proto.collector.trace.v1.TraceService"
 
@@ -25,7 +23,6 @@ def _choosing(address: str, service: str) -> grpc.Channel:
     return grpc.insecure_channel(address, options)
 
 
-@pytest.mark.slow
 def test_readiness_is_seen_by_check_and_watch(tmp_path: Path) -> None:
     with running_sidecar(tmp_path, token="s3cret") as sidecar, grpc.insecure_channel(sidecar.grpc) as channel:
         check: Any = channel.unary_unary("/grpc.health.v1.Health/Check")
@@ -50,7 +47,6 @@ def test_readiness_is_seen_by_check_and_watch(tmp_path: Path) -> None:
         assert list(answers) == [NOT_SERVING], "the call ends with the sidecar, and says so"
 
 
-@pytest.mark.slow
 def test_grpc_calls_only_what_says_that_it_serves(tmp_path: Path) -> None:
     request = turns_request([client_turn(1)])
     with running_sidecar(tmp_path) as sidecar:

@@ -4,7 +4,6 @@ from pathlib import Path
 from urllib.parse import quote
 
 import httpx
-import pytest
 
 from telemetry.store.reader import StoreReader
 from tests.fixtures_sidecar import running_sidecar, turns_request
@@ -25,7 +24,6 @@ def _files(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
-@pytest.mark.slow
 def test_a_name_from_the_network_is_never_one_of_a_file(tmp_path: Path) -> None:
     store = tmp_path / "deep" / "below" / "store"
     with running_sidecar(store) as sidecar, httpx.Client(base_url=sidecar.http, timeout=60) as client:

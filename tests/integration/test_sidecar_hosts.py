@@ -15,7 +15,6 @@ import pytest
 from telemetry.sidecar_client import SidecarClient
 from tests.nightly import nightly_after
 
-pytestmark = pytest.mark.slow
 BOUND_S = 120
 TOKEN = "tok-0a1b2c3d4e5f"
 

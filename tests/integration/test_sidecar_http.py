@@ -194,7 +194,6 @@ def test_text_is_not_stored(running: Running) -> None:
         assert "lk.user_transcript" not in row.attributes
 
 
-@pytest.mark.slow
 def test_text_is_stored_when_it_is_asked_for(tmp_path: Path) -> None:
     turn = msgspec.structs.replace(client_turn(3), transcript_pii="turn the light on")
     with running_sidecar(tmp_path, "--keep-transcripts") as sidecar:
@@ -227,7 +226,6 @@ def test_health(running: Running) -> None:
     assert (answer.status_code, answer.json()) == (200, {"ready": True, "reasons": []})
 
 
-@pytest.mark.slow
 def test_a_token_guards_everything_but_health(tmp_path: Path) -> None:
     with running_sidecar(tmp_path, "--host", "0.0.0.0", token="s3cret") as sidecar:
         url = sidecar.http.replace("0.0.0.0", "127.0.0.1")
@@ -253,7 +251,6 @@ def _refused(store: Path, *arguments: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-@pytest.mark.slow
 def test_what_cannot_be_used_is_one_sentence_and_exit_code_2(tmp_path: Path) -> None:
     code, output = _refused(tmp_path / "a", "--host", "0.0.0.0")
     assert (code, "add a token with --token-file" in output) == (2, True)
@@ -270,13 +267,11 @@ def test_what_cannot_be_used_is_one_sentence_and_exit_code_2(tmp_path: Path) -> 
     assert (code, "missing.yaml" in output) == (2, True)
 
 
-@pytest.mark.slow
 def test_a_second_sidecar_on_the_same_store_is_refused(running: Running) -> None:
     code, output = _refused(running.store, "--http-port", "0", "--grpc-port", "0")
     assert (code, f"the store is in use by process {running.sidecar.process.pid}" in output) == (2, True)
 
 
-@pytest.mark.slow
 def test_help_gives_an_example() -> None:
     done = subprocess.run(
         [*sidecar_command(Path("x"))[:3], "--help"], capture_output=True, text=True, timeout=180, check=True

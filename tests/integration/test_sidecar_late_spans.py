@@ -18,8 +18,6 @@ from tests import asking
 from tests.fixtures_sidecar import running_sidecar
 from tests.integration.waiting import wait_until
 
-pytestmark = pytest.mark.slow
-
 S = 1_000_000_000
 BEGAN_UNIX_NS = 1_794_355_200 * S
 

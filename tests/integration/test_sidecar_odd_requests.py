@@ -259,7 +259,6 @@ def test_a_websocket_is_not_opened(running: Running) -> None:
     assert status == 200
 
 
-@pytest.mark.slow
 def test_a_reader_that_does_not_read_is_disconnected(tmp_path: Path) -> None:
     with running_sidecar(tmp_path) as sidecar:
         with socket.socket() as connection:
@@ -327,7 +326,6 @@ def test_a_method_that_is_no_text_does_not_end_the_grpc_server(running: Running)
         assert _export(channel, _body()) is grpc.StatusCode.OK
 
 
-@pytest.mark.slow
 def test_too_little_memory_is_503_and_unavailable_with_a_hint_when_to_retry(tmp_path: Path) -> None:
     with running_sidecar(tmp_path, "--body-memory", "64") as sidecar:
         length = 19 << 20

@@ -15,14 +15,11 @@ from tests.asking import BOUND_S
 from tests.fixtures_sidecar import running_sidecar, stored_trace_ids, trace_id_of, turns_json, turns_request
 from tests.fixtures_turns import client_turn
 
-pytestmark = pytest.mark.slow
-
 PROTOBUF = {"content-type": "application/x-protobuf"}
 JSON = {"content-type": "application/json"}
 ANSWERS = 4  # to each of many senders
 
 
-@pytest.mark.slow
 def test_health_answers_while_it_decodes_20_megabytes_of_json(tmp_path: Path) -> None:
     turns = [client_turn(index, trace_id=f"{index + 1:032x}") for index in range(5000)]
     body = turns_json(turns)
@@ -131,7 +128,6 @@ class _Throttle:
         self._process.resume()
 
 
-@pytest.mark.slow
 def test_names_that_senders_make_up_do_not_grow_the_state_page(tmp_path: Path) -> None:
     with running_sidecar(tmp_path) as sidecar:
         for start in range(0, 1200, 300):

@@ -21,8 +21,6 @@ from tests.asking import post
 from tests.fixtures_sidecar import running_sidecar, turns_request
 from tests.fixtures_turns import client_turn
 
-pytestmark = pytest.mark.slow
-
 TEXTS = [("first", "My name is Margaret Ellsworth, and my card was stolen."), ("second", f"My card is {CARD}, I said.")]
 FORMS = of_texts(TEXTS).union(*(of_value(name, value) for name, value in VALUES.items()))
 
@@ -48,7 +46,6 @@ def leaks(folder: Path) -> list[str]:
     return sorted({leak.place for leak in places.leaks})
 
 
-@pytest.mark.slow
 def test_nothing_is_left_of_it_when_it_is_killed(tmp_path: Path) -> None:
     store = tmp_path / "store"
     with running_sidecar(store) as sidecar:
@@ -65,7 +62,6 @@ def test_nothing_is_left_of_it_when_it_is_killed(tmp_path: Path) -> None:
     assert leaks(store) == []
 
 
-@pytest.mark.slow
 def test_what_is_kept_is_kept_without_personal_data(tmp_path: Path) -> None:
     names = tmp_path / "names.txt"
     names.write_text("Ellsworth\n")
@@ -96,7 +92,6 @@ def test_one_person_has_one_pseudonym_in_a_store(tmp_path: Path) -> None:
     assert is_pseudonym(found.pop())
 
 
-@pytest.mark.slow
 def test_a_turn_names_its_user_by_a_pseudonym_alone(tmp_path: Path) -> None:
     number = "+49 170 1234567"
     named = [client_turn(index, user_id=number) for index in range(3)]
@@ -112,7 +107,6 @@ def test_a_turn_names_its_user_by_a_pseudonym_alone(tmp_path: Path) -> None:
     assert places.leaks == set()
 
 
-@pytest.mark.slow
 def test_a_list_of_names_that_is_not_there_is_one_sentence(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with (
         pytest.raises(AssertionError, match="ended with 2"),

@@ -78,7 +78,6 @@ def test_promtool_finds_nothing_to_say(sidecar: SidecarProcess) -> None:
     assert (done.returncode, done.stdout + done.stderr) == (0, b"")
 
 
-@pytest.mark.slow
 def test_the_objectives_of_a_file_are_boundaries_and_are_counted(tmp_path: Path) -> None:
     file = tmp_path / "objectives.yaml"
     example = (ROOT / "examples" / "objectives.yaml").read_text()

@@ -52,7 +52,6 @@ def post(sidecar: SidecarProcess, path: str, body: bytes, **headers: str) -> tup
         connection.close()
 
 
-@pytest.mark.slow
 def test_a_sidecar_is_one_process_without_pandas(tmp_path: Path) -> None:
     """pyarrow imports it with the first value that it converts; nothing in it uses it."""
     with running_sidecar(tmp_path / "store") as running:

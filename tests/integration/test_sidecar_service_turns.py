@@ -13,8 +13,6 @@ from tests.fixtures_frameworks import PipecatTurn, pipecat_request
 from tests.fixtures_sidecar import running_sidecar
 from tests.integration.waiting import wait_until
 
-pytestmark = pytest.mark.slow
-
 REPORTED_SERIES = "voice_service_turn_voice_to_voice_seconds_count"
 PROTOBUF = {"content-type": "application/x-protobuf"}
 
@@ -28,7 +26,6 @@ def page(sidecar_url: str) -> str:
     return asking.get(f"{sidecar_url}/metrics").text
 
 
-@pytest.mark.slow
 def test_spans_in_any_order_and_sent_twice_become_each_turn_once(tmp_path: Path) -> None:
     turns = [PipecatTurn(call, index) for call in range(10) for index in range(3)]
     spans = [span for turn in turns for span in turn.spans()] * 2

@@ -25,8 +25,6 @@ from tests.fixtures_sidecar import (
 from tests.fixtures_turns import client_turn
 from tests.integration.waiting import wait_until
 
-pytestmark = pytest.mark.slow
-
 PROTOBUF = {"content-type": "application/x-protobuf"}
 
 
@@ -101,7 +99,6 @@ def test_what_was_acknowledged_under_load_is_stored(tmp_path: Path, number: sign
     assert {each for sender in senders for each in sender.acknowledged} <= set(stored)
 
 
-@pytest.mark.slow
 def test_while_it_drains_it_is_not_ready_and_takes_requests_until_a_second_signal(tmp_path: Path) -> None:
     turn = client_turn(1)
     body = turns_request([turn]).SerializeToString()
@@ -126,7 +123,6 @@ def _has_ended(sidecar: SidecarProcess, log: Path) -> bool:
     return any(line.get("event") == "fault_ended" for line in _events(log))
 
 
-@pytest.mark.slow
 def test_its_life_is_a_log_of_events(tmp_path: Path) -> None:
     log = tmp_path / "log"
     # Through a pipe: a disk that takes nothing would take no log, either.
@@ -155,7 +151,6 @@ def test_its_life_is_a_log_of_events(tmp_path: Path) -> None:
     assert "s3cret" not in log.read_text()
 
 
-@pytest.mark.slow
 def test_a_command_line_that_cannot_be_used_is_answered_in_plain_sentences(tmp_path: Path) -> None:
     done = subprocess.run(
         sidecar_command(tmp_path, "--log-format", "xml", "--http-port", "x"),

@@ -20,8 +20,6 @@ from tests.integration import kills
 from tests.integration.waiting import wait_until
 from tests.nightly import nightly_after
 
-pytestmark = pytest.mark.slow
-
 PROTOBUF = {"content-type": "application/x-protobuf"}
 
 
@@ -102,7 +100,6 @@ def test_a_disk_that_takes_nothing_is_on_the_pages_until_it_does(tmp_path: Path)
     assert len(StoreReader(tmp_path).turns()) == 2
 
 
-@pytest.mark.slow
 def test_what_is_retried_after_a_restart_is_stored_once(tmp_path: Path) -> None:
     body = turns_request([client_turn(1), client_turn(2)]).SerializeToString()
     with running_sidecar(tmp_path) as sidecar:
@@ -116,7 +113,6 @@ def test_what_is_retried_after_a_restart_is_stored_once(tmp_path: Path) -> None:
         assert len(reader.turns()) == 2
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("ending", nightly_after(1, ["terminate", "kill"]))
 def test_a_real_exporter_s_stream_survives(tmp_path: Path, ending: str) -> None:
     class Recording(OTLPSpanExporter):

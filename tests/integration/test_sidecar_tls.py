@@ -125,7 +125,6 @@ def test_both_ports_take_tls_1_2_and_newer_only(
         assert b"ALPN protocol: " + protocol in done.stdout
 
 
-@pytest.mark.slow
 def test_the_real_exporters_are_understood_over_tls_with_client_certificates(
     tmp_path: Path, peers: Peers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,7 +149,6 @@ def test_the_real_exporters_are_understood_over_tls_with_client_certificates(
         assert [turn.sequence for turn in store.turns(limit=10)] == [1, 2]
 
 
-@pytest.mark.slow
 def test_without_a_client_certificate_there_is_nothing_but_health(tmp_path: Path, peers: Peers) -> None:
     with running_sidecar(tmp_path, *peers.mutual, token="s3cret") as sidecar:
         right = {"authorization": "Bearer s3cret"}
@@ -186,7 +184,6 @@ def _hello() -> bytes:
 STALLS = {"nothing is sent": b"", "half a hello": b"\x16\x03\x01\x02\x00\x01", "a hello": _hello(), "no TLS": b"GET / "}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("receiver", ["http", "grpc"])
 @pytest.mark.parametrize("stall", nightly_after(1, STALLS))
 def test_no_handshake_that_stalls_stays(sidecar: SidecarProcess, peers: Peers, receiver: str, stall: str) -> None:
@@ -209,7 +206,6 @@ def test_handshakes_count_as_connections(tmp_path: Path, peers: Peers) -> None:
         assert client.get("/readyz").status_code == 200
 
 
-@pytest.mark.slow
 def test_a_header_that_trickles_over_tls_is_not_waited_for(sidecar: SidecarProcess, peers: Peers) -> None:
     context = ssl.create_default_context(cafile=str(peers.ca.cert))
     with (
@@ -220,7 +216,6 @@ def test_a_header_that_trickles_over_tls_is_not_waited_for(sidecar: SidecarProce
         assert secured.recv(100) == b""
 
 
-@pytest.mark.slow
 def test_a_large_body_arrives_over_tls(sidecar: SidecarProcess, peers: Peers) -> None:
     turns = [client_turn(number) for number in range(7000)]
     body = turns_request(turns).SerializeToString()
@@ -231,7 +226,6 @@ def test_a_large_body_arrives_over_tls(sidecar: SidecarProcess, peers: Peers) ->
         wait_until(lambda: client.post("/v1/traces", content=body, headers=headers).status_code == 200)
 
 
-@pytest.mark.slow
 def test_files_that_cannot_be_used_are_a_sentence_each(tmp_path: Path, peers: Peers) -> None:
     encrypted = peers.ca.sign("encrypted", passphrase="open-sesame")
     open_key = tmp_path / "open.key"
@@ -277,7 +271,6 @@ def test_a_real_prometheus_scrapes_over_tls_with_the_token_as_the_documentation_
             assert up["metric"]["instance"] == address_of
 
 
-@pytest.mark.slow
 def test_our_own_senders_and_readers_come_in_over_tls(
     tmp_path: Path, peers: Peers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -305,7 +298,6 @@ def test_our_own_senders_and_readers_come_in_over_tls(
     assert named_sidecar(url) is None, "one that is not there is waited for"
 
 
-@pytest.mark.slow
 def test_a_sidecar_of_a_run_takes_no_settings_of_another_one(
     tmp_path: Path, peers: Peers, monkeypatch: pytest.MonkeyPatch
 ) -> None:

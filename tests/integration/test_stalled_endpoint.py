@@ -29,8 +29,6 @@ from tests.integration.test_cli_run import _finish, _run, _start, _turns
 from tests.integration.waiting import wait_until
 from tests.invalid_turns import assert_reasons_are_shown
 
-pytestmark = pytest.mark.slow
-
 CALLERS = 8
 STALL_S = 6.0
 RUN_TIME = "35s"

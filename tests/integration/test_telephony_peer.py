@@ -5,8 +5,6 @@ import pytest
 from tests.integration.calling import Callers
 from tests.nightly import nightly_after
 
-pytestmark = pytest.mark.slow
-
 MS = 1_000_000
 
 

@@ -20,8 +20,6 @@ from tests.integration.peers import processes
 from tests.integration.tls_door import served, tls_door
 from tests.nightly import nightly_after
 
-pytestmark = pytest.mark.slow
-
 HERE = Path(__file__).parent
 
 

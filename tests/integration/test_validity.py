@@ -26,8 +26,6 @@ from tests.integration.provoking import (
 )
 from tests.integration.quick_endpoint import QuickEndpoint, quick_endpoint
 
-pytestmark = pytest.mark.slow
-
 Calls = list[list[Turn]]
 # What a machine that pauses makes of a turn by itself.
 OF_A_PAUSE = {"frame lateness", "drift"}

@@ -128,7 +128,6 @@ KINDS: dict[Callable[[], Run], tuple[str, str, ExitCode]] = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", list(KINDS), ids=lambda kind: kind.__name__)
 def test_the_command_the_list_of_runs_and_the_now_page_agree(kind: Callable[[], Run], tmp_path: Path) -> None:
     state, in_list, code = KINDS[kind]

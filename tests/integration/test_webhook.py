@@ -17,8 +17,6 @@ from tests.integration.tls_door import served, tls_door
 from tests.integration.voice_webhook import Answer, twiml, voice_webhook
 from tests.integration.wires.test_telephony_wire import Agent, agent
 
-pytestmark = pytest.mark.slow
-
 TOKEN = "12345"
 UNUSED = "ws://127.0.0.1:9/unused"
 MS = 1_000_000

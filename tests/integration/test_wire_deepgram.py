@@ -21,8 +21,6 @@ from tests.integration.waiting import wait_for_lines
 from tests.integration.wires.deepgram_server import SCRIPT_S
 from tests.unit.loadtest.protocols.contract.scripts.deepgram import DeepgramScript
 
-pytestmark = pytest.mark.slow
-
 ROOT = Path(__file__).parents[2]
 CLIENT = Path(__file__).parent / "peers" / "deepgram_client.py"
 MS = 1_000_000

@@ -28,8 +28,6 @@ from tests.integration.wires.elevenlabs_server import HEARD, SCRIPT_S, SIGNATURE
 from tests.unit.loadtest.protocols.contract.scripts.elevenlabs import EVERY_EVENT
 from tests.unit.loadtest.protocols.elevenlabs.vendors_client import TOOLS, TRACE, assert_same, first_message
 
-pytestmark = pytest.mark.slow
-
 ROOT = Path(__file__).parents[2]
 RECORDER = Path(__file__).parent / "peers" / "record_elevenlabs.py"
 MS = 1_000_000

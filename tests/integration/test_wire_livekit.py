@@ -17,8 +17,6 @@ from tests.integration.peers import processes
 from tests.integration.waiting import wait_for_lines
 from tests.integration.wires.livekit_server import SCRIPT_S
 
-pytestmark = pytest.mark.slow
-
 ROOT = Path(__file__).parents[2]
 MS = 1_000_000
 WORD_MS = 250

@@ -20,8 +20,6 @@ from tests.integration.waiting import wait_for_lines
 from tests.integration.wires.pipecat_server import SCRIPT_S
 from tests.nightly import nightly_after
 
-pytestmark = pytest.mark.slow
-
 ROOT = Path(__file__).parents[2]
 MS = 1_000_000
 PATHS = {"pipecat": "/ws-client", "pipecat-eval": "/ws"}

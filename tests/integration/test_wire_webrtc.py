@@ -24,8 +24,6 @@ from tests.integration.peers import processes
 from tests.integration.provoking import TRIES
 from tests.integration.waiting import wait_for_lines
 
-pytestmark = pytest.mark.slow
-
 ROOT = Path(__file__).parents[2]
 MS = 1_000_000
 FRAME_NS = 20 * MS

@@ -26,8 +26,6 @@ from tests.integration.certificates import authority
 from tests.integration.peers.processes import free_port, python_of, running
 from tests.integration.waiting import wait_until
 
-pytestmark = pytest.mark.slow
-
 ROOT = Path(__file__).parents[3]
 RECORDER = ROOT / "tests" / "integration" / "peers" / "record_gemini.py"
 FIXTURE = ROOT / "tests" / "fixtures" / "gemini" / "google-genai-3.4.0.json"

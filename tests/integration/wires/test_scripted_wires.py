@@ -13,8 +13,6 @@ from tests.integration.waiting import wait_for_lines
 from tests.nightly import nightly_after
 from tests.unit.loadtest.protocols.contract.line import SCRIPTS
 
-pytestmark = pytest.mark.slow
-
 ROOT = Path(__file__).parents[3]
 DELAY_MS = 150
 TURNS = 7

@@ -15,8 +15,6 @@ from tests.integration.brackets import Bracket, assert_measured
 from tests.integration.calling import Callers
 from tests.integration.peers.processes import free_port, running
 
-pytestmark = pytest.mark.slow
-
 AGENT = Path(__file__).parent / "telephony_agent.py"
 MS = 1_000_000
 FRAME_MS = 20

@@ -44,7 +44,6 @@ def assert_timed(turns: list[Turn], sent: dict[str, list[Bracket]]) -> None:
     assert_measured(found, [dict(zip(STAGES, each, strict=True)) for each in zip(*firsts.values(), strict=True)])
 
 
-@pytest.mark.slow
 def test_each_stage_of_a_cascade_is_timed_as_the_services_were(stages_port: int) -> None:
     turns = calls("http-cascade", f"http://127.0.0.1:{stages_port}/v1", 3)
     assert [turn.outcome for turn in turns] == ["ok"] * 3, [turn.outcome_reason for turn in turns]
@@ -130,7 +129,6 @@ def litellm_url(tmp_path_factory: pytest.TempPathFactory, services: str) -> Gene
         yield f"http://127.0.0.1:{port}/v1"
 
 
-@pytest.mark.slow
 def test_litellm_relays_a_whole_cascade(litellm_url: str, services: str) -> None:
     # LiteLLM takes the events of a streaming recognizer for the transcript.
     models = {
@@ -177,7 +175,6 @@ def test_litellm_answers_and_says_of_its_cache_and_its_fallback(litellm_url: str
     assert (limited.outcome, limited.failure_kind, limited.failure_code) == ("error", "http_status", "429")
 
 
-@pytest.mark.slow
 def test_a_wyoming_server_recognizes_handles_and_synthesizes(tmp_path: Path) -> None:
     port = processes.free_port()
     command = [processes.python_of("wyoming"), str(PEERS / "wyoming_server.py"), str(port)]
