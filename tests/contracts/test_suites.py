@@ -109,6 +109,7 @@ def test_the_tests_of_every_day_with_a_browser_are_few() -> None:
     assert 0 < sum(name.startswith("tests/browser/") for name in _every_day()) <= PAGES_IN_A_BROWSER
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "passed"),
     [
@@ -136,6 +137,7 @@ def test_every_night_all_tests_run() -> None:
     assert "schedule:" in workflow
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "runners"), [([], 3), (["-m", "not slow"], os.cpu_count())], ids=["every day", "quick"]
 )
