@@ -11,8 +11,9 @@ from typing import Final
 
 from loadtest.exit_codes import ExitCode
 from loadtest.llm.figures import Percentile
+from loadtest.llm.plan import CACHE_TURNS
 from loadtest.llm.report import BenchReport, sentences, tables
-from loadtest.llm.voice import declared, seconds
+from loadtest.llm.voice import declared
 from loadtest.reports.html.elements import folded, legend, prose, section, table
 from loadtest.reports.html.svg import (
     NARROW,
@@ -250,34 +251,13 @@ def _chunks(report: BenchReport) -> list[str]:
         curves=curves,
         places=[(float(at), name) for at, name in enumerate(names)],
     )
-    heading = (
-        "target",
-        "tokens",
-        "tokens per chunk p50",
-        "gap p50",
-        "gap p90",
-        "gap p99",
-        "per token p50",
-        "per token p99",
-    )
-    rows = [
-        (
-            row.target,
-            f"{row.tokens:,}",
-            f"{row.figures['tokens_per_chunk'].value('p50') or 0:,.2f}",
-            *(seconds(row.figures["gap_s"].value(name)) for name in ("p50", "p90", "p99")),
-            *(seconds(row.figures["token_gap_s"].value(name)) for name in ("p50", "p99")),
-        )
-        for row in report.found.lengths
-        if row.figures["tokens_per_chunk"].n
-    ]
     hint = "gaps of the longest answers that were measured; a gap before a chunk of several tokens is no stall"
-    return [section("Chunks", [*graph.draw(), _keys(report), table("Chunks", heading, rows)], hint)]
+    return [section("Chunks", [*graph.draw(), _keys(report)], hint)]
 
 
 def _cold_and_warm(report: BenchReport) -> list[str]:
     curves: list[GraphLine] = []
-    states = ("cold", "warm", "second turn")
+    states = tuple(CACHE_TURNS)
     for place, name in enumerate(report.found.targets):
         for size in sorted({row.system_tokens for row in report.found.cache}):
             rows = {row.state: row for row in report.found.cache if (row.target, row.system_tokens) == (name, size)}
@@ -295,7 +275,7 @@ def _cold_and_warm(report: BenchReport) -> list[str]:
     if not curves:
         return []
     graph = Graph(
-        label="First token after a system prompt that is new, repeated, and at the second turn",
+        label="First token after a system prompt that is new, repeated, and at later turns",
         unit="ms",
         curves=curves,
         places=[(float(at), state) for at, state in enumerate(states)],
@@ -330,9 +310,9 @@ def _goodput(report: BenchReport) -> list[str]:
 
 def _tables(report: BenchReport) -> str:
     shown = [(title, table(title, headings, rows)) for title, headings, rows in tables(report) if rows]
-    # The two that everybody asks for are open, the others when somebody does.
-    parts = [f"<h3>{prose(title)}</h3>{body}" for title, body in shown[:2]]
-    parts += [folded(title, body) for title, body in shown[2:]]
+    # The ones that everybody asks for are open, the others when somebody does.
+    parts = [f"<h3>{prose(title)}</h3>{body}" for title, body in shown[:3]]
+    parts += [folded(title, body) for title, body in shown[3:]]
     return section(
         "Every figure", parts, "with 95 % intervals; a dash for a side that the number of samples does not bound"
     )
