@@ -37,7 +37,8 @@ from telemetry.store.questions.runs import (
     calls_not_begun,
     is_under_way,
     kept_turns,
-    runs,
+    run_spans,
+    runs_declared,
 )
 
 # A slice of which there are more values says nothing about where a difference is.
@@ -231,17 +232,18 @@ def run_turns(connection: StoreConnection, asked: RunTurnsQuestion) -> ComparedR
     column that the store does not have, and for more turns than an answer can carry."""
     read = TurnColumns(asked.metrics, asked.reported, objectives=asked.objectives, with_audio=True)
     read.check()
-    record = next((each for each in runs(connection) if each.run_id == asked.run_id), None)
+    declared = run_spans(connection)
+    record = next((each for each in runs_declared(connection, declared) if each.run_id == asked.run_id), None)
     if record is None:
         return None
     f = Filter(run_id=asked.run_id)
     where = judged(f) & viewed(f) & Condition(ASKED)
     turns = columns_of_turns(connection, where, asked.run_id, read, filters.source_of(f))
     invalid = int(turns.has_outcome("invalid").sum())
-    known = processes(connection, asked.run_id)
+    known = processes(connection, asked.run_id, declared)
     by_outcome = {outcome: int(turns.has_outcome(outcome).sum()) for outcome in KEPT_OUTCOMES}
     counted = LimitTurns(turns.turns, kept_turns(by_outcome, _did_not_read(connection, where)))
-    limit = run_limit(connection, asked.run_id)
+    limit = run_limit(connection, asked.run_id, known, declared)
     starts = None if counted.is_service_slow else total_starts(starts_by_phase(connection, f))
     return ComparedRun(
         run_id=asked.run_id,

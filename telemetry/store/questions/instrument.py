@@ -57,10 +57,15 @@ class TurnsOfProcess:
     last_unix_ns: int
 
 
-def processes(connection: StoreConnection, run_id: str) -> list[ProcessInfo]:
+def processes_of_run(connection: StoreConnection, run_id: str) -> list[ProcessInfo]:
     """Every process of a run that announced its start, reported its health or emitted a client turn; earliest first."""
+    return processes(connection, run_id, run_spans(connection))
+
+
+def processes(connection: StoreConnection, run_id: str, declared: Iterable[RunSpan]) -> list[ProcessInfo]:
+    """As `processes_of_run`; `declared` is what the runs of the store declared."""
     emitted = turns_of_processes(connection, Condition("run_id = ?", (run_id,))).get(run_id, [])
-    return processes_of_runs(connection, {run_id: emitted}, run_spans(connection))[run_id]
+    return processes_of_runs(connection, {run_id: emitted}, declared)[run_id]
 
 
 def processes_of_runs(
@@ -167,23 +172,16 @@ def limit_turns(turns: TurnCounts) -> LimitTurns:
 
 
 def run_limit(
-    connection: StoreConnection,
-    run_id: str | None,
-    *,
-    known: Sequence[ProcessInfo] | None = None,
+    connection: StoreConnection, run_id: str | None, known: Sequence[ProcessInfo], declared: Iterable[RunSpan]
 ) -> GeneratorLimit | None:
-    """Why the figures of a run say nothing about the service; None where they do. `known` are its processes, where they
-    were asked for already.
+    """Why the figures of a run say nothing about the service; None where they do. `known` are its processes,
+    `declared` is what the runs of the store declared.
 
     A service that reports of itself has no load generator, and turns of several runs have none in common.
     """
     if run_id is None or service_day(run_id) is not None:
         return None
-    found, asked = (
-        processes(connection, run_id) if known is None else known,
-        asked_processes(run_spans(connection)).get(run_id),
-    )
-    return generator_limit(LimitEvidence(found, asked), connection.now_unix_ns)
+    return generator_limit(LimitEvidence(known, asked_processes(declared).get(run_id)), connection.now_unix_ns)
 
 
 _OF_TURNS: Final = {"max": "max({})", "p99": "quantile_cont({}, 0.99)"}

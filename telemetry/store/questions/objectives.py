@@ -8,6 +8,7 @@ explanation are all taken from these columns.
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -136,18 +137,19 @@ def counts_by(
     the columns of a turn."""
     by_key: dict[tuple[Any, ...], _Counts] = {}
     for some in _portions(objectives):
-        table = with_judgments(where, some, source)
-        columns = [
-            f"count(*) FILTER ({column} = {GOOD}), count({column}), histogram({column}) FILTER ({column} > {BAD})"
-            for column in map(column_of, range(len(some)))
-        ]
+        table, judgments = with_judgments(where, some, source), [column_of(place) for place in range(len(some))]
         found = connection.execute(
-            f"SELECT {key.sql}, {', '.join(columns)} FROM {table.sql} GROUP BY ALL", [*key.values, *table.values]
+            f"SELECT {key.sql}, {', '.join(judgments)}, count(*) FROM {table.sql} GROUP BY ALL",
+            [*key.values, *table.values],
         ).fetchall()
-        for row in found:
-            values, counted = row[: -3 * len(some)], row[-3 * len(some) :]
+        counted: dict[tuple[Any, ...], list[Counter[int | None]]] = {}
+        for *values, turns in found:
+            of_key = counted.setdefault(tuple(values[: -len(some)]), [Counter[int | None]() for _ in some])
+            for counts, judgment in zip(of_key, values[-len(some) :], strict=True):
+                counts[judgment] += turns
+        for values, of_key in counted.items():
             by_key.setdefault(values, {}).update(
-                {each.name: _eligible(*counted[3 * place : 3 * place + 3]) for place, each in enumerate(some)}
+                {each.name: _eligible(counts) for each, counts in zip(some, of_key, strict=True)}
             )
     return by_key
 
@@ -157,9 +159,10 @@ def _portions(objectives: Sequence[Objective]) -> Iterator[Sequence[Objective]]:
     return (objectives[begin : begin + _TOGETHER] for begin in range(0, len(objectives), _TOGETHER))
 
 
-def _eligible(good: int, eligible: int, opened: Mapping[int, int] | None) -> EligibleTurns:
-    causes = {JUDGMENTS[code].value: turns for code, turns in (opened or {}).items()}
-    return EligibleTurns(good, eligible, dict(sorted(causes.items())))
+def _eligible(counts: Counter[int | None]) -> EligibleTurns:
+    known = {code: turns for code, turns in counts.items() if code is not None}
+    causes = {JUDGMENTS[code].value: turns for code, turns in known.items() if code > BAD}
+    return EligibleTurns(known.get(GOOD, 0), sum(known.values()), dict(sorted(causes.items())))
 
 
 def _withheld_by(

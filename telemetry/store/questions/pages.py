@@ -29,8 +29,7 @@ from telemetry.store.questions.filters import (
 )
 from telemetry.store.questions.instrument import InstrumentAnswer, instrument_answer, processes
 from telemetry.store.questions.objectives import ObjectiveCounts, count_objectives
-from telemetry.store.questions.pairs import PairedTurns
-from telemetry.store.questions.runs import calls_in_flight_now, newest_run, runs
+from telemetry.store.questions.runs import calls_in_flight_now, newest_run, run_spans, runs, runs_declared
 from telemetry.store.questions.summaries import summed_up
 from telemetry.store.questions.timelines import CohortLines, TimelinePoint, cohort_lines, timeline
 from telemetry.store.questions.verdicts import cause_of_miss
@@ -100,7 +99,8 @@ def open_view(connection: StoreConnection, asked: ViewQuestion) -> ViewHead:
     run, f = _narrowed(known, asked.filter, asked.window_ns)
     if run is None:
         return ViewHead(known)
-    return ViewHead(known, run, f, summed_up(connection, f, may_estimate=True), _values_of_run(connection, run))
+    whole, _ = summed_up(connection, f, may_estimate=True)
+    return ViewHead(known, run, f, whole, _values_of_run(connection, run))
 
 
 def window_of(run: RunRecord, window: Window) -> int | None:
@@ -172,14 +172,14 @@ class PageAnswer:
 
 def page(connection: StoreConnection, asked: PageQuestion = _PAGE) -> PageAnswer:
     """Answer all of it. Raises BadQuestionError for a metric that there is none of."""
-    known = runs(connection)
+    declared = run_spans(connection)
+    known = runs_declared(connection, declared)
     run, f = _narrowed(known, asked.filter, asked.window_ns)
     if run is None:
         return PageAnswer(known)
-    of_generator = processes(connection, run.run_id) if run.service is None else []
+    of_generator = processes(connection, run.run_id, declared) if run.service is None else []
     metric_column(asked.metric)
-    pairs = PairedTurns(connection, f)
-    whole = summed_up(connection, f, known=of_generator, pairs=pairs, may_estimate=True)
+    whole, budget = summed_up(connection, f, declared=declared, known=of_generator, may_estimate=True)
     counts = count_objectives(connection, f, asked.objectives)
     cause, explained = _cause(connection, f, asked, counts) if asked.with_cause else (None, None)
     buckets = buckets_for(whole.turns.eligible, asked)
@@ -196,7 +196,7 @@ def page(connection: StoreConnection, asked: PageQuestion = _PAGE) -> PageAnswer
         summary=whole,
         timeline=timeline(connection, f, asked.metric, buckets) if asked.with_timeline else (),
         dots=_dots(connection, f, asked.dots) if asked.with_timeline and whole.turns.total <= asked.dots else (),
-        budget=pairs.stage_budget(is_many=whole.turns.total > connection.exact_turns),
+        budget=budget,
         slowest=slowest(connection, f, asked.metric, asked.slowest),
         counts=counts,
         choices=_values_of_run(connection, run),

@@ -7,16 +7,15 @@ stored for it: to pick them takes no longer than to read a table of their own (m
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self
 
 import numpy as np
 
-from telemetry.model.bounds import BOUNDED
-from telemetry.model.metrics import Metric
 from telemetry.store.connection import Row, StoreConnection, rows
 from telemetry.store.questions.filters import Condition
+from telemetry.store.schema import ArrowTable
 
 ONE_IN: Final = 16
 # Percentiles of fewer values are exact however many turns a view has.
@@ -53,13 +52,16 @@ def estimate(values: Floats, calls: Any, fractions: Sequence[float]) -> Estimate
     count, n = int(np.count_nonzero(of_call)), values.size
     if count < FEWEST_CALLS:
         return None
-    ordered = np.sort(values)
+    order = np.argsort(values)
+    ordered, calls = values[order], calls[order]
     known: dict[int, float] = {0: 0.0, n: 0.0}
 
     def deviation(place: int) -> float:
         """The standard error of the share of the values before a place, by linearization."""
         if place not in known:
-            sums = np.bincount(calls[values < ordered[place]], minlength=of_call.size) - place / n * of_call
+            # The values before it and those behind it deviate alike: the fewer are counted.
+            some = calls[:place] if 2 * place < n else calls[place:]
+            sums = np.bincount(some, minlength=of_call.size) - some.size / n * of_call
             known[place] = math.sqrt((1 - 1 / ONE_IN) * count / (count - 1) * float(np.square(sums).sum())) / n
         return known[place]
 
@@ -107,179 +109,99 @@ class Values:
             for side, (bound, infinity) in anywhere.items()
         }
 
-    @property
-    def extremes(self) -> str:
-        """Count and maxima, and of how many values the bounds are not known."""
-        found = [f"max({column}) AS max_{side}{self.name}" for side, column in self.columns.items()]
-        unknown = "" if self.lower is None else f", count({self.value}) - count({self.lower}) AS unknown_{self.name}"
-        return f"count({self.value}) AS n_{self.name}{unknown}, {', '.join(found)}"
 
-    @property
-    def quantiles(self) -> str:
-        """Of a statement that is about few rows: each quantile behind a FILTER takes five times as long."""
-        found = (
-            f"quantile_cont({column}, {list(_FRACTIONS)}) AS q_{side}{self.name}"
-            for side, column in self.columns.items()
-        )
-        return ", ".join(found)
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The values of the turns of the sampled calls by the names of their columns, NaN where there is none; `calls` are
+    numbers from 0. `groups` says of each group by its name which turns are its own."""
+
+    calls: Any
+    columns: Mapping[str, Floats]
+    groups: Mapping[str | None, Any]
+
+    @classmethod
+    def of(cls, found: ArrowTable, values: Iterable[Values], groups: Mapping[str | None, Any]) -> Self:
+        """The turns that `sampled_turns` found, in groups."""
+        calls = np.unique(found["of_call"].to_numpy(), return_inverse=True)[1].reshape(-1)
+        columns = {name: found[name].to_numpy().astype(np.float64) for name in _columns_of(values)}
+        return cls(calls, columns, groups)
+
+    def add_estimates(self, row: Row, group: str | None, of: Values) -> bool:
+        """Add the estimates of some values to the row of a group, if they are many and of enough calls."""
+        if row[f"n_{of.name}"] < EXACT_VALUES:
+            return False
+        mine = self.groups[group] & ~np.isnan(self.columns[of.name])
+        calls = self.calls[mine]
+        for side in of.columns:
+            found = estimate(self.columns[side + of.name][mine], calls, _FRACTIONS)
+            if found is None:
+                return False
+            if side:
+                row[f"q_{side}{of.name}"] = [each[side == "upper_"] for each in found.within]
+            else:
+                row[f"q_{of.name}"], row[f"within_{of.name}"] = list(found.quantiles), found.within
+        return True
 
 
-def values_of(metric: Metric) -> Values:
-    """A metric's values."""
-    if metric not in BOUNDED:
-        return Values(metric.name, metric.column)
-    return Values(metric.name, metric.column, metric.bound_column("lower"), metric.bound_column("upper"))
+def sampled_turns(
+    connection: StoreConnection,
+    values: Iterable[Values],
+    where: Condition,
+    table: str = "turns",
+    *,
+    call: str = CALL,
+    more: str = "",
+) -> ArrowTable:
+    """Values of the turns of the sampled calls, which are `of_call`, and `more` columns of them. `call` tells apart the
+    calls in the table; the values of its statement come first among those of the condition."""
+    columns = ", ".join(f"({column})::DOUBLE AS {name}" for name, column in _columns_of(values).items())
+    return connection.arrow(
+        f"SELECT {call} AS of_call, {more}{columns} FROM {table} WHERE ({where.sql}) AND {call} % {ONE_IN} = 0",
+        where.values,
+    )
+
+
+def _columns_of(values: Iterable[Values]) -> dict[str, str]:
+    return {side + each.name: column for each in values for side, column in each.columns.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Turns in groups by a column, None for one group. With `has_total` one more group is all of them (`is_total`)."""
+    """Turns of a `table` that meet a condition, in groups by the value of `key`; None for one group, whose name is
+    None. `counted` has a row for each group, with the number of its values under `n_NAME`."""
 
-    key: str | None = None
-    has_total: bool = True
-
-    @property
-    def _column(self) -> str:
-        return "NULL::VARCHAR" if self.key is None else self.key
-
-    def rows(self, connection: StoreConnection, columns: str, turns: Condition) -> list[Row]:
-        """A row for each group of turns, which are what follows FROM."""
-        if self.key is None:
-            begin, end = "true AS is_total, NULL AS of_group", ""
-        elif self.has_total:
-            begin, end = (
-                f"grouping({self.key}) = 1 AS is_total, {self.key}",
-                f"GROUP BY GROUPING SETS ((), ({self.key}))",
-            )
-        else:
-            begin, end = f"false AS is_total, {self.key}", f"GROUP BY {self.key}"
-        return rows(connection, f"SELECT {begin}, {columns} FROM {turns.sql} {end}", turns.values)
-
-    def name_of(self, row: Row) -> str | None:
-        """The value of the column in the group that a row is about."""
-        return row["of_group" if self.key is None else self.key]
-
-    def row_of(self, found: Sequence[Row], row: Row) -> Row:
-        """The row about the group of another one; empty where there is none."""
-        asked = (row["is_total"], self.name_of(row))
-        return next((each for each in found if (each["is_total"], self.name_of(each)) == asked), {})
-
-
-def of_turns(where: Condition) -> Condition:
-    """The turns that meet a condition, as what follows FROM."""
-    return Condition(f"turns WHERE {where.sql}", where.values)
-
-
-@dataclass(frozen=True, slots=True)
-class GroupedValues:
-    """Values in groups of turns, which are a table. `call` tells the calls apart to which they belong; `sampled` is the
-    table of those of the sampled calls, where it is cheaper to read. `counts` are more columns of each group."""
-
-    groups: Groups
-    values: Sequence[Values]
-    table: str
+    counted: Mapping[str | None, Row]
     where: Condition
-    call: str = CALL
-    sampled: str | None = None
-    counts: tuple[str, ...] = ()
-
-    @property
-    def turns(self) -> Condition:
-        """What follows FROM in a statement."""
-        return Condition(f"{self.table} WHERE {self.where.sql}", self.where.values)
+    key: str | None = None
+    table: str = "turns"
 
 
-def percentiles(connection: StoreConnection, asked: GroupedValues, turns: int, *, is_many: bool) -> list[Row]:
-    """A row for each group of at most so many turns with what `Values.extremes` and `Values.quantiles` name.
-
-    Where there are many turns, the quantiles of many values are estimates: `within_NAME` has their intervals, and in
-    the place of those of the bounds are the ends between which the sample shows the quantiles to be.
-    """
-    if not is_many:
-        return _exact(connection, asked, turns)
-    extremes = [*asked.counts, *(each.extremes for each in asked.values)]
-    found = asked.groups.rows(connection, ", ".join(extremes), asked.turns)
-    exactly: dict[tuple[Values, ...], list[Row]] = {}
-    sample = _sample(connection, asked)
-    for row in found:
-        rest = [each for each in asked.values if row[f"n_{each.name}"] and not _is_estimated(row, each, asked, sample)]
+def add_percentiles(
+    connection: StoreConnection, groups: Groups, values: Sequence[Values], sample: Sample | None
+) -> None:
+    """Add to the row of each group the percentiles of values under `q_NAME`, of their bounds `q_lower_NAME` and
+    `q_upper_NAME`. Where there is a sample, those of many values are estimates: `within_NAME` has their intervals, and
+    in the place of those of the bounds are the ends between which the sample shows the quantiles to be."""
+    exactly: dict[tuple[Values, ...], list[str | None]] = {}
+    for name, row in groups.counted.items():
+        known = [each for each in values if row[f"n_{each.name}"]]
+        rest = [each for each in known if sample is None or not sample.add_estimates(row, name, each)]
         if rest:
-            exactly.setdefault(tuple(rest), []).append(row)
-    for values, of_groups in exactly.items():
-        few, groups = asked.where, asked.groups
-        if not any(row["is_total"] for row in of_groups):
-            names = [groups.name_of(row) for row in of_groups]
-            groups = replace(groups, has_total=False)
-            of_these = f"list_contains(?::VARCHAR[], {groups.key}) OR (? AND {groups.key} IS NULL)"
-            few &= Condition(of_these, (names, None in names))
-        most = max(row[f"n_{each.name}"] for row in of_groups for each in values)
-        exact = _exact(connection, replace(asked, groups=groups, values=values, where=few), most)
-        for row in of_groups:
-            row.update(groups.row_of(exact, row))
-    return found
-
-
-def _exact(connection: StoreConnection, asked: GroupedValues, most: int) -> list[Row]:
-    at_once = max(1, _VALUES_AT_ONCE // max(1, most))
-    found: list[Row] = []
-    for begin in range(0, len(asked.values), at_once):
-        columns = [f"{each.extremes}, {each.quantiles}" for each in asked.values[begin : begin + at_once]]
-        part = asked.groups.rows(connection, ", ".join([*asked.counts, *columns]), asked.turns)
-        found = [row | asked.groups.row_of(found, row) for row in part]
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class _Sample:
-    """The values of the turns of the sampled calls by the names of their columns, NaN where there is none; `calls` are
-    numbers from 0."""
-
-    names: Any
-    calls: Any
-    columns: Mapping[str, Floats]
-
-    def estimates(self, name: str | None, of: Values) -> dict[str, Estimate] | None:
-        """The estimates of a group by its name, of all turns without one: of the values and of their bounds, by the
-        beginning of a column's name. None where too few calls are sampled."""
-        known = ~np.isnan(self.columns[of.name])
-        mine = known if name is None else known & (self.names == name)
-        found: dict[str, Estimate] = {}
-        for side in of.columns:
-            one = estimate(self.columns[side + of.name][mine], self.calls[mine], _FRACTIONS)
-            if one is None:
-                return None
-            found[side] = one
-        return found
-
-
-def _sample(connection: StoreConnection, asked: GroupedValues) -> _Sample:
-    columns = {side + each.name: column for each in asked.values for side, column in each.columns.items()}
-    selected = ", ".join(f"({column})::DOUBLE AS {name}" for name, column in columns.items())
-    of_group = "NULL" if asked.groups.key is None else asked.groups.key
-    found = connection.arrow(
-        f"""
-        SELECT {of_group} AS of_group, {asked.call} AS of_call, {selected} FROM {asked.sampled or asked.table}
-        WHERE {asked.where.sql} AND {asked.call} % {ONE_IN} = 0
-        """,
-        asked.where.values,
-    )
-    calls = np.unique(found["of_call"].to_numpy(), return_inverse=True)[1].reshape(-1)
-    values = {name: found[name].to_numpy().astype(np.float64) for name in columns}
-    return _Sample(found["of_group"].to_numpy(), calls, values)
-
-
-def _is_estimated(row: Row, values: Values, asked: GroupedValues, sample: _Sample) -> bool:
-    """Add the estimates of some values to the row of a group, if they are many."""
-    name = asked.groups.name_of(row)
-    if row[f"n_{values.name}"] < EXACT_VALUES or (name is None and not row["is_total"]):
-        return False
-    if (found := sample.estimates(name, values)) is None:
-        return False
-    row[f"q_{values.name}"], row[f"within_{values.name}"] = list(found[""].quantiles), found[""].within
-    if values.lower is not None:
-        for place, side in enumerate(("lower", "upper")):
-            row[f"q_{side}_{values.name}"] = [each[place] for each in found[f"{side}_"].within]
-    return True
+            exactly.setdefault(tuple(rest), []).append(name)
+    for of, names in exactly.items():
+        where, key = groups.where, groups.key or "NULL::VARCHAR"
+        if groups.key is not None:
+            where &= Condition(f"{key} IN ({', '.join('?' for _ in names)})", tuple(names))
+        most = max(groups.counted[name][f"n_{each.name}"] for name in names for each in of)
+        at_once = max(1, _VALUES_AT_ONCE // most)
+        for begin in range(0, len(of), at_once):
+            columns = ", ".join(
+                f"quantile_cont({column}, {list(_FRACTIONS)}) AS q_{name}"
+                for name, column in _columns_of(of[begin : begin + at_once]).items()
+            )
+            statement = f"SELECT {key} AS of_group, {columns} FROM {groups.table} WHERE {where.sql} GROUP BY ALL"
+            for row in rows(connection, statement, where.values):
+                groups.counted[row["of_group"]].update(row)
 
 
 def stated(within: Sequence[tuple[float, float]] | None) -> dict[str, tuple[float, float]]:

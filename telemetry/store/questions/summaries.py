@@ -5,17 +5,20 @@ A metric's percentiles are `quantile_cont` over the raw values (linear between n
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
+import pyarrow.compute as pc
 
 from telemetry.model import semconv
 from telemetry.model.bounds import BOUNDED, MeasuredWithin, finite
 from telemetry.model.generator_health import NOT_AS_RECORDED
 from telemetry.model.metrics import CONNECT, ITL, METRICS, NOT_OF_AN_ANSWER, Metric, shown_in
-from telemetry.model.semconv import UNANSWERED
+from telemetry.model.semconv import RAMP, UNANSWERED
 from telemetry.model.services import service_day
 from telemetry.model.stats import enough
 from telemetry.store.answers import (
@@ -26,6 +29,7 @@ from telemetry.store.answers import (
     PhaseSummary,
     ProcessInfo,
     ShareByName,
+    StageStats,
     Summary,
     TurnCounts,
 )
@@ -45,9 +49,7 @@ from telemetry.store.questions.filters import (
     ANY,
     ASKED,
     UNREAD,
-    VALID,
     Condition,
-    grouped,
     judged,
     turns_of,
     valid,
@@ -62,18 +64,12 @@ from telemetry.store.questions.instrument import (
     telemetry_loss,
     total_starts,
 )
-from telemetry.store.questions.pairs import PairedTurns
-from telemetry.store.questions.percentiles import (
-    GroupedValues,
-    Groups,
-    Values,
-    of_turns,
-    percentiles,
-    stated,
-    values_of,
-)
-from telemetry.store.questions.runs import last_heard
+from telemetry.store.questions.pairs import paired
+from telemetry.store.questions.percentiles import Groups, Sample, Values, add_percentiles, sampled_turns, stated
+from telemetry.store.questions.runs import RunSpan, last_heard, run_spans
 from telemetry.store.schema import SIDES
+
+compute: Final[Any] = pc
 
 # As `judgment.is_unanswered`.
 IS_UNANSWERED: Final = f"""(outcome IN ({", ".join(repr(outcome) for outcome in UNANSWERED)})
@@ -82,208 +78,223 @@ IS_UNANSWERED: Final = f"""(outcome IN ({", ".join(repr(outcome) for outcome in 
             OR (llm_first_token_perf_ns IS NULL AND asr_final_perf_ns IS NULL))))"""
 
 
-def _lacking_columns(metrics: Iterable[Metric]) -> str:
-    """Of turns that no answer came to: those without a value of a metric; of `connect` calls that could not be
-    connected."""
-    return ", ".join(f"count(*) FILTER (WHERE {_without_value(metric)}) AS u_{metric.name}" for metric in metrics)
-
-
-def _without_value(metric: Metric) -> str:
-    if metric.name == CONNECT:
-        return f"outcome = 'error' AND turn_index = 0 AND {metric.column} IS NULL"
-    return "false" if metric.name in NOT_OF_AN_ANSWER else f"{IS_UNANSWERED} AND {metric.column} IS NULL"
-
-
-def _of_turns(metrics: Iterable[Metric]) -> list[Metric]:
-    """All but that of a call."""
-    return [metric for metric in metrics if metric.name != CONNECT]
-
-
+PHASE_METRICS: Final = shown_in("phases")
 # The gaps between pieces of answer text, over all gaps of all turns.
 _GAPS: Final = "(SELECT *, unnest(llm_chunk_gaps_ns) AS gap FROM turns)"
-PHASE_METRICS: Final = shown_in("phases")
-_LACKING: Final = f"outcome = 'error' OR {IS_UNANSWERED}"
+_GAP: Final = Values(ITL, "gap")
 _NOT_AS_RECORDED: Final = f"outcome = 'invalid' AND list_has_any(invalid_reasons, {list(NOT_AS_RECORDED)})"
+_STEADY: Final = f"phase_kind IS DISTINCT FROM '{RAMP}'"
+# What turns are told apart by whose counts and extremes are added up.
+_NAMED: Final = "outcome, fallback, route, cache_tier, cache_hit, coalesce(cut_by, 'not reported')"
+_GROUPED: Final = f"cohort, phase, phase_kind, {_STEADY} AS is_steady, {ASKED} AS is_asked"
 
 
-@dataclass(frozen=True, slots=True)
-class _Summed:
-    """Turns in groups: `turns` that asked something, `calls` of which the connecting counts, whatever their first turn
-    asks."""
+def _values_of(metric: Metric) -> Values:
+    """A metric's values; a call connects, whatever its first turn asks."""
 
-    groups: Groups
-    turns: Condition
-    calls: Condition
-    metrics: Sequence[Metric]
+    def counted(column: str) -> str:
+        return column if metric.name == CONNECT else f"CASE WHEN {ASKED} THEN {column} END"
 
-    @property
-    def key(self) -> str:
-        """The column of the groups."""
-        return self.groups.key or ""
+    if metric not in BOUNDED:
+        return Values(metric.name, counted(metric.column))
+    return Values(metric.name, counted(metric.column), *(counted(metric.bound_column(side)) for side in SIDES))
 
 
-def _cohorts(f: Filter) -> _Summed:
-    return _Summed(Groups("cohort", has_total=True), grouped(f), judged(f) & valid(f), _of_turns(METRICS.values()))
-
-
-def _phases(f: Filter) -> _Summed:
-    """The phases, the ramps too."""
-    named = turns_of(f) & viewed(f) & Condition("phase IS NOT NULL")
-    metrics = _of_turns(METRICS[name] for name in PHASE_METRICS)
-    return _Summed(Groups("phase", has_total=False), named & Condition(ASKED), named & Condition(VALID), metrics)
+_VALUES: Final = {name: _values_of(metric) for name, metric in METRICS.items()}
 
 
 def summary(connection: StoreConnection, f: Filter = ANY) -> Summary:
     """Everything about a filter's turns."""
-    return summed_up(connection, f)
+    return summed_up(connection, f)[0]
 
 
 def summed_up(
     connection: StoreConnection,
     f: Filter,
     *,
-    known: Sequence[ProcessInfo] | None = None,
-    pairs: PairedTurns | None = None,
+    declared: Sequence[RunSpan] | None = None,
+    known: Sequence[ProcessInfo] = (),
     may_estimate: bool = False,
-) -> Summary:
-    """As `summary`; `known` processes of its run and its `pairs` need not be asked for again. With `may_estimate`
-    percentiles of very many turns are estimates."""
-    cohorts = _cohorts(f)
-    totals, names = _counted(connection, cohorts, may_estimate=may_estimate), _names(connection, cohorts)
-    invalid, cut = _invalid_reasons(connection, cohorts), _cut_reasons(connection, f)
-    withheld = _withheld_reasons(connection, f)
+) -> tuple[Summary, dict[str, StageStats]]:
+    """As `summary`, with the stages of `stage_budget`. What is `declared` of the runs of the store, with the `known`
+    processes of the filter's run, need not be asked for again. With `may_estimate` percentiles of very many turns are
+    estimates."""
+    if declared is None:
+        declared = run_spans(connection)
+        if f.run_id is not None and service_day(f.run_id) is None:
+            known = processes(connection, f.run_id, declared)
+    counted, starts, cut_runs = _counted(connection, f), starts_by_phase(connection, f), connection.cut_runs()
+    steady = [row for row in counted if row["is_steady"] or f.phase is not None]
+    cohorts = sorted({row["cohort"] for row in steady if row["is_asked"]} - {None})
+    named: dict[str, list[Row]] = {}
+    for row in counted:
+        if row["phase"] is not None and row["is_asked"]:
+            named.setdefault(row["phase"], []).append(row)
+    most = max(_turns(steady), *map(_turns, named.values()), 0)
+    is_many = may_estimate and most > connection.exact_turns
+    figures = _figures(connection, f, cohorts, [*named], is_many=is_many)
+    reasons, withheld = _invalid_reasons(connection, f), _withheld_reasons(connection, f)
+    steady_reasons = [row for row in reasons if row["is_steady"] or f.phase is not None]
+    pairs = paired(connection, f, is_many=is_many)
 
-    def part(total: Row) -> CohortSummary:
-        return _part(total, names, invalid, cut, withheld)
+    def part(cohort: str | None) -> CohortSummary:
+        def mine(of: Sequence[Row]) -> list[Row]:
+            return [row for row in of if cohort is None or row["cohort"] == cohort]
 
-    whole = next(row for row in totals if row["is_total"])
-    is_many = may_estimate and whole["total"] > connection.exact_turns
-    overall, starts, cut_runs = part(whole), starts_by_phase(connection, f), connection.cut_runs()
-    if known is None:
-        known = () if f.run_id is None or service_day(f.run_id) is not None else processes(connection, f.run_id)
+        asked = [row for row in mine(steady) if row["is_asked"]]
+        cut = [row for row in asked if row["outcome"] == "cut"]
+        row = figures.of_cohorts[cohort] | {"valid": _turns(_valid(asked))}
+        return CohortSummary(
+            cohort=cohort or "",
+            turns=replace(_counts(asked, mine(steady_reasons)), cut_by=_by(cut, "cut_by")),
+            metrics=_metrics(row, mine(withheld)),
+            cache=_cache(asked),
+            fallback=_fallback(asked),
+        )
+
+    overall = part(None)
     found = Summary(
         filter=f,
         turns=overall.turns,
         metrics=overall.metrics,
         cache=overall.cache,
         fallback=overall.fallback,
-        routes=_routes(whole, names),
-        cohorts=tuple(part(each) for each in totals if not each["is_total"] and each["cohort"] is not None),
-        client_service_delta=(pairs or PairedTurns(connection, f)).delta(is_many=is_many),
+        routes=_routes([row for row in steady if row["is_asked"]]),
+        cohorts=tuple(map(part, cohorts)),
+        client_service_delta=pairs.delta,
         loss=telemetry_loss(connection, f),
         generator=generator(connection, f),
-        newest_unix_ns=whole["newest_unix_ns"],
+        newest_unix_ns=max((row["newest_unix_ns"] for row in steady if row["is_asked"]), default=None),
         wer_by_condition=wer_by_condition(connection, f),
         behavior=behavior(connection, f),
         beside=beside(connection, f),
         contradictions=contradictions(connection, f),
         lacks_old_turns=bool(cut_runs) if f.run_id is None else f.run_id in cut_runs,
-        phases=_summaries_of_phases(connection, _phases(f), starts, may_estimate=may_estimate),
+        phases=_phases(named, figures.of_phases, reasons, starts),
         speech_bounds=speech_bounds(connection, f),
         failures=failures(connection, f),
         remarks=remarks(connection, f),
         retries=retries(connection, f),
         starts=total_starts(starts),
-        limit=run_limit(connection, f.run_id, known=known),
+        limit=run_limit(connection, f.run_id, known, declared),
         heard_unix_ns=last_heard(known),
     )
-    return replace(found, unreached=unreached(connection, found))
+    return replace(found, unreached=unreached(connection, found)), pairs.budget
 
 
-def _part(total: Row, names: list[Row], invalid: list[Row], cut: list[Row], withheld: list[Row]) -> CohortSummary:
-    everyone, cohort = total["is_total"], total["cohort"]
-
-    def mine(candidates: list[Row]) -> list[Row]:
-        return [row for row in candidates if everyone or row["cohort"] == cohort]
-
-    named = mine(names)
-    return CohortSummary(
-        cohort=cohort or "",
-        turns=_counts(total, named, mine(invalid), mine(cut)),
-        metrics=_metrics(total, mine(withheld)),
-        cache=_cache(total, named),
-        fallback=_fallback(total, named),
-    )
-
-
-def _counted(connection: StoreConnection, summed: _Summed, *, may_estimate: bool) -> list[Row]:
-    """A row for each group: counts, and of each metric what `percentiles` and `_lacking_columns` give."""
-    counted, groups, connect = _counts_of(connection, summed), summed.groups, METRICS[CONNECT]
-    most = max([0, *(row["total"] for row in counted)])
-    is_many = may_estimate and most > connection.exact_turns
-    valid_turns = summed.turns & Condition(VALID)
-    asked = [
-        GroupedValues(groups, [values_of(each) for each in summed.metrics], "turns", valid_turns),
-        GroupedValues(groups, [values_of(connect)], "turns", summed.calls),
-    ]
-    if groups.has_total:
-        of_gaps = summed.calls & Condition("len(llm_chunk_gaps_ns) > 0")
-        asked.append(GroupedValues(groups, [Values(ITL, "gap")], _GAPS, of_gaps))
-    counts = (
-        (_lacking_columns(summed.metrics), summed.turns & Condition(_LACKING)),
-        (_lacking_columns([connect]), summed.calls),
-        ("count(*) AS not_as_recorded", summed.turns & Condition(_NOT_AS_RECORDED)),
-    )
-    return _merged(
-        counted,
-        *(percentiles(connection, each, most, is_many=is_many) for each in asked),
-        *(groups.rows(connection, columns, of_turns(where)) for columns, where in counts),
-    )
-
-
-def _counts_of(connection: StoreConnection, summed: _Summed) -> list[Row]:
-    """In the order of the cohorts' names, and of time."""
-    valid = f"FILTER (WHERE {VALID})"
-    counts = f"""
-        count(*) AS total, count(*) FILTER (WHERE outcome = 'ok') AS ok, count(*) {valid} AS valid,
-        {UNREAD} AS unread, count(cache_hit) {valid} AS cache_reported,
-        count(*) FILTER (WHERE cache_hit AND {VALID}) AS cache_hits, max(ended_unix_ns) AS newest_unix_ns,
-        any_value(phase_kind) AS kind, min(started_unix_ns) AS first_unix_ns
-        """
-    found = summed.groups.rows(connection, counts, of_turns(summed.turns))
-    if summed.key == "cohort":
-        return sorted(found, key=lambda row: row["cohort"] or "")
-    return sorted(found, key=lambda row: (row["first_unix_ns"], row["phase"]))
-
-
-def _merged(counted: list[Row], *more: list[Row]) -> list[Row]:
-    """The rows of `counted`, each with what the others have of the same group: statements over fewer turns, which know
-    fewer of them."""
-
-    def key(row: Row) -> tuple[bool, str | None, str | None]:
-        return row["is_total"], row.get("cohort"), row.get("phase")
-
-    known: dict[tuple[bool, str | None, str | None], Row] = {}
-    for row in chain(*more):
-        known.setdefault(key(row), {}).update(row)
-    return [row | known.get(key(row), {}) for row in counted]
-
-
-def _names(connection: StoreConnection, summed: _Summed) -> list[Row]:
-    """Counts by outcome, fallback, route and tier of a hit, by group; the commonest first."""
-    named = f"{summed.key}, outcome, fallback, route, cache_tier, cache_hit"
+def _counted(connection: StoreConnection, f: Filter) -> list[Row]:
+    """Turns by what they are told apart by, the commonest first."""
+    where = turns_of(f) & viewed(f)
     statement = f"""
-        SELECT {named}, count(*) AS n FROM turns WHERE {summed.turns.sql} GROUP BY ALL ORDER BY n DESC, {named}
+        SELECT {_GROUPED}, {_NAMED} AS cut_by, count(*) AS n, {UNREAD} AS unread,
+               count(*) FILTER (WHERE {_NOT_AS_RECORDED}) AS not_as_recorded,
+               max(ended_unix_ns) AS newest_unix_ns, min(started_unix_ns) AS first_unix_ns
+        FROM turns WHERE {where.sql} GROUP BY ALL ORDER BY n DESC, cohort, phase, {_NAMED}
         """
-    return rows(connection, statement, summed.turns.values)
+    return rows(connection, statement, where.values)
 
 
-def _invalid_reasons(connection: StoreConnection, summed: _Summed) -> list[Row]:
-    """How many turns each reason made invalid, by group."""
+@dataclass(frozen=True, slots=True)
+class _Figures:
+    """A row for each cohort, None for all turns, and for each phase: of each metric how many values there are
+    (`n_NAME`), its largest value, how many turns lack it, and its percentiles."""
+
+    of_cohorts: Mapping[str | None, Row]
+    of_phases: Mapping[str | None, Row]
+
+
+def _figures(
+    connection: StoreConnection, f: Filter, cohorts: Sequence[str], phases: Sequence[str], *, is_many: bool
+) -> _Figures:
+    measured, where = _measured(connection, f), turns_of(f) & valid(f)
+    steady = [row for row in measured if row["is_steady"] or f.phase is not None]
+    whole: dict[str | None, Row] = {None: _summed(steady)}
+    of_cohorts: dict[str | None, Row] = {
+        name: _summed([row for row in steady if row["cohort"] == name]) for name in cohorts
+    }
+    of_phases: dict[str | None, Row] = {
+        name: _summed([row for row in measured if row["phase"] == name]) for name in phases
+    }
+    values, few = list(_VALUES.values()), [_VALUES[name] for name in PHASE_METRICS]
+    samples = _samples(connection, f, cohorts, phases) if is_many else (None, None, None)
+    of_turns, of_gaps, by_phase = samples
+    judged_where = judged(f) & valid(f)
+    gaps = judged_where & Condition("len(llm_chunk_gaps_ns) > 0")
+    for groups, key in ((whole, None), (of_cohorts, "cohort")):
+        add_percentiles(connection, Groups(groups, judged_where, key), values, of_turns)
+        add_percentiles(connection, Groups(groups, gaps, key, _GAPS), [_GAP], of_gaps)
+    add_percentiles(connection, Groups(of_phases, where, "phase"), few, by_phase)
+    return _Figures(whole | of_cohorts, of_phases)
+
+
+def _measured(connection: StoreConnection, f: Filter) -> list[Row]:
+    """Of each metric the number of values and of known bounds with the largest, by what turns are told apart by."""
+    columns = {metric.name: metric.column for metric in METRICS.values()} | {
+        f"{side}_{metric.name}": metric.bound_column(side) for metric in BOUNDED for side in SIDES
+    }
+    extremes = ", ".join(f"count({each}) AS n_{name}, max({each}) AS max_{name}" for name, each in columns.items())
+    where, connect = turns_of(f) & valid(f), METRICS[CONNECT].column
     statement = f"""
-        SELECT {summed.key}, reason, count(*) AS n
-        FROM (SELECT {summed.key}, unnest(invalid_reasons) AS reason FROM turns
-              WHERE {summed.turns.sql} AND outcome = 'invalid') GROUP BY ALL
+        SELECT {_GROUPED}, {IS_UNANSWERED} AS is_unanswered, count(*) AS n, {extremes},
+               count(*) FILTER (WHERE outcome = 'error' AND turn_index = 0 AND {connect} IS NULL) AS u_{CONNECT},
+               coalesce(sum(len(llm_chunk_gaps_ns)), 0)::BIGINT AS n_{ITL},
+               max(list_max(llm_chunk_gaps_ns)) AS max_{ITL}
+        FROM turns WHERE {where.sql} GROUP BY ALL
         """
-    return rows(connection, statement, summed.turns.values)
+    return rows(connection, statement, where.values)
 
 
-def _cut_reasons(connection: StoreConnection, f: Filter) -> list[Row]:
-    """How many turns each thing of the generator's cut, by cohort, the commonest first."""
-    where = grouped(f) & Condition("outcome = 'cut'")
+def _summed(measured: Sequence[Row]) -> Row:
+    """What is measured of a group. A value without bounds may lie anywhere."""
+    asked = [row for row in measured if row["is_asked"]]
+    found: Row = {f"u_{CONNECT}": sum(row[f"u_{CONNECT}"] for row in measured)}
+
+    def largest(of: Sequence[Row], name: str, default: float | None) -> float | None:
+        return max((row[f"max_{name}"] for row in of if row[f"max_{name}"] is not None), default=default)
+
+    for name in (*METRICS, ITL):
+        of = measured if name in (CONNECT, ITL) else asked
+        n = found[f"n_{name}"] = sum(row[f"n_{name}"] for row in of)
+        found[f"max_{name}"] = largest(of, name, None)
+        if name not in (CONNECT, *NOT_OF_AN_ANSWER):
+            found[f"u_{name}"] = sum(row["n"] - row[f"n_{name}"] for row in asked if row["is_unanswered"])
+        if name in METRICS and METRICS[name] in BOUNDED:
+            lower, upper = (sum(row[f"n_{side}_{name}"] for row in of) for side in SIDES)
+            found[f"unknown_{name}"] = n - lower
+            found[f"max_lower_{name}"] = largest(of, f"lower_{name}", -math.inf)
+            found[f"max_upper_{name}"] = math.inf if upper < n else largest(of, f"upper_{name}", None)
+    return found
+
+
+def _samples(
+    connection: StoreConnection, f: Filter, cohorts: Sequence[str], phases: Sequence[str]
+) -> tuple[Sample, Sample, Sample]:
+    """The sampled turns and their gaps by cohort, and the turns by phase."""
+    found = sampled_turns(
+        connection,
+        _VALUES.values(),
+        turns_of(f) & valid(f),
+        more=f"cohort, phase, {_STEADY} AS is_steady, llm_chunk_gaps_ns AS gaps, ",
+    )
+    steady, cohort, phase = (found[name].to_numpy() for name in ("is_steady", "cohort", "phase"))
+    is_judged = np.ones_like(steady, np.bool_) if f.phase is not None else steady.astype(np.bool_)
+    of_cohorts = {None: is_judged, **{name: is_judged & (cohort == name) for name in cohorts}}
+    turns = Sample.of(found, _VALUES.values(), of_cohorts)
+    lengths = compute.fill_null(compute.list_value_length(found["gaps"]), 0).to_numpy()
+    gaps = Sample(
+        calls=np.repeat(turns.calls, lengths),
+        columns={ITL: compute.list_flatten(found["gaps"]).to_numpy().astype(np.float64)},
+        groups={name: np.repeat(mine, lengths) for name, mine in of_cohorts.items()},
+    )
+    return turns, gaps, replace(turns, groups={name: phase == name for name in phases})
+
+
+def _invalid_reasons(connection: StoreConnection, f: Filter) -> list[Row]:
+    """How many turns each reason made invalid, by what they are told apart by."""
+    where = turns_of(f) & viewed(f) & Condition(f"outcome = 'invalid' AND {ASKED}")
     statement = f"""
-        SELECT cohort, coalesce(cut_by, 'not reported') AS reason, count(*) AS n FROM turns WHERE {where.sql}
-        GROUP BY ALL ORDER BY n DESC, reason
+        SELECT cohort, phase, is_steady, reason, count(*) AS n
+        FROM (SELECT {_GROUPED}, unnest(invalid_reasons) AS reason FROM turns WHERE {where.sql}) GROUP BY ALL
         """
     return rows(connection, statement, where.values)
 
@@ -300,52 +311,57 @@ def _withheld_reasons(connection: StoreConnection, f: Filter) -> list[Row]:
     return rows(connection, statement, where.values)
 
 
-def _summaries_of_phases(
-    connection: StoreConnection, phases: _Summed, starts: dict[str, StartsOfPhase], *, may_estimate: bool
+def _phases(
+    named: Mapping[str, list[Row]],
+    figures: Mapping[str | None, Row],
+    reasons: Sequence[Row],
+    starts: Mapping[str, StartsOfPhase],
 ) -> tuple[PhaseSummary, ...]:
-    counted = _counted(connection, phases, may_estimate=may_estimate)
-    names = _names(connection, phases) if counted else []
-    invalid = _invalid_reasons(connection, phases) if counted else []
-
-    def mine(phase: str, candidates: list[Row]) -> list[Row]:
-        return [row for row in candidates if row["phase"] == phase]
-
-    found = {
-        row["phase"]: PhaseSummary(
-            phase=row["phase"],
-            kind=row["kind"],
-            first_unix_ns=row["first_unix_ns"],
-            turns=_counts(row, mine(row["phase"], names), mine(row["phase"], invalid)),
-            metrics={name: _metric_stats(METRICS[name], row, None) for name in PHASE_METRICS},
-            starts=None if row["phase"] not in starts else starts[row["phase"]].answer,
+    """The phases, the ramps too, in the order of time."""
+    found: dict[str, PhaseSummary] = {}
+    for name, mine in named.items():
+        row = figures[name] | {"valid": _turns(_valid(mine))}
+        found[name] = PhaseSummary(
+            phase=name,
+            kind=next((each["phase_kind"] for each in mine if each["phase_kind"] is not None), None),
+            first_unix_ns=min(each["first_unix_ns"] for each in mine),
+            turns=_counts(mine, [each for each in reasons if each["phase"] == name]),
+            metrics={metric: _metric_stats(METRICS[metric], row, None) for metric in PHASE_METRICS},
+            starts=None if name not in starts else starts[name].answer,
         )
-        for row in counted
-    }
-    if not starts:
-        return tuple(found.values())
+    ordered = dict(sorted(found.items(), key=lambda item: (item[1].first_unix_ns, item[0])))
     # A phase in which no call could begin has no turn, and yet its starts; the processes know the order of all.
     none = TurnCounts(total=0, ok=0, invalid=0, by_outcome={})
     of_calls = [
-        found.pop(name, PhaseSummary(name, phase.kind, phase.first_unix_ns, none, {}, phase.answer))
+        ordered.pop(name, PhaseSummary(name, phase.kind, phase.first_unix_ns, none, {}, phase.answer))
         for name, phase in starts.items()
     ]
-    return (*of_calls, *found.values())
+    return (*of_calls, *ordered.values())
 
 
-def _counts(total: Row, named: list[Row], invalid: list[Row], cut: Sequence[Row] = ()) -> TurnCounts:
-    outcomes, reasons, cut_by = Counter[str](), Counter[str](), Counter[str]()
-    for counter, column, found in ((outcomes, "outcome", named), (reasons, "reason", invalid), (cut_by, "reason", cut)):
-        for row in found:
-            counter[row[column]] += row["n"]
+def _turns(counted: Iterable[Row]) -> int:
+    return sum(row["n"] for row in counted)
+
+
+def _by(counted: Iterable[Row], column: str) -> dict[str, int]:
+    """How many turns have each value of a column; the commonest first."""
+    found = Counter[str]()
+    for row in counted:
+        if row[column] is not None:
+            found[row[column]] += row["n"]
+    return dict(found.most_common())
+
+
+def _counts(counted: Sequence[Row], reasons: Sequence[Row]) -> TurnCounts:
+    outcomes, valid_turns = _by(counted, "outcome"), _turns(_valid(counted))
     return TurnCounts(
-        total=total["total"],
-        ok=total["ok"],
-        invalid=total["total"] - total["valid"],
-        by_outcome={name: outcomes[name] for name in semconv.OUTCOMES if outcomes[name]},
-        invalid_by_reason=dict(reasons.most_common()),
-        endpoint_did_not_read=total["unread"],
-        cut_by=dict(cut_by.most_common()),
-        not_as_recorded=total.get("not_as_recorded", 0),
+        total=_turns(counted),
+        ok=outcomes.get("ok", 0),
+        invalid=_turns(counted) - valid_turns,
+        by_outcome={name: outcomes[name] for name in semconv.OUTCOMES if name in outcomes},
+        invalid_by_reason=_by(reasons, "reason"),
+        endpoint_did_not_read=sum(row["unread"] for row in counted),
+        not_as_recorded=sum(row["not_as_recorded"] for row in counted),
     )
 
 
@@ -359,7 +375,7 @@ def _metrics(total: Row, withheld: list[Row]) -> dict[str, MetricStats]:
 
 
 def _metric_stats(metric: Metric, row: Row, why: str | None) -> MetricStats:
-    """A metric's statistics from a row of `totals` or `phases` and the others of the same turns."""
+    """A metric's statistics from what `_Figures` has of a group."""
     name = metric.name
     unanswered = row.get(f"u_{name}", 0)
     stats = _stats(name, metric.unit, row, why)
@@ -403,33 +419,25 @@ def _stats(name: str, unit: str, row: Row, why: str | None) -> MetricStats:
     )
 
 
-def _valid(named: list[Row]) -> list[Row]:
-    return [row for row in named if row["outcome"] != "invalid"]
+def _valid(counted: Iterable[Row]) -> list[Row]:
+    return [row for row in counted if row["outcome"] != "invalid"]
 
 
-def _cache(total: Row, named: list[Row]) -> CacheStats:
-    tiers = Counter[str]()
-    for row in _valid(named):
-        if row["cache_hit"]:
-            tiers[row["cache_tier"] or "unnamed"] += row["n"]
-    return CacheStats(reported=total["cache_reported"], hits=total["cache_hits"], hits_by_tier=dict(tiers))
+def _cache(counted: Iterable[Row]) -> CacheStats:
+    reported = [row for row in _valid(counted) if row["cache_hit"] is not None]
+    hits = [row | {"tier": row["cache_tier"] or "unnamed"} for row in reported if row["cache_hit"]]
+    return CacheStats(reported=_turns(reported), hits=_turns(hits), hits_by_tier=_by(hits, "tier"))
 
 
-def _fallback(total: Row, named: list[Row]) -> ShareByName:
+def _fallback(counted: Iterable[Row]) -> ShareByName:
     # As an objective on fallbacks counts: an endpoint that says the route says how it answered, so that without a
     # fallback there was none. Whether a cache was hit says nothing of it.
-    counts, reported = Counter[str](), 0
-    for row in _valid(named):
-        if row["fallback"] is not None:
-            counts[row["fallback"]] += row["n"]
-        if row["fallback"] is not None or row["route"] is not None:
-            reported += row["n"]
-    return ShareByName(total=total["valid"], reported=reported, counts=dict(counts))
+    valid_turns = _valid(counted)
+    reported = [row for row in valid_turns if row["fallback"] is not None or row["route"] is not None]
+    return ShareByName(total=_turns(valid_turns), reported=_turns(reported), counts=_by(valid_turns, "fallback"))
 
 
-def _routes(total: Row, named: list[Row]) -> ShareByName:
-    counts = Counter[str]()
-    for row in _valid(named):
-        if row["route"] is not None:
-            counts[row["route"]] += row["n"]
-    return ShareByName(total=total["valid"], reported=counts.total(), counts=dict(counts))
+def _routes(counted: Iterable[Row]) -> ShareByName:
+    valid_turns = _valid(counted)
+    counts = _by(valid_turns, "route")
+    return ShareByName(total=_turns(valid_turns), reported=sum(counts.values()), counts=counts)
