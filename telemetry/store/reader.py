@@ -145,17 +145,20 @@ class StoreReader:
         """The answers to questions, in their order, from one snapshot of the store; by a sidecar in one request."""
         until_s = time.monotonic() + OWNED_WITHIN_S
         while True:
-            sidecar = self.elsewhere()
+            sidecar, failed = self.elsewhere(), None
             if sidecar is not None:
                 try:
                     return sidecar.ask(asked)
                 except StoreError as error:
-                    if sidecar.owns is None or not isinstance(error.__cause__, ConnectionRefusedError):
+                    if sidecar.owns is None:
                         raise
-                    # It was killed, and the file says where it was: the store can be opened.
+                    # It may have been killed, and anybody may listen there now: who holds the file owns the store.
+                    failed = error
             try:
                 return self._ask(lambda connection: tuple(each.answer(connection) for each in asked))
             except InUseError:
+                if failed is not None and not isinstance(failed.__cause__, ConnectionRefusedError):
+                    raise failed from failed.__cause__
                 # A sidecar that starts holds the store before it answers, and one that stops after it has answered.
                 if time.monotonic() >= until_s:
                     raise

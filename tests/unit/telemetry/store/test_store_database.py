@@ -2,19 +2,26 @@
 
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import duckdb
+import msgspec
 import pytest
 
 from telemetry.model.errors import StoreError
-from telemetry.store.database import DATABASE_NAME, InUseError, owned, read_only
+from telemetry.store.database import DATABASE_NAME, OWNER_NAME, InUseError, owned, read_only
+from telemetry.store.reader import StoreReader
 from telemetry.store.schema import Batch
+from telemetry.store.wire import Owner
 from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import client_turn
 
@@ -157,3 +164,37 @@ def test_a_path_with_a_quote_is_itself(tmp_path: Path) -> None:
     with StoreWriter(store) as writer:
         writer.append(Batch([client_turn(0)]))
     assert _turns(store) == 1
+
+
+@contextmanager
+def _listening(status: int) -> Iterator[str]:
+    """A program that answers every request with a status; its address."""
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_args: object) -> None:
+            """Say nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Answers) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize("status", [401, 404, 500])
+def test_a_killed_owner_whose_port_another_program_has_now_is_not_asked(
+    tmp_path: Path, other_owner: subprocess.Popen[str], status: int
+) -> None:
+    store = tmp_path / "store"
+    with _listening(status) as address:
+        owner = Owner(pid=other_owner.pid, url=address, token="of the killed one")
+        (store / OWNER_NAME).write_bytes(msgspec.json.encode(owner))
+        with pytest.raises(StoreError, match=re.escape(address)):  # it holds the store: what it answers counts
+            StoreReader(store).turns()
+        other_owner.send_signal(signal.SIGKILL)
+        other_owner.wait()
+        assert len(StoreReader(store).turns()) == 1
