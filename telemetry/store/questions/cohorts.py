@@ -38,7 +38,7 @@ from telemetry.store.questions.comparisons import belongs_to, columns_of_turns, 
 from telemetry.store.questions.explanation import drawn
 from telemetry.store.questions.filters import Condition, source_of
 from telemetry.store.questions.pages import NEWEST, HeadedAnswer, ViewQuestion, open_view
-from telemetry.store.questions.rollouts import RolloutQuestion, asked_turns, columns_of, question_of, unit_counts
+from telemetry.store.questions.rollouts import RolloutQuestion, asked_turns, question_of, unit_counts
 from telemetry.store.rollout_log import RolloutEntry, RolloutRecord, logged_verdicts, read_rollouts
 
 # To read and sort more takes longer than a page may.
@@ -261,7 +261,7 @@ def _pair(known: Sequence[CohortSummary], asked: CohortsQuestion) -> tuple[str, 
 def read_cohorts(connection: StoreConnection, asked: RolloutQuestion, most_read: int = MOST_READ) -> ReadCohorts:
     """The turns that a question asks for, at most about `most_read`. Raises StoreError for a column that the store does
     not have."""
-    read = columns_of(asked)
+    asked.check()
     where = asked_turns(asked) & Condition("cohort IN (?, ?)", (asked.candidate, asked.control))
     caller = belongs_to(asked.unit)
     counted = rows(
@@ -281,9 +281,11 @@ def read_cohorts(connection: StoreConnection, asked: RolloutQuestion, most_read:
         for row in counted
     }
     turns = drawn(where, sum(row["turns"] for row in counted), most_read, caller)
-    read = read.with_labels(connection, where)
+    labels = asked.labels(connection, where)
     candidate, control = (
-        columns_of_turns(connection, turns.where, name, read, asked.source, mine=Condition("cohort = ?", (name,)))
+        columns_of_turns(
+            connection, turns.where, name, asked, asked.source, labels=labels, mine=Condition("cohort = ?", (name,))
+        )
         for name in (asked.candidate, asked.control)
     )
     of_candidate, of_control = (

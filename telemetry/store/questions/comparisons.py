@@ -3,7 +3,8 @@
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -14,7 +15,6 @@ from telemetry.model.errors import StoreError
 from telemetry.model.formatting import count, declared_percent, number
 from telemetry.model.metrics import METRICS
 from telemetry.model.turn_dimensions import SLICES
-from telemetry.objectives.objective import Objective
 from telemetry.rollout import cohort_turns as columns
 from telemetry.rollout.cohort_turns import CohortTurns, packed_codes, packed_numbers
 from telemetry.rollout.plan import AssignmentUnit
@@ -82,19 +82,17 @@ _DECLARED: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TurnColumns:
     """What is read of turns. `metrics` are names of METRICS, `reported` of REPORTED_COLUMNS; `with_audio` asks for what
-    was said, to pair turns by; `unit` for who turns belong to: their call, or the user where they name one. `labels`
-    are the values of each slice that get a code."""
+    was said, to pair turns by; `unit` for who turns belong to: their call, or the user where they name one."""
 
-    metrics: tuple[str, ...] = ()
-    reported: tuple[str, ...] = ()
-    slices: tuple[str, ...] = ()
-    objectives: tuple[Objective, ...] = ()
+    metrics: Names = ()
+    reported: Names = ()
+    slices: Names = ()
+    objectives: ManyObjectives = ()
     with_audio: bool = False
     unit: AssignmentUnit = "call"
-    labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
 
     def check(self) -> None:
         """Raises StoreError for a column that a store does not have."""
@@ -114,12 +112,12 @@ class TurnColumns:
             found[columns.open_column(objective.name)] = f"coalesce({judgment} > {BAD}, false)::INTEGER"
         return found
 
-    def with_labels(self, connection: StoreConnection, where: Condition) -> "TurnColumns":
-        """The same with the commonest values of each slice among the turns of a condition, in the order of the
+    def labels(self, connection: StoreConnection, where: Condition) -> dict[str, tuple[str, ...]]:
+        """The values of each slice that get a code: the commonest among the turns of a condition, in the order of the
         alphabet."""
         names = tuple(dict.fromkeys(self.slices))
         if not names:
-            return self
+            return {}
         counted = rows(
             connection,
             f"""
@@ -134,7 +132,7 @@ class TurnColumns:
             turns = {row[name]: row["turns"] for row in counted if row[f"by_{name}"] and row[name] is not None}
             commonest = sorted(turns, key=lambda value: (-turns[value], value))
             labels[name] = tuple(sorted(commonest[:MOST_SLICE_VALUES]))
-        return replace(self, labels=labels)
+        return labels
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +157,12 @@ def columns_of_turns(
     asked: TurnColumns,
     source: semconv.Source,
     *,
+    labels: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
     mine: Condition = Condition("true"),  # noqa: B008 - immutable
 ) -> CohortTurns:
-    """Of the turns of a source that are compared those that meet `mine`, under a name. Whether a run shows a stage is
-    asked of all that are compared. Raises StoreError for more turns than an answer can carry."""
+    """Of the turns of a source that are compared those that meet `mine`, under a name, with codes for the `labels` of
+    slices. Whether a run shows a stage is asked of all that are compared. Raises StoreError for more turns than an
+    answer can carry."""
     table = with_judgments(where, asked.objectives, source)
     numbers = asked.numbers()
     selected = [
@@ -170,20 +170,20 @@ def columns_of_turns(
         f"hash({belongs_to(asked.unit)}) AS call",
         "started_unix_ns",
         *(f"coalesce(({sql})::DOUBLE, 'nan'::DOUBLE) AS n_{place}" for place, sql in enumerate(numbers.values())),
-        *(f"coalesce(list_position(?, {slice_name}), 0) - 1 AS c_{slice_name}" for slice_name in asked.labels),
+        *(f"coalesce(list_position(?, {slice_name}), 0) - 1 AS c_{slice_name}" for slice_name in labels),
     ]
     if asked.with_audio:
         selected.append(f"CASE WHEN utterance_id IS NULL THEN -1 ELSE ({_AUDIO})::BIGINT END AS c_audio")
     if asked.unit == "user":
         selected.append("user_id IS NULL AS unnamed")
-    values = [list(semconv.OUTCOMES), *map(list, asked.labels.values()), *table.values, *mine.values]
+    values = [list(semconv.OUTCOMES), *map(list, labels.values()), *table.values, *mine.values]
     found: dict[str, Any] = connection.execute(
         f"SELECT {', '.join(selected)} FROM {table.sql} WHERE {mine.sql} LIMIT {MOST_TURNS + 1}", values
     ).fetchnumpy()
     started = found["started_unix_ns"]
     if started.size > MOST_TURNS:
         raise StoreError(f"{name}: more than {MOST_TURNS:,} turns for one answer, narrow the question by its time")
-    codes = {each: packed_codes(found[f"c_{each}"]) for each in (columns.OUTCOME, *asked.labels)}
+    codes = {each: packed_codes(found[f"c_{each}"]) for each in (columns.OUTCOME, *labels)}
     codes[columns.CALL] = packed_codes(np.unique(found["call"], return_inverse=True)[1])
     if asked.with_audio:
         codes[columns.AUDIO] = packed_codes(found["c_audio"])
@@ -192,7 +192,7 @@ def columns_of_turns(
         turns=int(started.size),
         numbers={each: packed_numbers(found[f"n_{place}"]) for place, each in enumerate(numbers)},
         codes=codes,
-        labels=dict(asked.labels),
+        labels=dict(labels),
         first_unix_ns=int(started.min()) if started.size else None,
         newest_unix_ns=int(started.max()) if started.size else None,
         unnamed_turns=int(np.count_nonzero(found["unnamed"])) if "unnamed" in found else None,
@@ -230,7 +230,7 @@ def telemetry_lost(connection: StoreConnection, where: Condition) -> float | Non
 def run_turns(connection: StoreConnection, asked: RunTurnsQuestion) -> ComparedRun | None:
     """The turns of a run, none of a ramp, no silent ones; None where the store has no such run. Raises StoreError for a
     column that the store does not have, and for more turns than an answer can carry."""
-    read = TurnColumns(asked.metrics, asked.reported, objectives=asked.objectives, with_audio=True)
+    read = TurnColumns(metrics=asked.metrics, reported=asked.reported, objectives=asked.objectives, with_audio=True)
     read.check()
     declared = run_spans(connection)
     record = next((each for each in runs_declared(connection, declared) if each.run_id == asked.run_id), None)

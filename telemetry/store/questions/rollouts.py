@@ -18,7 +18,7 @@ from telemetry.rollout.checks import columns_of as columns_of_check
 from telemetry.rollout.cohort_turns import CohortTurns
 from telemetry.rollout.completeness import AssignedUnits, UnitCounts
 from telemetry.rollout.gate import RolloutEvidence
-from telemetry.rollout.plan import AssignmentUnit, RolloutPlan
+from telemetry.rollout.plan import RolloutPlan
 from telemetry.rollout.plan_document import parse_plan
 from telemetry.rollout.progress import RolloutProgress, rollout_progress
 from telemetry.store.answers import Filter
@@ -34,7 +34,7 @@ from telemetry.store.questions.burn_rates import (
     turns_of_period,
 )
 from telemetry.store.questions.comparisons import TurnColumns, columns_of_turns, telemetry_lost
-from telemetry.store.questions.filters import ASKED, Condition, ManyObjectives, Names, Objectives, judged
+from telemetry.store.questions.filters import ASKED, Condition, Names, Objectives, judged
 from telemetry.store.rollout_log import MOST_ENTRIES, RolloutRecord, logged_verdicts, read_rollouts
 
 _MOST_SERVICES: Final = 100
@@ -52,20 +52,14 @@ _ANY_TARGET: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class RolloutQuestion:
-    """Which cohorts, and what of their turns, as `comparisons.TurnColumns` has it; `services` for whose turns, where it
-    names some. The filter's cohort is not looked at."""
+class RolloutQuestion(TurnColumns):
+    """Which cohorts, and what of their turns; `services` for whose turns, where it names some. The cohort of the filter
+    is not looked at."""
 
     candidate: str
     control: str
     filter: Filter = Filter()  # noqa: RUF009 - immutable
     source: semconv.Source = "client"
-    metrics: Names = ()
-    reported: Names = ()
-    slices: Names = ()
-    objectives: ManyObjectives = ()
-    with_audio: bool = False
-    unit: AssignmentUnit = "call"
     services: Names = ()
 
 
@@ -87,12 +81,14 @@ class RolloutTurns:
 def rollout_turns(connection: StoreConnection, asked: RolloutQuestion) -> RolloutTurns:
     """The turns, none of a ramp unless the filter names it, no silent ones. Raises StoreError for a column that the
     store does not have, and for more turns than an answer can carry."""
-    read = columns_of(asked)
+    asked.check()
     where = asked_turns(asked)
     of_both = where & Condition("cohort IN (?, ?)", (asked.candidate, asked.control))
-    read = read.with_labels(connection, of_both)
+    labels = asked.labels(connection, of_both)
     found = {
-        name: columns_of_turns(connection, of_both, name, read, asked.source, mine=Condition("cohort = ?", (name,)))
+        name: columns_of_turns(
+            connection, of_both, name, asked, asked.source, labels=labels, mine=Condition("cohort = ?", (name,))
+        )
         for name in (asked.candidate, asked.control)
     }
     seen = rows(
@@ -110,13 +106,6 @@ def rollout_turns(connection: StoreConnection, asked: RolloutQuestion) -> Rollou
         unit_counts(connection, asked, of_both),
         _services(connection, asked),
     )
-
-
-def columns_of(asked: RolloutQuestion) -> TurnColumns:
-    """What is read of turns. Raises StoreError for a column that the store does not have."""
-    read = TurnColumns(asked.metrics, asked.reported, asked.slices, asked.objectives, asked.with_audio, asked.unit)
-    read.check()
-    return read
 
 
 def _nameless(connection: StoreConnection, where: Condition, of_both: Condition) -> dict[str, int]:
