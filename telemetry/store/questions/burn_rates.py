@@ -29,7 +29,7 @@ from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.questions.filters import ANY, ASKED, Condition, Objectives, judged, turns_of
 from telemetry.store.questions.instrument import asked_processes, loss_of_runs, processes_of_runs, turns_of_processes
 from telemetry.store.questions.objectives import counts_by
-from telemetry.store.questions.runs import LimitEvidence, generator_limit, run_spans, runs
+from telemetry.store.questions.runs import generator_limit, run_spans, runs
 
 # Ends of the parts within the newest day, ns ago; behind them come whole days.
 _RINGS: Final = tuple(
@@ -249,7 +249,7 @@ def _limited_turns(connection: StoreConnection, counted: Mapping[str, CountedTur
     limited = [
         run_id
         for run_id, found in known.items()
-        if generator_limit(LimitEvidence(found, asked.get(run_id)), connection.now_unix_ns) is not None
+        if generator_limit(found, asked.get(run_id), connection.now_unix_ns) is not None
     ]
     return LimitedTurns(len(limited), sum(counted[run_id].valid for run_id in limited))
 

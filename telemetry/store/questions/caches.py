@@ -18,33 +18,22 @@ from telemetry.model import semconv
 from telemetry.model.formatting import NOT_REPORTED
 from telemetry.model.metrics import HEADLINE, METRICS, MIN_COUNT_FOR
 from telemetry.model.semconv import GEN_AI_REQUEST_MODEL, SCRAPE_SCOPE, SCRAPE_UP
-from telemetry.model.stats import enough
+from telemetry.model.stats import shown_percentile
 from telemetry.store.answers import Filter
-from telemetry.store.connection import StoreConnection, rows
+from telemetry.store.connection import Row, StoreConnection, rows
 from telemetry.store.questions.filters import Natural, grouped, judged, valid
 from telemetry.store.questions.timelines import COUNT_TICK_NS, CountsOverTime, counts_over_time
 
 # Which of the valid turns tell whether a cache answered what was asked: those of which both intents are known.
 _JUDGED_ANSWER: Final = "turn_kind IS DISTINCT FROM 'silence' AND expected_intent IS NOT NULL AND intent IS NOT NULL"
-ANSWERS_OF_CACHE: Final = {
+_INTENTS: Final = {
     "hits_judged": f"cache_hit AND {_JUDGED_ANSWER}",
     "hits_false": f"cache_hit AND {_JUDGED_ANSWER} AND expected_intent <> intent",
     "misses_judged": f"NOT cache_hit AND {_JUDGED_ANSWER}",
     "misses_false": f"NOT cache_hit AND {_JUDGED_ANSWER} AND expected_intent <> intent",
 }
-
-
-def answers_of_cache(f: Filter) -> tuple[str, list[Any]]:
-    """One row: how many hits and misses were judged by their intents, and how many answered another intent."""
-    where = judged(f) & valid(f)
-    columns = ", ".join(f"count(*) FILTER ({condition}) AS {name}" for name, condition in ANSWERS_OF_CACHE.items())
-    return f"SELECT {columns} FROM turns WHERE {where.sql}", list(where.values)
-
-
-Row = dict[str, Any]
 # The columns that say who answered, by the name under which answers have it.
 ANSWERING: Final = {"tier": "cache_tier", "route": "route", "model": "model", "fallback": "fallback"}
-FRACTIONS: Final = (0.5, 0.95, 0.99)
 # Models are named by others: no page has room for any number of them.
 MOST_NAMES: Final = 12
 OTHERS: Final = "others"
@@ -149,7 +138,7 @@ def _saved(hits: WaitOfGroup | None, misses: WaitOfGroup | None) -> TimeSaved | 
     if hits is None or misses is None or hits.mean_ns is None or misses.mean_ns is None:
         return None
     # As many as a p95 needs: fewer say little about the mean of a distribution with a long tail.
-    if enough("p95", hits.n, 1.0) is None or enough("p95", misses.n, 1.0) is None:
+    if hits.p95_ns is None or misses.p95_ns is None:
         return None
     per_hit_ns = misses.mean_ns - hits.mean_ns
     return TimeSaved(hits.n, per_hit_ns, per_hit_ns * hits.n)
@@ -200,29 +189,16 @@ def _named(what: str, waits: Sequence[Row]) -> tuple[WaitOfGroup, ...]:
 def _group(name: str, parts: Sequence[Row]) -> WaitOfGroup:
     """One group from its rows with their `values`."""
     n, total = sum(row["n"] for row in parts), sum(row["total"] for row in parts)
-    p50, p95, p99 = _exact(parts) or (None, None, None)
+    values = [value for row in parts for value in row["values"] or ()]
     return WaitOfGroup(
         name=name,
         turns=sum(row["turns"] for row in parts),
         n=n,
         mean_ns=total / n if n else None,
-        p50_ns=p50,
-        p95_ns=enough("p95", n, p95),
-        p99_ns=enough("p99", n, p99),
+        p50_ns=shown_percentile(values, "p50"),
+        p95_ns=shown_percentile(values, "p95"),
+        p99_ns=shown_percentile(values, "p99"),
     )
-
-
-def _exact(parts: Sequence[Row]) -> Sequence[float] | None:
-    values = sorted(value for row in parts for value in row["values"] or ())
-    if not values:
-        return None
-    found: list[float] = []
-    for fraction in FRACTIONS:
-        position = (len(values) - 1) * fraction
-        low = int(position)
-        high = min(low + 1, len(values) - 1)
-        found.append(values[low] + (values[high] - values[low]) * (position - low))
-    return found
 
 
 def _waits_of_turns(connection: StoreConnection, f: Filter) -> list[Row]:
@@ -252,8 +228,11 @@ def _ticks_of_turns(connection: StoreConnection, f: Filter) -> list[Row]:
     return rows(connection, statement, [*where.values, *where.values])
 
 
-def _intents(connection: StoreConnection, f: Filter) -> dict[str, int]:
-    (row,) = rows(connection, *answers_of_cache(f))
+def _intents(connection: StoreConnection, f: Filter) -> Row:
+    """How many hits and misses were judged by their intents, and how many answered another intent."""
+    where = judged(f) & valid(f)
+    columns = ", ".join(f"count(*) FILTER ({condition}) AS {name}" for name, condition in _INTENTS.items())
+    (row,) = rows(connection, f"SELECT {columns} FROM turns WHERE {where.sql}", where.values)
     return row
 
 

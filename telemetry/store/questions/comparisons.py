@@ -33,10 +33,9 @@ from telemetry.store.questions.instrument import (
 from telemetry.store.questions.objectives import BAD, GOOD, column_of, with_judgments
 from telemetry.store.questions.runs import (
     KEPT_OUTCOMES,
-    LimitTurns,
     calls_not_begun,
+    is_service_slow,
     is_under_way,
-    kept_turns,
     run_spans,
     runs_declared,
 )
@@ -242,9 +241,9 @@ def run_turns(connection: StoreConnection, asked: RunTurnsQuestion) -> ComparedR
     invalid = int(turns.has_outcome("invalid").sum())
     known = processes(connection, asked.run_id, declared)
     by_outcome = {outcome: int(turns.has_outcome(outcome).sum()) for outcome in KEPT_OUTCOMES}
-    counted = LimitTurns(turns.turns, kept_turns(by_outcome, _did_not_read(connection, where)))
+    is_slow = is_service_slow(turns.turns, by_outcome, _did_not_read(connection, where))
     limit = run_limit(connection, asked.run_id, known, declared)
-    starts = None if counted.is_service_slow else total_starts(starts_by_phase(connection, f))
+    starts = None if is_slow else total_starts(starts_by_phase(connection, f))
     return ComparedRun(
         run_id=asked.run_id,
         asked=asked_of(record),

@@ -4,10 +4,9 @@ causes, impossible values."""
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
 from statistics import NormalDist
-from typing import Any, Final
+from typing import Final
 
 from telemetry.model.metrics import CONNECT
 from telemetry.model.services import service_day
@@ -25,7 +24,7 @@ from telemetry.store.answers import (
     Summary,
     WerByCondition,
 )
-from telemetry.store.connection import StoreConnection, rows
+from telemetry.store.connection import Row, StoreConnection, rows
 from telemetry.store.questions.filters import ANY, Condition, grouped, judged, turns_of, valid, viewed
 
 MOST_CAUSES: Final = 20
@@ -205,49 +204,33 @@ def wer_by_condition(connection: StoreConnection, f: Filter) -> tuple[WerByCondi
         list(where.values),
     )
     return tuple(
-        wer_row(row, WordErrorSums(**{each.name: row[each.name] for each in fields(WordErrorSums)})) for row in found
+        WerByCondition(
+            noise_profile=row["noise_profile"],
+            snr_asked_db=row["snr_asked_db"],
+            channel_profile=row["channel_profile"],
+            turns=row["turns"],
+            words=row["words"],
+            errors=row["errors"],
+            characters=row["characters"],
+            interval=_rate_interval(row),
+        )
+        for row in found
     )
 
 
-@dataclass(frozen=True, slots=True)
-class WordErrorSums:
-    """Sums over the turns of one condition; `words` are those of the references, of which some may be characters."""
+def _rate_interval(sums: Row) -> tuple[float, float] | None:
+    """The interval of errors / words over the turns of one condition; None with fewer than FEWEST_TURNS turns.
 
-    turns: int
-    words: int
-    errors: int
-    errors_squared: float
-    errors_times_words: float
-    words_squared: float
-    characters: int = 0
-
-    def rate_interval(self) -> tuple[float, float] | None:
-        """Return the interval of errors / words; None with fewer than FEWEST_TURNS turns.
-
-        The variance of this ratio of two sums is that of errors - rate x words, over words squared. A bootstrap would
-        need each turn, and 1.2 s for 5,000 of them.
-        """
-        if self.turns < FEWEST_TURNS:
-            return None
-        rate = self.errors / self.words
-        squares = self.errors_squared - 2 * rate * self.errors_times_words + rate * rate * self.words_squared
-        spread = max(0.0, squares) * self.turns / (self.turns - 1)
-        half = _Z * math.sqrt(spread) / self.words
-        return max(0.0, rate - half), rate + half
-
-
-def wer_row(condition: Mapping[str, Any], sums: WordErrorSums) -> WerByCondition:
-    """The rate of one condition (its profiles and the SNR that was asked for) with its interval."""
-    return WerByCondition(
-        noise_profile=condition["noise_profile"],
-        snr_asked_db=condition["snr_asked_db"],
-        channel_profile=condition["channel_profile"],
-        turns=sums.turns,
-        words=sums.words,
-        errors=sums.errors,
-        characters=sums.characters,
-        interval=sums.rate_interval(),
-    )
+    The variance of this ratio of two sums is that of errors - rate x words, over words squared. A bootstrap would need
+    each turn, and 1.2 s for 5,000 of them.
+    """
+    turns, words = sums["turns"], sums["words"]
+    if turns < FEWEST_TURNS:
+        return None
+    rate = sums["errors"] / words
+    squares = sums["errors_squared"] - 2 * rate * sums["errors_times_words"] + rate * rate * sums["words_squared"]
+    half = _Z * math.sqrt(max(0.0, squares) * turns / (turns - 1)) / words
+    return max(0.0, rate - half), rate + half
 
 
 def failures(connection: StoreConnection, f: Filter) -> tuple[FailureCount, ...]:

@@ -20,7 +20,6 @@ from telemetry.store.answers import (
     ProcessInfo,
     StartCounts,
     TelemetryLoss,
-    TurnCounts,
 )
 from telemetry.store.connection import Row, StoreConnection, rows
 from telemetry.store.questions.filters import (
@@ -32,7 +31,7 @@ from telemetry.store.questions.filters import (
     turns_of,
     viewed,
 )
-from telemetry.store.questions.runs import LimitEvidence, LimitTurns, RunSpan, generator_limit, kept_turns, run_spans
+from telemetry.store.questions.runs import RunSpan, generator_limit, run_spans
 from telemetry.store.questions.timelines import (
     COUNT_TICK_NS,
     MOST_BUCKETS,
@@ -166,11 +165,6 @@ def turns_of_processes(connection: StoreConnection, run: Condition) -> dict[str,
     return found
 
 
-def limit_turns(turns: TurnCounts) -> LimitTurns:
-    """What a limit is seen by of the turns of a run."""
-    return LimitTurns(turns.total, kept_turns(turns.by_outcome, turns.endpoint_did_not_read))
-
-
 def run_limit(
     connection: StoreConnection, run_id: str | None, known: Sequence[ProcessInfo], declared: Iterable[RunSpan]
 ) -> GeneratorLimit | None:
@@ -181,7 +175,7 @@ def run_limit(
     """
     if run_id is None or service_day(run_id) is not None:
         return None
-    return generator_limit(LimitEvidence(known, asked_processes(declared).get(run_id)), connection.now_unix_ns)
+    return generator_limit(known, asked_processes(declared).get(run_id), connection.now_unix_ns)
 
 
 _OF_TURNS: Final = {"max": "max({})", "p99": "quantile_cont({}, 0.99)"}

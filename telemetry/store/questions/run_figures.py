@@ -47,7 +47,6 @@ from telemetry.store.questions.instrument import (
 from telemetry.store.questions.objectives import ObjectiveCount, ObjectiveCounts, count_by_run
 from telemetry.store.questions.runs import (
     KEPT_OUTCOMES,
-    LimitEvidence,
     generator_limit,
     is_under_way,
     run_spans,
@@ -166,8 +165,8 @@ class _ReadRuns:
     def _evidence(self, run: RunRecord, figures: Row) -> _Evidence:
         limit = None
         if run.service is None:
-            seen = LimitEvidence(self._processes[run.run_id], self._asked.get(run.run_id))
-            limit = generator_limit(seen, self._now_unix_ns)
+            known, asked = self._processes[run.run_id], self._asked.get(run.run_id)
+            limit = generator_limit(known, asked, self._now_unix_ns)
         return _Evidence(
             turns=TurnCounts(
                 total=figures["total"],

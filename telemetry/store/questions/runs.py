@@ -175,22 +175,11 @@ class LostProcess:
     calls_cut: int | None = None  # under way at its last report
 
 
-@dataclass(frozen=True, slots=True)
-class LimitTurns:
-    """Turns, and those in which the service kept its caller: it did not answer, or did not read what was said."""
-
-    total: int
-    kept: int = 0
-
-    @property
-    def is_service_slow(self) -> bool:
-        """Whether the service kept so many callers that calls stayed under way for its doing."""
-        return self.kept > SHARE_LIMIT * self.total
-
-
-def kept_turns(by_outcome: Mapping[str, int], did_not_read: int) -> int:
-    """In how many turns the service kept its caller to the end, or did not read what was said."""
-    return max(sum(by_outcome.get(outcome, 0) for outcome in KEPT_OUTCOMES), did_not_read)
+def is_service_slow(total: int, by_outcome: Mapping[str, int], did_not_read: int) -> bool:
+    """Whether the service kept so many callers, to the end of their turns or by not reading what was said, that calls
+    stayed under way for its doing."""
+    kept = max(sum(by_outcome.get(outcome, 0) for outcome in KEPT_OUTCOMES), did_not_read)
+    return kept > SHARE_LIMIT * total
 
 
 def calls_not_begun(starts: StartCounts | None) -> str | None:
@@ -198,15 +187,6 @@ def calls_not_begun(starts: StartCounts | None) -> str | None:
     if starts is None or not starts.dropped:
         return None
     return f"{number(starts.dropped)} of {number(starts.planned)} calls that were due never began"
-
-
-@dataclass(frozen=True, slots=True)
-class LimitEvidence:
-    """What shows whether the load generator was the limit. `asked` is how many processes the run was to have, None
-    where that is not declared."""
-
-    known: Sequence[ProcessInfo]
-    asked: int | None
 
 
 def is_at_work(process: ProcessInfo, now_unix_ns: int | None) -> bool:
@@ -274,9 +254,10 @@ def loss_of_processes(lost: Sequence[LostProcess], processes: int) -> str:
     return text
 
 
-def generator_limit(evidence: LimitEvidence, now_unix_ns: int) -> GeneratorLimit | None:
-    """Why the figures say nothing about the service; None where they do."""
-    asked = evidence.asked or max(1, len(evidence.known))
-    if lost := lost_processes(evidence.known, asked, now_unix_ns):
-        return GeneratorLimit(f"{loss_of_processes(lost, asked)}; {NOT_AS_ASKED}")
+def generator_limit(known: Sequence[ProcessInfo], asked: int | None, now_unix_ns: int) -> GeneratorLimit | None:
+    """Why the figures of a run with these processes say nothing about the service; None where they do. `asked` is how
+    many processes it was to have, None where that is not declared."""
+    processes = asked or max(1, len(known))
+    if lost := lost_processes(known, processes, now_unix_ns):
+        return GeneratorLimit(f"{loss_of_processes(lost, processes)}; {NOT_AS_ASKED}")
     return None

@@ -30,7 +30,6 @@ from telemetry.store.connection import StoreConnection
 from telemetry.store.questions.conversations import UNREACHED
 from telemetry.store.questions.explanation import coded, drawn_turns
 from telemetry.store.questions.filters import Objectives, source_of
-from telemetry.store.questions.instrument import limit_turns
 from telemetry.store.questions.objectives import (
     BAD,
     ObjectiveCounts,
@@ -39,7 +38,7 @@ from telemetry.store.questions.objectives import (
     sampling_intervals,
     with_judgments,
 )
-from telemetry.store.questions.runs import AS_MANY_AS_ALLOWED, calls_not_begun
+from telemetry.store.questions.runs import AS_MANY_AS_ALLOWED, calls_not_begun, is_service_slow
 
 KEPT_BY_THE_SERVICE: Final = "kept by the service"
 # The stages that a metric is the sum of, as the stage budget divides voice-to-voice.
@@ -195,6 +194,8 @@ def calls_kept(summary: RunEvidence, verdicts: Sequence[Verdict]) -> str | None:
     not_begun = calls_not_begun(summary.starts)
     is_missed = any(verdict.met is False for verdict in verdicts)
     is_met = bool(verdicts) and all(verdict.met for verdict in verdicts)
-    if not_begun is None or is_met or not (is_missed or limit_turns(summary.turns).is_service_slow):
+    of = summary.turns
+    is_slow = is_service_slow(of.total, of.by_outcome, of.endpoint_did_not_read)
+    if not_begun is None or is_met or not (is_missed or is_slow):
         return None
     return f"{not_begun} because {AS_MANY_AS_ALLOWED}, {KEPT_BY_THE_SERVICE}"

@@ -3,7 +3,7 @@
 import pytest
 
 from telemetry.store.answers import ProcessInfo, StartCounts
-from telemetry.store.questions.runs import LimitEvidence, calls_in_flight_now, calls_not_begun, generator_limit
+from telemetry.store.questions.runs import calls_in_flight_now, calls_not_begun, generator_limit
 
 S = 1_000_000_000
 NOW = 1_000 * S
@@ -17,20 +17,21 @@ BOTH = (process(1), process(2))
 
 
 @pytest.mark.parametrize(
-    ("evidence", "reason"),
+    ("known", "asked", "reason"),
     [
-        (LimitEvidence(BOTH, 2), None),
-        (LimitEvidence(BOTH, 3), "1 of 3 generator processes was lost; the load was not what"),
+        (BOTH, 2, None),
+        (BOTH, 3, "1 of 3 generator processes was lost; the load was not what"),
         (
-            LimitEvidence((process(1), process(2, ended=False, calls=4)), None),
+            (process(1), process(2, ended=False, calls=4)),
+            None,
             "1 of 2 generator processes was lost after 800 s: of its 4 calls in flight only the finished turns count",
         ),
-        (LimitEvidence((process(1), process(2, ended=False, seen_s=980)), 3), None),
-        (LimitEvidence((), None), "1 of 1 generator process was lost"),
+        ((process(1), process(2, ended=False, seen_s=980)), 3, None),
+        ((), None, "1 of 1 generator process was lost"),
     ],
 )
-def test_each_reason_has_its_sentence(evidence: LimitEvidence, reason: str | None) -> None:
-    found = generator_limit(evidence, NOW)
+def test_each_reason_has_its_sentence(known: tuple[ProcessInfo, ...], asked: int | None, reason: str | None) -> None:
+    found = generator_limit(known, asked, NOW)
     assert (found is None) == (reason is None)
     if found is not None and reason is not None:
         assert found.reason.startswith(reason)
