@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Literal
+from typing import Any, Final, Literal
 
 import duckdb
 import orjson
@@ -21,7 +21,7 @@ from pyarrow import csv
 from telemetry.model.errors import StoreError
 from telemetry.store.check import Progress
 from telemetry.store.database import DATABASE_NAME, number, read_only
-from telemetry.store.otel_traces import OTEL_TRACES_SCHEMA, otel_traces, spans_of_otel_traces
+from telemetry.store.otel_traces import otel_traces, spans_of_otel_traces
 from telemetry.store.private_files import make_folder, open_private
 from telemetry.store.schema import SCHEMAS, TABLES, ArrowTable, Table, without_rows
 from telemetry.store.writer import StoreWriter
@@ -81,9 +81,11 @@ def export(
         try:
             make_folder(target)
             with writing:
-                turn_rows = _write_turns(writing, _batches(cursor, "turns"), turns)
-                span_rows = _write_spans(writing, _batches(cursor, "spans"), spans)
-                point_rows = _write_points(writing, _batches(cursor, "points"))
+                flat = _flat if turns == "csv" else None
+                turn_rows = _write(writing, _batches(cursor, "turns"), f"turns.{turns}", flat)
+                shaped = otel_traces if spans == "otel_traces" else None
+                span_rows = _write(writing, _batches(cursor, "spans"), SPANS_FILES[spans], shaped)
+                point_rows = _write(writing, _batches(cursor, "points"), "points.parquet")
         except (OSError, pa.ArrowException, duckdb.Error) as error:
             writing.remove()
             why = getattr(error, "strerror", None) or error
@@ -172,7 +174,9 @@ def _as_now(content: ArrowTable, schema: Any) -> ArrowTable:
 
 
 def _batches(cursor: duckdb.DuckDBPyConnection, table: Table) -> Generator[ArrowTable]:
+    """The rows of a table; first none, as a file has its columns also where there is no row."""
     schema = SCHEMAS[table]
+    yield without_rows(schema)
     columns = ", ".join(schema.names)
     found: Any = cursor.sql(f"SELECT {columns} FROM {table}")  # noqa: S608 - our own names
     for batch in found.to_arrow_reader(_ROWS_AT_ONCE):
@@ -196,11 +200,13 @@ class _Writing:
     def __exit__(self, *exception: object) -> None:
         self._stack.close()
 
-    def open(self, name: str, writer: Callable[[BinaryIO], Any]) -> Any:
-        """A writer of a new file."""
+    def open(self, name: str, schema: Any) -> Any:
+        """A writer of a new file, Parquet or CSV by its name."""
         file = self._stack.enter_context(open_private(self._target / (name + _PART), os.O_EXCL))
         self._names.append(name)
-        return self._stack.enter_context(writer(file))
+        is_csv = name.endswith(".csv")
+        writer: Any = csv.CSVWriter(file, schema) if is_csv else pq.ParquetWriter(file, schema, compression="zstd")
+        return self._stack.enter_context(writer)
 
     def wrote(self, rows: int) -> None:
         """Show progress."""
@@ -220,36 +226,27 @@ class _Writing:
             (self._target / (name + _PART)).unlink(missing_ok=True)
 
 
-def _write_turns(writing: _Writing, batches: Iterator[ArrowTable], turns: TurnsFormat) -> int:
-    rows = 0
-    writer = writing.open(f"turns.{turns}", _csv_writer if turns == "csv" else _turns_writer)
-    for content in batches:
-        writer.write_table(_flat(content) if turns == "csv" else content)
-        rows += content.num_rows
-        writing.wrote(content.num_rows)
-    return rows
-
-
-def _turns_writer(file: BinaryIO) -> Any:
-    return pq.ParquetWriter(file, SCHEMAS["turns"], compression="zstd")
-
-
-def _csv_writer(file: BinaryIO) -> Any:
-    return csv.CSVWriter(file, _flat(SCHEMAS["turns"].empty_table()).schema)
-
-
-def _write_points(writing: _Writing, batches: Iterator[ArrowTable]) -> int:
-    rows = 0
-    writer = writing.open("points.parquet", _points_writer)
-    for content in batches:
+def _write(
+    writing: _Writing,
+    batches: Iterator[ArrowTable],
+    name: str,
+    shaped: Callable[[ArrowTable], ArrowTable] | None = None,
+) -> int:
+    """Write all rows, in files of at most SPANS_IN_A_FILE where these have numbers; how many rows they were."""
+    rows = rows_in_file = number = 0
+    is_numbered, writer = name != name.format(0), None
+    for stored in batches:
+        content = stored if shaped is None else shaped(stored)
+        if writer is None or (is_numbered and rows_in_file and rows_in_file + content.num_rows > SPANS_IN_A_FILE):
+            if writer is not None:
+                writer.close()
+            number, rows_in_file = number + 1, 0
+            writer = writing.open(name.format(number), content.schema)
         writer.write_table(content)
         rows += content.num_rows
+        rows_in_file += content.num_rows
         writing.wrote(content.num_rows)
     return rows
-
-
-def _points_writer(file: BinaryIO) -> Any:
-    return pq.ParquetWriter(file, SCHEMAS["points"], compression="zstd")
 
 
 def _flat(content: ArrowTable) -> ArrowTable:
@@ -261,34 +258,3 @@ def _flat(content: ArrowTable) -> ArrowTable:
             ]
             content = content.set_column(place, field.name, pa.array(texts, pa.string()))
     return content
-
-
-def _write_spans(writing: _Writing, batches: Iterator[ArrowTable], spans: SpansFormat) -> int:
-    rows = rows_in_file = 0
-    number = 1
-    name, open_file = SPANS_FILES[spans], _SPANS_WRITERS[spans]
-    writer = writing.open(name.format(number), open_file)
-    for content in batches:
-        if rows_in_file and rows_in_file + content.num_rows > SPANS_IN_A_FILE:
-            writer.close()
-            number, rows_in_file = number + 1, 0
-            writer = writing.open(name.format(number), open_file)
-        writer.write_table(otel_traces(content) if spans == "otel_traces" else content)
-        rows += content.num_rows
-        rows_in_file += content.num_rows
-        writing.wrote(content.num_rows)
-    return rows
-
-
-def _otel_traces_writer(file: BinaryIO) -> Any:
-    return pq.ParquetWriter(file, OTEL_TRACES_SCHEMA, compression="zstd")
-
-
-def _spans_writer(file: BinaryIO) -> Any:
-    return pq.ParquetWriter(file, SCHEMAS["spans"], compression="zstd")
-
-
-_SPANS_WRITERS: Final[dict[SpansFormat, Callable[[BinaryIO], Any]]] = {
-    "otel_traces": _otel_traces_writer,
-    "store": _spans_writer,
-}
