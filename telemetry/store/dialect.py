@@ -1,0 +1,47 @@
+"""The functions of the questions' SQL that ClickHouse has under another name, or in another form.
+
+A store for more than one machine answers the same statements there. `{}` stands for the arguments as the statements
+give them, `{0}` and `{1}` for one of them. Functions of both by the same name are in `SHARED`.
+"""
+
+from typing import Final
+
+SHARED: Final = frozenset(
+    {
+        *("abs", "avg", "ceil", "coalesce", "count", "greatest", "grouping", "lower", "max", "min", "range", "right"),
+        *("round", "row_number", "sum", "upper"),
+    }
+)
+CLICKHOUSE: Final = {
+    "any_value": "any({})",
+    "arg_max": "argMax({})",
+    "arg_min": "argMin({})",
+    "array_agg": "groupArray({})",
+    "bit_count": "bitCount({})",
+    "bit_or": "groupBitOr({})",
+    "bool_or": "max({})",
+    "chr": "char({})",
+    "concat_ws": "concatWithSeparator({})",
+    "contains": "position({}) > 0",
+    "ends_with": "endsWith({})",
+    "flatten": "arrayFlatten({})",
+    "hash": "cityHash64({})",  # which draws other calls, as many of them
+    "lag": "lagInFrame({})",
+    "len": "length({})",
+    "list": "groupArray({})",
+    "list_contains": "has({})",
+    "list_distinct": "arrayDistinct({})",
+    "list_has_any": "hasAny({})",
+    "list_max": "arrayMax({})",
+    "list_position": "nullIf(indexOf({}), 0)",
+    "list_sort": "arraySort({})",
+    "list_transform": "arrayMap({1}, {0})",
+    "md5_number_lower": "reinterpretAsUInt64(substring(MD5({}), 9))",
+    "nullif": "nullIf({})",
+    "quantile_cont": "quantilesExactInclusive({1})({0})",  # which interpolates between values, as `quantile_cont` does
+    "regexp_extract": "regexpExtract({})",
+    "replace": "replaceAll({})",
+    "starts_with": "startsWith({})",
+    "string_agg": "arrayStringConcat(groupArray({0}), {1})",
+    "unnest": "arrayJoin({})",
+}
