@@ -91,7 +91,6 @@ def _different(place: str, golden: Any, now: Any) -> Iterator[str]:
         return
     if isinstance(golden, dict) and isinstance(now, dict):
         if now.get("approximate"):
-            yield from _outside(place, golden, now)
             golden, now = (_without_estimates(each) for each in (golden, now))
         for key in sorted(golden.keys() | now.keys()):
             if key not in now:
@@ -107,16 +106,26 @@ def _different(place: str, golden: Any, now: Any) -> Iterator[str]:
         yield f"{place}: was {_short(golden)}, is {_short(now)}"
 
 
-def _outside(place: str, golden: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
-    """Exact percentiles that an estimate's interval does not hold, and bounds that are not between its own."""
-    bounds = [each.get("measured_within") or {} for each in (golden, now)]
-    for name, (low, high) in now["estimated_within"].items():
-        for key in (name, f"{name}_ns", f"difference_{name}_ns"):
-            if golden.get(key) is not None and not low <= golden[key] <= high:
-                yield f"{place}/{key}: was {golden[key]}, is estimated within {low} and {high}"
-        exact, wider = (each.get(name) for each in bounds)
-        if wider is not None and not (exact is not None and wider[0] <= exact[0] <= exact[1] <= wider[1]):
-            yield f"{place}/measured_within/{name}: was {exact}, is {wider}"
+def estimates(golden: Any, now: Any) -> dict[tuple[float, ...], bool]:
+    """Every estimated percentile, and every one of measurement bounds, as the exact one with the interval beside it:
+    whether the interval holds it. What is in several answers is there once."""
+    found: dict[tuple[float, ...], bool] = {}
+    if isinstance(golden, dict) and isinstance(now, dict):
+        for name, (low, high) in (now.get("estimated_within") or {}).items():
+            for key in (name, f"{name}_ns", f"difference_{name}_ns"):
+                if (exact := golden.get(key)) is not None:
+                    found[exact, low, high] = low <= exact <= high
+            exact, wider = ((each.get("measured_within") or {}).get(name) for each in (golden, now))
+            if exact is not None and wider is not None:
+                found[(*exact, *wider)] = wider[0] <= exact[0] and exact[1] <= wider[1]
+        parts = [(golden[key], now[key]) for key in golden.keys() & now.keys()]
+    elif isinstance(golden, list) and isinstance(now, list):
+        parts = [*zip(golden, now, strict=False)]
+    else:
+        return found
+    for each in parts:
+        found |= estimates(*each)
+    return found
 
 
 def _without_estimates(found: dict[str, Any]) -> dict[str, Any]:

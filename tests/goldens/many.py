@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from telemetry.model import semconv
 from telemetry.model.metrics import TIMESTAMPS
 from telemetry.model.turns import Turn
+from telemetry.store.connection import EXACT_TURNS
 from telemetry.store.reader import StoreReader
 from telemetry.store.schema import ArrowTable, turns_table
 from tests.fixtures_sidecar import decode_metrics, decode_traces, turns_request
@@ -74,8 +75,8 @@ def fill(directory: Path, turns: int) -> None:
     feed_tables(directory, (tables for run in runs for tables in _tables(run)), runs[-1].ends_unix_ns)
 
 
-def answered(directory: Path, turns: int) -> dict[str, object]:
-    """All answers that are not single turns."""
+def answered(directory: Path, turns: int, exact_turns: int = EXACT_TURNS) -> dict[str, object]:
+    """All answers that are not single turns; on pages of more than `exact_turns` percentiles are estimates."""
     run = runs_of(turns)[-1]
     asked = asking.Asked(
         run=run.run_id,
@@ -88,7 +89,7 @@ def answered(directory: Path, turns: int) -> dict[str, object]:
         single_turns=False,
     )
     now_unix_ns = run.ends_unix_ns + _RUN_NS
-    with StoreReader(directory, wall_clock_ns=lambda: now_unix_ns) as reader:
+    with StoreReader(directory, wall_clock_ns=lambda: now_unix_ns, exact_turns=exact_turns) as reader:
         found = asking.answers(asking.of_reader(reader), asked)
     return {key: _without_samples(value) for key, value in found.items()}
 

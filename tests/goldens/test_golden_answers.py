@@ -89,3 +89,29 @@ def test_a_file_names_what_it_holds_twice_and_is_read_whole(tmp_path: Path) -> N
     file.write_text(comparing.written(answers), encoding="utf-8")
     assert file.read_text(encoding="utf-8").count("field-39") == 1
     assert comparing.read(file) == answers
+
+
+def test_intervals_of_estimates_are_looked_at_once_and_no_other_percentile_is() -> None:
+    def of(p50: float, estimated: dict[str, object] | None = None) -> dict[str, object]:
+        return {"p50": p50, "n": 3, "measured_within": {"p50": [p50 - 1.0, p50 + 1.0]}, **(estimated or {})}
+
+    exact = {"a": [of(10.0)], "b": of(10.0), "c": of(5.0)}
+    wide: dict[str, object] = {
+        "approximate": True,
+        "estimated_within": {"p50": [9.0, 12.0]},
+        "measured_within": {"p50": [8.0, 14.0]},
+    }
+    narrow: dict[str, object] = {
+        "approximate": True,
+        "estimated_within": {"p50": [6.0, 7.0]},
+        "measured_within": {"p50": [4.5, 9.0]},
+    }
+    now = {"a": [of(11.0, wide)], "b": of(11.0, wide), "c": of(6.5, narrow)}
+    assert comparing.differences(exact, now) == []
+    assert comparing.estimates(exact, now) == {
+        (10.0, 9.0, 12.0): True,
+        (9.0, 11.0, 8.0, 14.0): True,
+        (5.0, 6.0, 7.0): False,
+        (4.0, 6.0, 4.5, 9.0): False,
+    }
+    assert comparing.estimates(exact, exact) == {}
