@@ -107,8 +107,8 @@ def _different(place: str, golden: Any, now: Any) -> Iterator[str]:
 
 
 def estimates(golden: Any, now: Any) -> dict[tuple[float, ...], bool]:
-    """Every estimated percentile, and every one of measurement bounds, as the exact one with the interval beside it:
-    whether the interval holds it. What is in several answers is there once."""
+    """Every estimated percentile, and every one of measurement bounds, as the exact one and its interval: whether
+    the interval holds it. What is in several answers is there once."""
     found: dict[tuple[float, ...], bool] = {}
     if isinstance(golden, dict) and isinstance(now, dict):
         for name, (low, high) in (now.get("estimated_within") or {}).items():

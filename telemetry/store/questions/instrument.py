@@ -62,7 +62,7 @@ def processes_of_run(connection: StoreConnection, run_id: str) -> list[ProcessIn
 
 
 def processes(connection: StoreConnection, run_id: str, declared: Iterable[RunSpan]) -> list[ProcessInfo]:
-    """As `processes_of_run`; `declared` is what the runs of the store declared."""
+    """Every process of a run, as of `processes_of_run`; `declared` is what the runs of the store declared."""
     emitted = turns_of_processes(connection, Condition("run_id = ?", (run_id,))).get(run_id, [])
     return processes_of_runs(connection, {run_id: emitted}, declared)[run_id]
 

@@ -84,7 +84,7 @@ _GAPS: Final = "(SELECT *, unnest(llm_chunk_gaps_ns) AS gap FROM turns)"
 _GAP: Final = Values(ITL, "gap")
 _NOT_AS_RECORDED: Final = f"outcome = 'invalid' AND list_has_any(invalid_reasons, {list(NOT_AS_RECORDED)})"
 _STEADY: Final = f"phase_kind IS DISTINCT FROM '{RAMP}'"
-# What turns are told apart by whose counts and extremes are added up.
+# The columns by which turns are counted; the counts are added up for the whole, the cohorts and the phases.
 _NAMED: Final = "outcome, fallback, route, cache_tier, cache_hit, coalesce(cut_by, 'not reported')"
 _GROUPED: Final = f"cohort, phase, phase_kind, {_STEADY} AS is_steady, {ASKED} AS is_asked"
 
@@ -116,9 +116,11 @@ def summed_up(
     known: Sequence[ProcessInfo] = (),
     may_estimate: bool = False,
 ) -> tuple[Summary, dict[str, StageStats]]:
-    """As `summary`, with the stages of `stage_budget`. What is `declared` of the runs of the store, with the `known`
-    processes of the filter's run, need not be asked for again. With `may_estimate` percentiles of very many turns are
-    estimates."""
+    """Sum up a filter's turns for `summary`, with the stages of `stage_budget`.
+
+    What is `declared` of the runs of the store, with the `known` processes of the filter's run, need not be asked for
+    again. With `may_estimate` percentiles of very many turns are estimates.
+    """
     if declared is None:
         declared = run_spans(connection)
         if f.run_id is not None and service_day(f.run_id) is None:
@@ -183,7 +185,7 @@ def summed_up(
 
 
 def _counted(connection: StoreConnection, f: Filter) -> list[Row]:
-    """Turns by what they are told apart by, the commonest first."""
+    """Turns by group, outcome and who answered, the commonest first."""
     where = turns_of(f) & viewed(f)
     statement = f"""
         SELECT {_GROUPED}, {_NAMED} AS cut_by, count(*) AS n, {UNREAD} AS unread,
@@ -228,7 +230,7 @@ def _figures(
 
 
 def _measured(connection: StoreConnection, f: Filter) -> list[Row]:
-    """Of each metric the number of values and of known bounds with the largest, by what turns are told apart by."""
+    """The number of values and of known bounds of each metric, with the largest, by group."""
     columns = {metric.name: metric.column for metric in METRICS.values()} | {
         f"{side}_{metric.name}": metric.bound_column(side) for metric in BOUNDED for side in SIDES
     }
@@ -245,7 +247,7 @@ def _measured(connection: StoreConnection, f: Filter) -> list[Row]:
 
 
 def _summed(measured: Sequence[Row]) -> Row:
-    """What is measured of a group. A value without bounds may lie anywhere."""
+    """Add up the measurements of a group. A value without bounds may lie anywhere."""
     asked = [row for row in measured if row["is_asked"]]
     found: Row = {f"u_{CONNECT}": sum(row[f"u_{CONNECT}"] for row in measured)}
 
@@ -290,7 +292,7 @@ def _samples(
 
 
 def _invalid_reasons(connection: StoreConnection, f: Filter) -> list[Row]:
-    """How many turns each reason made invalid, by what they are told apart by."""
+    """How many turns each reason made invalid, by group."""
     where = turns_of(f) & viewed(f) & Condition(f"outcome = 'invalid' AND {ASKED}")
     statement = f"""
         SELECT cohort, phase, is_steady, reason, count(*) AS n
