@@ -21,7 +21,7 @@ from telemetry.store.questions.percentiles import (
     CALL,
     ONE_IN,
     Groups,
-    Sample,
+    SampledCalls,
     Values,
     add_percentiles,
     sampled_turns,
@@ -106,7 +106,7 @@ def paired(connection: StoreConnection, f: Filter, *, is_many: bool = False) -> 
     sample = None
     if is_many:
         found = sampled_turns(connection, _VALUES, Condition("true", sides.values), sampled, call="call")
-        sample = Sample.of(found, _VALUES, {None: np.ones(found.num_rows, np.bool_)})
+        sample = SampledCalls.of(found, _VALUES, {None: np.ones(found.num_rows, np.bool_)})
     add_percentiles(connection, Groups({None: row}, Condition("true", sides.values), table=every), _VALUES, sample)
     stated_by = whole == "c" and row["by_service"] > 0
     return Paired(_delta(row), {each: _stage(each, row, by_service=stated_by) for each in _STAGES if row[f"n_{each}"]})

@@ -111,7 +111,7 @@ class Values:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class SampledCalls:
     """The values of the turns of the sampled calls by the names of their columns, NaN where there is none; `calls` are
     numbers from 0. `groups` says of each group by its name which turns are its own."""
 
@@ -177,7 +177,7 @@ class Groups:
 
 
 def add_percentiles(
-    connection: StoreConnection, groups: Groups, values: Sequence[Values], sample: Sample | None
+    connection: StoreConnection, groups: Groups, values: Sequence[Values], sample: SampledCalls | None
 ) -> None:
     """Add to the row of each group the percentiles of values under `q_NAME`, of their bounds `q_lower_NAME` and
     `q_upper_NAME`. Where there is a sample, those of many values are estimates: `within_NAME` has their intervals, and

@@ -65,7 +65,7 @@ from telemetry.store.questions.instrument import (
     total_starts,
 )
 from telemetry.store.questions.pairs import paired
-from telemetry.store.questions.percentiles import Groups, Sample, Values, add_percentiles, sampled_turns, stated
+from telemetry.store.questions.percentiles import Groups, SampledCalls, Values, add_percentiles, sampled_turns, stated
 from telemetry.store.questions.runs import RunSpan, last_heard, run_spans
 from telemetry.store.schema import SIDES
 
@@ -83,10 +83,14 @@ PHASE_METRICS: Final = shown_in("phases")
 _GAPS: Final = "(SELECT *, unnest(llm_chunk_gaps_ns) AS gap FROM turns)"
 _GAP: Final = Values(ITL, "gap")
 _NOT_AS_RECORDED: Final = f"outcome = 'invalid' AND list_has_any(invalid_reasons, {list(NOT_AS_RECORDED)})"
-_STEADY: Final = f"phase_kind IS DISTINCT FROM '{RAMP}'"
 # The columns by which turns are counted; the counts are added up for the whole, the cohorts and the phases.
 _NAMED: Final = "outcome, fallback, route, cache_tier, cache_hit, coalesce(cut_by, 'not reported')"
-_GROUPED: Final = f"cohort, phase, phase_kind, {_STEADY} AS is_steady, {ASKED} AS is_asked"
+
+
+def _grouped_by(f: Filter) -> str:
+    """The columns of a turn's groups; steady are the turns that figures are taken over."""
+    is_steady = "true" if f.phase is not None else f"phase_kind IS DISTINCT FROM '{RAMP}'"
+    return f"cohort, phase, phase_kind, {is_steady} AS is_steady, {ASKED} AS is_asked"
 
 
 def _values_of(metric: Metric) -> Values:
@@ -126,47 +130,32 @@ def summed_up(
         if f.run_id is not None and service_day(f.run_id) is None:
             known = processes(connection, f.run_id, declared)
     counted, starts, cut_runs = _counted(connection, f), starts_by_phase(connection, f), connection.cut_runs()
-    steady = [row for row in counted if row["is_steady"] or f.phase is not None]
-    cohorts = sorted({row["cohort"] for row in steady if row["is_asked"]} - {None})
+    steady = [row for row in counted if row["is_steady"] and row["is_asked"]]
     named: dict[str, list[Row]] = {}
     for row in counted:
         if row["phase"] is not None and row["is_asked"]:
             named.setdefault(row["phase"], []).append(row)
+    cohorts = sorted({row["cohort"] for row in steady} - {None})
     most = max(_turns(steady), *map(_turns, named.values()), 0)
     is_many = may_estimate and most > connection.exact_turns
     figures = _figures(connection, f, cohorts, [*named], is_many=is_many)
     reasons, withheld = _invalid_reasons(connection, f), _withheld_reasons(connection, f)
-    steady_reasons = [row for row in reasons if row["is_steady"] or f.phase is not None]
     pairs = paired(connection, f, is_many=is_many)
 
-    def part(cohort: str | None) -> CohortSummary:
-        def mine(of: Sequence[Row]) -> list[Row]:
-            return [row for row in of if cohort is None or row["cohort"] == cohort]
-
-        asked = [row for row in mine(steady) if row["is_asked"]]
-        cut = [row for row in asked if row["outcome"] == "cut"]
-        row = figures.of_cohorts[cohort] | {"valid": _turns(_valid(asked))}
-        return CohortSummary(
-            cohort=cohort or "",
-            turns=replace(_counts(asked, mine(steady_reasons)), cut_by=_by(cut, "cut_by")),
-            metrics=_metrics(row, mine(withheld)),
-            cache=_cache(asked),
-            fallback=_fallback(asked),
-        )
-
-    overall = part(None)
+    parts = {name: _cohort(name, figures.of_cohorts[name], steady, reasons, withheld) for name in (None, *cohorts)}
+    overall = parts.pop(None)
     found = Summary(
         filter=f,
         turns=overall.turns,
         metrics=overall.metrics,
         cache=overall.cache,
         fallback=overall.fallback,
-        routes=_routes([row for row in steady if row["is_asked"]]),
-        cohorts=tuple(map(part, cohorts)),
+        routes=_routes(steady),
+        cohorts=tuple(parts.values()),
         client_service_delta=pairs.delta,
         loss=telemetry_loss(connection, f),
         generator=generator(connection, f),
-        newest_unix_ns=max((row["newest_unix_ns"] for row in steady if row["is_asked"]), default=None),
+        newest_unix_ns=max((row["newest_unix_ns"] for row in steady), default=None),
         wer_by_condition=wer_by_condition(connection, f),
         behavior=behavior(connection, f),
         beside=beside(connection, f),
@@ -184,11 +173,30 @@ def summed_up(
     return replace(found, unreached=unreached(connection, found)), pairs.budget
 
 
+def _cohort(
+    cohort: str | None, measured: Row, steady: Sequence[Row], reasons: Sequence[Row], withheld: Sequence[Row]
+) -> CohortSummary:
+    """One cohort, or all turns for None."""
+
+    def mine(of: Iterable[Row]) -> list[Row]:
+        return [row for row in of if cohort is None or row["cohort"] == cohort]
+
+    asked = mine(steady)
+    counts = _counts(asked, mine(row for row in reasons if row["is_steady"]))
+    return CohortSummary(
+        cohort=cohort or "",
+        turns=replace(counts, cut_by=_by((row for row in asked if row["outcome"] == "cut"), "cut_by")),
+        metrics=_metrics(measured | {"valid": _turns(_valid(asked))}, mine(withheld)),
+        cache=_cache(asked),
+        fallback=_fallback(asked),
+    )
+
+
 def _counted(connection: StoreConnection, f: Filter) -> list[Row]:
     """Turns by group, outcome and who answered, the commonest first."""
     where = turns_of(f) & viewed(f)
     statement = f"""
-        SELECT {_GROUPED}, {_NAMED} AS cut_by, count(*) AS n, {UNREAD} AS unread,
+        SELECT {_grouped_by(f)}, {_NAMED} AS cut_by, count(*) AS n, {UNREAD} AS unread,
                count(*) FILTER (WHERE {_NOT_AS_RECORDED}) AS not_as_recorded,
                max(ended_unix_ns) AS newest_unix_ns, min(started_unix_ns) AS first_unix_ns
         FROM turns WHERE {where.sql} GROUP BY ALL ORDER BY n DESC, cohort, phase, {_NAMED}
@@ -197,7 +205,7 @@ def _counted(connection: StoreConnection, f: Filter) -> list[Row]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Figures:
+class _MeasuredGroups:
     """A row for each cohort, None for all turns, and for each phase: of each metric how many values there are
     (`n_NAME`), its largest value, how many turns lack it, and its percentiles."""
 
@@ -207,9 +215,9 @@ class _Figures:
 
 def _figures(
     connection: StoreConnection, f: Filter, cohorts: Sequence[str], phases: Sequence[str], *, is_many: bool
-) -> _Figures:
+) -> _MeasuredGroups:
     measured, where = _measured(connection, f), turns_of(f) & valid(f)
-    steady = [row for row in measured if row["is_steady"] or f.phase is not None]
+    steady = [row for row in measured if row["is_steady"]]
     whole: dict[str | None, Row] = {None: _summed(steady)}
     of_cohorts: dict[str | None, Row] = {
         name: _summed([row for row in steady if row["cohort"] == name]) for name in cohorts
@@ -226,7 +234,7 @@ def _figures(
         add_percentiles(connection, Groups(groups, judged_where, key), values, of_turns)
         add_percentiles(connection, Groups(groups, gaps, key, _GAPS), [_GAP], of_gaps)
     add_percentiles(connection, Groups(of_phases, where, "phase"), few, by_phase)
-    return _Figures(whole | of_cohorts, of_phases)
+    return _MeasuredGroups(whole | of_cohorts, of_phases)
 
 
 def _measured(connection: StoreConnection, f: Filter) -> list[Row]:
@@ -237,7 +245,7 @@ def _measured(connection: StoreConnection, f: Filter) -> list[Row]:
     extremes = ", ".join(f"count({each}) AS n_{name}, max({each}) AS max_{name}" for name, each in columns.items())
     where, connect = turns_of(f) & valid(f), METRICS[CONNECT].column
     statement = f"""
-        SELECT {_GROUPED}, {IS_UNANSWERED} AS is_unanswered, count(*) AS n, {extremes},
+        SELECT {_grouped_by(f)}, {IS_UNANSWERED} AS is_unanswered, count(*) AS n, {extremes},
                count(*) FILTER (WHERE outcome = 'error' AND turn_index = 0 AND {connect} IS NULL) AS u_{CONNECT},
                coalesce(sum(len(llm_chunk_gaps_ns)), 0)::BIGINT AS n_{ITL},
                max(list_max(llm_chunk_gaps_ns)) AS max_{ITL}
@@ -270,20 +278,20 @@ def _summed(measured: Sequence[Row]) -> Row:
 
 def _samples(
     connection: StoreConnection, f: Filter, cohorts: Sequence[str], phases: Sequence[str]
-) -> tuple[Sample, Sample, Sample]:
+) -> tuple[SampledCalls, SampledCalls, SampledCalls]:
     """The sampled turns and their gaps by cohort, and the turns by phase."""
     found = sampled_turns(
         connection,
         _VALUES.values(),
         turns_of(f) & valid(f),
-        more=f"cohort, phase, {_STEADY} AS is_steady, llm_chunk_gaps_ns AS gaps, ",
+        more=f"{_grouped_by(f)}, llm_chunk_gaps_ns AS gaps, ",
     )
     steady, cohort, phase = (found[name].to_numpy() for name in ("is_steady", "cohort", "phase"))
-    is_judged = np.ones_like(steady, np.bool_) if f.phase is not None else steady.astype(np.bool_)
+    is_judged = steady.astype(np.bool_)
     of_cohorts = {None: is_judged, **{name: is_judged & (cohort == name) for name in cohorts}}
-    turns = Sample.of(found, _VALUES.values(), of_cohorts)
+    turns = SampledCalls.of(found, _VALUES.values(), of_cohorts)
     lengths = compute.fill_null(compute.list_value_length(found["gaps"]), 0).to_numpy()
-    gaps = Sample(
+    gaps = SampledCalls(
         calls=np.repeat(turns.calls, lengths),
         columns={ITL: compute.list_flatten(found["gaps"]).to_numpy().astype(np.float64)},
         groups={name: np.repeat(mine, lengths) for name, mine in of_cohorts.items()},
@@ -296,7 +304,7 @@ def _invalid_reasons(connection: StoreConnection, f: Filter) -> list[Row]:
     where = turns_of(f) & viewed(f) & Condition(f"outcome = 'invalid' AND {ASKED}")
     statement = f"""
         SELECT cohort, phase, is_steady, reason, count(*) AS n
-        FROM (SELECT {_GROUPED}, unnest(invalid_reasons) AS reason FROM turns WHERE {where.sql}) GROUP BY ALL
+        FROM (SELECT {_grouped_by(f)}, unnest(invalid_reasons) AS reason FROM turns WHERE {where.sql}) GROUP BY ALL
         """
     return rows(connection, statement, where.values)
 
@@ -377,7 +385,7 @@ def _metrics(total: Row, withheld: list[Row]) -> dict[str, MetricStats]:
 
 
 def _metric_stats(metric: Metric, row: Row, why: str | None) -> MetricStats:
-    """A metric's statistics from what `_Figures` has of a group."""
+    """A metric's statistics from what `_MeasuredGroups` has of a group."""
     name = metric.name
     unanswered = row.get(f"u_{name}", 0)
     stats = _stats(name, metric.unit, row, why)
