@@ -5,10 +5,18 @@ from collections.abc import Generator
 
 import pytest
 
+from tests.integration.calling import assistant
 from tests.integration.peers import processes
 from tests.integration.reruns import pytest_itemcollected, pytest_runtest_makereport, pytest_runtest_teardown
 
 __all__ = ["pytest_itemcollected", "pytest_runtest_makereport", "pytest_runtest_teardown"]  # hooks of a second try
+
+
+@pytest.fixture(scope="session")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
+    """The address of a reference assistant whose answers begin after 80 ms; files with another one have their own."""
+    with assistant(tmp_path_factory.mktemp("logs"), "--llm-ttft", "constant:80ms") as address:
+        yield address
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -18,18 +18,15 @@ from loadtest.reports.junit import RUN_CASE
 from loadtest.reports.summary import schema
 from loadtest.run import processes
 from loadtest.run.artifacts import NAMES
+from loadtest.run.sidecars import start_sidecar
 from tests.integration.calling import CORPUS, assistant
+from tests.integration.commands import completed_module
+from tests.integration.expected_exit import code_by_objectives
 from tests.integration.waiting import stored_turns, wait_until
 
 COMMAND = (sys.executable, "-m", "loadtest.cli.main")
 QUICK = ("--corpus", CORPUS, "--length", "short", "--clips", "3", "--turns", "2", "--think", "0.1")
 OWN_REPORT = ("--json", "again.json", "--html", "again.html", "--junit", "again.xml", "--markdown", "again.md")
-
-
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with assistant(tmp_path_factory.mktemp("logs"), "--llm-ttft", "constant:80ms") as url:
-        yield url
 
 
 def started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
@@ -47,6 +44,27 @@ def started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
 def finished(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     out, err = process.communicate(timeout=600)
     return process.returncode, out, err
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A run that has ended: where it was started, its own folder, its exit code and what it printed."""
+
+    folder: Path
+    run: Path
+    code: int
+    out: str
+
+
+@pytest.fixture(scope="module")
+def ended(url: str, tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    """The one run that all tests of the reports of a good run read."""
+    folder = tmp_path_factory.mktemp("ended")
+    load = ("--users", "3", "--run-time", "6s", "--noise", "pink", "--snr", "20", "--cohort", "mine", "--seed", "7")
+    code, out, err = finished(started(folder, "run", url, *load, *QUICK, "--json", "run.json"))
+    assert err == ""
+    (run,) = (folder / "runs").iterdir()
+    return Ended(folder, run, code, out)
 
 
 def left(run: Path, code: int) -> dict[str, Any]:
@@ -67,22 +85,74 @@ def run_case(run: Path) -> str:
     return next((each.tag for each in own if each.tag != "system-out"), "passed")
 
 
-@pytest.mark.nightly
-def test_a_run_leaves_its_reports_and_a_report_of_it_gives_the_same(url: str, tmp_path: Path) -> None:
-    code, out, err = finished(started(tmp_path, "run", url, "--users", "3", "--run-time", "6s", *QUICK))
-    assert err == ""
-    (run,) = (tmp_path / "runs").iterdir()
-    summary = left(run, code)
-    assert summary["run"]["id"] == run.name
-    assert out.rstrip().endswith(f"report: runs/{run.name}/report.html")
-    assert re.search(r"^ +\d+ s: . of 3 on a call; turns ", out, re.MULTILINE) or summary["run"]["elapsed_s"] < 10
-    again, text, err = finished(started(tmp_path, "report", *OWN_REPORT))
-    assert (again, err) == (code, "")
-    assert text.startswith(f"run {summary['run']['id']} in runs/{run.name}\n"), "the newest run of the folder runs"
+def test_a_run_leaves_its_reports_and_a_report_of_it_gives_the_same(ended: Ended) -> None:
+    summary = left(ended.run, ended.code)
+    assert summary["run"]["id"] == ended.run.name
+    assert ended.out.rstrip().endswith(f"report: runs/{ended.run.name}/report.html")
+    progress = re.search(r"^ +\d+ s: . of 3 on a call; turns ", ended.out, re.MULTILINE)
+    assert progress or summary["run"]["elapsed_s"] < 10
+    again, text, err = finished(started(ended.folder, "report", *OWN_REPORT))
+    assert (again, err) == (ended.code, "")
+    assert text.startswith(f"run {summary['run']['id']} in runs/{ended.run.name}\n"), (
+        "the newest run of the folder runs"
+    )
     for name, own in zip(NAMES, ("again.json", "again.html", "again.xml", "again.md"), strict=True):
-        assert (tmp_path / own).read_bytes() == (run / name).read_bytes(), name
-    by_id, _, _ = finished(started(tmp_path, "report", summary["run"]["id"]))
-    assert by_id == code
+        assert (ended.folder / own).read_bytes() == (ended.run / name).read_bytes(), name
+    by_id, _, _ = finished(started(ended.folder, "report", summary["run"]["id"]))
+    assert by_id == ended.code
+
+
+def reported(folder: Path, store: Path) -> tuple[str, dict[str, Any]]:
+    """What a report of a store prints, and its summary."""
+    code, out, err = finished(started(folder, "report", "--store", str(store), "--json", "reported.json"))
+    summary = json.loads((folder / "reported.json").read_text())
+    jsonschema.validate(summary, schema())
+    assert (err, summary["exit_code"]) == ("", code)
+    return out, summary
+
+
+def test_a_report_of_the_store_gives_the_verdict_of_the_run(ended: Ended) -> None:
+    of_run = json.loads((ended.folder / "run.json").read_text())
+    out, of_store = reported(ended.folder, ended.run / "store")
+    assert of_run["telemetry"].pop("spooled") is not None
+    assert of_store["telemetry"].pop("spooled") is None, "a store does not know what waits in a spool"
+    assert of_store == of_run
+    assert (of_run["run"]["users"], of_run["run"]["run_time_s"], of_run["run"]["seed"]) == (3, 6.0, 7)
+    assert of_run["run"]["profile"] == {"noise": "pink", "snr_db": 20.0, "length": "short", "channel": "clean"}
+    assert of_run["run"]["corpus"]["licenses"]
+    assert of_run["turns"]["total"] > 0
+    first_line, rest = out.split("\n", 1)
+    assert first_line == f"run {of_run['run']['id']} of {ended.run / 'store'} (the only one)"
+    # Only `run` knows what had to be delivered from the spool, which happens on a busy machine.
+    printed = re.sub(r", [\w ()]+? delivered from the spool after the run", "", " ".join(ended.out.split()))
+    assert " ".join(rest.split()) in printed, "the same text, word for word"
+
+
+@pytest.mark.nightly
+def test_a_swarm_of_plain_locust_gets_a_verdict(url: str, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    child, sidecar = start_sidecar(store, tmp_path / "logs", slo=None)
+    with processes.ending(child):
+        swarm = completed_module(
+            *("locust", "-f", str(processes.ROOT / "loadtest" / "locustfile.py"), "--headless", "--host", url),
+            *("--users", "3", "--spawn-rate", "10", "--run-time", "6s", "--stop-timeout", "10"),
+            *("--processes", "2", "--sidecar", sidecar.url, *QUICK),
+        )
+        # It knows no objectives: that a verdict is missed or undecided is not in it.
+        assert swarm.returncode in (0, 1), swarm.stderr
+        # The sidecar still writes: a report needs nobody to stop.
+        out, of_store = reported(tmp_path, store)
+    assert of_store["exit_code"] == code_by_objectives(of_store) != ExitCode.OK, out
+    assert of_store["run"]["state"] == "ended"
+    assert (of_store["run"]["users"], of_store["run"]["run_time_s"], of_store["run"]["target"]) == (3, 6.0, url)
+    assert of_store["generator"]["processes"] == 2
+    assert of_store["generator"]["processes_lost"] == 0
+    assert of_store["telemetry"]["missing"] == 0
+    assert of_store["generator"]["calibration"] is None, "nobody looked"
+    code, listed, err = finished(started(tmp_path, "report", "--store", str(store), "--list"))
+    assert (code, err) == (0, "")
+    assert of_store["run"]["id"] in listed
+    assert "ended" in listed
 
 
 def test_a_target_that_is_dead_before_the_first_call_is_in_every_report(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -13,17 +12,10 @@ import yaml
 
 from loadtest.run import processes
 from loadtest.run.artifacts import NAMES
-from tests.integration.calling import assistant
 
 EXAMPLES = processes.ROOT / "examples"
 # What only the tests' time and place ask to be otherwise.
 TARGET, RUN_TIME = "wss://voice.example.com/v1/realtime", "--run-time 2m"
-
-
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with assistant(tmp_path_factory.mktemp("logs"), "--llm-ttft", "constant:80ms") as url:
-        yield url
 
 
 @pytest.fixture

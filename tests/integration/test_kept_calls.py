@@ -1,7 +1,6 @@
 """Calls that are kept: on the clock of their turns, private, and only where a run was asked to."""
 
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,18 +14,12 @@ from telemetry.model.turns import Turn
 from telemetry.store.reader import StoreReader
 from telemetry.store.recordings.files import find_call
 from telemetry.store.recordings.kept_call import FOLDER, KeptCall
-from tests.integration.calling import CORPUS, assistant
+from tests.integration.calling import CORPUS
 from tests.integration.commands import completed
 
 NS_PER_S = 1_000_000_000
 FRAME_NS = 20_000_000
 QUICK = ["--corpus", CORPUS, "--length", "short", "--clips", "6", "--think", "0.2", "--endpointing", "300ms"]
-
-
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with assistant(tmp_path_factory.mktemp("logs"), "--llm-ttft", "constant:80ms") as url:
-        yield url
 
 
 def run(url: str, out: Path, *flags: str) -> subprocess.CompletedProcess[str]:
