@@ -86,6 +86,7 @@ def asked(tmp_path: Path, **options: Any) -> LlmBenchRequest:
     return LlmBenchRequest(**options)
 
 
+@pytest.mark.slow
 def test_everything_is_measured_printed_written_and_stored(tmp_path: Path, bench: Any) -> None:
     request = asked(
         tmp_path,
@@ -149,6 +150,7 @@ def test_objectives_decide_the_exit_code(tmp_path: Path, bench: Any, threshold: 
     assert "llm_first_token_latency" in printed or "first token" in printed.lower()
 
 
+@pytest.mark.slow
 def test_two_benches_are_compared(tmp_path: Path, bench: Any) -> None:
     for name, first_s in (("before", 0.1), ("after", 0.3)):
         bench(asked(tmp_path, urls=NAMES[:1], out=tmp_path / name, samples=30), it=Script(first_s=first_s))
@@ -158,6 +160,7 @@ def test_two_benches_are_compared(tmp_path: Path, bench: Any) -> None:
     assert compare(request, console) == ExitCode.OBJECTIVE_MISSED
 
 
+@pytest.mark.slow
 def test_the_other_stages_of_a_voice_turn_are_those_of_a_run(tmp_path: Path, bench: Any) -> None:
     folder = run_folder(tmp_path, "monday", latency_run("monday", 10))
     for named in (str(folder), f"{folder / 'store'}#monday"):
@@ -346,6 +349,7 @@ def test_a_rollout_judges_two_models_by_their_first_tokens(
     assert "400 turns of 127.0.0.1-2-v1, 400 turns of 127.0.0.1-1-v1" in printed
 
 
+@pytest.mark.slow
 def test_a_rollout_judges_one_model_before_and_after_a_change(tmp_path: Path, bench: Any) -> None:
     for name, first_s in (("before", 0.1), ("after", 0.5)):
         bench(asked(tmp_path, urls=NAMES[:1], cohort=[name], samples=200), it=Script(first_s=first_s))
@@ -378,6 +382,7 @@ def test_a_cohort_has_a_name_that_a_plan_can_write(tmp_path: Path) -> None:
         parse_plan(PLAN % ("full", cohort), "plan.toml")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("threshold", "state"), [(None, "not judged"), ("150ms", "met"), ("50ms", "missed")])
 def test_the_list_of_runs_judges_by_the_objectives_that_were_given(
     tmp_path: Path, bench: Any, threshold: str | None, state: str

@@ -95,6 +95,7 @@ def test_of_more_utterances_only_the_new_ones_are_rendered(cache: Path) -> None:
         assert known.get(clip.rendered.utterance.id, list(clip.frames)) == list(clip.frames)
 
 
+@pytest.mark.slow
 def test_several_processes_render_the_same_as_one(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     corpus, chosen = choose(SETTINGS)
     alone = content(prepare(SETTINGS, wire_of()))
@@ -109,6 +110,7 @@ def test_several_processes_render_the_same_as_one(cache: Path, tmp_path: Path, m
     )  # one for the background and one from each process
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_setting_of_the_protocol_changes_the_rate_wherever_speech_is_rendered(
     processes: int, cache: Path, monkeypatch: pytest.MonkeyPatch
@@ -128,6 +130,7 @@ def test_a_setting_of_the_protocol_changes_the_rate_wherever_speech_is_rendered(
     assert len(cache_entries(cache_root())) == 4  # samples and frames of each rate
 
 
+@pytest.mark.slow
 def test_random_masks_do_not_depend_on_the_process(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -133,6 +133,7 @@ def test_over_a_run_losses_have_the_requested_rate_and_burst_length(cache: Path,
         assert rendered.obtained.snr_db == pytest.approx(20.0, abs=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", ["white", "pink", "babble", "music"])
 def test_turns_with_the_same_utterance_have_different_noise(cache: Path, noise: str) -> None:
     prepared = prepared_with(f"noise={noise} snr=5", variants=4)
