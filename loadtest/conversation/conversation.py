@@ -368,8 +368,10 @@ class Conversation:
             actions += self._speak_into_reply(exchange, now_perf_ns)
             if self.exchange is not exchange:
                 return actions
-        played = self._is_complete(exchange) and self._playout.playing_until_perf_ns <= now_perf_ns
-        if played and self.state is not _BACKCHANNELING:
+        is_heard = self._playout.playing_until_perf_ns <= now_perf_ns
+        if not self._plan.limits.hears_out:
+            is_heard = is_heard or self.state is _HEARING
+        if is_heard and self._is_complete(exchange) and self.state is not _BACKCHANNELING:
             return actions + self._finish(exchange, judge_complete(exchange), now_perf_ns, Input.REPLY_FAILED)
         return actions + self._wait_on(exchange, now_perf_ns)
 

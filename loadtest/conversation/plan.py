@@ -68,6 +68,7 @@ class Limits:
     reply_silence_ns: int = SECOND_NS  # ends a reply where the wire does not say when it ends
     longest_reply_ns: int = 120 * SECOND_NS  # from that beginning of a turn's replies to the end of them all
     close_ns: int = SECOND_NS
+    hears_out: bool = True  # else the caller goes on once a reply is audible and has arrived whole
 
     @property
     def silence_ns(self) -> int:

@@ -4,6 +4,8 @@
   quantile of differences. A turn without an answer is later than every answer.
 - Its standard error is that of resampling utterances, with all that was said of each to both variants (a paired
   cluster bootstrap: B. Efron and R. Tibshirani, *An Introduction to the Bootstrap*, 1993, chapter 8).
+- Of each value is known within what it was measured; the ends of the interval are those of the quantiles of these
+  bounds, moved out by what sampling adds.
 - The interval holds whenever somebody looks, and so also when saying more stopped because of it: the standard error
   times the boundary of `telemetry.rollout.sequential`, on both sides.
 """
@@ -34,11 +36,13 @@ QUANTILES: Final = (0.5, 0.95, 0.99)
 @dataclass(frozen=True, slots=True)
 class PairedValues:
     """One stage of both variants: values of shape (pairs,), infinite where a turn was not answered, and the utterance
-    of each pair as a number."""
+    of each pair as a number. `within` holds the bounds of measuring, of shape (4, pairs): the control's lower and upper
+    ones, then the variant's; None where the values are exact."""
 
     control: Floats
     variant: Floats
     utterances: np.ndarray[Any, np.dtype[np.int64]]
+    within: Floats | None = None
 
     @property
     def pairs(self) -> int:
@@ -83,8 +87,16 @@ def difference(values: PairedValues, quantile: float, confidence: float = CONFID
     if error is None:
         return _without(found, "too many turns were not answered")
     reach = error * boundary((1 - confidence) / 2, pairs)
-    value = variant - control
-    return PairedDifference(quantile, pairs, control, variant, value, value - reach, value + reach)
+    lowest, highest = _measured_within(values, quantile)
+    return PairedDifference(quantile, pairs, control, variant, variant - control, lowest - reach, highest + reach)
+
+
+def _measured_within(values: PairedValues, quantile: float) -> tuple[float, float]:
+    """The lowest and the highest difference that the measurement bounds of both variants allow."""
+    exact = (values.control, values.control, values.variant, values.variant)
+    bounds = exact if values.within is None else values.within
+    control_low, control_high, variant_low, variant_high = (_quantile(side, quantile) for side in bounds)
+    return variant_low - control_high, variant_high - control_low
 
 
 def pairs_needed(quantile: float) -> int:
@@ -145,11 +157,15 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def paired(rows: Sequence[tuple[str, float, float]]) -> PairedValues:
+Measured = tuple[float, float, float]  # a value, and the lowest and the highest one that it may be
+
+
+def paired(rows: Sequence[tuple[str, Measured, Measured]]) -> PairedValues:
     """Values from (utterance, control, variant) of each pair."""
     names = {name: number for number, name in enumerate(dict.fromkeys(row[0] for row in rows))}
     return PairedValues(
-        np.array([row[1] for row in rows], np.float64),
-        np.array([row[2] for row in rows], np.float64),
+        np.array([row[1][0] for row in rows], np.float64),
+        np.array([row[2][0] for row in rows], np.float64),
         np.array([names[row[0]] for row in rows], np.int64),
+        np.array([(*row[1][1:], *row[2][1:]) for row in rows], np.float64).reshape(-1, 4).T,
     )

@@ -12,13 +12,21 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, cast
 
 from rich.console import Console
 
 from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
-from loadtest.pairing.differences import QUANTILES, Decision, PairedDifference, difference, paired, pairs_needed
+from loadtest.pairing.differences import (
+    QUANTILES,
+    Decision,
+    Measured,
+    PairedDifference,
+    difference,
+    paired,
+    pairs_needed,
+)
 from loadtest.run import processes
 from loadtest.run.artifacts import keep_objectives
 from loadtest.run.interruption import Interruption
@@ -38,6 +46,9 @@ STAGES: Final = (
     "tts_first_chunk_latency",
 )
 _UNANSWERED: Final = ("no_reply", "timeout", "abandoned", "error")
+_NEVER: Final[Measured] = (math.inf, math.inf, math.inf)
+_MOST_WORK: Final = 32
+AUDIBLE_GAP_NS: Final = 100_000_000  # an underrun from which on a listener hears a gap, as in `measurement.md`
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +70,7 @@ class PairRequest:
     quantile: float
     smallest_ms: float
     most_pairs: int
+    hears_out: bool = True  # else callers hang up once an answer is audible and has arrived whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +99,7 @@ class PairedRun:
             if (control := _value(pair.turns[0], metric)) is not None
             and (value := _value(pair.turns[variant], metric)) is not None
         ]
-        if not any(math.isfinite(control) and math.isfinite(value) for _, control, value in rows):
+        if not any(math.isfinite(control[0]) and math.isfinite(value[0]) for _, control, value in rows):
             return None
         return difference(paired(rows), quantile)
 
@@ -106,9 +118,27 @@ class PairedRun:
         return all(self.decision(variant) != "undecided" for variant in range(1, len(self.variants)))
 
     def word_error_rate(self, variant: int) -> float | None:
-        """The mean word error rate of the turns with a transcript; None without one."""
-        rates = [turn["values"]["wer"] for turn in self._turns(variant) if "wer" in turn["values"]]
-        return sum(rates) / len(rates) if rates else None
+        """The word errors of all turns with a transcript, per word that was said; None without one."""
+        known = [turn for turn in self._turns(variant) if turn["wer_errors"] is not None and turn["wer_words"]]
+        words = sum(turn["wer_words"] for turn in known)
+        return sum(turn["wer_errors"] for turn in known) / words if words else None
+
+    def mean(self, variant: int, number: Callable[[dict[str, Any]], float | None]) -> float | None:
+        """The mean of a number over the turns that have it; None where none has."""
+        known = [value for turn in self._turns(variant) if (value := number(turn)) is not None]
+        return sum(known) / len(known) if known else None
+
+    def work(self, variant: int) -> dict[str, float]:
+        """What an answer took, as the endpoint reports it: the mean of each number."""
+        names = dict.fromkeys(name for turn in self._turns(variant) for name in turn["work"])
+        means = {name: self.mean(variant, lambda turn, name=name: turn["work"].get(name)) for name in names}
+        return {name: mean for name, mean in means.items() if mean is not None}
+
+    def hits_by_tier(self, variant: int) -> dict[str, float]:
+        """The share of turns that each tier of a cache answered, of those that say whether one did."""
+        known = [turn for turn in self._turns(variant) if turn["cache_hit"] is not None]
+        tiers = [turn["cache_tier"] for turn in known if turn["cache_hit"] and turn["cache_tier"]]
+        return {tier: tiers.count(tier) / len(known) for tier in sorted(set(tiers))}
 
     def share(self, variant: int, holds: Callable[[dict[str, Any]], bool | None]) -> tuple[int, int]:
         """Of how many turns something holds, and of how many it is known."""
@@ -123,12 +153,12 @@ class PairedRun:
         return (turn for pair in self.pairs if (turn := pair.turns[variant]) is not None)
 
 
-def _value(turn: dict[str, Any] | None, metric: str) -> float | None:
-    """The metric of a turn, infinite where it was not answered; None where it is open or has none."""
+def _value(turn: dict[str, Any] | None, metric: str) -> Measured | None:
+    """The metric of a turn with its bounds, infinite where it was not answered; None where it is open or has none."""
     if turn is None or turn["outcome"] == "invalid":
         return None
     if metric == HEADLINE and turn["outcome"] in _UNANSWERED:
-        return math.inf
+        return _NEVER
     return turn["values"].get(metric)
 
 
@@ -178,7 +208,7 @@ def pair(request: PairRequest, console: Console) -> PairedRun:
         child, sidecar = start_sidecar(out / "store", out / "logs", slo=slo, keeps_text=keeps_text)
         stack.enter_context(processes.ending(child))
         files = [_settings_file(request.checked, variant, run_id, sidecar.url, out) for variant in request.variants]
-        callers = stack.enter_context(_callers(request.checked.request.settings.seed, files, out))
+        callers = stack.enter_context(_callers(request, files))
         interruption = stack.enter_context(Interruption())
         estimate = ""
         with console.status("preparing the speech") as status:
@@ -224,11 +254,12 @@ def _settings_file(checked: CheckedRun, variant: Variant, run_id: str, sidecar_u
 
 
 @contextmanager
-def _callers(seed: int, files: Sequence[Path], out: Path) -> Generator[Iterator[PairOfTurns]]:
+def _callers(request: PairRequest, files: Sequence[Path]) -> Generator[Iterator[PairOfTurns]]:
     """The process of the callers: each item is one utterance, said to every variant when it is asked for. Raises
     ProcessFailedError and UsageError where it cannot begin or ends too early."""
-    arguments = ["-m", "loadtest.swarm.paired_callers", str(seed), *map(str, files)]
-    child = processes.start("callers", arguments, out / "logs", says_ready=False, takes_orders=True, bystander=False)
+    seed, logs = request.checked.request.settings.seed, request.checked.request.out / "logs"
+    arguments = ["-m", "loadtest.swarm.paired_callers", str(seed), str(int(request.hears_out)), *map(str, files)]
+    child = processes.start("callers", arguments, logs, says_ready=False, takes_orders=True, bystander=False)
     orders, answers = child.process.stdin, child.process.stdout
     assert orders is not None  # noqa: S101 - they are pipes
     assert answers is not None  # noqa: S101
@@ -246,7 +277,23 @@ def _pairs_of(child: processes.Child, orders: IO[bytes], answers: IO[bytes]) -> 
             orders.write(b"\n")
             orders.flush()
         row = _read(child, answers)
+        for turn in row["turns"]:
+            if turn is not None:
+                turn["work"] |= work_of(turn.pop("reported_work"))
         yield PairOfTurns(row["utterance"] or "", tuple(row["turns"]))
+
+
+def work_of(text: str) -> dict[str, float]:
+    """The numbers that an endpoint reports of its work, as a JSON object; any other text counts as not reported."""
+    try:
+        found: Any = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    named = cast("dict[str, Any]", found).items()
+    numbers = [(name, float(value)) for name, value in named if type(value) in (int, float) and math.isfinite(value)]
+    return dict(numbers[:_MOST_WORK])
 
 
 def _read(child: processes.Child, answers: IO[bytes]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from loadtest.pairing.differences import QUANTILES, PairedDifference
-from loadtest.pairing.job import STAGES, PairedRun
+from loadtest.pairing.job import AUDIBLE_GAP_NS, STAGES, PairedRun
 from telemetry.model import formatting
 from telemetry.model.formatting import count
 from telemetry.model.metrics import METRICS
@@ -75,16 +75,44 @@ def interval_text(value_ns: float | None, lower_ns: float | None, upper_ns: floa
 
 def _beside(found: PairedRun) -> Table:
     table = Table(title="In addition to time", title_justify="left")
-    for heading in ("variant", "word error rate", "unanswered", "cache hits", "fallback"):
+    headings = ("word error rate", "unanswered", "cache hits", "fallback", "whole answers", "words", "audible gaps")
+    for heading in ("variant", *headings, "tokens in", "out"):
         table.add_column(heading, justify="left" if heading == "variant" else "right")
     for place, variant in enumerate(found.variants):
         shares = (found.unanswered(place), found.share(place, _is_hit), found.share(place, _is_fallback))
+        work = found.work(place)
         table.add_row(
             variant.name,
             formatting.percent(found.word_error_rate(place)),
             *(_of(part, whole) for part, whole in shares),
+            _of(*found.share(place, is_whole)),
+            mean_text(answer_words(found, place)),
+            _of(*found.share(place, has_gap)),
+            mean_text(work.get("input_tokens")),
+            mean_text(work.get("output_tokens")),
         )
     return table
+
+
+def mean_text(mean: float | None) -> str:
+    """A mean of counts for a table."""
+    return "–" if mean is None else f"{mean:,.1f}"
+
+
+def answer_words(found: PairedRun, place: int) -> float | None:
+    """How many words an answer of a variant has, in the mean."""
+    return found.mean(place, lambda turn: turn["answer_words"])
+
+
+def is_whole(turn: dict[str, Any]) -> bool | None:
+    """Whether the answer ends with a sentence, and was not cut in the middle of one."""
+    return turn["answer_whole"]
+
+
+def has_gap(turn: dict[str, Any]) -> bool | None:
+    """Whether a listener hears a gap in the answer."""
+    worst = turn["values"].get("underrun_worst")
+    return None if worst is None else worst[0] > AUDIBLE_GAP_NS
 
 
 def _is_hit(turn: dict[str, Any]) -> bool | None:
@@ -92,7 +120,13 @@ def _is_hit(turn: dict[str, Any]) -> bool | None:
 
 
 def _is_fallback(turn: dict[str, Any]) -> bool | None:
-    return None if turn["fallback"] is None else turn["fallback"] != "none"
+    if turn["fallback"] is None and turn["route"] is None:
+        return None  # this endpoint does not say how it answered
+    return turn["fallback"] not in (None, "none")
+
+
+def _ratio(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
 
 
 def _of(part: int, whole: int) -> str:
@@ -120,6 +154,19 @@ def variant_object(found: PairedRun, place: int) -> dict[str, Any]:
         "word_error_rate": found.word_error_rate(place),
         "unanswered": part,
         "turns": whole,
+        "whole_answers": _ratio(*found.share(place, is_whole)),
+        "answer_words": answer_words(found, place),
+        "audible_gaps": _ratio(*found.share(place, has_gap)),
+        "cache_hits": _ratio(*found.share(place, _is_hit)),
+        "cache_hits_by_tier": found.hits_by_tier(place),
+        "fallbacks": _ratio(*found.share(place, _is_fallback)),
+        "routes": {
+            route: _ratio(
+                *found.share(place, lambda turn, route=route: None if turn["route"] is None else turn["route"] == route)
+            )
+            for route in ("local", "cloud", "rule", "cache")
+        },
+        "work": found.work(place),
     }
     if place:
         own["decision"] = found.decision(place)

@@ -55,6 +55,7 @@ class _Sinks:
 
     trace: CallTrace
     on_turn: Callable[[Turn], None]
+    on_exchange: Callable[[Exchange], None]
     tap: CallAudioTap | None
 
 
@@ -193,11 +194,13 @@ class Worker:
         plan: CallPlan | None = None,
         began: Callable[[], None] = lambda: None,
         retry_wait_ns: int | None = None,
+        on_exchange: Callable[[Exchange], None] = lambda exchange: None,
     ) -> int:
         """Make one call, the next one unless a plan is given, to its end; return its caller's pause after it, in ns.
 
         `on_turn` gets each turn when it has been handed to telemetry; a caller who is `leaving` begins no further
-        one. `began` is called at the start. `retry_wait_ns` is how long the caller had waited because it was asked to.
+        one. `on_exchange` gets what each turn was made of, before it. `began` is called at the start. `retry_wait_ns`
+        is how long the caller had waited because it was asked to.
         """
         plan = plan or replace(self.plan(), retry_wait_ns=retry_wait_ns)
         self._throttle.wait()  # many may begin at the same moment, too
@@ -226,7 +229,8 @@ class Worker:
             if self._kept is not None and tap is not None:
                 self._kept.began(call, tap)
 
-        recording = Recording(lambda call, exchange: self._finish(call, exchange, _Sinks(trace, on_turn, tap)), end)
+        sinks = _Sinks(trace, on_turn, on_exchange, tap)
+        recording = Recording(lambda call, exchange: self._finish(call, exchange, sinks), end)
         self._recordings.add(recording)
         try:
             request = protocol.upgrade(self._target_url, trace.traceparent)
@@ -246,6 +250,7 @@ class Worker:
         emitted = sinks.trace.emit(self._redactor.turn(turn))
         if self._kept is not None and sinks.tap is not None:
             self._kept.recorded(sinks.tap, exchange, emitted)
+        sinks.on_exchange(exchange)
         sinks.on_turn(emitted)
 
     def _of_call(self, call: Call | None) -> dict[str, AttributeValue]:

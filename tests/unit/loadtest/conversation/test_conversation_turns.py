@@ -1,5 +1,7 @@
 """The conversation as a state machine, driven by hand: no socket, no clock, no sleep."""
 
+from dataclasses import replace
+
 import pytest
 
 from loadtest.conversation.conversation import Conversation
@@ -243,3 +245,17 @@ def test_an_utterance_that_cannot_be_sent_is_our_fault() -> None:
     world.actions += world.conversation.on_speech_start(world.now, 0)
     world.after(2_400)
     assert world.last.outcome == "invalid"
+
+
+def test_a_caller_who_does_not_hear_out_goes_on_once_the_answer_is_audible_and_whole() -> None:
+    plan = make_plan()
+    plan = replace(plan, limits=replace(plan.limits, hears_out=False))
+    whole = reply(5_000)
+    world = World(plan).speak().after(200).hear(*whole[:-1]).after(400)
+    assert not world.exchanges  # audible, and more may come
+    world.hear(whole[-1])
+    assert (world.last.outcome, world.last.reason) == ("ok", None)
+    silent_at_first = [whole[0], audio(silence(300) + tone(500)), whole[-1]]
+    world = World(plan).speak().after(200).hear(*silent_at_first).after(280)
+    assert not world.exchanges  # whole, and not audible yet
+    assert world.after(60).last.outcome == "ok"

@@ -29,12 +29,13 @@ def fixed_sample_interval(values: PairedValues, quantile: float) -> tuple[float,
 def test_a_difference_is_that_of_both_quantiles_not_the_quantile_of_differences() -> None:
     # Medians 3 and 4 differ by 1, while the median of the differences is 2.
     rows = [
-        (f"u{n}", control, variant) for n, (control, variant) in enumerate([(1, 3), (3, 2), (5, 7), (3, 4), (2, 9)])
+        (f"u{n}", (control,) * 3, (variant,) * 3)
+        for n, (control, variant) in enumerate([(1, 3), (3, 2), (5, 7), (3, 4), (2, 9)])
     ]
     found = difference(paired(rows * 6), 0.5)
     assert (found.control, found.variant) == (3, 4)
     assert found.too_few == "5 of 8 utterances"
-    assert np.median([b - a for _, a, b in rows]) == 2
+    assert np.median([b[0] - a[0] for _, a, b in rows]) == 2
 
 
 def test_interval_covers_the_true_difference_and_shrinks_with_pairs() -> None:
@@ -46,6 +47,17 @@ def test_interval_covers_the_true_difference_and_shrinks_with_pairs() -> None:
         assert found.lower < 20 * MS < found.upper
         widths.append(found.upper - found.lower)
     assert widths == sorted(widths, reverse=True)
+
+
+def test_interval_reaches_as_far_as_both_sides_were_measured() -> None:
+    """Each of the control's values may be 3 ms less, each of the variant's 2 ms more: the difference is at most 5 ms
+    more and, since none may be otherwise, not less."""
+    exact = drawn(7, 240, 20)
+    within = np.stack([exact.control - 3 * MS, exact.control, exact.variant, exact.variant + 2 * MS])
+    measured = difference(PairedValues(exact.control, exact.variant, exact.utterances, within), 0.5)
+    found = difference(exact, 0.5)
+    assert measured.value == found.value
+    assert (found.lower, found.upper) == (measured.lower, pytest.approx((measured.upper or 0) - 5 * MS))
 
 
 def test_standard_error_agrees_with_the_theory_of_the_median() -> None:
