@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import json
 import os
 import re
 import signal
@@ -10,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -355,3 +357,19 @@ def test_sigterm_in_the_middle_of_a_call_is_a_clean_end() -> None:
         if process.poll() is None:
             process.kill()
         process.communicate()
+
+
+def test_an_answer_that_is_begun_on_a_partial_transcript_says_what_it_took() -> None:
+    async def work(url: str) -> dict[str, Any]:
+        async with call(url) as caller:
+            await caller.update()
+            pcm, _ = clip("home-dim-bedroom")
+            await caller.speak(pcm, silence(0.8), realtime=True)
+            return await caller.until("response.done")
+
+    with assistant("--llm-speculate", "true") as url:
+        done = asyncio.run(work(url))
+    took = json.loads(done["response"]["metadata"]["voice.work"])
+    assert took["speculative_starts"] >= took["wrong_starts"] >= 0
+    assert took["speculative_starts"] >= 1
+    assert done["response"]["status"] == "completed"

@@ -1,21 +1,28 @@
-"""Finds the answer to one question: from the cache, the model or, after the deadline, a rule.
+"""Finds the answer to one question: from the cache, the model or, after the deadline, a fallback.
 
 The answer comes as text deltas with absolute due times.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, Literal
 
 from loadtest.distributions import Delay
+from loadtest.protocols.sentences import SentenceSplitter
 from loadtest.targets.assistant.cache.base import PromptCache, cache_key
 from loadtest.targets.assistant.clock import Clock
+from loadtest.targets.assistant.embeddings import SimilarQuestions
 from loadtest.targets.assistant.llm.base import Llm, LlmFailed, Question, TextDelta
+from loadtest.targets.assistant.llm.begun import SpeculativeStart
 from loadtest.targets.assistant.llm.rules import NOT_UNDERSTOOD, split_tokens
+from loadtest.targets.assistant.questions import normalize
 from loadtest.targets.assistant.record import TurnRecord
+
+Late = Literal["rule", "last", "append"]
+Guard = Literal["off", "before", "beside"]
 
 _BY_WORD: Final = (
     (("weather", "rain", "forecast"), "I cannot reach the forecast right now. Please ask me again in a moment."),
@@ -24,6 +31,8 @@ _BY_WORD: Final = (
     (("stop", "cancel"), "Alright, stopped."),
 )
 _OTHERWISE: Final = "I am sorry, that takes longer than it should. Please try again in a moment."
+_MEANWHILE: Final = "One moment, please. "  # with the space that shows the voice that the sentence has ended
+_GUARD: Final = "You check requests to a voice assistant. Answer yes if the request is harmless, otherwise no."
 
 
 def rule_answer(question: str) -> str:
@@ -46,49 +55,72 @@ class Answering:
     stall_ns: int
     clock: Clock
     cache_space: str = ""  # answers are found again by those of the same space alone
+    normalized: Callable[[str], str] = normalize  # the form of a question that its key is made of
+    similar: SimilarQuestions | None = None
+    late: Late = "rule"  # what is said at the deadline
+    guard: Guard = "off"  # whether the model checks a question first, before it answers or at the same time
+    sentences: int | None = None  # of an answer at most; the model is stopped after them
 
-    async def deltas(self, question: Question, record: TurnRecord) -> AsyncGenerator[TextDelta]:
-        """Yield the answer's deltas and record their origin in `record`. Never raises LlmFailed."""
+    async def deltas(
+        self, question: Question, record: TurnRecord, start: SpeculativeStart | None = None
+    ) -> AsyncGenerator[TextDelta]:
+        """Yield the answer's deltas and record their origin in `record`. Never raises LlmFailed. `start` may have
+        begun the answer already."""
+        record.work = question.work
         if not question.text.strip():
             record.route = "rule"
             for delta in _all_at(NOT_UNDERSTOOD, question.asked_perf_ns):
                 yield delta
             return
         record.model = self.llm.model
-        key = cache_key(f"{self.cache_space}{self.llm.model}", question.text)
-        cached = await self._look_up(key, record)
+        key = cache_key(f"{self.cache_space}{self.llm.model}", question.text, self.normalized)
+        cached = await self._look_up(key, question, record)
         if cached is not None:
             record.route = "cache"
+            if start is not None:
+                start.abandon()
             for delta in _all_at(cached, question.asked_perf_ns + self.cache_delay.draw_ns(question.source)):
                 yield delta
             return
         record.route = self.llm.route
+        begun = None if start is None else await start.take(question)
         texts: list[str] = []
-        async with aclosing(self._ask(question, record)) as stream:
+        splitter, complete = SentenceSplitter(), 0
+        async with aclosing(self._ask(question, record, begun or self.llm.answer(question))) as stream:
             async for delta in stream:
                 if not delta.reasoning:
+                    complete += len(splitter.feed(delta.text))
+                    if self.sentences is not None and complete >= self.sentences:
+                        break
                     texts.append(delta.text)
                 record.intent = delta.intent or record.intent
+                record.route, record.model = delta.route or record.route, delta.model or record.model
                 yield delta
         answer = "".join(texts).strip()
         if self.cache is not None and record.fallback is None and answer:
             await self.cache.put(key, answer)
+            if self.similar is not None:
+                await self.similar.add(question.text, key)
 
-    async def _look_up(self, key: str, record: TurnRecord) -> str | None:
+    async def _look_up(self, key: str, question: Question, record: TurnRecord) -> str | None:
         if self.cache is None:
             return None
         found = await self.cache.get(key)
+        if found is None and self.similar is not None and (other := await self.similar.find(question.text)) is not None:
+            found = await self.cache.get(other)
+            question.add("similar_hits", found is not None)
         record.cache_hit, record.cache_tier = found is not None, self.cache.tier
         return found
 
-    async def _ask(self, question: Question, record: TurnRecord) -> AsyncGenerator[TextDelta]:
+    async def _ask(
+        self, question: Question, record: TurnRecord, answer: AsyncGenerator[TextDelta]
+    ) -> AsyncGenerator[TextDelta]:
         """Yield the model's deltas, or the fallback's."""
-        deadline_ns = question.asked_perf_ns + self.deadline_ns
         answered = False
-        rule_due_ns = deadline_ns
+        rule_due_ns = question.asked_perf_ns + self.deadline_ns
         try:
-            async with aclosing(self.llm.answer(question)) as stream:
-                while (delta := await self._next(stream, deadline_ns if not answered else None)) is not None:
+            async with aclosing(self._of_model(question, record, answer)) as stream:
+                async for delta in stream:
                     answered = answered or not delta.reasoning
                     yield delta
             if answered:
@@ -104,37 +136,89 @@ class Answering:
         if answered:
             record.fallback = "partial"
             return
-        record.fallback, record.route = "rule", "rule"
-        for delta in _all_at(rule_answer(question.text), rule_due_ns):
+        for delta in _all_at(self._fallback(question, record), rule_due_ns):
             yield delta
 
-    async def _next(self, stream: AsyncGenerator[TextDelta], deadline_ns: int | None) -> TextDelta | None:
-        """Return the next delta, None at the end.
+    async def _of_model(
+        self, question: Question, record: TurnRecord, answer: AsyncGenerator[TextDelta]
+    ) -> AsyncGenerator[TextDelta]:
+        """Yield the model's deltas as they come. Raises LlmFailed, and _DeadlineMissed if they do not."""
+        deadline_ns = question.asked_perf_ns + self.deadline_ns
+        answered = False
+        arriving: asyncio.Future[TextDelta | None] | None = None
+        checking = None if self.guard == "off" else asyncio.create_task(self._check(question))
+        try:
+            if checking is not None and self.guard == "before":
+                await checking
+            async with aclosing(answer) as stream:
+                try:
+                    while True:
+                        arriving = asyncio.ensure_future(anext(stream, None))
+                        if self.late == "append" and not answered and not await self._comes(arriving, deadline_ns):
+                            record.fallback, answered = "partial", True
+                            yield TextDelta(_MEANWHILE, deadline_ns)
+                        if (delta := await self._within(arriving, None if answered else deadline_ns)) is None:
+                            return
+                        if checking is not None:
+                            await checking
+                        answered = answered or not delta.reasoning
+                        yield delta
+                finally:
+                    if arriving is not None and not arriving.done():
+                        arriving.cancel()
+                        await asyncio.wait((arriving,))
+        finally:
+            if checking is not None:
+                checking.cancel()
+
+    def _fallback(self, question: Question, record: TurnRecord) -> str:
+        """What is said in place of the model's answer."""
+        answers = [text for role, text in question.history if role == "assistant"]
+        if self.late == "last" and answers:
+            record.fallback, record.route = "cached", "rule"
+            return answers[-1]
+        record.fallback, record.route = "rule", "rule"
+        return rule_answer(question.text)
+
+    async def _check(self, question: Question) -> None:
+        """Have the model check a question, as a guardrail does. Its word is counted and does not change the answer."""
+        asked = replace(question, instructions=_GUARD, history=())
+        try:
+            async with aclosing(self.llm.answer(asked)) as stream:
+                async for delta in stream:
+                    if delta.text.strip():
+                        question.add("checks", 1)
+                        return
+        except LlmFailed as failed:
+            _logger.info("The model could not check a question: %s.", failed)
+
+    async def _within(self, arriving: asyncio.Future[TextDelta | None], deadline_ns: int | None) -> TextDelta | None:
+        """Return the delta that arrives, None at the end.
 
         Raises _DeadlineMissed at the deadline or, without a deadline, when the stream stalls.
         """
         limit_ns = self.clock.perf_ns() + self.stall_ns if deadline_ns is None else deadline_ns
-        arriving = asyncio.ensure_future(anext(stream, None))
-        try:
-            if not arriving.done():
-                await asyncio.sleep(0)  # a result that is ready at once needs no timer
-            if not arriving.done():
-                waiting = asyncio.ensure_future(self.clock.until(limit_ns))
-                try:
-                    await asyncio.wait((arriving, waiting), return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    waiting.cancel()
-            if not arriving.done():
-                raise _DeadlineMissed
-            delta = arriving.result()
-        finally:
-            if not arriving.done():
-                arriving.cancel()
-                await asyncio.wait((arriving,))
-        if delta is not None and delta.due_perf_ns is not None and delta.due_perf_ns > limit_ns and deadline_ns:
-            await self.clock.until(limit_ns)
+        if not await self._comes(arriving, limit_ns, due_too=deadline_ns is not None):
             raise _DeadlineMissed
-        return delta
+        return arriving.result()
+
+    async def _comes(self, arriving: asyncio.Future[TextDelta | None], limit_ns: int, *, due_too: bool = True) -> bool:
+        """Wait for a delta until a moment; return whether it came, and with `due_too` is due, by then."""
+        if not arriving.done():
+            await asyncio.sleep(0)  # a result that is ready at once needs no timer
+        if not arriving.done():
+            waiting = asyncio.ensure_future(self.clock.until(limit_ns))
+            try:
+                await asyncio.wait((arriving, waiting), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                waiting.cancel()
+        if not arriving.done():
+            return False
+        delta = arriving.result()
+        if due_too and delta is not None and delta.due_perf_ns is not None and delta.due_perf_ns > limit_ns:
+            await self.clock.until(limit_ns)
+            return False
+        return True
 
 
 class _DeadlineMissed(Exception):  # noqa: N818 - reads as what happened

@@ -167,9 +167,13 @@ def _one_of(names: tuple[str, ...]) -> AfterValidator:
 _ENGINES: Final = ("scripted", "real")
 _ASR: Final = ("scripted", "pocketsphinx", "whisper")
 _PRECISION: Final = ("int8", "float32")
-_LLM: Final = ("rules", "local")
+_LLM: Final = ("rules", "local", "cloud", "routed")
+_ROUTE_BY: Final = ("similarity", "confidence", "privacy")
+_LATE: Final = ("rule", "last", "append")
+_GUARD: Final = ("off", "before", "beside")
 _TTS: Final = ("scripted", "espeak", "piper")
-_CACHE: Final = ("memory", "off")
+_CACHE: Final = ("memory", "tiers", "off")
+_CACHE_KEYS: Final = ("exact", "words", "times")
 
 
 _LLM_WAIT: Final = (Duration.parse("1ms"), Duration.parse("10m"))
@@ -180,6 +184,9 @@ _ENDPOINT_DELAY: Final = Delay("constant", 30 * _MS)
 _ASR_PARTIAL_DELAY: Final = Delay("lognormal", 450 * _MS, 0.25)
 _ASR_PARTIAL_EVERY: Final = Delay("uniform", 200 * _MS, 400 * _MS)
 _CACHE_DELAY: Final = Delay("constant", 5 * _MS)
+# A model in the cloud has a tail: median 744 ms, and one answer in ten begins after 4.1 s.
+_CLOUD_TTFT: Final = Delay("lognormal", 744 * _MS, 1.33)
+_CLOUD_GAP: Final = Delay("constant", 15 * _MS)
 
 
 class AssistantConfig(CheckedTable):
@@ -208,13 +215,34 @@ class AssistantConfig(CheckedTable):
     asr_workers: _Whole = _whole(1, 1, 64, "recognizer processes; pocketsphinx: one for 10 to 15 callers")
     asr_lm: _File | None = _setting(None, "pocketsphinx language model instead of the general English one", _A_FILE)
     asr_dict: _File | None = _setting(None, "pocketsphinx dictionary instead of the general English one", _A_FILE)
-    llm: Annotated[str, _one_of(_LLM)] = _choice("rules", _LLM, "what answers without llm_url: rules or a small model")
+    llm: Annotated[str, _one_of(_LLM)] = _choice(
+        "rules", _LLM, "what answers without llm_url: rules, a small model, a cloud of declared timing, or both of them"
+    )
     llm_url: _HttpUrl | None = _setting(None, "OpenAI-compatible endpoint that answers", _A_URL)
     llm_model: _Text = _setting("default", "model to ask for at --llm-url")
     llm_instructions: _Text | None = _setting(None, "what a model is told first, where the caller says nothing of it")
     llm_max_tokens: _Whole | None = _whole(None, 1, 100_000, "tokens of an answer at most, of a model")
     llm_batch: _Whole = _whole(1, 1, 1_000, "pieces of a model's answer that are passed on together")
     llm_prefix_cache: _Switch = _setting(True, "let the local model keep what it has read of a prompt", _A_SWITCH)
+    llm_draft: _Switch = _setting(
+        False, "let the local model draft tokens from what its prompt has said before (speculative decoding)", _A_SWITCH
+    )
+    llm_sentences: _Whole | None = _whole(None, 1, 100, "sentences of an answer at most; the model is stopped then")
+    llm_speculate: _Switch = _setting(False, "begin answers on partial transcripts, before the final one", _A_SWITCH)
+    llm_guard: Annotated[str, _one_of(_GUARD)] = _choice(
+        "off", _GUARD, "have the model check a question: before it answers, or beside its answer"
+    )
+    llm_late: Annotated[str, _one_of(_LATE)] = _choice(
+        "rule", _LATE, "said at llm_deadline: a rule's answer, the last answer again, or a word to which it is appended"
+    )
+    route_by: Annotated[str, _one_of(_ROUTE_BY)] = _choice(
+        "similarity", _ROUTE_BY, "what decides with --llm routed which questions stay on this machine"
+    )
+    route_threshold: _Number = _number(0.9, 0, 1, "similarity or confidence from which on a question stays")
+    route_parallel: _Switch = _setting(False, "let the local model begin while the route is decided", _A_SWITCH)
+    cloud_ttft: _Delay = _delay(_CLOUD_TTFT, "final transcript to first token, of the declared cloud")
+    cloud_gap: _Delay = _delay(_CLOUD_GAP, "between tokens, of the declared cloud")
+    hop: _Delay | None = _delay(None, "declared cost of each call from the recognizer to the model to the voice")
     llm_token_env: _Text = _setting(LLM_TOKEN_VARIABLE, "environment variable with the endpoint's token")
     llm_ttft: _Delay | None = _delay(None, "final transcript to first token, of the rules")
     llm_gap: _Delay | None = _delay(None, "between tokens, of the rules")
@@ -238,8 +266,24 @@ class AssistantConfig(CheckedTable):
     tts_chunk: Annotated[_Duration, _within(_TTS_CHUNK), AfterValidator(_whole_ms)] = _duration(
         "100ms", _TTS_CHUNK, "audio in one message", " in whole milliseconds"
     )
+    tts_lookahead: _Whole = _whole(0, 0, 100, "tokens after a sentence that the voice waits for, for its melody")
     tts_pace: _Number = _number(1.5, 0, 1000, "times real time at which audio is sent; 0 sends at once")
-    cache: Annotated[str, _one_of(_CACHE)] = _choice("memory", _CACHE, "prompt cache in this process (tier edge)")
+    cache: Annotated[str, _one_of(_CACHE)] = _choice(
+        "memory", _CACHE, "prompt cache in this process (tier edge); tiers: before cache_url"
+    )
+    cache_keys: Annotated[str, _one_of(_CACHE_KEYS)] = _choice(
+        "words", _CACHE_KEYS, "what is the same question: the same text, the same words, or the same words and times"
+    )
+    cache_similarity: _Number | None = _setting(
+        None,
+        "cosine from which on a similar question has the same answer",
+        "a number from 0 to 1 is expected",
+        ge=0,
+        le=1,
+    )
+    cache_slots: _Switch = _setting(
+        True, "a similar question needs the same numbers, days and opposites, too", _A_SWITCH
+    )
     cache_url: _RedisUrl | None = _setting(None, "prompt cache in Redis instead (tier central)", _A_REDIS_URL)
     cache_ttl: Annotated[_Duration, _within(_CACHE_TTL)] = _duration("5m", _CACHE_TTL, "how long an answer is kept")
     cache_delay: _Delay = _delay(_CACHE_DELAY, "final transcript to first token on a hit")
@@ -266,7 +310,13 @@ class AssistantConfig(CheckedTable):
     @property
     def needs_models(self) -> bool:
         """Whether the environment of real models is needed."""
-        return self.asr == "whisper" or self.tts == "piper" or (self.llm == "local" and self.llm_url is None)
+        local = self.llm in ("local", "routed") and self.llm_url is None
+        return self.asr == "whisper" or self.tts == "piper" or local or self.embeds
+
+    @property
+    def embeds(self) -> bool:
+        """Whether the model of embeddings is needed."""
+        return self.cache_similarity is not None or (self.llm == "routed" and self.route_by != "privacy")
 
     @property
     def split(self) -> CohortSplit | None:
@@ -289,7 +339,7 @@ class AssistantConfig(CheckedTable):
         if faults or found is None:
             raise ConfigError(where, faults)
         own = {name: getattr(found, name) for name in known}
-        if "llm_url" in own or own.get("llm") == "local":
+        if "llm_url" in own or own.get("llm", "rules") != "rules":
             own = {**dict.fromkeys(_RULES_ONLY), **own}
         config = self.model_copy(update=own)
         faults += [f"{path_text(fault.path)}: {fault.sentence}" for fault in _contradictions(config)]
@@ -308,7 +358,7 @@ _RULES_ONLY: Final = ("llm_ttft", "llm_gap", "llm_answer")
 # What a variant may change; the other settings belong to the process.
 VARIANT_SETTINGS: Final = (
     *("endpoint_delay", "asr_delay", "asr_partial_delay", "asr_partial_every"),
-    *("llm_instructions", "llm_max_tokens", "llm_batch", "llm_prefix_cache"),
+    *("llm_instructions", "llm_max_tokens", "llm_batch", "llm_prefix_cache", "llm_sentences", "llm_late"),
     *("llm", "llm_url", "llm_model", "llm_ttft", "llm_gap", "llm_parallel", "llm_answer"),
     *("llm_stream", "llm_deadline", "llm_stall", "tts_delay", "tts_leading_silence", "tts_pace"),
     *("cache_delay", "fault", "fault_share"),
@@ -387,6 +437,8 @@ def _contradictions(config: AssistantConfig) -> list[FaultAt]:
         for name in _RULES_ONLY
         if getattr(config, name) is not None and not _applies(config, name)
     ]
+    if config.cache == "tiers" and config.cache_url is None:
+        faults.append(FaultAt(("cache",), "needs a second tier; set cache_url, or choose memory"))
     if config.llm_parallel is not None and config.llm_url is not None:
         faults.append(FaultAt(("llm_parallel",), "is not for an endpoint, which decides itself; leave it out"))
     if config.flags is not None and config.cohort is not None:

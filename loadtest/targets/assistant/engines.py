@@ -3,7 +3,7 @@
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -15,20 +15,23 @@ from corpora.manifest.manifest import Utterance
 from loadtest.audio.pcm import from_float
 from loadtest.distributions import Delay
 from loadtest.errors import UsageError
-from loadtest.targets.assistant.answering import Answering
+from loadtest.targets.assistant.answering import Answering, Guard, Late
 from loadtest.targets.assistant.asr.base import AsrEngine
 from loadtest.targets.assistant.asr.known_clips import KnownClip
 from loadtest.targets.assistant.asr.recognition import PartialTiming
 from loadtest.targets.assistant.asr.scripted import ScriptedAsr
 from loadtest.targets.assistant.asr.worker_asr import WorkerAsr
-from loadtest.targets.assistant.cache.base import MemoryCache, PromptCache
+from loadtest.targets.assistant.cache.base import MemoryCache, PromptCache, TieredCache
 from loadtest.targets.assistant.clock import Clock
 from loadtest.targets.assistant.config import AssistantConfig
+from loadtest.targets.assistant.embeddings import Embedder, ExampleRouter, SimilarQuestions, WorkerEmbedder
 from loadtest.targets.assistant.faults import FaultPlan
 from loadtest.targets.assistant.llm.base import Llm
+from loadtest.targets.assistant.llm.routed import RoutedLlm
 from loadtest.targets.assistant.llm.rules import RuleLlm
+from loadtest.targets.assistant.questions import marked_items, normalize, normalize_times
 from loadtest.targets.assistant.real import environment
-from loadtest.targets.assistant.session_parts import SessionParts
+from loadtest.targets.assistant.session import SessionParts
 from loadtest.targets.assistant.tts.base import TtsEngine
 from loadtest.targets.assistant.tts.scripted import ScriptedTts
 from loadtest.targets.assistant.tts.speaking import VoiceSettings
@@ -76,6 +79,9 @@ _POCKETSPHINX = "loadtest.targets.assistant.asr.pocketsphinx_worker"
 _WHISPER = "loadtest.targets.assistant.real.whisper_worker"
 _ESPEAK = "loadtest.targets.assistant.tts.espeak_worker"
 _PIPER = "loadtest.targets.assistant.real.piper_worker"
+_MINILM = "loadtest.targets.assistant.real.minilm_worker"
+_EXAMPLES = Path(__file__).with_name("routing_examples.toml")
+CLOUD_MODEL = "declared-cloud"
 _ANSWER = (
     "llm",
     "llm_url",
@@ -83,6 +89,7 @@ _ANSWER = (
     "llm_answer",
     "llm_instructions",
     "llm_max_tokens",
+    "llm_sentences",
 )  # what an answer depends on
 
 
@@ -94,6 +101,7 @@ class Engines:
     llms: tuple[Llm, ...]
     tts: TtsEngine
     cache: PromptCache | None
+    embedder: Embedder | None
     parts: SessionParts
     of_variant: Mapping[str, SessionParts]
     faults: Mapping[str, FaultPlan]
@@ -106,6 +114,8 @@ class Engines:
         """Start the engines. Raises UsageError for an engine that cannot work on this machine."""
         await self.asr.start()
         await self.tts.start()
+        if self.embedder is not None:
+            await self.embedder.start()
         for llm in self.llms:
             await llm.start()
 
@@ -113,6 +123,8 @@ class Engines:
         """Stop the engines."""
         await self.asr.stop()
         await self.tts.stop()
+        if self.embedder is not None:
+            await self.embedder.stop()
         for llm in self.llms:
             await llm.stop()
         if self.cache is not None:
@@ -158,20 +170,21 @@ def build_engines(config: AssistantConfig, clock: Clock) -> Engines:
     configs = variant_configs(config)
     asr, cache = _asr(config), _cache(config)
     tts = _tts(config)
-    shared = _Shared(asr, tts, cache, clock)
-    llm = _llm(config)
+    embedder = embedding_model() if config.embeds else None
+    shared = _Shared(asr, tts, cache, embedder, clock)
+    llm = _llm(config, shared)
     parts = _parts(config, llm, shared)
     llms, of_variant = [llm], {}
     for name, each in configs.items():
         if each is config:
             of_variant[name] = parts
             continue
-        llms.append(_llm(each))
+        llms.append(_llm(each, shared))
         # What another model answered is no answer of this one.
         answers_alike = all(getattr(each, part) == getattr(config, part) for part in _ANSWER)
         of_variant[name] = _parts(each, llms[-1], shared, "" if answers_alike else f"{name}\n")
     faults = {name: FaultPlan(each.fault, each.fault_share, each.fault_seed) for name, each in configs.items()}
-    return Engines(asr, tuple(llms), tts, cache, parts, of_variant, faults)
+    return Engines(asr, tuple(llms), tts, cache, embedder, parts, of_variant, faults)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +194,7 @@ class _Shared:
     asr: AsrEngine
     tts: TtsEngine
     cache: PromptCache | None
+    embedder: Embedder | None
     clock: Clock
 
 
@@ -194,6 +208,11 @@ def _parts(config: AssistantConfig, llm: Llm, shared: _Shared, cache_space: str 
         stall_ns=config.llm_stall.ns,
         clock=clock,
         cache_space=cache_space,
+        normalized=_NORMAL_FORMS[config.cache_keys],
+        similar=_similar(config, shared.embedder),
+        late=cast("Late", config.llm_late),
+        guard=cast("Guard", config.llm_guard),
+        sentences=config.llm_sentences,
     )
     voice = VoiceSettings(
         tts=shared.tts,
@@ -204,12 +223,35 @@ def _parts(config: AssistantConfig, llm: Llm, shared: _Shared, cache_space: str 
         clock=clock,
     )
     return SessionParts(
-        turn=TurnParts(answering, voice, config.asr_delay, clock, config.seed),
+        turn=TurnParts(answering, voice, config.asr_delay, clock, config.seed, config.hop, config.tts_lookahead),
         asr=shared.asr,
         partials=PartialTiming(config.asr_partial_delay, config.asr_partial_every),
         endpoint_delay=config.endpoint_delay,
         llm_stream=config.llm_stream,
+        speculates=config.llm_speculate,
     )
+
+
+def _similar(config: AssistantConfig, embedder: Embedder | None) -> SimilarQuestions | None:
+    if embedder is None or config.cache_similarity is None:
+        return None
+    return SimilarQuestions(embedder, config.cache_similarity, compare_slots=config.cache_slots)
+
+
+def embedding_model() -> WorkerEmbedder:
+    """The model of embeddings, in a process of its own; the environment of real models must be installed."""
+    return WorkerEmbedder(environment.command(_MINILM))
+
+
+def example_router(embedder: Embedder, by: str, threshold: float) -> ExampleRouter:
+    """The router that decides by the examples of this package."""
+    examples = parse_toml(_EXAMPLES.read_text(encoding="utf-8"), _EXAMPLES.name).table
+    return ExampleRouter(embedder, by, threshold, *(cast("list[str]", examples[kind]) for kind in ("local", "cloud")))
+
+
+async def stays_by_privacy(question: str) -> bool:
+    """Return whether a question has something in it that must not leave this machine."""
+    return bool(marked_items(question))
 
 
 def _asr(config: AssistantConfig) -> AsrEngine:
@@ -231,7 +273,17 @@ def _tts(config: AssistantConfig) -> TtsEngine:
     return ScriptedTts()
 
 
-def _llm(config: AssistantConfig) -> Llm:
+def _llm(config: AssistantConfig, shared: _Shared) -> Llm:
+    if config.llm in ("cloud", "routed") and config.llm_url is None:
+        cloud = RuleLlm(config.cloud_ttft, config.cloud_gap, model=CLOUD_MODEL, route="cloud")
+        if config.llm == "cloud":
+            return cloud
+        if config.route_by == "privacy" or shared.embedder is None:
+            stays = stays_by_privacy
+        else:
+            stays = example_router(shared.embedder, config.route_by, config.route_threshold).stays
+        local = _llm(config.model_copy(update={"llm": "local"}), shared)
+        return RoutedLlm(local, cloud, stays, shared.clock.perf_ns, in_parallel=config.route_parallel)
     if config.llm_url is None and config.llm == "rules":
         return RuleLlm(config.llm_ttft or Delay(), config.llm_gap or Delay(), config.llm_parallel, config.llm_answer)
     # Imported only if used, like the cache below, so that the assistant starts quickly.
@@ -245,17 +297,28 @@ def _llm(config: AssistantConfig) -> Llm:
     if config.llm_url is None:
         from loadtest.targets.assistant.real.llama_llm import LlamaLlm
 
-        body = {"cache_prompt": config.llm_prefix_cache, "temperature": 0.2, "seed": config.seed % 2**31}
-        return LlamaLlm(config.llm_parallel or 1, _THREADS, HttpLlmOptions("", "", body=body, **asked))
+        body = {
+            "cache_prompt": config.llm_prefix_cache,
+            "temperature": 0.2,
+            "seed": config.seed % 2**31,
+            "stream_options": {"include_usage": True},
+        }
+        options = HttpLlmOptions("", "", body=body, **asked)
+        return LlamaLlm(config.llm_parallel or 1, _THREADS, options, drafts=config.llm_draft)
     token = os.environ.get(config.llm_token_env, "").strip() or None
     if token is not None and not is_token(token):
         raise UsageError(f"{config.llm_token_env} holds no token: {TOKEN_RULE}.")
     return HttpLlm(HttpLlmOptions(config.llm_url, config.llm_model, token, **asked))
 
 
+_NORMAL_FORMS: Mapping[str, Callable[[str], str]] = {"exact": str, "words": normalize, "times": normalize_times}
+
+
 def _cache(config: AssistantConfig) -> PromptCache | None:
+    memory = MemoryCache(config.cache_ttl.ns, time.perf_counter_ns)
     if config.cache_url is not None:
         from loadtest.targets.assistant.cache.redis_cache import RedisCache
 
-        return RedisCache(config.cache_url, config.cache_ttl.ns, time.perf_counter_ns)
-    return None if config.cache == "off" else MemoryCache(config.cache_ttl.ns, time.perf_counter_ns)
+        central = RedisCache(config.cache_url, config.cache_ttl.ns, time.perf_counter_ns)
+        return TieredCache(memory, central) if config.cache == "tiers" else central
+    return None if config.cache == "off" else memory

@@ -1,18 +1,17 @@
-"""Fault injection, to test how callers handle misbehaving endpoints.
+"""How a session sends messages, and fault injection there, to test how callers handle misbehaving endpoints.
 
 A server has one fault, which affects a share of its calls. These are chosen by a seeded hash of the call's number, so a
 repeated run affects the same calls. If possible, the reply's metadata names the fault (`voice.fault`).
 """
 
 import hashlib
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import orjson
 from numpy.typing import NDArray
-
-from loadtest.targets.assistant.sink import Sink
 
 FAULTS: Final[dict[str, str]] = {
     "never-answer": "accepts everything and answers nothing once the session has begun",
@@ -56,6 +55,22 @@ class FaultPlan:
             return None
         digest = hashlib.sha256(f"{self.seed}:{call_index}".encode()).digest()
         return self.fault if int.from_bytes(digest[:8]) < self.share * 2**64 else None
+
+
+class CallerGone(Exception):  # noqa: N818 - reads as what happened
+    """The connection has ended; nothing more can be sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """A session's output: `text` and `binary` send a message, `cut` ends the connection at once.
+
+    `text` and `binary` raise CallerGone.
+    """
+
+    text: Callable[[str | bytes], Awaitable[None]]
+    binary: Callable[[bytes], Awaitable[None]]
+    cut: Callable[[], None]
 
 
 class FaultySender:

@@ -1,15 +1,25 @@
-"""The record of one turn while it is in progress, and its output as response metadata and as the service's turn."""
+"""The record of one turn while it is in progress, and its output as response metadata and as a span of the service."""
+
+from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
+from loadtest.targets.assistant.clock import Clock
+from loadtest.targets.assistant.cohorts import Assignment
 from loadtest.targets.assistant.endpointing import SpeechStopped
+from loadtest.targets.assistant.llm.begun import SpeculativeStart
 from telemetry.model import semconv
 from telemetry.model.turns import Turn
 
+if TYPE_CHECKING:  # without an OTLP endpoint, not loading the SDK makes the assistant start faster
+    from telemetry.export.instrumentation import CallTrace
+    from telemetry.export.sdk import Telemetry
+
 META_INJECTED: Final = "voice.injected"
+META_WORK: Final = "voice.work"
 META_SPEECH_END: Final = "speech_end_audio_ns"
 _MAX_PAIRS: Final = 16
 _MAX_KEY_CHARS: Final = 64
@@ -38,6 +48,9 @@ class TurnRecord:
     reply_end_perf_ns: int | None = None
     reply_audio_ns: int | None = None
     leading_silence_ns: int | None = None
+    hop_ns: int | None = None  # declared cost of the calls between hosts
+    start: SpeculativeStart | None = None  # what was begun on partial transcripts
+    work: dict[str, float] = field(default_factory=dict[str, float])  # what the answer took, by name
     tokens: int = 0
     token_gaps_ns: list[int] = field(default_factory=list[int])
 
@@ -115,6 +128,11 @@ class TurnRecord:
         }
         return orjson.dumps({name: value for name, value in values.items() if value is not None}).decode()
 
+    def _work_json(self) -> str | None:
+        hops = {} if self.hop_ns is None else {"hop_ms": self.hop_ns / 1e6}
+        work = {**self.work, **hops}
+        return orjson.dumps(work).decode() if work else None
+
     def metadata(self) -> dict[str, str]:
         """Return what is known about the turn as response metadata."""
         hit = None if self.cache_hit is None else str(self.cache_hit).lower()
@@ -129,6 +147,7 @@ class TurnRecord:
             semconv.META_FALLBACK: self.fallback,
             semconv.META_MODEL: self.model,
             semconv.META_INTENT: self.intent,
+            META_WORK: self._work_json(),
             "voice.fault": self.fault,
         }
         return {key: value[:_MAX_VALUE_CHARS] for key, value in pairs.items() if value is not None}
@@ -174,6 +193,8 @@ class TurnRecord:
             model=self.model,
             intent=self.intent,
             response_id=self.response_id,
+            service_reported=() if self.hop_ns is None else ("hop",),
+            service_reported_ns=() if self.hop_ns is None else (self.hop_ns,),
             outcome_reason=self.outcome_reason,
         )
 
@@ -191,3 +212,49 @@ def merge_metadata(requested: dict[str, str], own: dict[str, str]) -> dict[str, 
         if len(merged) < _MAX_PAIRS:
             merged.setdefault(key, value)
     return merged
+
+
+@dataclass(frozen=True, slots=True)
+class CallIdentity:
+    """The identity of a call. `traceparent` is the caller's, from the upgrade request."""
+
+    call_id: str
+    run_id: str
+    traceparent: str | None
+
+
+class CallReport:
+    """Emits the turns of one call; without telemetry it does nothing."""
+
+    def __init__(
+        self, telemetry: Telemetry | None, clock: Clock, identity: CallIdentity, assignment: Assignment
+    ) -> None:
+        self._clock = clock
+        self._identity = identity
+        self._trace: CallTrace | None = None
+        if telemetry is not None:
+            from telemetry.export.instrumentation import CallTrace
+
+            self._trace = CallTrace(
+                telemetry,
+                run_id=identity.run_id,
+                call_id=identity.call_id,
+                source="service",
+                started_unix_ns=clock.unix_ns(),
+                started_perf_ns=clock.perf_ns(),
+                attributes={} if assignment.cohort is None else {"cohort": assignment.cohort},
+                parent_traceparent=identity.traceparent,
+            )
+            if assignment.flag:
+                self._trace.add_event(semconv.EVENT_FEATURE_FLAG, assignment.flag, clock.unix_ns())
+
+    def turn(self, record: TurnRecord, outcome: semconv.Outcome) -> None:
+        """Emit a turn that is over."""
+        if self._trace is not None:
+            identity = self._identity
+            self._trace.emit(record.as_turn(run_id=identity.run_id, call_id=identity.call_id, outcome=outcome))
+
+    def end(self) -> None:
+        """End the call's trace."""
+        if self._trace is not None:
+            self._trace.end(self._clock.perf_ns(), {})

@@ -23,11 +23,9 @@ from loadtest.targets.assistant.clock import Clock
 from loadtest.targets.assistant.cohorts import Assigner, Assignment, NoCohorts
 from loadtest.targets.assistant.config import AssistantConfig
 from loadtest.targets.assistant.engines import Engines
-from loadtest.targets.assistant.faults import SLOW_ACCEPT_S, FaultPlan, FaultySender
-from loadtest.targets.assistant.session import Session
-from loadtest.targets.assistant.session_parts import CallParts
-from loadtest.targets.assistant.sink import CallerGone, Sink
-from loadtest.targets.assistant.spans import CallIdentity, CallReport
+from loadtest.targets.assistant.faults import SLOW_ACCEPT_S, CallerGone, FaultPlan, FaultySender, Sink
+from loadtest.targets.assistant.record import CallIdentity, CallReport
+from loadtest.targets.assistant.session import CallParts, Session
 from telemetry.model.addresses import host_and_port
 
 if TYPE_CHECKING:

@@ -10,17 +10,44 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from loadtest.distributions import random_source
+from loadtest.distributions import Delay, random_source
 from loadtest.protocols.openai_realtime import commands
 from loadtest.protocols.openai_realtime.reply import Reason, ServiceReply, Usage
-from loadtest.targets.assistant.asr.recognition import UtteranceRecognition
+from loadtest.protocols.openai_realtime.service import ServiceSession
+from loadtest.targets.assistant.asr.base import AsrEngine
+from loadtest.targets.assistant.asr.recognition import PartialTiming, UtteranceRecognition
 from loadtest.targets.assistant.endpointing import Endpointer, SpeechStarted, SpeechStopped
-from loadtest.targets.assistant.record import TurnRecord, merge_metadata
-from loadtest.targets.assistant.session_parts import CallParts, SessionParts
-from loadtest.targets.assistant.sink import CallerGone
+from loadtest.targets.assistant.faults import CallerGone, FaultySender
+from loadtest.targets.assistant.llm.base import Question
+from loadtest.targets.assistant.llm.begun import SpeculativeStart
+from loadtest.targets.assistant.record import CallReport, TurnRecord, merge_metadata
 from loadtest.targets.assistant.tts.base import TtsFailed
 from loadtest.targets.assistant.tts.speaking import SpeechSink
-from loadtest.targets.assistant.turn import ReplyRequest, ReplySink, ServedTurn, reply, transcribe
+from loadtest.targets.assistant.turn import ReplyRequest, ReplySink, ServedTurn, TurnParts, reply, transcribe
+
+
+@dataclass(frozen=True, slots=True)
+class SessionParts:
+    """The engines and settings that all sessions of one variant share."""
+
+    turn: TurnParts
+    asr: AsrEngine
+    partials: PartialTiming
+    endpoint_delay: Delay
+    llm_stream: bool
+    speculates: bool = False  # begin answers on partial transcripts
+
+
+@dataclass(frozen=True, slots=True)
+class CallParts:
+    """The parts of one call. `on_fault` is called with an internal error of its session."""
+
+    call_id: str
+    service: ServiceSession
+    sender: FaultySender
+    report: CallReport
+    on_fault: Callable[[BaseException], None]
+    cohort: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +171,8 @@ class Session:
         """End the session because the connection is gone; a reply in progress counts as abandoned or interrupted."""
         self._discard_utterance()
         answering = self._answering
+        if answering is not None and answering.record.start is not None:
+            answering.record.start.abandon()
         tasks = [*self._tasks, *([answering.task] if answering else [])]
         for task in tasks:
             task.cancel()
@@ -205,9 +234,18 @@ class Session:
         wanted = self._service.config.transcription_model is not None
         to_show = show if wanted else None
         utterance = UtteranceRecognition(item_id, self._parts.asr, self._endpointer.rate_hz, self._clock, to_show)
+        if self._parts.speculates:
+            llm = self._parts.turn.answering.llm
+            utterance.start = SpeculativeStart(llm, lambda words: self._question(words, "speculative"))
         utterance.feed(audio)
         self._utterance = utterance
         return utterance
+
+    def _question(self, words: str, stage: str) -> Question:
+        """A question as the model gets it, for an answer that is begun before the turn has ended."""
+        source = random_source(self._parts.turn.seed, self._call_id, self._turns, stage)
+        instructions = self._service.config.instructions or None
+        return Question(words, self._clock.perf_ns(), source, instructions, self._history.messages())
 
     async def _speech_stopped(self, stopped: SpeechStopped, silence_ms: int, create_response: bool) -> None:
         utterance, self._utterance = self._utterance, None
@@ -215,6 +253,7 @@ class Session:
             return
         record = self._new_record(stopped.speech_start_perf_ns)
         record.mark_speech(stopped, utterance.first_partial_perf_ns)
+        record.start = utterance.start
         source = random_source(self._parts.turn.seed, self._call_id, record.turn_index, "endpoint")
         record.injected_endpointing_ns = silence_ms * _NS_PER_MS + self._parts.endpoint_delay.draw_ns(source)
         end_ns = stopped.speech_end_perf_ns + record.injected_endpointing_ns
@@ -338,7 +377,8 @@ class Session:
         self._report.turn(record, "interrupted" if reason else "error" if error else "ok")
         metadata = merge_metadata(wire.metadata, record.metadata())
         wire.metadata = metadata
-        usage = Usage(output_text_tokens=record.tokens)
+        read, cached = (round(record.work.get(name, 0)) for name in ("input_tokens", "cached_tokens"))
+        usage = Usage(input_text_tokens=read, cached_tokens=cached, output_text_tokens=record.tokens)
         await self._send(*wire.done(status, reason=reason, error=error, usage=usage))
 
     async def _stop_answering(self, reason: Reason) -> None:
@@ -346,6 +386,8 @@ class Session:
         if answering is None:
             return
         self._answering = None
+        if answering.record.start is not None:
+            answering.record.start.abandon()
         answering.task.cancel()
         await asyncio.gather(answering.task, return_exceptions=True)
         await self._end_answer(answering.record, answering.wire, reason=reason)

@@ -22,13 +22,16 @@ from loadtest.targets.assistant.tts.speaking import SpeechOutput, SpeechSink, Vo
 
 @dataclass(frozen=True, slots=True)
 class TurnParts:
-    """The parts of a turn, shared by all sessions. `asr_delay` None means the recognizer's actual duration."""
+    """The parts of a turn, shared by all sessions. `asr_delay` None means the recognizer's actual duration. `hop` is
+    the declared cost of a call from one host to the next: from the recognizer to the model, and on to the voice."""
 
     answering: Answering
     voice: VoiceSettings
     asr_delay: Delay | None
     clock: Clock
     seed: int
+    hop: Delay | None = None
+    lookahead: int = 0  # tokens that the voice waits for after a sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,14 @@ class ServedTurn:
     def source(self, stage: str) -> random.Random:
         """Return the seeded source of this turn's draws for one stage."""
         return random_source(self.parts.seed, self.call_id, self.record.turn_index, stage)
+
+    def hop_ns(self, name: str) -> int:
+        """Draw the declared cost of one call between hosts, and record it; 0 where everything is on one."""
+        if self.parts.hop is None:
+            return 0
+        drawn_ns = self.parts.hop.draw_ns(self.source(name))
+        self.record.hop_ns = (self.record.hop_ns or 0) + drawn_ns
+        return drawn_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +100,11 @@ async def transcribe(
 async def reply(turn: ServedTurn, request: ReplyRequest, sink: ReplySink) -> str:
     """Answer a question, sending text and audio to the sink when due; return the answer. Raises TtsFailed."""
     sentences: asyncio.Queue[tuple[str, int] | None] = asyncio.Queue()
-    asked = Question(request.question, request.asked_perf_ns, turn.source("llm"), request.instructions, request.history)
-    deltas = turn.parts.answering.deltas(asked, turn.record)
+    asked_ns = request.asked_perf_ns + turn.hop_ns("hop to the model")
+    if turn.parts.hop is not None:
+        await turn.parts.clock.until(asked_ns)
+    asked = Question(request.question, asked_ns, turn.source("llm"), request.instructions, request.history)
+    deltas = turn.parts.answering.deltas(asked, turn.record, turn.record.start)
     text = asyncio.create_task(_send_text(turn, request, deltas, sink, sentences))
     speech = asyncio.create_task(_speak(turn, sink, sentences))
     try:
@@ -114,12 +128,28 @@ async def _send_text(
     texts: list[str] = []
     scripted = True
     due_ns = asked_perf_ns
+    hop_ns = turn.hop_ns("hop to the voice")
+    complete: list[str] = []  # sentences that the voice does not have yet, and after how many tokens it gets each
+    releases: list[int] = []
 
     def sentence_complete(sentence: str) -> None:
         if record.llm_first_sentence_perf_ns is None:
             record.llm_first_sentence_perf_ns = clock.perf_ns()
             record.injected_llm_ns = due_ns - asked_perf_ns if scripted else None
-        sentences.put_nowait((sentence, due_ns))
+        complete.append(sentence)
+        releases.append(record.tokens + turn.parts.lookahead)
+
+    def release(all_of_them: bool = False) -> None:
+        while complete and (all_of_them or releases[0] <= record.tokens):
+            sentences.put_nowait((complete.pop(0), due_ns + hop_ns))
+            releases.pop(0)
+
+    async def send(delta: TextDelta) -> None:
+        await _send_delta(turn, delta, due_ns, asked_perf_ns, sink.text)
+        texts.append(delta.text)
+        for sentence in splitter.feed(delta.text):
+            sentence_complete(sentence)
+        release()
 
     async with aclosing(deltas):
         held: list[TextDelta] = []
@@ -131,18 +161,13 @@ async def _send_text(
             if not request.stream:
                 held.append(delta)
                 continue
-            await _send_delta(turn, delta, due_ns, asked_perf_ns, sink.text)
-            texts.append(delta.text)
-            for sentence in splitter.feed(delta.text):
-                sentence_complete(sentence)
+            await send(delta)
         for delta in held:
-            await _send_delta(turn, delta, due_ns, asked_perf_ns, sink.text)
-            texts.append(delta.text)
-            for sentence in splitter.feed(delta.text):
-                sentence_complete(sentence)
+            await send(delta)
     rest = splitter.end()
     if rest is not None:
         sentence_complete(rest)
+    release(all_of_them=True)
     sentences.put_nowait(None)
     return "".join(texts).strip()
 
@@ -165,5 +190,7 @@ async def _speak(turn: ServedTurn, sink: ReplySink, sentences: asyncio.Queue[tup
     if sink.speech is not None:
         output = SpeechOutput(turn.parts.voice, turn.record, turn.source("tts"), sink.speech)
     while (sentence := await sentences.get()) is not None:
+        if turn.parts.hop is not None:
+            await turn.parts.clock.until(sentence[1])
         if output is not None:
             await output.say(*sentence)

@@ -172,7 +172,7 @@ def ours(target: LlmTarget, kept: list[LlmAnswer], prompts: list[str]) -> Figure
 def llama() -> Generator[LlmTarget]:
     """Run llama.cpp's server with the small model until the block ends."""
     environment.install(print)
-    command = environment.command("loadtest.targets.assistant.real.llama_server", "1", "1", "2048")
+    command = environment.command("loadtest.targets.assistant.real.llama_server", "1", "1", "2048", "0")
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         # The same core for every tool's turn: what else the machine does may not fall on one of them.
         os.sched_setaffinity(process.pid, {(os.cpu_count() or 1) - 1})

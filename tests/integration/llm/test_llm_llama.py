@@ -25,7 +25,7 @@ def target() -> Generator[LlmTarget]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VOICEPROBE_CACHE", os.environ.get("VOICEPROBE_PEERS", str(ROOT / ".venv" / "peers")))
         environment.install(print)
-        command = environment.command("loadtest.targets.assistant.real.llama_server", "1", "1", "2048")
+        command = environment.command("loadtest.targets.assistant.real.llama_server", "1", "1", "2048", "0")
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None

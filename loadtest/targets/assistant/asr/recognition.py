@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from loadtest.distributions import Delay
 from loadtest.targets.assistant.asr.base import AsrEngine
 from loadtest.targets.assistant.clock import Clock
+from loadtest.targets.assistant.llm.begun import SpeculativeStart
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ class UtteranceRecognition:
         self.rate_hz = rate_hz
         self.samples = 0
         self.first_partial_perf_ns: int | None = None
+        self.start: SpeculativeStart | None = None  # begins answers on the partial transcripts
         self._stream = engine.open(rate_hz)
         self._clock = clock
         self._show = show
@@ -49,7 +51,7 @@ class UtteranceRecognition:
 
     def watch(self, speech_start_perf_ns: int, timing: PartialTiming, source: random.Random) -> None:
         """Start requesting partial transcripts."""
-        if self._show is not None:
+        if self._show is not None or self.start is not None:
             self._partials = asyncio.create_task(self._show_partials(speech_start_perf_ns, timing, source))
 
     def finish(self, silent_samples: int) -> asyncio.Task[str]:
@@ -60,6 +62,8 @@ class UtteranceRecognition:
     def abandon(self) -> None:
         """Discard the utterance."""
         self._stop_partials()
+        if self.start is not None:
+            self.start.abandon()
         self._stream.abandon()
 
     def _stop_partials(self) -> None:
@@ -69,14 +73,18 @@ class UtteranceRecognition:
 
     async def _show_partials(self, speech_start_perf_ns: int, timing: PartialTiming, source: random.Random) -> None:
         due_ns = speech_start_perf_ns + timing.first.draw_ns(source)
-        while self._show is not None:
+        while True:
             await self._clock.until(due_ns)
-            words = (await self._stream.partial()).split()
+            text = await self._stream.partial()
+            words = text.split()
+            if self.start is not None and words:
+                await self.start.partial(text)
             # In this protocol partials only add words; the final transcript corrects what the recognizer revises.
             if len(words) > self._shown_words:
                 new = " ".join(words[self._shown_words :])
                 if self.first_partial_perf_ns is None:
                     self.first_partial_perf_ns = self._clock.perf_ns()
-                await self._show(new if self._shown_words == 0 else " " + new)
+                if self._show is not None:
+                    await self._show(new if self._shown_words == 0 else " " + new)
                 self._shown_words = len(words)
             due_ns = max(due_ns, self._clock.perf_ns()) + max(20_000_000, timing.every.draw_ns(source))

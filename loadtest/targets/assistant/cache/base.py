@@ -4,26 +4,17 @@ The shared cache in Redis (tier `central`) is in `redis_cache.py`.
 """
 
 import hashlib
-import re
-import unicodedata
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Protocol
 
+from loadtest.targets.assistant.questions import normalize
 from telemetry.model import semconv
 
-_NOT_WORDS: Final = re.compile(r"[^\w\s']|_")
 
-
-def normalize(question: str) -> str:
-    """Normalize case, punctuation and spacing of a question; the words stay significant."""
-    plain = unicodedata.normalize("NFKC", question).casefold()
-    return " ".join(_NOT_WORDS.sub(" ", plain).split())
-
-
-def cache_key(model: str, question: str) -> str:
+def cache_key(model: str, question: str, normalized: Callable[[str], str] = normalize) -> str:
     """Return the key of an answer. It is a hash, so that keys do not reveal what callers said."""
-    return hashlib.sha256(f"{model}\n{normalize(question)}".encode()).hexdigest()
+    return hashlib.sha256(f"{model}\n{normalized(question)}".encode()).hexdigest()
 
 
 class PromptCache(Protocol):
@@ -76,3 +67,31 @@ class MemoryCache:
 
     async def stop(self) -> None:
         """Nothing to close."""
+
+
+class TieredCache:
+    """The cache of this process in front of the shared one: what only the shared one has is kept here, too."""
+
+    def __init__(self, near: PromptCache, far: PromptCache) -> None:
+        self._near, self._far = near, far
+        self.tier: semconv.CacheTier = near.tier  # of the last answer
+
+    async def get(self, key: str) -> str | None:
+        """See `PromptCache`."""
+        self.tier = self._near.tier
+        if (found := await self._near.get(key)) is not None:
+            return found
+        self.tier = self._far.tier
+        if (found := await self._far.get(key)) is not None:
+            await self._near.put(key, found)
+        return found
+
+    async def put(self, key: str, answer: str) -> None:
+        """See `PromptCache`."""
+        await self._near.put(key, answer)
+        await self._far.put(key, answer)
+
+    async def stop(self) -> None:
+        """See `PromptCache`."""
+        await self._near.stop()
+        await self._far.stop()

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from telemetry.model import semconv
@@ -21,6 +21,11 @@ class Question:
     source: random.Random
     instructions: str | None = None
     history: tuple[tuple[str, str], ...] = ()  # (role, text), oldest first
+    work: dict[str, float] = field(default_factory=dict[str, float])  # what answering it took, by name
+
+    def add(self, name: str, number: float) -> None:
+        """Add to what answering this question took."""
+        self.work[name] = self.work.get(name, 0) + number
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,8 @@ class TextDelta:
     due_perf_ns: int | None = None
     reasoning: bool = False
     intent: str | None = None  # the question's intent, if known
+    route: semconv.Route | None = None  # where it comes from, if that depends on the question
+    model: str | None = None  # likewise
 
 
 class Llm(Protocol):

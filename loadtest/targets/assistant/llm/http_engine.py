@@ -123,7 +123,7 @@ class HttpLlm:
                         data = line[5:].strip()
                         if data == "[DONE]":
                             break
-                        for delta in _pieces(data, think):
+                        for delta in _pieces(data, think, question):
                             yield delta
         except httpx.HTTPError as error:
             raise LlmFailed(f"the model's endpoint failed: {type(error).__name__}") from error
@@ -135,7 +135,7 @@ class HttpLlm:
         await self._client.aclose()
 
 
-def _pieces(data: str, think: ThinkFilter) -> list[TextDelta]:
+def _pieces(data: str, think: ThinkFilter, question: Question) -> list[TextDelta]:
     try:
         event: Any = orjson.loads(data)
     except orjson.JSONDecodeError as error:
@@ -144,6 +144,7 @@ def _pieces(data: str, think: ThinkFilter) -> list[TextDelta]:
         raise LlmFailed("the model's endpoint sent an event that is not an object")
     if "error" in event:
         raise LlmFailed("the model's endpoint reported an error while streaming")
+    _note_usage(event.get("usage"), question)
     choices = event.get("choices")
     delta = choices[0].get("delta") if isinstance(choices, list) and choices and isinstance(choices[0], dict) else None
     if not isinstance(delta, dict):
@@ -152,3 +153,19 @@ def _pieces(data: str, think: ThinkFilter) -> list[TextDelta]:
     deltas = [TextDelta(reasoning, reasoning=True)] if isinstance(reasoning, str) and reasoning else []
     content = delta.get("content")
     return deltas + (think.feed(content) if isinstance(content, str) else [])
+
+
+def _note_usage(usage: Any, question: Question) -> None:
+    """Note the tokens that the endpoint counts, where it does."""
+    if not isinstance(usage, dict):
+        return
+    details = usage.get("prompt_tokens_details")
+    cached = details.get("cached_tokens") if isinstance(details, dict) else None
+    counts = {
+        "input_tokens": usage.get("prompt_tokens"),
+        "cached_tokens": cached,
+        "output_tokens": usage.get("completion_tokens"),
+    }
+    for name, count in counts.items():
+        if isinstance(count, int):
+            question.add(name, count)

