@@ -1,5 +1,6 @@
 """`voiceprobe pair` and `voiceprobe techniques`: what differs where two targets hear the same."""
 
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -78,6 +79,7 @@ def techniques(
     smallest: Smallest = SMALLEST_MS,
     out: Out = None,
     json_file: Json = None,
+    html_file: Annotated[Path | None, flag("output", "--html", help="write the table as one HTML file")] = None,
 ) -> None:
     """Measure what each latency technique is worth, on an assistant with real models.
 
@@ -86,12 +88,13 @@ def techniques(
     0: every technique is decided; 6: one is not.
     """
     from corpora.manifest.library import BUNDLED
+    from corpora.output_paths import unwritable
     from loadtest.pairing.job import check_decision
-    from loadtest.run.json_file import write_json
+    from loadtest.run.json_file import write_json, write_result
     from loadtest.run.request import RunRequest, check, out_folder
     from loadtest.techniques.job import TechniquesRequest, exit_code
     from loadtest.techniques.job import techniques as carry_out
-    from loadtest.techniques.view import techniques_table
+    from loadtest.techniques.view import techniques_page, techniques_view
 
     faults: list[str] = []
     chosen = ()
@@ -101,16 +104,21 @@ def techniques(
         faults.append(f"--only {error.args[0]!r:.40} is not a technique; known are {_NAMES}")
     most = pairs if pairs is not None else QUICK_PAIRS if quick else FULL_PAIRS
     faults += check_decision(HEADLINE, QUANTILE, smallest, most)
+    if html_file is not None and (fault := unwritable(html_file)):
+        faults.append(fault)
     if faults:
         raise UsageError("\n".join(faults))
     # Each technique has an address of its own, once its assistants have started.
-    spoken = {"corpus": BUNDLED, "length": "short", "think": 0.2}
+    patient = {"reply_timeout": "30s"}  # of a busy machine an answer may be late, and is one all the same
+    spoken = {"corpus": BUNDLED, "length": "short", "think": 0.2, **patient}
     settings = settings_from({"host": "ws://127.0.0.1:1/v1/realtime", **spoken})
     checked = check(RunRequest(settings, 1, 1, None, None, out_folder(out), json_file))
     console = Console()
     console.print(f"{checked.sentence}; {checked.kept_in}", soft_wrap=not console.is_terminal)
     rows, interrupted = carry_out(TechniquesRequest(checked, chosen, QUANTILE, smallest, most), console)
-    console.print(techniques_table(rows))
+    console.print(techniques_view(rows))
     if json_file is not None:
         write_json(json_file, {"interrupted": interrupted, "rows": rows})
+    if html_file is not None:
+        write_result(html_file, techniques_page(rows).encode())
     raise typer.Exit(int(exit_code(rows, interrupted)))

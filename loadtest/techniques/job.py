@@ -4,6 +4,10 @@ A finished row is a file in the folder; the same folder given again resumes with
 """
 
 import json
+import shutil
+import socket
+import subprocess
+import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,10 +22,13 @@ from loadtest.run import processes
 from loadtest.run.json_file import write_json
 from loadtest.run.request import CheckedRun, check
 from loadtest.targets.assistant.real import environment
-from loadtest.techniques.catalog import COMMON, Technique
+from loadtest.techniques.catalog import CLOUD_ANSWER_USD, COMMON, Technique
+from loadtest.techniques.labels import judged
 from telemetry.model.metrics import HEADLINE
 
 READY_S: Final = 120.0
+_REDIS_READY_S: Final = 10.0
+_NO_REDIS: Final = "not available here: redis-server is not installed (Debian: apt-get install redis-server)"
 _ROW: Final = "row.json"
 
 
@@ -48,28 +55,43 @@ def techniques(request: TechniquesRequest, console: Console) -> tuple[list[dict[
         row = _kept(own / _ROW, technique)
         if row is None:
             console.print(f"{number} of {len(request.techniques)}: {technique.title}", soft_wrap=True)
-            found = _measure(request, technique, own, console)
-            if found.interrupted:
+            missing = technique.missing
+            if technique.needs_redis and shutil.which("redis-server") is None:
+                missing = _NO_REDIS
+            found = None if missing else _measure(request, technique, own, console)
+            if found is not None and found.interrupted:
                 return rows, True
-            row = row_object(technique, found)
-            write_json(own / _ROW, row)
+            row = row_object(technique, found, missing)
+            if found is not None:
+                write_json(own / _ROW, row)
         console.print(f"  {row['sentence']}", soft_wrap=True)
         rows.append(row)
     return rows, False
 
 
-def row_object(technique: Technique, found: PairedRun) -> dict[str, Any]:
-    """A row as JSON: the technique, what was real, and the paired comparison."""
-    hits, known = found.share(1, lambda turn: turn["cache_hit"])
-    return {
+def row_object(technique: Technique, found: PairedRun | None, missing: str | None = None) -> dict[str, Any]:
+    """A row as JSON: the technique, what was real, the paired comparison, and what the labeled lists say of it.
+    Without a comparison, why there is none."""
+    row: dict[str, Any] = {
         "technique": technique.name,
         "title": technique.title,
         "flags": {"off": list(technique.off), "on": list(technique.on)},
         "real": technique.real,
         "declared": technique.declared,
+        "missing": missing,
+    }
+    if found is None:
+        return row | {"sentence": f"{technique.name}: {missing}."}
+    comparison = paired_object(found)
+    shares = [each["routes"]["cloud"] for each in comparison["variants"]]
+    prices = [None if share is None else 1_000 * share * CLOUD_ANSWER_USD for share in shares]
+    flags = dict(zip((name.removeprefix("--") for name in technique.on[::2]), technique.on[1::2], strict=True))
+    return row | {
         "sentence": verdict_sentence(found, 1),
-        "hit_rate": hits / known if known else None,
-        "comparison": paired_object(found),
+        "hit_rate": comparison["variants"][1]["cache_hits"],
+        "usd_per_1000_answers": {"off": prices[0], "on": prices[1]},
+        "labels": judged(flags),
+        "comparison": comparison,
     }
 
 
@@ -77,7 +99,8 @@ def exit_code(rows: list[dict[str, Any]], interrupted: bool) -> ExitCode:
     """The exit code: 6 where a row has too few pairs for its figure, 130 where somebody interrupted it."""
     if interrupted:
         return ExitCode.INTERRUPTED
-    decided = all(each["comparison"]["variants"][1]["decision"] != "undecided" for each in rows)
+    measured = [each["comparison"] for each in rows if "comparison" in each]
+    decided = all(each["variants"][1]["decision"] != "undecided" for each in measured)
     return ExitCode.OK if decided else ExitCode.UNDECIDED
 
 
@@ -93,13 +116,15 @@ def _kept(file: Path, technique: Technique) -> dict[str, Any] | None:
 
 def _measure(request: TechniquesRequest, technique: Technique, folder: Path, console: Console) -> PairedRun:
     with ExitStack() as stack:
+        redis = _redis(folder, stack) if technique.needs_redis else ""
         started = [
-            _assistant((*request.common, *flags), folder / "logs", name, stack)
+            _assistant((*request.common, *(flag.format(redis=redis) for flag in flags)), folder / "logs", name, stack)
             for name, flags in (("off", technique.off), ("on", technique.on))
         ]
         urls = [str(processes.wait_until_ready(child, READY_S)["url"]) for child in started]
+        clips = technique.few_utterances or request.checked.request.settings.clips
         asked = replace(request.checked.request, out=folder).with_settings(
-            host=urls[0], clips=technique.few_utterances or request.checked.request.settings.clips
+            **technique.spoken, host=urls[0], clips=clips
         )
         variants = (Variant("off", urls[0]), Variant("on", urls[1]))
         paired = PairRequest(
@@ -109,6 +134,7 @@ def _measure(request: TechniquesRequest, technique: Technique, folder: Path, con
             quantile=request.quantile,
             smallest_ms=request.smallest_ms,
             most_pairs=request.most_pairs,
+            hears_out=False,
         )
         return pair(paired, console)
 
@@ -123,3 +149,22 @@ def _assistant(flags: tuple[str, ...], logs: Path, name: str, stack: ExitStack) 
     )
     stack.enter_context(processes.ending(child))
     return child
+
+
+def _redis(folder: Path, stack: ExitStack) -> str:
+    """Start a server of Redis that keeps nothing; its address. Raises ProcessFailedError."""
+    port = processes.free_port()
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "redis.log").open("w") as log:
+        command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder)]
+        server = stack.enter_context(subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT))
+    stack.callback(server.terminate)
+    deadline_s = time.monotonic() + _REDIS_READY_S
+    while time.monotonic() < deadline_s and server.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1.0).close()
+        except OSError:
+            time.sleep(0.05)
+            continue
+        return f"redis://127.0.0.1:{port}"
+    raise processes.ProcessFailedError(f"redis-server did not start (log: {folder / 'redis.log'})")

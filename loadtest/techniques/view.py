@@ -1,43 +1,167 @@
-"""The table of techniques, for people: a row each, with a bar for the interval of its difference."""
+"""The table of techniques, for people: in a terminal with a bar for each interval, or as a page with a forest plot."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from html import escape
 from typing import Any, Final
 
+from rich import box
+from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
 from loadtest.pairing.differences import QUANTILES
-from loadtest.pairing.view import interval_text
+from loadtest.pairing.view import interval_text, mean_text
+from loadtest.reports.html.elements import section
+from loadtest.reports.html.elements import table as html_table
 from telemetry.model import formatting
 from telemetry.model.metrics import HEADLINE
 
 _WIDTH: Final = 31
+_NO_NETWORK: Final = "default-src 'none'; style-src 'unsafe-inline'"
 
 
-def techniques_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Voice to voice with a technique minus without it, in ms; negative is faster."""
-    table = Table(title="Voice to voice with the technique minus without it, ms (95 % interval)", title_justify="left")
-    table.add_column("technique")
-    for quantile in QUANTILES:
-        table.add_column(f"Δp{100 * quantile:g}", justify="right")
-    scale_ns = _scale([_headline(row, 0.5) for row in rows])
-    table.add_column(_axis(scale_ns), justify="left")
-    for heading in ("WER off / on", "hits", "pairs", "real"):
-        table.add_column(heading, justify="left" if heading == "real" else "right")
-    for row in rows:
-        off, on = row["comparison"]["variants"]
-        table.add_row(
+def techniques_view(rows: Sequence[Mapping[str, Any]]) -> Group:
+    """Voice to voice with a technique minus without it, in ms (negative is faster): figures, a line for each interval,
+    what a technique changes besides, and what could not be measured."""
+    measured = [row for row in rows if not row.get("missing")]
+    title = "Voice to voice with the technique minus without it, ms (95 % interval)"
+    figures = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    for heading in ("technique", *(f"Δp{100 * quantile:g}" for quantile in QUANTILES), "pairs"):
+        figures.add_column(heading, justify="left" if heading == "technique" else "right")
+    scale_ns = _scale([_headline(row, 0.5) for row in measured])
+    picture = Table(box=box.SIMPLE_HEAD)
+    picture.add_column("technique")
+    picture.add_column(_axis(scale_ns), no_wrap=True)
+    sentences: list[Text] = []
+    for row in measured:
+        differences = (_figure(_headline(row, quantile)) for quantile in QUANTILES)
+        figures.add_row(row["technique"], *differences, f"{row['comparison']['pairs']:,}")
+        picture.add_row(row["technique"], _bar(_headline(row, 0.5), scale_ns))
+        sentences.append(Text("; ".join([f"{row['technique']}: {row['title']}", _origin(row), *in_addition(row)])))
+    return Group(figures, picture, *sentences, *map(Text, missing_rows(rows)))
+
+
+def _origin(row: Mapping[str, Any]) -> str:
+    return f"real: {row['real']}; declared timing: {row['declared']}"
+
+
+def missing_rows(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A sentence for each technique that could not be measured here."""
+    return [row["sentence"] for row in rows if row.get("missing")]
+
+
+def in_addition(row: Mapping[str, Any]) -> list[str]:
+    """What a technique changes besides latency, as far as it is known: quality, cost and work."""
+    return list(_in_addition(row))
+
+
+# Of the work that is reported: in which words it is shown. Means over the answers.
+_WORK: Final = {
+    "input_tokens": "tokens read",
+    "cached_tokens": "of them kept",
+    "output_tokens": "tokens written",
+    "wasted_tokens": "tokens wasted",
+    "speculative_starts": "early starts",
+    "wrong_starts": "wrong starts",
+    "checks": "checks",
+    "hop_ms": "ms of hops",
+}
+_SHARES: Final = {
+    "word_error_rate": "word errors",
+    "whole_answers": "whole answers",
+    "audible_gaps": "answers with gaps",
+    "cache_hits": "hits",
+    "fallbacks": "fallbacks",
+}
+
+
+def _in_addition(row: Mapping[str, Any]) -> Iterator[str]:
+    off, on = row["comparison"]["variants"]
+    for name, words in _SHARES.items():
+        if (of_both := _changed(off[name], on[name], formatting.percent)) is not None:
+            yield f"{words} {of_both}"
+    if len(tiers := on["cache_hits_by_tier"]) > 1:
+        yield f"hits by tier: {', '.join(f'{tier} {formatting.percent(share)}' for tier, share in tiers.items())}"
+    for name, words in {"answer_words": "words of an answer"}.items():
+        if (of_both := _changed(off[name], on[name], mean_text)) is not None:
+            yield f"{words} {of_both}"
+    for name, words in _WORK.items():
+        if (of_both := _changed(off["work"].get(name), on["work"].get(name), mean_text)) is not None:
+            yield f"{words} {of_both}"
+    if (of_both := _changed(off["routes"]["local"], on["routes"]["local"], formatting.percent)) is not None:
+        yield f"answered here {of_both}"
+    prices = row["usd_per_1000_answers"]
+    if (of_both := _changed(prices["off"], prices["on"], _dollars)) is not None:
+        yield f"1,000 answers of the cloud {of_both}"
+    if row["labels"] is not None:
+        yield row["labels"]["sentence"]
+
+
+def _dollars(usd: float) -> str:
+    return f"${usd:.2f}"
+
+
+def _changed(off: float | None, on: float | None, shown: Callable[[float], str]) -> str | None:
+    """Both values where they differ or one of them is not known; None where there is nothing to say."""
+    if off == on:
+        return None
+    return f"{'–' if off is None else shown(off)} → {'–' if on is None else shown(on)}"
+
+
+def techniques_page(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The table as one HTML file, with a forest plot of the medians. It loads nothing and has no script."""
+    # Loaded only if used: drawing takes a second to load.
+    from importlib.resources import files
+
+    from telemetry.charts.drawing import Picture
+    from telemetry.charts.forest import forest
+    from telemetry.charts.static import PAGE, both_sizes
+
+    measured = [row for row in rows if not row.get("missing")]
+    drawn = [
+        {
+            "name": row["technique"],
+            "estimate": found["difference_ns"] / 1e9,
+            "lower": found["lower_ns"] / 1e9,
+            "upper": found["upper_ns"] / 1e9,
+            "verdict": row["comparison"]["variants"][1]["decision"],
+            "text": f"{_figure(found)} ms",
+        }
+        for row in measured
+        if (found := _headline(row, 0.5)) is not None and found["difference_ns"] is not None
+    ]
+    label = "Differences of the median of voice to voice with each technique"
+    picture = both_sizes(Picture(drawn, forest(drawn, PAGE, "s"), label)) if drawn else ""
+    headings = ["technique", *(f"Δp{100 * quantile:g}, ms" for quantile in QUANTILES)]
+    cells = [
+        [
             row["title"],
             *(_figure(_headline(row, quantile)) for quantile in QUANTILES),
-            _bar(_headline(row, 0.5), scale_ns),
-            f"{formatting.percent(off['word_error_rate'])} / {formatting.percent(on['word_error_rate'])}",
-            formatting.percent(row["hit_rate"]),
             f"{row['comparison']['pairs']:,}",
+            "; ".join(in_addition(row)),
             row["real"],
-        )
-    return table
+            row["declared"],
+        ]
+        for row in measured
+    ]
+    headings += ["pairs", "in addition: off → on", "real", "declared timing"]
+    missing = "".join(f"<p>{escape(sentence)}</p>" for sentence in missing_rows(rows))
+    title = "Voice to voice with the technique minus without it, and its 95 % interval"
+    style = files("loadtest.reports.html").joinpath("style.css").read_text(encoding="utf-8")
+    body = [section("Differences of the median", [picture]), html_table(title, headings, cells), missing]
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_NO_NETWORK}">'
+        f"<title>Latency techniques</title><style>{style}</style></head>"
+        f"<body><main><h1>Latency techniques</h1>{''.join(body)}</main></body></html>"
+    )
 
 
 def _headline(row: Mapping[str, Any], quantile: float) -> Mapping[str, Any] | None:
+    if row.get("missing"):
+        return None
     found = row["comparison"]["variants"][1]["differences"]
     return next((each for each in found if (each["metric"], each["quantile"]) == (HEADLINE, quantile)), None)
 

@@ -44,6 +44,7 @@ OUTPUTS = {
     **{("llm", flag): ["http://127.0.0.1:1/v1"] for flag in ("--json", "--html", "--out")},
     ("pair", "--json"): ["URL", "URL"],
     ("pair", "--out"): ["URL", "URL"],
+    ("techniques", "--html"): [],
     ("techniques", "--json"): [],
     ("techniques", "--out"): [],
     ("protocol partials", "--out"): ["--store", "store"],

@@ -11,7 +11,7 @@ from loadtest.exit_codes import ExitCode
 from loadtest.targets.assistant.config import AssistantConfig, build_config
 from loadtest.techniques.catalog import COMMON, TECHNIQUES, named
 from loadtest.techniques.job import exit_code
-from loadtest.techniques.view import techniques_table
+from loadtest.techniques.view import in_addition, techniques_page, techniques_view
 from tests.declared_techniques import SCRIPTED, declared_technique
 
 
@@ -22,10 +22,16 @@ def configured(flags: tuple[str, ...]) -> AssistantConfig:
 
 @pytest.mark.parametrize("technique", TECHNIQUES, ids=lambda each: each.name)
 def test_a_technique_changes_one_option_and_nothing_else(technique: Any) -> None:
-    off, on = (configured((*COMMON, *flags)) for flags in (technique.off, technique.on))
+    off, on = (
+        configured((*COMMON, *(flag.format(redis="redis://h:1") for flag in flags)))
+        for flags in (technique.off, technique.on)
+    )
     changed = {name for name in AssistantConfig.model_fields if getattr(off, name) != getattr(on, name)}
-    # A cache is its place, its lifetime and its own delay.
-    assert len(changed - {"cache_ttl", "cache_delay"}) == (0 if technique.name == "no-op" else 1), changed
+    # A cache is its place, its lifetime and its own delay; a route is a second model and what decides.
+    belongs = {"cache_ttl", "cache_delay", "cache_url", "cache_slots", "route_by", "route_threshold"}
+    if technique.name in ("fallback-append", "cache-lifetime"):
+        belongs = {"llm_late"}
+    assert len(changed - belongs) == (0 if technique.name == "no-op" or technique.missing else 1), changed
     assert configured(COMMON).needs_models
 
 
@@ -39,41 +45,89 @@ def test_a_declared_technique_saves_what_it_declares() -> None:
 
 
 def test_techniques_are_chosen_by_name_or_by_speed() -> None:
-    assert [each.name for each in named("fallback, streaming", quick=False)] == ["fallback", "streaming"]
+    assert [each.name for each in named("draft, streaming", quick=False)] == ["draft", "streaming"]
     assert len(named(None, quick=True)) == 4
     assert named(None, quick=False) == TECHNIQUES
     with pytest.raises(KeyError, match="magic"):
         named("magic", quick=False)
 
 
-def row(name: str, difference_ms: tuple[float, float, float] | None) -> dict[str, Any]:
+def row(name: str, difference_ms: tuple[float, float, float] | None, **of_on: Any) -> dict[str, Any]:
     value, lower, upper = (each * 1e6 for each in difference_ms) if difference_ms else (None, None, None)
     found = {"metric": "voice_to_voice", "quantile": 0.5, "difference_ns": value, "lower_ns": lower, "upper_ns": upper}
+    shares = dict.fromkeys(
+        ("word_error_rate", "whole_answers", "audible_gaps", "cache_hits", "fallbacks", "answer_words")
+    )
+    off = {**shares, "cache_hits_by_tier": {}, "work": {}, "routes": {"local": 1.0, "cloud": 0.0}}
     decision = "undecided" if difference_ms is None else "faster"
-    variants = [{"word_error_rate": 0.1}, {"word_error_rate": None, "decision": decision, "differences": [found]}]
     return {
+        "technique": name,
         "title": name,
-        "hit_rate": 0.5,
         "real": "LLM",
-        "comparison": {"pairs": 20, "variants": variants},
+        "declared": "nothing",
+        "missing": None,
+        "usd_per_1000_answers": {"off": 0.0, "on": 0.0},
+        "labels": None,
+        "comparison": {"pairs": 20, "variants": [off, {**off, "decision": decision, "differences": [found], **of_on}]},
     }
 
 
-def test_table_shows_intervals_as_lines_and_missing_figures_as_too_few() -> None:
-    console = Console(width=220, record=True)
-    console.print(techniques_table([row("faster", (-200, -300, -100)), row("none", None)]))
-    faster, none = (line for line in console.export_text().splitlines() if "faster" in line or "none" in line)
-    assert "−200 (−300 to −100)" in faster
-    assert "too few" in faster  # of the p95 and p99
-    assert "●" in faster
-    assert "10 % / –" in faster
-    assert none.count("too few") == 3
-    assert "●" not in none
+MISSING = {"technique": "big", "title": "A big model", "missing": "not here", "sentence": "big: not here."}
+
+
+def test_view_shows_intervals_as_lines_and_missing_figures_as_too_few() -> None:
+    console = Console(width=80, record=True)
+    console.print(techniques_view([row("quick-one", (-200, -300, -100)), row("short-one", None), MISSING]))
+    lines = console.export_text().splitlines()
+    figures, drawn, words = (line for line in lines if "quick-one" in line)
+    assert "−200 (−300 to −100)" in figures
+    assert "too few" in figures  # of the p95 and p99
+    assert "●" in drawn
+    assert words.startswith("quick-one: quick-one; real: LLM; declared timing: nothing")
+    figures, drawn, _ = (line for line in lines if "short-one" in line)
+    assert figures.count("too few") == 3
+    assert "●" not in drawn
+    assert "big: not here." in lines
+    assert not any("…" in line for line in lines)
+
+
+def test_changes_besides_latency_are_listed_and_what_stays_is_left_out() -> None:
+    changed = row(
+        "routed",
+        None,
+        word_error_rate=0.125,
+        work={"wasted_tokens": 3.5, "unheard_of": 1.0},
+        routes={"local": 0.25, "cloud": 0.75},
+        cache_hits_by_tier={"central": 0.2, "edge": 0.5},
+    )
+    changed["usd_per_1000_answers"] = {"off": 0.45, "on": 0.3375}
+    changed["labels"] = {"sentence": "2 of 24 wrong"}
+    assert in_addition(changed) == [
+        "word errors – → 12.5 %",
+        "hits by tier: central 20 %, edge 50 %",
+        "tokens wasted – → 3.5",
+        "answered here 100 % → 25 %",
+        "1,000 answers of the cloud $0.45 → $0.34",
+        "2 of 24 wrong",
+    ]
+    assert in_addition(row("same", None)) == []
+
+
+def test_page_has_a_line_for_each_row_and_says_what_is_missing() -> None:
+    page = techniques_page([row("<faster>", (-200, -300, -100)), row("none", None), MISSING])
+    assert page.count("<svg") == 2  # for wide and for narrow screens
+    assert "&lt;faster&gt;" in page
+    assert "<faster>" not in page
+    assert "−200 (−300 to −100)" in page
+    assert "<p>big: not here.</p>" in page
+    assert "<script" not in page
+    assert "<svg" not in techniques_page([row("none", None)])
 
 
 def test_an_undecided_row_decides_the_exit_code() -> None:
     assert exit_code([row("a", (-2, -3, -1))], interrupted=False) == ExitCode.OK
     assert exit_code([row("a", None)], interrupted=False) == ExitCode.UNDECIDED
+    assert exit_code([MISSING], interrupted=False) == ExitCode.OK
     assert exit_code([], interrupted=True) == ExitCode.INTERRUPTED
 
 

@@ -1,0 +1,126 @@
+"""Techniques judged by labeled lists: wrong answers of a cache by similarity, wrong routes, and what leaves the house.
+
+The lists are in `labeled.toml`; the code that is judged is the assistant's own, with its real model of embeddings.
+"""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final
+
+from loadtest.targets.assistant.embeddings import Embedder, SimilarQuestions
+from loadtest.targets.assistant.engines import embedding_model, example_router, stays_by_privacy
+from loadtest.targets.assistant.real import environment
+from loadtest.toml_text import parse_toml
+
+_FILE: Final = Path(__file__).with_name("labeled.toml")
+Labels = dict[str, Any]
+
+
+def labeled_lists() -> Labels:
+    """The lists by name."""
+    return dict(parse_toml(_FILE.read_text(encoding="utf-8"), _FILE.name).table)
+
+
+def judged(flags: dict[str, str]) -> Labels | None:
+    """What the lists say of an option of the assistant, given as its flags; None where no list is about it."""
+    if "cache-similarity" in flags:
+        threshold, compare_slots = float(flags["cache-similarity"]), flags.get("cache-slots", "true") == "true"
+        return _with_model(lambda model: similarity(model, threshold, compare_slots=compare_slots))
+    if flags.get("llm") != "routed":
+        return None
+    by, threshold = flags.get("route-by", "similarity"), float(flags.get("route-threshold", "0.9"))
+    if by == "privacy":
+        return asyncio.run(privacy(stays_by_privacy))
+    return _with_model(lambda model: routing(example_router(model, by, threshold).stays))
+
+
+async def similarity(model: Embedder, threshold: float, *, compare_slots: bool) -> Labels:
+    """Of how many pairs of questions the second one gets the first one's answer, rightly and wrongly."""
+
+    async def hits(pairs: list[list[str]]) -> int:
+        found = 0
+        for kept, asked in pairs:
+            questions = SimilarQuestions(model, threshold, compare_slots=compare_slots)
+            await questions.add(kept, kept)
+            found += await questions.find(asked) is not None
+        return found
+
+    lists = labeled_lists()
+    same, different = lists["same"], lists["different"]
+    right, wrong = await hits(same), await hits(different)
+    return {
+        "sentence": f"{wrong} of {len(different)} near misses got a wrong answer, {right} of {len(same)} paraphrases "
+        "the right one",
+        "false_hits": wrong,
+        "near_misses": len(different),
+        "false_hit_rate": wrong / len(different),
+        "true_hits": right,
+        "paraphrases": len(same),
+    }
+
+
+async def routing(stays: Callable[[str], Awaitable[bool]]) -> Labels:
+    """How many questions go where the list says, and how many stay here."""
+    lists = labeled_lists()
+    local = [await stays(text) for text in lists["local"]]
+    cloud = [await stays(text) for text in lists["cloud"]]
+    right, asked = sum(local) + len(cloud) - sum(cloud), len(local) + len(cloud)
+    return {
+        "sentence": f"{right} of {asked} labeled questions routed rightly, {sum(cloud)} hard ones kept here",
+        "routed_rightly": right,
+        "questions": asked,
+        "accuracy": right / asked,
+        "local_share": (sum(local) + sum(cloud)) / asked,
+    }
+
+
+async def privacy(stays: Callable[[str], Awaitable[bool]]) -> Labels:
+    """What of the marked items the cloud's route receives, and how many sentences stay here without need."""
+    sentences = labeled_lists()["private"]
+    sent = [entry for entry in sentences if not await stays(entry["text"])]
+    leaked = [item for entry in sent for item in entry["marked"]]
+    plain = sum(not entry["marked"] for entry in sentences)
+    marked = sum(len(entry["marked"]) for entry in sentences)
+    kept = plain - sum(not entry["marked"] for entry in sent)
+    return {
+        "sentence": f"the cloud received {len(leaked)} of {marked} marked items; {kept} of {plain} plain sentences "
+        "stayed here without need",
+        "received_by_cloud": len(leaked),
+        "marked_items": marked,
+        "kept_without_need": kept,
+        "plain_sentences": plain,
+    }
+
+
+def _with_model(judge: Callable[[Embedder], Awaitable[Labels]]) -> Labels:
+    async def work() -> Labels:
+        model = embedding_model()
+        await model.start()
+        try:
+            return await judge(model)
+        finally:
+            await model.stop()
+
+    return asyncio.run(work())
+
+
+def main() -> None:
+    """Print what the lists say of each option that they are about."""
+    options: list[Labels] = [
+        {"cache-similarity": threshold, "cache-slots": slots}
+        for slots in ("false", "true")
+        for threshold in ("0.8", "0.9", "0.95")
+    ]
+    routes = (("similarity", "0.9"), ("confidence", "0.8"), ("privacy", "0.9"))
+    options += [{"llm": "routed", "route-by": by, "route-threshold": threshold} for by, threshold in routes]
+    environment.prepare(sys.stderr.write)
+    for flags in options:
+        found = judged(flags)
+        named = " ".join(f"--{name} {value}" for name, value in flags.items())
+        sys.stdout.write(f"{named}: {found['sentence'] if found else 'no list'}\n")
+
+
+if __name__ == "__main__":
+    main()
