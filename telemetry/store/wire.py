@@ -6,7 +6,9 @@ answered from one snapshot, by a sidecar in one request.
 """
 
 import functools
+import importlib
 import inspect
+import pkgutil
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -123,14 +125,31 @@ class _Named(msgspec.Struct, forbid_unknown_fields=True):
 _Together = typing.Annotated[list[_Named], msgspec.Meta(min_length=1, max_length=MOST_TOGETHER)]
 
 
+def page_question(
+    answer: Callable[Concatenate[StoreConnection, _Parameters], _Answer],
+) -> StoreQuestion[_Parameters, _Answer]:
+    """Make a function of telemetry.store.questions a question by its own name: `answer(reader, ...)` asks it."""
+    question = _questions[answer.__name__] = StoreQuestion(answer)
+    return question
+
+
 def questions() -> tuple[str, ...]:
     """The names of all questions."""
+    _find_all()
     return tuple(_questions)
+
+
+@functools.cache
+def _find_all() -> None:
+    """Import every module with questions: a page that nobody opened in this process may have one of its own."""
+    package = importlib.import_module("telemetry.store.questions")
+    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        importlib.import_module(module.name)
 
 
 def question_named(name: str) -> StoreQuestion[..., Any]:
     """A question by its name. Raises BadQuestionError."""
-    if name not in _questions:
+    if name not in _questions and name not in questions():
         raise BadQuestionError(f"there is no question {name!r:.60}; known are {', '.join(_questions)}")
     return _questions[name]
 

@@ -1,5 +1,7 @@
 """The pages on extending show complete changes: each is applied to a copy of the source, and its test passes there."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,23 @@ def test_the_example_of_a_page_works_as_it_stands(page: Path, tmp_path: Path) ->
         apply(change, folder)
     done = run_tests(tests, folder)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_page_touches_three_files_and_every_process_knows_its_question(tmp_path: Path) -> None:
+    shown = changes((DOCS / "extending" / "page.md").read_text(encoding="utf-8"))
+    touched = {change.path for change in shown if not change.path.startswith("tests/")}
+    assert touched == {
+        "telemetry/store/questions/recognition.py",
+        "dashboard/pages/recognition.py",
+        "dashboard/app.py",
+    }
+    folder = copy_of_the_source(tmp_path)
+    for change in shown:
+        apply(change, folder)
+    # As a sidecar does, which is asked by name and imports no page.
+    script = "from telemetry.store.wire import question_named; print(question_named('recognition_page').name)"
+    done = subprocess.run([sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "recognition_page", done.stderr
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
