@@ -3,35 +3,14 @@
 Every turn is in a cell of the heat map, and the slowest ones are drawn as points: an outlier is never averaged away.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final
-
-import altair as alt
+from collections.abc import Callable
 
 from dashboard.descriptions import Clock, time_of_day
-from telemetry.charts.drawing import (
-    MOMENT,
-    ROWS,
-    TITLE_PADDING,
-    Palette,
-    Picture,
-    Row,
-    finished,
-    having,
-    spacing_room,
-    table_of,
-    time_axis,
-    tips,
-)
+from telemetry.charts import turns
+from telemetry.charts.drawing import Palette, Picture, Row, table_of
 from telemetry.model import formatting
 from telemetry.model.formatting import NS_PER_S, in_milliseconds, milliseconds
 from telemetry.store.questions.turns import EDGES_MS, HeatCell, TurnsAnswer, band_limits_ms
-
-CELL: Final = "cell"
-OUTLIER: Final = "outlier"
-_HEIGHT: Final = 330
-# Where bands are lower, their names overlap.
-_BAND_HEIGHT: Final = 14
 
 
 def band_label(band: int) -> str:
@@ -50,10 +29,6 @@ def shown_bands(answer: TurnsAnswer) -> list[int]:
     """The bands from the least to the greatest that hold a turn, the greatest first."""
     known = [band for band, n in enumerate(answer.distribution) if n]
     return [] if not known else list(range(known[-1], known[0] - 1, -1))
-
-
-def _heat_height(bands: Sequence[int]) -> int:
-    return max(_HEIGHT, _BAND_HEIGHT * len(bands))
 
 
 def heat_map(
@@ -91,51 +66,10 @@ def heat_map(
     columns = {"from": "from_text", "voice to voice": "band", "turns": "n_text"}
     return Picture(
         [*cells, *points],
-        heat_spec(colors, shown_bands(answer)),
+        turns.heat_map([band_label(band) for band in shown_bands(answer)], colors),
         "Turns by the time when they began and by voice to voice; the slowest ones as points",
         table_of("turns by time and latency", cells, columns, [link(cell) for cell in answer.cells]),
     )
-
-
-def heat_spec(colors: Palette, bands: Sequence[int]) -> Row:
-    """The specification of `heat_map`."""
-    order, time = [band_label(band) for band in bands], time_axis(7)
-    names = alt.Axis(labelLimit=150, titlePadding=TITLE_PADDING + spacing_room(order))
-    y = alt.Y("band:N", sort=None, scale=alt.Scale(domain=order), title="voice to voice", axis=names)
-    scale = alt.Scale(type="sqrt", range=[colors.behind, colors.p95, colors.p99], zero=True)
-    gradient: dict[str, Any] = {"gradientLength": 140, "gradientThickness": 8}
-    legend = alt.Legend(orient="top", direction="horizontal", format=",d", tickMinStep=1, **gradient)
-    diamond: dict[str, Any] = {
-        "shape": "diamond",
-        "size": 60,
-        "filled": True,
-        "strokeWidth": 1,
-        "opacity": 1,
-        "cursor": "pointer",
-    }
-    cells = (
-        having("n")
-        .mark_rect(stroke=colors.paper, strokeWidth=0.5, cursor="pointer")
-        .encode(
-            x=alt.X("from:T", title=None, axis=time),
-            x2="to:T",
-            y=y,
-            color=alt.Color("n:Q", title="turns", scale=scale, legend=legend),
-            tooltip=tips(f"from:T|from|{MOMENT}", "band|voice to voice", "n:Q|turns|,"),
-        )
-        .add_params(alt.selection_point(name=CELL, fields=["since", "number"], on="click", clear=False))
-    )
-    points = (
-        having("at")
-        .mark_point(color=colors.ink, stroke=colors.paper, **diamond)
-        .encode(
-            x=alt.X("at:T", title=None, axis=time),
-            y=y,
-            tooltip=tips(f"at:T|began|{MOMENT}", "value|one of the slowest turns"),
-        )
-        .add_params(alt.selection_point(name=OUTLIER, fields=["trace", "turn"], on="click", clear=False))
-    )
-    return finished([cells, points], colors, _heat_height(bands))
 
 
 def distribution(answer: TurnsAnswer, colors: Palette, link: Callable[[int], str] = lambda _: "") -> Picture:
@@ -153,18 +87,7 @@ def distribution(answer: TurnsAnswer, colors: Palette, link: Callable[[int], str
     columns = {"voice to voice": "band", "turns": "n_text", "share": "share"}
     return Picture(
         rows,
-        distribution_spec(colors, bands),
+        turns.distribution([band_label(band) for band in bands], colors),
         "How many turns each band of voice to voice has",
         table_of("turns by latency", rows, columns, [*map(link, bands)]),
     )
-
-
-def distribution_spec(colors: Palette, bands: Sequence[int]) -> Row:
-    """The specification of `distribution`."""
-    order = [band_label(band) for band in bands]
-    bars = ROWS.mark_bar(color=colors.p95).encode(
-        x=alt.X("n:Q", title="turns", axis=alt.Axis(tickCount=4, format="~s", tickMinStep=1)),
-        y=alt.Y("band:N", sort=None, scale=alt.Scale(domain=order), title=None, axis=alt.Axis(labelLimit=150)),
-        tooltip=tips("band|voice to voice", "n:Q|turns|,", "share|of those shown"),
-    )
-    return finished([bars], colors, _heat_height(bands), left=spacing_room(order))

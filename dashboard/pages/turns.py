@@ -17,6 +17,7 @@ from dashboard.components.selectors import hold, linked_select
 from dashboard.descriptions import Clock
 from dashboard.links import Choice, TurnsChoice, choice_of, names_of, turns_choice_of
 from dashboard.source import Source
+from telemetry.charts.turns import CELL, OUTLIER
 from telemetry.model import formatting
 from telemetry.model.semconv import OUTCOME_LABELS
 from telemetry.store.answers import RunRecord, Summary
@@ -145,7 +146,7 @@ def _follow(event: Any, answer: TurnsAnswer) -> None:
     """Follow a click in the heat map: a cell narrows the list to its turns, a point opens its turn."""
     selected: dict[str, list[dict[str, Any]]] = dict(event.selection) if event is not None and event.selection else {}
     listed = turns_choice_of(st.query_params)[0]
-    points, cells = selected.get(charts.OUTLIER) or [], selected.get(charts.CELL) or []
+    points, cells = selected.get(OUTLIER) or [], selected.get(CELL) or []
     if points and points[0].get("trace"):
         _to(listed, trace=str(points[0]["trace"]), turn=str(points[0]["turn"]))
         st.rerun()

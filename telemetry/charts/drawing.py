@@ -143,7 +143,7 @@ def table_of(caption: str, rows: Iterable[Row], columns: Mapping[str, str], link
 
 def having(*names: str) -> alt.Chart:
     """Select the rows that have a value for each of these."""
-    return ROWS.transform_filter(" && ".join(f"datum.{name} !== null" for name in names))
+    return ROWS.transform_filter(" && ".join(f"isValid(datum.{name})" for name in names))
 
 
 def tips(*fields: str) -> list[alt.Tooltip]:
@@ -177,6 +177,13 @@ def time_axis(ticks: int) -> alt.Axis:
     return alt.Axis(grid=False, labelOverlap=True, tickCount=ticks, format=dict(_CLOCK), labelExpr=label)
 
 
+def elapsed_axis(ticks: int) -> alt.Axis:
+    """An axis of the time since a begin on x, as minutes and seconds, with hours where there are some."""
+    hours = "floor(datum.value / 3600000) + timeFormat(datum.value, ':%M:%S')"
+    label = f"datum.value < 3600000 ? timeFormat(datum.value, '%-M:%S') : {hours}"
+    return alt.Axis(grid=False, labelOverlap=True, tickCount=ticks, labelExpr=label)
+
+
 def spacing_room(texts: Iterable[str], size: int = LABEL_SIZE) -> int:
     """By how many px the longest text grows where a reader spaces letters and words: a browser draws that spacing,
     while the picture's layout measures texts without it."""
@@ -184,32 +191,37 @@ def spacing_room(texts: Iterable[str], size: int = LABEL_SIZE) -> int:
     return math.ceil(max(grown, default=0.0))
 
 
-def finished(layers: Sequence[Any], colors: Palette, height: int, *, left: int = 0, right: int = 0) -> Row:
+def finished(layers: Sequence[alt.Chart], colors: Palette, height: int, *, left: int = 0, right: int = 0) -> Row:
     """The specification in the theme's colors, without data; `left` and `right` are kept free at these edges."""
-    themed = (
-        # The table of each chart says what its marks would, and marks without a name would say nothing.
-        alt.layer(*layers)
-        .properties(height=height)
-        .configure(background="transparent", font="inherit", aria=False)
-        .configure_view(stroke=None)
-        .configure_mark(aria=False)
-        .configure_axis(
-            **dict.fromkeys(("labelColor", "titleColor"), colors.soft),
-            **dict.fromkeys(("labelFontSize", "titleFontSize"), LABEL_SIZE),
-            **dict.fromkeys(("domain", "ticks"), False),
-            gridColor=colors.line,
-            titleFontWeight="normal",
-        )
-        .configure_legend(
-            labelColor=colors.soft, labelFontSize=LABEL_SIZE, symbolType="stroke", symbolSize=260, symbolStrokeWidth=2.5
-        )
-    )
-    # Checking against the schema takes a second on a busy machine: the tests do it.
-    spec = themed.to_dict(validate=False)
-    spec.pop("data", None)  # the rows are given beside the specification
-    spec.pop("datasets", None)
-    spec["padding"] = {"left": left, "right": _PADDING + right}
-    return spec
+    # Altair's own layering copies and checks every part several times, 40 ms a chart: the tests check specifications.
+    drawn: list[Row] = []
+    selections: list[Row] = []
+    for place, layer in enumerate(layers):
+        made = layer.to_dict(validate=False)
+        for name in ("$schema", "config", "data", "datasets"):
+            made.pop(name, None)  # the rows are given beside the specification
+        for selection in made.pop("params", ()):
+            made["name"] = f"layer_{place}"
+            selections.append({**selection, "views": [made["name"]]})
+        drawn.append(made)
+    text = {"labelFontSize": LABEL_SIZE, "labelColor": colors.soft}
+    title: Row = {"titleFontSize": LABEL_SIZE, "titleColor": colors.soft, "titleFontWeight": "normal"}
+    return {
+        "layer": drawn,
+        "height": height,
+        "padding": {"left": left, "right": _PADDING + right},
+        "config": {
+            "background": "transparent",
+            "font": "inherit",
+            "view": {"stroke": None},
+            # The table of each chart says what its marks would, and marks without a name would say nothing.
+            "aria": False,
+            "mark": {"aria": False},
+            "axis": {**text, **title, "domain": False, "ticks": False, "gridColor": colors.line},
+            "legend": {**text, "symbolType": "stroke", "symbolSize": 260, "symbolStrokeWidth": 2.5},
+        },
+        **({"params": selections} if selections else {}),
+    }
 
 
 def named_rule(colors: Palette, at: float, words: str, dashes: Sequence[int] = (2, 3)) -> list[alt.Chart]:

@@ -1,12 +1,14 @@
 """Sentences of a comparison of runs, for people: first how the runs differ, then the figures. Pure."""
 
-from typing import Final
+import math
+from collections.abc import Sequence
+from typing import Any, Final
 
 from telemetry.comparison.differences import MARK_LEVEL, FigureDifference
 from telemetry.comparison.figures import FigureGroup
 from telemetry.comparison.runs import ComparedRun, difference_sentence
 from telemetry.comparison.verdict import RunComparison, are_unanswered
-from telemetry.model.formatting import count, declared_percent, percent, turns
+from telemetry.model.formatting import NS_PER_S, count, declared_percent, percent, turns
 
 GROUPS: Final[dict[FigureGroup, str]] = {
     "latency": "Latency",
@@ -92,6 +94,27 @@ def figure_row(found: FigureDifference) -> tuple[str, ...]:
         interval_text(found),
         status_text(found),
     )
+
+
+def forest_rows(found: Sequence[tuple[FigureDifference, str]]) -> list[dict[str, Any]]:
+    """The differences that have an interval as rows of a forest plot, each with its group, in s or as shares. A side
+    that nothing bounds reaches as far as any other."""
+    bounds = [abs(bound) for each, _ in found for bound in (each.lower, each.upper, each.value) if bound is not None]
+    reach = max(filter(math.isfinite, bounds), default=0.0)
+    verdicts = {True: "worse", False: "better", None: "no difference shown"}
+    return [
+        {
+            "name": each.figure.label,
+            "group": group,
+            "lower": max(each.lower, -reach) / (scale := NS_PER_S if each.figure.unit == "ns" else 1),
+            "upper": min(each.upper, reach) / scale,
+            "estimate": (each.value or 0.0) / scale,
+            "verdict": verdicts[each.is_worse],
+            "text": f"{each.figure.label}: {figure_row(each)[3]} ({figure_row(each)[4]})",
+        }
+        for each, group in found
+        if each.lower is not None and each.upper is not None
+    ]
 
 
 def grouped(each: RunComparison) -> list[tuple[str, list[FigureDifference]]]:

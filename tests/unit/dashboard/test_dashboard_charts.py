@@ -10,11 +10,12 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from dashboard.charts import compared
-from dashboard.charts.over_time import budget_days, latency_lines, lines_spec, load_strip
+from dashboard.charts.over_time import budget_days, latency_lines, load_strip
 from dashboard.components import several_runs
 from dashboard.components.markup import stylesheet
 from dashboard.components.pictures import MOST_ROWS, table_html
 from dashboard.player.turn_player import EVENTS, turn_data, view_ms, waterfall_table
+from telemetry.charts import over_time as charts
 from telemetry.charts.drawing import DARK, LIGHT, STAGE_NAMES, ChartTable, Palette, palette, time_axis
 from telemetry.comparison.runs import ComparedRun
 from telemetry.comparison.verdict import RegressionMargin, compare_runs
@@ -48,7 +49,7 @@ def clock(unix_ns: int) -> str:
 
 @pytest.mark.parametrize("colors", [LIGHT, DARK])
 def test_a_line_per_cohort_is_straight_and_known_by_dash_and_shape(colors: Palette) -> None:
-    spec = lines_spec(colors, ("a", "b"), 800.0)
+    spec = charts.latency_lines(colors, ("a", "b"), 800.0)
     output = json.dumps(spec)
     assert '"interpolate": "linear"' in output
     assert "monotone" not in output
@@ -60,8 +61,8 @@ def test_a_line_per_cohort_is_straight_and_known_by_dash_and_shape(colors: Palet
     assert "data" not in spec
     assert "datasets" not in spec
     alt.LayerChart.from_dict(spec | {"data": {"name": "rows"}})  # raises where it is no valid specification
-    assert lines_spec(colors, ("a", "b"), 800.0) == spec  # the browser keeps the picture
-    assert "objective" not in json.dumps(lines_spec(colors, ("a",), None))
+    assert charts.latency_lines(colors, ("a", "b"), 800.0) == spec  # the browser keeps the picture
+    assert "objective" not in json.dumps(charts.latency_lines(colors, ("a",), None))
 
 
 def test_a_window_of_too_few_turns_is_a_gap_and_the_beginning_of_a_miss_is_marked() -> None:
@@ -78,8 +79,8 @@ def test_a_window_of_too_few_turns_is_a_gap_and_the_beginning_of_a_miss_is_marke
 
 
 def test_a_rule_with_its_words_stands_where_the_objective_was_first_missed() -> None:
-    spec = lines_spec(LIGHT, ("a", "b"), None)
-    marked = [layer for layer in spec["layer"] if {"filter": "datum.onset_text !== null"} in layer.get("transform", ())]
+    spec = charts.latency_lines(LIGHT, ("a", "b"), None)
+    marked = [layer for layer in spec["layer"] if {"filter": "isValid(datum.onset_text)"} in layer.get("transform", ())]
     assert [layer["mark"]["type"] for layer in marked] == ["rule", "text"]
     assert all(layer["encoding"]["x"]["field"] == "time" for layer in marked)
     assert marked[1]["encoding"]["text"]["field"] == "onset_text"

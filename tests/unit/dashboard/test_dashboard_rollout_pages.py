@@ -12,9 +12,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from dashboard.charts import over_time
 from dashboard.components.trust import turns_trust
 from dashboard.components.verdicts import sample_ratio
+from telemetry.charts import over_time
 from telemetry.charts.drawing import LIGHT
 from telemetry.model.durations import Duration
 from telemetry.rollout.cohort_comparison import CohortSize, ComparedCohorts, compare_cohorts
@@ -62,7 +62,7 @@ def look(store: Path, plan: RolloutPlan, others: Sequence[RolloutPlan] = ()) -> 
 
 
 def test_the_bounds_of_a_look_that_is_alone_at_its_stage_are_drawn() -> None:
-    layers = over_time.funnel_spec(LIGHT, "share", 0.05, "5 % may be")["layer"]
+    layers = over_time.funnel(LIGHT, "share", 0.05, "5 % may be")["layer"]
     (alone,) = (each for each in layers if any(step.get("groupby") == ["stage"] for step in each.get("transform", ())))
     assert alone["mark"]["type"] == "rule"
     assert (alone["encoding"]["y"]["field"], alone["encoding"]["y2"]["field"]) == ("lower", "upper")

@@ -17,6 +17,7 @@ from dashboard.charts import compared
 from dashboard.pages.runs import newest
 from dashboard.source import ENV_LOCUST, ENV_RUNS, ENV_SLO, ENV_STORE
 from loadtest.run.compare import CompareRequest, compare
+from telemetry.charts import compared as charts
 from telemetry.charts.drawing import LIGHT
 from telemetry.model.errors import StoreError
 from telemetry.objectives.slo import objectives_text
@@ -234,9 +235,9 @@ def test_a_search_for_capacity_has_its_steps() -> None:
     assert shown_steps is not None
     assert (rows[0]["p95"], rows[0]["lower"], rows[1]["p95"]) == (pytest.approx(600), pytest.approx(500), None)
     assert [row[0] for row in shown_steps.table.rows] == ["4", "8"]
-    drawn_with = json.dumps(compared.load_spec(LIGHT, ["search"], 800.0, found))
+    drawn_with = json.dumps(charts.load(["search"], LIGHT, 800.0, found.callers_met))
     assert '"capacity"' in drawn_with
-    assert '"capacity"' not in json.dumps(compared.load_spec(LIGHT, ["search"], 800.0, None))
+    assert '"capacity"' not in json.dumps(charts.load(["search"], LIGHT, 800.0, None))
 
 
 def test_without_a_tick_the_conditions_are_of_the_newest_run_that_has_ended() -> None:
@@ -264,32 +265,15 @@ def test_a_run_of_which_nothing_is_stored_does_not_hide_the_one_before(
     assert source.source_of({}).store == str(tmp_path / "base" / "store")
 
 
-def test_a_specification_that_was_made_before_is_whole_and_one_s_own() -> None:
-    def made(runs: list[str]) -> list[dict[str, object]]:
-        return [
-            compared.load_spec(LIGHT, runs, 800.0, None),
-            compared.profile_spec(LIGHT, ["clean", "babble 5 dB"], runs, is_share=True),
-            compared.profile_spec(LIGHT, ["clean", "babble 5 dB"], runs, is_share=False),
-        ]
-
-    first, expected = made(["a"]), json.dumps(made(["a"]))
-    for spec in first:
-        spec["layer"][0]["mark"]["color"] = "red"  # type: ignore[index]
-    assert json.dumps(made(["a"])) == expected
-    assert json.dumps(first) != expected
-    others = [json.dumps(made(["a", "b"])), json.dumps(made(["a"])[1]), json.dumps(made(["a"])[2])]
-    assert len({*others, expected}) == 4
-
-
 @pytest.mark.parametrize(("runs", "columns"), [(2, 1), (4, 1), (6, 2)])
 def test_the_names_of_a_few_runs_stand_below_each_other(runs: int, columns: int) -> None:
     names = [f"20261126-025331-09bee{run}" for run in range(runs)]
-    assert f'"columns": {columns}' in json.dumps(compared.load_spec(LIGHT, names, 800.0, None))
+    assert f'"columns": {columns}' in json.dumps(charts.load(names, LIGHT, 800.0, None))
 
 
 def test_the_axis_of_a_word_error_rate_of_zero_has_no_run_of_zeros() -> None:
     # Vega gives an axis of one value six decimals, "0.000000%": the tilde trims them.
-    spec = compared.profile_spec(LIGHT, ["clean"], ["a"], is_share=True)
+    spec = charts.by_profile(["clean"], ["a"], LIGHT, is_share=True)
     assert '"format": "~%"' in json.dumps(spec)
     # Without another value on it such an axis would have 0 in its middle.
     assert {"y": {"datum": 0.05}} in [layer["encoding"] for layer in spec["layer"]]

@@ -15,6 +15,7 @@ from dashboard.descriptions import time_of_day
 from dashboard.links import Choice, TurnsChoice, turns_choice_of
 from dashboard.pages import turns
 from dashboard.player.turn_player import call_data, call_table, turn_data
+from telemetry.charts import turns as charts
 from telemetry.charts.drawing import LIGHT
 from telemetry.model.waterfall import waterfall
 from telemetry.store.questions.pages import ViewHead
@@ -100,10 +101,10 @@ def test_the_heat_map_has_every_cell_and_the_slowest_turns_as_points() -> None:
     table = turn_charts.heat_map(ANSWER, LIGHT, link=lambda cell: f"./turns?from_ms=<{cell.band}>").table
     assert table_html(table).count('<th scope="row"><a href="./turns?from_ms=&lt;') == 2
     assert "<a " not in table_html(turn_charts.heat_map(ANSWER, LIGHT).table)
-    for spec in (turn_charts.heat_spec(LIGHT, [9, 8, 7, 6]), turn_charts.distribution_spec(LIGHT, [9, 6])):
+    for spec in (turn_charts.heat_map(ANSWER, LIGHT).spec, turn_charts.distribution(ANSWER, LIGHT).spec):
         alt.LayerChart.from_dict(spec | {"data": {"name": "rows"}})
-    every = list(range(len(EDGES_MS), -1, -1))
-    for spec in (turn_charts.heat_spec(LIGHT, every), turn_charts.distribution_spec(LIGHT, every)):
+    every = [turn_charts.band_label(band) for band in range(len(EDGES_MS), -1, -1)]
+    for spec in (charts.heat_map(every, LIGHT), charts.distribution(every, LIGHT)):
         assert spec["height"] >= 14 * len(every), "the name of each band has a line of its own"
     assert [row["share"] for row in turn_charts.distribution(ANSWER, LIGHT).rows] == ["25 %", "0 %", "0 %", "75 %"]
 

@@ -11,7 +11,7 @@ from telemetry.charts.drawing import LIGHT, Picture
 from telemetry.charts.forest import forest
 from telemetry.charts.static import PAGE, both_sizes, svg
 
-HOSTILE = "</svg><script>alert(1)</script>"
+HOSTILE = "</svg><script>alert(1)</script>\x1b[2J"
 
 
 def row(name: str, estimate: float, lower: float | None, upper: float | None, verdict: str, **more: Any) -> Any:
@@ -68,6 +68,7 @@ def test_svg_takes_its_colors_from_the_page_has_a_label_and_escapes_foreign_text
     assert ('class="wide"' in wide, 'class="narrow"' in narrow) == (True, True)
     assert all('role="img"' in each and 'aria-label="of &lt;/svg&gt;' in each for each in (wide, narrow))
     assert "<script" not in drawn
+    assert "\x1b" not in drawn
     assert not re.search(r'(?:fill|stroke)="(?:#|rgb)|style=|href=', drawn)
     assert 'fill="var(--missed)"' in drawn
 
