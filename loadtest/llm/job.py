@@ -21,7 +21,6 @@ from loadtest.exit_codes import ExitCode
 from loadtest.llm import plan as plans
 from loadtest.llm.answers import LlmAnswer
 from loadtest.llm.client import LlmClient, run
-from loadtest.llm.page import as_html
 from loadtest.llm.plan import Plan
 from loadtest.llm.prices import CostRow, Prices, load_prices
 from loadtest.llm.prompts import Prompt, checkable, load_prompts
@@ -324,6 +323,8 @@ def run_bench(request: LlmBenchRequest, console: Console, client: LlmClient | No
     for file in filter(None, (kept, request.json_file)):
         write_json(file, as_object(report))
     if request.html_file is not None:
+        from loadtest.llm.page import as_html  # imports what draws, which takes 0.3 s
+
         write_result(request.html_file, as_html(report).encode())
     return report.exit_code
 

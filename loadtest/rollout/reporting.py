@@ -11,8 +11,7 @@ from rich.console import Console
 from corpora.output_paths import unwritable
 from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
-from loadtest.reports.html.rollout_page import RolloutReport, rollout_as_html
-from loadtest.reports.html.rollout_pictures import CohortCurve
+from loadtest.reports.html.rollout_page import CohortCurve, RolloutReport, rollout_as_html
 from loadtest.run.json_file import write_result
 from loadtest.run.report import opened_store
 from loadtest.run.rollout_check import EXIT_CODES

@@ -53,7 +53,8 @@ _BEYOND = """() => {
     .map(each => each.outerHTML.slice(0, 120));
 }"""
 _SMALLEST = """() => Math.min(...[...document.querySelectorAll('svg text')].filter(each => each.getClientRects().length)
-  .map(each => parseFloat(getComputedStyle(each).fontSize) * each.getScreenCTM().a))"""
+  .map(each => [parseFloat(getComputedStyle(each).fontSize), each.getScreenCTM()])
+  .map(([size, matrix]) => size * Math.hypot(matrix.a, matrix.b)))"""
 
 
 @pytest.mark.parametrize("opened", WAYS, indirect=True, ids=lambda way: f"{way[0]}-{way[1]}")

@@ -7,8 +7,7 @@ from loadtest.reports import figures
 from loadtest.reports.evidence import evidence_rows
 from loadtest.reports.failures import REMARKS
 from loadtest.reports.html import waterfalls
-from loadtest.reports.html.elements import folded, legend, pairs, prose, section, table
-from loadtest.reports.html.svg import NARROW, WIDE
+from loadtest.reports.html.elements import folded, pairs, prose, section, table
 from loadtest.reports.measured_within import bounds_lines, bounds_of
 from loadtest.reports.phases import has_phases, starts_line
 from loadtest.reports.run_report import RunReport, SlowTurn
@@ -76,17 +75,16 @@ def _slowest(report: RunReport) -> str:
     slowest = report.pictures.slowest
     if not slowest:
         return ""
-    keys = [("s-speech", "heard by the caller"), ("s-speech reported", "reported by the service")]
-    has_both = any(slow.has_both_sides for slow in slowest)
     hint = "each turn on one clock, in ms from the end of the caller's speech; the slowest first"
-    body = [legend(keys) if has_both else "", *(_turn(slow, place) for place, slow in enumerate(slowest, start=1))]
-    return section("The slowest turns", body, hint)
+    if any(slow.has_both_sides for slow in slowest):
+        hint += "; full bars are heard by the caller, pale ones below them reported by the service"
+    return section("The slowest turns", [_turn(slow, place) for place, slow in enumerate(slowest, start=1)], hint)
 
 
 def _turn(slow: SlowTurn, place: int) -> str:
     head = f"<h3>{place}. {prose(waterfalls.heading(slow))}</h3>"
     about = "".join(f"<span>{prose(name)} <b>{prose(value)}</b></span> " for name, value in waterfalls.about(slow))
-    drawn = "".join(waterfalls.draw(slow.waterfall, size) for size in (WIDE, NARROW))
+    drawn = waterfalls.draw(slow.waterfall)
     heading = ("stage", "side", "begins", "ends", "took")
     listed = folded("The turn as a table", table(f"Turn {place}", heading, waterfalls.rows(slow.waterfall), texts=2))
     return f'<article>{head}<p class="about">{about}</p>{drawn}{listed}</article>'

@@ -1,14 +1,35 @@
-"""Parts of the report's page: sections, tables, folded parts, pairs of a name and a sentence. Pure; text is escaped."""
+"""A report's page and its parts: sections, tables, folded parts, names with sentences. Pure; text is escaped."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
+from importlib.resources import files
 from typing import Final
 
-from loadtest.reports.html.svg import text_of
 from telemetry.model.foreign_text import one_line
 from telemetry.model.formatting import DASH
 
 LONGEST_CHARS: Final = 2000
+_LONGEST_NAME: Final = 300
+_NO_NETWORK: Final = "default-src 'none'; style-src 'unsafe-inline'"
+
+
+def document(title: str, body: Iterable[str], foot: str = "") -> str:
+    """The whole file: it loads nothing, has no script, and reads on a phone, on paper, in light and in dark."""
+    style = files("loadtest.reports.html").joinpath("style.css").read_text(encoding="utf-8")
+    below = f'\n<footer><p class="hint">{prose(foot)}</p></footer>' if foot else ""
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{_NO_NETWORK}">\n'
+        f"<title>{text_of(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
+        f"<main>\n{chr(10).join(part for part in body if part)}\n</main>{below}\n</body>\n</html>\n"
+    )
+
+
+def text_of(text: str) -> str:
+    """Foreign or own text for HTML: on one line, bounded and escaped."""
+    return escape(one_line(text, _LONGEST_NAME))
 
 
 def prose(words: str) -> str:
@@ -40,12 +61,6 @@ def folded(title: str, body: str) -> str:
 def pairs(rows: Iterable[tuple[str, str]]) -> str:
     """Names with a sentence each."""
     return f"<dl>{''.join(f'<div><dt>{text_of(name)}</dt><dd>{prose(words)}</dd></div>' for name, words in rows)}</dl>"
-
-
-def legend(entries: Iterable[tuple[str, str]]) -> str:
-    """Keys of a picture: the class of a color and what it stands for."""
-    shown = "".join(f'<li><span class="key {css}"></span>{text_of(words)}</li>' for css, words in entries)
-    return f'<ul class="legend">{shown}</ul>'
 
 
 def _cells(row: Sequence[str], texts: int) -> str:

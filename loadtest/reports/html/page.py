@@ -4,15 +4,13 @@ It loads nothing, has no script, and reads on a phone, on paper, in light and in
 """
 
 from datetime import UTC, datetime
-from importlib.resources import files
 from typing import Final
 
 from loadtest.exit_codes import ExitCode
 from loadtest.protocols.address import public_target
 from loadtest.reports import figures
-from loadtest.reports.html import details, distribution, over_time, stage_bars
-from loadtest.reports.html.elements import folded, legend, prose, section, table
-from loadtest.reports.html.svg import NARROW, WIDE, text_of
+from loadtest.reports.html import details, pictures
+from loadtest.reports.html.elements import document, folded, prose, section, table, text_of
 from loadtest.reports.judged_objectives import JudgedObjective, missed_first
 from loadtest.reports.phases import load_line
 from loadtest.reports.run_report import RunReport
@@ -31,14 +29,14 @@ _WORDS: Final = {
     ExitCode.UNREACHABLE: "Unreachable",
     ExitCode.INTERRUPTED: "Interrupted",
 }
-_NO_NETWORK: Final = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def as_html(report: RunReport) -> str:
     """The whole file."""
-    style = files("loadtest.reports.html").joinpath("style.css").read_text(encoding="utf-8")
     title = f"{_word(report.run_outcome.code)} · voice load test of {public_target(report.run.target)}"
-    parts = [
+    version = report.run.versions.get("voiceprobe")
+    made = f"voiceprobe {version}" if version else "voiceprobe"
+    body = [
         _head(report),
         _objectives(report),
         _over_time(report),
@@ -47,15 +45,7 @@ def as_html(report: RunReport) -> str:
         _distribution(report),
         *details.sections(report),
     ]
-    body = "\n".join(part for part in parts if part)
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{_NO_NETWORK}">\n'
-        f"<title>{text_of(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
-        f"<main>\n{body}\n</main>\n{_foot(report)}\n</body>\n</html>\n"
-    )
+    return document(title, body, f"Made by {made} from the store of the run; times are UTC.")
 
 
 def _word(code: ExitCode) -> str:
@@ -131,41 +121,38 @@ def _threshold_ns(report: RunReport) -> float | None:
 
 
 def _over_time(report: RunReport) -> str:
-    pictures = report.pictures
+    title = "Voice to voice over time"
     if not report.summary.metrics[HEADLINE].n:
-        return section("Voice to voice over time", ["<p>No turn was answered: there is nothing to draw.</p>"])
-    shown = over_time.over_time(pictures.timeline, pictures.dots, _threshold_ns(report))
+        return section(title, ["<p>No turn was answered: there is nothing to draw.</p>"])
+    shown = pictures.over_time(report.pictures.timeline, report.pictures.dots)
     unanswered = sum(1 for _, value in shown.dots if value is None)
     hints = [shown.window] if shown.curves else []
     hint = "; ".join([*hints, "each dot is a turn"] if shown.dots else hints)
     hint += f", each × one that went unanswered ({formatting.number(unanswered)})" if unanswered else ""
-    figures_of = {
-        at: {**dict.fromkeys(over_time.STATISTICS, formatting.DASH)}
-        for curve in shown.curves
-        for run in curve.runs
-        for at, _ in run
-    }
-    for curve in shown.curves:
-        for run in curve.runs:
-            for at, value in run:
-                figures_of[at][curve.name] = formatting.milliseconds(value)
-    rows = [(formatting.clock(at), *values.values()) for at, values in sorted(figures_of.items())]
-    parts = [over_time.draw(shown, WIDE), over_time.draw(shown, NARROW)]
+    rows: dict[float, dict[str, str]] = {}
+    for name, runs in shown.curves.items():
+        for at, value in (point for run in runs for point in run):
+            empty: dict[str, str] = dict.fromkeys(pictures.STATISTICS, formatting.DASH)
+            rows.setdefault(at, empty)[name] = formatting.milliseconds(value)
+    parts = [pictures.draw_over_time(shown, _threshold_ns(report))]
     if rows:
-        listed = table("Voice to voice over time", ("since the begin", *over_time.STATISTICS), rows)
+        cells = [(formatting.clock(at), *values.values()) for at, values in sorted(rows.items())]
+        listed = table(title, ("since the begin", *pictures.STATISTICS), cells)
         parts.append(folded("The curves as a table", listed))
     else:
         parts.append(f'<p class="hint">{prose("too few answered turns for a curve: a window needs 20")}</p>')
-    return section("Voice to voice over time", parts, hint)
+    if shown.in_flight:
+        calls = [(formatting.clock(at), formatting.number(calls)) for at, calls in shown.in_flight]
+        listed = table("Calls in flight", ("since the begin", "calls"), calls)
+        parts.append(folded("The calls in flight as a table", listed))
+    return section(title, parts, hint)
 
 
 def _stages(report: RunReport) -> str:
-    rows = stage_bars.stage_rows(report.summary, report.objectives)
-    pictures = [stage_bars.draw_bars(rows, WIDE), stage_bars.draw_bars(rows, NARROW)] if rows else []
-    keys = [("band-p50", "to p50"), ("band-p95", "to p95"), ("band-p99", "to p99"), ("budget", "budget (objective)")]
+    drawn = pictures.draw_stages(report.summary, report.objectives)
     by = "as the caller heard them" if report.run.service is None else report.summary.client_service_delta.reported
-    body = [*pictures, legend(keys) if rows else "", details.stage_table(report)]
-    return section(f"Stages against their budget, {by}", body)
+    hint = "each bar reaches to p50, p95 and p99; an upright line is a budget (an objective)" if drawn else ""
+    return section(f"Stages against their budget, {by}", [drawn, details.stage_table(report)], hint)
 
 
 def _stack(report: RunReport) -> str:
@@ -173,22 +160,15 @@ def _stack(report: RunReport) -> str:
     if not stages:
         return ""
     rows = [
-        (
-            each.label,
-            _stage_figure(each, each.p50_ns),
-            _stage_figure(each, each.p95_ns),
-            formatting.number(each.n),
-        )
+        (each.label, _stage_figure(each, each.p50_ns), _stage_figure(each, each.p95_ns), formatting.number(each.n))
         for each in stages
     ]
-    keys = [(f"s-{each.name}", each.label) for each in stages]
-    drawn = [stage_bars.draw_stack(report.pictures.stages, size) for size in (WIDE, NARROW)]
     listed = folded("The stages as a table", table("Where a turn's time goes", ("stage", "p50", "p95", "n"), rows))
     hint = (
         "ms of each stage at its p50 and at its p95, as the service reports it, else as the caller saw it, over the "
         "answered turns; percentiles of stages do not add up to that of the whole"
     )
-    return section("Where a turn's time goes", [*drawn, legend(keys), listed], hint)
+    return section("Where a turn's time goes", [pictures.draw_stack(stages), listed], hint)
 
 
 def _stage_figure(stage: StageStats, value_ns: float | None) -> str:
@@ -201,10 +181,9 @@ def _distribution(report: RunReport) -> str:
     values, stats = report.pictures.values_ns, report.summary.metrics[HEADLINE]
     if values is None:
         return section("Distribution", ["<p>Not drawn: the turns are too many to be read one by one.</p>"])
-    shown = distribution.histogram(values)
+    shown = pictures.histogram(values)
     if shown is None:
         return ""
-    drawn = [distribution.draw(shown, stats, _threshold_ns(report), size) for size in (WIDE, NARROW)]
     rows = [
         (" to ".join(formatting.milliseconds(bound) for bound in shown.bounds_ns(index)), formatting.number(count))
         for index, count in enumerate(shown.counts)
@@ -212,10 +191,5 @@ def _distribution(report: RunReport) -> str:
     ]
     listed = folded("The distribution as a table", table("Turns by voice to voice", ("voice to voice", "turns"), rows))
     hint = f"of {formatting.turns(len(values))} that were answered"
-    return section("Distribution of voice to voice", [*drawn, listed], hint)
-
-
-def _foot(report: RunReport) -> str:
-    version = report.run.versions.get("voiceprobe")
-    made = f"voiceprobe {version}" if version else "voiceprobe"
-    return f'<footer><p class="hint">Made by {text_of(made)} from the store of the run; times are UTC.</p></footer>'
+    drawn = pictures.draw_distribution(shown, stats, _threshold_ns(report))
+    return section("Distribution of voice to voice", [drawn, listed], hint)

@@ -5,24 +5,35 @@ It loads nothing, has no script, and reads on a phone, on paper, in light and in
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Any, Final
 
-from loadtest.reports.html import rollout_pictures as pictures
-from loadtest.reports.html.elements import folded, legend, prose, section, table
-from loadtest.reports.html.rollout_pictures import CohortCurve
-from loadtest.reports.html.svg import NARROW, WIDE, text_of
+from loadtest.reports.html.elements import document, folded, prose, section, table, text_of
 from loadtest.reports.rollout import heading, row_cells
-from telemetry.model.formatting import declared_percent, number, turns
+from telemetry.charts.compared import curves
+from telemetry.charts.drawing import Picture
+from telemetry.charts.over_time import funnel
+from telemetry.charts.static import PAGE, both_sizes
+from telemetry.model.formatting import declared_percent, in_milliseconds, number, turns
 from telemetry.rollout.plan import RolloutPlan, moment
 from telemetry.rollout.progress import check_name, explanation_of, funnel_of, logged_row
 from telemetry.store.rollout_log import RolloutEntry, logged_verdicts
 
 _WORDS: Final = {"promote": "Promote", "hold": "Hold", "roll_back": "Roll back"}
 _CLASSES: Final = {"promote": "met", "hold": "undecided", "roll_back": "missed"}
-_NO_NETWORK: Final = "default-src 'none'; style-src 'unsafe-inline'"
+_CURVE_POINTS: Final = 200
+# Of the slowest turns, which nobody compares, the curves show no more than this share.
+_SHOWN_SHARE: Final = 0.995
 _NEWEST_CHANGES: Final = 200
 _SHOCKS: Final = "What happens to the hosts, the region or the deployment of one cohort alone counts as that cohort's."
+
+
+@dataclass(frozen=True, slots=True)
+class CohortCurve:
+    """Voice-to-voice of a cohort's turns in order, in ns; `turns` counts those that got no answer too."""
+
+    name: str
+    values_ns: tuple[float, ...]
+    turns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +53,9 @@ class RolloutReport:
 
 def rollout_as_html(report: RolloutReport) -> str:
     """The whole file."""
-    style = files("loadtest.reports.html").joinpath("style.css").read_text(encoding="utf-8")
     title = f"{_WORDS[report.verdict['verdict']]} · rollout {report.plan.name}"
-    parts = [_head(report), _stages(report), _checks(report), _funnels(report), _curves(report), _history(report)]
-    body = "\n".join(part for part in parts if part)
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{_NO_NETWORK}">\n'
-        f"<title>{text_of(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n{body}\n</main>\n"
-        '<footer><p class="hint">Made by voiceprobe from the store and the log of the rollout; times are UTC.</p>'
-        "</footer>\n</body>\n</html>\n"
-    )
+    body = [_head(report), _stages(report), _checks(report), _funnels(report), _curves(report), _history(report)]
+    return document(title, body, "Made by voiceprobe from the store and the log of the rollout; times are UTC.")
 
 
 def _head(report: RolloutReport) -> str:
@@ -82,9 +83,20 @@ def _head(report: RolloutReport) -> str:
 
 
 def _stages(report: RolloutReport) -> str:
-    decision = report.verdict["verdict"] if report.verdict["stage"] == report.here else None
-    parts = [pictures.stages(report.plan.stages, report.here, decision, size) for size in (WIDE, NARROW)]
-    return section("Stages", parts)
+    """The stages in their order: those behind, the one where the rollout is with its verdict, and those to come."""
+    names = [stage.name for stage in report.plan.stages]
+    here = names.index(report.here)
+    verdict = report.verdict["verdict"] if report.verdict["stage"] == report.here else "begins"
+    items: list[str] = []
+    for place, stage in enumerate(report.plan.stages):
+        word = "done" if place < here else "ahead" if place > here else verdict.replace("_", " ")
+        css = "chip met" if place < here else f"chip {_CLASSES.get(verdict, '')}" if place == here else "hint"
+        current = ' aria-current="step"' if place == here else ""
+        items.append(
+            f"<li{current}><b>{declared_percent(stage.share)}</b> {prose(stage.name)} "
+            f'<span class="{css}">{word}</span></li>'
+        )
+    return section("Stages", [f'<ol class="stages">{"".join(items)}</ol>'])
 
 
 def _checks(report: RolloutReport) -> str:
@@ -106,38 +118,51 @@ def _funnels(report: RolloutReport) -> str:
     shown: list[str] = []
     verdicts = logged_verdicts(report.entries)
     for check in report.plan.checks:
-        funnel = funnel_of(verdicts, check.name)
-        if any(look.upper is not None for look in funnel.points):
-            what = check.sentence
-            if funnel.unit == "share":
-                beyond = f"the control's {check.statistic} by more than {check.format_margin()}"
-                what += f": share of turns slower than {beyond}"
-            shown.append(f"<h3>{prose(what)}</h3>")
-            shown += [pictures.funnel(check.name, funnel, size) for size in (WIDE, NARROW)]
-    if not shown:
-        return ""
-    keys = legend(
-        [
-            ("candidate", "share of turns, or difference"),
-            ("funnel", "its bounds"),
-            ("decision-open", "hold"),
-            ("decision-met", "promote"),
-            ("decision-missed", "roll back"),
+        of = funnel_of(verdicts, check.name)
+        if of.limit is None or not any(look.upper is not None for look in of.points):
+            continue
+        what = check.sentence
+        if of.unit == "share":
+            beyond = f"the control's {check.statistic} by more than {check.format_margin()}"
+            what += f": share of turns slower than {beyond}"
+        rows = [
+            {
+                "time": in_milliseconds(look.at_unix_ns),
+                "stage": look.stage,
+                "lower": look.lower,
+                "upper": look.upper,
+                "estimate": look.estimate,
+                "verdict": look.decision.replace("_", " "),
+            }
+            for look in of.points
         ]
-    )
-    hint = "Bounds that are wider than the picture run along its edge."
-    return section("Bounds over time", [keys, *shown], hint)
+        alternative = f"Bounds of {check.name} over time; the table has the last ones"
+        picture = Picture(rows, funnel(PAGE, of.unit, of.limit, of.limit_text), alternative)
+        shown += [f"<h3>{prose(what)}</h3>", both_sizes(picture)]
+    hint = "The line is the estimate, the band its bounds; what is beyond the picture runs along its edge."
+    return section("Bounds over time", shown, hint) if shown else ""
 
 
 def _curves(report: RolloutReport) -> str:
-    candidate, control = report.candidate, report.control
-    if not candidate.values_ns or not control.values_ns:
+    both = (report.control, report.candidate)
+    if not all(each.values_ns for each in both):
         return ""
-    keys = legend([("candidate", candidate.name), ("control", control.name)])
-    shown = [pictures.curves(candidate, control, size) for size in (WIDE, NARROW)]
-    stage = report.verdict["stage"]
-    hint = f"Share of turns answered within a time, at stage {stage}; a turn without an answer never is."
-    return section("Voice to voice of both cohorts", [keys, *shown], hint)
+    most = max(each.values_ns[min(len(each.values_ns) - 1, int(_SHOWN_SHARE * len(each.values_ns)))] for each in both)
+    rows: list[dict[str, Any]] = []
+    for each in both:
+        step = max(1, len(each.values_ns) // _CURVE_POINTS)
+        rows += [
+            {"cohort": each.name, "ms": in_milliseconds(each.values_ns[place]), "share": (place + 1) / each.turns}
+            for place in (*range(0, len(each.values_ns), step), len(each.values_ns) - 1)
+            if each.values_ns[place] <= most
+        ]
+    names = [each.name for each in both]
+    alternative = f"Cumulative curves of voice to voice: {names[1]} and {names[0]}"
+    drawn = both_sizes(Picture(rows, curves(names, PAGE), alternative))
+    hint = (
+        f"Share of turns answered within a time, at stage {report.verdict['stage']}; a turn without an answer never is."
+    )
+    return section("Voice to voice of both cohorts", [drawn], hint)
 
 
 def _history(report: RolloutReport) -> str:

@@ -1,10 +1,11 @@
 """The slowest turns of a run as waterfalls: each on one clock, as heard and as the service reported it. Pure."""
 
-from collections.abc import Sequence
 from typing import Final
 
-from loadtest.reports.html.svg import LinearScale, Size, line, picture, rect, text, ticks, width_of
 from loadtest.reports.run_report import SlowTurn
+from telemetry.charts.drawing import Picture, Row
+from telemetry.charts.run import waterfall
+from telemetry.charts.static import PAGE, both_sizes
 from telemetry.model import formatting
 from telemetry.model.bounds import BOUNDED, turn_figures, turn_measured_within
 from telemetry.model.formatting import NS_PER_MS, in_milliseconds
@@ -78,60 +79,25 @@ def rows(shown: Waterfall) -> list[tuple[str, str, str, str, str]]:
     ]
 
 
-def draw(shown: Waterfall, size: Size) -> str:
+def draw(shown: Waterfall) -> str:
     """The picture: a line per stage, the caller's bar above the service's; zero is the end of the caller's speech."""
     low, high = view_ns(shown)
-    names = [name for name in BAR_NAMES if any(bar.name == name and _seen(bar, low, high) for bar in shown.bars)]
-    label_width = 0.0 if size.is_narrow else 118.0
-    row_height = 40.0 if size.is_narrow else 26.0
-    x = LinearScale(low, high, label_width + 4, size.width - 6.0)
-    bottom = len(names) * row_height + 6
-    parts: list[str] = []
-    for value in ticks(in_milliseconds(low), in_milliseconds(high), 4 if size.is_narrow else 8):
-        at = x(value * NS_PER_MS)
-        parts.append(line((at, 2), (at, bottom), "grid"))
-        parts.append(text((at, bottom + 15), formatting.number(value), "label soft", "middle"))
-    parts.append(line((x(0.0), 0.0), (x(0.0), bottom), "zero"))
-    for index, name in enumerate(names):
-        top = index * row_height + 4
-        bars = [bar for bar in shown.bars if bar.name == name and _seen(bar, low, high)]
-        if size.is_narrow:
-            lengths = " / ".join(formatting.milliseconds(bar.length_ns) for bar in bars)
-            parts.append(text((x.begin, top + 12), f"{BAR_LABELS[name]} {lengths}", "label halo"))
-        else:
-            parts.append(text((label_width - 6, top + 14), BAR_LABELS[name], "label", "end"))
-        parts += _bars(bars, x, top + (16 if size.is_narrow else 0), size)
-    origin = "ms from the end of the speech" if shown.origin == "speech_end" else "ms from the begin of the turn"
-    parts.append(text((x.end, bottom + 29), origin, "label soft", "end"))
-    return picture(size, bottom + 34, parts, "One turn on one clock; the table has its figures")
-
-
-def _bars(bars: Sequence[Bar], x: LinearScale, top: float, size: Size) -> list[str]:
-    """The bars of one stage, one below the other where both sides have one."""
-    height = 18.0 / max(1, len(bars))
-    parts: list[str] = []
-    for index, bar in enumerate(bars):
-        begin, end = x(max(bar.start_ns, x.low)), x(min(bar.end_ns, x.high))
-        css = f"s-{bar.name}{' reported' if bar.source == 'service' else ''}"
-        shown = formatting.milliseconds(bar.length_ns)
-        at = top + index * height
-        title = f"{BAR_LABELS[bar.name]}, {SIDE_LABELS[bar.source]}: {shown}"
-        parts.append(rect((begin, at), max(1.5, end - begin), height - 1, css, title))
-        # One length beside both bars of a stage would be too crowded: that of the last one.
-        if not size.is_narrow and index == len(bars) - 1:
-            words = " / ".join(formatting.milliseconds(each.length_ns) for each in bars)
-            parts.append(_length(words, begin, end, x, top))
-    return parts
-
-
-def _length(words: str, begin: float, end: float, x: LinearScale, top: float) -> str:
-    """A length beside its bar: to the right, or where there is no room inside of the picture, to the left."""
-    if end + width_of(words) + 8 <= x.end:
-        return text((end + 5, top + 14), words, "label halo")
-    if begin - width_of(words) - 8 >= x.begin:
-        return text((begin - 5, top + 14), words, "label halo", "end")
-    return text((end - 5, top + 14), words, "label halo", "end")
-
-
-def _seen(bar: Bar, low: float, high: float) -> bool:
-    return bar.length_ns > 0 and bar.end_ns >= low and bar.start_ns <= high
+    seen = [bar for bar in shown.bars if bar.length_ns > 0 and bar.end_ns >= low and bar.start_ns <= high]
+    names = [(name, BAR_LABELS[name]) for name in BAR_NAMES if any(bar.name == name for bar in seen)]
+    rows: list[Row] = []
+    for name, label in names:
+        bars = [bar for bar in seen if bar.name == name]
+        rows.append({"name": label, "figures": " / ".join(formatting.milliseconds(bar.length_ns) for bar in bars)})
+        rows += [
+            {
+                "name": label,
+                "place": int(bar.source == "service"),
+                "low": in_milliseconds(bar.start_ns),
+                "high": in_milliseconds(bar.end_ns),
+                "text": f"{label}, {SIDE_LABELS[bar.source]}: {formatting.milliseconds(bar.length_ns)}",
+            }
+            for bar in bars
+        ]
+    origin = "the end of the speech" if shown.origin == "speech_end" else "the begin of the turn"
+    spec = waterfall(names, (in_milliseconds(low), in_milliseconds(high)), origin, PAGE)
+    return both_sizes(Picture(rows, spec, "One turn on one clock; the table has its figures"))

@@ -319,5 +319,5 @@ def test_the_picture_is_drawn(tmp_path: Path, name: str) -> None:
     file = tmp_path / name
     draw(calibration(step(2), step(4, turns=5), step(8, error_ns=2 * MS)), file)
     content = file.read_bytes()
-    assert content.startswith(b"\x89PNG" if name.endswith("png") else b"<?xml")
+    assert content.startswith(b"\x89PNG" if name.endswith("png") else b"<svg")
     draw(calibration(step(4, turns=1, unsure=["first_audio", "speech_end"])), file)

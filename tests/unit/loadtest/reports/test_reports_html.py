@@ -5,17 +5,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
 from importlib.resources import files
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 
 from loadtest.exit_codes import ExitCode
-from loadtest.reports.html.distribution import histogram
-from loadtest.reports.html.over_time import over_time, time_ticks
+from loadtest.reports.html.elements import text_of
 from loadtest.reports.html.page import as_html, trust
-from loadtest.reports.html.svg import WIDE, LinearScale, text_of, ticks
+from loadtest.reports.html.pictures import histogram, over_time
 from loadtest.reports.html.waterfalls import draw, heading, longest_stage, view_ns
 from loadtest.reports.markdown import as_markdown
 from loadtest.reports.run_info import LostProcess
@@ -233,26 +231,25 @@ def test_each_of_the_slowest_turns_is_drawn_with_its_own_stages() -> None:
 def test_rolling_percentiles_are_those_of_their_windows() -> None:
     rng = np.random.default_rng(3)
     values = rng.lognormal(20, 0.4, 400)
-    shown = over_time([], [(index * 10**9, float(value)) for index, value in enumerate(values)], None)
-    assert [curve.name for curve in shown.curves] == ["p50", "p95", "p99"]
+    shown = over_time([], [(index * 10**9, float(value)) for index, value in enumerate(values)])
+    assert list(shown.curves) == ["p50", "p95", "p99"]
     size = {"p50": 33, "p95": 33, "p99": 100}
-    for curve in shown.curves:
-        (points,) = curve.runs
-        first, last, n = points[0], points[-1], size[curve.name]
-        fraction = int(curve.name[1:]) / 100
+    for name, (points,) in shown.curves.items():
+        first, last, n = points[0], points[-1], size[name]
+        fraction = int(name[1:]) / 100
         assert first == (pytest.approx((n - 1) / 2), pytest.approx(np.quantile(values[:n], fraction)))
         assert last == (pytest.approx(399 - (n - 1) / 2), pytest.approx(np.quantile(values[-n:], fraction)))
 
 
 def test_too_few_turns_have_no_curve_and_many_have_the_store_s_own() -> None:
-    few = over_time([], [(index, 5e8) for index in range(19)], 8e8)
-    assert (few.curves, len(few.dots)) == ((), 19)
+    few = over_time([], [(index, 5e8) for index in range(19)])
+    assert (few.curves, len(few.dots)) == ({}, 19)
     slots = [(10, 5e8, None), (30, 5e8, 6e8), (0, None, None), (30, 5e8, 7e8)]
     timeline = [TimelinePoint(i * 10**9, n, p50, p95, None, None) for i, (n, p50, p95) in enumerate(slots)]
-    many = over_time(timeline, [], None)
-    assert {curve.name: curve.runs for curve in many.curves} == {
-        "p50": (((0.0, 5e8), (1.0, 5e8)), ((3.0, 5e8),)),
-        "p95": (((1.0, 6e8),), ((3.0, 7e8),)),
+    many = over_time(timeline, [])
+    assert many.curves == {
+        "p50": [[(0.0, 5e8), (1.0, 5e8)], [(3.0, 5e8)]],
+        "p95": [[(1.0, 6e8)], [(3.0, 7e8)]],
     }, "a slot without a figure is a gap, not a line across it"
 
 
@@ -284,7 +281,7 @@ def test_a_slow_turn_names_the_stage_that_took_most_of_it() -> None:
     longest = longest_stage(waterfall(alone, None))
     assert longest is not None
     assert longest.source == "client"
-    assert "svg" in draw(turn.waterfall, WIDE)
+    assert "svg" in draw(turn.waterfall)
 
 
 def test_trust_says_what_is_invalid_lost_and_calibrated() -> None:
@@ -293,27 +290,7 @@ def test_trust_says_what_is_invalid_lost_and_calibrated() -> None:
     assert "3 turns lost" in trust(made(summary=lost))
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "most"), [(0, 812, 6), (-130, 1_204, 8), (0, 3, 4), (0, 0.7, 5), (0, 99_000, 9)]
-)
-def test_ticks_are_round_and_no_more_than_asked_for(low: float, high: float, most: int) -> None:
-    found = ticks(low, high, most)
-    assert 2 <= len(found) <= most
-    assert all(low <= value <= high for value in found)
-    steps = {round(b - a, 9) for a, b in pairwise(found)}
-    assert len(steps) == 1
-    assert f"{steps.pop():e}"[0] in "125"
-
-
-def test_time_is_counted_in_seconds_minutes_and_hours() -> None:
-    assert time_ticks(600, 9) == [0, 120, 240, 360, 480, 600]
-    assert time_ticks(25, 9) == [0, 5, 10, 15, 20, 25]
-    assert time_ticks(0.4, 9) == [0]
-    assert len(time_ticks(10_000_000, 9)) <= 10
-
-
-def test_a_scale_of_nothing_has_a_place_for_everything() -> None:
-    assert LinearScale(5, 5, 0, 100)(5) == 0
+def test_a_name_is_escaped_and_on_one_line() -> None:
     assert text_of("a<b>\n&") == "a&lt;b&gt; &amp;"
 
 

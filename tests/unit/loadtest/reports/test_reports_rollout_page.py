@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from loadtest.reports.html.rollout_page import RolloutReport, rollout_as_html
-from loadtest.reports.html.rollout_pictures import CohortCurve
+from loadtest.reports.html.rollout_page import CohortCurve, RolloutReport, rollout_as_html
 from telemetry.rollout.verdict_document import as_object
 from telemetry.store.rollout_log import RolloutEntry
 from tests.fixtures_rollouts import AT_UNIX_NS, MINUTE, SLOWER, two_stages, verdict_of
@@ -47,8 +46,8 @@ def test_the_verdict_stands_first_and_every_picture_is_there(
     page = rollout_as_html(found)
     assert f'<div class="verdict {css}"><p class="badge">{word}</p>' in page
     assert page.index('class="verdict') < page.index("<h2>")
-    for label in ("Stages: ", "Cumulative curves of voice to voice"):
-        assert page.count(f'aria-label="{label}') == 2  # wide, and narrow for phones
+    assert page.count('aria-label="Cumulative curves of voice to voice') == 2  # wide, and narrow for phones
+    assert page.count('<li aria-current="step">') == 1
     funnels = [check for check in found.plan.checks if f"Bounds of {check.name} over time" in page]
     assert found.plan.primary in funnels
     assert found.verdict["sentence"] in unescape(page)
@@ -61,14 +60,16 @@ def test_the_page_asks_for_nothing_and_has_no_script() -> None:
 
 
 def _drawn(found: RolloutReport) -> list[float]:
-    """How far down the corners of the primary's first band lie."""
-    (polygon,) = re.findall(r'<polygon class="funnel" points="([^"]+)"', rollout_as_html(found).split("<h3>")[1])[:1]
-    return [float(each.split(",")[1]) for each in polygon.split()]
+    """How far up the corners of the primary's first band lie, as shares of the picture's height."""
+    primary = rollout_as_html(found).split("<h3>")[1]
+    (height,) = re.findall(r'class="background" d="M0,0h\d+v(\d+)', primary)[:1]
+    (band,) = re.findall(r'<g class="mark-area[^>]*><path d="M([^"]+)Z"', primary)[:1]
+    return [1 - float(each.split(",")[1]) / float(height) for each in band.split("L")]
 
 
 def _corners(found: RolloutReport, lower: str, upper: str, of: str | None = None) -> list[float]:
     values: list[float] = []
-    for entry, name in zip([found.entries[place] for place in (1, 2, 2, 1)], (upper, upper, lower, lower), strict=True):
+    for entry, name in zip([found.entries[place] for place in (1, 2, 2, 1)], (lower, lower, upper, upper), strict=True):
         assert entry.verdict is not None
         check = next(each for each in entry.verdict["checks"] if each["name"] == found.plan.primary.name)
         values.append((check if of is None else check[of])[name])
@@ -77,11 +78,9 @@ def _corners(found: RolloutReport, lower: str, upper: str, of: str | None = None
 
 def test_shares_of_a_look_are_where_what_may_be_says() -> None:
     found = report(looks=2)
-    # The scale ends at three times the 5 % that may be: 150 units from 8 on.
-    expected = [
-        8 + 150 * (0.15 - min(0.15, value)) / 0.15 for value in _corners(found, "beyond_margin", "upper", "shares")
-    ]
-    assert _drawn(found) == pytest.approx(expected, abs=0.06)
+    # The scale ends at three times the 5 % that may be.
+    expected = [min(0.15, value) / 0.15 for value in _corners(found, "beyond_margin", "upper", "shares")]
+    assert _drawn(found) == pytest.approx(expected, abs=1e-3)
     page = unescape(rollout_as_html(found))
     assert "p95 of voice to voice: share of turns slower than the control's p95 by more than 100 ms" in page
     assert ">5 % may be<" in page
@@ -98,9 +97,9 @@ def test_a_log_of_an_earlier_version_shows_its_differences() -> None:
             for each in found.entries
         ),
     )
-    # The scale is three margins of 100 ms up and down over 150 units from 8 on.
-    expected = [8 + 150 * (0.3 - max(-0.3, min(0.3, value))) / 0.6 for value in _corners(found, "lower", "upper")]
-    assert _drawn(old) == pytest.approx(expected, abs=0.06)
+    # The scale is three margins of 100 ms up and down.
+    expected = [(0.3 + max(-0.3, min(0.3, value))) / 0.6 for value in _corners(found, "lower", "upper")]
+    assert _drawn(old) == pytest.approx(expected, abs=1e-3)
     page = rollout_as_html(old)
     assert ">margin 100 ms<" in page
     assert "take longer than its p95" not in page
