@@ -14,7 +14,6 @@ from corpora.output_paths import unwritable, write_whole
 from corpora.progress import progress_bar
 from corpora.rendering.profiles.parsing import profile_from_text
 from corpora.reports.gather import Shown, choose, gather
-from corpora.reports.page import page
 
 MAX_CLIPS: Final = 100
 _BAR_WIDTH: Final = 30
@@ -52,6 +51,8 @@ def show(
         console.print(_table(name, counted))
     console.print(_summary(shown), soft_wrap=True)
     if out is not None:
+        from corpora.reports.page import page  # imports what draws, which takes 0.3 s
+
         with progress_bar("drawing") as progress:
             _write(out, page(shown, progress))
         console.print(f"page: {out}", soft_wrap=True)

@@ -1,11 +1,14 @@
 """Pictures of a corpus as PNG data URIs: distributions, and the waveform and spectrogram of a clip."""
 
 import base64
-import io
-from collections.abc import Sequence
+import struct
+import zlib
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+import altair as alt
 import numpy as np
+import vl_convert
 from numpy.typing import NDArray
 
 from corpora.manifest.manifest import LONG_ABOVE_S, SHORT_BELOW_S
@@ -15,42 +18,58 @@ BOUND: Final = "#d1495b"
 _FLOOR_DB: Final = -100.0
 _MAX_BARS: Final = 20
 _MINUS: Final = "−"
+_LOUDEST_DB: Final = -20.0
+# Of a clip's picture, in px; the wave has so many columns.
+_WIDTH: Final = 800
+_HEIGHT: Final = 160
 
 
-def _canvas(width: float, height: float, rows: int = 1, **ratios: Any) -> tuple[Any, Any]:
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    return figure, figure.subplots(rows, 1, **ratios)
+def _data_uri(chart: Any, width: int) -> str:
+    whole: Any = chart.configure_view(stroke=None).configure_axis(gridOpacity=0.4, titleFontWeight="normal")
+    spec = whole.to_dict(validate=False)
+    for view in spec.get("vconcat", [spec]):
+        view["width"] = width
+    return "data:image/png;base64," + base64.b64encode(vl_convert.vegalite_to_png(spec, scale=1.25)).decode()
 
 
-def _data_uri(figure: Any) -> str:
-    file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=110)
-    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+def _rows(rows: Iterable[dict[str, Any]]) -> alt.Chart:
+    return alt.Chart(alt.InlineData(list(rows)))  # type: ignore[arg-type]
+
+
+def _rules(values: Sequence[float], **mark: Any) -> alt.Chart:
+    return _rows({"at": value} for value in values).mark_rule(color=BOUND, **mark).encode(x="at:Q")
+
+
+def _histogram(values: Sequence[float], title: str, bins: int, marks: Sequence[float], reach: float = 0.0) -> str:
+    """Bars of the numbers of values; as far to both sides of the mark as `reach` says, where it does."""
+    extent = (marks[0] - reach, marks[0] + reach) if reach else None
+    heights, edges = np.histogram(values, bins, extent)
+    rows = (
+        {"low": low, "high": high, "n": n} for low, high, n in zip(edges, edges[1:], heights.tolist(), strict=False)
+    )
+    scale = alt.Scale(zero=False, nice=False)
+    x = alt.X("low:Q", title=title, scale=scale, axis=alt.Axis(tickCount=6, labelOverlap=True))
+    bars = _rows(rows).mark_rect(color=SPEECH, stroke="white", strokeWidth=0.5)
+    drawn = bars.encode(x=x, x2="high:Q", y=_utterances("n:Q"), y2=alt.Y2Datum(0))
+    return _data_uri(alt.layer(drawn, _rules(marks, strokeDash=[5, 3])).properties(height=170), 380)
+
+
+def _utterances(field: str) -> alt.Y:
+    return alt.Y(field, title="utterances", axis=alt.Axis(tickMinStep=1))
+
+
+def _bins(values: Sequence[float]) -> int:
+    return min(40, max(8, len(values) // 4))
 
 
 def lengths(seconds: Sequence[float]) -> str:
     """A histogram of the speech durations, with the limits of short, medium and long."""
-    figure, axes = _canvas(4.6, 2.4)
-    axes.hist(seconds, bins=min(40, max(8, len(seconds) // 4)), color=SPEECH)
-    for limit in (SHORT_BELOW_S, LONG_ABOVE_S):
-        axes.axvline(limit, color=BOUND, linestyle="--", linewidth=1)
-    axes.set_xlabel("seconds of speech")
-    axes.set_ylabel("utterances")
-    return _finish(figure, axes)
+    return _histogram(seconds, "seconds of speech", _bins(seconds), (SHORT_BELOW_S, LONG_ABOVE_S))
 
 
 def floors(values: Sequence[float]) -> str:
     """A histogram of the level of the speech above the noise floor of its clip, in dB."""
-    figure, axes = _canvas(4.6, 2.4)
-    axes.hist(values, bins=min(40, max(8, len(values) // 4)), color=SPEECH)
-    axes.set_xlabel("dB")
-    axes.set_ylabel("utterances")
-    return _finish(figure, axes)
+    return _histogram(values, "dB", _bins(values), ())
 
 
 def with_minus(text: str) -> str:
@@ -60,13 +79,8 @@ def with_minus(text: str) -> str:
 
 def obtained_snr(values: Sequence[float], requested_db: float) -> str:
     """A histogram of the measured SNR around the requested one, over at least the guaranteed ±0.1 dB."""
-    figure, axes = _canvas(4.6, 2.4)
     width = max(0.1, *(abs(value - requested_db) for value in values))
-    axes.hist(values, bins=41, range=(requested_db - width, requested_db + width), color=SPEECH)
-    axes.axvline(requested_db, color=BOUND, linestyle="--", linewidth=1)
-    axes.set_xlabel(with_minus(f"dB; requested {requested_db:g}"))
-    axes.set_ylabel("utterances")
-    return _finish(figure, axes)
+    return _histogram(values, with_minus(f"dB; requested {requested_db:g}"), 41, (requested_db,), width)
 
 
 def counts(named: Sequence[tuple[str, int]]) -> str:
@@ -74,51 +88,48 @@ def counts(named: Sequence[tuple[str, int]]) -> str:
     shown = list(named[:_MAX_BARS])
     if len(named) > _MAX_BARS:
         shown.append((f"{len(named) - _MAX_BARS} others", sum(count for _, count in named[_MAX_BARS:])))
-    figure, axes = _canvas(4.6, 0.9 + 0.22 * len(shown))
-    # Matplotlib would parse a dollar sign as the start of a formula.
-    labels = [name.replace("$", r"\$")[:40] for name, _ in shown]
-    axes.barh(range(len(shown)), [count for _, count in shown], color=SPEECH)
-    axes.set_yticks(range(len(shown)), labels)
-    axes.invert_yaxis()
-    axes.set_xlabel("utterances")
-    return _finish(figure, axes)
-
-
-def _finish(figure: Any, axes: Any) -> str:
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.25)
-    return _data_uri(figure)
+    rows = ({"place": place, "name": name[:40], "n": count} for place, (name, count) in enumerate(shown))
+    y = alt.Y("name:N", sort=alt.EncodingSortField("place"), title=None, axis=alt.Axis(labelLimit=220))
+    x = alt.X("n:Q", title="utterances", axis=alt.Axis(tickMinStep=1))
+    return _data_uri(_rows(rows).mark_bar(color=SPEECH).encode(x=x, y=y).properties(height=18 * len(shown)), 300)
 
 
 def clip(samples: NDArray[np.float64], rate_hz: int, start_sample: int, end_sample: int) -> str:
     """Waveform and spectrogram of a clip, samples of shape (samples,), full scale ±1.0, with its speech bounds."""
-    figure, (wave, spectrum) = _canvas(9.2, 3.6, 2, sharex=True, height_ratios=(1, 2))
-    times_s = np.arange(len(samples)) / rate_hz
-    wave.plot(times_s, samples, color=SPEECH, linewidth=0.4)
-    wave.set_ylim(-1, 1)
-    wave.set_ylabel("wave")
+    bounds = _rules((start_sample / rate_hz, end_sample / rate_hz), strokeWidth=1.2)
+    step = max(1, len(samples) // _WIDTH)
+    columns = ((at / rate_hz, samples[at : at + step]) for at in range(0, len(samples), step))
+    peaks = _rows({"at": at, "low": float(part.min()), "high": float(part.max())} for at, part in columns)
+    seconds: dict[str, Any] = {"scale": alt.Scale(domain=[0, len(samples) / rate_hz], nice=False)}
+    wave = peaks.mark_area(color=SPEECH).encode(
+        x=alt.X("at:Q", title=None, axis=alt.Axis(labels=False), **seconds),
+        y=alt.Y("low:Q", title="wave", scale=alt.Scale(domain=[-1, 1])),
+        y2="high:Q",
+    )
+    frequencies = _rows([{"at": 0.0, "khz": 0.0, "url": _sonagram(samples, rate_hz)}])
+    levels = frequencies.mark_image(width=_WIDTH, height=_HEIGHT, aspect=False, align="left", baseline="bottom").encode(
+        x=alt.X("at:Q", title="seconds", **seconds),
+        y=alt.Y("khz:Q", title="kHz", scale=alt.Scale(domain=[0, rate_hz / 2000], nice=False)),
+        url="url:N",
+    )
+    picture = alt.vconcat(
+        alt.layer(wave, bounds).properties(height=80), alt.layer(levels, bounds).properties(height=160)
+    )
+    return _data_uri(picture, 800)
+
+
+def _sonagram(samples: NDArray[np.float64], rate_hz: int) -> str:
+    """The power by time and frequency, the louder the darker, as the data URI of an image."""
     window = 256 if rate_hz <= 16_000 else 512
-    if len(samples) >= window:
-        powers = _spectrogram(samples, window)
-        spectrum.imshow(
-            powers,
-            origin="lower",
-            aspect="auto",
-            extent=(0.0, len(samples) / rate_hz, 0.0, rate_hz / 2000),
-            vmin=_FLOOR_DB,
-            vmax=-20.0,
-            cmap="magma",
-        )
-    spectrum.set_ylabel("kHz")
-    spectrum.set_xlabel("seconds")
-    for axes in (wave, spectrum):
-        for bound in (start_sample, end_sample):
-            axes.axvline(bound / rate_hz, color=BOUND, linewidth=1.2)
-    return _data_uri(figure)
-
-
-def _spectrogram(samples: NDArray[np.float64], window: int) -> NDArray[np.float64]:
-    """Power in dB of full scale, shape (window // 2 + 1, frames)."""
-    frames = np.lib.stride_tricks.sliding_window_view(samples, window)[:: window // 4]
-    spectrum = np.fft.rfft(frames * np.hanning(window), axis=1) / (window / 4)
-    return 10.0 * np.log10(np.maximum(np.square(np.abs(spectrum)), 10.0 ** (_FLOOR_DB / 10.0))).T
+    frames = np.lib.stride_tricks.sliding_window_view(np.pad(samples, (0, window)), window)[:: window // 4]
+    power = np.square(np.abs(np.fft.rfft(frames * np.hanning(window), axis=1) / (window / 4)))
+    level_db = np.clip(10 * np.log10(np.maximum(power, 1e-10)), _FLOOR_DB, _LOUDEST_DB).T[::-1]
+    gray = np.round(255 * (_LOUDEST_DB - level_db) / (_LOUDEST_DB - _FLOOR_DB)).astype(np.uint8)
+    height, width = gray.shape
+    lines = b"".join(b"\0" + line.tobytes() for line in gray)
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(lines)), (b"IEND", b""))
+    written = (
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
+    )
+    return "data:image/png;base64," + base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"".join(written)).decode()

@@ -1,131 +1,94 @@
 """A calibration as a picture: injected against measured, and what the load does to error, pacing and cost."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from textwrap import wrap
+from typing import Final
 
-from loadtest.calibration.calibration import MS, VOICE_TO_VOICE_GOAL_NS, CalibrationStep, ErrorStats, best_attempts
+from loadtest.calibration.calibration import MS, VOICE_TO_VOICE_GOAL_NS, CalibrationStep, best_attempts
 from loadtest.calibration.json_object import Calibration
 from loadtest.calibration.process_counts import ranges_sentence
 from loadtest.calibration.view import ceiling_sentence
+from telemetry.charts.compared import against, with_intervals
+from telemetry.charts.drawing import LIGHT, Picture
+from telemetry.charts.static import image
 from telemetry.model.formatting import declared_milliseconds
 
 _SHOWN: Final = ("endpoint", "asr_final", "llm_first_token", "tts_first_chunk", "voice_to_voice")
-_COLORS: Final = ("#8c6bb1", "#238b8d", "#e08214", "#b2182b", "#2166ac")
 _MOST_POINTS: Final = 600
 _FLOOR_MS: Final = 1e-3
+_TITLE_WIDTH: Final = 130
+Figures = Mapping[str, Callable[[CalibrationStep], float | None]]
 
 
 def draw(calibration: Calibration, file: Path) -> None:
     """Write the picture in the format that the file's suffix names (SVG, PNG, PDF). Raises ValueError for another."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
     steps = [step for step in best_attempts(calibration.steps) if step.turns]
-    figure: Any
-    axes: Any
-    figure, axes = plt.subplots(2, 2, figsize=(12, 9), layout="constrained")
-    try:
-        shown = calibration.ceiling or (steps[-1] if steps else None)
-        _scatter(axes[0][0], shown)
-        _by_load(
-            axes[0][1],
-            "voice-to-voice error, ms",
-            steps,
-            [step.errors["instrument"] for step in steps],
-            VOICE_TO_VOICE_GOAL_NS / MS,
-        )
-        _by_load(axes[1][0], "frame lateness seen by the endpoint, ms", steps, [step.pacing for step in steps], 1.0)
-        _cost(axes[1][1], steps)
-        if calibration.ceiling is not None:
-            for axis in (axes[0][1], axes[1][0], axes[1][1]):
-                axis.axvline(calibration.ceiling.callers, color="#1a9850", linestyle="--", linewidth=1)
-        figure.suptitle(
-            "\n".join([*_sentences(calibration), f"{calibration.machine['cpu']}, {calibration.date}"]), fontsize=11
-        )
-        figure.savefig(file)
-    finally:
-        plt.close(figure)
-
-
-def _sentences(calibration: Calibration) -> list[str]:
+    marked = None if calibration.ceiling is None else _place(calibration.ceiling)
+    shown = calibration.ceiling or (steps[-1] if steps else None)
+    error_goal, pacing_goal = VOICE_TO_VOICE_GOAL_NS / MS, 1.0
+    cost: Figures = {"µs": lambda step: _scaled(step.usage.cpu_per_frame_ns, 1e-3)}
+    shares: Figures = {
+        "each of the generator's processes": lambda step: _scaled(step.usage.generator_cpu, 100),
+        "endpoint": lambda step: _scaled(step.usage.endpoint_cpu, 100),
+    }
+    pictures = [
+        _scatter(shown),
+        _by_load("voice-to-voice error", "ms", steps, _errors("instrument"), marked=marked, goal=error_goal),
+        _by_load("frame lateness seen by the endpoint", "ms", steps, _errors(None), marked=marked, goal=pacing_goal),
+        _by_load("CPU of the generator for a frame", "µs", steps, cost, marked=marked),
+        _by_load("share of a core", "%", steps, shares, marked=marked),
+    ]
     ranges = ranges_sentence(calibration.process_ranges, failed=calibration.failed_load)
-    return [ceiling_sentence(calibration), *([ranges] if ranges else [])]
+    about = f"{calibration.machine['cpu']}, {calibration.date}"
+    title = [line for text in (ceiling_sentence(calibration), ranges or "", about) for line in wrap(text, _TITLE_WIDTH)]
+    file.write_bytes(image(pictures, file.suffix[1:].lower(), title, columns=2))
 
 
-def _tick(step: CalibrationStep) -> str:
-    """A load, and below it in how many processes."""
-    return str(step.callers) if step.processes == 1 else f"{step.callers}\n{step.processes} processes"
+def _place(step: CalibrationStep) -> str:
+    """A load, and in how many processes."""
+    return str(step.callers) if step.processes == 1 else f"{step.callers} in {step.processes} processes"
 
 
-def _scatter(axis: Any, step: CalibrationStep | None) -> None:
-    axis.set_xlabel("injected, ms")
-    axis.set_ylabel("measured, ms")
-    if step is None:
-        return
-    axis.set_title(f"each stage at {step.callers} callers", fontsize=10)
-    for name, color in zip(_SHOWN, _COLORS, strict=True):
-        samples = step.samples[name][:_MOST_POINTS]
-        axis.plot(
-            [each.injected_ns / MS for each in samples],
-            [each.measured_ns / MS for each in samples],
-            linestyle="none",
-            marker=".",
-            markersize=4,
-            alpha=0.6,
-            color=color,
-            label=name.replace("_", " "),
-        )
-    low, high = axis.get_xlim()
-    axis.plot([low, high], [low, high], color="#666666", linewidth=0.7, zorder=0)
-    axis.legend(fontsize=8)
+def _scaled(value: float | None, factor: float) -> float | None:
+    return None if value is None else max(value * factor, _FLOOR_MS)
+
+
+def _errors(stage: str | None) -> Figures:
+    """The statistics of a stage's error in ms; without a stage, those of the pacing."""
+
+    def of(name: str) -> Callable[[CalibrationStep], float | None]:
+        return lambda step: _scaled(getattr(step.errors[stage] if stage else step.pacing, f"{name}_ns"), 1 / MS)
+
+    return {name: of(name) for name in ("p50", "p99", "max")}
 
 
 def _by_load(
-    axis: Any, what: str, steps: Sequence[CalibrationStep], stats: Sequence[ErrorStats], goal_ms: float
-) -> None:
-    axis.set_title(what, fontsize=10)
-    callers = [step.callers for step in steps]
-    for name, color in (("p50_ns", _COLORS[1]), ("p99_ns", _COLORS[3]), ("max_ns", "#999999")):
-        points = [
-            (load, max(value / MS, _FLOOR_MS))
-            for load, each in zip(callers, stats, strict=True)
-            if (value := getattr(each, name)) is not None
-        ]
-        axis.plot([x for x, _ in points], [y for _, y in points], marker="o", color=color, label=name[:3])
-    axis.axhline(
-        goal_ms, color="#333333", linewidth=0.8, linestyle=":", label=f"goal {declared_milliseconds(goal_ms * MS)}"
-    )
-    axis.set_yscale("log")
-    _scales(axis, steps)
-    axis.legend(fontsize=8)
+    what: str,
+    unit: str,
+    steps: Sequence[CalibrationStep],
+    figures: Figures,
+    *,
+    marked: str | None,
+    goal: float | None = None,
+) -> Picture:
+    rows = [
+        {"name": name, "line": name, "place": _place(step), "value": value, "text": f"{name}: {value:,.4g} {unit}"}
+        for name, read in figures.items()
+        for step in steps
+        if (value := read(step)) is not None
+    ]
+    limit = None if goal is None else (goal, f"goal {declared_milliseconds(goal * MS)}")
+    spec = with_intervals(list(figures), [_place(step) for step in steps], unit, LIGHT, limit=limit, marked=marked)
+    return Picture(rows, spec, f"{what}, by callers")
 
 
-def _cost(axis: Any, steps: Sequence[CalibrationStep]) -> None:
-    axis.set_title("CPU: µs a frame, and share of a core", fontsize=10)
-    known = [step for step in steps if step.usage.cpu_per_frame_ns is not None]
-    per_frame = [(step.usage.cpu_per_frame_ns or 0.0) / 1e3 for step in known]
-    axis.plot([step.callers for step in known], per_frame, marker="o", color=_COLORS[4], label="generator, µs a frame")
-    axis.set_yscale("log")
-    _scales(axis, steps)
-    shares = axis.twinx()
-    for name, color, label in (
-        ("generator_cpu", _COLORS[3], "each of its processes, % of a core"),
-        ("endpoint_cpu", _COLORS[2], "endpoint, % of a core"),
-    ):
-        points = [(r.callers, 100 * value) for r in steps if (value := getattr(r.usage, name)) is not None]
-        shares.plot([x for x, _ in points], [y for _, y in points], marker=".", linestyle=":", color=color, label=label)
-    shares.set_ylim(0, 110)
-    axis.legend(fontsize=8, loc="upper left")
-    shares.legend(fontsize=8, loc="upper right")
-
-
-def _scales(axis: Any, steps: Sequence[CalibrationStep]) -> None:
-    axis.set_xlabel("callers")
-    axis.set_xscale("log")
-    loads = [step.callers for step in steps]
-    axis.set_xticks(loads, [_tick(step) for step in steps])
-    axis.minorticks_off()
-    axis.grid(visible=True, linewidth=0.3)
+def _scatter(step: CalibrationStep | None) -> Picture:
+    rows = [
+        {"name": name.replace("_", " "), "x": each.injected_ns / MS, "y": each.measured_ns / MS}
+        for name in _SHOWN
+        for each in (step.samples[name][:_MOST_POINTS] if step is not None else ())
+    ]
+    names = [name.replace("_", " ") for name in _SHOWN]
+    where = "" if step is None else f" at {step.callers} callers"
+    return Picture(rows, against(names, "injected, ms", "measured, ms", LIGHT), f"each stage{where}")
