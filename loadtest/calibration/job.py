@@ -34,11 +34,10 @@ from loadtest.calibration.view import calibration_view
 from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.run import processes
-from loadtest.run.calibrations import calibrations_folder, keep
+from loadtest.run.calibrations import calibrations_folder, fingerprint, keep
 from loadtest.run.interruption import Interruption
 from loadtest.run.job import run
 from loadtest.run.json_file import write_json
-from loadtest.run.machine import fingerprint
 from loadtest.run.request import MAX_PROCESSES, RunRequest, check
 from loadtest.run.sidecars import Sidecar, start_sidecar
 from loadtest.scenario.settings import SwarmSettings

@@ -20,11 +20,10 @@ from loadtest.protocols.address import public_target
 from loadtest.run.artifacts import keep_objectives
 from loadtest.run.calibrations import citation, process_advice, wanted_processes
 from loadtest.run.interruption import Interruption
-from loadtest.run.job import first_turn, preflight
+from loadtest.run.job import first_turn, leave_unreachable, preflight
 from loadtest.run.json_file import write_json
 from loadtest.run.request import MAX_USERS, CheckedRun, RunRequest, check
 from loadtest.run.sidecars import destination
-from loadtest.run.unreachable import leave_unreachable
 from telemetry.store.run_folders.places import CAPACITY_NAME
 
 LONGEST_STEP_S: Final = 3600.0

@@ -57,6 +57,6 @@ def partials(
 
     `voiceprobe run URL --protocol llm --protocol-option partials=FILE` replays them without a recognizer.
     """
-    from loadtest.run.partials import write_partials
+    from loadtest.run.store import write_partials
 
     raise typer.Exit(int(write_partials(store, out, Console(), run_id)))

@@ -80,10 +80,10 @@ def run(
     unreadable: list[str],
 ) -> None:
     """Send callers to an endpoint and judge what they heard."""
+    from loadtest.run.job import reach
     from loadtest.run.job import run as carry_out
     from loadtest.run.judged_run import print_and_write
     from loadtest.run.request import RunRequest, called_as_its_folder, check, out_folder, usual_users
-    from loadtest.run.unreachable import reach
 
     del target  # the settings have it
     times = durations(unreadable, stop_timeout=stop_timeout, **({} if run_time is None else {"run_time": run_time}))

@@ -1,15 +1,19 @@
-"""Where calibrations are kept, so that later runs can cite them: a JSON file each, in the user's data folder."""
+"""Where calibrations are kept, so that later runs can cite them, and the machine and engine that they depend on."""
 
+import hashlib
 import json
+import platform
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from corpora.manifest.library import data_home
 from loadtest.reports.calibration_citing import CALIBRATION_SCHEMA, Citation, Stored, choose, cite
 from loadtest.reports.process_advice import advice, automatic_processes
 from loadtest.run.json_file import write_json
-from loadtest.run.machine import fingerprint
+from loadtest.run.processes import ROOT
 from loadtest.swarm.cores import most_processes, usable_cores
+from loadtest.swarm.priority import may_be_realtime
 
 
 def calibrations_folder() -> Path:
@@ -53,3 +57,59 @@ def wanted_processes(users: int) -> int:
     """How many processes so many callers should share here, by the calibration or without one."""
     machine = fingerprint()
     return automatic_processes(choose(kept(), machine), machine, users, most_processes(usable_cores()))
+
+
+UNKNOWN: Final = "unknown"
+# The code between the wire and the figures: a change in it may change the instrument's error.
+_ENGINE: Final = (
+    "loadtest/engine",
+    "loadtest/conversation",
+    "loadtest/protocols",
+    "loadtest/audio",
+    "loadtest/scenario",
+    "loadtest/speech",
+    "loadtest/swarm",
+    "loadtest/timerfd.py",
+)
+
+
+def fingerprint() -> dict[str, str]:
+    """This machine and this engine, in words."""
+    return {
+        "cpu": _cpu(),
+        "cores": str(usable_cores()),
+        "kernel": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        # How soon a generator of this user gets the processor beside others.
+        "priority": "real-time" if may_be_realtime() else "normal",
+        "engine": engine_version(),
+        "gevent": _version("gevent"),
+        "locust": _version("locust"),
+    }
+
+
+def engine_version() -> str:
+    """The distribution's version and a digest of the engine's sources, which change more often than it does."""
+    digest = hashlib.sha256()
+    for name in _ENGINE:
+        place = ROOT / name
+        for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+            digest.update(file.relative_to(ROOT).as_posix().encode() + b"\0" + file.read_bytes())
+    released, digested = _version("voiceprobe"), digest.hexdigest()[:8]
+    return digested if released == UNKNOWN else f"{released}+{digested}"
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+    except OSError:
+        lines = []
+    named = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return named or platform.processor() or platform.machine() or UNKNOWN
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return UNKNOWN

@@ -23,7 +23,7 @@ from loadtest.conversation.exchange import Exchange
 from loadtest.conversation.failures import failure_of
 from loadtest.conversation.plan import SECOND_NS, Limits
 from loadtest.engine.engine import Engine
-from loadtest.errors import EndpointUnreachable, UsageError
+from loadtest.errors import EndpointUnreachable, OutputError, UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.protocols import registry
 from loadtest.protocols.address import public_target
@@ -32,12 +32,13 @@ from loadtest.protocols.base import CallerProtocol, OpenRequest
 from loadtest.protocols.failure import Failure, SessionRefused
 from loadtest.reports.calibration_citing import in_processes
 from loadtest.reports.progress import LiveInfo, live_lines, live_view
+from loadtest.reports.run_report import RunPictures
 from loadtest.run import processes
-from loadtest.run.artifacts import keep_objectives
+from loadtest.run.artifacts import HTML, artifacts, keep_objectives, run_object, write_together
 from loadtest.run.calibrations import citation, process_advice
 from loadtest.run.interruption import Interruption
-from loadtest.run.judged_run import BesideStore, RunResult, judged_run
-from loadtest.run.pictures import leave_reports
+from loadtest.run.json_file import write_json
+from loadtest.run.judged_run import BesideStore, RunResult, UnreachableTarget, judged_run, leave_reports
 from loadtest.run.request import CheckedRun, RunRequest
 from loadtest.run.sidecars import Sidecar, await_callers, await_service, deliver_all, destination
 from loadtest.scenario.access import TARGET_VARIABLE
@@ -490,3 +491,43 @@ def _render_ahead(settings: SwarmSettings) -> None:
             render_ahead(settings, protocol, progress)
         except CorpusError as error:
             raise UsageError(str(error)) from None
+
+
+def reach(checked: CheckedRun, console: Console) -> None:
+    """Try the target before a swarm is sent to it. Raises EndpointUnreachable where it cannot be reached; then the
+    reports of the run are written."""
+    try:
+        preflight(checked)
+        first_turn(checked)
+    except EndpointUnreachable as error:
+        report = leave_unreachable(checked, error)
+        console.print(f"report: {report}", soft_wrap=True, markup=False, highlight=False)
+        raise
+
+
+def leave_unreachable(checked: CheckedRun, error: EndpointUnreachable) -> Path:
+    """Write the reports of a run whose target cannot be reached, with an empty store; the file for people. Raises
+    OutputError, which then says both."""
+    request = checked.request
+    run_id = request.settings.run_id or new_run_id()
+    settings = settings_of_run(checked, run_id, None)
+    load = AskedLoad(request.users, request.run_time_s, request.processes)
+    asked = declaration(settings, checked.corpus, checked.utterances, load)
+    beside = BesideStore(unreachable=UnreachableTarget(str(error), time.time_ns()))
+    store = request.out / "store"
+    try:
+        keep_objectives(request.out, checked.objectives_text)
+        # The store that a run would have filled: what lists and shows runs finds nothing in it, and no fault.
+        make_folder(store)
+        with StoreReader(store) as reader:
+            report = judged_run(reader, run_id, checked.objectives, asked=asked, beside=beside).report(RunPictures())
+        write_together(request.out, artifacts(report))
+        if request.json_file is not None:
+            write_json(request.json_file, run_object(report))
+    except OSError as fault:
+        raise OutputError(
+            f"{error}\n{store}: cannot be made ({fault.strerror}); no report of this was written"
+        ) from None
+    except OutputError as fault:
+        raise OutputError(f"{error}\n{fault}") from None
+    return request.out / HTML

@@ -15,8 +15,7 @@ from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.run.artifacts import HTML, JUNIT, MARKDOWN, NAMES, SUMMARY, artifacts, write_together
 from loadtest.run.json_file import write_result
-from loadtest.run.judged_run import RunResult, judged_run, print_and_write
-from loadtest.run.pictures import read_pictures
+from loadtest.run.judged_run import RunResult, judged_run, print_and_write, read_pictures
 from loadtest.run.run_place import NamedRun
 from telemetry.client_tls import sidecar_token
 from telemetry.model.errors import ConfigError

@@ -8,8 +8,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from loadtest.reports.html.page import as_html
-from loadtest.run.judged_run import judged_run
-from loadtest.run.pictures import read_pictures
+from loadtest.run.judged_run import judged_run, read_pictures
 from telemetry.objectives.slo import default_objectives
 from telemetry.store.reader import StoreReader
 from tests.fixtures_turns import fill_store, synthetic_run

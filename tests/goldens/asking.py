@@ -18,8 +18,7 @@ import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from loadtest.run.artifacts import JUNIT, MARKDOWN, SUMMARY, artifacts
-from loadtest.run.judged_run import judged_run
-from loadtest.run.pictures import read_pictures
+from loadtest.run.judged_run import judged_run, read_pictures
 from telemetry.model.metrics import METRIC_NAMES
 from telemetry.objectives.slo import default_objectives
 from telemetry.rollout.cohort_turns import CALL, OUTCOME, CohortTurns

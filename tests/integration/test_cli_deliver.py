@@ -9,9 +9,9 @@ import pytest
 
 from loadtest.errors import UsageError
 from loadtest.run import processes
-from loadtest.run.deliver import deliver
 from loadtest.run.processes import ProcessFailedError
 from loadtest.run.sidecars import start_sidecar
+from loadtest.run.store import deliver
 from telemetry.export.sdk import SdkOptions, start
 from telemetry.store.reader import StoreReader
 from tests.integration.commands import completed

@@ -21,8 +21,7 @@ from loadtest.exit_codes import ExitCode
 from loadtest.reports.summary import schema
 from loadtest.run import processes
 from loadtest.run.artifacts import HTML
-from loadtest.run.calibrations import keep
-from loadtest.run.machine import fingerprint
+from loadtest.run.calibrations import fingerprint, keep
 from loadtest.run.sidecars import start_sidecar
 from telemetry.model.metrics import METRIC_NAMES
 from telemetry.store.reader import StoreReader

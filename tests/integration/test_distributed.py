@@ -23,8 +23,7 @@ from loadtest.exit_codes import ExitCode
 from loadtest.protocols import registry
 from loadtest.protocols.base import CallerOptions
 from loadtest.run import processes
-from loadtest.run.calibrations import keep
-from loadtest.run.machine import fingerprint
+from loadtest.run.calibrations import fingerprint, keep
 from loadtest.run.sidecars import start_sidecar
 from loadtest.scenario.behavior import CallerBehavior, parse_think
 from loadtest.scenario.settings import SwarmSettings

@@ -25,8 +25,7 @@ from loadtest.exit_codes import ExitCode
 from loadtest.reports.run_report import RunPictures, RunReport
 from loadtest.reports.terminal import final_view
 from loadtest.run.artifacts import HTML, JUNIT, MARKDOWN, SUMMARY, artifacts
-from loadtest.run.judged_run import judged_run
-from loadtest.run.pictures import read_pictures
+from loadtest.run.judged_run import judged_run, read_pictures
 from loadtest.run.report import list_runs
 from telemetry.model.formatting import milliseconds, percent
 from telemetry.model.metrics import METRICS

@@ -29,7 +29,7 @@ def carried_out(monkeypatch: pytest.MonkeyPatch) -> list[CheckedRun]:
     def print_and_write(*_: object) -> ExitCode:
         return ExitCode.OK
 
-    monkeypatch.setattr("loadtest.run.unreachable.preflight", found.append)
+    monkeypatch.setattr("loadtest.run.job.preflight", found.append)
     monkeypatch.setattr("loadtest.run.job.run", carry_out)
     monkeypatch.setattr("loadtest.run.judged_run.print_and_write", print_and_write)
     return found

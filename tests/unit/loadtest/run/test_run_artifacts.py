@@ -15,8 +15,7 @@ from loadtest.exit_codes import ExitCode
 from loadtest.reports.run_info import SpoolInfo
 from loadtest.reports.summary import schema
 from loadtest.run.artifacts import NAMES, keep_objectives, write_together
-from loadtest.run.judged_run import BesideStore, judged_run, print_and_write
-from loadtest.run.pictures import MOST_DOTS, leave_reports, read_pictures
+from loadtest.run.judged_run import MOST_DOTS, BesideStore, judged_run, leave_reports, print_and_write, read_pictures
 from loadtest.run.report import ReportFiles, report
 from loadtest.run.run_place import NamedRun, find_run
 from telemetry.objectives.slo import default_objectives, load_objectives, objectives_text

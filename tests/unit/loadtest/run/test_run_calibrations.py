@@ -18,8 +18,16 @@ from loadtest.calibration.json_object import calibration_object
 from loadtest.errors import UsageError
 from loadtest.exit_codes import ExitCode
 from loadtest.reports.calibration_citing import BINDING
-from loadtest.run.calibrations import calibrations_folder, citation, keep, kept, process_advice, wanted_processes
-from loadtest.run.machine import engine_version, fingerprint
+from loadtest.run.calibrations import (
+    calibrations_folder,
+    citation,
+    engine_version,
+    fingerprint,
+    keep,
+    kept,
+    process_advice,
+    wanted_processes,
+)
 from tests.unit.loadtest.calibration.calibration_material import MS, calibration, step
 
 

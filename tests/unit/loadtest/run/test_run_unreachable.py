@@ -14,10 +14,10 @@ from loadtest.reports.junit import RUN_CASE
 from loadtest.reports.summary import schema
 from loadtest.run.artifacts import HTML, JUNIT, MARKDOWN, NAMES, SUMMARY
 from loadtest.run.compare import CompareRequest, compare
+from loadtest.run.job import leave_unreachable
 from loadtest.run.report import report
 from loadtest.run.request import CheckedRun, RunRequest, check
 from loadtest.run.run_place import find_run
-from loadtest.run.unreachable import leave_unreachable
 from loadtest.scenario.settings import SwarmSettings
 from telemetry.model.errors import StoreError
 from telemetry.store.run_folders.catalog import RunCatalog
