@@ -7,12 +7,13 @@ import json
 import math
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from typing import Final
+from typing import Any, Final
 
 from corpora.annotation.exact_end import FADE_S
 from corpora.manifest.library import Corpus
 from loadtest.protocols.address import public_target
-from loadtest.scenario.behavior import CallerBehavior
+from loadtest.scenario.options import OPTIONS
+from loadtest.scenario.sections import CitationSection
 from loadtest.scenario.settings import SwarmSettings
 
 Declared = dict[str, str | int | float | bool]
@@ -42,8 +43,8 @@ def declaration(settings: SwarmSettings, corpus: Corpus, utterances: int, load: 
     if settings.has_open_arrivals:
         users = max(1, load.processes)  # Locust's users stand by: one in each process
     declared: dict[str, str | int | float | bool | None] = {
+        **_values(settings),
         "target": public_target(settings.host),
-        "protocol": settings.protocol,
         "corpus": corpus.name,
         "corpus_kind": corpus.kind,
         "edges": corpus.edges,
@@ -52,24 +53,11 @@ def declaration(settings: SwarmSettings, corpus: Corpus, utterances: int, load: 
         "utterances": utterances,
         "profile": settings.profile_label,
         **_profile(settings),
-        "length": settings.length,
         "users": users,
         "run_time_s": None if run_time_s is None else float(run_time_s),
         "processes": load.processes,
         "arrivals": settings.arrivals_label,
-        "rate_per_s": settings.rate,
         "max_calls": settings.max_calls if settings.has_open_arrivals else None,
-        "cohort": settings.cohort,
-        "scenario": settings.scenario_name,
-        "seed": settings.seed,
-        "calibration": settings.calibration,
-        "calibrated_to_ms": settings.calibrated_to_ms,
-        "calibration_state": settings.calibration_state,
-        "calibrated_callers": settings.calibrated_callers,
-        "calibrated_processes": settings.calibrated_processes,
-        "calibration_date": settings.calibration_date,
-        "keep_audio": settings.keep_audio or None,
-        "keep_text": settings.keep_text or None,
         "keep_for_s": settings.keep_for.seconds if settings.keep_audio or settings.keep_text else None,
         "recordings": settings.recordings if settings.keep_audio or settings.keep_text else None,
         "versions": json.dumps(_versions()),
@@ -77,17 +65,20 @@ def declaration(settings: SwarmSettings, corpus: Corpus, utterances: int, load: 
     return {name: value for name, value in declared.items() if value is not None}
 
 
-def declared_behavior(behavior: CallerBehavior) -> dict[str, str | float | bool | None]:
-    """What callers do, as each process declares it; None where nothing was asked for."""
-    return {
-        "think": str(behavior.think),
-        "call_pause": None if behavior.call_pause is None else str(behavior.call_pause),
-        "patience": None if behavior.patience is None else str(behavior.patience),
-        "barge_in_share": sum(each.share for each in behavior.barge_ins) or None,
-        "talk_over_share": behavior.talk_over or None,
-        "silence_share": behavior.silence or None,
-        "conversations": behavior.conversations or None,
-    }
+def _values(settings: SwarmSettings) -> dict[str, Any]:
+    """The values that are declared as they are, by the names that their fields give; None where one asks for nothing.
+
+    Pauses and patience are declared as the distributions that they stand for.
+    """
+    behavior = settings.behavior
+    drawn = {"think": behavior.think, "call_pause": behavior.call_pause, "patience": behavior.patience}
+    found: dict[str, Any] = {name: None if each is None else str(each) for name, each in drawn.items()}
+    found |= {name: getattr(settings, name) for name in CitationSection.model_fields}
+    for option in OPTIONS:
+        value = getattr(settings, option.name)
+        if option.declared:
+            found[option.declared] = None if isinstance(value, bool | float) and not value else value
+    return {**found, "barge_in_share": sum(each.share for each in behavior.barge_ins) or None}
 
 
 def _profile(settings: SwarmSettings) -> dict[str, str | float | None]:

@@ -41,6 +41,7 @@ class Option:
     metavar: str | None = None
     ours: str | None = None  # the flag of our own commands, where Locust has another use for that name
     guessed: bool = False  # without the flag, the value follows from the address
+    declared: str = ""  # the attribute by which each process of a run declares the value as it is
     of_machine: bool = False  # about the machine of one process: what a worker was given itself wins over the master's
     # From the field.
     name: str = ""

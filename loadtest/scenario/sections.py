@@ -44,9 +44,13 @@ class RunSection(TomlTable):
     """The run as a whole: the first keys of a scenario file."""
 
     scenario_name: Annotated[
-        str | None, LINE, Option("name of the scenario, as a dimension (default: the file's)", "output", "run")
+        str | None,
+        LINE,
+        Option("name of the scenario, as a dimension (default: the file's)", "output", "run", declared="scenario"),
     ] = fields.text(alias="name")
-    seed: Annotated[int, Option("the same seed says the same", "speech", "speech")] = fields.whole(1, 0, LARGEST)
+    seed: Annotated[int, Option("the same seed says the same", "speech", "speech", declared="seed")] = fields.whole(
+        1, 0, LARGEST
+    )
     max_calls: Annotated[
         int, Option("calls under way at most with a --rate; beyond, starts are missed", "load", "run")
     ] = fields.whole(1000, 1, MAX_USERS)  # over all processes
@@ -64,6 +68,7 @@ class TargetSection(TomlTable):
             f"how to speak to the endpoint: {', '.join(registry.names())} (default: guessed from the address)",
             "target",
             guessed=True,
+            declared="protocol",
         ),
     ] = fields.text("openai-realtime")
     protocol_option: Annotated[
@@ -113,18 +118,19 @@ class TargetSection(TomlTable):
 class LoadSection(TomlTable):
     """How much load there is, where no phases say it."""
 
-    calls: Annotated[int | None, Option("calls of the whole run, over all processes; then it ends", "load", "run")] = (
-        fields.whole(None, 1)
-    )
+    calls: Annotated[
+        int | None, Option("calls of the whole run, over all processes; then it ends", "load", "run", declared="calls")
+    ] = fields.whole(None, 1)
     arrivals: Annotated[
         str,
         TEXT,
         one_of(ARRIVALS),
         Option("closed: --users callers; constant or poisson: --rate calls a second", "load", "run"),
     ] = fields.choice(CLOSED, ARRIVALS)
-    rate: Annotated[float | None, Option("calls to begin a second, whatever the earlier ones do", "load", "run")] = (
-        fields.more_than_0(None, MAX_RATE_PER_S)
-    )  # over all processes
+    rate: Annotated[
+        float | None,
+        Option("calls to begin a second, whatever the earlier ones do", "load", "run", declared="rate_per_s"),
+    ] = fields.more_than_0(None, MAX_RATE_PER_S)  # over all processes
 
 
 class SpeechSection(TomlTable):
@@ -139,7 +145,7 @@ class SpeechSection(TomlTable):
         str | None,
         TEXT,
         one_of(LENGTHS),
-        Option("only utterances of this length: short, medium or long", "speech", "speech"),
+        Option("only utterances of this length: short, medium or long", "speech", "speech", declared="length"),
     ] = fields.choice(None, LENGTHS)
     clips: Annotated[int, Option("how many utterances to use at most", "speech", "speech")] = fields.whole(
         200, 1, 1_000_000
@@ -193,7 +199,7 @@ class LineSection(TomlTable):
 class CallersSection(TomlTable):
     """How callers behave."""
 
-    turns: Annotated[int, Option("turns of a call")] = fields.whole(4, 1, 1000)
+    turns: Annotated[int, Option("turns of a call", declared="turns_per_call")] = fields.whole(4, 1, 1000)
     think: Annotated[
         float | str,
         seconds_or_distribution(parse_think),
@@ -230,11 +236,15 @@ class CallersSection(TomlTable):
     manual_turns: Annotated[bool, Option("the caller says when it has finished (no detector of the endpoint)")] = (
         fields.flag(False)
     )
-    talk_over: Annotated[float, Option("share of replies into which a short sign of attention is said")] = (
+    talk_over: Annotated[
+        float, Option("share of replies into which a short sign of attention is said", declared="talk_over_share")
+    ] = fields.number(0.0, 0, 1)
+    silence: Annotated[float, Option("share of turns in which the caller says nothing", declared="silence_share")] = (
         fields.number(0.0, 0, 1)
     )
-    silence: Annotated[float, Option("share of turns in which the caller says nothing")] = fields.number(0.0, 0, 1)
-    conversations: Annotated[bool, Option("replay the dialogues of the corpus, in their order")] = fields.flag(False)
+    conversations: Annotated[
+        bool, Option("replay the dialogues of the corpus, in their order", declared="conversations")
+    ] = fields.flag(False)
 
 
 class InterruptionSection(TomlTable):
@@ -252,11 +262,19 @@ class KeepSection(TomlTable):
     """What is kept of calls in addition to the store."""
 
     keep_audio: Annotated[
-        bool, Option("keep both channels of each call beside the store, for --keep-for", "output", "run")
+        bool,
+        Option(
+            "keep both channels of each call beside the store, for --keep-for", "output", "run", declared="keep_audio"
+        ),
     ] = fields.flag(False, alias="audio")
     keep_text: Annotated[
         bool,
-        Option("keep what was said, recognized and answered beside the store, for --keep-for", "output", "run"),
+        Option(
+            "keep what was said, recognized and answered beside the store, for --keep-for",
+            "output",
+            "run",
+            declared="keep_text",
+        ),
     ] = fields.flag(False, alias="text")
     keep_for: Annotated[
         Duration,
@@ -273,7 +291,11 @@ class OutputSection(TomlTable):
         str,
         TEXT,
         one_of(ONSET_PRESETS),
-        Option(f"what counts as the first audible sample of a reply: {', '.join(ONSET_PRESETS)}", "objectives"),
+        Option(
+            f"what counts as the first audible sample of a reply: {', '.join(ONSET_PRESETS)}",
+            "objectives",
+            declared="onset_preset",
+        ),
     ] = fields.choice(ONSET_PRESETS[0], ONSET_PRESETS)
     sidecar: Annotated[
         str | None,
@@ -288,9 +310,9 @@ class OutputSection(TomlTable):
     run_id: Annotated[str | None, LINE, Option("name of the run (default: made from the time)", "output", "locust")] = (
         fields.text()
     )
-    cohort: Annotated[str | None, LINE, Option("name of the cohort that these callers belong to", "output")] = (
-        fields.text()
-    )
+    cohort: Annotated[
+        str | None, LINE, Option("name of the cohort that these callers belong to", "output", declared="cohort")
+    ] = fields.text()
     region: Annotated[str | None, LINE, Option("name of the region, as a dimension", "output", of_machine=True)] = (
         fields.text()
     )

@@ -25,7 +25,7 @@ from loadtest.errors import UsageError
 from loadtest.protocols import registry
 from loadtest.protocols.address import public_target
 from loadtest.protocols.base import CallerProtocol
-from loadtest.scenario.declaration import NOT_ASKED, AskedLoad, declaration, declared_behavior
+from loadtest.scenario.declaration import NOT_ASKED, AskedLoad, declaration
 from loadtest.scenario.run_clock import RunClock
 from loadtest.scenario.settings import SwarmSettings
 from loadtest.scenario.shares import WHOLE, Share
@@ -162,15 +162,11 @@ class Worker:
         declared: dict[str, str | int | float | bool | None] = {
             **declaration(settings, corpus, len(self.prepared.clips), self._load),
             "recorded_ends": self.prepared.recorded_ends if corpus.edges == "exact" else None,
-            "turns_per_call": settings.turns,
-            **declared_behavior(settings.behavior),
-            "onset_preset": settings.onset,
             "pacer": self.engine.pacer,
             "realtime": None if self.priority is None else self.priority.realtime,
             "niceness": None if self.priority is None else self.priority.niceness,
             "cores": usable_cores(),
             "worker": self.share.late or f"{self.share.index + 1} of {self.share.of}",
-            "calls": settings.calls,
         }
         return {name: value for name, value in declared.items() if value is not None}
 
