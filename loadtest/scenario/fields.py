@@ -161,8 +161,13 @@ def seconds_or_distribution(parse: Callable[[float | str], Delay]) -> PlainValid
     def read(value: object) -> object:
         if isinstance(value, str) and (":" in value or value.strip() == "none"):
             parse(value)
-        else:
-            parse(_duration(value, zero=True).seconds)
+            return value
+        try:
+            seconds = Duration.of_value(value).seconds
+        except DurationError:
+            forms = f"{HELP}, or as a distribution such as lognormal:3s:0.5"
+            raise refused(f"{shown(value)} is not a duration: write it as {forms}") from None
+        parse(seconds)
         return value
 
     return read_by(read, accepts=str | float)

@@ -111,7 +111,8 @@ def test_every_fault_is_reported_at_once_with_its_place_and_how_to_mend_it() -> 
         "scenario.toml: line 2, nmae: is not a known key; did you mean name?",
         "scenario.toml: line 3, seed: is -1; a whole number from 0 to 9223372036854775807 is expected",
         "scenario.toml: line 5, callers.turn: is not a known key; did you mean turns?",
-        "scenario.toml: line 6, callers.think: '2 weeks' is not a duration: write it as 500ms, 2s, 1.5m or 1h",
+        "scenario.toml: line 6, callers.think: '2 weeks' is not a duration: write it as 500ms, 2s, 1.5m or 1h, or as a "
+        "distribution such as lognormal:3s:0.5",
         "scenario.toml: line 7, callers.manual_turns: is 'yes'; true or false is expected",
         "scenario.toml: line 9, speech.length: 'shrt' is unknown; did you mean short?",
         "scenario.toml: line 10, speech.snr: True is not a number; write one",
