@@ -1,5 +1,5 @@
-"""The settings of a run, checked as a whole.
+"""The settings of a run, each stated once and checked as a whole.
 
-Read `settings` first, then `options` (the flags), `file` (the keys of a scenario file), `behavior` and `arrivals`
-(callers and load), and `document` (how settings travel between processes).
+Read `sections` first (every setting), then `settings` (all of them as one value), `options` (the flags), `file` and
+`phases` (the scenario file), `behavior` and `arrivals` (callers and load), and `document` (what workers are sent).
 """

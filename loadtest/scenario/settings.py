@@ -222,8 +222,8 @@ class SwarmSettings(
         return SecretRedactor(secret for secret in secrets if secret)
 
     def replaced(self, **changes: Any) -> "SwarmSettings":
-        """The same with other values."""
-        return self.model_copy(update=changes)
+        """The same with other values, checked as all are. Raises pydantic's ValidationError."""
+        return self.model_validate({**dict(self), **changes})
 
     def with_scenario(self, scenario: Scenario, given: Collection[str]) -> "SwarmSettings":
         """The same with what a scenario file says, except for what was `given` as a flag: it wins."""

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from loadtest.protocols.address import public_target
 from loadtest.scenario.behavior import BargeIn, parse_point
@@ -148,6 +149,12 @@ def test_every_fault_of_the_behavior_is_reported() -> None:
 )
 def test_arrivals_that_make_no_sense_are_refused(changes: dict[str, object], sentence: str) -> None:
     assert any(sentence in fault for fault in faults_of(**changes))
+
+
+@pytest.mark.parametrize("changes", [{"tuns": 3}, {"turns": 0}, {"mask": "carnival"}])
+def test_settings_are_never_replaced_by_what_no_flag_may_say(changes: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        SwarmSettings(host=GOOD).replaced(**changes)
 
 
 def test_open_arrivals_are_phases_too() -> None:
