@@ -39,13 +39,16 @@ ARRIVALS: Final = (CLOSED, *get_args(Arrival))
 LONGEST_KEPT: Final = Duration(3650 * 86_400 * SECOND_NS)
 _FORMS: Final = "a distribution such as lognormal:3s:0.5"
 
+OptionalText = Annotated[str | None, TEXT]
+OptionalLine = Annotated[str | None, LINE]
+Wait = Annotated[Duration, duration_up_to(LONGEST_WAIT), AS_TEXT]
+
 
 class RunSection(TomlTable):
     """The run as a whole: the first keys of a scenario file."""
 
     scenario_name: Annotated[
-        str | None,
-        LINE,
+        OptionalLine,
         Option("name of the scenario, as a dimension (default: the file's)", "output", "run", declared="scenario"),
     ] = fields.text(alias="name")
     seed: Annotated[int, Option("the same seed says the same", "speech", "speech", declared="seed")] = fields.whole(
@@ -79,10 +82,10 @@ class TargetSection(TomlTable):
             metavar="NAME=VALUE",
         ),
     ] = Field(default=(), strict=False)
-    model: Annotated[str | None, LINE, Option("model to ask the endpoint for", "target")] = fields.text()
-    transcription_model: Annotated[
-        str | None, LINE, Option("transcription model to ask the endpoint for", "target")
-    ] = fields.text()
+    model: Annotated[OptionalLine, Option("model to ask the endpoint for", "target")] = fields.text()
+    transcription_model: Annotated[OptionalLine, Option("transcription model to ask the endpoint for", "target")] = (
+        fields.text()
+    )
     endpointing: Annotated[
         Duration | None,
         ANY_DURATION,
@@ -90,24 +93,21 @@ class TargetSection(TomlTable):
         Option("silence after which the endpoint should close a turn, e.g. 500ms", "target"),
     ] = fields.duration()
     ca_file: Annotated[
-        str | None,
-        TEXT,
+        OptionalText,
         Option("PEM file of a private certificate authority for wss; no other is trusted", "target", of_machine=True),
     ] = fields.text()
     client_cert: Annotated[
-        str | None,
-        TEXT,
+        OptionalText,
         Option("PEM file of a client certificate, for endpoints that ask for one", "target", of_machine=True),
     ] = fields.text()
     client_key: Annotated[
-        str | None,
-        TEXT,
+        OptionalText,
         Option(
             "PEM file of its key, whose passphrase is in VOICEPROBE_CLIENT_KEY_PASSPHRASE", "target", of_machine=True
         ),
     ] = fields.text()
     sni: Annotated[
-        str | None, LINE, Option("name to ask a wss endpoint for and to verify, instead of the host's", "target")
+        OptionalLine, Option("name to ask a wss endpoint for and to verify, instead of the host's", "target")
     ] = fields.text()
     header: Annotated[
         tuple[str, ...],
@@ -137,13 +137,11 @@ class SpeechSection(TomlTable):
     """What callers say."""
 
     corpus: Annotated[
-        str | None,
-        TEXT,
+        OptionalText,
         Option("folder or name of a corpus (default: recorded human speech if installed)", "speech", "speech"),
     ] = fields.text()
     length: Annotated[
-        str | None,
-        TEXT,
+        OptionalText,
         one_of(LENGTHS),
         Option("only utterances of this length: short, medium or long", "speech", "speech", declared="length"),
     ] = fields.choice(None, LENGTHS)
@@ -162,31 +160,25 @@ class LineSection(TomlTable):
     """What is done to the speech, in words; a scenario file has tables for profiles and mix."""
 
     mix: Annotated[
-        str | None,
-        TEXT,
+        OptionalText,
         Option("shares of what is said: 'short=60 medium=30 long=10', domain.NAME=, speaker.NAME=", "speech", "speech"),
     ] = fields.text()
     noise: Annotated[
-        str | None,
-        TEXT,
-        Option(f"noise under the speech: {', '.join(KNOWN_NOISES)}, or file:PATH", "speech", "speech"),
+        OptionalText, Option(f"noise under the speech: {', '.join(KNOWN_NOISES)}, or file:PATH", "speech", "speech")
     ] = fields.text()
     snr: Annotated[float | None, Option("signal-to-noise ratio over the active speech, dB", "speech", "speech")] = (
         Field(default=None, description="a number is expected")
     )
     room: Annotated[
-        str | None,
-        TEXT,
+        OptionalText,
         Option("reverberation: a time such as 0.4s, far-field, or file:IMPULSE_RESPONSE", "speech", "speech"),
     ] = fields.text()
     channel: Annotated[
-        str | None,
-        TEXT,
+        OptionalText,
         Option(f"codecs joined with +: {', '.join((*CHANNEL_WORDS, *CODECS))} (opus:KBIT)", "speech", "speech"),
     ] = fields.text()
     speech_profiles: Annotated[
-        str | None,
-        TEXT,
+        OptionalText,
         Option(
             "all in one: 'noise=babble snr=10 channel=telephone loss=5%/3'; several parted by ; with share=",
             "speech",
@@ -216,23 +208,14 @@ class CallersSection(TomlTable):
         Option(f"silence after which a caller hangs up: its median, e.g. 5s, or {_FORMS}"),
     ] = fields.duration()
     reply_timeout: Annotated[
-        Duration,
-        duration_up_to(LONGEST_WAIT),
-        AS_TEXT,
-        Option("how long to wait for a reply to begin, and between two parts of it, e.g. 8s"),
+        Wait, Option("how long to wait for a reply to begin, and between two parts of it, e.g. 8s")
     ] = fields.duration(Duration(10 * SECOND_NS))
     reply_silence: Annotated[
-        Duration,
-        duration_up_to(LONGEST_WAIT),
-        AS_TEXT,
-        Option("silence after which a reply has ended, where the wire does not say when it does"),
+        Wait, Option("silence after which a reply has ended, where the wire does not say when it does")
     ] = fields.duration(Duration(SECOND_NS))
-    longest_reply: Annotated[
-        Duration,
-        duration_up_to(LONGEST_WAIT),
-        AS_TEXT,
-        Option("how long a reply may go on before the caller hangs up, e.g. 1m"),
-    ] = fields.duration(Duration(120 * SECOND_NS))
+    longest_reply: Annotated[Wait, Option("how long a reply may go on before the caller hangs up, e.g. 1m")] = (
+        fields.duration(Duration(120 * SECOND_NS))
+    )
     manual_turns: Annotated[bool, Option("the caller says when it has finished (no detector of the endpoint)")] = (
         fields.flag(False)
     )
@@ -298,29 +281,26 @@ class OutputSection(TomlTable):
         ),
     ] = fields.choice(ONSET_PRESETS[0], ONSET_PRESETS)
     sidecar: Annotated[
-        str | None,
-        LINE,
+        OptionalLine,
         Option("OTLP/HTTP address of a running sidecar, e.g. http://127.0.0.1:4318", "output", of_machine=True),
     ] = fields.text()
     spool: Annotated[
-        str | None,
-        TEXT,
-        Option("folder for telemetry that the sidecar did not take", "output", "locust", of_machine=True),
+        OptionalText, Option("folder for telemetry that the sidecar did not take", "output", "locust", of_machine=True)
     ] = fields.text()
-    run_id: Annotated[str | None, LINE, Option("name of the run (default: made from the time)", "output", "locust")] = (
+    run_id: Annotated[OptionalLine, Option("name of the run (default: made from the time)", "output", "locust")] = (
         fields.text()
     )
     cohort: Annotated[
-        str | None, LINE, Option("name of the cohort that these callers belong to", "output", declared="cohort")
+        OptionalLine, Option("name of the cohort that these callers belong to", "output", declared="cohort")
     ] = fields.text()
-    region: Annotated[str | None, LINE, Option("name of the region, as a dimension", "output", of_machine=True)] = (
+    region: Annotated[OptionalLine, Option("name of the region, as a dimension", "output", of_machine=True)] = (
         fields.text()
     )
     keep_transcripts: Annotated[
         bool, Option("keep the words of the callers in the store, for as long as it keeps turns", "output")
     ] = fields.flag(False)
     recordings: Annotated[
-        str | None, TEXT, Option("folder for the audio and texts of calls", "output", "locust", of_machine=True)
+        OptionalText, Option("folder for the audio and texts of calls", "output", "locust", of_machine=True)
     ] = fields.text()
     # One of the preparer's; see there why a fixed one is right for a load generator.
     mask: Annotated[
