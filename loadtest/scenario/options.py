@@ -45,7 +45,8 @@ def settings_from(values: Mapping[str, Any], unreadable: list[str] | None = None
     """Return the settings that flags make, by name; one without a value, or with an empty text, keeps its default.
 
     The protocol is then the one that the address is most likely for. Raises UsageError with a line for each value that
-    cannot be used; where `unreadable` is given, the lines are added to it instead, and the defaults stand.
+    cannot be used, and for each that then contradicts another; where `unreadable` is given, the lines of the first kind
+    are added to it instead, and the defaults stand.
     """
     # Locust's parser and its web UI have no "not given" for text: it comes as an empty string.
     given: dict[str, Any] = {
@@ -57,15 +58,16 @@ def settings_from(values: Mapping[str, Any], unreadable: list[str] | None = None
     scenario = values.get("voice_scenario")
     given |= {"host": values.get("host") or "", **({"scenario": decode_scenario(scenario)} if scenario else {})}
     settings, faults = validated(SwarmSettings, _with_protocol(given))
-    if faults:
-        lines = [f"{_flag(str(fault.path[0]))} {fault.sentence}" for fault in faults]
-        if unreadable is None:
-            raise UsageError("\n".join(lines))
-        unreadable += lines
-        readable = {name: value for name, value in given.items() if name not in {fault.path[0] for fault in faults}}
-        settings, _ = validated(SwarmSettings, _with_protocol(readable))
-    if settings is None:
-        raise UsageError("the flags cannot be used together; leave some out")
+    if settings is not None:
+        return settings
+    lines = [f"{_flag(str(fault.path[0]))} {fault.sentence}" for fault in faults]
+    faulty = {fault.path[0] for fault in faults}
+    settings = SwarmSettings.model_validate(
+        _with_protocol({name: value for name, value in given.items() if name not in faulty})
+    )
+    if unreadable is None:
+        raise UsageError("\n".join([*lines, *(settings.faults(calls=False) if settings.host else ())]))
+    unreadable += lines
     return settings
 
 

@@ -163,6 +163,15 @@ def test_a_number_typed_into_locusts_page_is_a_number() -> None:
         settings_from({"host": HOST, "calls": "five"})
 
 
+def test_plain_locust_names_all_faults_at_once() -> None:
+    with pytest.raises(UsageError) as refused:
+        settings_from({"host": "ftp://x", "turns": 0, "mask": "carnival", "noise": "pinkk", "rate": 2.0})
+    lines = str(refused.value).splitlines()
+    assert len(lines) == 5
+    for part in ("--turns is 0;", "--mask 'carnival'", "'ftp://x' is not", "pinkk", "--rate requires --arrivals"):
+        assert sum(part in line for line in lines) == 1, (part, lines)
+
+
 def test_what_locust_has_no_value_for_keeps_its_default() -> None:
     settings = settings_from({"host": HOST, "noise": "", "snr": None, "turns": 2, "users": 7})
     assert (settings.host, settings.noise, settings.snr, settings.turns) == (HOST, None, None, 2)
