@@ -25,6 +25,7 @@ def test_the_example_of_a_page_works_as_it_stands(page: Path, tmp_path: Path) ->
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_a_page_touches_three_files_and_every_process_knows_its_question(tmp_path: Path) -> None:
     shown = changes((DOCS / "extending" / "page.md").read_text(encoding="utf-8"))
     touched = {change.path for change in shown if not change.path.startswith("tests/")}

@@ -32,6 +32,9 @@ from telemetry.store.questions.timelines import TimelinePoint
 from tests.fixtures_turns import exchange
 from tests.unit.loadtest.reports import reports_material as material
 
+# A page with all its pictures takes a second of a processor.
+pytestmark = pytest.mark.slow
+
 MS = material.MS
 HOSTILE = "</style><script>alert(1)</script><img src=http://e/x>\" onload='x'&\x1b[2J"
 OBJECTIVES = default_objectives()[:2]

@@ -14,6 +14,9 @@ from telemetry.store.rollout_log import RolloutEntry
 from tests.fixtures_rollouts import AT_UNIX_NS, MINUTE, SLOWER, two_stages, verdict_of
 from tests.rollout_cohorts import SAME, Regression
 
+# A page with all its pictures takes a second of a processor.
+pytestmark = pytest.mark.slow
+
 
 def report(turns: int = 4000, regression: Regression = SAME, looks: int = 3) -> RolloutReport:
     plan = two_stages()
