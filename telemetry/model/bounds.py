@@ -64,8 +64,11 @@ def metric_bounds(turn: Turn, metric: Metric) -> Bounds | None:
     """The lowest and the highest value that a metric of the turn may truly have, in its unit; None where the metric has
     no value, or where its bounds are not known. What is counted, and not timed, is exact."""
     value = metric.value(turn)
-    if value is None:
-        return None
+    return None if value is None else bounds_of_value(turn, metric, value)
+
+
+def bounds_of_value(turn: Turn, metric: Metric, value: float) -> Bounds | None:
+    """The bounds of `metric_bounds` of a metric that has this value on the turn."""
     bounds = _BOUNDS.get(metric.name)
     return (value, value) if bounds is None else bounds(turn, value)
 

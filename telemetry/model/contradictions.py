@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from telemetry.model.metrics import ITL, METRICS, TIMESTAMPS, timestamp
+from telemetry.model.metrics import ITL, METRICS, known_timestamps
 from telemetry.model.semconv import Contradiction
 from telemetry.model.turns import Turn
 
@@ -77,7 +77,7 @@ def of_latency(latency_ns: int | None, lasted_ns: int, *, may_be_negative: bool 
 def of_timestamps(turn: Turn, evidence: SpanEvidence | None = None) -> dict[str, Contradiction]:
     """The timestamps of a turn that cannot be, each with the cause. Without evidence, of a client, the turn's own
     beginning is the bound."""
-    at = {name: ns for name in TIMESTAMPS if (ns := timestamp(turn, name)) is not None}
+    at = known_timestamps(turn)
     found: dict[str, Contradiction] = {}
     began_ns = min(at.get("speech_start", turn.started_perf_ns), turn.started_perf_ns)
     if evidence is not None:
@@ -100,8 +100,7 @@ def of_timestamps(turn: Turn, evidence: SpanEvidence | None = None) -> dict[str,
 
 def begun_with_its_moments(turn: Turn, began_unix_ns: int) -> Turn:
     """The turn of a service, begun with the first of its spans or timestamps: its clock is the wall clock."""
-    at_ns = [ns for name in TIMESTAMPS if (ns := timestamp(turn, name)) is not None]
-    began_unix_ns = min([began_unix_ns, *at_ns])
+    began_unix_ns = min([began_unix_ns, *known_timestamps(turn).values()])
     return msgspec.structs.replace(turn, started_unix_ns=began_unix_ns, started_perf_ns=began_unix_ns)
 
 

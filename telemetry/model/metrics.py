@@ -6,6 +6,7 @@ place of unknown, and never clamped. Durations are integer nanoseconds of one pr
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final, Literal
 
 from telemetry.model import formatting
@@ -115,14 +116,24 @@ def timestamp(turn: Turn, name: str) -> int | None:
     return getattr(turn, f"{name}_perf_ns")
 
 
+def known_timestamps(turn: Turn) -> dict[str, int]:
+    """The timestamps that the turn has, by their names."""
+    return {name: at_ns for name, at_ns in zip(TIMESTAMPS, _moments_of(turn), strict=True) if at_ns is not None}
+
+
+_moments_of: Final = attrgetter(*(f"{name}_perf_ns" for name in TIMESTAMPS))
+
+
 def is_withheld(turn: Turn, metric: str) -> bool:
     """Return whether this wire cannot show the metric on this turn; the reason is in `turn.withheld_reasons`."""
     return metric in turn.withheld_metrics
 
 
 def _between(name: str, later: str, earlier: str) -> Callable[[Turn], int | None]:
+    moments = attrgetter(f"{earlier}_perf_ns", f"{later}_perf_ns")
+
     def value(turn: Turn) -> int | None:
-        a, b = timestamp(turn, earlier), timestamp(turn, later)
+        a, b = moments(turn)
         return None if a is None or b is None or is_withheld(turn, name) else b - a
 
     return value

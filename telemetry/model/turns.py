@@ -5,6 +5,8 @@ the caller heard, `service` is what the endpoint reported of itself. Timestamps 
 clock of the process that took them, never comparable across processes. None means unknown, never zero.
 """
 
+from itertools import chain
+from operator import attrgetter
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -208,17 +210,32 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 LONGEST_TRANSCRIPT_CHARS: Final = 20_000
 _LONGER: Final = {"transcript_pii": LONGEST_TRANSCRIPT_CHARS}
 _NAMES: Final = Turn.__struct_fields__
+_DESCRIBED: Final[Any] = msgspec.inspect.type_info(Turn)
+_KINDS: Final = {
+    each.name: each.type.types[0] if isinstance(each.type, msgspec.inspect.UnionType) else each.type
+    for each in _DESCRIBED.fields
+}
+_texts_of: Final = attrgetter(*(name for name, kind in _KINDS.items() if isinstance(kind, msgspec.inspect.StrType)))
+_lists_of: Final = attrgetter(
+    *(
+        name
+        for name, kind in _KINDS.items()
+        if isinstance(kind, msgspec.inspect.VarTupleType) and isinstance(kind.item_type, msgspec.inspect.StrType)
+    )
+)
 
 
 def with_plain_texts(turn: Turn) -> Turn:
     """The turn with every text on one line, bounded, and with control characters written out. It may come from an
     endpoint, from a service's telemetry, or from a name that somebody chose."""
+    # What most turns are is seen at a glance.
+    texts = [*filter(None, _texts_of(turn)), *chain.from_iterable(_lists_of(turn))]
+    if "".join(texts).isprintable() and max(map(len, texts), default=0) <= LONGEST_CHARS:
+        return turn
     changes: dict[str, Any] = {}
     for name, value in zip(_NAMES, msgspec.structs.astuple(turn), strict=True):
         if type(value) is str:
-            # What most texts are is seen at a glance.
-            if len(value) > LONGEST_CHARS or not value.isprintable():
-                changes[name] = one_line(value, longest_chars(name))
+            changes[name] = one_line(value, longest_chars(name))
         elif type(value) is tuple and value and type(value[0]) is str:
             changes[name] = tuple(map(one_line, value))
     return msgspec.structs.replace(turn, **changes) if changes else turn

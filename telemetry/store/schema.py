@@ -16,9 +16,9 @@ import orjson
 import pyarrow as pa
 
 from telemetry.model import semconv
-from telemetry.model.bounds import BOUNDED, metric_bounds
+from telemetry.model.bounds import BOUNDED, bounds_of_value
 from telemetry.model.foreign_text import one_line, several_lines
-from telemetry.model.metrics import METRICS, TIMESTAMPS, Metric, Side, is_withheld, timestamp
+from telemetry.model.metrics import METRICS, Metric, Side, known_timestamps
 from telemetry.model.turn_spans import SpanEvent, SpanLink, SpanRow, turn_attributes
 from telemetry.model.turns import Turn
 from telemetry.store.attribute_values import ATTRIBUTES_TYPE, read_attributes, stored_attributes
@@ -87,6 +87,7 @@ def _metric_type(metric: Metric) -> ArrowType:
 TURN_FIELDS: Final[dict[str, ArrowType]] = _turn_fields()
 # Metrics which are not a field of the turn already.
 DERIVED_METRICS: Final[tuple[Metric, ...]] = tuple(m for m in METRICS.values() if m.column not in TURN_FIELDS)
+_COMPUTED: Final = tuple(m for m in METRICS.values() if m.column not in TURN_FIELDS or m in BOUNDED)
 SIDES: Final[tuple[Side, Side]] = ("lower", "upper")
 ENDED_COLUMN: Final = "ended_unix_ns"
 # What the store adds to each row: when it was stored by the owner's clock, and with which commit.
@@ -173,18 +174,15 @@ def _integers(value: object) -> Iterable[int]:
 
 def ended_unix_ns(turn: Turn) -> int:
     """Wall-clock moment of the turn's last known timestamp; its beginning where it has none."""
-    moments = [moment for name in TIMESTAMPS if (moment := timestamp(turn, name)) is not None]
+    moments = known_timestamps(turn).values()
     return turn.started_unix_ns + max(0, max(moments, default=turn.started_perf_ns) - turn.started_perf_ns)
 
 
-def _metric_value(metric: Metric, turn: Turn) -> int | float | None:
-    return None if is_withheld(turn, metric.name) else metric.value(turn)
-
-
-def _stored_bounds(metric: Metric, turn: Turn) -> tuple[int | float | None, int | float | None]:
-    """The bounds of a metric on a turn as they are stored: of what is stored as an integer, the integers around them.
-    A bound that is infinite, or too far away to be stored, is None, as those of a value that may be anywhere."""
-    bounds = None if is_withheld(turn, metric.name) else metric_bounds(turn, metric)
+def _stored_bounds(metric: Metric, turn: Turn, value: float | None) -> tuple[int | float | None, int | float | None]:
+    """The bounds of a metric with this value on a turn as they are stored: of what is stored as an integer, the
+    integers around them. A bound that is infinite, or too far away to be stored, is None, as those of a value that may
+    be anywhere."""
+    bounds = None if value is None else bounds_of_value(turn, metric, value)
     if bounds is None:
         return None, None
     lower, upper = bounds
@@ -209,13 +207,14 @@ def turns_table(turns: Sequence[Turn]) -> ArrowTable:
 
 def _derived_columns(turns: Sequence[Turn]) -> list[Any]:
     """The columns behind those of the turn's fields: the derived metrics, all bounds of metrics, and the turn's end."""
-    columns: list[pa.Array] = []
-    for metric in DERIVED_METRICS:
-        values = [_storable(_metric_value(metric, turn)) for turn in turns]
-        columns.append(pa.array(values, _metric_type(metric)))
+    values = {
+        metric.name: [None if metric.name in turn.withheld_metrics else metric.value(turn) for turn in turns]
+        for metric in _COMPUTED
+    }
+    columns = [pa.array([*map(_storable, values[each.name])], _metric_type(each)) for each in DERIVED_METRICS]
     for metric in BOUNDED:
-        sides = zip(*(_stored_bounds(metric, turn) for turn in turns), strict=True) if turns else ((), ())
-        columns += [pa.array(side, _metric_type(metric)) for side in sides]
+        bounds = [_stored_bounds(metric, turn, value) for turn, value in zip(turns, values[metric.name], strict=True)]
+        columns += [pa.array(side, _metric_type(metric)) for side in zip(*bounds, strict=True)]
     columns.append(pa.array([_storable(ended_unix_ns(turn)) for turn in turns], pa.int64()))
     return columns
 

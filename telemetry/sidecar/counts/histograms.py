@@ -9,7 +9,7 @@ a value below zero is counted in the lowest bucket and adds 0 to the sum; the ti
 import math
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,9 +17,9 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.samples import Exemplar
 
 from telemetry.model.metrics import METRICS, Metric
-from telemetry.model.turns import Turn
 from telemetry.objectives.objective import Objective
 from telemetry.sidecar.counts.text import Family
+from telemetry.store.schema import TURN_FIELDS, ArrowTable
 
 # 0 is a bucket of its own, so that negative latencies do not look like short ones.
 _SECONDS: Final = (
@@ -63,9 +63,8 @@ def _buckets(metric: Metric, objectives: Sequence[Objective]) -> list[float]:
     return sorted({*scale.buckets, *(threshold / scale.divisor for threshold in own)})
 
 
-def _shown_trace_id(turn: Turn) -> str | None:
+def _shown_trace_id(text: str) -> str | None:
     """What an exemplar says of a turn; None for what is not a trace id."""
-    text = turn.trace_id
     return text if len(text) == _TRACE_ID_CHARS and text.isascii() and text.isalnum() else None
 
 
@@ -83,31 +82,41 @@ class MetricHistograms:
         self.all = {
             name: family.histogram(registry, _buckets(METRICS[name], objectives)) for name, family in families.items()
         }
-        self._measured = [(name, METRICS[name].value, _SCALES[METRICS[name].unit].divisor) for name in families]
-        self._observed: dict[tuple[tuple[str, ...], str], list[_Observed]] = {}
+        self._measured = [(name, METRICS[name].column, _SCALES[METRICS[name].unit].divisor) for name in families]
         # Those that have a value, which prometheus_client takes long to find.
         self._children: dict[tuple[tuple[str, ...], str], Any] = {}
 
-    def observe(self, labels: tuple[str, ...], turn: Turn) -> None:
-        """Note the metrics that were measured on a turn and that its wire can show; `add_observed` counts them."""
-        trace_id = _shown_trace_id(turn)
-        for name, value_of, divisor in self._measured:
-            value = value_of(turn)
-            if value is None or not math.isfinite(value) or name in turn.withheld_metrics:
+    def observe(self, places: Mapping[tuple[str, ...], Sequence[int]], turns: ArrowTable) -> None:
+        """Count the metrics that were measured on turns, rows of the store at these places by the labels to show."""
+        trace_ids = [*map(_shown_trace_id, turns.column("trace_id").to_pylist())]
+        for name, column, divisor in self._measured:
+            if turns.column(column).null_count == turns.num_rows:
                 continue
-            if value < 0:
-                self._below_zero(labels, name, -value / divisor)
-            self._observed.setdefault((labels, name), []).append((max(0.0, value / divisor), trace_id))
+            values = turns.column(column).to_pylist()
+            withheld = self._withheld(name, turns)
+            for labels, of_labels in places.items():
+                observed = [
+                    (values[place] / divisor, trace_ids[place])
+                    for place in of_labels
+                    if values[place] is not None and math.isfinite(values[place]) and place not in withheld
+                ]
+                if observed:
+                    self._add(labels, name, observed)
 
-    def add_observed(self) -> None:
-        """Count what was noted, each series once."""
-        for key, observed in self._observed.items():
-            child = self._children.get(key)
-            if child is None:
-                labels, name = key
-                child = self._children[key] = self.all[name].labels(*labels)
-            _add(child, observed)
-        self._observed.clear()
+    def _withheld(self, name: str, turns: ArrowTable) -> Collection[int]:
+        """The places of turns whose wire cannot show a metric that is a field of the turn: a computed one is null."""
+        if METRICS[name].column not in TURN_FIELDS:
+            return ()
+        withheld = turns.column("withheld_metrics").to_pylist()
+        return {place for place, names in enumerate(withheld) if name in names}
+
+    def _add(self, labels: tuple[str, ...], name: str, observed: Sequence[_Observed]) -> None:
+        child = self._children.get((labels, name))
+        if child is None:
+            child = self._children[labels, name] = self.all[name].labels(*labels)
+        if (below := sum(min(0.0, value) for value, _ in observed)) < 0:
+            self._below_zero(labels, name, -below)
+        _add(child, [(max(0.0, value), trace_id) for value, trace_id in observed])
 
     def forget(self, **labels: str) -> None:
         """End the series that have these values of labels."""

@@ -20,6 +20,7 @@ from telemetry.objectives.objective import Objective
 from telemetry.sidecar.counts.histograms import MetricHistograms, series_name
 from telemetry.sidecar.counts.label_values import OTHER, LabelValues
 from telemetry.sidecar.counts.text import Family, ShownFamilies, with_registry
+from telemetry.store.schema import turns_table
 
 SERVICES_MAX: Final = 16
 LABEL: Final = series.SERVICE_LABEL
@@ -75,14 +76,17 @@ class ServiceExposition:
     def observe(self, turns: Sequence[Turn]) -> None:
         """Count the service's turns among those that were stored, each once."""
         with self._lock:
-            for service, turn in self._reported(turns):
+            measured: dict[tuple[str, ...], list[int]] = {}
+            reported = [*self._reported(turns)]
+            for place, (service, turn) in enumerate(reported):
+                measured.setdefault((service,), []).append(place)
                 self._add(_TURNS, service, turn.outcome, semconv.OUTCOMES)
                 if turn.cache_hit is not None:
                     self._add(_CACHE, service, "true" if turn.cache_hit else "false", ("true", "false"))
                 if turn.fallback:
                     self._add(_FALLBACKS, service, turn.fallback, semconv.FALLBACKS)
-                self._histograms.observe((service,), turn)
-            self._histograms.add_observed()
+            if measured:
+                self._histograms.observe(measured, turns_table([turn for _, turn in reported]))
 
     def observe_revised(self, turns: Sequence[Turn]) -> None:
         """Count turns that took the place of others which were counted before."""

@@ -25,6 +25,7 @@ from telemetry.sidecar.counts.label_values import LABELS, OTHER, Combinations, L
 from telemetry.sidecar.counts.sequence_numbers import SequenceNumbers
 from telemetry.sidecar.counts.state import IngestState
 from telemetry.sidecar.counts.text import Family, ShownFamilies, page_of
+from telemetry.store.schema import ArrowTable, turns_table
 
 _REASONS_MAX: Final = 32
 _SOURCES: Final[tuple[semconv.Source, ...]] = ("client", "service")
@@ -145,22 +146,26 @@ class Exposition:
         self._objectives = of_objectives.ObjectiveTurns(objectives)
         registry.register(ShownFamilies(self._shown))  # type: ignore[arg-type] - it has all that is asked of a collector
 
-    def observe(self, turns: Sequence[Turn]) -> None:
-        """Count turns that were stored, each once."""
+    def observe(self, turns: Sequence[Turn], rows: ArrowTable = None) -> None:
+        """Count turns that were stored, each once; `rows` are their rows where these are at hand."""
         now_s = self._clock_s()
         counted = _Counted()
+        measured: dict[tuple[str, ...], list[int]] = {}
         with self._lock:
             self._count_numbers(turns)
-            for turn in turns:
+            for place, turn in enumerate(turns):
                 self._objectives.count(turn, now_s)
                 for cause in turn.contradicted_causes:
                     counted[_CONTRADICTED, (turn.source, cause if cause in semconv.CONTRADICTIONS else OTHER)] += 1
                 # A silent turn asks nothing, and is no part of the figures.
                 if turn.source == "client" and turn.turn_kind != "silence":
-                    self._count(turn, counted, now_s)
+                    labels = self._count(turn, counted, now_s)
+                    if turn.outcome != "invalid":
+                        measured.setdefault(labels, []).append(place)
             for (family, labels), count in counted.items():
                 self._counters[family].labels(*labels).inc(count)
-            self._histograms.add_observed()
+            if measured:
+                self._histograms.observe(measured, turns_table(turns) if rows is None else rows)
 
     @property
     def missing_turns(self) -> int:
@@ -171,7 +176,8 @@ class Exposition:
         """The body and content type for an Accept header."""
         return page_of(self._registry, accept)
 
-    def _count(self, turn: Turn, counted: _Counted, now_s: float) -> None:
+    def _count(self, turn: Turn, counted: _Counted, now_s: float) -> tuple[str, ...]:
+        """Count a turn that a client heard; the labels to show for it."""
         labels = self._combinations.shown(turn.cohort, turn.route, turn.cache_tier, turn.model, now_s)
         counted[_TURNS, (*labels, _known(turn.outcome, semconv.OUTCOMES))] += 1
         if turn.outcome == "invalid":
@@ -179,12 +185,12 @@ class Exposition:
                 counted[_INVALID, (self._reasons.shown(reason, now_s) or _UNKNOWN,)] += 1
             if not _NOT_AS_RECORDED.isdisjoint(turn.invalid_reasons):
                 self._not_recorded.inc()
-            return
+            return labels
         if turn.cache_hit is not None:
             counted[_CACHE, (*labels, "true" if turn.cache_hit else "false")] += 1
         if turn.fallback:
             counted[_FALLBACKS, (*labels, _known(turn.fallback, semconv.FALLBACKS))] += 1
-        self._histograms.observe(labels, turn)
+        return labels
 
     def _count_below_zero(self, labels: tuple[str, ...], metric: str, time_s: float) -> None:
         if METRICS[metric].unit == "ns":

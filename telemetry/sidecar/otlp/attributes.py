@@ -1,9 +1,9 @@
 """Reads the attributes of OTLP messages: as Python values, and as what the store keeps of them."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
 
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue, KeyValueList
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
 from telemetry.model.errors import TelemetryError
 
@@ -41,22 +41,6 @@ def value_from_protobuf(value: AnyValue, depth: int = 0) -> object:
             return from_protobuf(value.kvlist_value.values, depth + 1)
         case kind:
             return getattr(value, kind)
-
-
-def from_stored(pairs: StoredPairs) -> dict[str, object]:
-    """What `from_protobuf` makes of the same attributes."""
-    keys, kinds, contents = pairs[::3], pairs[1::3], pairs[2::3]
-    return {
-        key: content if kind not in _READ else _READ[kind](content)
-        for key, kind, content in zip(keys, kinds, contents, strict=True)
-    }
-
-
-_READ: Final[dict[str | None, Callable[[Any], object]]] = {
-    None: lambda _: None,
-    ARRAY: lambda content: [value_from_protobuf(item) for item in ArrayValue.FromString(content).values],
-    KVLIST: lambda content: from_protobuf(KeyValueList.FromString(content).values),
-}
 
 
 def stored_pairs(pairs: Collection[KeyValue]) -> StoredPairs:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import msgspec
+import pyarrow as pa
+from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from telemetry.model import semconv
@@ -15,7 +17,7 @@ from telemetry.model.services import WHOLE_TURN_ATTRIBUTES
 from telemetry.model.turn_spans import CARRIED, TurnDecodeError, decode_turn
 from telemetry.model.turns import Turn, with_plain_texts
 from telemetry.sidecar.adapters.span_roles import is_foreign
-from telemetry.sidecar.otlp.attributes import OtlpDecodeError, StoredPairs, from_stored, stored_pairs
+from telemetry.sidecar.otlp.attributes import ARRAY, OtlpDecodeError, from_protobuf, stored_pairs
 from telemetry.sidecar.otlp.opening import SHOWN_CHARS, Cleaner, DecodedRequest, OpenedRequest
 from telemetry.sidecar.otlp.points import read_points
 from telemetry.sidecar.otlp.spans import (
@@ -32,6 +34,7 @@ from telemetry.sidecar.signals import Signal
 from telemetry.store.schema import (
     INTEGER_LIMIT,
     SCHEMAS,
+    TURN_FIELDS,
     ArrowTable,
     fits,
     points_table,
@@ -48,9 +51,19 @@ KNOWN_SPANS: Final = frozenset(
         semconv.SPAN_TTS,
     }
 )
-# Of each attribute of a turn its field, and the value of it that is not sent.
+
+
+def _sent_as(column: Any) -> tuple[str, str]:
+    """The fields of an attribute's value that hold a turn's field of this type, and each of its items."""
+    if pa.types.is_list(column):
+        return ARRAY, _sent_as(column.value_type)[0]
+    kinds = ((pa.bool_(), "bool_value"), (pa.int64(), "int_value"), (pa.float64(), "double_value"))
+    return next((name for kind, name in kinds if column == kind), "string_value"), ""
+
+
+# Of each attribute of a turn its field, as what it is sent, and the value of it that is not.
 _FIELDS: Final = {
-    semconv.TURN_PREFIX + each.name: (each.name, each.default)
+    semconv.TURN_PREFIX + each.name: (each.name, *_sent_as(TURN_FIELDS[each.name]), each.default)
     for each in msgspec.structs.fields(Turn)
     if each.name in CARRIED
 }
@@ -134,71 +147,70 @@ def _taken(span: Span, origin: Origin, scope: Scope) -> _Taken:
     parts, fault = examined(span, origin, scope)
     if fault is not None:
         return _Taken(name, parts, f"span {name[:SHOWN_CHARS]!r}: {fault}")
-    attributes = stored_pairs(span.attributes)
     turn: Turn | None = None
+    left: Sequence[KeyValue] = span.attributes
     unknown_fields: Iterable[str] = ()
-    if name == semconv.SPAN_TURN:
+    # A service's own turn span, which has none of these, is assembled with the spans below it.
+    if name == semconv.SPAN_TURN and not WHOLE_TURN_ATTRIBUTES.isdisjoint(pair.key for pair in span.attributes):
         try:
-            if (found := _turn_of(attributes, span.trace_id.hex(), span.span_id.hex())) is not None:
-                turn, attributes, unknown_fields = found
-        except _RefusedTurn as refused:
-            return _Taken(name, parts, str(refused))
-    return _Taken(name, parts, "", span_row(span, origin, scope, attributes), turn, unknown_fields)
+            turn, left, unknown_fields = _turn_of(span)
+        except (TurnDecodeError, _RefusedTurn) as refused:
+            return _Taken(name, parts, f"span {span.span_id.hex()}: {refused}")
+    return _Taken(name, parts, "", span_row(span, origin, scope, stored_pairs(left)), turn, unknown_fields)
 
 
 class _RefusedTurn(Exception):  # noqa: N818 - reads as what happened
-    """A span holds no turn that can be stored; the message says why."""
+    """A turn cannot be stored; the message says why."""
 
 
-def _turn_of(pairs: StoredPairs, trace_id: str, span_id: str) -> tuple[Turn, StoredPairs, Iterable[str]] | None:
-    """The turn of a span with these attributes, those of them that the row of the turn does not hold exactly, and the
-    names of unknown fields; None for a service's own span, which is assembled with those below it.
-
-    Raises _RefusedTurn.
-    """
-    attributes = from_stored(pairs)
-    if WHOLE_TURN_ATTRIBUTES.isdisjoint(attributes):
-        return None
-    try:
-        decoded = decode_turn(attributes, trace_id, span_id)
-    except TurnDecodeError as error:
-        raise _RefusedTurn(f"span {span_id}: {error}") from None
-    sent = decoded.turn
-    turn = with_plain_texts(without_contradictions(sent, of_timestamps(sent)))
-    held = _held(attributes, turn) if len(attributes) == len(pairs) // 3 else None
-    if held is None and not fits(sent):
-        raise _RefusedTurn(f"span {span_id}: an integer of the turn is too large to store (62 bits)")
-    return turn, _without(pairs, held) if held else pairs, map(one_line, decoded.unknown_fields)
-
-
-def _without(pairs: StoredPairs, held: set[str]) -> StoredPairs:
-    return [
-        part for place, key in enumerate(pairs[::3]) if key not in held for part in pairs[3 * place : 3 * place + 3]
-    ]
+def _turn_of(span: Span) -> tuple[Turn, Sequence[KeyValue], Iterable[str]]:
+    """The turn of a span, those attributes that the row of the turn does not hold exactly, and the names of unknown
+    fields. Raises TurnDecodeError and _RefusedTurn."""
+    values, left = _as_sent(span.attributes)
+    if values is not None:
+        try:
+            ids = {"trace_id": span.trace_id.hex(), "span_id": span.span_id.hex()}
+            sent = msgspec.convert(values | ids, Turn)
+            turn = with_plain_texts(without_contradictions(sent, of_timestamps(sent)))
+            if turn is sent:
+                unknown = [one_line(pair.key) for pair in left if pair.key.startswith(semconv.TURN_PREFIX)]
+                return turn, left, [name for name in unknown if name not in _FIELDS]
+        except msgspec.ValidationError:
+            pass  # it is decoded below, which says by name what is wrong
+    decoded = decode_turn(from_protobuf(span.attributes), span.trace_id.hex(), span.span_id.hex())
+    if not fits(decoded.turn):
+        raise _RefusedTurn("an integer of the turn is too large to store (62 bits)")
+    turn = with_plain_texts(without_contradictions(decoded.turn, of_timestamps(decoded.turn)))
+    return turn, span.attributes, map(one_line, decoded.unknown_fields)
 
 
-def _held(attributes: dict[str, object], turn: Turn) -> set[str] | None:
-    """The attributes that come back from the turn as they are; None where one of them is not exactly its field. Such a
-    span keeps all of them."""
-    found: set[str] = set()
-    values = msgspec.structs.asdict(turn)
-    for key, value in attributes.items():
-        if (field := _FIELDS.get(key)) is None:
+def _as_sent(pairs: Sequence[KeyValue]) -> tuple[dict[str, Any] | None, list[KeyValue]]:
+    """The fields of a turn whose attributes are as our own exporter writes them, and the other attributes; no fields
+    where one is written otherwise, or twice: then the span keeps all of them."""
+    values: dict[str, Any] = {}
+    integers: list[int] = [0]
+    left: list[KeyValue] = []
+    for pair in pairs:
+        field = _FIELDS.get(pair.key)
+        if field is None:
+            left.append(pair)
             continue
-        name, default = field
-        of_turn = values[name]
-        # Most values are the very objects that were decoded.
-        if not (of_turn is value and type(value) is not int) and not _is_exact(value, of_turn):
-            return None
-        if of_turn != default:
-            found.add(key)
-    return found
-
-
-def _is_exact(value: Any, of_turn: Any) -> bool:
-    kind = type(value)
-    if kind is int:
-        return value == of_turn and type(of_turn) is int and -INTEGER_LIMIT < value < INTEGER_LIMIT
-    if kind is list:
-        return type(of_turn) is tuple and len(value) == len(of_turn) and all(map(_is_exact, value, of_turn))
-    return type(of_turn) is kind and of_turn == value
+        name, kind, of_items, default = field
+        value = pair.value
+        content: Any = getattr(value, kind)
+        if kind == ARRAY:
+            items = content.values
+            content = tuple([getattr(item, of_items) for item in items])
+            if not all(item.WhichOneof("value") == of_items for item in items):
+                return None, left
+        # One that is not empty or 0 is certainly set.
+        if (not content and value.WhichOneof("value") != kind) or name in values:
+            return None, left
+        if kind == "int_value":
+            integers.append(content)
+        elif of_items == "int_value":
+            integers.extend(content)
+        values[name] = content
+        if content == default:  # which no turn says when it is written again
+            left.append(pair)
+    return (values if max(map(abs, integers)) < INTEGER_LIMIT else None), left

@@ -14,7 +14,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from telemetry.model.personal_data import label_without_personal_data
 from telemetry.sidecar.privacy.rules import PrivacyRules
-from telemetry.store.redaction import NameKind, kind_of_name
+from telemetry.store.redaction import NameKind, kinds_of_names
 
 _Pairs = Any  # protobuf's containers have no type that can be named
 
@@ -65,10 +65,11 @@ def clean_metric(metric: Metric, framework: str, rules: PrivacyRules) -> None:
 
 def clean_pairs(pairs: _Pairs, framework: str, rules: PrivacyRules) -> None:
     """Take out of attributes what may not be stored."""
+    kinds, own = kinds_of_names(framework), NameKind.OWN
     left_out = [
         place
         for place, pair in enumerate(pairs)
-        if (kind := kind_of_name(pair.key, framework)) is not NameKind.OWN and not rules.keep(pair.value, kind)
+        if (kind := kinds[pair.key]) is not own and not rules.keep(pair.value, kind)
     ]
     for place in reversed(left_out):
         del pairs[place]
