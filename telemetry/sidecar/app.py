@@ -78,7 +78,7 @@ def _sidecar(**flags: Any) -> None:
     if prints:
         print(settings_shown(configuration), end="")  # noqa: T201 - the command line's answer
         raise typer.Exit
-    start_logging("sidecar", *(str(configuration.value(key)) for key in ("log_format", "log_level")))
+    start_logging(*(str(configuration.value(key)) for key in ("log_format", "log_level")))
     raise typer.Exit(run(options))
 
 

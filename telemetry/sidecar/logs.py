@@ -1,4 +1,4 @@
-"""Messages of a sidecar's processes on standard error: one line each, as text or as JSON.
+"""Messages of a sidecar on standard error: one line each, as text or as JSON.
 
 No message holds a secret or what a request contained. That is why an exception of somebody else's is shown by its type
 and its place, without its own words, which may quote the data that it was about.
@@ -17,10 +17,10 @@ from typing import Any, Final
 
 from telemetry.model.errors import TelemetryError
 from telemetry.model.foreign_text import one_line
-from telemetry.sidecar.configuration.settings import BY_KEY
 
 MESSAGE_CHARS_MAX: Final = 2000
 _FRAMES_MAX: Final = 8
+_PROCESS: Final = "sidecar"
 # They say in more words at their own level what the sidecar says of itself.
 _QUIET: Final = ("asyncio", "grpc", "uvicorn")
 
@@ -33,11 +33,10 @@ def log_event(log: logging.Logger, level: int, event: str, sentence: str, **deta
 
 
 class LineFormatter(logging.Formatter):
-    """Formats a record of one of the processes on one line."""
+    """Formats a record of the sidecar on one line."""
 
-    def __init__(self, process: str, *, as_json: bool) -> None:
+    def __init__(self, *, as_json: bool) -> None:
         super().__init__()
-        self._process_name = process
         self._as_json = as_json
 
     def format(self, record: logging.LogRecord) -> str:
@@ -48,8 +47,8 @@ class LineFormatter(logging.Formatter):
         level = record.levelname.lower()
         if not self._as_json:
             why = "" if exception is None else f" ({one_line(_in_words(exception), MESSAGE_CHARS_MAX)})"
-            return f"{time_} {level} {self._process_name}: {message}{why}"
-        content: dict[str, object] = {"time": time_, "level": level, "process": self._process_name}
+            return f"{time_} {level} {_PROCESS}: {message}{why}"
+        content: dict[str, object] = {"time": time_, "level": level, "process": _PROCESS}
         content |= {"pid": record.process, "logger": record.name, "message": message}
         if (event := getattr(record, "event", None)) is not None:
             content |= {"event": event, **getattr(record, "details", {})}
@@ -77,14 +76,11 @@ def _in_words(exception: Mapping[str, Any]) -> str:
     return f"{exception['type']}{words} at {' < '.join(reversed(exception['at'])) or 'an unknown place'}"
 
 
-def start_logging(process: str, log_format: str, log_level: str) -> None:
-    """Write what this process logs to standard error, uncaught exceptions and warnings included.
-
-    Processes that it starts find the same format and level in their environment: see `start_child_logging`.
-    """
+def start_logging(log_format: str, log_level: str) -> None:
+    """Write what this process logs to standard error, uncaught exceptions and warnings included."""
     as_json = log_format == "json" or (log_format == "auto" and not sys.stderr.isatty())
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LineFormatter(process, as_json=as_json))
+    handler.setFormatter(LineFormatter(as_json=as_json))
     logging.basicConfig(level=log_level.upper(), handlers=[handler], force=True)
     logging.raiseExceptions = False  # a standard error that nobody reads any more is no reason for a traceback
     logging.captureWarnings(True)
@@ -94,15 +90,6 @@ def start_logging(process: str, log_format: str, log_level: str) -> None:
     threading.excepthook = lambda raised: _log_uncaught(
         raised.exc_type, raised.exc_value or raised.exc_type(), raised.exc_traceback
     )
-    os.environ[BY_KEY["log_format"].variable] = "json" if as_json else "text"
-    os.environ[BY_KEY["log_level"].variable] = log_level
-
-
-def start_child_logging(process: str) -> None:
-    """As `start_logging`, in the format and at the level of the process that started this one."""
-    log_format, log_level = (os.environ.get(BY_KEY[key].variable) or "" for key in ("log_format", "log_level"))
-    is_known = log_level in BY_KEY["log_level"].choices
-    start_logging(process, log_format or "auto", log_level if is_known else str(BY_KEY["log_level"].default))
 
 
 def _log_uncaught(kind: type[BaseException], error: BaseException, at: TracebackType | None) -> None:

@@ -32,7 +32,8 @@ def options_of(configuration: Configuration) -> SidecarOptions:
     scrape = _attempt(lambda: targets_from(_tables(configuration, "scrape"), str(configuration.file)), faults)
     forward = _attempt(lambda: destinations_from(_tables(configuration, "forward"), str(configuration.file)), faults)
     rollouts = _attempt(lambda: _rollouts(configuration), faults)
-    store, host = _text(configuration, "store"), without_brackets(_text(configuration, "host") or "")
+    value, path = configuration.value, configuration.path
+    host = without_brackets(value("host"))
     if not configuration.is_given("store"):
         setting = BY_KEY["store"]
         faults.append(f"no store is named; give {setting.flag} FOLDER, {setting.variable}, or store in the file")
@@ -44,25 +45,32 @@ def options_of(configuration: Configuration) -> SidecarOptions:
         )
     if faults:
         raise ConfigError("the configuration cannot be used", faults)
+    days, gib = value("keep_days"), value("keep_gib")
     return SidecarOptions(
-        store=Path(store or ""),
+        store=Path(value("store")),
         host=host,
-        http_port=int(_number(configuration, "http_port")),
-        grpc_port=int(_number(configuration, "grpc_port")),
+        http_port=value("http_port"),
+        grpc_port=value("grpc_port"),
         token=token,
         tls=tls,
-        keep_transcripts=configuration.value("keep_transcripts") is True,
-        slo=_path(configuration, "slo"),
-        keep=_keep(configuration),
-        store_memory_mib=int(_number(configuration, "store_memory")),
-        exact_turns=int(_number(configuration, "exact_turns")),
-        limits=_limits(configuration),
+        keep_transcripts=value("keep_transcripts"),
+        slo=path("slo"),
+        keep=Keep(None if days is None else round(days * _DAY_NS), None if gib is None else round(gib * _GIB)),
+        store_memory_mib=value("store_memory"),
+        exact_turns=value("exact_turns"),
+        limits=ConnectionLimits(
+            connections=value("max_connections"),
+            bodies_bytes=value("body_memory") << 20,
+            header_s=value("header_timeout"),
+            body_s=value("body_timeout"),
+            idle_s=value("idle_timeout"),
+        ),
         scrape=tuple(scrape or ()),
         destinations=tuple(forward or ()),
         rollouts=rollouts or (),
-        rollout_every_s=_number(configuration, "rollout_every"),
-        drain_s=_number(configuration, "drain_time"),
-        redact_names=_path(configuration, "redact_names"),
+        rollout_every_s=value("rollout_every"),
+        drain_s=value("drain_time"),
+        redact_names=path("redact_names"),
     )
 
 
@@ -103,60 +111,27 @@ def _from_folder(table: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _token(configuration: Configuration) -> str | None:
-    file, token = _text(configuration, "token_file"), _text(configuration, "token")
+    file, token = configuration.path("token_file"), configuration.value("token")
     if file is not None:
-        return read_token_file(Path(file), configuration.origin("token_file"))
+        return read_token_file(file, configuration.origin("token_file"))
     return None if token is None else checked_token(token, configuration.origin("token"))
 
 
 def _tls(configuration: Configuration) -> ServerTls | None:
-    cert, key = _text(configuration, "tls_cert"), _text(configuration, "tls_key")
-    client_ca = _text(configuration, "tls_client_ca")
-    if cert is None and key is None and client_ca is None:
-        return None
-    if cert is None or key is None:
-        given = next(name for name in ("tls_cert", "tls_key", "tls_client_ca") if name in configuration.given)
+    keys = ("tls_cert", "tls_key", "tls_client_ca")
+    cert, key, client_ca = map(configuration.path, keys)
+    if cert is not None and key is not None:
+        return server_tls(TlsFiles(cert, key, client_ca))
+    if (given := next((name for name in keys if name in configuration.given), None)) is not None:
         raise ConfigError(configuration.origin(given), ["TLS requires both tls_cert and tls_key; give the two"])
-    return server_tls(TlsFiles(Path(cert), Path(key), None if client_ca is None else Path(client_ca)))
+    return None
 
 
 def _rollouts(configuration: Configuration) -> tuple[RolloutSetting, ...]:
-    files = (_text(configuration, "rollout") or "").split(SEPARATOR)
+    files = (configuration.value("rollout") or "").split(SEPARATOR)
     return rollouts_from(
         _tables(configuration, "rollout"),
         [file for file in files if file],
         str(configuration.file),
-        _path(configuration, "slo"),
+        configuration.path("slo"),
     )
-
-
-def _keep(configuration: Configuration) -> Keep:
-    days, gib = configuration.value("keep_days"), configuration.value("keep_gib")
-    return Keep(
-        None if days is None else round(float(days) * _DAY_NS), None if gib is None else round(float(gib) * _GIB)
-    )
-
-
-def _limits(configuration: Configuration) -> ConnectionLimits:
-    return ConnectionLimits(
-        connections=int(_number(configuration, "max_connections")),
-        bodies_bytes=int(_number(configuration, "body_memory")) << 20,
-        header_s=_number(configuration, "header_timeout"),
-        body_s=_number(configuration, "body_timeout"),
-        idle_s=_number(configuration, "idle_timeout"),
-    )
-
-
-def _text(configuration: Configuration, key: str) -> str | None:
-    value = configuration.value(key)
-    return None if value is None else str(value)
-
-
-def _path(configuration: Configuration, key: str) -> Path | None:
-    text = _text(configuration, key)
-    return None if text is None else Path(text)
-
-
-def _number(configuration: Configuration, key: str) -> float:
-    value = configuration.value(key)
-    return 0.0 if value is None else float(value)

@@ -5,7 +5,6 @@ could be given again, each with where it comes from.
 """
 
 import json
-import math
 import os
 import re
 import stat
@@ -32,8 +31,6 @@ SEPARATOR: Final = os.pathsep
 HIDDEN: Final = "[hidden]"
 # Kubernetes sets such variables for a service that is called voiceprobe-sidecar; none of them is meant for us.
 _SERVICE_LINK: Final = re.compile(r"SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP)(_(ADDR|PORT|PROTO))?)?")
-_TRUE: Final = frozenset({"true", "yes", "on", "1"})
-_FALSE: Final = frozenset({"false", "no", "off", "0"})
 _FLAG, _VARIABLE, _FILE = 2, 1, 0
 
 
@@ -59,9 +56,13 @@ class Configuration:
     faults: list[str] = field(default_factory=list[str])
     faulty: set[str] = field(default_factory=set[str])
 
-    def value(self, key: str) -> Value | None:
+    def value(self, key: str) -> Any:
         """The value of a setting: what was given, or its default."""
         return self.given[key].value if key in self.given else BY_KEY[key].default
+
+    def path(self, key: str) -> Path | None:
+        """The value of a setting that is a path."""
+        return None if (value := self.value(key)) is None else Path(value)
 
     def origin(self, key: str) -> str:
         """Where the value of a setting comes from."""
@@ -124,26 +125,13 @@ def _take_from_file(
     elif not setting.in_file:
         configuration.faulty.add(key)
         configuration.faults.append(f"{place}: a secret does not belong in this file; give token_file instead")
-    elif (converted := _of_file(setting, value)) is None:
+    elif (converted := setting.checked(value, is_text=False)) is None:
         configuration.faulty.add(key)
         configuration.faults.append(f"{place} is {shown(value)}; {setting.expected}")
     else:
         # A path in a file starts from the folder of the file, wherever the sidecar is started.
         converted = str(file.parent / str(converted)) if setting.kind == "path" else converted
         configuration.given[key] = Given(converted, place, _FILE)
-
-
-def _of_file(setting: SidecarSetting, value: object) -> Value | None:
-    """A value of TOML if it has the right type, None otherwise."""
-    match setting.kind:
-        case "boolean":
-            return value if isinstance(value, bool) else None
-        case "integer":
-            return _in_range(setting, value) if isinstance(value, int) and not isinstance(value, bool) else None
-        case "number":
-            return _in_range(setting, value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-        case "text" | "path":
-            return _chosen(setting, value) if isinstance(value, str) else None
 
 
 def _take_variable(configuration: Configuration, name: str, text: str) -> None:
@@ -175,41 +163,13 @@ def _take_flag(configuration: Configuration, setting: SidecarSetting, value: obj
 
 
 def _take_text(configuration: Configuration, setting: SidecarSetting, text: str, place: str, strength: int) -> None:
-    value = _parsed(setting, text)
+    value = setting.checked(text, is_text=True)
     if value is None:
         configuration.faulty.add(setting.key)
         what = "not printable" if setting.is_secret else shown(text)
         configuration.faults.append(f"{place} is {what}; {setting.expected}")
     else:
         configuration.given[setting.key] = Given(value, place, strength)
-
-
-def _parsed(setting: SidecarSetting, text: str) -> Value | None:
-    """The value that a text stands for, None if it stands for none."""
-    try:
-        match setting.kind:
-            case "boolean":
-                lowered = text.strip().lower()
-                return True if lowered in _TRUE else False if lowered in _FALSE else None
-            case "integer":
-                return _in_range(setting, int(text))
-            case "number":
-                return _in_range(setting, float(text))
-            case "text" | "path":
-                return _chosen(setting, text)
-    except ValueError:
-        return None
-
-
-def _in_range(setting: SidecarSetting, number: float) -> float | None:
-    low = -math.inf if setting.low is None else setting.low
-    high = math.inf if setting.high is None else setting.high
-    is_finite = isinstance(number, int) or math.isfinite(number)
-    return number if is_finite and low <= number <= high else None
-
-
-def _chosen(setting: SidecarSetting, text: str) -> str | None:
-    return text if text and "\0" not in text and (not setting.choices or text in setting.choices) else None
 
 
 def _drop_weaker_token(configuration: Configuration) -> None:

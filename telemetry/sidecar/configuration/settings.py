@@ -1,7 +1,9 @@
 """Every setting of a sidecar: one list, from which its file, its variables, its flags and the reference are made."""
 
 from dataclasses import dataclass
-from typing import Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal, get_args
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from telemetry.model.semconv import SIDECAR_VARIABLE_PREFIX
 from telemetry.sidecar.body_budget import BODIES_BYTES_MAX
@@ -47,6 +49,18 @@ class SidecarSetting:
     def flag(self) -> str:
         """Its flag on the command line; a secret has none that is accepted."""
         return "--" + self.key.replace("_", "-")
+
+    def checked(self, value: object, *, is_text: bool) -> Value | None:
+        """A value of its type and within its bounds, None for any other; `is_text` reads it from a text."""
+        kinds: dict[Kind, Any] = {"integer": int, "number": float, "boolean": bool}
+        kind = Literal[self.choices] if self.choices else kinds.get(self.kind, Annotated[str, Field(min_length=1)])
+        if self.kind in ("integer", "number"):
+            kind = Annotated[kind, Field(ge=self.low, le=self.high, allow_inf_nan=False)]
+        try:
+            found = TypeAdapter(kind).validate_python(value, strict=not is_text)
+        except ValidationError:
+            return None
+        return None if isinstance(found, str) and "\0" in found else found
 
     @property
     def expected(self) -> str:

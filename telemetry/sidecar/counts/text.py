@@ -10,9 +10,8 @@ from prometheus_client.exposition import choose_encoder
 
 disable_created_metrics()
 
-OPENMETRICS_END: Final = b"# EOF\n"
+_OPENMETRICS_END: Final = b"# EOF\n"
 _OPENMETRICS: Final = "application/openmetrics-text"
-_ESCAPED: Final = str.maketrans({"\\": "\\\\", "\n": "\\n", '"': '\\"'})
 Values = Iterable[tuple[Sequence[str], float]]
 
 
@@ -66,6 +65,6 @@ def page_of(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
 
 def with_registry(page: bytes, registry: CollectorRegistry) -> bytes:
     """A page with what another registry shows behind its own."""
-    is_openmetrics = page.endswith(OPENMETRICS_END)
+    is_openmetrics = page.endswith(_OPENMETRICS_END)
     more, _ = page_of(registry, _OPENMETRICS if is_openmetrics else "")
-    return page.removesuffix(OPENMETRICS_END) + more if is_openmetrics else page + more
+    return page.removesuffix(_OPENMETRICS_END) + more if is_openmetrics else page + more

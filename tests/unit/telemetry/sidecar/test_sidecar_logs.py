@@ -34,26 +34,26 @@ def _raised(error: BaseException) -> BaseException:
 
 def test_a_line_of_json_has_the_time_the_process_and_what_an_event_is_about() -> None:
     record = _record("the disk is full", event="fault_began", details={"fault": "room", "path": Path("a")})
-    found = json.loads(LineFormatter("store", as_json=True).format(record))
+    found = json.loads(LineFormatter(as_json=True).format(record))
     assert found.pop("pid") == os.getpid()
     assert found == {
         "time": "2023-11-14T22:13:20.500Z",
         "level": "warning",
-        "process": "store",
+        "process": "sidecar",
         "logger": "some.logger",
         "message": "the disk is full",
         "event": "fault_began",
         "fault": "room",
         "path": "a",
     }
-    text = LineFormatter("store", as_json=False).format(record)
-    assert text == "2023-11-14T22:13:20.500Z warning store: the disk is full"
+    text = LineFormatter(as_json=False).format(record)
+    assert text == "2023-11-14T22:13:20.500Z warning sidecar: the disk is full"
 
 
 @pytest.mark.parametrize("as_json", [True, False])
 def test_nothing_breaks_out_of_its_line(as_json: bool) -> None:
     message = 'a\nb\r\n\x1b[31m{"level": "info"}\u2028\udcff' + "x" * 10_000
-    line = LineFormatter("front", as_json=as_json).format(_record(message, details={}, event="e\n\udcff"))
+    line = LineFormatter(as_json=as_json).format(_record(message, details={}, event="e\n\udcff"))
     assert "\x1b" not in line
     assert len(line.splitlines()) == 1
     assert len(line) < 3000
@@ -62,7 +62,7 @@ def test_nothing_breaks_out_of_its_line(as_json: bool) -> None:
 
 @pytest.mark.parametrize("as_json", [True, False])
 def test_the_words_of_an_exception_are_not_shown_unless_they_are_ours(as_json: bool) -> None:
-    formatter = LineFormatter("store", as_json=as_json)
+    formatter = LineFormatter(as_json=as_json)
     line = formatter.format(_record("it failed", _raised(ValueError("what was said in a call"))))
     assert "what was said" not in line
     assert re.search(r"ValueError.*test_sidecar_logs.py:\d+ _raised", line)
@@ -95,9 +95,8 @@ def test_a_fault_is_an_event_when_it_begins_and_when_it_ends(caplog: pytest.LogC
 
 PROGRAM = """
 import logging, sys, threading, warnings
-from telemetry.sidecar.logs import log_event, start_child_logging, start_logging
-start_logging("front", *sys.argv[1:])
-start_child_logging("child")
+from telemetry.sidecar.logs import log_event, start_logging
+start_logging(*sys.argv[1:])
 logging.getLogger("uvicorn.error").info("hidden")
 logging.getLogger("grpc").error("of grpc")
 logging.getLogger("a").debug("detail")
@@ -122,7 +121,7 @@ def _written(*arguments: str) -> list[str]:
 @pytest.mark.slow
 def test_a_process_writes_everything_in_one_form() -> None:
     lines = [json.loads(line) for line in _written("auto", "debug")]
-    assert {line["process"] for line in lines} == {"child"}, "a child goes on as its parent began"
+    assert {line["process"] for line in lines} == {"sidecar"}
     assert [line["level"] for line in lines] == ["error", "debug", "info", "warning", "critical", "critical"]
     assert [line["exception"]["type"] for line in lines[-2:]] == ["KeyError", "KeyError"]
     levels = [line.split()[1] for line in _written("text", "warning")]
