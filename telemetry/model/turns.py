@@ -234,10 +234,13 @@ def with_plain_texts(turn: Turn) -> Turn:
         return turn
     changes: dict[str, Any] = {}
     for name, value in zip(_NAMES, msgspec.structs.astuple(turn), strict=True):
+        shown = value
         if type(value) is str:
-            changes[name] = one_line(value, longest_chars(name))
+            shown = one_line(value, longest_chars(name))
         elif type(value) is tuple and value and type(value[0]) is str:
-            changes[name] = tuple(map(one_line, value))
+            shown = tuple(map(one_line, value))
+        if shown is not value and shown != value:
+            changes[name] = shown
     return msgspec.structs.replace(turn, **changes) if changes else turn
 
 

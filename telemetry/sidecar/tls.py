@@ -2,6 +2,7 @@
 
 import ssl
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -11,15 +12,6 @@ from telemetry.model.errors import ConfigError
 from telemetry.sidecar.secret_files import SecretFileError, secret_content
 
 _KEY_BYTES_MAX: Final = 64 << 10
-
-
-@dataclass(frozen=True, slots=True)
-class TlsFiles:
-    """PEM files: the certificate chain and its key, and the CAs of the clients if those must present a certificate."""
-
-    cert: Path
-    key: Path
-    client_ca: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,32 +27,32 @@ class ServerTls:
     requires_certificate: bool
 
 
-def server_tls(files: TlsFiles) -> ServerTls:
-    """Load the files. Raises ConfigError with a sentence for each that cannot be used."""
+def server_tls(cert: Path, key: Path, client_ca: Path | None = None) -> ServerTls:
+    """Load PEM files: the certificate chain and its key, and the CAs of the clients if those must present a
+    certificate. Raises ConfigError with a sentence for each that cannot be used."""
     faults: list[str] = []
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
     context.set_alpn_protocols(["http/1.1"])
-    for load in (_load_chain, _load_client_ca):
+    for load in (partial(_load_chain, context, cert, key), partial(_load_client_ca, context, client_ca)):
         try:
-            load(context, files)
+            load()
         except ConfigError as error:
             faults.append(str(error))
     if faults:
         raise ConfigError("TLS", faults)
-    client_ca = None if files.client_ca is None else files.client_ca.read_bytes()
     credentials = grpc.ssl_server_credentials(
-        [(files.key.read_bytes(), files.cert.read_bytes())],
-        root_certificates=client_ca,
+        [(key.read_bytes(), cert.read_bytes())],
+        root_certificates=None if client_ca is None else client_ca.read_bytes(),
         require_client_auth=client_ca is not None,
     )
     return ServerTls(context, credentials, client_ca is not None)
 
 
-def _load_chain(context: ssl.SSLContext, files: TlsFiles) -> None:
+def _load_chain(context: ssl.SSLContext, cert: Path, key: Path) -> None:
     try:
-        secret_content(files.key, _KEY_BYTES_MAX)
+        secret_content(key, _KEY_BYTES_MAX)
     except SecretFileError as error:
         raise ConfigError("tls_key", [str(error)]) from error
     asked: list[bool] = []
@@ -70,27 +62,27 @@ def _load_chain(context: ssl.SSLContext, files: TlsFiles) -> None:
         return ""  # without a callback, OpenSSL would ask at the terminal; an empty one decrypts nothing
 
     try:
-        context.load_cert_chain(files.cert, files.key, password=no_passphrase)
+        context.load_cert_chain(cert, key, password=no_passphrase)
     except (OSError, ValueError) as error:
         if asked:
             raise ConfigError(
-                "tls_key", [f"{files.key} is encrypted; give a key without a passphrase, protected by its mode"]
+                "tls_key", [f"{key} is encrypted; give a key without a passphrase, protected by its mode"]
             ) from error
         if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
-            raise ConfigError("tls_key", [f"{files.key} does not belong to the certificate {files.cert}"]) from error
+            raise ConfigError("tls_key", [f"{key} does not belong to the certificate {cert}"]) from error
         raise ConfigError(
-            "tls_cert", [f"{files.cert} with {files.key}: {_reason(error)}; give a certificate and its key as PEM"]
+            "tls_cert", [f"{cert} with {key}: {_reason(error)}; give a certificate and its key as PEM"]
         ) from error
 
 
-def _load_client_ca(context: ssl.SSLContext, files: TlsFiles) -> None:
-    if files.client_ca is None:
+def _load_client_ca(context: ssl.SSLContext, client_ca: Path | None) -> None:
+    if client_ca is None:
         return
     try:
-        context.load_verify_locations(files.client_ca)
+        context.load_verify_locations(client_ca)
     except (OSError, ValueError) as error:
         raise ConfigError(
-            "tls_client_ca", [f"{files.client_ca}: {_reason(error)}; give the certificates of CAs as PEM"]
+            "tls_client_ca", [f"{client_ca}: {_reason(error)}; give the certificates of CAs as PEM"]
         ) from error
     context.verify_mode = ssl.CERT_OPTIONAL
 

@@ -14,7 +14,7 @@ from telemetry.sidecar.options import SidecarOptions
 from telemetry.sidecar.rollouts.settings import ROLLOUTS, RolloutSetting, rollouts_from
 from telemetry.sidecar.scraping.targets import targets_from
 from telemetry.sidecar.secret_files import read_token_file
-from telemetry.sidecar.tls import ServerTls, TlsFiles, server_tls
+from telemetry.sidecar.tls import ServerTls, server_tls
 from telemetry.store.retention import Keep
 
 # Tables of the file, each with a reader of its own.
@@ -121,7 +121,7 @@ def _tls(configuration: Configuration) -> ServerTls | None:
     keys = ("tls_cert", "tls_key", "tls_client_ca")
     cert, key, client_ca = map(configuration.path, keys)
     if cert is not None and key is not None:
-        return server_tls(TlsFiles(cert, key, client_ca))
+        return server_tls(cert, key, client_ca)
     if (given := next((name for name in keys if name in configuration.given), None)) is not None:
         raise ConfigError(configuration.origin(given), ["TLS requires both tls_cert and tls_key; give the two"])
     return None

@@ -1,7 +1,8 @@
 """gRPC's own health service (`grpc.health.v1.Health`): whether the sidecar can store, asked once or watched.
 
 It asks for no token, as `/readyz` does not: it says no more than that, and load balancers have none. The messages are
-those of https://github.com/grpc/grpc/blob/master/src/proto/grpc/health/v1/health.proto.
+those of https://github.com/grpc/grpc/blob/master/src/proto/grpc/health/v1/health.proto: on the wire, protobuf's own
+messages of one text and of one number are the same.
 """
 
 import asyncio
@@ -11,10 +12,8 @@ from typing import Any, Final, cast
 
 import grpc
 import grpc.aio
-from google.protobuf import descriptor_pool
-from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 from google.protobuf.message import DecodeError
-from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.wrappers_pb2 import Int32Value, StringValue
 
 from telemetry.sidecar.otlp.receive_slots import NoSlot, ReceiveSlots
 
@@ -32,24 +31,6 @@ _RECEIVE_S: Final = 2.0
 _BUSY: Final = "too many ask for health at once; ask again"
 _Context = Any  # grpc.aio has no type information
 _NO_MESSAGE: Final[object] = cast(Any, grpc.aio).EOF
-
-
-def _message_classes() -> tuple[Any, Any]:
-    """The classes of a request and of a response, in a pool of their own."""
-    file = FileDescriptorProto(name="voiceprobe/health.proto", package="voiceprobe.health", syntax="proto3")
-    for name, field, kind in (
-        ("HealthCheckRequest", "service", FieldDescriptorProto.TYPE_STRING),
-        ("HealthCheckResponse", "status", FieldDescriptorProto.TYPE_INT32),  # an enum is the same on the wire
-    ):
-        label = FieldDescriptorProto.LABEL_OPTIONAL
-        file.message_type.add(name=name).field.add(name=field, number=1, type=kind, label=label)
-    pool = descriptor_pool.DescriptorPool()
-    pool.AddSerializedFile(file.SerializeToString())
-    request, response = (pool.FindMessageTypeByName(f"{file.package}.{each.name}") for each in file.message_type)
-    return GetMessageClass(request), GetMessageClass(response)
-
-
-_Request, _Response = _message_classes()
 
 
 class GrpcHealth:
@@ -86,7 +67,7 @@ class GrpcHealth:
         service = await self._service(context)
         if service not in self._services:
             await context.abort(grpc.StatusCode.NOT_FOUND, "this sidecar has no such service")
-        return _Response(status=self._status()).SerializeToString()
+        return Int32Value(value=self._status()).SerializeToString()
 
     async def watch(self, _messages: AsyncIterator[bytes], context: _Context) -> AsyncIterator[bytes]:
         """The method `Watch`: an answer at once, and one whenever it changes."""
@@ -99,7 +80,7 @@ class GrpcHealth:
                 is_last = self._closed.is_set()
                 status = self._status() if service in self._services else _SERVICE_UNKNOWN
                 if status != before:
-                    yield _Response(status=status).SerializeToString()
+                    yield Int32Value(value=status).SerializeToString()
                     before = status
                 if is_last:
                     return
@@ -126,6 +107,6 @@ class GrpcHealth:
             raise  # which abort does
         if received is not _NO_MESSAGE and len(octets := cast(bytes, received)) <= _REQUEST_BYTES_MAX:
             with contextlib.suppress(DecodeError):
-                return _Request.FromString(octets).service
+                return StringValue.FromString(octets).value
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the message is not a HealthCheckRequest")
         raise AssertionError("abort raises")

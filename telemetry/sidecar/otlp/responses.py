@@ -16,23 +16,17 @@ from telemetry.sidecar.signals import Signal
 
 TOO_LARGE: Final = f"the body exceeds {BODY_BYTES_MAX >> 20} MiB, compressed or decompressed; send smaller batches"
 TOO_MANY_BODIES: Final = "the bodies of requests in progress exceed the memory for them; send it again"
+_REJECTED: Final[dict[Signal, str]] = {"traces": "rejected_spans", "metrics": "rejected_data_points"}
 
 
 def success(signal: Signal, taken: Taken) -> Message:
     """Create the response to an export that was stored, with the number of rejected items. Where none was, a sentence
     is a warning, as OTLP has it: an item is stored without something of it."""
-    message = "; ".join(taken.reasons)
-    if signal == "traces":
-        traces = ExportTraceServiceResponse()
-        if taken.rejected or message:
-            traces.partial_success.rejected_spans = taken.rejected
-            traces.partial_success.error_message = message
-        return traces
-    metrics = ExportMetricsServiceResponse()
-    if taken.rejected or message:
-        metrics.partial_success.rejected_data_points = taken.rejected
-        metrics.partial_success.error_message = message
-    return metrics
+    answer = ExportTraceServiceResponse() if signal == "traces" else ExportMetricsServiceResponse()
+    if taken.rejected or taken.reasons:
+        answer.partial_success.error_message = "; ".join(taken.reasons)
+        setattr(answer.partial_success, _REJECTED[signal], taken.rejected)
+    return answer
 
 
 def retryable(message: str, retry_after_s: int = RETRY_AFTER_S) -> Status:

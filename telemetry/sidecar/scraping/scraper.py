@@ -86,7 +86,7 @@ class Scraper:
             async with asyncio.timeout(WITHIN_S):
                 text = await _page(target, client)
             # In a thread: the receivers do not wait for the parsing of a long page.
-            body = (await asyncio.to_thread(scraped, text, target.name, self._wall_clock_ns())).body
+            body = await asyncio.to_thread(scraped, text, target.name, self._wall_clock_ns())
         except (ScrapeError, NotAPage) as error:
             fault = str(error)
         except TimeoutError:

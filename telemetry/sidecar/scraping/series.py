@@ -55,16 +55,9 @@ class NotAPage(ValueError):  # noqa: N818 - reads as what it is
     """Raised for a text that is not a Prometheus page, or holds more than is taken; the text says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scraped:
-    """A page as an export request in protobuf, with how many series it holds."""
-
-    body: bytes
-    series: int
-
-
-def scraped(text: str, name: str, unix_ns: int) -> Scraped:
-    """The known series of a page that was read at `unix_ns` of our wall clock. Raises NotAPage."""
+def scraped(text: str, name: str, unix_ns: int) -> bytes:
+    """An export request with the known series of a page that was read at `unix_ns` of our wall clock. Raises
+    NotAPage."""
     request, scope = _request(name)
     try:
         families = list(text_string_to_metric_families(text))
@@ -79,7 +72,7 @@ def scraped(text: str, name: str, unix_ns: int) -> Scraped:
         if series > SERIES_MAX:
             raise NotAPage(f"the page has more than {SERIES_MAX} of the series that are read")
     scope.metrics.append(_up(1, unix_ns))
-    return Scraped(request.SerializeToString(), series)
+    return request.SerializeToString()
 
 
 def failed(name: str, unix_ns: int) -> bytes:

@@ -220,3 +220,13 @@ def test_a_turn_that_a_service_reports_in_its_own_words_is_kept_as_a_span() -> N
     assert [turn.span_id for turn in found.turns] == [f"{2:016x}"]
     assert found.spans["span_id"].to_pylist() == [f"{number:016x}" for number in (1, 2, 3)]
     assert _given_back(found)[0] == {key: _read(value) for key, value in own}
+
+
+def test_a_long_transcript_stands_in_the_row_of_the_turn_alone() -> None:
+    turn = msgspec.structs.replace(client_turn(0), transcript_pii="word " * 200)
+    pairs = [(key, any_value(value)) for key, value in turn_attributes(turn).items()]
+    found = decode_traces([_request([pairs]).SerializeToString()])
+    (sent,) = found.turns
+    assert sent.transcript_pii == turn.transcript_pii
+    (attributes,) = found.spans.column("span_attributes").to_pylist()
+    assert f"{_PREFIX}transcript_pii" not in {pair["key"] for pair in attributes}

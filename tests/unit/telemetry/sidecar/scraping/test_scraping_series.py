@@ -51,7 +51,7 @@ def page() -> str:
 
 def points(text: str) -> dict[str, list[PointRow]]:
     """The points that a page becomes, as the receiver reads them."""
-    result = read_points(scraped(text, "vllm-1", NOW).body)
+    result = read_points(scraped(text, "vllm-1", NOW))
     assert not result.rejected
     by_name: dict[str, list[PointRow]] = {}
     for point in result.points:
