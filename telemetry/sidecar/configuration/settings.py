@@ -53,7 +53,7 @@ class SidecarSetting:
     def checked(self, value: object, *, is_text: bool) -> Value | None:
         """A value of its type and within its bounds, None for any other; `is_text` reads it from a text."""
         kinds: dict[Kind, Any] = {"integer": int, "number": float, "boolean": bool}
-        kind = Literal[self.choices] if self.choices else kinds.get(self.kind, Annotated[str, Field(min_length=1)])
+        kind: Any = Literal[self.choices] if self.choices else kinds.get(self.kind, Annotated[str, Field(min_length=1)])
         if self.kind in ("integer", "number"):
             kind = Annotated[kind, Field(ge=self.low, le=self.high, allow_inf_nan=False)]
         try:
