@@ -80,8 +80,8 @@ def _in_addition(row: Mapping[str, Any]) -> Iterator[str]:
     for name, words in _SHARES.items():
         if (of_both := _changed(off[name], on[name], formatting.percent)) is not None:
             yield f"{words} {of_both}"
-    if len(tiers := on["cache_hits_by_tier"]) > 1:
-        yield f"hits by tier: {', '.join(f'{tier} {formatting.percent(share)}' for tier, share in tiers.items())}"
+    if (tiers := on["cache_hits_by_tier"]) != off["cache_hits_by_tier"] or len(tiers) > 1:
+        yield f"hits by tier {_tiers(off)} → {_tiers(on)}"
     for name, words in {"answer_words": "words of an answer"}.items():
         if (of_both := _changed(off[name], on[name], mean_text)) is not None:
             yield f"{words} {of_both}"
@@ -95,6 +95,11 @@ def _in_addition(row: Mapping[str, Any]) -> Iterator[str]:
         yield f"1,000 answers of the cloud {of_both}"
     if row["labels"] is not None:
         yield row["labels"]["sentence"]
+
+
+def _tiers(variant: Mapping[str, Any]) -> str:
+    shares: Mapping[str, float] = variant["cache_hits_by_tier"]
+    return ", ".join(f"{tier} {formatting.percent(share)}" for tier, share in shares.items()) or "–"
 
 
 def _dollars(usd: float) -> str:

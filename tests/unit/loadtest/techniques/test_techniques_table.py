@@ -104,7 +104,7 @@ def test_changes_besides_latency_are_listed_and_what_stays_is_left_out() -> None
     changed["labels"] = {"sentence": "2 of 24 wrong"}
     assert in_addition(changed) == [
         "word errors – → 12.5 %",
-        "hits by tier: central 20 %, edge 50 %",
+        "hits by tier – → central 20 %, edge 50 %",
         "tokens wasted – → 3.5",
         "answered here 100 % → 25 %",
         "1,000 answers of the cloud $0.45 → $0.34",
