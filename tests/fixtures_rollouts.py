@@ -3,13 +3,17 @@
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from telemetry.rollout.gate import GateVerdict, RolloutEvidence, decide, first_history
 from telemetry.rollout.plan import RolloutHistory, RolloutPlan, Stage
-from telemetry.store.rollout_log import RolloutLog
+from telemetry.rollout.verdict import rollout_verdict
+from telemetry.sidecar.rollouts.rollout_log import RolloutLog
+from telemetry.store.reader import StoreReader
+from telemetry.store.rollout_rows import RolloutRecord
 from tests.fixtures_turns import SECOND, START_UNIX_NS, Run, client_turn, fill_store
 from tests.rollout_cohorts import SAME, Regression, cohort, latencies_ms, plan
 
@@ -42,6 +46,16 @@ def verdict_of(
 ) -> GateVerdict:
     """A look at cohorts of a size: 300 turns hold, 4,000 promote, and `SLOWER` is rolled back."""
     return decide(of, _evidence(turns, regression, lost), history or first_history(of), at_unix_ns)
+
+
+def as_object(of: RolloutPlan, verdict: GateVerdict) -> Any:
+    """The verdict as files and answers have it."""
+    return msgspec.json.decode(msgspec.json.encode(rollout_verdict(of, verdict)))
+
+
+def read_rollouts(store: Path) -> tuple[RolloutRecord, ...]:
+    """What a store keeps of rollouts."""
+    return StoreReader(store).rollouts()
 
 
 def keep_verdicts(store: Path, number: int, of: RolloutPlan | None = None) -> RolloutPlan:

@@ -35,21 +35,18 @@ def verdict(
     about: str = "",
     *,
     cause: LoggedVerdict | None = None,
-    is_sound: bool = True,
 ) -> Html:
     """A verdict, with its reasons and what it waits for. `about` is HTML on what it is over, `cause` the verdict that
-    rolled back before it; one of a log that is not `is_sound` decides nothing."""
+    rolled back before it."""
     found = newest.verdict
     # The sentence holds the first reason.
-    reasons: list[str] = found["reasons"][1:]
+    reasons = found.reasons[1:]
     if cause is not None:
-        reasons = [f"{descriptions.day_and_time(cause.at_unix_ns, zone)}: {cause.verdict['sentence']}", *reasons]
-    notes = listed(found["notes"], "hint") + (f'<li class="hint">{about}</li>' if about else "")
+        reasons = (f"{descriptions.day_and_time(cause.at_unix_ns, zone)}: {cause.verdict.sentence}", *reasons)
+    notes = listed(found.notes, "hint") + (f'<li class="hint">{about}</li>' if about else "")
     age = descriptions.ago((now_unix_ns - newest.at_unix_ns) / formatting.NS_PER_S)
-    when = f"look {found['looks']:,}, {descriptions.day_and_time(newest.at_unix_ns, zone)}, {age}"
-    word = DECISIONS[newest.decision] if is_sound else f"not to be trusted: {DECISIONS[newest.decision]}"
-    state: State = STATES[newest.decision] if is_sound else "unknown"
-    return sentence(state, word, found["sentence"], listed(reasons) + notes, when)
+    when = f"look {found.looks:,}, {descriptions.day_and_time(newest.at_unix_ns, zone)}, {age}"
+    return sentence(STATES[newest.decision], DECISIONS[newest.decision], found.sentence, listed(reasons) + notes, when)
 
 
 def check_table(rows: Sequence[CheckRow], caption: str, first: str = "check") -> Html:

@@ -202,11 +202,7 @@ def verdict_parts(view: CohortsAnswer, now_unix_ns: int, zone: tzinfo, link: str
     of, own = view.rollout, view.sentence
     if of is not None:
         page = link_to(link, f"rollout {of.name}")
-        if of.faults:
-            heading = chip("missed", "the log was changed by others: no verdict of it counts")
-            faults = f"<b>{heading}</b> {page}<ul>{listed(of.faults)}</ul>"
-            parts.append(f'<div class="vp vp-note missed">{faults}</div>')
-        elif of.verdict is None:
+        if of.verdict is None:
             parts.append(hint(Html(f"The {page} has no verdict yet.")))
         else:
             about = f"{page}: {_which_turns(of, of.verdict, zone)}"

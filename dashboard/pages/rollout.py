@@ -19,7 +19,6 @@ from dashboard.components.markup import (
     fact,
     fact_line,
     hint,
-    note,
     section,
     table,
 )
@@ -32,7 +31,6 @@ from telemetry.model import formatting
 from telemetry.rollout.progress import CheckRow, Funnel, RolloutProgress, StageProgress
 from telemetry.store.questions.rollouts import RolloutPage
 
-_CHANGED: Final = "the log was changed by others: what it says cannot be trusted"
 _NO_PLAN: Final = (
     "Write a plan (<code>rollout.toml</code>: cohorts, stages, margins) and give it to the sidecar: "
     "<code>voiceprobe sidecar --rollout rollout.toml</code>. It looks by itself, keeps each verdict, and this page "
@@ -84,8 +82,6 @@ def _draw(found: RolloutPage, context: PageContext) -> None:
         wanted = f"The link asks for <code>{escape(choice.rollout)}</code>; choose another above."
         st.html(empty("That rollout is not in this store", wanted))
         return
-    if found.faults:
-        st.html(note(_CHANGED, found.faults))
     if found.progress is None:
         st.html(empty(f"No verdict on {found.name} yet", "The first look shows here as soon as it is taken."))
         return
@@ -105,13 +101,13 @@ def _overview(found: RolloutPage) -> Html:
 
 
 def _figures(found: RolloutPage, progress: RolloutProgress, choice: RolloutChoice, context: PageContext) -> None:
-    zone, is_sound = context.zone, not found.faults
+    zone = context.zone
     if found.measured is None:
         st.html(_overview(found))
     else:
         frame.head(_overview(found), turns_trust(found.measured), turns_details(found.measured))
     newest, cause = progress.newest, progress.cause
-    st.html(verdicts.verdict(newest, context.now_unix_ns, zone, cause=cause, is_sound=is_sound))
+    st.html(verdicts.verdict(newest, context.now_unix_ns, zone, cause=cause))
     st.html(stages(progress.stages))
     st.html(waiting(progress, zone))
     if progress.checks:
@@ -123,7 +119,7 @@ def _figures(found: RolloutPage, progress: RolloutProgress, choice: RolloutChoic
     if progress.slices:
         st.html(verdicts.check_table(progress.slices, _SLICES, "slice"))
     if looks.changes:
-        st.html(history(looks, zone, is_sound=is_sound))
+        st.html(history(looks, zone))
     elif looks.funnel.points:
         st.html(hint("The decision and the stage did not change at these looks."))
     if found.budgets:
@@ -179,11 +175,9 @@ def stages(found: Sequence[StageProgress]) -> Html:
 def waiting(progress: RolloutProgress, zone: tzinfo) -> Html:
     """The turns still needed, and when they will be there at this traffic."""
     found, needed = progress.newest.verdict, progress.turns_needed
-    cohorts = found["cohorts"]
-    parts = [
-        f"<b>{formatting.turns(cohorts[role]['turns'])}</b> of {escape(cohorts[role]['name'])} ({role})"
-        for role in ("candidate", "control")
-    ]
+    cohorts = found.cohorts
+    both = () if cohorts is None else ((cohorts.candidate, "candidate"), (cohorts.control, "control"))
+    parts = [f"<b>{formatting.turns(each.turns)}</b> of {escape(each.name)} ({role})" for each, role in both]
     if progress.newest.decision == "hold":
         if needed is None:
             parts.append("how many more turns are needed is not known")
@@ -197,24 +191,23 @@ def waiting(progress: RolloutProgress, zone: tzinfo) -> Html:
     remarks: list[str] = []
     if (pace := progress.turns_per_hour) is not None:
         remarks.append(f"the candidate gets {formatting.number(pace)} turns an hour")
-    if (ratio := found["sample_ratio"]) is not None:
-        share, planned = formatting.percent(ratio["share"]), formatting.declared_percent(ratio["expected_share"])
+    if (ratio := found.sample_ratio) is not None:
+        share, planned = formatting.percent(ratio.share), formatting.declared_percent(ratio.expected_share)
         remarks.append(f"sample ratio {share} of calls or users on the candidate, {planned} planned")
     return fact_line(
         [*(f"<span>{part}</span>" for part in parts), *(f'<span class="hint">{each}</span>' for each in remarks)]
     )
 
 
-def history(progress: RolloutProgress, zone: tzinfo, *, is_sound: bool = True) -> Html:
-    """The verdicts at which the decision or the stage changed, the newest first; those of a log that is not `is_sound`
-    decide nothing."""
+def history(progress: RolloutProgress, zone: tzinfo) -> Html:
+    """The verdicts at which the decision or the stage changed, the newest first."""
     rows = [
         (
             descriptions.day_and_time(each.at_unix_ns, zone),
             each.stage,
-            chip(verdicts.STATES[each.decision] if is_sound else "unknown", DECISIONS[each.decision]),
+            chip(verdicts.STATES[each.decision], DECISIONS[each.decision]),
             f"{each.candidate_turns:,}",
-            TableCell(each.verdict["sentence"], css="vp-long"),
+            TableCell(each.verdict.sentence, css="vp-long"),
         )
         for each in progress.changes
     ]

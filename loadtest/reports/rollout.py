@@ -1,17 +1,19 @@
 """A rollout's verdict as JUnit, Markdown and lines for a terminal: all from the one verdict."""
 
+from collections.abc import Sequence
 from typing import Final
 from xml.etree import ElementTree as ET
 
 from telemetry.model.foreign_text import one_line
 from telemetry.model.formatting import declared_percent, number, turns
-from telemetry.rollout import progress, sentences
-from telemetry.rollout.checks import CheckResult, SliceResult
+from telemetry.rollout import sentences
+from telemetry.rollout.checks import CheckResult
 from telemetry.rollout.gate import GateVerdict
 from telemetry.rollout.plan import RolloutPlan, moment
-from telemetry.rollout.progress import CheckRow
+from telemetry.rollout.progress import CheckRow, check_name, check_row, explanation_of, logged_row
+from telemetry.rollout.verdict import CheckVerdict, RolloutVerdict
 
-_HEADINGS: Final = ("check", "beyond the margin", "candidate", "control", "difference", "bounds", "margin", "")
+HEADINGS: Final = ("check", "beyond the margin", "candidate", "control", "difference", "bounds", "margin", "")
 
 
 def as_junit(plan: RolloutPlan, verdict: GateVerdict) -> bytes:
@@ -36,44 +38,42 @@ def _case(suite: ET.Element, plan: RolloutPlan, name: str, outcome: str | None, 
         ET.SubElement(case, outcome, message=message)
 
 
-def as_markdown(plan: RolloutPlan, verdict: GateVerdict) -> str:
+def as_markdown(plan: RolloutPlan, verdict: RolloutVerdict, since_unix_ns: int | None) -> str:
     """The verdict for the summary of a CI job."""
-    lines = [f"## Rollout {plan.name}: {_verdict_text(verdict)}", "", _cell(verdict.sentence), ""]
-    lines += [f"- {_cell(line)}" for line in context_lines(plan, verdict)]
-    if verdict.checks:
-        lines += ["", *_table([_HEADINGS, *(check_row(result) for result in verdict.checks)])]
+    heading = f"## Rollout {plan.name}: {verdict.verdict.replace('_', ' ')}"
+    lines = [heading, "", _cell(verdict.sentence), ""]
+    lines += [f"- {_cell(line)}" for line in context_lines(plan, verdict, since_unix_ns)]
+    rows = check_rows(verdict.checks, plan)
+    if rows:
+        cells = [row_cells(check.name, row) for check, row in zip(verdict.checks, rows, strict=True)]
+        lines += ["", *_table([HEADINGS, *cells])]
     if verdict.slices:
-        rows = [(slice_name(each), *check_row(each.result)[1:-1], slice_text(each)) for each in verdict.slices]
-        lines += ["", *_table([("slice", *_HEADINGS[1:]), *rows])]
-    if note := explanation(verdict):
+        cells = [row_cells(slice_name(each.dimension, each.value), logged_row(each, "")) for each in verdict.slices]
+        words = ("worse here" if each.is_worse else "not shown to be worse" for each in verdict.slices)
+        of_slices = [(*each[:-1], word) for each, word in zip(cells, words, strict=True)]
+        lines += ["", *_table([("slice", *HEADINGS[1:]), *of_slices])]
+    if note := explanation_of(rows):
         lines += ["", note]
     return "\n".join(lines) + "\n"
 
 
-def context_lines(plan: RolloutPlan, verdict: GateVerdict) -> list[str]:
+def context_lines(plan: RolloutPlan, verdict: RolloutVerdict, since_unix_ns: int | None) -> list[str]:
     """What the verdict is about, and what it waits for."""
-    stage, after = verdict.stage, verdict.next_stage
-    then = "the last one" if after is None else f"then {after.name}"
-    found = [
-        f"stage {stage.name} ({declared_percent(stage.share)} of callers, {then}), look {len(verdict.history.looks)}",
-        f"{turns(verdict.candidate_turns)} of {plan.candidate}, {turns(verdict.control_turns)} of {plan.control}",
-    ]
-    if verdict.history.stage_since_unix_ns is not None:
-        found[0] += f", since {moment(verdict.history.stage_since_unix_ns)}"
-    if verdict.turns_needed:
-        found.append(f"about {turns(verdict.turns_needed)} more of {plan.candidate} are needed")
-    found += verdict.reasons[1:] if verdict.verdict != "promote" else ()
-    return [*found, *(f"note: {note}" for note in verdict.notes)]
+    then = "the last one" if verdict.next_stage is None else f"then {verdict.next_stage}"
+    found = [f"stage {verdict.stage} ({declared_percent(verdict.share)} of callers, {then}), look {verdict.looks}"]
+    if since_unix_ns is not None:
+        found[0] += f", since {moment(since_unix_ns)}"
+    cohorts, needed = verdict.cohorts, verdict.needed_sentence
+    if cohorts is not None:
+        both = (cohorts.candidate, cohorts.control)
+        found.append(", ".join(f"{turns(each.turns)} of {each.name}" for each in both))
+    found += [] if needed is None else [needed]
+    return [*found, *verdict.other_reasons, *(f"note: {note}" for note in verdict.notes)]
 
 
-def explanation(verdict: GateVerdict) -> str | None:
-    """What the shares of quantile checks mean; None where no check has one."""
-    return progress.explanation_of([progress.check_row(each) for each in verdict.checks])
-
-
-def check_row(result: CheckResult) -> tuple[str, ...]:
-    """A check as cells of a table."""
-    return row_cells(result.check.name, progress.check_row(result))
+def check_rows(checks: Sequence[CheckVerdict], plan: RolloutPlan) -> list[CheckRow]:
+    """The checks of a verdict as people read them."""
+    return [logged_row(each, check_name(each, plan)) for each in checks]
 
 
 def row_cells(name: str, row: CheckRow) -> tuple[str, ...]:
@@ -82,23 +82,9 @@ def row_cells(name: str, row: CheckRow) -> tuple[str, ...]:
     return (name, *figures, row.status_text)
 
 
-def slice_name(each: SliceResult) -> str:
+def slice_name(dimension: str, value: str) -> str:
     """Which turns a slice is about; the values of dimensions are other people's text."""
-    return f"{each.dimension} {one_line(each.value)}"
-
-
-def slice_text(each: SliceResult) -> str:
-    """What is known of a slice, in words."""
-    return "worse here" if each.is_worse else "not shown to be worse"
-
-
-def heading() -> tuple[str, ...]:
-    """The names of the columns of `row_cells`."""
-    return _HEADINGS
-
-
-def _verdict_text(verdict: GateVerdict) -> str:
-    return verdict.verdict.replace("_", " ")
+    return f"{dimension} {one_line(value)}"
 
 
 def _row_text(result: CheckResult) -> str:
@@ -106,7 +92,7 @@ def _row_text(result: CheckResult) -> str:
         return f"{result.reason}"
     needed = "" if not result.turns_needed else f"; about {number(result.turns_needed)} more turns"
     words = (sentences.above_control if result.status == "worse" else sentences.against_margin)(result)
-    return f"{progress.check_row(result).status_text}: {words}, margin {result.check.format_margin()}{needed}"
+    return f"{check_row(result).status_text}: {words}, margin {result.check.format_margin()}{needed}"
 
 
 def _table(rows: list[tuple[str, ...]]) -> list[str]:

@@ -1,5 +1,6 @@
 """The live view of a rollout on a terminal: the stages on a line, the verdict, and each check against its margin."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from rich.console import Group, RenderableType
@@ -7,35 +8,39 @@ from rich.table import Table
 from rich.text import Text
 
 from loadtest.reports import rollout
-from telemetry.model.formatting import NS_PER_S, declared_percent, turns
-from telemetry.rollout.gate import GateVerdict
-from telemetry.rollout.plan import RolloutPlan
-from telemetry.rollout.progress import forecast
+from telemetry.model.formatting import NS_PER_S, declared_percent, percent, turns
+from telemetry.rollout.plan import Look, RolloutPlan
+from telemetry.rollout.progress import explanation_of, forecast
+from telemetry.rollout.verdict import CheckVerdict, RolloutVerdict
 
 _STYLES = {"promote": "bold green", "hold": "bold yellow", "roll_back": "bold red"}
 
 
-def rollout_view(plan: RolloutPlan, verdict: GateVerdict, notes: tuple[str, ...] = ()) -> RenderableType:
-    """A verdict to be redrawn in place. `notes` are sentences about what else happened, the newest last."""
+def rollout_view(
+    plan: RolloutPlan, verdict: RolloutVerdict, looks: Sequence[Look], notes: tuple[str, ...] = ()
+) -> RenderableType:
+    """A verdict to be redrawn in place. `looks` are those that are known, `notes` sentences about what else happened,
+    the newest last."""
     parts: list[RenderableType] = [
-        stage_line(plan, verdict.stage.name),
+        stage_line(plan, verdict.stage),
         Text(verdict.sentence, style=_STYLES[verdict.verdict], overflow="fold"),
-        *(Text(f"  {line}", overflow="fold") for line in lines_below(plan, verdict)),
+        *(Text(f"  {line}", overflow="fold") for line in lines_below(verdict, looks)),
     ]
     if verdict.checks:
-        parts.append(check_table(verdict))
+        parts.append(check_table(verdict.checks, plan))
     parts += [Text(note, style="dim", overflow="fold") for note in notes]
     return Group(*parts)
 
 
-def check_table(verdict: GateVerdict) -> RenderableType:
+def check_table(checks: Sequence[CheckVerdict], plan: RolloutPlan) -> RenderableType:
     """The checks of a verdict as a table, with what its shares mean below."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    for name in rollout.heading():
+    for name in rollout.HEADINGS:
         table.add_column(name, overflow="fold")
-    for result in verdict.checks:
-        table.add_row(*map(Text, rollout.check_row(result)))
-    note = rollout.explanation(verdict)
+    rows = rollout.check_rows(checks, plan)
+    for check, row in zip(checks, rows, strict=True):
+        table.add_row(*map(Text, rollout.row_cells(check.name, row)))
+    note = explanation_of(rows)
     return table if note is None else Group(table, Text(note, style="dim", overflow="fold"))
 
 
@@ -52,33 +57,28 @@ def stage_line(plan: RolloutPlan, at: str) -> Text:
     return line
 
 
-def lines_below(plan: RolloutPlan, verdict: GateVerdict) -> list[str]:
+def lines_below(verdict: RolloutVerdict, looks: Sequence[Look]) -> list[str]:
     """What the verdict is about, what else it waits for, and when that will be there."""
-    found = [
-        f"{turns(verdict.candidate_turns)} of {plan.candidate}, {turns(verdict.control_turns)} of {plan.control}, "
-        f"look {len(verdict.history.looks)}"
-    ]
-    ratio = verdict.sample_ratio
-    if ratio is not None:
-        found[0] += f"; {ratio.split(plan.candidate)}"
-    needed = needed_sentence(plan, verdict)
-    if needed is not None:
-        found.append(needed)
-    if verdict.verdict != "promote":
-        found += verdict.reasons[1:]
-    return [*found, *(f"note: {note}" for note in verdict.notes)]
+    found: list[str] = []
+    cohorts, ratio, needed = verdict.cohorts, verdict.sample_ratio, needed_sentence(verdict, looks)
+    if cohorts is not None:
+        both = ", ".join(f"{turns(each.turns)} of {each.name}" for each in (cohorts.candidate, cohorts.control))
+        found.append(f"{both}, look {verdict.looks}")
+        if ratio is not None:
+            split, planned = percent(ratio.share), declared_percent(ratio.expected_share)
+            unit = "calls" if verdict.units is None else f"{verdict.units.unit}s"
+            found[0] += f"; {split} of the {unit} are on {cohorts.candidate.name}, {planned} planned"
+    found += [] if needed is None else [needed]
+    return [*found, *verdict.other_reasons, *(f"note: {note}" for note in verdict.notes)]
 
 
-def needed_sentence(plan: RolloutPlan, verdict: GateVerdict) -> str | None:
-    """How many more turns the verdict waits for, and when they will be there at the present traffic; None where it
-    waits for none."""
-    if not verdict.turns_needed:
-        return None
-    sentence = f"about {turns(verdict.turns_needed)} more of {plan.candidate} are needed"
-    expected, last = forecast(verdict.history, verdict.turns_needed), verdict.history.last_look
-    if expected is None or last is None:
+def needed_sentence(verdict: RolloutVerdict, looks: Sequence[Look]) -> str | None:
+    """How many more turns the verdict waits for, and when they will be there at the traffic of these looks; None where
+    it waits for none."""
+    sentence, expected = verdict.needed_sentence, forecast(looks, verdict.turns_needed)
+    if sentence is None or expected is None:
         return sentence
-    left_s = (expected.due_unix_ns - last.at_unix_ns) / NS_PER_S
+    left_s = (expected.due_unix_ns - looks[-1].at_unix_ns) / NS_PER_S
     at = datetime.fromtimestamp(expected.due_unix_ns / NS_PER_S, UTC)
     form = "%H:%M:%S UTC" if left_s < 3600 * 12 else "%Y-%m-%d %H:%M UTC"
     return f"{sentence}: at {expected.turns_per_s:.2g} a second, in {_lasting(left_s)}, at {at.strftime(form)}"

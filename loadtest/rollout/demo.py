@@ -6,7 +6,7 @@ is prepared but what the assistant's variants are: callers call, spans are store
 
 import shutil
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -17,8 +17,9 @@ from corpora.manifest.excerpt import write_excerpt
 from corpora.manifest.library import BUNDLED, open_corpus
 from loadtest.errors import OutputError
 from loadtest.exit_codes import ExitCode
-from loadtest.rollout.job import RolloutRunner, StoredRollout
-from loadtest.rollout.kept import RolloutKeeper
+from loadtest.rollout.clock import RolloutClock
+from loadtest.rollout.evaluated import RolloutHere
+from loadtest.rollout.runner import RolloutRunner
 from loadtest.rollout.share_changes import share_changer
 from loadtest.rollout.showing import live_rollout
 from loadtest.run import processes
@@ -28,7 +29,6 @@ from loadtest.run.interruption import Interruption
 from loadtest.run.job import settings_of_run, start_swarm
 from loadtest.run.json_file import write_json
 from loadtest.run.request import RunRequest, check, check_without_corpus
-from loadtest.run.rollout_plans import load_plan
 from loadtest.run.sidecars import Sidecar, launch_sidecar, wait_for_sidecar
 from loadtest.scenario.settings import SwarmSettings
 from loadtest.swarm.worker import new_run_id
@@ -36,6 +36,7 @@ from telemetry.model.durations import Duration
 from telemetry.model.formatting import declared_percent
 from telemetry.objectives.slo import objectives_text
 from telemetry.rollout.plan import RolloutPlan
+from telemetry.sidecar.rollouts.settings import read_plan
 from telemetry.store.reader import StoreReader
 
 FILES: Final = Path(__file__).with_name("demo_files")
@@ -82,21 +83,12 @@ class DemoParts:
 
 
 @dataclass(slots=True)
-class DemoClock:
+class DemoClock(RolloutClock):
     """The system's clocks. While it waits it looks whether the callers still call, and names the dashboard once."""
 
-    interruption: Interruption
     parts: DemoParts
     console: Console
     _is_named: bool = field(default=False)
-
-    def unix_ns(self) -> int:
-        """See `RolloutClock`."""
-        return time.time_ns()
-
-    def monotonic_s(self) -> float:
-        """See `RolloutClock`."""
-        return time.monotonic()
 
     def wait(self, seconds: float) -> bool:
         """See `RolloutClock`. Raises ProcessFailedError when the callers have ended."""
@@ -200,7 +192,7 @@ def _lay_out(request: RolloutDemoRequest) -> list[tuple[Path, RolloutPlan]]:
         write_excerpt(corpus, by_length[:UTTERANCES], out / "corpus")
     except OSError as error:
         raise OutputError(f"{folder} could not be written: {error.strerror}; make room or name another place") from None
-    return [(file, load_plan(file, [])) for file in (folder / f"{name}.toml" for name in CHANGES)]
+    return [(file, read_plan(file, [])[0]) for file in (folder / f"{name}.toml" for name in CHANGES)]
 
 
 def _promises(plans: list[tuple[Path, RolloutPlan]], request: RolloutDemoRequest) -> list[str]:
@@ -288,21 +280,17 @@ def _wait_for_callers(store: Path, users: int, clock: DemoClock) -> None:
 
 def _carry(file: Path, plan: RolloutPlan, store: Path, clock: DemoClock, at_most_s: float) -> DemoRollout:
     began_s = clock.monotonic_s()
-    change = share_changer(plan, file)
     with ExitStack() as stack:
         reader = stack.enter_context(StoreReader(store))
-        text = file.read_text(encoding="utf-8")
-        keeper = stack.enter_context(RolloutKeeper(store, plan, text, clock.unix_ns()))
+        rollout = RolloutHere([(plan.name, file)], store, reader, [], unix_ns=clock.unix_ns, every_s=LOOK_EVERY_S)
+        stack.enter_context(closing(rollout))
         view = stack.enter_context(live_rollout(plan, clock.console, clock.unix_ns))
-        turns = StoredRollout(reader, [], (), clock)
-        code = RolloutRunner(plan, keeper, turns, change, clock, view, LOOK_EVERY_S).run(max(1.0, at_most_s))
-        looks = keeper.kept.history.looks
-    last = {look.stage: look for look in looks}
-    stages = tuple(f"{name}: {look.candidate_turns} and {look.control_turns} turns" for name, look in last.items())
-    with StoreReader(store) as reader:
+        runner = RolloutRunner(plan, rollout, share_changer(plan, file), clock, view, LOOK_EVERY_S)
+        code = runner.run(max(1.0, at_most_s))
         record = next(each for each in reader.rollouts() if each.name == plan.name)
-    verdicts = record.verdicts
-    sentence = str((verdicts[-1].verdict or {}).get("sentence", "")) if verdicts else ""
+    last = {each.stage: each.look for each in record.verdicts}
+    stages = tuple(f"{name}: {look.candidate_turns} and {look.control_turns} turns" for name, look in last.items())
+    sentence = record.verdicts[-1].verdict.sentence if record.verdicts else ""
     return DemoRollout(plan.name, code, clock.monotonic_s() - began_s, sentence, stages)
 
 

@@ -1,4 +1,4 @@
-"""`voiceprobe rollout report`: a rollout as one HTML file, from the log of its verdicts and the turns of its stage."""
+"""`voiceprobe rollout report`: a rollout as one HTML file, from the verdicts that are kept and its turns."""
 
 import time
 from collections.abc import Sequence
@@ -20,12 +20,12 @@ from telemetry.model.metrics import HEADLINE
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import load_objectives
 from telemetry.rollout.cohort_turns import CohortTurns
-from telemetry.rollout.gate import decide, first_history
+from telemetry.rollout.gate import first_history
 from telemetry.rollout.plan import RolloutPlan
-from telemetry.rollout.verdict_document import as_object
-from telemetry.store.questions.rollouts import RolloutQuestion, evidence_of, question_of
+from telemetry.rollout.verdict import rollout_verdict
+from telemetry.store.questions.rollouts import RolloutQuestion, look, question_of
 from telemetry.store.reader import StoreReader
-from telemetry.store.rollout_log import RolloutRecord
+from telemetry.store.rollout_rows import RolloutRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,29 +53,27 @@ def report_rollout(request: RolloutReportRequest, console: Console, *, now_unix_
             else _kept(plan, reader, record)
         )
     write_result(request.html, rollout_as_html(found).encode())
-    console.print(found.verdict["sentence"], soft_wrap=True, markup=False, highlight=False)
+    console.print(found.verdict.sentence, soft_wrap=True, markup=False, highlight=False)
     console.print(f"report: {request.html}", soft_wrap=True, markup=False, highlight=False)
-    return EXIT_CODES[found.verdict["verdict"]]
+    return EXIT_CODES[found.verdict.verdict]
 
 
 def _kept(plan: RolloutPlan, reader: StoreReader, record: RolloutRecord) -> RolloutReport:
-    """As the log has it, with the turns that its last verdict was about."""
+    """As the store has it, with the turns that its last verdict was about."""
     last = record.verdicts[-1]
-    verdict = last.verdict or {}
-    if not any(stage.name == verdict.get("stage") for stage in plan.stages):
-        raise UsageError(f"the log of the rollout {plan.name} is of another plan: it has the stage {last.stage}")
+    if not any(stage.name == last.stage for stage in plan.stages):
+        raise UsageError(f"the rollout {plan.name} in the store is of another plan: it has the stage {last.stage}")
     asked = _question(plan, last.since_unix_ns)
     asked = replace(asked, filter=replace(asked.filter, until_unix_ns=last.at_unix_ns))
     turns = reader.rollout_turns(asked)
     return RolloutReport(
         plan=plan,
-        verdict=verdict,
+        verdict=last.verdict,
         at_unix_ns=last.at_unix_ns,
         here=record.entries[-1].stage,
         entries=record.entries,
         candidate=_curve(turns.candidate),
         control=_curve(turns.control),
-        faults=record.faults,
     )
 
 
@@ -87,12 +85,11 @@ def _looked(plan: RolloutPlan, reader: StoreReader, objectives: Sequence[Objecti
             "begins = 2026-11-02T08:00:00Z into the plan"
         )
     history = first_history(plan)
-    found = reader.rollout_turns(question_of(plan, history.stage_since_unix_ns, objectives))
-    verdict = decide(plan, evidence_of(found), history, now_unix_ns)
+    verdict = look(reader.rollout_turns, plan, history, now_unix_ns, objectives=objectives)
     turns = reader.rollout_turns(_question(plan, history.stage_since_unix_ns))
     return RolloutReport(
         plan=plan,
-        verdict=as_object(plan, verdict),
+        verdict=rollout_verdict(plan, verdict),
         at_unix_ns=now_unix_ns,
         here=verdict.stage.name,
         entries=(),

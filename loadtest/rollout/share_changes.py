@@ -3,20 +3,38 @@
 import os
 import subprocess
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from corpora.output_paths import write_whole
 from loadtest.errors import UsageError, VoiceprobeError
 from loadtest.flag_file import Split, encode_flags, flag_of, read_flags, share_of, with_split
-from loadtest.rollout.steps import ChangeShare
 from telemetry.model.errors import ConfigError
 from telemetry.model.foreign_text import one_line
-from telemetry.rollout.plan import RolloutPlan, ShareChange
+from telemetry.rollout.plan import RolloutPlan, ShareChange, Stage
 
 _LONGEST_WORDS: Final = 300
 # Shares in a file are whole-number weights of a million parts at the finest.
 _SHARE_ERROR: Final = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeShare:
+    """Split callers by the shares of a stage; or take the candidate back at this stage."""
+
+    stage: Stage
+    is_back: bool = False
+
+    @property
+    def share(self) -> float:
+        """The candidate's share of all callers."""
+        return 0.0 if self.is_back else self.stage.share
+
+    @property
+    def control_share(self) -> float:
+        """The control's: what the candidate gives back, its control gets."""
+        return self.stage.control_share + (self.stage.share if self.is_back else 0.0)
 
 
 class ShareUnchangedError(VoiceprobeError):

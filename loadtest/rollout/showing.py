@@ -5,140 +5,75 @@ from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Final, Protocol
+from typing import Final
 
 from rich.console import Console
 from rich.live import Live
 
 from loadtest.reports.rollout_progress import needed_sentence, rollout_view
-from loadtest.rollout.steps import ChangeShare, RolloutEnded
 from telemetry.model.formatting import NS_PER_S
-from telemetry.rollout.gate import GateVerdict
-from telemetry.rollout.plan import RolloutPlan
+from telemetry.rollout.plan import Look, RolloutPlan
+from telemetry.rollout.progress import LoggedVerdict
+from telemetry.rollout.verdict import RolloutVerdict
 
 PRINT_EVERY_S: Final = 10.0
 _FIGURES: Final = re.compile(r"[-+\d.,:]+|(?<=\d )turns?\b")
 _NOTES: Final = 6  # below the checks, the newest last
 
 
-class RolloutView(Protocol):
-    """Is given what happens to a rollout."""
+class RolloutView:
+    """A line for every change, and every ten seconds; with `live`, the newest verdict redrawn in place and below it
+    what happened last."""
 
-    def verdict(self, verdict: GateVerdict) -> None:
-        """One look."""
-        ...
-
-    def changed(self, step: ChangeShare, done: str) -> None:
-        """The shares were changed; `done` says how."""
-        ...
-
-    def trouble(self, sentence: str) -> None:
-        """Something did not succeed, and is tried again."""
-        ...
-
-    def ended(self, step: RolloutEnded) -> None:
-        """Nothing is left to do."""
-        ...
-
-
-class RolloutLines:
-    """A line for every change, and every ten seconds."""
-
-    def __init__(self, plan: RolloutPlan, console: Console, unix_ns: Callable[[], int]) -> None:
-        self._plan, self._console, self._unix_ns = plan, console, unix_ns
+    def __init__(
+        self, plan: RolloutPlan, console: Console, unix_ns: Callable[[], int], live: Live | None = None
+    ) -> None:
+        self._plan, self._console, self._unix_ns, self._live = plan, console, unix_ns, live
+        self._looks: deque[Look] = deque(maxlen=1000)
+        self._notes: deque[str] = deque(maxlen=_NOTES)
+        self._verdict: RolloutVerdict | None = None
         self._key: tuple[str, str, str] | None = None
         self._printed_unix_ns = 0
 
-    def verdict(self, verdict: GateVerdict) -> None:
-        """See `RolloutView`."""
-        needed = needed_sentence(self._plan, verdict)
-        counts = f"{verdict.candidate_turns} and {verdict.control_turns} turns"
-        text = f"{verdict.sentence} [{counts}{'; ' + needed if needed else ''}]"
-        self.look((verdict.verdict, verdict.stage.name, verdict.reasons[0]), text)
-
-    def look(self, what: tuple[str, str, str], text: str) -> None:
-        """Print the text of a look whose decision, stage and reason are `what`, unless it says nothing new yet."""
+    def verdict(self, verdict: RolloutVerdict) -> None:
+        """Show one look."""
+        now, before = self._unix_ns(), self._verdict
+        self._looks.append(LoggedVerdict(now, verdict.stage, None, verdict).look)
+        self._verdict = verdict
         # Figures change with every look; what is reported at once is another decision or another cause.
-        key = (what[0], what[1], _FIGURES.sub("", what[2]))
-        now = self._unix_ns()
-        if key == self._key and 0 <= now - self._printed_unix_ns < PRINT_EVERY_S * NS_PER_S:
-            return
-        self._key, self._printed_unix_ns = key, now
-        self.line(text)
-
-    def changed(self, step: ChangeShare, done: str) -> None:
-        """See `RolloutView`."""
-        self.line(f"{change_sentence(step)}: {done}")
-
-    def trouble(self, sentence: str) -> None:
-        """See `RolloutView`."""
-        self.line(sentence)
-
-    def ended(self, step: RolloutEnded) -> None:
-        """See `RolloutView`."""
-        self.line(ended_sentence(self._plan, step))
+        key = (verdict.verdict, verdict.stage, _FIGURES.sub("", verdict.reasons[0] if verdict.reasons else ""))
+        is_new = key != self._key or not 0 <= now - self._printed_unix_ns < PRINT_EVERY_S * NS_PER_S
+        if self._live is not None:
+            if before is not None and (before.verdict, before.stage) != key[:2]:
+                self.line(verdict.sentence)
+            self._draw()
+        elif is_new:
+            self._key, self._printed_unix_ns = key, now
+            cohorts = verdict.cohorts
+            counts = "" if cohorts is None else f"{cohorts.candidate.turns} and {cohorts.control.turns} turns"
+            more = "; ".join(each for each in (counts, needed_sentence(verdict, self._looks)) if each)
+            self.line(f"{verdict.sentence} [{more}]" if more else verdict.sentence)
 
     def line(self, text: str) -> None:
-        """Print a line with its time."""
+        """Show what happened, with its time."""
         at = datetime.fromtimestamp(self._unix_ns() / NS_PER_S, UTC).strftime("%H:%M:%S")
-        self._console.print(f"{at}  {text}", soft_wrap=True, markup=False, highlight=False)
-
-
-class _InPlace:
-    """The newest verdict, redrawn; below it what happened last."""
-
-    def __init__(self, plan: RolloutPlan, live: Live, unix_ns: Callable[[], int]) -> None:
-        self._plan, self._live, self._unix_ns = plan, live, unix_ns
-        self._notes: deque[str] = deque(maxlen=_NOTES)
-        self._verdict: GateVerdict | None = None
-
-    def verdict(self, verdict: GateVerdict) -> None:
-        """See `RolloutView`."""
-        before = self._verdict
-        if before is not None and (before.verdict, before.stage) != (verdict.verdict, verdict.stage):
-            self._note(verdict.sentence)
-        self._verdict = verdict
-        self._draw()
-
-    def changed(self, step: ChangeShare, done: str) -> None:
-        """See `RolloutView`."""
-        self._note(f"{change_sentence(step)}: {done}")
-
-    def trouble(self, sentence: str) -> None:
-        """See `RolloutView`."""
-        self._note(sentence)
-
-    def ended(self, step: RolloutEnded) -> None:
-        """See `RolloutView`."""
-        self._note(ended_sentence(self._plan, step))
-
-    def _note(self, sentence: str) -> None:
-        at = datetime.fromtimestamp(self._unix_ns() / NS_PER_S, UTC).strftime("%H:%M:%S")
-        self._notes.append(f"{at}  {sentence}")
-        self._draw()
+        if self._live is None:
+            self._console.print(f"{at}  {text}", soft_wrap=True, markup=False, highlight=False)
+        else:
+            self._notes.append(f"{at}  {text}")
+            self._draw()
 
     def _draw(self) -> None:
-        if self._verdict is not None:
-            self._live.update(rollout_view(self._plan, self._verdict, tuple(self._notes)), refresh=True)
+        if self._live is not None and self._verdict is not None:
+            view = rollout_view(self._plan, self._verdict, self._looks, tuple(self._notes))
+            self._live.update(view, refresh=True)
 
 
 @contextmanager
 def live_rollout(plan: RolloutPlan, console: Console, unix_ns: Callable[[], int]) -> Generator[RolloutView]:
     """A view for as long as it is entered; on a terminal the last state stays."""
     if not console.is_terminal:
-        yield RolloutLines(plan, console, unix_ns)
+        yield RolloutView(plan, console, unix_ns)
         return
     with Live(console=console, auto_refresh=False) as live:
-        yield _InPlace(plan, live, unix_ns)
-
-
-def change_sentence(step: ChangeShare) -> str:
-    """What a change of shares is for."""
-    return "the candidate is taken back" if step.is_back else f"stage {step.stage.name} is prepared"
-
-
-def ended_sentence(plan: RolloutPlan, step: RolloutEnded) -> str:
-    """How a rollout ended."""
-    if step.state == "complete":
-        return f"complete: {plan.candidate} was promoted through every stage"
-    return f"rolled back: {plan.candidate} gets no callers any more"
+        yield RolloutView(plan, console, unix_ns, live)

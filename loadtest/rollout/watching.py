@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from loadtest.exit_codes import ExitCode
-from loadtest.rollout.clock import InterruptibleClock, RolloutClock
+from loadtest.rollout.clock import RolloutClock
 from loadtest.rollout.job import interval_faults
 from loadtest.rollout.showing import RolloutView, live_rollout
 from loadtest.run.interruption import Interruption
@@ -18,9 +18,10 @@ from loadtest.run.rollout_plans import read_plans
 from telemetry.model.errors import StoreError
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import load_objectives
-from telemetry.rollout.gate import GateVerdict, decide, first_history
+from telemetry.rollout.gate import GateVerdict, first_history
 from telemetry.rollout.plan import RolloutHistory, RolloutPlan
-from telemetry.store.questions.rollouts import evidence_of, question_of
+from telemetry.rollout.verdict import rollout_verdict
+from telemetry.store.questions.rollouts import look
 from telemetry.store.reader import StoreReader
 
 
@@ -54,10 +55,10 @@ class RolloutWatcher:
     def look(self) -> GateVerdict:
         """One look. Raises StoreError."""
         history = self._history()
-        found = self.reader.rollout_turns(question_of(self.plan, history.stage_since_unix_ns, self.objectives))
-        verdict = decide(self.plan, evidence_of(found, self.others), history, self.clock.unix_ns())
+        turns, now = self.reader.rollout_turns, self.clock.unix_ns()
+        verdict = look(turns, self.plan, history, now, objectives=self.objectives, others=self.others)
         self._own = verdict.history
-        self.show.verdict(verdict)
+        self.show.verdict(rollout_verdict(self.plan, verdict))
         return verdict
 
     def _history(self) -> RolloutHistory:
@@ -78,7 +79,7 @@ def watch(request: RolloutWatchRequest, console: Console) -> ExitCode:
     plan, others = read_plans((request.plan, *request.also), objectives, interval_faults(request.every_s))
     code = ExitCode.UNDECIDED
     with ExitStack() as stack:
-        clock = InterruptibleClock(stack.enter_context(Interruption()))
+        clock = RolloutClock(stack.enter_context(Interruption()))
         asked = _asked(plan, request, clock.unix_ns())
         reader = stack.enter_context(opened_store(request.store))
         if plan.begins_unix_ns is None and request.since is None and kept_history(plan, reader) is None:
@@ -89,7 +90,7 @@ def watch(request: RolloutWatchRequest, console: Console) -> ExitCode:
             try:
                 verdict = watcher.look()
             except StoreError as error:
-                view.trouble(f"no look could be taken: {error}")
+                view.line(f"no look could be taken: {error}")
             else:
                 code = EXIT_CODES[verdict.verdict]
                 if request.until_verdict and verdict.verdict != "hold":

@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+import msgspec
 from rich.console import Console
 
 from corpora.output_paths import unwritable
@@ -21,14 +22,13 @@ from loadtest.run.json_file import write_json, write_result
 from loadtest.run.report import opened_store
 from loadtest.run.rollout_plans import read_plans
 from telemetry.objectives.slo import load_objectives
-from telemetry.rollout.gate import GateVerdict, decide, first_history
+from telemetry.rollout.gate import GateVerdict, first_history
 from telemetry.rollout.plan import RolloutHistory, RolloutPlan, decode_history, encode_history
 from telemetry.rollout.sentences import above_control
-from telemetry.rollout.verdict_document import as_object
+from telemetry.rollout.verdict import RolloutVerdict, rollout_verdict
 from telemetry.store.database import is_at_rest
-from telemetry.store.questions.rollouts import evidence_of, question_of
+from telemetry.store.questions.rollouts import look
 from telemetry.store.reader import StoreReader, is_address
-from telemetry.store.rollout_log import history_of
 
 # A look takes about a second; one over a large store, over the network, some tens.
 WAIT_S: Final = 60.0
@@ -124,23 +124,25 @@ def check(request: RolloutCheckRequest, console: Console, *, now_unix_ns: int | 
         with opened_store(request.store) as reader:
             known = _history(plan, request, reader, now_unix_ns)
             history = _at_stage(plan, request, known, now_unix_ns)
-            found = reader.rollout_turns(question_of(plan, history.stage_since_unix_ns, objectives))
-        verdict = decide(plan, evidence_of(found, others), history, now_unix_ns)
+            verdict = look(reader.rollout_turns, plan, history, now_unix_ns, objectives=objectives, others=others)
         # Kept before anybody hears of it: a roll back that was printed stays one.
         if request.history_file is not None and verdict.history.fingerprint == plan.fingerprint:
             write_result(request.history_file, encode_history(verdict.history))
-    _print(plan, verdict, console)
+    found = rollout_verdict(plan, verdict)
+    _print(plan, verdict, found, console)
     if request.json_file is not None:
-        write_json(request.json_file, as_object(plan, verdict))
+        write_json(request.json_file, msgspec.to_builtins(found))
     if request.junit_file is not None:
         write_result(request.junit_file, reports.as_junit(plan, verdict))
     if request.markdown_file is not None:
-        write_result(request.markdown_file, reports.as_markdown(plan, verdict).encode())
+        write_result(
+            request.markdown_file, reports.as_markdown(plan, found, verdict.history.stage_since_unix_ns).encode()
+        )
     return EXIT_CODES[verdict.verdict]
 
 
 def _history(plan: RolloutPlan, request: RolloutCheckRequest, reader: StoreReader, now_unix_ns: int) -> RolloutHistory:
-    """What is known of earlier looks: of the file, else of the store's own log where no flag says what is judged, else
+    """What is known of earlier looks: of the file, else of the store where no flag says what is judged, else
     nothing. Raises UsageError where nothing says when the rollout began, and no look could."""
     if request.history_file is None:
         kept = kept_history(plan, reader) if request.stage is None and request.since is None else None
@@ -168,9 +170,9 @@ def require_beginning(plan: RolloutPlan, store: str, *, is_kept: bool) -> None:
 
 
 def kept_history(plan: RolloutPlan, reader: StoreReader) -> RolloutHistory | None:
-    """The history that the store's own log keeps of a rollout; None where it keeps none. Raises StoreError."""
-    record = next((each for each in reader.rollouts() if each.name == plan.name), None)
-    return None if record is None else history_of(plan.name, record.entries)
+    """The history that the store keeps of a rollout; None where it keeps none. Raises StoreError."""
+    kept = reader.rollout_history(plan.name)
+    return None if kept is None else kept.history
 
 
 def _at_stage(
@@ -203,15 +205,14 @@ def moment_unix_ns(text: str) -> int:
     return round(found.timestamp() * 1e6) * 1000
 
 
-def _print(plan: RolloutPlan, verdict: GateVerdict, console: Console) -> None:
-    console.print(verdict.sentence, soft_wrap=True, markup=False, highlight=False)
-    for line in reports.context_lines(plan, verdict):
-        console.print(f"  {line}", soft_wrap=True, markup=False, highlight=False)
-    if verdict.checks:
-        console.print(check_table(verdict), markup=False)
+def _print(plan: RolloutPlan, verdict: GateVerdict, found: RolloutVerdict, console: Console) -> None:
+    lines = [f"  {line}" for line in reports.context_lines(plan, found, verdict.history.stage_since_unix_ns)]
+    for line in (verdict.sentence, *lines):
+        console.print(line, soft_wrap=True, markup=False, highlight=False)
+    if found.checks:
+        console.print(check_table(found.checks, plan), markup=False)
     for each in verdict.slices:
         if each.is_worse:
-            words = above_control(each.result)
-            console.print(
-                f"worse at {reports.slice_name(each)}: {words}", soft_wrap=True, markup=False, highlight=False
-            )
+            where = reports.slice_name(each.dimension, each.value)
+            line = f"worse at {where}: {above_control(each.result)}"
+            console.print(line, soft_wrap=True, markup=False, highlight=False)

@@ -7,18 +7,7 @@ from loadtest.errors import UsageError
 from telemetry.model.errors import ConfigError
 from telemetry.objectives.objective import Objective
 from telemetry.rollout.plan import RolloutPlan
-from telemetry.rollout.plan_document import parse_plan
-
-
-def load_plan(file: Path, objectives: Sequence[Objective]) -> RolloutPlan:
-    """The plan of a file, with what the objectives promise that it names. Raises ConfigError."""
-    promises = {objective.name: objective.promise for objective in objectives}
-    try:
-        return parse_plan(file.read_text(encoding="utf-8"), str(file)).with_promises(promises)
-    except UnicodeDecodeError:
-        raise ConfigError(str(file), ["is not UTF-8 text; save it as UTF-8"]) from None
-    except OSError as error:
-        raise ConfigError(str(file), [f"cannot be read: {error.strerror or error}"]) from None
+from telemetry.sidecar.rollouts.settings import read_plan
 
 
 def read_plans(
@@ -30,7 +19,7 @@ def read_plans(
     plans: list[RolloutPlan] = []
     for file in files:
         try:
-            plans.append(load_plan(file, objectives))
+            plans.append(read_plan(file, objectives)[0])
         except ConfigError as error:
             faults += [f"{error.where}: {fault}" for fault in error.faults]
     faults += known_faults

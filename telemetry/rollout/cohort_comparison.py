@@ -7,9 +7,9 @@ plan all margins are assumed, and the result is a comparison, never a verdict: w
 cohorts, its log holds the one that counts.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 
@@ -38,6 +38,7 @@ from telemetry.rollout.plan import (
     slice_name,
 )
 from telemetry.rollout.progress import CheckRow, check_row, logged_row, slice_row
+from telemetry.rollout.verdict import CheckVerdict
 
 FigureGroup = Literal["latency", "ratio"]
 CURVE_POINTS: Final = 200
@@ -107,7 +108,7 @@ class ComparedCohorts:
     is_planned: bool = False
     stage: Stage | None = None
     units: UnitCounts = UnitCounts()  # noqa: RUF009 - immutable
-    logged: Sequence[Mapping[str, Any]] = ()
+    logged: Sequence[CheckVerdict] = ()
     one_in: int = 1
     good_within_ns: float | None = None  # of the headline, by the objective in force; None without one
 
@@ -242,7 +243,7 @@ def _applied(found: ComparedCohorts) -> tuple[RolloutPlan, tuple[CheckResult, ..
     if not found.logged:
         applied = applied_checks(found.plan, found.candidate, found.control)
         return applied.plan, applied.results
-    names = {row["name"] for row in found.logged}
+    names = {row.name for row in found.logged}
     guardrails = tuple(each for each in found.plan.guardrails if not each.is_optional or each.name in names)
     return replace(found.plan, guardrails=guardrails), ()
 
@@ -253,7 +254,7 @@ def _figures(found: ComparedCohorts, results: Sequence[CheckResult]) -> tuple[Co
     made = [
         (check, _figure(check, logged_row(row, check.sentence), found))
         for row in found.logged
-        if (check := by_name.get(row["name"])) is not None
+        if (check := by_name.get(row.name)) is not None
     ]
     made += [(result.check, _figure(result.check, check_row(result), found)) for result in results]
     level = plan.error_level / 2 / max(1, len(beside))

@@ -1,11 +1,11 @@
 """Progress of a rollout, from the verdicts that its log keeps: stages, bounds over time, and when it may go on. Pure.
 
-Figures are those of the verdicts (`verdict_document`): nothing is estimated again, so a page and `rollout check` agree.
+Figures are those of the verdicts: nothing is estimated again, so a page and `rollout check` agree.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from telemetry.model.formatting import (
     DASH,
@@ -19,9 +19,9 @@ from telemetry.model.formatting import (
     significant,
 )
 from telemetry.rollout import sentences
-from telemetry.rollout.checks import CheckResult, SliceResult
-from telemetry.rollout.plan import Decision, Look, RolloutHistory, RolloutPlan, slice_name
-from telemetry.rollout.verdict_document import check_object
+from telemetry.rollout.checks import BeyondShares, CheckResult, SliceResult
+from telemetry.rollout.plan import Decision, Look, RolloutPlan, slice_name
+from telemetry.rollout.verdict import CheckVerdict, RolloutVerdict, SliceVerdict, check_verdict, slice_verdict
 
 # Traffic of the present: what arrived since the oldest look that is at most this old.
 WINDOW_NS: Final = 3600 * NS_PER_S
@@ -37,16 +37,12 @@ class TrafficForecast:
     due_unix_ns: int
 
 
-def forecast(history: RolloutHistory, turns_needed: int | None) -> TrafficForecast | None:
+def forecast(taken: Sequence[Look], turns_needed: int | None) -> TrafficForecast | None:
     """Forecast by the looks at the present stage; None without a rate, and where the number needed is not known."""
-    last = history.last_look
-    if last is None or turns_needed is None:
+    if not taken or turns_needed is None:
         return None
-    looks = [
-        look
-        for look in history.looks
-        if look.stage == last.stage and 0 <= last.at_unix_ns - look.at_unix_ns <= WINDOW_NS
-    ]
+    last = taken[-1]
+    looks = [look for look in taken if look.stage == last.stage and 0 <= last.at_unix_ns - look.at_unix_ns <= WINDOW_NS]
     lasted_ns = last.at_unix_ns - looks[0].at_unix_ns
     arrived = last.candidate_turns - looks[0].candidate_turns
     if lasted_ns <= 0 or arrived < FEWEST_TURNS:
@@ -64,22 +60,34 @@ _FARTHEST_NS: Final = 365 * 24 * _HOUR_NS
 
 @dataclass(frozen=True, slots=True)
 class LoggedVerdict:
-    """A verdict of the log: when, at which stage, and its object."""
+    """A verdict that is kept: when, and at which stage."""
 
     at_unix_ns: int
     stage: str
     since_unix_ns: int | None
-    verdict: Mapping[str, Any]
+    verdict: RolloutVerdict
 
     @property
     def decision(self) -> Decision:
         """The decision."""
-        return self.verdict["verdict"]
+        return self.verdict.verdict
 
     @property
     def candidate_turns(self) -> int:
         """How many turns of the candidate it is over."""
-        return self.verdict["cohorts"]["candidate"]["turns"]
+        return 0 if self.verdict.cohorts is None else self.verdict.cohorts.candidate.turns
+
+    @property
+    def look(self) -> Look:
+        """The look that it was taken at."""
+        cohorts = self.verdict.cohorts
+        return Look(
+            at_unix_ns=self.at_unix_ns,
+            stage=self.stage,
+            candidate_turns=self.candidate_turns,
+            control_turns=0 if cohorts is None else cohorts.control.turns,
+            verdict=self.decision,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +201,7 @@ def rollout_progress(plan: RolloutPlan | None, verdicts: Sequence[LoggedVerdict]
     newest = verdicts[-1]
     found = newest.verdict
     pace = _turns_per_ns(verdicts, stage)
-    needed = found["turns_needed"]
+    needed = found.turns_needed
     ready = None
     if pace and needed and newest.decision == "hold" and newest.stage == stage:
         wait_ns = needed / pace
@@ -201,8 +209,8 @@ def rollout_progress(plan: RolloutPlan | None, verdicts: Sequence[LoggedVerdict]
     return RolloutProgress(
         newest=newest,
         stages=_stages(plan, verdicts, stage),
-        checks=tuple(logged_row(each, check_name(each, plan)) for each in found["checks"]),
-        slices=tuple(logged_row(each, slice_name(each["dimension"], each["value"])) for each in found["slices"]),
+        checks=tuple(logged_row(each, check_name(each, plan)) for each in found.checks),
+        slices=tuple(logged_row(each, slice_name(each.dimension, each.value)) for each in found.slices),
         funnel=funnel_of(verdicts),
         turns_needed=needed,
         turns_per_hour=None if pace is None else pace * _HOUR_NS,
@@ -222,7 +230,7 @@ def cause_of(verdicts: Sequence[LoggedVerdict]) -> LoggedVerdict | None:
 
 def _stages(plan: RolloutPlan | None, verdicts: Sequence[LoggedVerdict], stage: str) -> tuple[StageProgress, ...]:
     if plan is None:
-        named = {each.stage: each.verdict["share"] for each in verdicts}
+        named = {each.stage: each.verdict.share for each in verdicts}
     else:
         named = {each.name: each.share for each in plan.stages}
     places = list(named)
@@ -249,17 +257,7 @@ def _turns_per_ns(verdicts: Sequence[LoggedVerdict], stage: str) -> float | None
         if since is None or newest.at_unix_ns <= since or not newest.candidate_turns:
             return None
         return newest.candidate_turns / (newest.at_unix_ns - since)
-    taken = tuple(
-        Look(
-            at_unix_ns=each.at_unix_ns,
-            stage=stage,
-            candidate_turns=each.candidate_turns,
-            control_turns=0,
-            verdict=each.decision,
-        )
-        for each in looks
-    )
-    found = forecast(RolloutHistory(plan="", fingerprint="", stage=stage, looks=taken), 0)
+    found = forecast([each.look for each in looks], 0)
     return None if found is None else found.turns_per_s / NS_PER_S
 
 
@@ -273,31 +271,29 @@ def _changes(verdicts: Sequence[LoggedVerdict]) -> list[LoggedVerdict]:
 
 def funnel_of(verdicts: Sequence[LoggedVerdict], name: str | None = None) -> Funnel:
     """The check of this name over time; without one the primary, which is the first."""
-    checks: list[Mapping[str, Any]] = [
-        next((check for check in each.verdict["checks"] if name in (None, check["name"])), {}) for each in verdicts
-    ]
-    of_shares: list[Mapping[str, float]] = [check.get("shares") or {} for check in checks]
-    with_shares = [shares for shares in of_shares if shares]
+    checks = [next((check for check in each.verdict.checks if name in (None, check.name)), None) for each in verdicts]
+    of_shares = [None if check is None else check.shares for check in checks]
+    with_shares = [shares for shares in of_shares if shares is not None]
     if not with_shares:
-        known = next((check for check in reversed(checks) if check), {})
-        names = ("difference", "lower", "upper")
-        points = _points(verdicts, checks, names)
-        return Funnel(points, known.get("unit", "ratio"), known.get("margin"))
-    # A share has one bound, so that the band reaches from the share to it.
-    points = _points(verdicts, of_shares, ("beyond_margin", "beyond_margin", "upper"))
+        known = next((check for check in reversed(checks) if check is not None), None)
+        points = tuple(map(_point_of_difference, verdicts, checks))
+        return Funnel(points) if known is None else Funnel(points, known.unit, known.margin)
     unlike = sum(
-        check.get("difference") is not None and not shares for check, shares in zip(checks, of_shares, strict=True)
+        check is not None and check.difference is not None and shares is None
+        for check, shares in zip(checks, of_shares, strict=True)
     )
-    return Funnel(points, "share", with_shares[-1]["allowed"], unlike)
+    return Funnel(tuple(map(_point_of_share, verdicts, of_shares)), "share", with_shares[-1].allowed, unlike)
 
 
-def _points(
-    verdicts: Sequence[LoggedVerdict], figures: Sequence[Mapping[str, Any]], names: Sequence[str]
-) -> tuple[FunnelPoint, ...]:
-    return tuple(
-        FunnelPoint(each.at_unix_ns, each.stage, each.decision, *(of_look.get(name) for name in names))
-        for each, of_look in zip(verdicts, figures, strict=True)
-    )
+def _point_of_difference(at: LoggedVerdict, check: CheckVerdict | None) -> FunnelPoint:
+    bounds = (None, None, None) if check is None else (check.difference, check.lower, check.upper)
+    return FunnelPoint(at.at_unix_ns, at.stage, at.decision, *bounds)
+
+
+def _point_of_share(at: LoggedVerdict, shares: BeyondShares | None) -> FunnelPoint:
+    # A share has one bound, so that the band reaches from the share to it.
+    bounds = (None, None, None) if shares is None else (shares.beyond_margin, shares.beyond_margin, shares.upper)
+    return FunnelPoint(at.at_unix_ns, at.stage, at.decision, *bounds)
 
 
 def explanation_of(rows: Sequence[CheckRow]) -> str | None:
@@ -306,54 +302,50 @@ def explanation_of(rows: Sequence[CheckRow]) -> str | None:
     return None if allowed is None else sentences.explanation(allowed)
 
 
-def logged_row(check: Mapping[str, Any], name: str) -> CheckRow:
-    """A check of a verdict's object as people read it, under a name."""
-    unit = check["unit"]
-    status = check["status"]
-    if "is_worse" in check:
-        status = "worse" if check["is_worse"] else "not shown to be worse"
-    difference, lower, upper = check["difference"], check["lower"], check["upper"]
-    shares: Mapping[str, float] = check.get("shares") or {}
-    written = (None if each is None else difference_text(each, unit) for each in (lower, upper))
+def logged_row(check: CheckVerdict, name: str) -> CheckRow:
+    """A check of a verdict as people read it, under a name."""
+    unit, shares, status = check.unit, check.shares, check.status
+    if isinstance(check, SliceVerdict):
+        status = "worse" if check.is_worse else "not shown to be worse"
+    written = (None if each is None else difference_text(each, unit) for each in (check.lower, check.upper))
     return CheckRow(
         name=name,
         status=status,
-        beyond=sentences.beyond(shares["beyond_margin"], shares["upper"], shares["allowed"]) if shares else "",
-        candidate=_text(check["candidate"], unit),
-        control=_text(check["control"], unit),
-        difference=difference_text(difference, unit),
+        beyond="" if shares is None else sentences.beyond(shares.beyond_margin, shares.upper, shares.allowed),
+        candidate=_text(check.candidate, unit),
+        control=_text(check.control, unit),
+        difference=difference_text(check.difference, unit),
         bounds=sentences.interval(*written) or DASH,
-        margin=_margin_text(check["margin"], unit),
-        turns_needed=check["turns_needed"],
-        reason=check["reason"],
-        difference_value=difference,
-        lower=lower,
-        upper=upper,
-        margin_value=check["margin"],
-        allowed=shares.get("allowed"),
-        turns=check["turns"],
-        used=sentences.used(check["turns"], check.get("eligible", check["turns"])),
+        margin=_margin_text(check.margin, unit),
+        turns_needed=check.turns_needed,
+        reason=check.reason,
+        difference_value=check.difference,
+        lower=check.lower,
+        upper=check.upper,
+        margin_value=check.margin,
+        allowed=None if shares is None else shares.allowed,
+        turns=check.turns,
+        used=sentences.used(check.turns, check.turns if check.eligible is None else check.eligible),
     )
 
 
-def check_name(check: Mapping[str, Any], plan: RolloutPlan | None) -> str:
+def check_name(check: CheckVerdict, plan: RolloutPlan | None) -> str:
     """A check in the words of the sentences; without its plan by its name, where the figure is the share of what is bad
     also for a check that is named for what is good."""
-    known = None if plan is None else next((each for each in plan.checks if each.name == check["name"]), None)
+    known = None if plan is None else next((each for each in plan.checks if each.name == check.name), None)
     if known is not None:
         return known.sentence
-    return f"{check['name']}: not good" if check["kind"] in ("good_turns", "objective") else check["name"]
+    return f"{check.name}: not good" if check.kind in ("good_turns", "objective") else check.name
 
 
 def check_row(result: CheckResult) -> CheckRow:
-    """A check as people read it, as the verdict's object has it."""
-    return logged_row(check_object(result), result.check.sentence)
+    """A check as people read it."""
+    return logged_row(check_verdict(result), result.check.sentence)
 
 
 def slice_row(each: SliceResult) -> CheckRow:
     """A slice as people read it."""
-    name = slice_name(each.dimension, each.value)
-    return logged_row({**check_object(each.result), "is_worse": each.is_worse}, name)
+    return logged_row(slice_verdict(each), slice_name(each.dimension, each.value))
 
 
 def _text(value: float | None, unit: str) -> str:
@@ -369,7 +361,7 @@ def _margin_text(value: float, unit: str) -> str:
 
 
 def difference_text(value: float | None, unit: str) -> str:
-    """A difference of a verdict's object for people; `unit` is `s`, `ratio` or `cost`."""
+    """A difference for people; `unit` is `s`, `ratio` or `cost`."""
     if unit == "s":
         return signed_difference(None if value is None else value * NS_PER_S, "ns")
     return signed_difference(value, "ratio" if unit == "cost" else "share")

@@ -24,7 +24,8 @@ from telemetry.sidecar_client import ANSWER_BYTES_MAX
 from telemetry.store.connection import EXACT_TURNS
 from telemetry.store.database import Database
 from telemetry.store.reader import StoreReader
-from telemetry.store.wire import QUERY_PATH, BadQuestionError, answer, asked_together
+from telemetry.store.rollout_rows import RolloutRow, insert_row
+from telemetry.store.wire import KEEP_PATH, QUERY_PATH, BadQuestionError, answer, asked_together
 
 MSGPACK: Final = "application/vnd.msgpack"
 PARAMETERS_BYTES_MAX: Final = 1 << 20
@@ -192,6 +193,26 @@ def routes(questions: Questions, access: Access) -> list[Route]:
         return _response(replied, {"retry-after": str(_RETRY_AFTER_S)} if replied.status == 503 else {})
 
     return [Route(path, query, methods=["POST"]) for path in (QUERY_PATH, QUERY_PATH + "/{name}")]
+
+
+def keep_route(database: Database, access: Access) -> Route:
+    """Create the route by which a process of this machine has a row of a rollout kept."""
+
+    async def keep(request: Request) -> Response:
+        if (denial := access.denial(request)) is not None:
+            return _response(refusal(denial.status, denial.sentence), denial.headers)
+        try:
+            row = msgspec.json.decode(await _body(request) or b"", type=RolloutRow)
+            await asyncio.to_thread(insert_row, database, row)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            return _response(refusal(400, f"this is not a row of a rollout ({error})"))
+        except StoreError as error:
+            return _response(refusal(503, str(error)))
+        except (TimeoutError, ClientDisconnect):
+            return Response(status_code=408)
+        return _response(Replied(200, b"{}"))
+
+    return Route(KEEP_PATH, keep, methods=["POST"])
 
 
 async def _body(request: Request) -> bytes | None:

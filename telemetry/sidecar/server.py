@@ -16,7 +16,6 @@ import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -25,7 +24,7 @@ from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 
 from telemetry.model.addresses import host_and_port
-from telemetry.model.errors import ConfigError
+from telemetry.model.errors import ConfigError, StoreError
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import load_objectives
 from telemetry.sidecar import pages, queries
@@ -50,13 +49,14 @@ from telemetry.sidecar.privacy.of_store import redactor_of_store
 from telemetry.sidecar.rollouts import routes as rollout_routes
 from telemetry.sidecar.rollouts.evaluation import RolloutEvaluator
 from telemetry.sidecar.rollouts.exposition import with_rollouts
+from telemetry.sidecar.rollouts.rollout_log import take_over_logs
 from telemetry.sidecar.rollouts.thread import RolloutThread
 from telemetry.sidecar.scraping.scraper import Scraper
 from telemetry.sidecar.service_turns import ServiceTurns
 from telemetry.sidecar.stopping import READY, STOPPING, StopRequests, notify
 from telemetry.sidecar.storing import Counts, GroupStages
 from telemetry.sidecar.tls_connections import TlsConnection
-from telemetry.store.database import OWNER_NAME, owned
+from telemetry.store.database import OWNER_NAME, Database, owned
 from telemetry.store.private_files import write_durably
 from telemetry.store.reader import StoreReader
 from telemetry.store.recordings.expiry import Expiry
@@ -94,6 +94,10 @@ class StoreServer:
         self.writer = StoreWriter(directory, keep_text=options.keep_transcripts, database=database)
         stack.callback(self.writer.close)
         (directory / OWNER_NAME).unlink(missing_ok=True)
+        try:
+            take_over_logs(directory)
+        except StoreError as error:
+            _log.warning("%s", error)
         redactor = redactor_of_store(directory, keep_text=options.keep_transcripts, names=options.redact_names)
         self._service_turns = ServiceTurns(
             self.writer,
@@ -201,7 +205,7 @@ async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], No
         ]
         secured = None if options.tls is None else partial(TlsConnection, options.tls.http)
         http = http_server(Starlette(routes=routes), limits, _GRACE_S, secured)
-        async with _for_readers(options.store, questions, limits), _serving(http, listener) as serving:
+        async with _for_readers(store.writer.database, questions, limits), _serving(http, listener) as serving:
             if not serving.done():
                 scraper.start()
                 store.rollouts.start()
@@ -258,12 +262,15 @@ async def _serving(http: uvicorn.Server, listener: socket.socket) -> AsyncGenera
 
 
 @contextlib.asynccontextmanager
-async def _for_readers(store: Path, questions: queries.Questions, limits: ConnectionLimits) -> AsyncGenerator[None]:
-    """Answer questions of this machine's readers meanwhile, whatever the receivers ask for: on a port of its own, by a
-    token of its own, both in a file that only this user can read."""
+async def _for_readers(
+    database: Database, questions: queries.Questions, limits: ConnectionLimits
+) -> AsyncGenerator[None]:
+    """Answer this machine's readers, and keep what its processes decide on rollouts, whatever the receivers ask for: on
+    a port of its own, by a token of its own, both in a file that only this user can read."""
     with _listen(_LOOPBACK, 0) as listener:
         token = secrets.token_urlsafe(32)
-        routes: Sequence[BaseRoute] = queries.routes(questions, Access(token))
+        store, access = database.directory, Access(token)
+        routes: Sequence[BaseRoute] = [*queries.routes(questions, access), queries.keep_route(database, access)]
         http = http_server(Starlette(routes=routes), replace(limits, connections=_OWN_CONNECTIONS), _GRACE_S)
         async with _serving(http, listener):
             owner = Owner(os.getpid(), f"http://{_LOOPBACK}:{listener.getsockname()[1]}", token)

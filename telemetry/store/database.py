@@ -41,6 +41,14 @@ OWN_WITHIN_S: Final = 10.0
 READ_WITHIN_S: Final = 5.0
 _EVERY_S: Final = 0.05
 _HELD_BY: Final = re.compile(r"PID (\d+)")
+# What was decided on rollouts (telemetry.store.rollout_rows): `verdict` is a JSON object, the first row has the plan.
+_ROLLOUT_ROWS: Final = """
+    CREATE TABLE IF NOT EXISTS rollout_rows (
+        rollout VARCHAR, sequence BIGINT, at_unix_ns BIGINT, decided_by VARCHAR, fingerprint VARCHAR, stage VARCHAR,
+        since_unix_ns BIGINT, decision VARCHAR, candidate_turns BIGINT, control_turns BIGINT, verdict VARCHAR,
+        plan VARCHAR
+    )
+"""
 # What earlier versions left in a store's folder.
 _EARLIER: Final = ("manifest.json", "manifest.previous.json", "segments")
 
@@ -60,6 +68,10 @@ class Database:
         # It has no default database: only so can the file be opened again in its place.
         self._connection = connection
         self._attach = attach
+        # Held while something is committed: one transaction at a time.
+        self.writing = threading.Lock()
+        # Why the last commit failed, None when it did not.
+        self.why_unwritable: str | None = None
         self._changed = threading.Condition()
         self._snapshots: dict[duckdb.DuckDBPyConnection, int] = {}
         self._is_reopening = False
@@ -285,8 +297,10 @@ def _make_tables(database: Database) -> None:
     with contextlib.closing(database.cursor()) as cursor:
         if cursor.execute("SELECT 1 FROM duckdb_tables() WHERE database_name = 'store'").fetchone() is not None:
             _check_format(cursor, database.directory)
+            cursor.execute(_ROLLOUT_ROWS)
             return
         cursor.execute("BEGIN TRANSACTION")
+        cursor.execute(_ROLLOUT_ROWS)
         for table in TABLES:
             empty = without_rows(pa.schema([*SCHEMAS[table], *STORED_COLUMNS]))
             cursor.register("empty_table", empty)

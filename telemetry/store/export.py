@@ -2,7 +2,7 @@
 
 `turns.parquet` and `points.parquet` have the columns of the store. Spans are written as `otel_traces-…`, with the
 columns of the Collector's ClickHouse table, where attributes are texts; or as `spans-…` with the store's own columns,
-which keep every type.
+which keep every type. `rollouts.parquet` is what was decided on rollouts, if anything was.
 """
 
 import os
@@ -23,6 +23,7 @@ from telemetry.store.check import Progress
 from telemetry.store.database import DATABASE_NAME, number, read_only
 from telemetry.store.otel_traces import otel_traces, spans_of_otel_traces
 from telemetry.store.private_files import make_folder, open_private
+from telemetry.store.rollout_rows import has_rollouts
 from telemetry.store.schema import SCHEMAS, TABLES, ArrowTable, Table, without_rows
 from telemetry.store.writer import StoreWriter
 
@@ -32,6 +33,7 @@ SPANS_FILES: Final[dict[SpansFormat, str]] = {
     "otel_traces": "otel_traces-{:05d}.parquet",
     "store": "spans-{:05d}.parquet",
 }
+ROLLOUTS_FILE: Final = "rollouts.parquet"
 SPANS_IN_A_FILE: Final = 1_000_000
 _ROWS_AT_ONCE: Final = 16_384
 _PART: Final = ".part"
@@ -86,6 +88,7 @@ def export(
                 shaped = otel_traces if spans == "otel_traces" else None
                 span_rows = _write(writing, _batches(cursor, "spans"), SPANS_FILES[spans], shaped)
                 point_rows = _write(writing, _batches(cursor, "points"), "points.parquet")
+                _write_rollouts(writing, cursor)
         except (OSError, pa.ArrowException, duckdb.Error) as error:
             writing.remove()
             why = getattr(error, "strerror", None) or error
@@ -120,6 +123,7 @@ def import_export(
                 duplicates += appended.duplicates
                 done += content.num_rows
                 progress(done, total)
+        _import_rollouts(writer, source / ROLLOUTS_FILE)
     return Imported(**stored, duplicates=duplicates)
 
 
@@ -247,6 +251,30 @@ def _write(
         rows_in_file += content.num_rows
         writing.wrote(content.num_rows)
     return rows
+
+
+def _write_rollouts(writing: _Writing, cursor: duckdb.DuckDBPyConnection) -> None:
+    """What was decided on rollouts, where there were some."""
+    if not has_rollouts(cursor):
+        return
+    found: Any = cursor.sql("FROM rollout_rows ORDER BY rollout, sequence").to_arrow_table()
+    if found.num_rows:
+        writing.open(ROLLOUTS_FILE, found.schema).write_table(found)
+
+
+def _import_rollouts(writer: StoreWriter, file: Path) -> None:
+    if not file.exists():
+        return
+    try:
+        content = pq.read_table(file)
+    except (OSError, pa.ArrowException) as error:
+        raise StoreError(f"{file}: cannot be read ({error}); export the store again") from error
+    with writer.change() as cursor:
+        cursor.register("given_rollouts", content)
+        cursor.execute(
+            "INSERT INTO rollout_rows BY NAME FROM given_rollouts ANTI JOIN rollout_rows USING (rollout, sequence)"
+        )
+        cursor.unregister("given_rollouts")
 
 
 def _flat(content: ArrowTable) -> ArrowTable:

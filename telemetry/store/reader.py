@@ -7,7 +7,6 @@ parameters and its answer are those of the function, here and on the wire (telem
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar, overload
 
@@ -32,7 +31,7 @@ from telemetry.store.questions.instrument import processes_of_run
 from telemetry.store.questions.objectives import count_objectives
 from telemetry.store.questions.pages import cache_page, instrument_page, page
 from telemetry.store.questions.pairs import both_sides, stage_budget
-from telemetry.store.questions.rollouts import kept_rollouts, rollout_page, rollout_turns
+from telemetry.store.questions.rollouts import rollout_page, rollout_turns
 from telemetry.store.questions.run_figures import run_details, run_list
 from telemetry.store.questions.runs import runs
 from telemetry.store.questions.summaries import summary
@@ -40,7 +39,7 @@ from telemetry.store.questions.timelines import generator_points, timeline
 from telemetry.store.questions.turns import spans_of_trace, turn_view, turns_page
 from telemetry.store.questions.verdicts import run_verdict_evidence
 from telemetry.store.recordings.expiry import remove_expired
-from telemetry.store.rollout_log import rollouts_stamp
+from telemetry.store.rollout_rows import has_rollouts, kept_rollouts, rollout_history
 from telemetry.store.wire import AskedQuestion, AskedSidecar, StoreQuestion, owner_of
 
 # Who owns the store is looked at again after this.
@@ -55,10 +54,10 @@ _Third = TypeVar("_Third")
 
 def state(connection: StoreConnection) -> int:
     """A number that changes with what is committed, turns or verdicts."""
-    ((commits,),) = connection.execute("SELECT commits FROM store_state").fetchall()
-    stamp = rollouts_stamp(connection.directory)
-    # The same number in every process that answers for this folder.
-    return int.from_bytes(sha256(repr((commits, stamp)).encode()).digest()[:7]) if stamp else int(commits)
+    commits = "SELECT commits FROM store_state"
+    if has_rollouts(connection):
+        commits += " UNION ALL SELECT count(*) FROM rollout_rows"
+    return sum(int(number) for (number,) in connection.execute(commits).fetchall())
 
 
 class StoreReader:
@@ -94,6 +93,7 @@ class StoreReader:
     stage_budget = StoreQuestion(stage_budget)
     rollout_turns = StoreQuestion(rollout_turns)
     rollouts = StoreQuestion(kept_rollouts)
+    rollout_history = StoreQuestion(rollout_history)
     burn_rates = StoreQuestion(burn_rates)
     objectives_page = StoreQuestion(objectives_page)
     cohorts_page = StoreQuestion(cohorts_page)

@@ -20,9 +20,12 @@ import msgspec
 from telemetry.sidecar_client import OK, TIMEOUT_S, SidecarAnswer, SidecarClient
 from telemetry.store.connection import BadQuestionError, StoreConnection
 from telemetry.store.database import OWNER_NAME
+from telemetry.store.rollout_rows import RolloutRow
 
 # One question, with its name behind; several without.
 QUERY_PATH: Final = "/v1/query"
+# Where processes of this machine have a row of a rollout kept, by the token of `owner.json` alone.
+KEEP_PATH: Final = "/v1/rollout-rows"
 # So many may be asked together: a page asks few.
 MOST_TOGETHER: Final = 16
 _BAD_QUESTION: Final = 400
@@ -207,6 +210,12 @@ class AskedSidecar:
             return msgspec.msgpack.decode(answer.content, type=tuple[types])
         except msgspec.DecodeError as error:
             raise self._sidecar.of_another_version("its answer", error) from error
+
+    def keep(self, row: RolloutRow) -> None:
+        """Have it commit a row of a rollout. Raises StoreError where it could not."""
+        answer = self._post(KEEP_PATH, row)
+        if answer.status != OK:
+            raise self._sidecar.refused(answer)
 
     def _post(self, path: str, body: object) -> SidecarAnswer:
         return self._sidecar.ask("POST", path, msgspec.json.encode(body), _HEADERS)

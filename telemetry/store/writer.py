@@ -8,7 +8,6 @@ of about its moment, in the same transaction, so that a batch which is sent twic
 
 import contextlib
 import shutil
-import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
@@ -142,12 +141,11 @@ class StoreWriter:
         self.database = owned(directory) if database is None else database
         self._unix_ns = unix_ns
         self._keep_text = keep_text
-        self._lock = threading.Lock()
+        self._lock = self.database.writing
         self._cursor = self.database.cursor()
         self._statements = _Statements(self._cursor)
         self._recent: dict[Table, RecentIdentities] = {}
         self._commits = number(self._cursor, _LAST_COMMIT)
-        self._why_unwritable: str | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -168,7 +166,7 @@ class StoreWriter:
 
     def why_unwritable(self) -> str | None:
         """Why the last append failed, None when it did not."""
-        return self._why_unwritable
+        return self.database.why_unwritable
 
     def checkpoint_when_due(self) -> None:
         """Put a long log of the database into its file, where the disk has room for it: for an owner that has the
@@ -185,7 +183,7 @@ class StoreWriter:
             try:
                 self._cursor.execute("CHECKPOINT store")
             except duckdb.Error as error:
-                self._why_unwritable = reason_of(error)
+                self.database.why_unwritable = reason_of(error)
 
     def reopen(self) -> None:
         """Open the file again where DuckDB has given it up. Raises StoreError when it cannot be opened; then this may
@@ -290,12 +288,12 @@ class StoreWriter:
             self._cursor.execute("BEGIN TRANSACTION")
             yield
             self._cursor.execute("COMMIT")
-            self._why_unwritable = None
+            self.database.why_unwritable = None
         except (duckdb.Error, OSError) as error:
             self._rollback(commits)
-            self._why_unwritable = reason_of(error)
+            self.database.why_unwritable = reason_of(error)
             raise StoreError(
-                f"{self.directory}: nothing of this batch could be stored ({self._why_unwritable}); "
+                f"{self.directory}: nothing of this batch could be stored ({self.database.why_unwritable}); "
                 "it may be sent again"
             ) from error
         except BaseException:

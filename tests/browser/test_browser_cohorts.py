@@ -15,10 +15,10 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
-from telemetry.store.rollout_log import read_rollouts
 from tests.browser.conftest import choose
 from tests.browser.pictures import CUT_WORDS, left_over, texts_spaced
 from tests.browser.test_browser_dashboard import Dashboard, start
+from tests.fixtures_rollouts import read_rollouts
 from tests.nightly import nightly_after
 from tests.unit.dashboard.rollout_scenes import Rollout, fill_rollout
 
@@ -86,9 +86,8 @@ def test_the_verdict_is_first_and_the_same_as_in_the_log(opened: tuple[str, Page
     _, page = opened
     (record,) = read_rollouts(store)
     newest = record.verdicts[-1].verdict
-    assert newest is not None
     verdict = page.locator(".vp-verdict")
-    expect(verdict).to_contain_text(newest["sentence"])
+    expect(verdict).to_contain_text(newest.sentence)
     expect(verdict).to_contain_text("p95 of voice to voice is worse:")
     top = verdict.bounding_box()
     chart = page.get_by_test_id("stVegaLiteChart").first.bounding_box()

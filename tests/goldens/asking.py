@@ -22,6 +22,7 @@ from loadtest.run.judged_run import judged_run, read_pictures
 from telemetry.model.metrics import METRIC_NAMES
 from telemetry.objectives.slo import default_objectives
 from telemetry.rollout.cohort_turns import CALL, OUTCOME, CohortTurns
+from telemetry.rollout.verdict import RolloutVerdict
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
 from telemetry.store.wire import answer
@@ -253,6 +254,8 @@ def plain(value: object) -> Any:
     """An answer as what JSON has, without fields that have no value."""
     if isinstance(value, CohortTurns):
         return _plain_cohort(value)
+    if isinstance(value, RolloutVerdict):  # an object of which every key is there
+        return plain(msgspec.json.decode(msgspec.json.encode(value)))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return _filled({each.name: getattr(value, each.name) for each in dataclasses.fields(value)})
     if isinstance(value, msgspec.Struct):

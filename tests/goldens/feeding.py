@@ -20,10 +20,10 @@ from telemetry.sidecar.counts.state import IngestState
 from telemetry.sidecar.counts.turns import Exposition
 from telemetry.sidecar.faults import FaultBoard
 from telemetry.sidecar.otlp.tables import DecodedTables
+from telemetry.sidecar.rollouts.rollout_log import RolloutLog
 from telemetry.sidecar.service_turns import ServiceTurns
 from telemetry.store.questions.rollouts import evidence_of, question_of
 from telemetry.store.reader import StoreReader
-from telemetry.store.rollout_log import RolloutLog
 from telemetry.store.schema import ArrowTable, turns_table
 from telemetry.store.writer import StoreWriter
 from tests.fixtures_sidecar import decode_metrics, decode_traces

@@ -30,8 +30,9 @@ def test_every_answer_is_what_it_was(day: dict[str, object]) -> None:
 
 def test_every_question_is_asked() -> None:
     asked = {name for name, _ in asking.questions(one_day.asked())}
-    # `state` is a number that only changes; what `run_list` answers is asked for as the figures of each run.
-    assert asked - {"run_figures"} == set(questions()) - {"state", "metric_values", "run_list"}
+    # `state` is a number that only changes; what `run_list` answers is asked for as the figures of each run; the looks
+    # of a `rollout_history` are those of `rollouts`.
+    assert asked - {"run_figures"} == set(questions()) - {"state", "metric_values", "run_list", "rollout_history"}
 
 
 def _of_one_turn(change: dict[str, object]) -> Callable[[Turn], Turn]:

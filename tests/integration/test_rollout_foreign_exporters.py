@@ -25,8 +25,8 @@ from telemetry.rollout.completeness import AssignedUnits, UnitCounts
 from telemetry.rollout.gate import RolloutEvidence, decide, first_history
 from telemetry.rollout.plan import RolloutPlan
 from telemetry.rollout.plan_document import parse_plan
-from telemetry.rollout.verdict_document import as_object
 from tests import asking
+from tests.fixtures_rollouts import as_object
 from tests.fixtures_sidecar import SidecarProcess, running_sidecar
 from tests.integration.commands import completed
 from tests.integration.peers import processes

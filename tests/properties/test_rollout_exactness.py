@@ -34,7 +34,7 @@ from telemetry.rollout.cohort_turns import (
 )
 from telemetry.rollout.gate import GateVerdict, RolloutEvidence, decide, first_history
 from telemetry.rollout.plan import Check, RolloutHistory, RolloutPlan, Stage
-from telemetry.rollout.verdict_document import as_object
+from tests.fixtures_rollouts import as_object
 
 MS = 1_000_000
 NOW = 1_790_000_000_000_000_000

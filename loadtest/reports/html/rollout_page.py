@@ -3,20 +3,21 @@
 It loads nothing, has no script, and reads on a phone, on paper, in light and in dark. Pure; foreign text is escaped.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from loadtest.reports.html.elements import document, folded, prose, section, table, text_of
-from loadtest.reports.rollout import heading, row_cells
+from loadtest.reports.rollout import HEADINGS, check_rows, row_cells
 from telemetry.charts.compared import curves
 from telemetry.charts.drawing import Picture
 from telemetry.charts.over_time import funnel
 from telemetry.charts.static import PAGE, both_sizes
 from telemetry.model.formatting import declared_percent, in_milliseconds, number, turns
 from telemetry.rollout.plan import RolloutPlan, moment
-from telemetry.rollout.progress import check_name, explanation_of, funnel_of, logged_row
-from telemetry.store.rollout_log import RolloutEntry, logged_verdicts
+from telemetry.rollout.progress import explanation_of, funnel_of
+from telemetry.rollout.verdict import RolloutVerdict
+from telemetry.store.rollout_rows import RolloutEntry
 
 _WORDS: Final = {"promote": "Promote", "hold": "Hold", "roll_back": "Roll back"}
 _CLASSES: Final = {"promote": "met", "hold": "undecided", "roll_back": "missed"}
@@ -38,47 +39,38 @@ class CohortCurve:
 
 @dataclass(frozen=True, slots=True)
 class RolloutReport:
-    """What the page shows. `verdict` is the object of `verdict_document`; `here` is the stage where the rollout is now,
-    which its last promotion may have begun. `entries` are those of the log, `faults` what is wrong with it."""
+    """The content of the page. `here` is the stage where the rollout is now, which its last promotion may have begun.
+    `entries` are the rows of the rollout."""
 
     plan: RolloutPlan
-    verdict: Mapping[str, Any]
+    verdict: RolloutVerdict
     at_unix_ns: int
     here: str
     entries: Sequence[RolloutEntry]
     candidate: CohortCurve
     control: CohortCurve
-    faults: tuple[str, ...] = ()
 
 
 def rollout_as_html(report: RolloutReport) -> str:
     """The whole file."""
-    title = f"{_WORDS[report.verdict['verdict']]} · rollout {report.plan.name}"
+    title = f"{_WORDS[report.verdict.verdict]} · rollout {report.plan.name}"
     body = [_head(report), _stages(report), _checks(report), _funnels(report), _curves(report), _history(report)]
-    return document(title, body, "Made by voiceprobe from the store and the log of the rollout; times are UTC.")
+    return document(title, body, "Made by voiceprobe from the store; times are UTC.")
 
 
 def _head(report: RolloutReport) -> str:
     plan, verdict = report.plan, report.verdict
-    cohorts = verdict["cohorts"]
-    counts = (
-        ""
-        if cohorts is None
-        else f"{turns(cohorts['candidate']['turns'])} of {plan.candidate}, "
-        f"{turns(cohorts['control']['turns'])} of {plan.control} · "
-    )
-    needed = verdict["turns_needed"]
-    more = f" · about {turns(needed)} more of {plan.candidate} are needed" if needed else ""
-    others = [*verdict["reasons"][1:], *verdict["notes"]] if verdict["verdict"] != "promote" else verdict["notes"]
-    shown = "".join(f"<p>{prose(each)}</p>" for each in others)
-    faults = "".join(f'<p class="note">{prose(each)}</p>' for each in report.faults)
+    cohorts, needed = verdict.cohorts, verdict.needed_sentence
+    both = () if cohorts is None else (cohorts.candidate, cohorts.control)
+    counts = ", ".join(f"{turns(each.turns)} of {each.name}" for each in both)
+    figures = [counts, f"error level {declared_percent(plan.error_level)}", needed or ""]
+    shown = "".join(f"<p>{prose(each)}</p>" for each in (*verdict.other_reasons, *verdict.notes))
     return (
         f'<header><p class="hint">voiceprobe · rollout {text_of(plan.name)}</p>'
         f"<h1>{text_of(plan.candidate)} in place of <span>{text_of(plan.control)}</span></h1>"
-        f'<div class="verdict {_CLASSES[verdict["verdict"]]}"><p class="badge">{_WORDS[verdict["verdict"]]}</p>'
-        f"<p>{prose(verdict['sentence'])}</p>{shown}</div>{faults}"
-        f'<p class="hint">{moment(report.at_unix_ns)} · {prose(counts)}error level '
-        f"{declared_percent(plan.error_level)}{prose(more)}</p></header>"
+        f'<div class="verdict {_CLASSES[verdict.verdict]}"><p class="badge">{_WORDS[verdict.verdict]}</p>'
+        f"<p>{prose(verdict.sentence)}</p>{shown}</div>"
+        f'<p class="hint">{moment(report.at_unix_ns)} · {prose(" · ".join(filter(None, figures)))}</p></header>'
     )
 
 
@@ -86,7 +78,7 @@ def _stages(report: RolloutReport) -> str:
     """The stages in their order: those behind, the one where the rollout is with its verdict, and those to come."""
     names = [stage.name for stage in report.plan.stages]
     here = names.index(report.here)
-    verdict = report.verdict["verdict"] if report.verdict["stage"] == report.here else "begins"
+    verdict = report.verdict.verdict if report.verdict.stage == report.here else "begins"
     items: list[str] = []
     for place, stage in enumerate(report.plan.stages):
         word = "done" if place < here else "ahead" if place > here else verdict.replace("_", " ")
@@ -100,11 +92,11 @@ def _stages(report: RolloutReport) -> str:
 
 
 def _checks(report: RolloutReport) -> str:
-    rows = [logged_row(each, check_name(each, report.plan)) for each in report.verdict["checks"]]
+    rows = check_rows(report.verdict.checks, report.plan)
     if not rows:
         return ""
     # The result second, and the margin beside the name: a wide table scrolls, and what stands last is out of sight.
-    name, *figures, _, _ = heading()
+    name, *figures, _, _ = HEADINGS
     cells: list[tuple[str, ...]] = []
     for row in rows:
         of, *shares_and_bounds, margin, result = row_cells(row.name, row)
@@ -116,7 +108,7 @@ def _checks(report: RolloutReport) -> str:
 
 def _funnels(report: RolloutReport) -> str:
     shown: list[str] = []
-    verdicts = logged_verdicts(report.entries)
+    verdicts = [found for each in report.entries if (found := each.logged) is not None]
     for check in report.plan.checks:
         of = funnel_of(verdicts, check.name)
         if of.limit is None or not any(look.upper is not None for look in of.points):
@@ -159,9 +151,7 @@ def _curves(report: RolloutReport) -> str:
     names = [each.name for each in both]
     alternative = f"Cumulative curves of voice to voice: {names[1]} and {names[0]}"
     drawn = both_sizes(Picture(rows, curves(names, PAGE), alternative))
-    hint = (
-        f"Share of turns answered within a time, at stage {report.verdict['stage']}; a turn without an answer never is."
-    )
+    hint = f"Share of turns answered within a time, at stage {report.verdict.stage}; a turn without an answer never is."
     return section("Voice to voice of both cohorts", [drawn], hint)
 
 
@@ -169,16 +159,18 @@ def _history(report: RolloutReport) -> str:
     rows: list[tuple[str, ...]] = []
     before: tuple[str, str] | None = None
     for entry in report.entries:
+        by = entry.decided_by or ""
         if entry.verdict is None:
-            rows.append((moment(entry.at_unix_ns), entry.stage, "begins", ""))
+            rows.append((moment(entry.at_unix_ns), entry.stage, "begins", by, ""))
             before = None
         elif (key := (entry.stage, entry.decision or "")) != before:
             before = key
-            words = str(entry.verdict["sentence"])
-            rows.append((moment(entry.at_unix_ns), entry.stage, (entry.decision or "").replace("_", " "), words))
+            words = entry.verdict.sentence
+            decision = (entry.decision or "").replace("_", " ")
+            rows.append((moment(entry.at_unix_ns), entry.stage, decision, by, words))
     if not rows:
         return ""
     looks = sum(entry.verdict is not None for entry in report.entries)
-    parts = [table("Changes of the verdict", ("at", "stage", "verdict", "why"), rows[-_NEWEST_CHANGES:], texts=4)]
-    hint = f"{number(looks)} looks of the log; a row for each change."
+    parts = [table("Changes of the verdict", ("at", "stage", "verdict", "by", "why"), rows[-_NEWEST_CHANGES:], texts=5)]
+    hint = f"{number(looks)} looks; a row for each change."
     return section("History", [folded("What was decided when", "".join(parts))], hint)

@@ -1,7 +1,8 @@
-"""Looks at rollouts over a store and keeps each verdict in its log before anybody hears of it.
+"""The one evaluator of rollouts, in a sidecar and in `rollout run`: it looks, and keeps each verdict as a row of the
+store before it answers by it.
 
-Whatever goes wrong is a state that holds, with a sentence: a plan that cannot be read, a log that others changed or
-write, a store that cannot be read, a disk that takes no verdict.
+Whatever goes wrong is a state that holds, with a sentence: a plan that cannot be read, rows that another process
+writes, a store that cannot be read, a disk that takes no verdict.
 """
 
 import contextlib
@@ -9,21 +10,21 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from telemetry.model.errors import ConfigError, StoreError
 from telemetry.model.formatting import NS_PER_S
 from telemetry.objectives.objective import Objective
-from telemetry.rollout.checks import BeyondShares
-from telemetry.rollout.gate import GateVerdict, decide
+from telemetry.rollout.gate import GateVerdict
 from telemetry.rollout.plan import Decision, RolloutHistory, RolloutPlan, conflicts, moment
-from telemetry.rollout.verdict_document import as_object
+from telemetry.rollout.verdict import CheckVerdict, RolloutVerdict, VerdictPlan, rollout_verdict
+from telemetry.sidecar.rollouts.rollout_log import RolloutLog
 from telemetry.sidecar.rollouts.settings import RolloutSetting, read_plan
-from telemetry.store.questions.rollouts import evidence_of, question_of
+from telemetry.store.questions.rollouts import look
 from telemetry.store.reader import StoreReader
-from telemetry.store.rollout_log import RolloutLog
+from telemetry.store.rollout_rows import RolloutEntry
 
 _log = logging.getLogger(__name__)
 _Stamp = tuple[int, int, int]
@@ -57,37 +58,42 @@ class StageAnswered(msgspec.Struct, frozen=True):
     stage: str
 
 
-class PrimaryFigures(msgspec.Struct, frozen=True):
-    """The primary check: the shares of turns that decide it, and the difference of the quantiles with its interval of
-    one look, in seconds; None where it is not known."""
+class EvaluatedVerdict(RolloutVerdict, frozen=True, kw_only=True):
+    """A verdict as it is answered: of which rollout, when, and as which row it is kept; None: it is not, and holds."""
 
-    margin_s: float
-    lower_s: float | None = None
-    estimate_s: float | None = None
-    upper_s: float | None = None
-    shares: BeyondShares | None = None
+    rollout: str
+    at_unix_ns: int
+    sequence: int | None
 
 
 class RolloutState(msgspec.Struct, frozen=True):
-    """What a look at a rollout found: what is answered until the next one.
+    """The result of a look at a rollout, which is answered until the next one.
 
-    `body` is the verdict as a JSON object. `kept_unix_ns` is when the log last took a verdict, and `is_kept` whether it
-    took this one; others only hold. `promoted` are the stages before this one whose promotion still holds.
+    `stage` is where the rollout is now. `kept_unix_ns` is when a verdict was last kept. `promoted` are the stages
+    before this one whose promotion still holds.
     """
 
-    rollout: str
-    decision: Decision
-    sentence: str
+    verdict: EvaluatedVerdict
     stage: str
     stages: tuple[str, ...]
-    share: float
-    turns_needed: int | None
-    is_kept: bool
-    at_unix_ns: int
     kept_unix_ns: int | None
-    body: bytes
     promoted: tuple[str, ...] = ()
-    primary: PrimaryFigures | None = None
+    primary: CheckVerdict | None = None
+
+    @property
+    def decision(self) -> Decision:
+        """The verdict's decision."""
+        return self.verdict.verdict
+
+    @property
+    def sentence(self) -> str:
+        """The verdict's sentence."""
+        return self.verdict.sentence
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the store has this verdict; others only hold."""
+        return self.verdict.sequence is not None
 
 
 @dataclass(slots=True)
@@ -100,13 +106,13 @@ class _Evaluated:
     stamp: _Stamp | None = None
     log: RolloutLog | None = None
     state: RolloutState | None = None
-    is_kept: bool = False
 
 
 @dataclass(slots=True)
 class RolloutEvaluator:
     """Evaluates rollouts of a store that this process alone evaluates. Raises ConfigError where a plan cannot be read
-    at the beginning. `every_s` is how often somebody calls `look`."""
+    at the beginning. `every_s` is how often somebody calls `look`; `name` is who judges,
+    `asker` who lets stages begin."""
 
     store: Path
     settings: Sequence[RolloutSetting]
@@ -114,6 +120,8 @@ class RolloutEvaluator:
     reader: StoreReader
     wall_clock_ns: Callable[[], int]
     every_s: float
+    name: str = "sidecar"
+    asker: str = "a request to the sidecar"
     _rollouts: dict[str, _Evaluated] = field(default_factory=dict[str, _Evaluated])
 
     def __post_init__(self) -> None:
@@ -143,10 +151,16 @@ class RolloutEvaluator:
         rollout.state = state
         return state
 
+    def open(self, name: str) -> None:
+        """Be the one who decides on a rollout. Raises StoreError where another process is, or nothing can be kept."""
+        self._log_of(self._rollouts[name], self.wall_clock_ns())
+
     def begin(self, asked: StageAsked) -> StageAnswered:
         """Whether a stage may begin; if it may, the log has it when this returns."""
         rollout = self._rollouts[asked.rollout]
         try:
+            if rollout.log is not None:
+                rollout.log.refresh()
             step = self._settled if asked.is_settled else self._begin
             status, sentence = step(rollout, asked.stage)
         except (ConfigError, StoreError) as error:
@@ -162,14 +176,15 @@ class RolloutEvaluator:
                 rollout.setting.plan_file,
                 [f"the plan was edited: it has no stage {history.stage} any more, at which the rollout is; restore it"],
             )
-        found = self.reader.rollout_turns(question_of(plan, history.stage_since_unix_ns, self.objectives))
-        verdict = decide(plan, evidence_of(found, self._others(rollout)), history, now)
+        verdict = look(
+            self.reader.rollout_turns, plan, history, now, objectives=self.objectives, others=self._others(rollout)
+        )
         entry = log.append(plan, verdict)
         after = verdict.next_stage
         if verdict.verdict == "promote" and after is not None and rollout.setting.next_stage == "on-promotion":
             log.move(after.name, now)
             return self._look(rollout, now)  # of the new stage, which has no turn yet
-        return _state_of(rollout, plan, verdict, log.history, entry.sequence)
+        return _state_of(plan, verdict, log.history, entry)
 
     def _begin(self, rollout: _Evaluated, stage: str | None) -> tuple[int, str]:
         state, log = rollout.state, rollout.log
@@ -183,9 +198,9 @@ class RolloutEvaluator:
         if history.is_rolled_back or history.fingerprint != plan.fingerprint or self._others(rollout):
             return REFUSED, state.sentence
         is_first = history.stage == plan.stages[0].name and stage in (None, history.stage)
-        if is_first and log.moves == 0 and not any(look.candidate_turns for look in history.looks):
+        if is_first and log.kept.moves == 0 and not any(look.candidate_turns for look in history.looks):
             # Nobody has the change yet: the first share needs no verdict, but a plan that can be evaluated.
-            log.move(history.stage, now)
+            log.move(history.stage, now, self.asker)
             return BEGUN, f"the stage {history.stage} begins"
         if stage == history.stage:
             return BEGUN, f"the rollout is at stage {stage} already"
@@ -201,13 +216,13 @@ class RolloutEvaluator:
             return REFUSED, state.sentence
         if stage != history.stage:
             return REFUSED, f"the rollout is at stage {history.stage}; only a stage that has begun can be settled"
-        if log.begins_here > 1:
+        if log.kept.begins_here > 1:
             since = history.stage_since_unix_ns
             known = "" if since is None else f" since {moment(since)}"
             return BEGUN, f"the turns of stage {stage} count{known}"
         if any(look.verdict != "hold" for look in history.looks if look.stage == stage):
             return REFUSED, state.sentence
-        log.move(history.stage, self.wall_clock_ns())
+        log.move(history.stage, self.wall_clock_ns(), self.asker)
         return BEGUN, f"the turns of stage {stage} count from now on"
 
     def _after_promotion(
@@ -225,12 +240,13 @@ class RolloutEvaluator:
             return REFUSED, f"the last promotion is of {moment(last.at_unix_ns)}, and it is {moment(now)}"
         if after is None:
             return BEGUN, f"{history.stage} is the last stage, and it was promoted"
-        log.move(after.name, now)
+        log.move(after.name, now, self.asker)
         return BEGUN, f"the stage {after.name} begins: {history.stage} was promoted"
 
     def _log_of(self, rollout: _Evaluated, now: int) -> RolloutLog:
         if rollout.log is None:
-            rollout.log = RolloutLog(self.store, rollout.plan, rollout.text, now)
+            rollout.log = RolloutLog(self.store, rollout.plan, rollout.text, now, self.name)
+        rollout.log.refresh()
         return rollout.log
 
     def _plan(self, rollout: _Evaluated) -> RolloutPlan:
@@ -262,79 +278,42 @@ def _stage_of(rollout: _Evaluated) -> str:
     return rollout.log.history.stage if rollout.log is not None else rollout.plan.stages[0].name
 
 
-def _state_of(
-    rollout: _Evaluated, plan: RolloutPlan, verdict: GateVerdict, history: RolloutHistory, sequence: int
-) -> RolloutState:
-    at = verdict.history.looks[-1].at_unix_ns
-    body = {"rollout": plan.name, "at_unix_ns": at, "sequence": sequence, **as_object(plan, verdict)}
-    is_edited = history.fingerprint != plan.fingerprint
+def _state_of(plan: RolloutPlan, verdict: GateVerdict, history: RolloutHistory, entry: RolloutEntry) -> RolloutState:
     names = tuple(stage.name for stage in plan.stages)
     promoted = {look.stage for look in history.looks if look.verdict == "promote"}
     before = names[: names.index(history.stage)]
-    holds = verdict.verdict != "roll_back" and not is_edited
-    primary = next((result for result in verdict.checks if result.check == plan.primary), None)
+    holds = verdict.verdict != "roll_back" and history.fingerprint == plan.fingerprint
+    found = rollout_verdict(plan, verdict)
     return RolloutState(
-        rollout=plan.name,
-        decision=verdict.verdict,
-        sentence=verdict.sentence,
-        stage=history.stage,
-        stages=names,
-        share=verdict.stage.share,
-        turns_needed=verdict.turns_needed,
-        is_kept=True,
-        at_unix_ns=at,
-        kept_unix_ns=at,
-        body=msgspec.json.encode(body),
-        promoted=tuple(name for name in before if name in promoted) if holds else (),
-        primary=None
-        if primary is None
-        else PrimaryFigures(
-            primary.check.margin / NS_PER_S,
-            *(_seconds(each) for each in (primary.lower, primary.difference, primary.upper)),
-            shares=primary.shares,
+        EvaluatedVerdict(
+            rollout=plan.name, at_unix_ns=entry.at_unix_ns, sequence=entry.sequence, **msgspec.structs.asdict(found)
         ),
+        history.stage,
+        names,
+        kept_unix_ns=entry.at_unix_ns,
+        promoted=tuple(name for name in before if name in promoted) if holds else (),
+        primary=next((each for each in found.checks if each.name == plan.primary.name), None),
     )
 
 
 def _held(rollout: _Evaluated, why: str, now: int) -> RolloutState:
-    """A hold that no log has: it promotes nothing and rolls nothing back."""
+    """A hold that is not kept: it promotes nothing and rolls nothing back."""
     plan, before = rollout.plan, rollout.state
     history = rollout.log.history if rollout.log is not None else None
     stage = next((each for each in plan.stages if history is not None and each.name == history.stage), plan.stages[0])
-    sentence = f"hold {plan.candidate} at stage {stage.name}: {why}"
-    body: dict[str, Any] = {
-        "rollout": rollout.setting.name,
-        "at_unix_ns": now,
-        "sequence": None,
-        "verdict": "hold",
-        "sentence": sentence,
-        "reasons": [why],
-        "notes": [],
-        "turns_needed": None,
-        "plan": {"name": plan.name, "fingerprint": plan.fingerprint},
-        "stage": stage.name,
-        "share": stage.share,
-        "next_stage": None,
-        "cohorts": None,
-        "sample_ratio": None,
-        "checks": [],
-        "slices": [],
-        "looks": 0 if history is None else len(history.looks),
-    }
-    return RolloutState(
+    held = EvaluatedVerdict(
         rollout=rollout.setting.name,
-        decision="hold",
-        sentence=sentence,
-        stage=stage.name,
-        stages=tuple(each.name for each in plan.stages),
-        share=stage.share,
-        turns_needed=None,
-        is_kept=False,
         at_unix_ns=now,
-        kept_unix_ns=None if before is None else before.kept_unix_ns,
-        body=msgspec.json.encode(body),
+        sequence=None,
+        verdict="hold",
+        sentence=f"hold {plan.candidate} at stage {stage.name}: {why}",
+        reasons=(why,),
+        turns_needed=None,
+        plan=VerdictPlan(plan.name, plan.fingerprint),
+        stage=stage.name,
+        share=stage.share,
+        cohorts=None,
+        looks=0 if history is None else len(history.looks),
     )
-
-
-def _seconds(value_ns: float | None) -> float | None:
-    return None if value_ns is None else value_ns / NS_PER_S
+    kept_unix_ns = None if before is None else before.kept_unix_ns
+    return RolloutState(held, stage.name, tuple(each.name for each in plan.stages), kept_unix_ns)

@@ -7,8 +7,9 @@ from prometheus_client import CollectorRegistry
 
 from telemetry.objectives import series
 from telemetry.rollout.plan import Decision
+from telemetry.rollout.verdict import CheckVerdict
 from telemetry.sidecar.counts.text import Family, ShownFamilies, with_registry
-from telemetry.sidecar.rollouts.evaluation import PrimaryFigures, RolloutState
+from telemetry.sidecar.rollouts.evaluation import RolloutState
 from telemetry.sidecar.rollouts.thread import RolloutThread
 
 _DECISIONS: Final[tuple[Decision, ...]] = get_args(Decision)
@@ -49,6 +50,10 @@ FAMILIES: Final = (
     _gauge(series.ROLLOUT_MARGIN, "By how much the primary metric may be worse at most."),
 )
 _Samples = Mapping[tuple[str, ...], float | None]
+_OF_PRIMARY: Final = (
+    *(series.ROLLOUT_BEYOND_MARGIN, series.ROLLOUT_ALLOWED, series.ROLLOUT_EXCESS),
+    *(series.ROLLOUT_DIFFERENCE, series.ROLLOUT_MARGIN),
+)
 
 
 def with_rollouts(page: bytes, thread: RolloutThread) -> bytes:
@@ -80,29 +85,24 @@ def _samples(thread: RolloutThread, name: str) -> Mapping[str, _Samples]:
         **_primary_samples(None if state is None else state.primary),
         series.ROLLOUT_VERDICT: {(each,): int(each == decision) for each in _DECISIONS},
         series.ROLLOUT_STAGE: {} if newest is None else {(each,): int(each == newest.stage) for each in newest.stages},
-        series.ROLLOUT_SHARE: {(): None if newest is None else newest.share},
-        series.ROLLOUT_NEEDED: {(): None if state is None else state.turns_needed},
+        series.ROLLOUT_SHARE: {(): None if newest is None else newest.verdict.share},
+        series.ROLLOUT_NEEDED: {(): None if state is None else state.verdict.turns_needed},
         series.ROLLOUT_EVALUATED: {(): 0 if kept_unix_ns is None else kept_unix_ns / _NS_PER_S},
         series.ROLLOUT_EVERY: {(): thread.every_s},
     }
 
 
-def _primary_samples(primary: PrimaryFigures | None) -> Mapping[str, _Samples]:
+def _primary_samples(primary: CheckVerdict | None) -> Mapping[str, _Samples]:
     """What is not known has no sample."""
-    found = PrimaryFigures(0.0) if primary is None else primary
-    shares = found.shares
-    return {
-        series.ROLLOUT_BEYOND_MARGIN: {}
-        if shares is None
-        else {("estimate",): shares.beyond_margin, ("upper",): shares.upper},
-        series.ROLLOUT_ALLOWED: {(): None if shares is None else shares.allowed},
-        series.ROLLOUT_EXCESS: {}
-        if shares is None
-        else {("lower",): shares.lower, ("estimate",): shares.beyond - shares.control},
-        series.ROLLOUT_DIFFERENCE: {
-            ("lower",): found.lower_s,
-            ("estimate",): found.estimate_s,
-            ("upper",): found.upper_s,
-        },
-        series.ROLLOUT_MARGIN: {(): None if primary is None else primary.margin_s},
-    }
+    found: dict[str, _Samples] = {family: {} for family in _OF_PRIMARY}
+    if primary is None:
+        return found
+    shares = primary.shares
+    figures = {"lower": primary.lower, "estimate": primary.difference, "upper": primary.upper}
+    found[series.ROLLOUT_DIFFERENCE] = {(name,): value for name, value in figures.items()}
+    found[series.ROLLOUT_MARGIN] = {(): primary.margin}
+    if shares is not None:
+        found[series.ROLLOUT_BEYOND_MARGIN] = {("estimate",): shares.beyond_margin, ("upper",): shares.upper}
+        found[series.ROLLOUT_ALLOWED] = {(): shares.allowed}
+        found[series.ROLLOUT_EXCESS] = {("lower",): shares.lower, ("estimate",): shares.beyond - shares.control}
+    return found

@@ -38,7 +38,7 @@ def routes(thread: RolloutThread, access: Access) -> list[Route]:
             return state
         stage = request.query_params.get("stage")
         if stage is None or stage == state.stage:
-            return Response(state.body, media_type="application/json")
+            return _json(200, state.verdict)
         return _of_stage(state, stage)
 
     def webhook(wanted: Decision) -> _Answer:
@@ -84,9 +84,9 @@ def _row(thread: RolloutThread, name: str) -> dict[str, Any]:
         "sentence": state.sentence,
         "stage": state.stage,
         "stages": state.stages,
-        "share": state.share,
-        "turns_needed": state.turns_needed,
-        "at_unix_ns": state.at_unix_ns,
+        "share": state.verdict.share,
+        "turns_needed": state.verdict.turns_needed,
+        "at_unix_ns": state.verdict.at_unix_ns,
         "is_kept": state.is_kept,
     }
 
@@ -107,30 +107,30 @@ def _unknown(thread: RolloutThread, name: str) -> Response:
 def _of_stage(state: RolloutState, stage: str) -> Response:
     """The verdict on a stage at which the rollout is not: what was promoted stays so while the rollout goes on, and
     what has not begun holds."""
+    rollout = state.verdict.rollout
     if stage not in state.stages:
         known = ", ".join(state.stages)
-        return _refused(UNKNOWN, f"{state.rollout} has no stage {stage!r:.80}; known are {known}")
-    content = cast("dict[str, Any]", msgspec.json.decode(state.body))
-    if stage in state.promoted:
-        content |= {"verdict": "promote", "turns_needed": 0, "stage": stage}
-        content["sentence"] = f"the stage {stage} was promoted, and the rollout is at {state.stage}"
-    elif state.decision == "promote":
-        content |= {"verdict": "hold", "turns_needed": None, "stage": stage}
-        content["sentence"] = f"the stage {stage} has not begun: the rollout is at {state.stage}"
-    else:
-        return Response(state.body, media_type="application/json")
-    content["reasons"] = [content["sentence"]]
-    return _json(200, content)
+        return _refused(UNKNOWN, f"{rollout} has no stage {stage!r:.80}; known are {known}")
+    decision: Decision = "promote" if stage in state.promoted else "hold"
+    if decision == "hold" and state.decision != "promote":
+        return _json(200, state.verdict)
+    sentence, needed = f"the stage {stage} has not begun: the rollout is at {state.stage}", None
+    if decision == "promote":
+        sentence, needed = f"the stage {stage} was promoted, and the rollout is at {state.stage}", 0
+    answered = msgspec.structs.replace(
+        state.verdict, verdict=decision, turns_needed=needed, stage=stage, sentence=sentence, reasons=(sentence,)
+    )
+    return _json(200, answered)
 
 
 async def _begun(thread: RolloutThread, request: Request, stage: str | None, *, is_settled: bool = False) -> Response:
     state = _state_of(thread, request)
     if isinstance(state, Response):
         return state
-    answered = await thread.begin(state.rollout, stage, is_settled=is_settled)
+    answered = await thread.begin(state.verdict.rollout, stage, is_settled=is_settled)
     if answered.status != BEGUN:
         return _refused(answered.status, answered.sentence)
-    return _json(200, {"rollout": state.rollout, "stage": answered.stage, "sentence": answered.sentence})
+    return _json(200, {"rollout": state.verdict.rollout, "stage": answered.stage, "sentence": answered.sentence})
 
 
 def _reading(answer: _Answer, access: Access) -> Callable[[Request], Awaitable[Response]]:

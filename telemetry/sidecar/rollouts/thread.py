@@ -100,7 +100,7 @@ class RolloutThread:
 
     def keep(self, state: RolloutState) -> None:
         """Keep what a look at a rollout found."""
-        self._states[state.rollout] = state, self._monotonic_s()
+        self._states[state.verdict.rollout] = state, self._monotonic_s()
 
     async def begin(self, name: str, stage: str | None, *, is_settled: bool = False) -> StageAnswered:
         """Ask whether a stage may begin; if it may, it has. See `StageAsked`."""

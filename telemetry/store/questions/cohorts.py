@@ -8,9 +8,9 @@ differences are taken over what was read, so that they are as wide as the draw m
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from telemetry.model.errors import ConfigError
 from telemetry.model.metrics import HEADLINE
@@ -31,7 +31,7 @@ from telemetry.rollout.completeness import UnitCounts
 from telemetry.rollout.plan import RolloutPlan
 from telemetry.rollout.plan_document import parse_plan
 from telemetry.rollout.progress import LoggedVerdict, cause_of
-from telemetry.rollout.verdict_document import units_of
+from telemetry.rollout.verdict import RolloutVerdict
 from telemetry.store.answers import GENERATOR_LIMITED, CohortSummary, Filter, Summary
 from telemetry.store.connection import StoreConnection, rows
 from telemetry.store.questions.comparisons import belongs_to, columns_of_turns, telemetry_lost
@@ -39,7 +39,7 @@ from telemetry.store.questions.explanation import drawn
 from telemetry.store.questions.filters import Condition, source_of
 from telemetry.store.questions.pages import NEWEST, HeadedAnswer, ViewQuestion, open_view
 from telemetry.store.questions.rollouts import RolloutQuestion, asked_turns, question_of, unit_counts
-from telemetry.store.rollout_log import RolloutEntry, RolloutRecord, logged_verdicts, read_rollouts
+from telemetry.store.rollout_rows import RolloutRecord, kept_rollouts
 
 # To read and sort more takes longer than a page may.
 MOST_READ: Final = 200_000
@@ -65,14 +65,13 @@ _THESE: Final = CohortsQuestion()
 
 @dataclass(frozen=True, slots=True)
 class CoveringRollout:
-    """The rollout whose plan is about the two cohorts. `verdict` is its newest, None before the first; `faults` say
-    what of its log is not what was written. `late_turns` began before the verdict and arrived after it; `cause` is the
+    """The rollout whose plan is about the two cohorts. `verdict` is its newest, None before the first. `late_turns`
+    began before the verdict and arrived after it; `cause` is the
     verdict that rolled back, where the newest only says that it did."""
 
     name: str
     stage: str
     verdict: LoggedVerdict | None
-    faults: tuple[str, ...] = ()
     late_turns: int = 0
     cause: LoggedVerdict | None = None
 
@@ -102,15 +101,16 @@ class ReadCohorts:
 
 @dataclass(frozen=True, slots=True)
 class _Covering:
-    """A rollout's log with the plan that it was begun with."""
+    """A rollout's rows with the plan that it was begun with."""
 
     record: RolloutRecord
     plan: RolloutPlan
 
     @property
-    def judged(self) -> RolloutEntry | None:
-        """The newest verdict, if the log can be trusted."""
-        return None if self.record.faults or not self.record.verdicts else self.record.verdicts[-1]
+    def judged(self) -> LoggedVerdict | None:
+        """The newest verdict."""
+        verdicts = self.record.verdicts
+        return verdicts[-1] if verdicts else None
 
 
 def cohorts_page(connection: StoreConnection, asked: CohortsQuestion = _THESE) -> CohortsAnswer:
@@ -121,7 +121,7 @@ def cohorts_page(connection: StoreConnection, asked: CohortsQuestion = _THESE) -
         return CohortsAnswer(head)
     known = sorted(head.summary.cohorts if head.summary else (), key=lambda each: (-each.turns.total, each.cohort))
     names = tuple(each.cohort for each in known)
-    covering = _covering(read_rollouts(connection.directory), names, asked)
+    covering = _covering(kept_rollouts(connection), names, asked)
     if covering is None:
         pair = _pair(known, asked)
         if pair is None:
@@ -155,7 +155,7 @@ def _compared(
     connection: StoreConnection,
     plan: RolloutPlan,
     f: Filter,
-    of: tuple[_Covering | None, RolloutEntry | None],
+    of: tuple[_Covering | None, LoggedVerdict | None],
     asked: tuple[ViewQuestion, float | None],
 ) -> CohortComparison:
     """The comparison over the turns of a filter."""
@@ -173,9 +173,9 @@ def _compared(
             sizes=found.sizes,
             telemetry_lost=_telemetry_lost(connection, question) if logged else lost,
             is_planned=covering is not None,
-            stage=None if verdict is None else plan.stage(verdict["stage"]),
+            stage=None if verdict is None else plan.stage(verdict.stage),
             units=_units(connection, question, verdict),
-            logged=() if verdict is None else verdict["checks"],
+            logged=() if verdict is None else verdict.checks,
             one_in=found.one_in,
             good_within_ns=within_ns,
         )
@@ -190,9 +190,9 @@ def _lost_of(summary: Summary | None) -> float | None:
     return missing / (summary.loss.received + missing)
 
 
-def _units(connection: StoreConnection, asked: RolloutQuestion, verdict: Mapping[str, Any] | None) -> UnitCounts:
+def _units(connection: StoreConnection, asked: RolloutQuestion, verdict: RolloutVerdict | None) -> UnitCounts:
     """As the verdict over the same turns counted them, else as they are."""
-    if verdict is not None and (counted := units_of(verdict.get("units", {}))) is not None:
+    if verdict is not None and verdict.units is not None and (counted := verdict.units.counts) is not None:
         return counted
     of_both = Condition("cohort IN (?, ?)", (asked.candidate, asked.control))
     return unit_counts(connection, asked, asked_turns(asked) & of_both)
@@ -208,29 +208,27 @@ def _covering(records: Sequence[RolloutRecord], names: Sequence[str], asked: Coh
     """The rollout about the two cohorts, of several the one with the newest entry; where no cohorts are asked for, one
     that is about any of those that are there."""
     wanted = {name for name in (asked.control, asked.candidate) if name is not None}
-    for record in sorted(records, key=lambda each: -each.entries[-1].at_unix_ns if each.entries else 0):
+    for record in sorted(records, key=lambda each: -each.entries[-1].at_unix_ns):
         try:
             plan = parse_plan(record.plan_text, record.name)
         except ConfigError:
             continue
         both = {plan.control, plan.candidate}
-        if record.entries and wanted <= both and (wanted or both & set(names)):
+        if wanted <= both and (wanted or both & set(names)):
             return _Covering(record, plan)
     return None
 
 
-def _rollout(covering: _Covering, compared: CohortComparison, logged: RolloutEntry | None) -> CoveringRollout:
-    record, newest = covering.record, covering.judged
+def _rollout(covering: _Covering, compared: CohortComparison, logged: LoggedVerdict | None) -> CoveringRollout:
+    record, verdicts = covering.record, covering.record.verdicts
     late = 0
-    if logged is not None and logged.verdict is not None:
-        of_verdict = sum(each["turns"] for each in logged.verdict["cohorts"].values())
+    if logged is not None:
+        of_verdict = logged.look.candidate_turns + logged.look.control_turns
         late = max(0, compared.candidate.eligible + compared.control.eligible - of_verdict)
-    verdicts = logged_verdicts(record.verdicts if newest is not None else ())
     return CoveringRollout(
         name=record.name,
         stage=record.entries[-1].stage,
-        verdict=verdicts[-1] if verdicts else None,
-        faults=record.faults,
+        verdict=covering.judged,
         late_turns=late,
         cause=cause_of(verdicts),
     )

@@ -3,11 +3,9 @@
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Final
-
-import msgspec
+from typing import Final
 
 from telemetry.model import semconv
 from telemetry.model.errors import ConfigError
@@ -17,8 +15,8 @@ from telemetry.objectives.objective import Objective
 from telemetry.rollout.checks import columns_of as columns_of_check
 from telemetry.rollout.cohort_turns import CohortTurns
 from telemetry.rollout.completeness import AssignedUnits, UnitCounts
-from telemetry.rollout.gate import RolloutEvidence
-from telemetry.rollout.plan import RolloutPlan
+from telemetry.rollout.gate import GateVerdict, RolloutEvidence, decide
+from telemetry.rollout.plan import RolloutHistory, RolloutPlan
 from telemetry.rollout.plan_document import parse_plan
 from telemetry.rollout.progress import RolloutProgress, rollout_progress
 from telemetry.store.answers import Filter
@@ -35,7 +33,7 @@ from telemetry.store.questions.burn_rates import (
 )
 from telemetry.store.questions.comparisons import TurnColumns, columns_of_turns, telemetry_lost
 from telemetry.store.questions.filters import ASKED, Condition, Names, Objectives, judged
-from telemetry.store.rollout_log import MOST_ENTRIES, RolloutRecord, logged_verdicts, read_rollouts
+from telemetry.store.rollout_rows import RolloutRecord, kept_rollouts
 
 _MOST_SERVICES: Final = 100
 _ADDRESS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([^/?#]+)")
@@ -227,17 +225,30 @@ def evidence_of(found: RolloutTurns, other_plans: Sequence[RolloutPlan] = ()) ->
     )
 
 
+def look(
+    turns: Callable[[RolloutQuestion], RolloutTurns],
+    plan: RolloutPlan,
+    history: RolloutHistory,
+    now_unix_ns: int,
+    *,
+    objectives: Sequence[Objective] = (),
+    others: Sequence[RolloutPlan] = (),
+) -> GateVerdict:
+    """Look at the stage at which a rollout is, by the turns that a reader has. `others` are plans that are evaluated at
+    the same time. Raises StoreError, and ConfigError where the plan has no such stage."""
+    found = turns(question_of(plan, history.stage_since_unix_ns, objectives))
+    return decide(plan, evidence_of(found, others), history, now_unix_ns)
+
+
 @dataclass(frozen=True, slots=True)
 class RolloutPage:
-    """`names` are all rollouts, the one with the newest entry first. Of the one that is shown: `faults` say what of its
-    log is not what was written; `control` and `candidate` are None where its plan cannot be read; `progress` is None
-    before its first verdict; `budgets` are those of the candidate's turns. `measured` are the turns of both cohorts
-    within the period of a budget, None where the plan cannot be read. Of a plan that names services there are neither
-    budgets nor `measured`."""
+    """`names` are all rollouts, the one with the newest entry first. Of the one that is shown: `control` and
+    `candidate` are None where its plan cannot be read; `progress` is None before its first verdict; `budgets` are those
+    of the candidate's turns. `measured` are the turns of both cohorts within the period of a budget, None where the
+    plan cannot be read. Of a plan that names services there are neither budgets nor `measured`."""
 
     names: tuple[str, ...] = ()
     name: str | None = None
-    faults: tuple[str, ...] = ()
     control: str | None = None
     candidate: str | None = None
     stage: str | None = None
@@ -248,8 +259,7 @@ class RolloutPage:
 
 def rollout_page(connection: StoreConnection, name: str | None = None, objectives: Objectives = ()) -> RolloutPage:
     """The rollout of this name, else the one with the newest entry; of an unknown name, the names alone."""
-    records = read_rollouts(connection.directory)
-    newest_first = sorted(records, key=lambda record: -record.entries[-1].at_unix_ns if record.entries else 0)
+    newest_first = sorted(kept_rollouts(connection), key=lambda record: -record.entries[-1].at_unix_ns)
     names = tuple(record.name for record in newest_first)
     record = next((each for each in newest_first if name in (None, each.name)), None)
     if record is None:
@@ -262,16 +272,14 @@ def rollout_page(connection: StoreConnection, name: str | None = None, objective
         turns = turns_of_period(connection, objectives, Filter(cohort=plan.candidate))
         budgets = budgets_of(objectives, turns)
         measured = _measured(connection, turns, plan.control)
-    verdicts = logged_verdicts(record.entries)
-    stage = record.entries[-1].stage if record.entries else None
+    stage = record.entries[-1].stage
     return RolloutPage(
         names=names,
         name=record.name,
-        faults=record.faults,
         control=None if plan is None else plan.control,
         candidate=None if plan is None else plan.candidate,
         stage=stage,
-        progress=None if stage is None else rollout_progress(plan, verdicts, stage),
+        progress=rollout_progress(plan, record.verdicts, stage),
         budgets=budgets,
         measured=measured,
     )
@@ -292,11 +300,3 @@ def _plan(record: RolloutRecord) -> RolloutPlan | None:
         return parse_plan(record.plan_text, record.name)
     except ConfigError:
         return None
-
-
-_ManyEntries = Annotated[int, msgspec.Meta(ge=1, le=MOST_ENTRIES)]
-
-
-def kept_rollouts(connection: StoreConnection, most_entries: _ManyEntries = MOST_ENTRIES) -> tuple[RolloutRecord, ...]:
-    """The rollouts whose verdicts the store keeps, by name; of each at most about `most_entries` entries."""
-    return read_rollouts(connection.directory, most_entries)

@@ -9,9 +9,9 @@ import numpy as np
 from telemetry.model.turns import Turn
 from telemetry.rollout.gate import decide
 from telemetry.rollout.plan_document import parse_plan
+from telemetry.sidecar.rollouts.rollout_log import RolloutLog
 from telemetry.store.questions.rollouts import evidence_of, question_of
 from telemetry.store.reader import StoreReader
-from telemetry.store.rollout_log import RolloutLog
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import client_turn

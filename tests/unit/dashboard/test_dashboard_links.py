@@ -27,6 +27,7 @@ from telemetry.model.formatting import NS_PER_S
 from telemetry.objectives.slo import default_objectives
 from telemetry.rollout.plan import Decision
 from telemetry.rollout.progress import Funnel, FunnelPoint, LoggedVerdict, RolloutProgress
+from telemetry.rollout.verdict import RolloutVerdict, VerdictPlan
 from telemetry.store.answers import Filter
 from telemetry.store.questions.pages import NEWEST, PageQuestion
 from telemetry.store.run_folders.entries import EntryState, RunEntry, RunFilter
@@ -198,9 +199,16 @@ LOOKS: tuple[tuple[float, str, Decision], ...] = (
 )
 
 
+def verdict_of(decision: Decision) -> RolloutVerdict:
+    plan = VerdictPlan("p", "f")
+    return RolloutVerdict(
+        verdict=decision, sentence="", reasons=(), turns_needed=None, plan=plan, stage="", share=0.05, cohorts=None
+    )
+
+
 def progress() -> RolloutProgress:
     verdicts = [
-        LoggedVerdict(NEWEST_UNIX_NS - round(age_h * HOUR_NS), stage, None, {"verdict": decision})
+        LoggedVerdict(NEWEST_UNIX_NS - round(age_h * HOUR_NS), stage, None, verdict_of(decision))
         for age_h, stage, decision in LOOKS
     ]
     return RolloutProgress(

@@ -9,7 +9,8 @@ from loadtest.reports.rollout import as_junit, as_markdown
 from telemetry.rollout.cohort_turns import CohortTurns, packed_codes
 from telemetry.rollout.gate import GateVerdict, RolloutEvidence, decide, first_history
 from telemetry.rollout.plan import RolloutPlan
-from telemetry.rollout.verdict_document import as_object
+from telemetry.rollout.verdict import rollout_verdict
+from tests.fixtures_rollouts import as_object
 from tests.rollout_cohorts import cohort, plan
 
 NOW = 1_790_000_000_000_000_000
@@ -28,8 +29,12 @@ def verdict(of: RolloutPlan = PLAN, lost: float = 0.0) -> GateVerdict:
     return decide(of, RolloutEvidence(*both, lost), first_history(of), NOW)
 
 
+def markdown(found: GateVerdict) -> str:
+    return as_markdown(PLAN, rollout_verdict(PLAN, found), NOW)
+
+
 def test_a_value_of_a_slice_stays_in_its_cell() -> None:
-    text = as_markdown(PLAN, verdict())
+    text = markdown(verdict())
     (line,) = [each for each in text.splitlines() if each.startswith("| route ")]
     assert line.startswith("| route a\\|b\\\\x1b\\[2J \\<script\\> | ")
     assert len([each for each in line.replace("\\|", "").split("|") if each]) == 8
@@ -42,7 +47,7 @@ def test_reasons_are_in_every_file() -> None:
     suite = ET.fromstring(as_junit(PLAN, found))  # noqa: S314 - our own file
     assert suite[0][0].get("message") == reason
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("5", "0", "1")
-    assert reason in as_markdown(PLAN, found)
+    assert reason in markdown(found)
 
 
 def test_durations_are_in_seconds_and_shares_are_ratios() -> None:

@@ -1,16 +1,15 @@
 """The page of a rollout: what it shows of a log, and that foreign text stays text."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from html import unescape
-from typing import Any
 
+import msgspec
 import pytest
 
 from loadtest.reports.html.rollout_page import CohortCurve, RolloutReport, rollout_as_html
-from telemetry.rollout.verdict_document import as_object
-from telemetry.store.rollout_log import RolloutEntry
+from telemetry.rollout.verdict import RolloutVerdict, rollout_verdict
+from telemetry.store.rollout_rows import RolloutEntry
 from tests.fixtures_rollouts import AT_UNIX_NS, MINUTE, SLOWER, two_stages, verdict_of
 from tests.rollout_cohorts import SAME, Regression
 
@@ -25,11 +24,11 @@ def report(turns: int = 4000, regression: Regression = SAME, looks: int = 3) -> 
     for place in range(looks):
         at = AT_UNIX_NS + place * MINUTE
         verdict = verdict_of(plan, turns=turns * (place + 1) // looks, regression=regression, at_unix_ns=at)
-        shown = as_object(plan, verdict)
+        shown = rollout_verdict(plan, verdict)
         entries.append(RolloutEntry(place + 1, at, plan.fingerprint, plan.stages[0].name, AT_UNIX_NS, shown))
     return RolloutReport(
         plan=plan,
-        verdict=as_object(plan, verdict),
+        verdict=rollout_verdict(plan, verdict),
         at_unix_ns=AT_UNIX_NS,
         here=plan.stages[0].name,
         entries=tuple(entries),
@@ -53,7 +52,7 @@ def test_the_verdict_stands_first_and_every_picture_is_there(
     assert page.count('<li aria-current="step">') == 1
     funnels = [check for check in found.plan.checks if f"Bounds of {check.name} over time" in page]
     assert found.plan.primary in funnels
-    assert found.verdict["sentence"] in unescape(page)
+    assert found.verdict.sentence in unescape(page)
 
 
 def test_the_page_asks_for_nothing_and_has_no_script() -> None:
@@ -74,8 +73,8 @@ def _corners(found: RolloutReport, lower: str, upper: str, of: str | None = None
     values: list[float] = []
     for entry, name in zip([found.entries[place] for place in (1, 2, 2, 1)], (lower, lower, upper, upper), strict=True):
         assert entry.verdict is not None
-        check = next(each for each in entry.verdict["checks"] if each["name"] == found.plan.primary.name)
-        values.append((check if of is None else check[of])[name])
+        check = next(each for each in entry.verdict.checks if each.name == found.plan.primary.name)
+        values.append(getattr(check if of is None else getattr(check, of), name))
     return values
 
 
@@ -108,24 +107,21 @@ def test_a_log_of_an_earlier_version_shows_its_differences() -> None:
     assert "take longer than its p95" not in page
 
 
-def _as_before_shares(verdict: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {
-        **verdict,
-        "checks": [
-            {name: value for name, value in check.items() if name not in ("shares", "eligible")} | {"information": 0.5}
-            for check in verdict["checks"]
-        ],
-    }
+def _as_before_shares(verdict: RolloutVerdict) -> RolloutVerdict:
+    checks = tuple(msgspec.structs.replace(check, shares=None, eligible=None) for check in verdict.checks)
+    return msgspec.structs.replace(verdict, checks=checks)
 
 
-def test_foreign_text_and_faults_of_the_log_are_escaped() -> None:
+def test_foreign_text_is_escaped() -> None:
     found = report()
     hostile = "<script>alert(1)</script>\x1b[2J"
-    verdict = {**found.verdict, "verdict": "hold", "reasons": ["x", hostile], "sentence": hostile, "notes": [hostile]}
-    page = rollout_as_html(replace(found, verdict=verdict, faults=(hostile,)))
+    verdict = msgspec.structs.replace(
+        found.verdict, verdict="hold", reasons=("x", hostile), sentence=hostile, notes=(hostile,)
+    )
+    page = rollout_as_html(replace(found, verdict=verdict))
     assert "<script" not in page
     assert "\x1b" not in page
-    assert page.count("&lt;script&gt;") == 4
+    assert page.count("&lt;script&gt;") == 3
 
 
 def test_a_rollout_without_a_log_or_turns_is_a_page_too() -> None:

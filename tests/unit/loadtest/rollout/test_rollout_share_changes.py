@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from loadtest.errors import UsageError
-from loadtest.rollout.share_changes import ShareUnchangedError, share_changer
-from loadtest.rollout.steps import ChangeShare
+from loadtest.rollout.share_changes import ChangeShare, ShareUnchangedError, share_changer
 from telemetry.rollout.plan import RolloutPlan
 from telemetry.rollout.plan_document import parse_plan
 

@@ -22,8 +22,9 @@ from telemetry.rollout.cohort_turns import (
 )
 from telemetry.rollout.gate import GateVerdict, RolloutEvidence, decide, first_history
 from telemetry.rollout.plan import DEFAULT_CACHE_MISSES, Check, RolloutPlan
-from telemetry.rollout.verdict_document import as_object
+from telemetry.rollout.verdict import rollout_verdict
 from telemetry.store.questions.rollouts import question_of
+from tests.fixtures_rollouts import as_object
 from tests.rollout_cohorts import MS, Regression, cohort, cohort_of, plan
 from tests.unit.telemetry.rollout.test_rollout_cohort_comparison import size_of
 
@@ -166,7 +167,7 @@ def test_a_comparison_without_a_plan_says_that_caches_answer_less() -> None:
 
 def test_the_verdict_of_an_earlier_version_has_no_such_check_and_the_figure_is_shown_beside_it() -> None:
     candidate, control = hits(CANDIDATE, 0.15), hits(CONTROL, 0.3)
-    logged = as_object(OWN, look(candidate, control, OWN))["checks"]
+    logged = rollout_verdict(OWN, look(candidate, control, OWN)).checks
     of = ComparedCohorts(
         PLAN, candidate, control, (size_of(candidate), size_of(control)), 0.0, is_planned=True, logged=logged
     )

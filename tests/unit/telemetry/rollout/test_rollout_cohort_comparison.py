@@ -20,6 +20,7 @@ from telemetry.rollout.cohort_comparison import (
 from telemetry.rollout.cohort_turns import CACHE_HIT, CohortTurns, packed_codes, packed_numbers
 from telemetry.rollout.completeness import AssignedUnits, UnitCounts
 from telemetry.rollout.plan import Check, RolloutPlan
+from telemetry.rollout.verdict import CheckVerdict
 from tests.rollout_cohorts import MS, SAME, Regression, cohort, plan, units_of
 
 PLAN = default_plan("stable", "streaming")
@@ -108,11 +109,10 @@ def test_figures_beside_a_plan_are_marked_and_decide_nothing() -> None:
 
 
 def test_the_logged_checks_of_a_verdict_stand_as_they_are() -> None:
-    logged = {
-        "name": "voice_to_voice p95", "kind": "quantile", "status": "within", "unit": "s", "candidate": 0.5,
-        "control": 0.4, "difference": 0.1, "lower": 0.0, "upper": 0.2, "margin": 0.3, "turns": 7, "turns_needed": 0,
-        "reason": None,
-    }  # fmt: skip
+    logged = CheckVerdict(
+        name="voice_to_voice p95", kind="quantile", status="within", unit="s", candidate=0.5, control=0.4,
+        difference=0.1, lower=0.0, upper=0.2, margin=0.3, turns=7, turns_needed=0,
+    )  # fmt: skip
     found = compared(Regression(shift_ms=300), of=plan(), is_planned=True, stage=plan().stages[0], logged=(logged,))
     (row,) = [each.row for each in found.figures if each.decides]
     assert (row.status, row.difference_value, row.turns) == ("within", 0.1, 7)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from functools import cache
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -12,8 +13,8 @@ from telemetry.rollout.cohort_turns import CALL, FALLBACK, OUTCOME, CohortTurns,
 from telemetry.rollout.completeness import AssignedUnits, UnitCounts
 from telemetry.rollout.gate import GateVerdict, RolloutEvidence, decide, first_history
 from telemetry.rollout.plan import Check, Look, RolloutHistory, RolloutPlan, Stage, decode_history, encode_history
-from telemetry.rollout.verdict_document import as_object
-from telemetry.rollout.verdict_document import units_of as units_of_verdict
+from telemetry.rollout.verdict import VerdictUnits
+from tests.fixtures_rollouts import as_object
 from tests.rollout_cohorts import MS, SAME, Regression, cohort, cohort_of, first_turns, plan, units_of
 
 NOW = 1_790_000_000_000_000_000
@@ -325,11 +326,10 @@ def test_units_that_met_both_are_no_part_of_the_split() -> None:
 def test_units_are_read_from_a_verdict_as_they_were_written() -> None:
     counts = UnitCounts(1000, 3, AssignedUnits(240, 7), AssignedUnits(740, 10), 17)
     found = as_object(plan(unit="user"), look(plan(unit="user"), evidence(units=counts)))
-    assert units_of_verdict(found["units"]) == counts
+    assert msgspec.convert(found["units"], VerdictUnits).counts == counts
     assert found["units"]["seen"] == 1000
     assert 0 < found["sample_ratio"]["detectable_control_loss"] < found["sample_ratio"]["detectable_loss"] < 1
-    assert units_of_verdict({"unit": "call", "seen": 9, "contaminated": 1}) is None, "of an earlier version"
-    assert units_of_verdict({}) is None
+    assert VerdictUnits("call", 9, 1).counts is None, "of an earlier version"
 
 
 def test_few_users_are_too_few_whatever_their_calls() -> None:

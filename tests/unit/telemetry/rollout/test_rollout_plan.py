@@ -301,9 +301,9 @@ def test_stages_are_found_by_name() -> None:
 
 def test_the_plan_of_the_guide_is_one() -> None:
     shown, *_ = re.findall(
-        r"```toml\n(.*?)```", (ROOT / "docs" / "how-to" / "rollout.md").read_text(encoding="utf-8"), re.DOTALL
+        r"```toml\n(.*?)```", (ROOT / "docs" / "how-to" / "rollout-plan.md").read_text(encoding="utf-8"), re.DOTALL
     )
-    plan = parse_plan(shown, "rollout.md")
+    plan = parse_plan(shown, "rollout-plan.md")
     assert plan.primary == parse_plan(SMALL, "defaults").primary
     assert [stage.name for stage in plan.stages] == ["canary", "quarter"]
 

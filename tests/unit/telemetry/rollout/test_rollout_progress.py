@@ -2,11 +2,13 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from telemetry.model.formatting import NS_PER_S
-from telemetry.rollout.plan import Decision, Look, RolloutHistory
+from telemetry.rollout.plan import Decision, Look
 from telemetry.rollout.progress import LoggedVerdict, explanation_of, forecast, logged_row, rollout_progress
+from telemetry.rollout.verdict import CheckVerdict, RolloutVerdict
 from tests.rollout_cohorts import plan
 
 HOUR = 3600 * 10**9
@@ -47,13 +49,17 @@ def look(at_h: float, turns: int, decision: Decision = "hold", **changes: Any) -
     cohorts = {"candidate": {"name": "streaming", "turns": turns}, "control": {"name": "stable", "turns": 3 * turns}}
     found = {
         "verdict": decision,
+        "sentence": decision,
+        "reasons": [decision],
+        "plan": {"name": "p", "fingerprint": "f"},
+        "stage": "canary",
         "turns_needed": 300,
         "cohorts": cohorts,
         "checks": [CHECK],
         "slices": [],
         "share": 0.2,
     }
-    return LoggedVerdict(round(at_h * HOUR), "canary", None, {**found, **changes})
+    return LoggedVerdict(round(at_h * HOUR), "canary", None, msgspec.convert({**found, **changes}, RolloutVerdict))
 
 
 def test_the_turns_needed_are_there_when_the_rate_brings_them() -> None:
@@ -90,7 +96,7 @@ def test_a_log_of_an_earlier_version_has_its_differences() -> None:
     assert (funnel.unit, funnel.limit, funnel.limit_text, funnel.unlike) == ("s", 0.1, "margin 100 ms", 0)
     assert [(each.lower, each.estimate, each.upper) for each in funnel.points] == [(-0.05, 0.02, 0.12), (None,) * 3]
     assert (funnel.text(0.02), funnel.bounds_text(funnel.points[0])) == ("+20.0 ms", "−50.0 to +120 ms")
-    row = logged_row(OLD_CHECK, "p95")
+    row = logged_row(msgspec.convert(OLD_CHECK, CheckVerdict), "p95")
     assert (row.beyond, row.used, row.bounds, row.status_text) == ("", "", "−50.0 to +120 ms", "not known yet")
     assert explanation_of(found.checks) is None
 
@@ -100,7 +106,8 @@ def test_a_log_of_an_earlier_version_has_its_differences() -> None:
     [(-0.05, None, "at least −50.0 ms"), (None, 0.12, "at most +120 ms"), (None, None, "–")],
 )
 def test_a_side_that_nothing_bounds_is_not_written(lower: float | None, upper: float | None, bounds: str) -> None:
-    assert logged_row({**CHECK, "lower": lower, "upper": upper}, "p95").bounds == bounds
+    check = msgspec.convert({**CHECK, "lower": lower, "upper": upper}, CheckVerdict)
+    assert logged_row(check, "p95").bounds == bounds
 
 
 @pytest.mark.parametrize("last", [look(3, 400, "promote"), look(3, 400, turns_needed=None), look(3, 250)])
@@ -120,12 +127,11 @@ def test_a_roll_back_ends_the_line_and_changes_are_kept_newest_first() -> None:
     assert rollout_progress(plan(), [], "canary") is None
 
 
-def history(*looks: tuple[int, int], stage: str = "canary") -> RolloutHistory:
-    taken = tuple(
+def history(*looks: tuple[int, int], stage: str = "canary") -> tuple[Look, ...]:
+    return tuple(
         Look(at_unix_ns=at_s * NS_PER_S, stage=stage, candidate_turns=turns, control_turns=0, verdict="hold")
         for at_s, turns in looks
     )
-    return RolloutHistory(plan="p", fingerprint="f", stage=stage, stage_since_unix_ns=None, looks=taken)
 
 
 def test_the_rate_is_that_of_the_looks_at_this_stage() -> None:
@@ -141,13 +147,7 @@ def test_looks_of_long_ago_and_of_other_stages_do_not_count() -> None:
     assert found is not None
     assert found.turns_per_s == pytest.approx(2.0)
     other = history((0, 0), (10, 1000), stage="before")
-    here = RolloutHistory(
-        plan="p",
-        fingerprint="f",
-        stage="canary",
-        stage_since_unix_ns=None,
-        looks=(*other.looks, *history((20, 5)).looks),
-    )
+    here = (*other, *history((20, 5)))
     assert forecast(here, 20) is None
 
 

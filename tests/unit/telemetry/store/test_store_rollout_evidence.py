@@ -27,9 +27,9 @@ from telemetry.sidecar.rollouts.evaluation import RolloutEvaluator
 from telemetry.sidecar.rollouts.settings import RolloutSetting
 from telemetry.store.questions.cohorts import CohortsQuestion
 from telemetry.store.reader import StoreReader
-from telemetry.store.rollout_log import read_rollouts
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
+from tests.fixtures_rollouts import read_rollouts
 from tests.fixtures_turns import SECOND, START_UNIX_NS, Run, client_turn, fill_store
 from tests.rollout_cohorts import latencies_ms
 

@@ -1,23 +1,22 @@
 """What a sidecar's rollouts come to, look by look: whatever goes wrong holds with a sentence and promotes nothing."""
 
 import errno
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 
 from telemetry.model.errors import ConfigError, StoreError
 from telemetry.rollout.plan_document import parse_plan
+from telemetry.sidecar.rollouts import rollout_log
 from telemetry.sidecar.rollouts.evaluation import BEGUN, REFUSED, UNAVAILABLE, UNKNOWN, RolloutEvaluator, StageAsked
+from telemetry.sidecar.rollouts.rollout_log import RolloutLog
 from telemetry.sidecar.rollouts.settings import NextStage, RolloutSetting
 from telemetry.store.questions.rollouts import RolloutQuestion, RolloutTurns
-from telemetry.store.rollout_log import RolloutLog, read_rollouts
-from tests.fixtures_rollouts import AT_UNIX_NS, MINUTE, PLAN_FILE, SLOWER
+from tests.fixtures_rollouts import AT_UNIX_NS, MINUTE, PLAN_FILE, SLOWER, read_rollouts
 from tests.rollout_cohorts import SAME, Regression, cohort
 
 OTHER_FILE = PLAN_FILE.replace('name = "streaming"', 'name = "other"')
@@ -71,8 +70,7 @@ class Sidecar:
         assert self.running is not None
         self.now += MINUTE
         state = self.running.look(name)
-        body = msgspec.json.decode(state.body)
-        assert (body["verdict"], body["sentence"], body["rollout"]) == (state.decision, state.sentence, name)
+        assert state.verdict.rollout == name
         return state
 
     def begin(self, stage: str | None = None) -> Any:
@@ -82,7 +80,6 @@ class Sidecar:
     @property
     def decisions(self) -> list[str | None]:
         (record,) = read_rollouts(self.store)
-        assert record.faults == ()
         return [each.decision for each in record.entries]
 
 
@@ -97,8 +94,8 @@ def test_each_verdict_is_kept_before_it_is_answered(sidecar: Sidecar) -> None:
     state = sidecar.look()
     assert (state.decision, state.is_kept, state.kept_unix_ns) == ("promote", True, AT_UNIX_NS + MINUTE)
     assert sidecar.decisions == [None, "promote"]
-    assert state.primary.margin_s == 0.4
-    assert state.primary.lower_s < state.primary.estimate_s < state.primary.upper_s
+    assert state.primary.margin == 0.4
+    assert state.primary.lower < state.primary.difference < state.primary.upper
     assert state.primary.shares.upper < state.primary.shares.allowed == 0.05
     sidecar.turns.regression = SLOWER
     sidecar.turns.candidate = 2000
@@ -130,6 +127,8 @@ def test_the_next_stage_begins_when_somebody_says_so_after_a_promotion(sidecar: 
     assert (state.decision, state.stage, state.promoted) == ("hold", "half", ("canary",))
     assert sidecar.turns.asked[-1].filter.since_unix_ns == sidecar.now - MINUTE
     assert sidecar.decisions == [None, "hold", "promote", None, "hold"]
+    (record,) = read_rollouts(sidecar.store)
+    assert [each.decided_by for each in record.entries[2:4]] == ["sidecar", "a request to the sidecar"]
     sidecar.start()
     assert sidecar.look().stage == "half"
 
@@ -226,8 +225,8 @@ def test_two_plans_over_one_cohort_hold_both(sidecar: Sidecar, tmp_path: Path) -
     assert sidecar.begin("half").status == REFUSED
 
 
-def _fsync_refused(_descriptor: int) -> None:
-    raise OSError(errno.ENOSPC, "No space left on device")
+def _refused(_store: Path, _row: Any) -> None:
+    raise StoreError("verdicts cannot be kept there (the disk is full); none counts until the disk takes them")
 
 
 def test_a_verdict_that_the_disk_does_not_take_does_not_count(
@@ -237,7 +236,7 @@ def test_a_verdict_that_the_disk_does_not_take_does_not_count(
     assert sidecar.look().decision == "hold"
     sidecar.turns.candidate = 600
     with monkeypatch.context() as patched:
-        patched.setattr(os, "fsync", _fsync_refused)
+        patched.setattr(rollout_log, "keep_row", _refused)
         state = sidecar.look()
         assert (state.decision, state.is_kept) == ("hold", False)
         assert "none counts until the disk takes them" in state.sentence
@@ -246,35 +245,26 @@ def test_a_verdict_that_the_disk_does_not_take_does_not_count(
     assert sidecar.decisions == [None, "hold", "promote"]
 
 
-def _edited(content: bytes) -> bytes:
-    assert b'"verdict":"hold"' in content
-    return content.replace(b'"verdict":"hold"', b'"verdict":"promote"')
-
-
-def _cut_short(content: bytes) -> bytes:
-    return content[:-10]
-
-
-def _emptied(_content: bytes) -> bytes:
-    return b""
-
-
-@pytest.mark.parametrize("change", [_edited, _cut_short, _emptied])
-@pytest.mark.parametrize("is_restarted", [False, True])
-def test_a_log_that_is_edited_by_hand_holds(
-    sidecar: Sidecar, change: Callable[[bytes], bytes], *, is_restarted: bool
+def test_a_row_that_was_kept_and_whose_answer_was_lost_counts(
+    sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sidecar.turns.candidate = 100
-    assert sidecar.look().decision == "hold"
-    file = sidecar.store / "rollouts" / "streaming" / "verdicts.jsonl"
-    file.write_bytes(change(file.read_bytes()))
-    sidecar.turns.candidate = 600
-    if is_restarted:
-        sidecar.start()
-    state = sidecar.look()
-    assert (state.decision, state.is_kept) == ("hold", False)
-    assert "What it says cannot be trusted" in state.sentence
-    assert sidecar.begin("half").status in (REFUSED, UNAVAILABLE)
+    real = rollout_log.keep_row
+
+    def loses_the_answer(store: Path, row: Any) -> None:
+        real(store, row)
+        raise StoreError("no answer came")
+
+    assert sidecar.look().decision == "promote"
+    with monkeypatch.context() as patched:
+        patched.setattr(rollout_log, "keep_row", loses_the_answer)
+        assert not sidecar.look().is_kept
+    assert sidecar.look().decision == "promote"
+    with monkeypatch.context() as patched:
+        patched.setattr(rollout_log, "keep_row", loses_the_answer)
+        assert sidecar.begin("half").status == UNAVAILABLE
+    assert sidecar.begin("half").sentence == "the rollout is at stage half already"
+    assert sidecar.look().stage == "half"
+    assert sidecar.decisions == [None, "promote", "promote", "promote", None, "hold"]
 
 
 def test_a_log_that_another_process_writes_holds_until_it_ends(sidecar: Sidecar) -> None:

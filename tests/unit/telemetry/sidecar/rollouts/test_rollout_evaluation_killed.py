@@ -1,12 +1,13 @@
-"""A sidecar that is killed between a verdict and the line that keeps it: nothing is lost, and nothing begins twice."""
+"""A sidecar that is killed between a verdict and the row that keeps it: nothing is lost, and nothing begins twice."""
 
 import itertools
-import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from telemetry.store.rollout_log import read_rollouts
+from telemetry.sidecar.rollouts import rollout_log
+from tests.fixtures_rollouts import read_rollouts
 from tests.unit.telemetry.sidecar.rollouts.test_rollout_evaluation import Sidecar
 
 
@@ -15,20 +16,24 @@ class KilledError(BaseException):
 
 
 def killed_at(place: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """A promotion that begins the next stage by itself, killed at a write to the disk; whether it came that far."""
+    """A promotion that begins the next stage, killed before or after a row is committed; whether it came that far."""
     folder.mkdir()
     sidecar = Sidecar(folder)
     sidecar.start(next_stage="on-promotion")
-    steps, real = itertools.count(1), os.fsync
+    steps, real = itertools.count(1), rollout_log.keep_row
 
-    def dies(descriptor: int) -> None:
-        if next(steps) == place:
+    def dies(store: Path, row: Any) -> None:
+        # Before the commit at every odd place, after it at every even one.
+        at = next(steps) * 2
+        if at - 1 == place:
             raise KilledError
-        real(descriptor)
+        real(store, row)
+        if at == place:
+            raise KilledError
 
     was_killed = False
     with monkeypatch.context() as patched:
-        patched.setattr(os, "fsync", dies)
+        patched.setattr(rollout_log, "keep_row", dies)
         try:
             sidecar.look()
         except KilledError:
@@ -38,7 +43,6 @@ def killed_at(place: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> bool
     state = sidecar.look()
     assert (state.stage, state.decision, state.is_kept) == ("half", "hold", True)
     (record,) = read_rollouts(sidecar.store)
-    assert record.faults == ()
     assert list(record.entries[: len(kept)]) == kept
     begun = [each.stage for each in record.entries[1:] if each.verdict is None]
     assert begun == ["half"]
@@ -52,4 +56,4 @@ def killed_at(place: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> bool
 
 def test_killed_at_every_write_of_a_promotion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     places = itertools.takewhile(lambda place: killed_at(place, tmp_path / str(place), monkeypatch), itertools.count(1))
-    assert len(list(places)) >= 8  # the plan, two folders, and each line with its head
+    assert len(list(places)) == 8  # the plan, the promotion, the next stage, and its first look

@@ -13,8 +13,9 @@ from starlette.applications import Starlette
 
 from telemetry.rollout.checks import BeyondShares
 from telemetry.rollout.plan import Decision
+from telemetry.rollout.verdict import CheckVerdict, VerdictPlan
 from telemetry.sidecar.otlp.access import Access
-from telemetry.sidecar.rollouts.evaluation import PrimaryFigures, RolloutState
+from telemetry.sidecar.rollouts.evaluation import EvaluatedVerdict, RolloutState
 from telemetry.sidecar.rollouts.exposition import FAMILIES, with_rollouts
 from telemetry.sidecar.rollouts.routes import routes
 from telemetry.sidecar.rollouts.settings import RolloutSetting
@@ -25,23 +26,39 @@ STAGES = ("canary", "quarter", "half")
 
 
 def state(decision: Decision, **changes: Any) -> RolloutState:
-    body = {"verdict": decision, "sentence": f"{decision} it", "stage": "quarter", "reasons": ["x"], "turns_needed": 3}
-    made = RolloutState(
+    """`changes` are of the state, or of its verdict."""
+    shares = BeyondShares(0.9, 0.05, 0.06, 0.04, -0.01, 0.03, 0.045)
+    verdict = EvaluatedVerdict(
         rollout="streaming",
-        decision=decision,
-        sentence=f"{decision} it",
-        stage="quarter",
-        stages=STAGES,
-        share=0.25,
-        turns_needed=3,
-        is_kept=True,
         at_unix_ns=1_790_000_000_500_000_000,
-        kept_unix_ns=1_790_000_000_500_000_000,
-        body=msgspec.json.encode(body),
-        promoted=("canary",) if decision != "roll_back" else (),
-        primary=PrimaryFigures(0.1, -0.01, 0.02, 0.05, BeyondShares(0.9, 0.05, 0.06, 0.04, -0.01, 0.03, 0.045)),
+        sequence=4,
+        verdict=decision,
+        sentence=f"{decision} it",
+        reasons=("x",),
+        turns_needed=3,
+        plan=VerdictPlan("streaming", "f"),
+        stage="quarter",
+        share=0.25,
+        cohorts=None,
     )
-    return msgspec.structs.replace(made, **changes)
+    primary = CheckVerdict(
+        name="p95",
+        kind="quantile",
+        status="open",
+        unit="s",
+        candidate=None,
+        control=None,
+        difference=0.02,
+        lower=-0.01,
+        upper=0.05,
+        margin=0.1,
+        shares=shares,
+    )
+    promoted = ("canary",) if decision != "roll_back" else ()
+    made = RolloutState(verdict, "quarter", STAGES, verdict.at_unix_ns, promoted, primary)
+    of_state = {name: changes.pop(name) for name in [*changes] if name in RolloutState.__struct_fields__}
+    of_state.setdefault("verdict", msgspec.structs.replace(verdict, **changes))
+    return msgspec.structs.replace(made, **of_state)
 
 
 class Answers:

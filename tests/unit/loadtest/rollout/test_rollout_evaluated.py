@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from loadtest.rollout.sidecar_verdicts import SidecarVerdicts, StageAnswer
+from loadtest.rollout.evaluated import SidecarVerdicts, StageAnswer
 from telemetry.model.errors import StoreError
 from telemetry.sidecar_client import SidecarClient
 
@@ -16,9 +16,12 @@ VERDICT = {
     "sentence": "Promote canary",
     "reasons": ["every\nmargin is kept"],
     "stage": "20",
-    "plan": {"fingerprint": "f1"},
-    "cohorts": {"candidate": {"turns": 120}, "control": {"turns": 480}},
+    "share": 0.2,
+    "plan": {"name": "canary", "fingerprint": "f1"},
+    "cohorts": {"candidate": {"name": "b", "turns": 120}, "control": {"name": "a", "turns": 480}},
     "turns_needed": None,
+    "rollout": "canary",
+    "at_unix_ns": 1,
     "sequence": 7,
 }
 OLDER = "no sidecar that answers questions: it is of an older version, or something else listens there"
@@ -75,14 +78,15 @@ def ask(endpoint: _Endpoint) -> Callable[[int, object], SidecarVerdicts]:
 
 def test_a_verdict_is_read_whole(ask: Callable[..., SidecarVerdicts], endpoint: _Endpoint) -> None:
     found = ask(200, VERDICT).verdict()
-    assert (found.decision, found.sentence, found.reason) == ("promote", "Promote canary", "every margin is kept")
-    assert (found.stage, found.fingerprint, found.turns, found.is_kept) == ("20", "f1", (120, 480), True)
+    assert (found.verdict, found.sentence, found.reasons) == ("promote", "Promote canary", ("every margin is kept",))
+    assert found.cohorts is not None
+    assert (found.stage, found.plan.fingerprint, found.cohorts.candidate.turns, found.sequence) == ("20", "f1", 120, 7)
     assert endpoint.seen == [("GET", "/v1/rollouts/canary/verdict", "Bearer s3cret")]
 
 
-def test_one_that_no_log_has_is_marked(ask: Callable[..., SidecarVerdicts]) -> None:
+def test_one_that_is_not_kept_is_marked(ask: Callable[..., SidecarVerdicts]) -> None:
     found = ask(200, {**VERDICT, "sequence": None, "cohorts": None, "reasons": []}).verdict()
-    assert (found.is_kept, found.turns, found.reason) == (False, (0, 0), "")
+    assert (found.sequence, found.cohorts, found.reasons) == (None, None, ())
 
 
 @pytest.mark.parametrize("left_out", ["verdict", "plan", "stage", "sentence"])
