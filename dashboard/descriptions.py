@@ -86,7 +86,7 @@ def describe_unknown_bounds(stats: MetricStats) -> str:
 
 
 def describe_speech_bounds(bounds: SpeechBoundErrors) -> str:
-    """How well it is known where the callers' speech ended, which is what latencies count from."""
+    """Return how well it is known where the callers' speech ended, which is what latencies count from."""
     if not bounds.turns:
         return DASH
     unknown = f"± not known for {number(bounds.turns_unknown)} of {count(bounds.turns, 'turn')}"
@@ -98,12 +98,13 @@ def describe_speech_bounds(bounds: SpeechBoundErrors) -> str:
 
 
 def values(stats: MetricStats) -> str:
-    """How many values a metric has; `17 of 40` where turns went unanswered and its percentiles are of the others."""
+    """Return how many values a metric has; `17 of 40` where turns went unanswered and its percentiles are of the
+    others."""
     return f"{number(stats.n)} of {stats.n + stats.unanswered:,}" if stats.unanswered else f"{stats.n:,}"
 
 
 def why_no_figures(stats: MetricStats, source: Source = "client") -> str | None:
-    """Why a metric has no figure at all, or None when it has some."""
+    """Return why a metric has no figure at all, or None when it has some."""
     if stats.n:
         return None
     if stats.withheld:
@@ -146,23 +147,23 @@ def day_and_second(unix_ns: int, zone: tzinfo = UTC) -> str:
 
 
 def began(entry: RunEntry, zone: tzinfo = UTC) -> str:
-    """When a run began, in the viewer's zone."""
+    """Return when a run began, in the viewer's zone."""
     if entry.began_unix_ns is None:
         return DASH
     return datetime.fromtimestamp(entry.began_unix_ns // NS_PER_S, zone).strftime("%Y-%m-%d %H:%M")
 
 
 def clock_of(run: RunRecord, zone: tzinfo = UTC) -> Clock:
-    """How moments of a run are written: by the time of day, with the day where the run has several in the reader's
-    zone."""
+    """Return how moments of a run are written: by the time of day, with the day where the run has several in the
+    reader's zone."""
     first, last = (datetime.fromtimestamp(ns / NS_PER_S, zone).date() for ns in (run.first_unix_ns, run.last_unix_ns))
     written = time_of_day if first == last else day_and_second
     return lambda unix_ns: written(unix_ns, zone)
 
 
 def state_of(run: RunRecord, newest_unix_ns: int | None, now_unix_ns: int) -> State:
-    """Whether figures still come in: `ended` as the run itself announced or with a service's day, else by the age of
-    the newest turn. A turn that is dated in the future is not live."""
+    """Return whether figures still come in: `ended` as the run itself announced or with a service's day, else by the
+    age of the newest turn. A turn that is dated in the future is not live."""
     today = datetime.fromtimestamp(now_unix_ns / NS_PER_S, UTC).date()
     if run.ended or (run.service is not None and run.service.day < today):
         return "ended"
@@ -173,7 +174,7 @@ def state_of(run: RunRecord, newest_unix_ns: int | None, now_unix_ns: int) -> St
 def describe_state(
     state: State, newest_unix_ns: int, now_unix_ns: int, zone: tzinfo = UTC, *, is_service: bool = False
 ) -> str:
-    """What the state means, in one short sentence."""
+    """Return what the state means, in one short sentence."""
     age_s = (now_unix_ns - newest_unix_ns) / NS_PER_S
     if age_s < -AHEAD_S:
         ahead = ago(-age_s).removesuffix(" ago")
@@ -194,7 +195,7 @@ def describe_silence(heard_unix_ns: int | None, now_unix_ns: int) -> str:
 
 
 def describe_invalid(turns: TurnCounts) -> str:
-    """How many turns are invalid, those that were not said as recorded apart from those that a fault spoiled."""
+    """Return how many turns are invalid, those that were not said as recorded apart from those that a fault spoiled."""
     if not turns.invalid:
         return "none invalid"
     why = invalid_text(turns.not_as_recorded, turns.faults, turns.invalid_by_reason)
@@ -208,7 +209,7 @@ def describe_unread(turns: TurnCounts) -> str:
 
 
 def describe_loss(loss: TelemetryLoss) -> tuple[str, bool | None]:
-    """Whether telemetry is missing, and if that is good (None: nobody can say)."""
+    """Return whether telemetry is missing, and if that is good (None: nobody can say)."""
     if loss.missing:
         return f"{count(loss.missing, 'turn')} lost on the way ({number(loss.received)} received)", False
     if loss.emitted is None:
@@ -217,7 +218,7 @@ def describe_loss(loss: TelemetryLoss) -> tuple[str, bool | None]:
 
 
 def describe_client_service_delta(client_service_delta: ClientServiceDelta, service: ServiceDay | None = None) -> str:
-    """How far the service's own figures are from what callers heard."""
+    """Return how far the service's own figures are from what callers heard."""
     if not client_service_delta.joined:
         return "the service reports nothing of its own" if service is None else "no caller of ours heard these turns"
 
@@ -242,7 +243,7 @@ def describe_generator(generator: Generator, line: str) -> str:
 
 
 def describe_calibration(run: RunRecord) -> str:
-    """What the run declared of its own error bound, if it was calibrated at all."""
+    """Return what the run declared of its own error bound, if it was calibrated at all."""
     if sentence := run.declared.get("calibration"):
         return sentence
     bound = run.calibrated_to_ms

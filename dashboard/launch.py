@@ -104,7 +104,7 @@ def public_host_name(given: str) -> str:
 
 
 def url_of(host: str, port: int) -> str:
-    """Where a browser on this machine finds the page."""
+    """Return where a browser on this machine finds the page."""
     return f"http://{host_and_port(local_host(host), port)}"
 
 

@@ -95,7 +95,7 @@ def reader_of(store: str) -> StoreReader:
 
 
 def places() -> tuple[str, ...]:
-    """Where runs are, as the launcher was given them: places with runs, or the one store."""
+    """Return where runs are, as the launcher was given them: places with runs, or the one store."""
     named = os.environ.get(ENV_RUNS)
     return tuple(json.loads(named)) if named else (os.environ[ENV_STORE],)
 

@@ -60,8 +60,8 @@ class HostGuard:
 
 
 def _fault_of_names(scope: "Scope") -> str | None:
-    """Why a request is refused, None if it is not: a page elsewhere that points its own name at this machine must not
-    read the figures (DNS rebinding), nor must one that opens a WebSocket here by this machine's name."""
+    """Return why a request is refused, None if it is not: a page elsewhere that points its own name at this machine
+    must not read the figures (DNS rebinding), nor must one that opens a WebSocket here by this machine's name."""
     headers = Headers(scope=scope)
     host, origin = headers.get("host"), headers.get("origin")
     if scope["path"] == HEALTH_PATH:
@@ -151,7 +151,7 @@ def configure(settings: dict[str, object]) -> None:
 
 
 def has_screen() -> bool:
-    """Whether a browser can be opened: it was not forbidden, and Streamlit sees a screen."""
+    """Return whether a browser can be opened: it was not forbidden, and Streamlit sees a screen."""
     return not config.get_option("server.headless")
 
 

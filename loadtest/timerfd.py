@@ -57,7 +57,7 @@ class TimerFd:
         return self._libc.timerfd_settime(self.fd, _TFD_TIMER_ABSTIME, ctypes.byref(spec), None) >= 0
 
     def fired(self) -> bool:
-        """Whether it has fired since the last look."""
+        """Return whether it has fired since the last look."""
         try:
             return len(os.read(self.fd, 8)) == 8
         except BlockingIOError:

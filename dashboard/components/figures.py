@@ -165,7 +165,7 @@ def _bounds(named: Iterable[tuple[str, MetricStats]]) -> str:
 
 
 def _tally(statuses: Sequence[ObjectiveStatus]) -> Html:
-    """How many objectives are met, missed and not known, the missed first."""
+    """Return how many objectives are met, missed and not known, the missed first."""
     undecided = "undecided" if all(each.verdict.is_judged for each in statuses) else "not judged"
     words: dict[State, str] = {"missed": "missed", "met": "met", "unknown": undecided}
     chips = [
@@ -271,7 +271,7 @@ def _range(stats: MetricStats, color: str, reach: float) -> Html:
 
 
 def failures(found: Sequence[FailureCount]) -> Html:
-    """Why turns failed, the commonest cause first; nothing where none did."""
+    """Return why turns failed, the commonest cause first; nothing where none did."""
     if not found:
         return Html()
     rows = [
@@ -337,7 +337,7 @@ class _Tick:
 
 
 def budget(found: Mapping[str, StageStats], objectives: Sequence[Objective] = ()) -> Html:
-    """Where voice-to-voice goes at the median turn and at each stage's p95, on one scale, with a tick where each
+    """Return where voice-to-voice goes at the median turn and at each stage's p95, on one scale, with a tick where each
     objective asks that a stage is over."""
     remark = (
         "each stage at p50 and at p95, ms, as the service reports it, else as the caller saw it, over the answered "
@@ -419,7 +419,7 @@ def _bar(known: Sequence[StageStats], name: str, reach: float, ticks: Sequence[_
 
 
 def outcomes(turns: TurnCounts) -> Html:
-    """How every turn ended, invalid ones included, and what of the generator's ended turns before their end."""
+    """Return how every turn ended, invalid ones included, and what of the generator's ended turns before their end."""
     shown = [(name, OUTCOME_LABELS[name], n) for name in OUTCOMES if (n := turns.by_outcome.get(name))]
     parts = "".join(
         f'<i class="vp-o-{name}" style="width:{css_percent(n / turns.total)}" title="{label}: {n:,}"></i>'

@@ -219,7 +219,7 @@ def run_page(
 
 
 def _least_s(view: View) -> float | None:
-    """How often to look again: often while turns come in, never when the run has announced its end."""
+    """Return how often to look again: often while turns come in, never when the run has announced its end."""
     if view.run is None or view.summary is None:
         return REFRESH_LIVE_S
     state = descriptions.state_of(view.run, view.summary.newest_unix_ns, time.time_ns())
@@ -306,7 +306,7 @@ _BY_COMMAND: Final = "Start a run with <code>./voiceprobe demo</code> or <code>v
 
 
 def start_a_run() -> str:
-    """How to get turns into the store that is shown."""
+    """Return how to get turns into the store that is shown."""
     return f"{_on_locusts_page() or _BY_COMMAND}, or {_SERVICE}"
 
 
@@ -327,6 +327,7 @@ def no_runs_yet() -> Html:
 
 
 def _on_locusts_page() -> str:
-    """Where callers are started if the launcher was given Locust's page: a viewer of this one may have no command."""
+    """Return where callers are started if the launcher was given Locust's page: a viewer of this one may have no
+    command."""
     address = escape(os.environ.get(ENV_LOCUST, ""))
     return address and f'Start callers on Locust\'s page, <a href="{address}">{address}</a>'

@@ -62,7 +62,7 @@ def section(title: str, remark: str = "", end: str = "") -> Html:
 
 
 def nothing(text: str) -> Html:
-    """What is shown in place of a figure that is not known."""
+    """Return what is shown in place of a figure that is not known."""
     return Html(f'<div class="vp vp-nothing">{escape(text)}</div>')
 
 

@@ -76,7 +76,8 @@ def gauge(share: float | None, *, missed: bool) -> Html:
 
 
 def state_of(budget: ErrorBudget, *, claims_nothing: bool = False) -> State:
-    """What the row says in a word, a shape and a color. Turns of runs that claim nothing show no objective as met."""
+    """Return what the row says in a word, a shape and a color. Turns of runs that claim nothing show no objective as
+    met."""
     if budget.fires or budget.is_met is False:
         return "missed"
     return "unknown" if budget.is_met is None or claims_nothing else "met"

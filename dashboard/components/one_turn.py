@@ -55,7 +55,7 @@ def headline(client: Turn | None, service: Turn | None, picture: Waterfall, *, w
 
 
 def joined(client: Turn | None, service: Turn | None, picture: Waterfall) -> str:
-    """How far the two sides can be compared."""
+    """Return how far the two sides can be compared."""
     if client is None:
         return "Only the service reported this turn: the figures are its own, what the caller heard is not known."
     if service is None:
@@ -102,7 +102,7 @@ def _half_width(ns: int | None) -> str:
 
 
 def dimensions(turn: Turn | None, zone: tzinfo = UTC) -> Html:
-    """When the turn was, and what it was about."""
+    """Return when the turn was, and what it was about."""
     if turn is None:
         return Html()
     hit = f"hit, {turn.cache_tier or 'tier not named'}" if turn.cache_hit else "miss"

@@ -77,7 +77,7 @@ def left_out(ticked: Sequence[RunEntry]) -> str:
 
 
 def comparison_head(each: RunComparison) -> Html:
-    """What is to be known before any number, and the verdict."""
+    """Return what is to be known before any number, and the verdict."""
     return Html(
         f'<div class="vp vp-compared"><h3>{escape(title_of(each))}</h3><ul class="hint">{listed(context_lines(each))}'
         f"</ul><p>{chip(*_CHIPS[each.state])} {escape(each.statement)}</p></div>"

@@ -48,7 +48,7 @@ def overview(
 
 
 def details(run: RunRecord, summary: Summary) -> Html:
-    """How well the figures were measured, behind the chip that sums it up."""
+    """Return how well the figures were measured, behind the chip that sums it up."""
     delta = descriptions.describe_client_service_delta(summary.client_service_delta, run.service)
     odd = [fact(name, text, "unknown") for name, text in summary.contradictions.texts.items()]
     if run.service is not None:
@@ -118,7 +118,7 @@ def _invalid_part(invalid: int, total: int) -> Part:
 
 
 def _telemetry_part(loss: TelemetryLoss | None) -> Part:
-    """Whether telemetry is complete; None is a loss that nobody knows."""
+    """Return whether telemetry is complete; None is a loss that nobody knows."""
     good = None if loss is None else descriptions.describe_loss(loss)[1]
     if loss is None or good is None:
         return "unknown", "telemetry loss not known"
@@ -150,7 +150,7 @@ def _validity_of_turns(measured: MeasuredTurns) -> Part:
 
 
 def turns_details(measured: MeasuredTurns) -> Html:
-    """How well the turns of many runs were measured."""
+    """Return how well the turns of many runs were measured."""
     evidence, counted, limited = measured.evidence, measured.counted, measured.limited
     lost, good = ("not known", None) if evidence.loss is None else descriptions.describe_loss(evidence.loss)
     if evidence.loss is not None and good is None and evidence.runs > 1:

@@ -73,13 +73,13 @@ def figure_table(rows: Sequence[tuple[CheckRow, str, str]], caption: str, first:
 
 
 def explanation(rows: Sequence[CheckRow]) -> str:
-    """What the shares of a table mean, below it; "" where there are none."""
+    """Return what the shares of a table mean, below it; "" where there are none."""
     text = explanation_of(rows)
     return "" if text is None else hint(text)
 
 
 def status(row: CheckRow, *, is_judged: bool = True) -> Html:
-    """What a check says, with the reason where it says nothing; of a figure that nobody checks that it is only
+    """Return what a check says, with the reason where it says nothing; of a figure that nobody checks that it is only
     shown."""
     if is_judged:
         word, state = STATUS_WORDS.get(row.status, row.status), _STATUS_STATES.get(row.status, "unknown")

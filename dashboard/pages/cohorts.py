@@ -187,7 +187,7 @@ def _rewrite_link(name: str, pair: Mapping[str, str]) -> None:
 
 
 def _says_limit(view: CohortsAnswer) -> str:
-    """Where a rollout's plan covers the cohorts, it decides how many turns may be invalid."""
+    """Return where a rollout's plan covers the cohorts, it decides how many turns may be invalid."""
     if view.rollout is None or view.comparison is None or view.summary is None or view.summary.limit is None:
         return ""
     allowed = formatting.declared_percent(view.comparison.limits.invalid_turns)

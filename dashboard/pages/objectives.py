@@ -67,7 +67,7 @@ def _draw(view: ObjectivesPage, context: PageContext) -> None:
 
 
 def _nothing(view: ObjectivesPage, context: PageContext) -> Html:
-    """Why there is no figure."""
+    """Return why there is no figure."""
     choice = context.choice
     if choice.run is not None and view.run is None:
         return frame.unknown_run(choice.run)
@@ -103,7 +103,7 @@ def _overview(view: ObjectivesPage, context: PageContext) -> Html:
 
 
 def _limited(answer: BurnRateAnswer) -> str:
-    """What part of the turns says nothing about the service where each run is judged by itself."""
+    """Return what part of the turns says nothing about the service where each run is judged by itself."""
     turns, runs = formatting.turns(answer.limited.turns), formatting.count(answer.limited.runs, "run")
     return (
         f"{turns} of these are of {runs} whose load generator was the limit, not the service. Such a run claims "

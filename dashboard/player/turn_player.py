@@ -52,7 +52,7 @@ def call_player(call: Sequence[TurnOfCall], excerpt: CallExcerpt, turn: Turn, co
 def turn_data(
     picture: Waterfall, excerpt: CallExcerpt | None, zero_perf_ns: int, colors: Palette, *, key: str
 ) -> dict[str, Any]:
-    """What the script gets of a turn: moments in ms from the waterfall's 0."""
+    """Return what the script gets of a turn: moments in ms from the waterfall's 0."""
     stretches = [(in_milliseconds(bar.start_ns), in_milliseconds(bar.end_ns)) for bar in picture.bars]
     return {
         **_shared(excerpt, zero_perf_ns, colors, key, stretches),
@@ -67,7 +67,7 @@ def turn_data(
 def call_data(
     call: Sequence[TurnOfCall], excerpt: CallExcerpt, turn: Turn, colors: Palette, *, key: str
 ) -> dict[str, Any]:
-    """What the script gets of a call: moments in ms from the beginning of its audio."""
+    """Return what the script gets of a call: moments in ms from the beginning of its audio."""
     this = next((each for each in call if each.turn_index == turn.turn_index), None)
     # The call's clock and the audio's are one; a turn of both says how far apart their zeros are.
     begun = turn.speech_start_perf_ns or turn.started_perf_ns

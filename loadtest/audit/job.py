@@ -72,7 +72,7 @@ class Coverage:
     redis: bool
 
     def missing(self) -> list[str]:
-        """What was not done, a sentence each."""
+        """Return what was not done, a sentence each."""
         found: list[str] = []
         if self.utterances_answered < self.utterances:
             found.append(

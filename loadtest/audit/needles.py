@@ -34,7 +34,7 @@ def plain(text: str) -> str:
 
 
 def of_text(source: str, text: str) -> set[Needle]:
-    """What must not be found of an utterance."""
+    """Return what must not be found of an utterance."""
     words = [word for word in _NOT_WORD.split(text) if word]
     windows = [words[at : at + WORDS] for at in range(len(words) - WORDS + 1)] or [words]
     found = {Needle(plain("".join(window)), source) for window in windows}
@@ -48,11 +48,11 @@ def of_text(source: str, text: str) -> set[Needle]:
 
 
 def of_value(source: str, value: str) -> set[Needle]:
-    """What must not be found of a number or an address."""
+    """Return what must not be found of a number or an address."""
     form = plain(value)
     return {Needle(form, source, is_number=form.isdecimal())}
 
 
 def of_texts(texts: Iterable[tuple[str, str]]) -> frozenset[Needle]:
-    """What must not be found of utterances, given as their names and their texts."""
+    """Return what must not be found of utterances, given as their names and their texts."""
     return frozenset().union(*(of_text(source, text) for source, text in texts))

@@ -123,7 +123,7 @@ def _unpacked(octets: bytes) -> Iterator[bytes]:
 
 
 def _unpack(octets: bytes, codec: str) -> bytes:
-    """What can be read of it: it may end anywhere, and other bytes may follow."""
+    """Return what can be read of it: it may end anywhere, and other bytes may follow."""
     if codec in _WINDOW_BITS:
         try:
             return zlib.decompressobj(_WINDOW_BITS[codec]).decompress(octets, _UNPACKED_BYTES_MAX)

@@ -281,8 +281,8 @@ def _known_points(truth: Truth) -> dict[str, int]:
 
 
 def steady_window_perf_ns(turns: Sequence[Turn], callers: int) -> tuple[int, int] | None:
-    """From when the last of the callers began its first turn until one in twenty has heard all of its last reply; None
-    where they never were that many."""
+    """Return from when the last of the callers began its first turn until one in twenty has heard all of its last
+    reply; None where they never were that many."""
     begins: dict[str, int] = {}
     ends: dict[str, int] = {}
     for turn in turns:
@@ -300,7 +300,8 @@ def steady_turns(turns: Sequence[Turn], callers: int) -> list[Turn]:
 
 
 def is_beyond(turn: Turn, annotated: AnnotationError | None) -> bool:
-    """Whether a clip's annotation is off by more than its turn states; one that states nothing has to be right."""
+    """Return whether a clip's annotation is off by more than its turn states; one that states nothing has to be
+    right."""
     if annotated is None:
         return False
     sides = (
@@ -379,12 +380,12 @@ def join(
 
 
 def _too_many_invalid(invalid: int, total: int) -> bool:
-    """Whether a load spoils more turns than one pause of a busy machine does."""
+    """Return whether a load spoils more turns than one pause of a busy machine does."""
     return invalid > INVALID_TURNS_LIMIT and invalid > INVALID_SHARE_LIMIT * total
 
 
 def judge(step: CalibrationStep, answered: int) -> tuple[Verdict, tuple[str, ...]]:
-    """Whether a load can be trusted, and what failed. `answered` is how many turns the endpoint knows."""
+    """Return whether a load can be trusted, and what failed. `answered` is how many turns the endpoint knows."""
     if step.turns < ENOUGH_TURNS:
         return "too few turns", ()
     if limits := _endpoint_limits(step):

@@ -51,7 +51,8 @@ def process_ranges(steps: Sequence[CalibrationStep]) -> list[ProcessRange]:
 
 
 def ranges_sentence(ranges: Sequence[ProcessRange], *, failed: int | None) -> str:
-    """How many processes which load wants; `failed` callers were not trustworthy with any number that was tried."""
+    """Return how many processes which load wants; `failed` callers were not trustworthy with any number that was
+    tried."""
     parts = [f"up to {count(each.callers, 'caller')}: {in_processes(each.processes)}" for each in ranges]
     if ranges and failed is not None:
         parts.append(f"{number(failed)} are not trustworthy here")

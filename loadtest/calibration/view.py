@@ -126,7 +126,8 @@ def _loads(steps: Sequence[CalibrationStep]) -> Table:
 
 
 def _intervals(steps: Sequence[CalibrationStep]) -> Table:
-    """How many of the intervals that turns state for their voice-to-voice contain the truth, and how wide they are."""
+    """Return how many of the intervals that turns state for their voice-to-voice contain the truth, and how wide they
+    are."""
     table = _table("callers", "intervals", "with the truth", "width median", "p99", "max")
     for step in steps:
         intervals = step.intervals
@@ -205,7 +206,7 @@ def _stamps_sentence(step: CalibrationStep) -> str:
 
 
 def _annotation_sentence(step: CalibrationStep) -> str:
-    """How true the annotation is that the callers rely on and the endpoint does not know."""
+    """Return how true the annotation is that the callers rely on and the endpoint does not know."""
     stats = step.errors["annotation"]
     if stats.max_ns is None:
         return "annotation: no turn to hold against the truth"
@@ -240,7 +241,7 @@ def _faults(cells: Iterable[FaultCell]) -> Table:
 
 
 def _faults_sentence(cells: Sequence[FaultCell]) -> str:
-    """Whether the intervals held whatever the endpoint did."""
+    """Return whether the intervals held whatever the endpoint did."""
     turns = sum(cell.intervals.n for cell in cells)
     within = sum(cell.intervals.within for cell in cells)
     return f"intervals: the true voice-to-voice of {within} of {formatting.turns(turns)} is within the stated one"

@@ -123,7 +123,7 @@ def _climb(
 
 
 def _gone(request: CapacityRequest, checked: CheckedRun, interruption: Interruption) -> str | None:
-    """Why not even one session opens after a step that was not met; None where one does. Raises Interrupted."""
+    """Return why not even one session opens after a step that was not met; None where one does. Raises Interrupted."""
     reason = None
     for _ in range(PROBES):
         if interruption.wait(request.rest_s):
@@ -159,7 +159,7 @@ def _next(request: CapacityRequest, steps: list[LoadStep]) -> int | None:
 
 
 def _advice(request: CapacityRequest) -> str | None:
-    """What the calibration has against the largest step; with --processes auto each step has what it wants."""
+    """Return what the calibration has against the largest step; with --processes auto each step has what it wants."""
     asked = request.run.asked_processes
     return process_advice(request.most, wanted_processes(request.most) if asked is None else asked)
 

@@ -46,7 +46,8 @@ class Bench:
     turn_period_s: float = FIRST_TURN_PERIOD_S
 
     def lasts_s(self, callers: int, turns_had: int = 0) -> float:
-        """How long so many callers need for the turns that are still wanted, within the bounds of one measurement."""
+        """Return how long so many callers need for the turns that are still wanted, within the bounds of one
+        measurement."""
         missing = max(1, self.turns_wanted - turns_had)
         wanted_s = RAMP_S + math.ceil(missing / callers) * self.turn_period_s
         fewest_s = RAMP_S + math.ceil(max(1, FEWEST_TURNS - turns_had) / callers) * self.turn_period_s

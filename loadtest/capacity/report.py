@@ -99,7 +99,7 @@ def stand(verdicts: Sequence[Verdict]) -> tuple[StepStatus, bool]:
 
 
 def undecided_reason(verdicts: Sequence[Verdict]) -> str | None:
-    """Why the first undecided objective that counts turns is, the generator's own open turns before all else."""
+    """Return why the first undecided objective that counts turns is, the generator's own open turns before all else."""
     undecided = [verdict for verdict in verdicts if verdict.met is None and not _is_left_out(verdict)]
     undecided.sort(key=lambda verdict: not verdict.is_generator_limited)
     return undecided[0].reason if undecided else None
@@ -241,7 +241,7 @@ def _style(step: LoadStep) -> str:
 
 
 def _details(step: LoadStep) -> str:
-    """What there is to say of a step beyond its status: one phrase, or nothing."""
+    """Return what there is to say of a step beyond its status: one phrase, or nothing."""
     missed = [verdict.name for verdict in step.verdicts if verdict.met is False]
     words = f"missed {', '.join(missed)}" if step.status == "missed" and missed else ""
     if step.status == "undecided":

@@ -19,7 +19,7 @@ class CallerRange:
 
 
 def bounds(judged: Mapping[int, bool]) -> CallerRange:
-    """What the steps judged so far say: `judged` maps callers to met (True) or missed (False)."""
+    """Return what the steps judged so far say: `judged` maps callers to met (True) or missed (False)."""
     missed = min((callers for callers, met in judged.items() if not met), default=None)
     met = max(
         (callers for callers, held in judged.items() if held and (missed is None or callers < missed)), default=None
@@ -28,8 +28,8 @@ def bounds(judged: Mapping[int, bool]) -> CallerRange:
 
 
 def next_step(judged: Mapping[int, bool], *, first: int, most: int, resolution: float) -> int | None:
-    """How many callers to try next; None when the capacity is known to `resolution` (a share of it), when not even one
-    caller is served, or when `most` are.
+    """Return how many callers to try next; None when the capacity is known to `resolution` (a share of it), when not
+    even one caller is served, or when `most` are.
 
     Raises ValueError unless 1 <= first <= most and resolution > 0.
     """

@@ -47,7 +47,8 @@ def _end_lookup_threads() -> None:
 
 
 def _was_interrupted(error: BaseException) -> bool:
-    """Whether Ctrl-C ended a command that does not end by it in an orderly way: typer then exits without a word."""
+    """Return whether Ctrl-C ended a command that does not end by it in an orderly way: typer then exits without a
+    word."""
     reason = error.__cause__ or error.__context__
     return isinstance(error, KeyboardInterrupt) or (reason is not None and _was_interrupted(reason))
 

@@ -28,7 +28,7 @@ _RESAMPLES: Final = 500
 
 
 def needed_for_bounds(fraction: float) -> int:
-    """How many samples bound a percentile above by this rule: 36 for p90, 72 for p95, 368 for p99."""
+    """Return how many samples bound a percentile above by this rule: 36 for p90, 72 for p95, 368 for p99."""
     return math.ceil(math.log((1 - CONFIDENCE) / 2) / math.log(fraction))
 
 
@@ -129,7 +129,7 @@ def _rate_of(counts: Any, skipped: int, length_s: float) -> Rate:
 
 
 def _has_trend(values: Any) -> bool:
-    """Whether a straight line through the batches is not level, at the 5 % level."""
+    """Return whether a straight line through the batches is not level, at the 5 % level."""
     if not float(np.ptp(values)):
         return False
     places = np.arange(values.size) - (values.size - 1) / 2
@@ -156,7 +156,7 @@ RULE: Final = f"the least concurrency with at least {declared_percent(SATURATED)
 
 
 def saturation(rates: Mapping[int, Rate], seed: int) -> Saturation | None:
-    """Where the rate over the concurrency stops growing; None with fewer than three levels."""
+    """Return where the rate over the concurrency stops growing; None with fewer than three levels."""
     levels = sorted(rates)
     if len(levels) < 3:
         return None

@@ -157,7 +157,7 @@ def load_cells(plan: Plan) -> list[tuple[str, float]]:
 
 
 def is_in_row(tokens: int | None, length: int) -> bool:
-    """Whether an answer of so many tokens is of a length, within 10 %."""
+    """Return whether an answer of so many tokens is of a length, within 10 %."""
     return tokens is not None and abs(tokens - length) <= length / 10
 
 

@@ -47,7 +47,7 @@ class Price(CheckedTable):
         return spent / _PER
 
     def saved(self, usage: LlmUsage) -> float | None:
-        """How much less it cost because of the cache; None where the server does not count what came from it."""
+        """Return how much less it cost because of the cache; None where the server does not count what came from it."""
         return None if usage.cached is None else usage.cached * (self.input - self._of_cached) / _PER
 
     @property

@@ -81,7 +81,7 @@ class Expectation(CheckedTable):
         return next(iter(self.model_fields_set - _OF.keys())).rstrip("_")
 
     def is_met(self, answer: str) -> bool:
-        """Whether an answer is right."""
+        """Return whether an answer is right."""
         if self.intent is not None:
             others = [other for other in self.among or () if other != self.intent]
             return _names(answer, self.intent) and not any(_names(answer, other) for other in others)
@@ -150,7 +150,7 @@ def json_in(answer: str) -> Any:
 
 
 def is_valid(value: Any, schema: Mapping[str, Any]) -> bool:
-    """Whether a JSON value is valid by a JSON schema; `NoJson` is not."""
+    """Return whether a JSON value is valid by a JSON schema; `NoJson` is not."""
     from jsonschema.validators import validator_for
 
     return value is not NoJson and bool(validator_for(schema)(schema).is_valid(value))

@@ -287,7 +287,7 @@ def letters_of(targets: Sequence[str]) -> dict[str, str]:
 
 
 def causes(by_cause: Mapping[str, int]) -> str:
-    """How many by cause; a dash where there are none."""
+    """Return how many by cause; a dash where there are none."""
     return formatting.causes({_words(cause): times for cause, times in by_cause.items() if times}) or DASH
 
 

@@ -308,7 +308,7 @@ def _cached(answer: LlmAnswer) -> int | None:
 
 
 def _is_warm(answer: LlmAnswer) -> bool | None:
-    """Whether the server's count shows that the prompt came from the cache; None where it shows nothing."""
+    """Return whether the server's count shows that the prompt came from the cache; None where it shows nothing."""
     cached = _cached(answer)
     if cached is None or answer.usage is None or not answer.usage.prompt:
         return None

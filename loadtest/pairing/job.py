@@ -129,7 +129,7 @@ class PairedRun:
         return sum(known) / len(known) if known else None
 
     def work(self, variant: int) -> dict[str, float]:
-        """What an answer took, as the endpoint reports it: the mean of each number."""
+        """Return what an answer took, as the endpoint reports it: the mean of each number."""
         names = dict.fromkeys(name for turn in self._turns(variant) for name in turn["work"])
         means = {name: self.mean(variant, lambda turn, name=name: turn["work"].get(name)) for name in names}
         return {name: mean for name, mean in means.items() if mean is not None}
@@ -146,7 +146,7 @@ class PairedRun:
         return sum(known), len(known)
 
     def unanswered(self, variant: int) -> tuple[int, int]:
-        """How many turns had no answer, of how many."""
+        """Return how many turns had no answer, of how many."""
         return self.share(variant, lambda turn: turn["outcome"] in _UNANSWERED)
 
     def _turns(self, variant: int) -> Iterator[dict[str, Any]]:
@@ -183,7 +183,7 @@ def named_variants(targets: Sequence[str]) -> tuple[Variant, ...]:
 
 
 def check_decision(metric: str, quantile: float, smallest_ms: float, most_pairs: int) -> list[str]:
-    """What is wrong with how it is to be decided: one sentence each."""
+    """Return what is wrong with how it is to be decided: one sentence each."""
     faults: list[str] = []
     if metric not in METRICS or METRICS[metric].unit != "ns":
         known = ", ".join(name for name in STAGES if name in METRICS)

@@ -28,7 +28,7 @@ def paired_view(found: PairedRun) -> Group:
 
 
 def verdict_sentence(found: PairedRun, place: int) -> str:
-    """What is decided about one variant, and by how much."""
+    """Return what is decided about one variant, and by how much."""
     name, control = found.variants[place].name, found.variants[0].name
     request, decision = found.request, found.decision(place)
     stage = f"{METRICS[request.metric].phrase} p{100 * request.quantile:g}"
@@ -100,17 +100,17 @@ def mean_text(mean: float | None) -> str:
 
 
 def answer_words(found: PairedRun, place: int) -> float | None:
-    """How many words an answer of a variant has, in the mean."""
+    """Return how many words an answer of a variant has, in the mean."""
     return found.mean(place, lambda turn: turn["answer_words"])
 
 
 def is_whole(turn: dict[str, Any]) -> bool | None:
-    """Whether the answer ends with a sentence, and was not cut in the middle of one."""
+    """Return whether the answer ends with a sentence, and was not cut in the middle of one."""
     return turn["answer_whole"]
 
 
 def has_gap(turn: dict[str, Any]) -> bool | None:
-    """Whether a listener hears a gap in the answer."""
+    """Return whether a listener hears a gap in the answer."""
     worst = turn["values"].get("underrun_worst")
     return None if worst is None else worst[0] > AUDIBLE_GAP_NS
 

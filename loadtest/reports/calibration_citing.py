@@ -33,7 +33,7 @@ class Citation:
 
 
 def matches(stored: Stored, machine: Mapping[str, str]) -> bool:
-    """Whether a calibration was made on this machine with this engine."""
+    """Return whether a calibration was made on this machine with this engine."""
     return all(stored["machine"].get(name) == machine[name] for name in BINDING)
 
 
@@ -66,7 +66,7 @@ def _trusted(stored: Stored, users: int) -> list[Stored]:
 
 
 def cite(stored: Stored | None, machine: Mapping[str, str], users: int, processes: int = 1) -> Citation:
-    """What a run with that many callers in that many processes may say.
+    """Return what a run with that many callers in that many processes may say.
 
     A step speaks for as many processes as it had, and for more while each has a core.
     """

@@ -32,7 +32,7 @@ NARROW_HEADINGS: Final = ("", "baseline", "this run", "difference (95 % interval
 
 
 def exit_code(comparisons: Sequence[RunComparison]) -> ExitCode:
-    """How the command ends: by the worst of the comparisons."""
+    """Return how the command ends: by the worst of the comparisons."""
     return EXIT_CODES[worst([each.state for each in comparisons])]
 
 

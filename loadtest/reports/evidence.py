@@ -14,7 +14,8 @@ from telemetry.store.answers import Generator, Summary
 
 
 def evidence_rows(run: RunInfo, summary: Summary) -> list[tuple[str, str]]:
-    """What of the instrument and of the telemetry is known; of what only a service reported, how both sides differ."""
+    """Return what of the instrument and of the telemetry is known; of what only a service reported, how both sides
+    differ."""
     health = summary.generator
     pacing = f"{_health(health, 'pacing')} (pacer: {health.pacer or NOT_REPORTED})"
     receive = f"stamped by: {health.receive_stamp or NOT_REPORTED}, {_health(health, 'receiving')}"

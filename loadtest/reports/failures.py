@@ -41,7 +41,7 @@ def remark_table(summary: Summary) -> Table:
 
 
 def retry_line(summary: Summary) -> str | None:
-    """What became of requests to call later, None where there were none."""
+    """Return what became of requests to call later, None where there were none."""
     retries = summary.retries
     if not retries.asked:
         return None

@@ -30,7 +30,8 @@ def statistic(stats: MetricStats, which: str) -> str:
 
 
 def answered(stats: MetricStats) -> str:
-    """How many values a metric has, `17 of 40` where turns went unanswered: its percentiles are of the others."""
+    """Return how many values a metric has, `17 of 40` where turns went unanswered: its percentiles are of the
+    others."""
     return f"{number(stats.n)} of {number(stats.n + stats.unanswered)}" if stats.unanswered else number(stats.n)
 
 
@@ -57,10 +58,10 @@ def stage_label(metric: str, summary: Summary) -> str:
 
 
 def rate_name(found: Sequence[WerByCondition]) -> str:
-    """What the rate of word errors of some conditions is called: by the units of their texts."""
+    """Return what the rate of word errors of some conditions is called: by the units of their texts."""
     return error_rate_name(sum(each.words for each in found), sum(each.characters for each in found))
 
 
 def units_name(found: Sequence[WerByCondition]) -> str:
-    """What those units are: words, characters, or both."""
+    """Return what those units are: words, characters, or both."""
     return counted_units(sum(each.words for each in found), sum(each.characters for each in found))

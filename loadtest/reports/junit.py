@@ -47,7 +47,7 @@ def as_junit(report: RunReport) -> bytes:
 
 
 def _run_element(report: RunReport) -> str | None:
-    """How the case of the run ended: None is a pass."""
+    """Return how the case of the run ended: None is a pass."""
     match report.run_outcome.code:
         case ExitCode.OK:
             return None

@@ -46,7 +46,7 @@ def _unknown(measured: Sequence[tuple[str, MetricStats]]) -> list[str]:
 
 
 def bounds_sentence(summary: Summary) -> str:
-    """How well it is known where the callers' speech ended and began."""
+    """Return how well it is known where the callers' speech ended and began."""
     bounds: SpeechBoundErrors = summary.speech_bounds
     if not bounds.turns:
         return "no turn was spoken"

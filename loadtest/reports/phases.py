@@ -10,7 +10,7 @@ from telemetry.store.answers import PhaseSummary, StartCounts, Summary
 
 
 def has_phases(summary: Summary) -> bool:
-    """Whether there is anything to set beside one another."""
+    """Return whether there is anything to set beside one another."""
     return len(summary.phases) > 1 or (bool(summary.phases) and summary.starts is not None)
 
 
@@ -37,14 +37,14 @@ def _cells(phase: PhaseSummary) -> list[str]:
 
 
 def ramp_line(summary: Summary) -> str | None:
-    """What became of the turns of ramps, None for a run without ramps."""
+    """Return what became of the turns of ramps, None for a run without ramps."""
     if not summary.ramp_turns:
         return None
     return f"{formatting.turns(summary.ramp_turns)} began during a ramp: shown apart under phases, in no figure above"
 
 
 def load_line(run: RunInfo) -> str:
-    """What was asked for: callers, or calls a second."""
+    """Return what was asked for: callers, or calls a second."""
     if run.arrivals == "closed":
         text = "callers not known" if run.users is None else f"{run.users} callers"
     else:
@@ -54,7 +54,7 @@ def load_line(run: RunInfo) -> str:
 
 
 def starts_sentence(summary: Summary) -> str:
-    """How well the schedule of open arrivals was kept."""
+    """Return how well the schedule of open arrivals was kept."""
     starts = summary.starts
     if starts is None:
         return formatting.DASH
@@ -67,7 +67,7 @@ def starts_sentence(summary: Summary) -> str:
 
 
 def starts_line(starts: StartCounts | None) -> str:
-    """How the calls of open arrivals began."""
+    """Return how the calls of open arrivals began."""
     if starts is None:
         return formatting.DASH
     text = f"{formatting.number(starts.started)} of {formatting.number(starts.planned)}"

@@ -13,8 +13,8 @@ CALLERS_A_PROCESS: Final = 200
 
 
 def advice(stored: Stored | None, machine: Mapping[str, str], users: int, processes: int) -> str | None:
-    """What somebody should know who asks for so many callers in so many processes, as one sentence; None where the
-    calibration has nothing against it, or there is none of this machine."""
+    """Return what somebody should know who asks for so many callers in so many processes, as one sentence; None where
+    the calibration has nothing against it, or there is none of this machine."""
     if stored is None or not matches(stored, machine) or stored["ceiling"]["callers"] is None:
         return None
     date, wanted = stored["date"], fewest_processes(stored, users)
@@ -38,9 +38,9 @@ def advice(stored: Stored | None, machine: Mapping[str, str], users: int, proces
 
 
 def automatic_processes(stored: Stored | None, machine: Mapping[str, str], users: int, most: int) -> int:
-    """How many processes so many callers should share: as many as the calibration of this machine found that they
-    want; more than were calibrated, or without one, by how many callers a process was good for. At most `most` unless
-    it found more, and one for each caller."""
+    """Return how many processes so many callers should share: as many as the calibration of this machine found that
+    they want; more than were calibrated, or without one, by how many callers a process was good for. At most `most`
+    unless it found more, and one for each caller."""
     each = float(CALLERS_A_PROCESS)
     if stored is not None and matches(stored, machine):
         wanted = fewest_processes(stored, users)

@@ -62,7 +62,7 @@ class StageSoFar:
 
 
 def live_view(info: LiveInfo) -> RenderableType:
-    """What is left, callers, turns, errors, and each stage against its objective, to be redrawn in place."""
+    """Return what is left, callers, turns, errors, and each stage against its objective, to be redrawn in place."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True, min_width=8)
     grid.add_column(overflow="fold")
@@ -101,7 +101,7 @@ def _bounds(summary: Summary | None) -> list[str]:
 
 
 def what_is_left(info: LiveInfo) -> str:
-    """How long, or how many turns, the run has to go."""
+    """Return how long, or how many turns, the run has to go."""
     if info.run_time_s is not None:
         remaining_s = info.run_time_s - info.run_s
         return f"{formatting.clock(remaining_s)} remaining" if remaining_s > 0 else "the last calls are ending"
@@ -111,7 +111,7 @@ def what_is_left(info: LiveInfo) -> str:
 
 
 def errors_so_far(summary: Summary | None) -> str:
-    """Why turns failed, the commonest causes first; nothing where none did."""
+    """Return why turns failed, the commonest causes first; nothing where none did."""
     if summary is None:
         return ""
     shown = [
@@ -123,8 +123,8 @@ def errors_so_far(summary: Summary | None) -> str:
 
 
 def turns_needed(verdicts: Sequence[Verdict]) -> str:
-    """How many more turns (or calls) the objective needs that needs most, and about how long they take; of one that
-    more turns cannot decide, why. Nothing where every objective has its verdict."""
+    """Return how many more turns (or calls) the objective needs that needs most, and about how long they take; of one
+    that more turns cannot decide, why. Nothing where every objective has its verdict."""
     lacking = [verdict for verdict in verdicts if verdict.is_observable and verdict.met is None]
     # The share of open ones among a handful of turns says nothing yet.
     lacking = [each for each in lacking if each.more_turns is not None or each.eligible >= each.minimum_turns]

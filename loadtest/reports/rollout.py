@@ -58,7 +58,7 @@ def as_markdown(plan: RolloutPlan, verdict: RolloutVerdict, since_unix_ns: int |
 
 
 def context_lines(plan: RolloutPlan, verdict: RolloutVerdict, since_unix_ns: int | None) -> list[str]:
-    """What the verdict is about, and what it waits for."""
+    """Return what the verdict is about, and what it waits for."""
     then = "the last one" if verdict.next_stage is None else f"then {verdict.next_stage}"
     found = [f"stage {verdict.stage} ({declared_percent(verdict.share)} of callers, {then}), look {verdict.looks}"]
     if since_unix_ns is not None:

@@ -58,7 +58,7 @@ def stage_line(plan: RolloutPlan, at: str) -> Text:
 
 
 def lines_below(verdict: RolloutVerdict, looks: Sequence[Look]) -> list[str]:
-    """What the verdict is about, what else it waits for, and when that will be there."""
+    """Return what the verdict is about, what else it waits for, and when that will be there."""
     found: list[str] = []
     cohorts, ratio, needed = verdict.cohorts, verdict.sample_ratio, needed_sentence(verdict, looks)
     if cohorts is not None:
@@ -73,8 +73,8 @@ def lines_below(verdict: RolloutVerdict, looks: Sequence[Look]) -> list[str]:
 
 
 def needed_sentence(verdict: RolloutVerdict, looks: Sequence[Look]) -> str | None:
-    """How many more turns the verdict waits for, and when they will be there at the traffic of these looks; None where
-    it waits for none."""
+    """Return how many more turns the verdict waits for, and when they will be there at the traffic of these looks; None
+    where it waits for none."""
     sentence, expected = verdict.needed_sentence, forecast(looks, verdict.turns_needed)
     if sentence is None or expected is None:
         return sentence

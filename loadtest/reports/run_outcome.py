@@ -49,7 +49,7 @@ class RunOutcome:
 
 
 def run_outcome_for(*, run: RunInfo, summary: Summary, verdicts: Sequence[Verdict]) -> RunOutcome:
-    """How the run ends; see the table above."""
+    """Return how the run ends; see the table above."""
     turns = summary.turns
     if run.interrupted:
         return RunOutcome(ExitCode.INTERRUPTED, f"the run was interrupted after {formatting.turns(turns.total)}")
@@ -76,13 +76,13 @@ def run_outcome_for(*, run: RunInfo, summary: Summary, verdicts: Sequence[Verdic
 
 
 def load_not_as_asked(run: RunInfo) -> str | None:
-    """Why the load was not what was asked for, so that no objective is judged; None where it was."""
+    """Return why the load was not what was asked for, so that no objective is judged; None where it was."""
     fault = generator_loss(run)
     return None if fault is None else f"{fault}; {NOT_AS_ASKED}"
 
 
 def _without_turns(run: RunInfo, summary: Summary, verdicts: Sequence[Verdict]) -> RunOutcome:
-    """How a run ends that has no turn, and what is known of why."""
+    """Return how a run ends that has no turn, and what is known of why."""
     nothing = "no turn was measured, so nothing is shown"
     if summary.loss.missing:
         return RunOutcome(
@@ -99,7 +99,7 @@ def _without_turns(run: RunInfo, summary: Summary, verdicts: Sequence[Verdict]) 
 
 
 def exhausted(summary: Summary) -> str | None:
-    """What this machine had no more of, and what to do, where that made most of the invalid turns; else None."""
+    """Return what this machine had no more of, and what to do, where that made most of the invalid turns; else None."""
     found = [each for each in summary.failures if each.kind == "generator" and each.code in errno.errorcode.values()]
     if not found or 2 * sum(each.turns for each in found) < summary.turns.invalid:
         return None
@@ -107,7 +107,7 @@ def exhausted(summary: Summary) -> str | None:
 
 
 def _remedy(run: RunInfo) -> str:
-    """What to do where the generator was the limit, by how busy its processes were."""
+    """Return what to do where the generator was the limit, by how busy its processes were."""
     used = run.busiest_cpu_ratio
     if used is None:
         return "use fewer callers or more processes"
@@ -124,7 +124,7 @@ def _remedy(run: RunInfo) -> str:
 
 
 def _too_few_calls(run: RunInfo, summary: Summary, of_generator: int) -> str | None:
-    """What to do where most of the generator's open turns are calls that never began; else None."""
+    """Return what to do where most of the generator's open turns are calls that never began; else None."""
     not_begun = _not_begun(run, summary)
     if not_begun is None or summary.starts is None or 2 * summary.starts.dropped < of_generator:
         return None
@@ -132,7 +132,7 @@ def _too_few_calls(run: RunInfo, summary: Summary, of_generator: int) -> str | N
 
 
 def _not_begun(run: RunInfo, summary: Summary) -> str | None:
-    """How many calls that were due did not begin, and why, as half a sentence; None where all did."""
+    """Return how many calls that were due did not begin, and why, as half a sentence; None where all did."""
     not_begun = calls_not_begun(summary.starts)
     if not_begun is None:
         return None

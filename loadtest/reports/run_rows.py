@@ -70,7 +70,7 @@ def _intent(summary: Summary) -> str:
 
 
 def happened_rows(summary: Summary) -> list[tuple[str, str]]:
-    """How the turns ended, what callers did, and what the endpoint reported of itself."""
+    """Return how the turns ended, what callers did, and what the endpoint reported of itself."""
     turns = summary.turns
     outcomes = ", ".join(
         f"{formatting.number(count)} {OUTCOME_LABELS[name]}" for name, count in turns.by_outcome.items() if count
@@ -101,7 +101,7 @@ def cache_line(cache: CacheStats) -> str:
 
 
 def fallback_line(fallback: ShareByName) -> str:
-    """How often a fallback answered, by kind, or that none was reported."""
+    """Return how often a fallback answered, by kind, or that none was reported."""
     if not fallback.reported:
         return "not reported by the endpoint"
     kinds = f" ({counts(fallback.counts)})" if fallback.counts else ""
@@ -111,7 +111,7 @@ def fallback_line(fallback: ShareByName) -> str:
 
 
 def beside_rows(beside: Beside) -> list[tuple[str, str]]:
-    """What arrived beside the conversations; no row where there was nothing."""
+    """Return what arrived beside the conversations; no row where there was nothing."""
     rows: list[tuple[str, str]] = []
     if beside.unknown:
         names = f" ({', '.join(beside.unknown_names)})" if beside.unknown_names else ""
@@ -125,13 +125,13 @@ def beside_rows(beside: Beside) -> list[tuple[str, str]]:
 
 
 def place_rows(run: RunInfo) -> list[tuple[str, str]]:
-    """Where the run is kept, and seen: true on this machine, and while it has not been moved."""
+    """Return where the run is kept, and seen: true on this machine, and while it has not been moved."""
     rows = [("store", run.store)] if run.store else []
     return [*rows, ("dashboard", run.dashboard_url)] if run.dashboard_url else rows
 
 
 def run_rows(run: RunInfo, summary: Summary) -> list[tuple[str, str]]:
-    """What was asked for: the run, its target and its speech."""
+    """Return what was asked for: the run, its target and its speech."""
     if run.service is not None:
         day = f"{run.service.service} · {run.service.day.isoformat()} (UTC) · {summary.client_service_delta.reported}"
         return [("service", day), ("run", run.run_id)]

@@ -382,7 +382,7 @@ def _generator(run: RunInfo, summary: Summary, exit_code: ExitCode) -> Mapping[s
 
 
 def _spooled(spooled: SpoolInfo | None) -> dict[str, int] | None:
-    """What was kept on disk during the run; null where nobody can look there."""
+    """Return what was kept on disk during the run; null where nobody can look there."""
     if spooled is None:
         return None
     return {
@@ -394,7 +394,7 @@ def _spooled(spooled: SpoolInfo | None) -> dict[str, int] | None:
 
 
 def _calibration(cited: Citation | None) -> dict[str, Any] | None:
-    """What the run may say of the instrument's own error; null where nobody looked."""
+    """Return what the run may say of the instrument's own error; null where nobody looked."""
     if cited is None:
         return None
     return {

@@ -166,7 +166,7 @@ def demo_rollout(request: RolloutDemoRequest, console: Console) -> ExitCode:
 
 
 def _asked(request: RolloutDemoRequest) -> RunRequest:
-    """What the flags say, to be checked before anything is started; it calls nobody."""
+    """Return what the flags say, to be checked before anything is started; it calls nobody."""
     return RunRequest(
         SwarmSettings(host="ws://127.0.0.1:1"),
         request.users,
@@ -196,7 +196,7 @@ def _lay_out(request: RolloutDemoRequest) -> list[tuple[Path, RolloutPlan]]:
 
 
 def _promises(plans: list[tuple[Path, RolloutPlan]], request: RolloutDemoRequest) -> list[str]:
-    """What is asked of both rollouts, and what of it is smaller than where people call."""
+    """Return what is asked of both rollouts, and what of it is smaller than where people call."""
     plan = plans[0][1]
     stated = (check for check in plan.checks if not check.is_optional)
     margins = ", ".join(f"{check.sentence} {check.format_margin()}" for check in stated)

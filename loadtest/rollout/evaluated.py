@@ -38,7 +38,7 @@ class EvaluatedRollout(Protocol):
         ...
 
     def begin(self, stage: str, *, is_settled: bool = False) -> StageAnswer:
-        """Whether a stage may begin; if it may, it has. `is_settled`: its share is in effect only now. Raises
+        """Return whether a stage may begin; if it may, it has. `is_settled`: its share is in effect only now. Raises
         StoreError."""
         ...
 
@@ -86,7 +86,7 @@ class SidecarVerdicts:
         self._path = f"/v1/rollouts/{name}"
 
     def is_evaluated(self) -> bool:
-        """Whether the sidecar evaluates this rollout; also before its first look."""
+        """Return whether the sidecar evaluates this rollout; also before its first look."""
         answer = self._sidecar.ask("GET", f"{self._path}/verdict")
         if answer.status != _UNKNOWN:
             return True

@@ -83,5 +83,5 @@ def _of_sidecar(request: RolloutRunRequest, name: str) -> SidecarVerdicts | None
 
 
 def interval_faults(every_s: float) -> list[str]:
-    """What is wrong with the time between two looks."""
+    """Return what is wrong with the time between two looks."""
     return [] if every_s > 0 else [f"--every {every_s:g}s is out of range: give more than 0"]

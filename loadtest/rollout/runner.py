@@ -85,7 +85,7 @@ class RolloutRunner:
         return self._complete() if self._place(after) and not after.has_control else None
 
     def _place(self, stage: Stage) -> bool:
-        """Whether the stage may begin and its share is in effect."""
+        """Return whether the stage may begin and its share is in effect."""
         answer = self.rollout.begin(stage.name)
         if not answer.may_begin:
             self.show.line(f"the stage {stage.name} does not begin: {answer.sentence}")

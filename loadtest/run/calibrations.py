@@ -42,19 +42,19 @@ def kept() -> list[Stored]:
 
 
 def citation(users: int, processes: int) -> Citation:
-    """What a run with that many callers in that many processes may say of the instrument's own error."""
+    """Return what a run with that many callers in that many processes may say of the instrument's own error."""
     machine = fingerprint()
     return cite(choose(kept(), machine), machine, users, processes)
 
 
 def process_advice(users: int, processes: int) -> str | None:
-    """What this machine's calibration has against so many callers in so many processes; None for nothing."""
+    """Return what this machine's calibration has against so many callers in so many processes; None for nothing."""
     machine = fingerprint()
     return advice(choose(kept(), machine), machine, users, processes)
 
 
 def wanted_processes(users: int) -> int:
-    """How many processes so many callers should share here, by the calibration or without one."""
+    """Return how many processes so many callers should share here, by the calibration or without one."""
     machine = fingerprint()
     return automatic_processes(choose(kept(), machine), machine, users, most_processes(usable_cores()))
 

@@ -49,20 +49,21 @@ class Forecast:
 
 
 def needs(objectives: Sequence[Objective], counted: Counted) -> Need:
-    """What the objectives over all turns (or calls) need. How many are of a part of them is not known beforehand."""
+    """Return what the objectives over all turns (or calls) need. How many are of a part of them is not known
+    beforehand."""
     targets = [each.target for each in objectives if each.counts == counted and not each.is_of_a_part]
     return max((Need(minimum_for_target(target), target) for target in targets), key=lambda n: n.most, default=Need())
 
 
 def calls_needed(objectives: Sequence[Objective], settings: SwarmSettings, users: int) -> int:
-    """How many calls have enough turns for every objective, and let each caller call once."""
+    """Return how many calls have enough turns for every objective, and let each caller call once."""
     turns = SPARE * needs(objectives, "turns").most / _turns_of_a_call(settings)
     return max(users, math.ceil(turns), math.ceil(SPARE * needs(objectives, "calls").most))
 
 
 def forecast(settings: SwarmSettings, load: Load) -> Forecast:
-    """What a run yields. A call of a few turns that would begin but not end in time yields the turns that fit. Scripts
-    of conversations have their own numbers of turns: nothing is said of them."""
+    """Return what a run yields. A call of a few turns that would begin but not end in time yields the turns that fit.
+    Scripts of conversations have their own numbers of turns: nothing is said of them."""
     if settings.conversations:
         return Forecast(None, None)
     turn_s = _turn_s(settings, load.speech_s)
@@ -86,7 +87,8 @@ def forecast(settings: SwarmSettings, load: Load) -> Forecast:
 
 
 def sentence(settings: SwarmSettings, load: Load, objectives: Sequence[Objective]) -> str | None:
-    """What will come of the run, and what to ask for where that is too little; None where nothing can be said."""
+    """Return what will come of the run, and what to ask for where that is too little; None where nothing can be
+    said."""
     expected = forecast(settings, load)
     if expected.turns is None:
         return None
@@ -114,7 +116,7 @@ def _minutes(seconds: float) -> str:
 
 
 def _turns_of_a_call(settings: SwarmSettings) -> float:
-    """How many turns of a call count: a silent one asks nothing."""
+    """Return how many turns of a call count: a silent one asks nothing."""
     return settings.turns * (1 - settings.silence)
 
 

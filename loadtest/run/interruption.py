@@ -27,7 +27,7 @@ class Interruption:
         self._event.set()
 
     def wait(self, timeout_s: float | None) -> bool:
-        """Whether it came within the time. Each is reported once."""
+        """Return whether it came within the time. Each is reported once."""
         came = self._event.wait(timeout_s)
         self._event.clear()
         return came

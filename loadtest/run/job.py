@@ -99,7 +99,7 @@ def _model(settings: SwarmSettings) -> str | None:
 
 
 def _has_key(settings: SwarmSettings) -> bool:
-    """Whether anything lets callers in: a token, a header, or something in the address."""
+    """Return whether anything lets callers in: a token, a header, or something in the address."""
     query = urlsplit(settings.host).query
     in_query = any(_OF_A_KEY.search(name) for name, _ in parse_qsl(query, keep_blank_values=True))
     return settings.token is not None or bool(settings.headers) or in_query or "@" in settings.host

@@ -57,7 +57,7 @@ class RunResult:
     unwritten: OutputError | None = None  # why they were not, if they were not
 
     def report(self, pictures: RunPictures) -> RunReport:
-        """What the reports of the run are made from."""
+        """Return what the reports of the run are made from."""
         return RunReport(
             run=self.info,
             summary=self.summary,
@@ -243,7 +243,7 @@ def _info(stored: _StoredRun, asked: Mapping[str, object], beside: BesideStore, 
 
 
 def _began_unix_ns(known: Sequence[ProcessInfo], record: RunRecord | None) -> int:
-    """When the first process was ready, or the first turn of a run whose processes did not say so began."""
+    """Return when the first process was ready, or the first turn of a run whose processes did not say so began."""
     began = [process.began_unix_ns for process in known if process.began_unix_ns is not None]
     return min(began) if began else record.first_unix_ns if record is not None else 0
 

@@ -85,8 +85,8 @@ class Child:
         return self.process.poll()
 
     def all_ended(self, patience_s: float) -> bool:
-        """Whether it and all that it started have ended. What outlives it has `patience_s` to end; where it was killed
-        and could tell nobody, the others are asked to end."""
+        """Return whether it and all that it started have ended. What outlives it has `patience_s` to end; where it was
+        killed and could tell nobody, the others are asked to end."""
         code = self.process.poll()
         if code is None:
             return False
@@ -255,7 +255,7 @@ def _code_of_ended(child: Child) -> int | None:
 
 
 def is_free(port: int) -> bool:
-    """Whether nobody listens on a loopback port."""
+    """Return whether nobody listens on a loopback port."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -224,7 +224,8 @@ def _process_faults(request: RunRequest) -> list[str]:
 
 
 def _file_faults(request: RunRequest) -> list[str]:
-    """What is said of callers who need more open files than this system gives, before the first of them calls."""
+    """Return what is said of callers who need more open files than this system gives, before the first of them
+    calls."""
     settings = request.settings
     if settings.has_open_arrivals:
         return []  # how many calls there are at the same time is what the endpoint makes of their rate
@@ -236,7 +237,8 @@ def _file_faults(request: RunRequest) -> list[str]:
 
 
 def usual_users(settings: SwarmSettings, shared: int | None) -> int:
-    """How many callers there are where nobody says: as many as each process needs, and no more than there are calls."""
+    """Return how many callers there are where nobody says: as many as each process needs, and no more than there are
+    calls."""
     if settings.host.startswith("tcp-listen:"):
         return 1
     wanted = max(forecast.USERS, shared or 1)

@@ -142,7 +142,7 @@ def check(request: RolloutCheckRequest, console: Console, *, now_unix_ns: int | 
 
 
 def _history(plan: RolloutPlan, request: RolloutCheckRequest, reader: StoreReader, now_unix_ns: int) -> RolloutHistory:
-    """What is known of earlier looks: of the file, else of the store where no flag says what is judged, else
+    """Return what is known of earlier looks: of the file, else of the store where no flag says what is judged, else
     nothing. Raises UsageError where nothing says when the rollout began, and no look could."""
     if request.history_file is None:
         kept = kept_history(plan, reader) if request.stage is None and request.since is None else None

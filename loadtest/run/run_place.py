@@ -40,7 +40,7 @@ class NamedRun:
         return kept_objectives(self.folder)
 
     def beside(self, run_id: str) -> BesideStore:
-        """What no store can tell of the run, from the summary that it left."""
+        """Return what no store can tell of the run, from the summary that it left."""
         left = {} if self.folder is None else _object(self.folder / SUMMARY)
         if _at(left, "run", "id") != run_id:
             return BesideStore()
@@ -56,7 +56,8 @@ class NamedRun:
         )
 
     def joined(self, run_id: str) -> int | None:
-        """How many turns of the run had a counterpart of the service in the summary that it left; None without one."""
+        """Return how many turns of the run had a counterpart of the service in the summary that it left; None without
+        one."""
         left = {} if self.folder is None else _object(self.folder / SUMMARY)
         joined = _at(left, "client_service_delta", "joined")
         return joined if isinstance(joined, int) and _at(left, "run", "id") == run_id else None
@@ -107,7 +108,7 @@ def _of_folder(folder: Path) -> NamedRun:
 
 
 def _why_nothing_is_stored(folder: Path) -> str | None:
-    """Why the newest run of a folder without a store ended before its first call; None where nothing says so."""
+    """Return why the newest run of a folder without a store ended before its first call; None where nothing says so."""
     left = _object(folder / SUMMARY)
     reason = _at(left, "exit_reason")
     return reason if _at(left, "exit_code") == ExitCode.UNREACHABLE and isinstance(reason, str) else None
@@ -136,7 +137,7 @@ def _object(file: Path) -> Mapping[str, Any]:
 
 
 def _at(value: Any, *names: str) -> Any:
-    """What stands at a path of names in nested objects; None where nothing does."""
+    """Return what stands at a path of names in nested objects; None where nothing does."""
     for name in names:
         value = cast("Mapping[str, Any]", value).get(name) if isinstance(value, dict) else None
     return value

@@ -56,7 +56,7 @@ class RunsRequest:
     state: str | None = None
 
     def or_else(self, other: "RunsRequest") -> "RunsRequest":
-        """What is asked for here, and where nothing is, what is there."""
+        """Return what is asked for here, and where nothing is, what is there."""
         own = {each.name: value for each in fields(self) if (value := getattr(self, each.name)) not in (None, ())}
         return replace(other, **own)
 
@@ -70,7 +70,7 @@ class RunsRequest:
 
 
 def default_places(given: Sequence[str]) -> tuple[str, ...]:
-    """What was given; without it the folder of runs in the current folder."""
+    """Return what was given; without it the folder of runs in the current folder."""
     return tuple(given) or (RUNS_FOLDER,)
 
 

@@ -67,7 +67,7 @@ def _without_settings() -> dict[str, str]:
 
 
 def wait_for_sidecar(child: processes.Child) -> Sidecar:
-    """Where it is, once it is ready. Raises ProcessFailedError."""
+    """Return where it is, once it is ready. Raises ProcessFailedError."""
     ready = processes.wait_until_ready(child, SIDECAR_READY_S)
     return Sidecar(str(ready["http"]), Path(str(ready["store"])))
 
@@ -111,7 +111,7 @@ def named_sidecar(url: str) -> Sidecar | None:
 
 
 def _tls_fault(error: BaseException | None) -> str | None:
-    """Why TLS failed, if that is what an error comes from."""
+    """Return why TLS failed, if that is what an error comes from."""
     while error is not None:
         if isinstance(error, ssl.SSLError):
             return getattr(error, "verify_message", None) or (error.reason or "TLS failed").lower().replace("_", " ")
@@ -197,7 +197,7 @@ def await_service(reader: StoreReader, run_id: str, sidecar: Sidecar, note: Call
 
 
 def _assembles_turns(sidecar: Sidecar) -> bool:
-    """Whether spans of a service wait there for the rest of their turn."""
+    """Return whether spans of a service wait there for the rest of their turn."""
     try:
         answer = _ask_state(sidecar.url)
     except httpx.HTTPError:

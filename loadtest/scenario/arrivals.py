@@ -49,7 +49,7 @@ def schedule(phases: Sequence[Phase], seed: int) -> Iterator[Due]:
 
 
 def _seconds_until(phase: Phase, amount: float) -> float:
-    """How long into the phase so many calls are expected: the inverse of the rate's integral."""
+    """Return how long into the phase so many calls are expected: the inverse of the rate's integral."""
     begin, slope = phase.level_from, (phase.level_to - phase.level_from) / phase.duration_s
     if not amount:
         return 0.0
@@ -76,7 +76,7 @@ class Ledger:
         self._most_calls = most_calls
 
     def may_begin(self, due: Due, calls_under_way: int) -> bool:
-        """Whether a call that is due may begin; one that may not is missed."""
+        """Return whether a call that is due may begin; one that may not is missed."""
         starts = self._starts[due.phase]
         starts.planned += 1
         if calls_under_way < self._most_calls:

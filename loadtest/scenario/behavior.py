@@ -79,7 +79,7 @@ def parse_call_pause(value: float | str) -> Delay:
 
 
 def parse_patience(value: float | str) -> Delay:
-    """How long callers bear silence: seconds stand for the median. Raises UsageError."""
+    """Return how long callers bear silence: seconds stand for the median. Raises UsageError."""
     seconds = _seconds(value, zero=False)
     if seconds is not None:
         return Delay("lognormal", seconds * SECOND_NS, PATIENCE_SIGMA)
@@ -110,14 +110,14 @@ def parse_point(text: str) -> PointDraw:
 
 
 def share_faults(flag: str, value: float) -> list[str]:
-    """What is wrong with a share of turns, if anything."""
+    """Return what is wrong with a share of turns, if anything."""
     if math.isfinite(value) and 0 <= value <= 1:
         return []
     return [f"{flag} {value:g} is out of range: give a share of the turns, from 0 to 1"]
 
 
 def parse_faults(flag: str, read: Callable[[], Read]) -> list[str]:
-    """What is wrong with a text, if anything, beginning with its flag."""
+    """Return what is wrong with a text, if anything, beginning with its flag."""
     try:
         read()
     except UsageError as error:

@@ -33,7 +33,7 @@ NOT_ASKED: Final = AskedLoad()
 
 
 def declaration(settings: SwarmSettings, corpus: Corpus, utterances: int, load: AskedLoad) -> Declared:
-    """What every process of the run declares alike."""
+    """Return what every process of the run declares alike."""
     phases = settings.phases
     users, run_time_s = load.users, load.run_time_s
     if settings.scenario.phases:
@@ -82,7 +82,7 @@ def _values(settings: SwarmSettings) -> dict[str, Any]:
 
 
 def _profile(settings: SwarmSettings) -> dict[str, str | float | None]:
-    """Where the calls have several profiles, each is named with its share; their turns say which was theirs."""
+    """Return where the calls have several profiles, each is named with its share; their turns say which was theirs."""
     profiles = settings.profiles
     if len(profiles) != 1:
         return {"channel": settings.profile_label}

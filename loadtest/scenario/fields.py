@@ -199,7 +199,7 @@ def _duration(value: object, *, zero: bool = False, longest: Duration | None = N
 
 
 def is_number(value: object) -> bool:
-    """Whether it is a number that can be compared: true and false are not, and neither is infinity."""
+    """Return whether it is a number that can be compared: true and false are not, and neither is infinity."""
     return isinstance(value, int | float) and not isinstance(value, bool) and -math.inf < value < math.inf
 
 

@@ -200,7 +200,7 @@ class Scenario(RunSection):
         return read_phases(self.phase_tables)
 
     def settings(self) -> dict[str, Any]:
-        """What the file says of things that are also flags, by the names of the settings."""
+        """Return what the file says of things that are also flags, by the names of the settings."""
         found: dict[str, Any] = {"protocol": self.protocol, **self.speech.words()}
         for table in (self, self.callers, self.speech, self.keep):
             for name, field in type(table).model_fields.items():
@@ -233,7 +233,8 @@ def parse_scenario(text: str, *, file: str = "scenario", name: str | None = None
 
 
 def without_overruled(settings: dict[str, Any], given: Collection[str]) -> dict[str, Any]:
-    """What a file says, without what flags overrule: whole profiles and parts of one are two ways to say the same."""
+    """Return what a file says, without what flags overrule: whole profiles and parts of one are two ways to say the
+    same."""
     overruled = {*given}
     if "speech_profiles" in given:
         overruled |= {*PARTS}
@@ -260,7 +261,7 @@ def _profile_faults(table: Mapping[str, Any], keys: Sequence[str]) -> Iterator[t
 
 
 def _is_writable(value: object) -> bool:
-    """Whether a value can stand in a sentence and be a float: a whole number of thousands of digits cannot."""
+    """Return whether a value can stand in a sentence and be a float: a whole number of thousands of digits cannot."""
     try:
         repr(value)
         if isinstance(value, int):

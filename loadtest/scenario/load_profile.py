@@ -20,8 +20,8 @@ class LoadProfile:
         self._asked: Tick = (0, 1.0)
 
     def tick(self, run_s: float | None, users_now: int) -> Tick | None:
-        """What Locust is to do, None when all phases are over. `run_s` is None before the start of the run, when those
-        who are spawned already wait until every process is ready."""
+        """Return what Locust is to do, None when all phases are over. `run_s` is None before the start of the run, when
+        those who are spawned already wait until every process is ready."""
         if self._phases[0].unit == "rate":
             # Calls begin by their own schedule; Locust's one user stands by until the end.
             return STAND_BY if run_s is None or phase_at(self._phases, run_s) is not None else None

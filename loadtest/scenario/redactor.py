@@ -87,7 +87,7 @@ class _Secret:
         return re.compile(self.head)
 
     def spans(self, text: str) -> Iterable[tuple[int, int]]:
-        """Where it stands in a text, from its beginning as far as it is repeated."""
+        """Return where it stands in a text, from its beginning as far as it is repeated."""
         at = 0
         while (found := self._beginning.search(text, at)) is not None:
             # A form may be the beginning of another one (`\\` and `\\\\`): every reading is followed.
@@ -156,7 +156,7 @@ def _each_escaped(form: str) -> Iterable[list[str]]:
 
 
 def _encoded(secret: str) -> Iterable[str]:
-    """What a secret is in base64 (alone or anywhere inside a longer text: three alignments) and in hex."""
+    """Return what a secret is in base64 (alone or anywhere inside a longer text: three alignments) and in hex."""
     raw = secret.encode(errors="surrogatepass")
     if len(raw) < SHORT_CHARS:
         return

@@ -20,7 +20,7 @@ class Share:
         return number + (self.index - number) % self.of
 
     def count(self, calls: int) -> int:
-        """How many of the first `calls` calls of the sequence are in this share; none for one that came late."""
+        """Return how many of the first `calls` calls of the sequence are in this share; none for one that came late."""
         return 0 if self.late else len(range(self.index, calls, self.of))
 
 

@@ -166,7 +166,7 @@ def share_of(environment: Environment) -> Share:
 
 
 def load_of(environment: Environment) -> AskedLoad:
-    """How much was asked of the whole run, as the master has it, or this process where there is no master."""
+    """Return how much was asked of the whole run, as the master has it, or this process where there is no master."""
     options: Any = environment.parsed_options
     runner = environment.runner
     if isinstance(runner, WorkerRunner):

@@ -17,8 +17,8 @@ def usable_cores(cgroups: Path = CGROUPS, own_group: Path = OWN_GROUP) -> int:
 
 
 def most_processes(cores: int) -> int:
-    """How many processes of callers such a machine may want: one of the cores, or a part of one where there are two, is
-    for the sidecar and what else runs there."""
+    """Return how many processes of callers such a machine may want: one of the cores, or a part of one where there are
+    two, is for the sidecar and what else runs there."""
     return max(min(2, cores), cores - 1)
 
 

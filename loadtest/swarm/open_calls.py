@@ -53,7 +53,7 @@ class OpenCalls:
         return len(self._under_way)
 
     def report(self) -> list[PhaseStarts]:
-        """How the calls of every phase that has begun began so far."""
+        """Return how the calls of every phase that has begun began so far."""
         run_s = self._clock.run_s(self._perf_ns())
         if run_s is None:
             return []
@@ -96,7 +96,7 @@ class OpenCalls:
                 self._under_way.spawn(make, call, self._teller(due, intended_perf_ns))
 
     def _wait_until(self, perf_ns: int) -> bool:
-        """Whether the moment came before somebody stopped the run."""
+        """Return whether the moment came before somebody stopped the run."""
         while not self._stopped:
             left_ns = perf_ns - self._perf_ns()
             if left_ns <= 0:

@@ -55,7 +55,7 @@ def leave_realtime_to_the_pacer() -> Priority | None:
 
 
 def wants_realtime() -> bool:
-    """Whether the user leaves it at real-time priority. Raises UsageError for an unknown choice."""
+    """Return whether the user leaves it at real-time priority. Raises UsageError for an unknown choice."""
     choice = os.environ.get(VARIABLE) or CHOICES[0]
     if choice not in CHOICES:
         raise UsageError(f"{VARIABLE}={choice}: there is no such priority; set {' or '.join(CHOICES)}")
@@ -63,7 +63,8 @@ def wants_realtime() -> bool:
 
 
 def may_be_realtime() -> bool:
-    """Whether this process would get real-time priority. It has what it had before. Raises UsageError likewise."""
+    """Return whether this process would get real-time priority. It has what it had before. Raises UsageError
+    likewise."""
     if not wants_realtime() or not sys.platform.startswith("linux"):
         return False
     before, param = os.sched_getscheduler(0), os.sched_getparam(0)
@@ -86,8 +87,9 @@ def _ask_for_realtime(pid: int) -> bool:
 
 
 def _ask_for_niceness(pid: int) -> int:
-    """Where Linux groups processes by session, niceness counts only inside a group, and the group has one of its own:
-    it is raised too, if this process leads the session (as under `voiceprobe run`), never that of somebody's shell."""
+    """Return where Linux groups processes by session, niceness counts only inside a group, and the group has one of its
+    own: it is raised too, if this process leads the session (as under `voiceprobe run`), never that of somebody's
+    shell."""
     with contextlib.suppress(PermissionError):
         os.setpriority(os.PRIO_PROCESS, pid, WANTED_NICENESS)
     if os.getsid(pid) == (pid or os.getpid()):

@@ -23,7 +23,7 @@ def take_over(options: Any) -> None:
 
 
 def limit_s(environment: Environment) -> float | None:
-    """How long the run lasts; None where nothing bounds it, or phases do."""
+    """Return how long the run lasts; None where nothing bounds it, or phases do."""
     options: Any = environment.parsed_options
     if isinstance(environment.runner, WorkerRunner):
         limit = getattr(options, "voice_run_time", None)  # as the master had it

@@ -25,7 +25,7 @@ class ScenarioShape(LoadTestShape):
         self._load_profile, self._clock = LoadProfile(phases), clock
 
     def tick(self) -> Any:
-        """What Locust asks once a second."""
+        """Return what Locust asks once a second."""
         clock = self._clock()
         run_s = None if clock is None else clock.run_s(time.perf_counter_ns())
         return self._load_profile.tick(run_s, 0 if self.runner is None else self.runner.user_count)

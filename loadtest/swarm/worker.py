@@ -157,7 +157,7 @@ class Worker:
         )
 
     def declared(self) -> dict[str, str | int | float | bool]:
-        """What this process declares of the run."""
+        """Return what this process declares of the run."""
         corpus, settings = self.prepared.corpus, self.settings
         declared: dict[str, str | int | float | bool | None] = {
             **declaration(settings, corpus, len(self.prepared.clips), self._load),
@@ -250,7 +250,7 @@ class Worker:
         sinks.on_turn(emitted)
 
     def _of_call(self, call: Call | None) -> dict[str, AttributeValue]:
-        """What the span of a call has at its end: the headers by which the endpoint says who answered."""
+        """Return what the span of a call has at its end: the headers by which the endpoint says who answered."""
         if call is None or not call.endpoint_headers:
             return {}
         values = tuple(map(self._redactor.text, call.endpoint_headers.values()))

@@ -24,7 +24,7 @@ def labeled_lists() -> Labels:
 
 
 def judged(flags: dict[str, str]) -> Labels | None:
-    """What the lists say of an option of the assistant, given as its flags; None where no list is about it."""
+    """Return what the lists say of an option of the assistant, given as its flags; None where no list is about it."""
     if "cache-similarity" in flags:
         threshold, compare_slots = float(flags["cache-similarity"]), flags.get("cache-slots", "true") == "true"
         return _with_model(lambda model: similarity(model, threshold, compare_slots=compare_slots))
@@ -62,7 +62,7 @@ async def similarity(model: Embedder, threshold: float, *, compare_slots: bool) 
 
 
 async def routing(stays: Callable[[str], Awaitable[bool]]) -> Labels:
-    """How many questions go where the list says, and how many stay here."""
+    """Return how many questions go where the list says, and how many stay here."""
     lists = labeled_lists()
     local = [await stays(text) for text in lists["local"]]
     cloud = [await stays(text) for text in lists["cloud"]]
@@ -77,7 +77,7 @@ async def routing(stays: Callable[[str], Awaitable[bool]]) -> Labels:
 
 
 async def privacy(stays: Callable[[str], Awaitable[bool]]) -> Labels:
-    """What of the marked items the cloud's route receives, and how many sentences stay here without need."""
+    """Return what of the marked items the cloud's route receives, and how many sentences stay here without need."""
     sentences = labeled_lists()["private"]
     sent = [entry for entry in sentences if not await stays(entry["text"])]
     leaked = [item for entry in sent for item in entry["marked"]]

@@ -51,7 +51,7 @@ def missing_rows(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def in_addition(row: Mapping[str, Any]) -> list[str]:
-    """What a technique changes besides latency, as far as it is known: quality, cost and work."""
+    """Return what a technique changes besides latency, as far as it is known: quality, cost and work."""
     return list(_in_addition(row))
 
 

@@ -185,8 +185,8 @@ def elapsed_axis(ticks: int) -> alt.Axis:
 
 
 def spacing_room(texts: Iterable[str], size: int = LABEL_SIZE) -> int:
-    """By how many px the longest text grows where a reader spaces letters and words: a browser draws that spacing,
-    while the picture's layout measures texts without it."""
+    """Return by how many px the longest text grows where a reader spaces letters and words: a browser draws that
+    spacing, while the picture's layout measures texts without it."""
     grown = (size * (_LETTER_SPACING * len(text) + _WORD_SPACING * text.count(" ")) for text in texts)
     return math.ceil(max(grown, default=0.0))
 

@@ -120,7 +120,7 @@ def marked(differences: Sequence[FigureDifference]) -> tuple[FigureDifference, .
 
 
 def pairing(baseline: CohortTurns, candidate: CohortTurns, why_not: str | None = None) -> Pairing:
-    """Whether the turns of two runs can be paired; `why_not` is known beforehand."""
+    """Return whether the turns of two runs can be paired; `why_not` is known beforehand."""
     if why_not is not None:
         return Pairing(False, reason=why_not)
     heard = [_audio(turns) for turns in (baseline, candidate)]

@@ -105,6 +105,6 @@ def difference_sentence(found: Sequence[AskedDifference]) -> str | None:
 
 
 def why_no_pairs(found: Sequence[AskedDifference]) -> str | None:
-    """Why the audio of two runs cannot be the same; None where it can."""
+    """Return why the audio of two runs cannot be the same; None where it can."""
     differing = [each.name for each in found if each.name in _AUDIO_FOLLOWS]
     return f"they were not sent the same audio: another {' and another '.join(differing)}" if differing else None

@@ -138,7 +138,7 @@ def worst(states: Sequence[ComparisonState]) -> ComparisonState:
 
 
 def _unsound(baseline: ComparedRun, candidate: ComparedRun) -> str | None:
-    """Why nothing can be claimed of one of the runs, and so of their difference."""
+    """Return why nothing can be claimed of one of the runs, and so of their difference."""
     return next((why for why in (baseline.unsound, candidate.unsound) if why is not None), None)
 
 
@@ -162,8 +162,8 @@ def _verdict(
 
 
 def _unanswered(baseline: ComparedRun, candidate: ComparedRun, figure: ComparedFigure) -> str | None:
-    """Whether the candidate's percentile is a turn that nobody answered, and it is shown to answer fewer turns than the
-    baseline did; as a sentence."""
+    """Return whether the candidate's percentile is a turn that nobody answered, and it is shown to answer fewer turns
+    than the baseline did; as a sentence."""
     beyond = 1 - (figure.fraction or 0.0)
     before, after = _unanswered_share(baseline.turns), _unanswered_share(candidate.turns)
     if before is None or after is None or not (after[0] > beyond > before[2] and after[0] > before[1]):

@@ -169,7 +169,8 @@ def _pearson(size: Floats, selected: Floats) -> float:
 
 
 def _design_effect(is_selected: Bools, calls: Codes, codes: Codes, size: Floats) -> float:
-    """How many times less the turns say than independent ones, as some of a call and a value are alike; 1 at least."""
+    """Return how many times less the turns say than independent ones, as some of a call and a value are alike; 1 at
+    least."""
     share = float(is_selected.mean())
     rest = is_selected - share
     _, of_call = np.unique(calls, return_inverse=True)
@@ -186,14 +187,14 @@ def _design_effect(is_selected: Bools, calls: Codes, codes: Codes, size: Floats)
 
 
 def _tails(size: Floats, selected: Floats, share: float) -> Floats:
-    """How likely each value is selected so often, or more often, where the dimension has nothing to do with it
+    """Return how likely each value is selected so often, or more often, where the dimension has nothing to do with it
     (binomial, of counts that need not be whole)."""
     chance = scipy.special.betainc(np.maximum(selected, 1e-9), size - selected + 1, share)
     return np.where(selected > 0, chance, 1.0)
 
 
 def _chance(statistic: float, size: Floats, picked: int) -> float:
-    """How likely so large a statistic, or a larger one, is where the dimension has nothing to do with it."""
+    """Return how likely so large a statistic, or a larger one, is where the dimension has nothing to do with it."""
     turns, values = float(size.sum()), size.size
     if size.min() * min(picked, turns - picked) / turns >= _FEWEST_EXPECTED:
         return float(scipy.special.chdtrc(values - 1, statistic))

@@ -216,8 +216,8 @@ def _likelihood(bad: Codes | int, size: Codes | int) -> Floats:
 
 
 def _together(is_bad: Bools, calls: Codes, places: Sequence[int]) -> float:
-    """How many times less the turns between the places of changes say than independent ones: because of calls, or of
-    stretches of time."""
+    """Return how many times less the turns between the places of changes say than independent ones: because of calls,
+    or of stretches of time."""
     parts = np.split(is_bad.astype(np.float64), list(places))
     rest = np.concatenate([part - part.mean() for part in parts if part.size])
     alone = float((rest**2).sum())
@@ -264,8 +264,8 @@ def _grown_stage(turns: MissTurns, cohorts: _ComparedCohorts, change: _Change | 
 
 
 def _is_larger(grown: QuantileDifference, other: QuantileDifference) -> bool:
-    """Whether a stage's difference is shown to be more than another's: the lower bound of how much more, from the
-    intervals of both (Zou & Donner, Stat. Med. 27, 2008), lies above 0."""
+    """Return whether a stage's difference is shown to be more than another's: the lower bound of how much more, from
+    the intervals of both (Zou & Donner, Stat. Med. 27, 2008), lies above 0."""
     return grown.value - other.value > math.hypot(grown.value - grown.lower, other.upper - other.value)
 
 

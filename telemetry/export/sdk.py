@@ -253,7 +253,8 @@ class Telemetry:
             yield Observation(turns, {"run_id": run_id, "process_id": process_id})
 
     def flush(self, timeout_s: float) -> bool:
-        """Whether, within the time, everything emitted so far left this process's memory: acknowledged or spooled."""
+        """Return whether, within the time, everything emitted so far left this process's memory: acknowledged or
+        spooled."""
         if self._shut:
             return True
         self._metrics.force_flush(timeout_s * 1e3)

@@ -148,7 +148,7 @@ class SpoolingSpanProcessor(SpanProcessor):
             self._metrics.append(request)
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Whether, within the time, everything so far was acknowledged, refused for good or spooled."""
+        """Return whether, within the time, everything so far was acknowledged, refused for good or spooled."""
         if self._thread is None:
             return True
         self._flushes_asked += 1
@@ -177,7 +177,7 @@ class SpoolingSpanProcessor(SpanProcessor):
         self._unsent = None
 
     def stats(self) -> ExportStats:
-        """How many spans went where so far."""
+        """Return how many spans went where so far."""
         pending = 0 if self._log is None else self._log.pending_spans
         spooled = 0 if self._log is None else pending if self._closed else self._log.durable_spans
         return ExportStats(

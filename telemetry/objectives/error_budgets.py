@@ -50,9 +50,9 @@ class BurnRate:
         return min(self.factor * _budget(objective), Fraction(1))
 
     def minimum_turns(self, objective: Objective) -> int:
-        """How many turns the long window needs: those of a verdict on the objective; and for a page, so many that a
-        service which exactly meets the objective causes one with a probability of at most 0.1 %. Turns are taken as
-        independent there."""
+        """Return how many turns the long window needs: those of a verdict on the objective; and for a page, so many
+        that a service which exactly meets the objective causes one with a probability of at most 0.1 %. Turns are taken
+        as independent there."""
         least = minimum_for_target(objective.target)
         if self.factor <= 1:
             return least
@@ -272,7 +272,7 @@ def _alert(objective: Objective, rate: BurnRate, windows: Mapping[str, WindowBud
 
 
 def _is_beyond(objective: Objective, rate: BurnRate, counts: EligibleTurns) -> bool:
-    """Whether it fires by the rule for Prometheus: beyond the share, or all turns where the share is 1."""
+    """Return whether it fires by the rule for Prometheus: beyond the share, or all turns where the share is 1."""
     if not counts.eligible:
         return False
     share, limit = Fraction(counts.bad, counts.eligible), rate.bad_ratio(objective)

@@ -132,8 +132,8 @@ class JudgmentTally:
 
 
 def is_met(counts: EligibleTurns, target: float) -> bool | None:
-    """Whether an objective is met with every open turn counted bad (True), missed with every open turn counted good
-    (False), or neither (None). Whether the turns are enough for a verdict is not asked here."""
+    """Return whether an objective is met with every open turn counted bad (True), missed with every open turn counted
+    good (False), or neither (None). Whether the turns are enough for a verdict is not asked here."""
     wanted = Fraction(str(target)) * counts.eligible
     if counts.good >= wanted:
         return True
@@ -141,7 +141,8 @@ def is_met(counts: EligibleTurns, target: float) -> bool | None:
 
 
 def turns_to_verdict(counts: EligibleTurns, target: float, minimum: int) -> int | None:
-    """How many more turns bring a verdict if they are good, bad and open as those so far; None where no number does.
+    """Return how many more turns bring a verdict if they are good, bad and open as those so far; None where no number
+    does.
 
     What the end of a run cuts does not grow with its length, so those turns stay as many as they are.
     """
@@ -197,7 +198,8 @@ def judge_turn(objective: Objective, turn: Turn, source: Source = "client") -> J
 
 
 def is_good(objective: Objective, turn: Turn, source: Source = "client") -> bool | None:
-    """Whether a turn is good by the objective; None where it is open, or does not count, or has no value of a stage."""
+    """Return whether a turn is good by the objective; None where it is open, or does not count, or has no value of a
+    stage."""
     judgment = judge_turn(objective, turn, source)
     return judgment is Judgment.GOOD if judgment in DECIDED else None
 
@@ -223,7 +225,7 @@ class TurnCount:
 
 
 def was_heard(turn: Turn) -> bool:
-    """Whether anything of an answer reached the caller: a sound; on a wire without audio a word."""
+    """Return whether anything of an answer reached the caller: a sound; on a wire without audio a word."""
     if turn.first_audio_perf_ns is not None or METRICS[HEADLINE].value(turn) is not None:
         return True
     has_text = turn.llm_first_token_perf_ns is not None or turn.asr_final_perf_ns is not None
@@ -231,12 +233,13 @@ def was_heard(turn: Turn) -> bool:
 
 
 def is_unanswered(turn: Turn) -> bool:
-    """Whether the turn ended without an answer, for no reason of its caller's or of ours."""
+    """Return whether the turn ended without an answer, for no reason of its caller's or of ours."""
     return turn.outcome in UNANSWERED or (_is_broken_off(turn) and not was_heard(turn))
 
 
 def _is_broken_off(turn: Turn) -> bool:
-    """Whether the endpoint broke off its reply of its own accord and gave no other: its caller went on waiting."""
+    """Return whether the endpoint broke off its reply of its own accord and gave no other: its caller went on
+    waiting."""
     return turn.outcome == "interrupted" and turn.failure_kind == "interrupted"
 
 
@@ -245,13 +248,13 @@ def _decided(good: bool) -> Judgment:
 
 
 def has_value(objective: Objective, turn: Turn) -> bool:
-    """Whether a turn has a value of the objective's metric, and the wire shows it."""
+    """Return whether a turn has a value of the objective's metric, and the wire shows it."""
     metric = objective.metric
     return metric is not None and not is_withheld(turn, metric) and METRICS[metric].value(turn) is not None
 
 
 def _stated(objective: Objective, turn: Turn) -> bool | None:
-    """Whether the turn is good by what the endpoint states of it; None where it states nothing."""
+    """Return whether the turn is good by what the endpoint states of it; None where it states nothing."""
     if objective.kind == "fallback":
         return None if turn.fallback is None and turn.route is None else turn.fallback is None
     return turn.cache_hit
@@ -301,14 +304,14 @@ def _judge_value(metric: Metric, threshold: float, turn: Turn, value: float) -> 
 
 
 def _meets(metric: Metric, threshold: float, bounds: Bounds) -> bool | None:
-    """Whether a value that lies between two bounds meets the threshold; None where only one of them does."""
+    """Return whether a value that lies between two bounds meets the threshold; None where only one of them does."""
     worst, best = bounds if metric.higher_is_better else (-bounds[1], -bounds[0])
     wanted = threshold if metric.higher_is_better else -threshold
     return True if worst >= wanted else False if best < wanted else None
 
 
 def _has_nothing_to_measure(metric: Metric, turn: Turn) -> bool:
-    """Whether a turn without a value of the metric owes none."""
+    """Return whether a turn without a value of the metric owes none."""
     if metric.name == CONNECT:
         return turn.turn_index != 0
     return metric.is_undefined(turn)
@@ -338,8 +341,9 @@ def _judge_cut(metric: Metric, threshold: float, turn: Turn, value: float | None
 
 
 def _waited_beyond(metric: Metric, threshold: float, turn: Turn) -> bool:
-    """Whether the caller had certainly waited longer than the threshold for what had not come when the turn was ended:
-    counted from the latest moment at which the wait can have begun, and without what our own lateness held up."""
+    """Return whether the caller had certainly waited longer than the threshold for what had not come when the turn was
+    ended: counted from the latest moment at which the wait can have begun, and without what our own lateness held
+    up."""
     name = WAITED_FROM.get(metric.name)
     since = None if name is None else getattr(turn, f"{name}_perf_ns")
     if name is None or since is None or turn.hangup_perf_ns is None:
@@ -351,7 +355,7 @@ def _waited_beyond(metric: Metric, threshold: float, turn: Turn) -> bool:
 
 
 def matches(objective: Objective, turn: Turn) -> bool:
-    """Whether a turn is of the dimensions that the objective is narrowed to."""
+    """Return whether a turn is of the dimensions that the objective is narrowed to."""
     wanted = _dimensions_of(objective)
     return wanted == _ANY or all(each in (None, of) for each, of in zip(wanted, _dimensions_of(turn), strict=True))
 

@@ -178,7 +178,7 @@ def _bound(metric: str, threshold: object) -> float | None:
 
 
 def _minutes(window: object) -> int | None:
-    """How long a rolling window is; None for anything else."""
+    """Return how long a rolling window is; None for anything else."""
     found = _WINDOW.fullmatch(window) if isinstance(window, str) else None
     return None if found is None else int(found[1]) * _MINUTES[found[2]]
 

@@ -225,7 +225,7 @@ def _lacking(objectives: Sequence[Objective], verdicts: Sequence[Verdict]) -> st
 
 
 def _needed(objectives: Sequence[Objective], verdict: Verdict) -> str:
-    """How many more turns an objective with too few needs, or what keeps it undecided whatever their number."""
+    """Return how many more turns an objective with too few needs, or what keeps it undecided whatever their number."""
     objective = next(each for each in objectives if each.name == verdict.name)
     needed = needed_text(objective, verdict.more_turns, verdict.more_s)
     return f"; {needed}" + (f" ({formatting.causes(verdict.open)})" if verdict.more_turns is None else "")

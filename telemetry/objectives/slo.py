@@ -228,7 +228,7 @@ def _verdict(
 
 
 def _undecided(objective: Objective, counts: EligibleTurns, minimum: int, needed: str) -> str:
-    """Why there is no verdict, and how many more turns it needs."""
+    """Return why there is no verdict, and how many more turns it needs."""
     opened = f"{open_text(objective, counts)}: {_between(objective, counts)}" if counts.open_turns else ""
     if counts.decided >= minimum:
         return f"undecided: {opened}; {needed}"
@@ -238,7 +238,7 @@ def _undecided(objective: Objective, counts: EligibleTurns, minimum: int, needed
 
 
 def needed_text(objective: Objective, more: int | None, more_s: float | None) -> str:
-    """How many more turns a verdict needs, and how long they take: `8 more needed, about 40 s at this rate`."""
+    """Return how many more turns a verdict needs, and how long they take: `8 more needed, about 40 s at this rate`."""
     if more is None:
         return f"more {objective.counts} cannot decide it while as many are open"
     return f"{number(more)} more needed" + ("" if more_s is None else f", {about(more_s)} at this rate")

@@ -75,7 +75,7 @@ class CheckSample:
 
 
 def are_paired(candidate: CheckSample, control: CheckSample) -> bool:
-    """Whether the turns of both cohorts name what was heard, so that they are compared by utterance."""
+    """Return whether the turns of both cohorts name what was heard, so that they are compared by utterance."""
     return candidate.pairs is not None and control.pairs is not None
 
 
@@ -126,12 +126,12 @@ def degrees_of_freedom(samples: Sequence[CheckSample]) -> float:
 
 
 def known_clusters(clusters: Codes) -> int:
-    """How many clusters there are."""
+    """Return how many clusters there are."""
     return int(np.count_nonzero(np.bincount(clusters)))
 
 
 def effective_clusters(clusters: Codes) -> float:
-    """How many clusters of one size tell as much as these, of which some may hold most of the turns (Kish)."""
+    """Return how many clusters of one size tell as much as these, of which some may hold most of the turns (Kish)."""
     sizes = np.bincount(clusters).astype(np.float64)
     return float(sizes.sum()) ** 2 / float((sizes**2).sum())
 

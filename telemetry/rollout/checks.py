@@ -350,8 +350,8 @@ def _missing_reason(candidate: CheckSample) -> str:
 
 
 def _forecast(found: ComparedShares, turns: int, error_level: float) -> int | None:
-    """How many more turns a promotion is expected to take. Few turns say little of how far the candidate is from its
-    margin, and most candidates are like their control: so the excess is that of such a candidate, give or take
+    """Return how many more turns a promotion is expected to take. Few turns say little of how far the candidate is from
+    its margin, and most candidates are like their control: so the excess is that of such a candidate, give or take
     _EXPECTED_SPREAD of it, as far as the turns do not say otherwise (the mean of two normal distributions)."""
     above, alike = found.above_margin, found.without_difference
     spread = _EXPECTED_SPREAD * abs(alike)
@@ -476,7 +476,8 @@ def _reported(plan: RolloutPlan, candidate: CohortTurns, control: CohortTurns) -
 
 
 def _can_become_more(check: Check, control: CohortTurns) -> bool:
-    """Whether a candidate can be worse: a service without a cache may say of every turn that none answered it."""
+    """Return whether a candidate can be worse: a service without a cache may say of every turn that none answered
+    it."""
     hits = control.number(CACHE_HIT) if check.kind == "cache_misses" else None
     return hits is None or bool((hits[control.eligible] == 1).any())
 

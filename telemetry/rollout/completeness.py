@@ -230,7 +230,7 @@ def too_many_invalid(cohorts: Iterable[CountedCohort], limits: Completeness, *, 
 
 
 def nameless(of: CohortTurns) -> str:
-    """How many turns of a cohort's calls name no cohort, as half a sentence."""
+    """Return how many turns of a cohort's calls name no cohort, as half a sentence."""
     every = of.turns + of.nameless_turns
     return f"{number(of.nameless_turns)} of {turns(every)} of calls of {of.cohort} name no cohort"
 
@@ -247,7 +247,7 @@ def too_many_nameless(cohorts: Iterable[CohortTurns], limits: Completeness) -> l
 
 
 def met_both(counts: UnitCounts, unit: str) -> str:
-    """How many units met both cohorts, as half a sentence."""
+    """Return how many units met both cohorts, as half a sentence."""
     calls = " and calls that name none" if counts.unnamed_calls else ""
     return f"{number(counts.contaminated)} of {count(counts.units, unit)}{calls} met both cohorts"
 

@@ -246,8 +246,8 @@ def _stages(plan: RolloutPlan | None, verdicts: Sequence[LoggedVerdict], stage: 
 
 
 def _turns_per_ns(verdicts: Sequence[LoggedVerdict], stage: str) -> float | None:
-    """How fast turns of the candidate come at a stage at present, as `traffic` counts it; at the first look, how fast
-    they came since the stage began."""
+    """Return how fast turns of the candidate come at a stage at present, as `traffic` counts it; at the first look, how
+    fast they came since the stage began."""
     looks = [each for each in verdicts if each.stage == stage]
     if not looks:
         return None

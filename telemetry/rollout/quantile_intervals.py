@@ -155,7 +155,7 @@ class _Ranks:
 
 
 def _between(ordered: Floats, value: float, fraction: float, ranks: _Ranks) -> tuple[float, float]:
-    """How far below and above a quantile the values at the ranks that bound it lie."""
+    """Return how far below and above a quantile the values at the ranks that bound it lie."""
     below, above = ranks.above(1 - fraction, ordered.size), ranks.above(fraction, ordered.size)
     down = math.inf if below is None else value - float(ordered[ordered.size - below])
     up = math.inf if above is None else float(ordered[above - 1]) - value
@@ -163,8 +163,8 @@ def _between(ordered: Floats, value: float, fraction: float, ranks: _Ranks) -> t
 
 
 def _moved_together(both: _Both, quantiles: tuple[float, float], fraction: float, reach: float) -> tuple[float, float]:
-    """By how much the difference of the quantiles is smaller, and larger, where both cohorts' ranks are moved by the
-    same, up or down."""
+    """Return by how much the difference of the quantiles is smaller, and larger, where both cohorts' ranks are moved by
+    the same, up or down."""
     value, down, up = quantiles[0] - quantiles[1], 0.0, 0.0
     for rank in (fraction - reach, fraction + reach):
         candidate, control = (float(cohort.values[_place(cohort.size, rank)]) for cohort in both)

@@ -115,7 +115,7 @@ def against_margin(result: CheckResult) -> str:
 
 
 def used(turns_with_value: int, eligible: int) -> str:
-    """How many turns a figure is taken over, where some have no value: `1,519 of 1,813 turns`; else nothing."""
+    """Return how many turns a figure is taken over, where some have no value: `1,519 of 1,813 turns`; else nothing."""
     return f"{number(turns_with_value)} of {turns(eligible)}" if turns_with_value < eligible else ""
 
 
@@ -129,8 +129,8 @@ def _missing(result: CheckResult) -> int:
 
 
 def _gap(result: CheckResult) -> str:
-    """Where hardly any turn lies between the threshold and the margin beyond it, so that even a candidate like the
-    control has about as many turns beyond the margin as may be."""
+    """Return where hardly any turn lies between the threshold and the margin beyond it, so that even a candidate like
+    the control has about as many turns beyond the margin as may be."""
     shares = result.shares
     if shares is None or _missing(result) or not _is_in_a_gap(shares, result.turns):
         return ""

@@ -31,7 +31,8 @@ MOST_TURNS_FORECAST: Final = 10**9
 
 
 def boundary(error_level: float, turns: float) -> float:
-    """How many standard errors from zero the bounds lie after so many turns, in one direction; infinity without turns.
+    """Return how many standard errors from zero the bounds lie after so many turns, in one direction; infinity without
+    turns.
 
     Raises ValueError unless the level is above 0 and at most LARGEST_LEVEL.
     """

@@ -306,9 +306,9 @@ def _cautious(beyond: Bools) -> float:
 
 
 def _design_effects(beyond: Bools, clusters: Codes, assumed: float = math.inf) -> tuple[float, float]:
-    """By how much clusters multiply the variance of a share of turns, 1 at least. While few turns are beyond, it is
-    close to `assumed`, or to that of turns of which those of a call are half alike, if that is less; and without what
-    is assumed, as far as any turn shows it."""
+    """Return by how much clusters multiply the variance of a share of turns, 1 at least. While few turns are beyond, it
+    is close to `assumed`, or to that of turns of which those of a call are half alike, if that is less; and without
+    what is assumed, as far as any turn shows it."""
     size, share = beyond.size, float(beyond.mean())
     # Turns in an order of their own, so that sums by cluster do not depend on which arrived first.
     order = np.argsort(beyond, kind="stable")

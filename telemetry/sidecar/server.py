@@ -231,7 +231,7 @@ def _access(options: SidecarOptions) -> Access:
 
 
 def _shown(store: "StoreServer", options: SidecarOptions, access: Access, stop: StopRequests) -> pages.ShownState:
-    """What the pages show."""
+    """Return what the pages show."""
     return pages.ShownState(
         store.counts,
         store.ingest,

@@ -182,7 +182,7 @@ def owned_here(directory: Path) -> Database | None:
 
 
 def is_at_rest(directory: Path) -> bool:
-    """Whether no process owns the store, so that nothing can come to it."""
+    """Return whether no process owns the store, so that nothing can come to it."""
     try:
         with read_only(directory, within_s=0):
             return True
@@ -225,7 +225,7 @@ def read_only(
 
 
 def is_earlier(directory: Path) -> bool:
-    """Whether a version before this one wrote the store in a folder."""
+    """Return whether a version before this one wrote the store in a folder."""
     return not (directory / DATABASE_NAME).exists() and any((directory / name).exists() for name in _EARLIER)
 
 
@@ -331,12 +331,12 @@ def _check_format(connection: duckdb.DuckDBPyConnection, directory: Path) -> Non
 
 
 def number(cursor: duckdb.DuckDBPyConnection, statement: str) -> int:
-    """What a statement gives that has one row of one whole number."""
+    """Return what a statement gives that has one row of one whole number."""
     ((found,),) = cursor.execute(statement).fetchall()
     return int(found)
 
 
 def first_line(error: Exception) -> str:
-    """What an error says, without DuckDB's advice to who wrote the statement."""
+    """Return what an error says, without DuckDB's advice to who wrote the statement."""
     line, *_ = str(error).splitlines() or [type(error).__name__]
     return line

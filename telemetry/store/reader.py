@@ -191,7 +191,7 @@ class StoreReader:
 
 
 def is_address(store: str) -> bool:
-    """Whether `--store` names a sidecar instead of a folder."""
+    """Return whether `--store` names a sidecar instead of a folder."""
     return store.startswith(("http://", "https://"))
 
 

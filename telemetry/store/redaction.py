@@ -107,7 +107,7 @@ def framework_of(scope: str) -> str:
 
 
 def kind_of_name(name: str, framework: str = "") -> NameKind:
-    """What the text under a name is, in what a framework sends."""
+    """Return what the text under a name is, in what a framework sends."""
     return kinds_of_names(framework)[name]
 
 
@@ -133,7 +133,7 @@ def kinds_of_names(framework: str) -> Mapping[str, NameKind]:
 
 
 def is_label(name: str, framework: str = "") -> bool:
-    """Whether text under this name is known to be none of what somebody said, wrote or was answered."""
+    """Return whether text under this name is known to be none of what somebody said, wrote or was answered."""
     return kind_of_name(name, framework) not in _NO_LABELS
 
 
@@ -147,7 +147,7 @@ def without_text(attributes: Mapping[str, object], framework: str = "") -> dict[
 
 
 def is_person(name: str, value: object, framework: str = "") -> bool:
-    """Whether an attribute names a person by a pseudonym, and by nothing else."""
+    """Return whether an attribute names a person by a pseudonym, and by nothing else."""
     if kind_of_name(name, framework) is not NameKind.PERSON:
         return False
     return isinstance(value, str) and is_pseudonym(value)

@@ -80,7 +80,7 @@ class Retention:
         return removed
 
     def _surplus(self, size_bytes: int) -> int:
-        """How many rows there are beyond the size, by what a row takes on average."""
+        """Return how many rows there are beyond the size, by what a row takes on average."""
         with self._writer.database.snapshot() as cursor:
             used_bytes = used_bytes_of(cursor)
             # What is removed leaves the size once whole parts of the file are free: until then no more goes for it.
@@ -127,7 +127,7 @@ class Retention:
 
 
 def used_bytes_of(cursor: duckdb.DuckDBPyConnection) -> int:
-    """What the rows of a database take on the disk, without the space that is free for others."""
+    """Return what the rows of a database take on the disk, without the space that is free for others."""
     return number(cursor, "SELECT used_blocks * block_size FROM pragma_database_size() WHERE database_name = 'store'")
 
 

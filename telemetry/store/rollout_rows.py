@@ -190,5 +190,6 @@ def rollout_history(connection: StoreConnection, name: str) -> KeptHistory | Non
 
 
 def has_rollouts(connection: StoreConnection | duckdb.DuckDBPyConnection) -> bool:
-    """Whether the store has the table of these rows: one that was last written before there were any has none."""
+    """Return whether the store has the table of these rows: one that was last written before there were any has
+    none."""
     return bool(connection.execute("SELECT 1 FROM duckdb_tables() WHERE table_name = 'rollout_rows'").fetchall())

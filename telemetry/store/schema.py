@@ -161,7 +161,7 @@ def without_rows(schema: Any) -> ArrowTable:
 
 
 def fits(turn: Turn) -> bool:
-    """Whether every integer of the turn can be stored."""
+    """Return whether every integer of the turn can be stored."""
     return all(abs(each) < INTEGER_LIMIT for name in TURN_FIELDS for each in _integers(getattr(turn, name)))
 
 

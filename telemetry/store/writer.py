@@ -165,7 +165,7 @@ class StoreWriter:
         return self._commits
 
     def why_unwritable(self) -> str | None:
-        """Why the last append failed, None when it did not."""
+        """Return why the last append failed, None when it did not."""
         return self.database.why_unwritable
 
     def checkpoint_when_due(self) -> None:
@@ -346,6 +346,6 @@ def _taken(content: ArrowTable, places: Sequence[int]) -> ArrowTable:
 
 
 def reason_of(error: Exception) -> str:
-    """Why a database or a disk refused something, as part of a sentence."""
+    """Return why a database or a disk refused something, as part of a sentence."""
     line = first_line(error)
     return "the disk is full" if "No space left on device" in line else line

@@ -77,7 +77,7 @@ def _head(report: RunReport) -> str:
 
 
 def trust(report: RunReport) -> str:
-    """How well the run was measured, in a few words."""
+    """Return how well the run was measured, in a few words."""
     turns, loss, cited = report.summary.turns, report.summary.loss, report.run.calibration
     parts = [f"{formatting.number(turns.invalid)} of {formatting.turns(turns.total)} invalid"]
     if turns.invalid:

@@ -144,7 +144,7 @@ def _stage_rows(label: str, stats: MetricStats, thresholds_ns: Sequence[float]) 
 
 
 def draw_stack(stages: Sequence[StageStats]) -> str:
-    """Where voice-to-voice goes: the stages one after the other, at their p50 and at their p95, on one scale."""
+    """Return where voice-to-voice goes: the stages one after the other, at their p50 and at their p95, on one scale."""
     rows: list[Row] = []
     for which in ("p50", "p95"):
         at = 0.0

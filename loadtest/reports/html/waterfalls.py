@@ -28,7 +28,7 @@ def view_ns(shown: Waterfall) -> tuple[float, float]:
 
 
 def heading(slow: SlowTurn) -> str:
-    """How long the caller waited in this turn, and which stage took most of it."""
+    """Return how long the caller waited in this turn, and which stage took most of it."""
     heard, reported = slow.waterfall.client_voice_to_voice_ns, slow.waterfall.service_voice_to_voice_ns
     waited = formatting.milliseconds(reported if heard is None else heard)
     if heard is not None and (within := turn_measured_within(slow.turn, METRICS[HEADLINE])) is not None:
@@ -48,7 +48,7 @@ def longest_stage(shown: Waterfall) -> Bar | None:
 
 
 def about(slow: SlowTurn) -> list[tuple[str, str]]:
-    """What a turn was: a name and a value for each thing that is known of it."""
+    """Return what a turn was: a name and a value for each thing that is known of it."""
     turn = slow.turn
     known = [
         ("utterance", turn.utterance_id),

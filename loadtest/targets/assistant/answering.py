@@ -172,7 +172,7 @@ class Answering:
                 checking.cancel()
 
     def _fallback(self, question: Question, record: TurnRecord) -> str:
-        """What is said in place of the model's answer."""
+        """Return what is said in place of the model's answer."""
         answers = [text for role, text in question.history if role == "assistant"]
         if self.late == "last" and answers:
             record.fallback, record.route = "cached", "rule"

@@ -373,7 +373,7 @@ _DEFAULT_DELAYS: Final[dict[str, Delay]] = {
 
 
 def help_texts() -> dict[str, str]:
-    """What each setting is, by its name in the file."""
+    """Return what each setting is, by its name in the file."""
     return {name: field.title or "" for name, field in AssistantConfig.model_fields.items()}
 
 

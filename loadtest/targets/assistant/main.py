@@ -91,7 +91,7 @@ async def _serve(config: AssistantConfig) -> None:
 
 
 def _assigner(config: AssistantConfig, variants: Mapping[str, object]) -> Assigner:
-    """Who decides on the cohorts of calls. Raises UsageError for a file of flags that cannot be used."""
+    """Return who decides on the cohorts of calls. Raises UsageError for a file of flags that cannot be used."""
     if config.flags is None:
         return config.split or NoCohorts()
     # Imported only if used: the provider brings gRPC with it.

@@ -114,7 +114,7 @@ class GroundTruthTurn:
 
 
 def certain(before_perf_ns: int, after_perf_ns: int | None) -> bool:
-    """Whether a send interval is narrow enough to be exact; `after` is None for data that had to wait."""
+    """Return whether a send interval is narrow enough to be exact; `after` is None for data that had to wait."""
     return after_perf_ns is not None and after_perf_ns - before_perf_ns <= WIDEST_NS
 
 

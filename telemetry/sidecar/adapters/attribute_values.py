@@ -46,7 +46,7 @@ def latency_ns(value: object, unit: Unit) -> int | None:
 
 
 def is_no_duration(value: object, unit: Unit) -> bool:
-    """Whether a number is stated that no duration can be: NaN, an infinity, or more than a day."""
+    """Return whether a number is stated that no duration can be: NaN, an infinity, or more than a day."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and latency_ns(value, unit) is None
 
 
@@ -65,7 +65,7 @@ def name(value: object) -> str | None:
 
 
 def json_value(value: object) -> Any:
-    """What JSON text holds; None for what is not JSON."""
+    """Return what JSON text holds; None for what is not JSON."""
     try:
         return msgspec.json.decode(value) if isinstance(value, (str, bytes)) else None
     except (msgspec.DecodeError, ValueError, RecursionError):
@@ -73,7 +73,7 @@ def json_value(value: object) -> Any:
 
 
 def first_partial_unix_ns(events: object) -> int | None:
-    """When the first partial transcript came, of JSON text with a list of {type, received_at in s}."""
+    """Return when the first partial transcript came, of JSON text with a list of {type, received_at in s}."""
     held = json_value(events)
     partials: Iterable[Any] = held if isinstance(held, list) else ()
     moments = [

@@ -298,7 +298,7 @@ class _TurnReading:
         return found
 
     def _stages(self, column: Column) -> list[_Stated]:
-        """What the spans of a stage state of it."""
+        """Return what the spans of a stage state of it."""
         found: list[_Stated] = []
         for part, read, ns in self._parts.latencies(column):
             fault = self._parts.outside(part) or contradictions.of_latency(ns, self._parts.lasted_ns(part))
@@ -335,7 +335,7 @@ class _TurnReading:
         return found
 
     def _heard_unix_ns(self) -> int | None:
-        """When the reply was first heard, by the spans of speech alone."""
+        """Return when the reply was first heard, by the spans of speech alone."""
         spoken = self._parts.of("speaking")
         return spoken[0].span.start_unix_ns if spoken else None
 

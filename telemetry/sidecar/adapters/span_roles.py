@@ -41,7 +41,7 @@ class SpanRole:
 
 @lru_cache(maxsize=_NAMES_MAX)
 def span_role(scope_name: str, span_name: str) -> SpanRole | None:
-    """What the span is; None for one that no adapter knows."""
+    """Return what the span is; None for one that no adapter knows."""
     if scope_name != semconv.SCOPE and span_name in _OWN_NAMES:
         return SpanRole(_OWN_ROLES.get(span_name, "part"), None)
     for framework in frameworks():
@@ -55,7 +55,8 @@ def span_role(scope_name: str, span_name: str) -> SpanRole | None:
 
 
 def is_foreign(scope_name: str, span_name: str) -> bool:
-    """Whether an adapter may want the span: cheap, and true for more spans than those that become part of a turn."""
+    """Return whether an adapter may want the span: cheap, and true for more spans than those that become part of a
+    turn."""
     found = span_role(scope_name, span_name)
     return found is not None
 

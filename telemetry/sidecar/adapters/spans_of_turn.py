@@ -74,7 +74,8 @@ class SpansOfTurn:
         return max(part.span.end_unix_ns for part in self.outer())
 
     def lasted_ns(self, part: Part) -> int:
-        """How long the span lasted that states something: one of the turn's own as long as all of these together."""
+        """Return how long the span lasted that states something: one of the turn's own as long as all of these
+        together."""
         if part in self.outer():
             return self.end_unix_ns - self.start_unix_ns
         return part.span.end_unix_ns - part.span.start_unix_ns
@@ -115,7 +116,7 @@ class SpansOfTurn:
         yield from self.calls
 
     def outside(self, part: Part) -> Contradiction | None:
-        """Why a span below the turn cannot be of it: it lies before or behind the turn's own spans."""
+        """Return why a span below the turn cannot be of it: it lies before or behind the turn's own spans."""
         if part not in self.below:
             return None
         # Where the clock was set back, a span ends before it begins.
@@ -164,11 +165,12 @@ class SpansOfTurn:
         return next(filter(None, named), None) or service_run_id(span.service, self.start_unix_ns)
 
     def variant(self) -> str | None:
-        """What a feature flag decided for this turn, its call or its process."""
+        """Return what a feature flag decided for this turn, its call or its process."""
         return self._named(_VARIANTS)
 
     def user_id(self) -> str | None:
-        """Who called, by the pseudonym that the sidecar made of it; by the best of the names that the spans have."""
+        """Return who called, by the pseudonym that the sidecar made of it; by the best of the names that the spans
+        have."""
         return next((found for name in _USERS if (found := self._named((name,))) is not None), None)
 
     def error_code(self, parts: list[Part]) -> str | None:

@@ -112,7 +112,7 @@ class _Trace:
             yield SpansOfTurn(own=(own,), below=self._below((own,)), is_expected=True)
 
     def _is_part(self, part: Part) -> bool:
-        """Whether a turn is a part of another: of one around it, of the same service and conversation."""
+        """Return whether a turn is a part of another: of one around it, of the same service and conversation."""
         return any(above.role.role in _TURNS and _is_same_conversation(above, part) for above in self._above(part))
 
     def _above(self, part: Part) -> Iterator[Part]:
@@ -197,8 +197,8 @@ def _placeholder(span_id: str, stages: list[Part]) -> SpanRow:
 
 
 def _pairs(groups: list[list[Part]], users: list[Part]) -> list[tuple[list[Part], Part | None]]:
-    """Who answers whom: a reply answers the last of the caller's turns that began before it and that no earlier reply
-    has answered. One that was never heard leaves the caller's turn to one that was."""
+    """Return who answers whom: a reply answers the last of the caller's turns that began before it and that no earlier
+    reply has answered. One that was never heard leaves the caller's turn to one that was."""
     left = list(users)
     answers: dict[int, Part] = {}
     order = sorted(range(len(groups)), key=lambda at: (not _states_latency(groups[at]), _beginning(groups[at])))
@@ -217,7 +217,7 @@ def _pairs(groups: list[list[Part]], users: list[Part]) -> list[tuple[list[Part]
 
 
 def _states_latency(own: Collection[Part]) -> bool:
-    """Whether the framework states a latency of the reply: then it was heard."""
+    """Return whether the framework states a latency of the reply: then it was heard."""
     for part in own:
         for read in part.role.framework.reads if part.role.framework is not None else ():
             if read.column == "voice_to_voice" and any(name in part.span.attributes for name in read.attributes):
@@ -226,7 +226,7 @@ def _states_latency(own: Collection[Part]) -> bool:
 
 
 def _is_same_conversation(one: Part, other: Part) -> bool:
-    """Whether two turns are of one service and one conversation, as far as they name it."""
+    """Return whether two turns are of one service and one conversation, as far as they name it."""
     calls = (_conversation(one), _conversation(other))
     return one.span.service == other.span.service and (None in calls or calls[0] == calls[1])
 

@@ -172,8 +172,8 @@ class TurnAssembly:
                 self._add(Part(span, role), now_ns)
 
     def changes(self, now_ns: int, *, is_last: bool = False) -> list[TurnChange]:
-        """What is to be stored, by the beginning of the turns; `stored` is to be called when it is. Where no more spans
-        will come, all turns whose own span has come are complete."""
+        """Return what is to be stored, by the beginning of the turns; `stored` is to be called when it is. Where no
+        more spans will come, all turns whose own span has come are complete."""
         while self._due and (self._due[0][0] <= now_ns or is_last):
             _, trace_id = heapq.heappop(self._due)
             if trace_id in self._traces:
@@ -319,12 +319,13 @@ class TurnAssembly:
 
 
 def is_complete(turn: Turn | None) -> bool:
-    """Whether there is a turn, and all of it that decides how it went has come."""
+    """Return whether there is a turn, and all of it that decides how it went has come."""
     return turn is not None and turn.outcome != PENDING
 
 
 def _due_ns(trace: _OpenTrace, spans: SpansOfTurn, span_ids: Collection[str]) -> int | None:
-    """When a turn without an answer is complete unless more of it comes; None where its own span is waited for."""
+    """Return when a turn without an answer is complete unless more of it comes; None where its own span is waited
+    for."""
     if spans.is_expected:
         return None
     came_ns = max(trace.came_ns[each] for each in span_ids)
@@ -336,14 +337,15 @@ def _due_ns(trace: _OpenTrace, spans: SpansOfTurn, span_ids: Collection[str]) ->
 
 
 def _is_answered(turn: Turn, spans: SpansOfTurn) -> bool:
-    """Whether a turn was answered, and what answered it is the whole of it: around a request to a model there may be an
-    agent that has not come."""
+    """Return whether a turn was answered, and what answered it is the whole of it: around a request to a model there
+    may be an agent that has not come."""
     is_whole = spans.first.role.layout != "outermost" or spans.first.span.parent_span_id is None
     return turn.outcome == "ok" and is_whole
 
 
 def _before(trace: _OpenTrace, key: str, wanted: _Stored) -> _Stored | None:
-    """What is stored of a turn: under its own id, or under that of another of its spans which is no turn any more."""
+    """Return what is stored of a turn: under its own id, or under that of another of its spans which is no turn any
+    more."""
     if key in trace.stored:
         return trace.stored[key]
     ids = sorted(each for each in wanted.span_ids if each in trace.stored and each not in trace.wanted)

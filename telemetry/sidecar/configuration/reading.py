@@ -65,11 +65,11 @@ class Configuration:
         return None if (value := self.value(key)) is None else Path(value)
 
     def origin(self, key: str) -> str:
-        """Where the value of a setting comes from."""
+        """Return where the value of a setting comes from."""
         return self.given[key].place if key in self.given else DEFAULT_ORIGIN
 
     def is_given(self, key: str) -> bool:
-        """Whether a setting was given, if only with a value that cannot be used."""
+        """Return whether a setting was given, if only with a value that cannot be used."""
         return key in self.given or key in self.faulty
 
 

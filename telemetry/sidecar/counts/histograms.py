@@ -64,7 +64,7 @@ def _buckets(metric: Metric, objectives: Sequence[Objective]) -> list[float]:
 
 
 def _shown_trace_id(text: str) -> str | None:
-    """What an exemplar says of a turn; None for what is not a trace id."""
+    """Return what an exemplar says of a turn; None for what is not a trace id."""
     return text if len(text) == _TRACE_ID_CHARS and text.isascii() and text.isalnum() else None
 
 

@@ -74,7 +74,7 @@ class Forwarding:
                     queue.add(request.signal, body, request.items)
 
     def reports(self) -> tuple[DestinationState, ...]:
-        """How each destination fares, with everything that was counted since the start."""
+        """Return how each destination fares, with everything that was counted since the start."""
         return tuple(queue.state() for queue in self._queues.values())
 
     def look(self) -> None:
@@ -112,7 +112,7 @@ class Forwarding:
             return None
 
     def _is_losing(self, state: DestinationState) -> bool:
-        """Whether something was lost in the last minute; the first and the last loss are logged."""
+        """Return whether something was lost in the last minute; the first and the last loss are logged."""
         lost, until_s = self._lost[state.name]
         now_s = self._clock_s()
         if state.lost_items > lost:
@@ -126,7 +126,7 @@ class Forwarding:
 
 
 def lost_text(state: DestinationState) -> str:
-    """What was lost since the start, and why."""
+    """Return what was lost since the start, and why."""
     reasons = [f"{count(number, 'request')} dropped ({reason})" for reason, number in state.dropped_requests.items()]
     reasons += [f"{count(number, 'request')} refused ({reason})" for reason, number in state.refused_requests.items()]
     reasons += [f"{_items(state.rejected_items)} rejected"] if state.rejected_items else []
@@ -139,7 +139,7 @@ def _items(how_many: int) -> str:
 
 
 def _left_over(store: Path) -> str | None:
-    """What an earlier version's queue on disk has left in a store."""
+    """Return what an earlier version's queue on disk has left in a store."""
     folder = store / OLD_FOLDER
     try:
         names = sorted(each.name for each in folder.iterdir() if each.is_dir())

@@ -311,7 +311,7 @@ class _DaemonThreads(ThreadPoolExecutor):
 
 
 def _cause(error: BaseException) -> str:
-    """What the operating system says, where an error comes from it; otherwise the error's own words."""
+    """Return what the operating system says, where an error comes from it; otherwise the error's own words."""
     at: BaseException | None = error
     while at is not None:
         if isinstance(at, OSError) and at.strerror and not isinstance(at, ssl.SSLError):

@@ -37,14 +37,14 @@ class Access:
     requires_certificate: bool = False
 
     def denial(self, request: HTTPConnection) -> Denial | None:
-        """Why a request is not admitted, None if it is."""
+        """Return why a request is not admitted, None if it is."""
         if self.requires_certificate and not getattr(request.state, CERTIFICATE_STATE, False):
             return _NO_CERTIFICATE
         return None if is_authorized(request.headers.get("authorization"), self.token) else _NO_TOKEN
 
 
 def is_authorized(authorization: str | None, token: str | None) -> bool:
-    """Whether an Authorization header contains the token; no token configured means no authentication."""
+    """Return whether an Authorization header contains the token; no token configured means no authentication."""
     if token is None:
         return True
     if authorization is None or not authorization.lower().startswith(_SCHEME):

@@ -129,7 +129,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _extent(data: bytes, at: int, kind: int) -> tuple[int, int]:
-    """Where the content of a field of this type begins and ends. Raises IndexError and ValueError."""
+    """Return where the content of a field of this type begins and ends. Raises IndexError and ValueError."""
     match kind:
         case 0:
             return at, _varint(data, at)[1]

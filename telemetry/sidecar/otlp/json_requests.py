@@ -195,7 +195,7 @@ _TOO_DEEP: Final = _too_deep()
 
 
 def _reader(field: FieldDescriptor) -> Callable[[Any], Any]:
-    """How the values of a field are read. The readers raise OtlpDecodeError."""
+    """Return how the values of a field are read. The readers raise OtlpDecodeError."""
     name, kind = field.json_name, field.enum_type
     if kind is not None:
         return partial(_enum, what=name, kind=kind)
@@ -287,7 +287,7 @@ def _objects(value: Any, what: str) -> list[dict[str, Any]]:
 
 
 def _content(body: bytes) -> Any:
-    """What a body of JSON says. Raises OtlpDecodeError when it is not JSON."""
+    """Return what a body of JSON says. Raises OtlpDecodeError when it is not JSON."""
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError:

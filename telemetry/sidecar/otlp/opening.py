@@ -121,7 +121,7 @@ class OpenedRequest:
             yield place, resource, scope, self._open(self._kind, item, framework, take, resource, scope)
 
     def finish(self) -> DecodedRequest:
-        """What became of the request, after all its items."""
+        """Return what became of the request, after all its items."""
         for change in self._changes:
             self.result.give(change)
         return self.result
@@ -133,7 +133,7 @@ class OpenedRequest:
         self.result.reject(f"a span, {limit}")
 
     def _open(self, kind: type[Message], payload: bytes, framework: str, take: Callable[..., Any], *with_: Any) -> Any:
-        """What is made of a message: where it cannot be read as it is, of what can be read of it."""
+        """Return what is made of a message: where it cannot be read as it is, of what can be read of it."""
         try:
             return take(self._cleaned(kind.FromString(payload), framework), *with_)
         except (DecodeError, NestedTooDeeply):

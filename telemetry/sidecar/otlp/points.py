@@ -100,7 +100,7 @@ class _PointReader:
 
 
 def parts_of(point: Point) -> int:
-    """How many buckets, bounds, quantiles and exemplars a point has."""
+    """Return how many buckets, bounds, quantiles and exemplars a point has."""
     match point:
         case NumberDataPoint():
             return len(point.exemplars)

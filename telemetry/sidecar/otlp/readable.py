@@ -84,7 +84,7 @@ class Readable:
         return self.replaced > 0 or self.left_out.total() > 0
 
     def sentence(self) -> str:
-        """What was changed, to follow the name of the item."""
+        """Return what was changed, to follow the name of the item."""
         parts = [f"{count} of its {part}s left out: nested too deeply" for part, count in self.left_out.items()]
         parts += [f"{self.replaced} of its texts are not UTF-8: those bytes are replaced"] if self.replaced else []
         return "; ".join(parts)
@@ -145,7 +145,8 @@ def _mend_items(items: Any, part: str | None, found: Readable) -> int:
 
 
 def _part(owner: Any, name: str) -> str | None:
-    """What a message of this type is called when it is left out of its owner; None where the owner is with it."""
+    """Return what a message of this type is called when it is left out of its owner; None where the owner is with
+    it."""
     return _ATTRIBUTE if name == _PAIR and owner.DESCRIPTOR.full_name not in _PARTS else _PARTS.get(name)
 
 

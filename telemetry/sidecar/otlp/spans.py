@@ -70,8 +70,8 @@ class Scope(NamedTuple):
 
 
 def examined(span: Span, origin: Origin, scope: Scope) -> tuple[int, str | None]:
-    """How many attributes, events and links a span has, with all that its events, links and resource have; and why it
-    is not taken, as a sentence that follows its name."""
+    """Return how many attributes, events and links a span has, with all that its events, links and resource have; and
+    why it is not taken, as a sentence that follows its name."""
     events, links, of_span = span.events, span.links, len(span.attributes)
     of_each = [len(each.attributes) for each in (*events, *links)]
     parts = of_span + origin.parts + len(of_each) + sum(of_each)
@@ -199,5 +199,5 @@ def _pairs_column(lists: Sequence[StoredPairs]) -> Any:
 
 
 def _offsets(lists: Iterable[Sequence[Any]], of_each: int = 1) -> Any:
-    """Where each list begins, and where the last ends; an item takes so many places of its list."""
+    """Return where each list begins, and where the last ends; an item takes so many places of its list."""
     return pa.array(np.cumsum([0, *map(len, lists)], dtype=np.int64) // of_each, pa.int32())

@@ -19,8 +19,9 @@ _SHIPPED: Final = "given-names.txt"
 
 
 def redactor_of_store(store: Path, *, keep_text: bool = False, names: Path | None = None) -> Redactor:
-    """What takes out of requests what may not be in this store; `names` is a file of names, one a line, beside those
-    that are shipped. Raises ConfigError when it cannot be read, and StoreError when the store's key cannot be used."""
+    """Return what takes out of requests what may not be in this store; `names` is a file of names, one a line, beside
+    those that are shipped. Raises ConfigError when it cannot be read, and StoreError when the store's key cannot be
+    used."""
     shipped = (files("telemetry") / "data" / _SHIPPED).read_text(encoding="utf-8")
     try:
         own = "" if names is None else names.read_text(encoding="utf-8")

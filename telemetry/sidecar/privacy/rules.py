@@ -32,15 +32,15 @@ class PrivacyRules:
     names: Names = NO_NAMES
 
     def text(self, text: str) -> str:
-        """What is kept of a text where texts are kept."""
+        """Return what is kept of a text where texts are kept."""
         return text_without_personal_data(text, self.names)
 
     def free_text(self, text: str) -> str:
-        """What is kept of a text that may be anything: the message of a status, the description of a metric."""
+        """Return what is kept of a text that may be anything: the message of a status, the description of a metric."""
         return self.text(text) if self.keep_text else ""
 
     def labeled(self, kind: NameKind, text: str) -> str | None:
-        """What is kept of a text under a name of this kind; None when nothing is."""
+        """Return what is kept of a text under a name of this kind; None when nothing is."""
         match kind:
             case NameKind.OWN:
                 return text

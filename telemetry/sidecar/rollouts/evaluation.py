@@ -156,7 +156,7 @@ class RolloutEvaluator:
         self._log_of(self._rollouts[name], self.wall_clock_ns())
 
     def begin(self, asked: StageAsked) -> StageAnswered:
-        """Whether a stage may begin; if it may, the log has it when this returns."""
+        """Return whether a stage may begin; if it may, the log has it when this returns."""
         rollout = self._rollouts[asked.rollout]
         try:
             if rollout.log is not None:
@@ -267,7 +267,7 @@ class RolloutEvaluator:
 
 
 def _stamp_of(file: str) -> _Stamp | None:
-    """What changes whenever a file is replaced; None where it cannot be looked at."""
+    """Return what changes whenever a file is replaced; None where it cannot be looked at."""
     with contextlib.suppress(OSError):
         stat = Path(file).stat()
         return stat.st_mtime_ns, stat.st_ino, stat.st_size

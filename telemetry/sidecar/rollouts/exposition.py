@@ -93,7 +93,7 @@ def _samples(thread: RolloutThread, name: str) -> Mapping[str, _Samples]:
 
 
 def _primary_samples(primary: CheckVerdict | None) -> Mapping[str, _Samples]:
-    """What is not known has no sample."""
+    """Return what is not known has no sample."""
     found: dict[str, _Samples] = {family: {} for family in _OF_PRIMARY}
     if primary is None:
         return found

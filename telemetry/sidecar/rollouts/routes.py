@@ -162,7 +162,7 @@ def _posted(answer: _Answer, access: Access) -> Callable[[Request], Awaitable[Re
 
 
 def _may_be_in_body(request: Request, denial: Denial) -> bool:
-    """Whether nothing but the token is missing."""
+    """Return whether nothing but the token is missing."""
     return denial.status == 401 and "authorization" not in request.headers
 
 

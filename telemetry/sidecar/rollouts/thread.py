@@ -41,7 +41,7 @@ class LookSchedule:
     _due: dict[str, float] = field(default_factory=dict[str, float])
 
     def wait_s(self, now_s: float) -> float:
-        """How long nothing is due; 0 where something is."""
+        """Return how long nothing is due; 0 where something is."""
         return max(0.0, self._due.get(self.next(), now_s) - now_s)
 
     def next(self) -> str:

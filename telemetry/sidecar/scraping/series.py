@@ -165,7 +165,7 @@ def _number(point: NumberDataPoint, sample: Sample, unix_ns: int) -> None:
 
 
 def _began(families: Iterable[Family]) -> dict[str, dict[_Labels, int]]:
-    """When the series of each family began to count: the page has a family of its own for it."""
+    """Return when the series of each family began to count: the page has a family of its own for it."""
     found: dict[str, dict[_Labels, int]] = {}
     for family in families:
         counted = family.name.removesuffix("_created")

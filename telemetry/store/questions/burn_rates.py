@@ -255,7 +255,7 @@ def _limited_turns(connection: StoreConnection, counted: Mapping[str, CountedTur
 
 
 def measured_turns(connection: StoreConnection, by_run: Mapping[str, CountedTurns], source: Source) -> MeasuredTurns:
-    """How the turns of a source that are counted, by run, were measured."""
+    """Return how the turns of a source that are counted, by run, were measured."""
     return MeasuredTurns(
         source,
         sum(by_run.values(), CountedTurns()),
@@ -265,7 +265,7 @@ def measured_turns(connection: StoreConnection, by_run: Mapping[str, CountedTurn
 
 
 def runs_evidence(connection: StoreConnection, known: Iterable[RunRecord], run_ids: Collection[str]) -> RunsEvidence:
-    """What some of the runs of a store say of how they were measured."""
+    """Return what some of the runs of a store say of how they were measured."""
     counted = [each for each in known if each.run_id in run_ids]
     if not counted:
         return RunsEvidence()

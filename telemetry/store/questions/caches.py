@@ -229,7 +229,7 @@ def _ticks_of_turns(connection: StoreConnection, f: Filter) -> list[Row]:
 
 
 def _intents(connection: StoreConnection, f: Filter) -> Row:
-    """How many hits and misses were judged by their intents, and how many answered another intent."""
+    """Return how many hits and misses were judged by their intents, and how many answered another intent."""
     where = judged(f) & valid(f)
     columns = ", ".join(f"count(*) FILTER ({condition}) AS {name}" for name, condition in _INTENTS.items())
     (row,) = rows(connection, f"SELECT {columns} FROM turns WHERE {where.sql}", where.values)
@@ -278,7 +278,8 @@ class ModelServer:
 def model_servers(
     connection: StoreConnection, since_unix_ns: Natural, until_unix_ns: Natural
 ) -> tuple[ModelServer, ...]:
-    """What each model server reported from shortly before `since_unix_ns` to `until_unix_ns`, by name and model."""
+    """Return what each model server reported from shortly before `since_unix_ns` to `until_unix_ns`, by name and
+    model."""
     found = rows(connection, _READINGS, [SCRAPE_SCOPE, since_unix_ns - _BEFORE_NS, until_unix_ns, since_unix_ns])
     if not found:
         return ()
@@ -346,7 +347,8 @@ def _server(name: str, model: str | None, up: dict[str, Any] | None, series: lis
 
 
 def _grown(series: list[dict[str, Any]], names: Sequence[str]) -> int | None:
-    """By how much a counter grew over all engines of a server, by the first of its names that the server uses."""
+    """Return by how much a counter grew over all engines of a server, by the first of its names that the server
+    uses."""
     for name in names:
         found = [row["grown"] for row in series if row["name"] == name and row["steps"]]
         if found:

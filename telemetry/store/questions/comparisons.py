@@ -145,7 +145,7 @@ class RunTurnsQuestion:
 
 
 def belongs_to(unit: AssignmentUnit) -> str:
-    """Who a turn belongs to, as an expression: its call, or the user where it names one."""
+    """Return who a turn belongs to, as an expression: its call, or the user where it names one."""
     return "coalesce(user_id, call_id)" if unit == "user" else "call_id"
 
 
@@ -258,7 +258,7 @@ def run_turns(connection: StoreConnection, asked: RunTurnsQuestion) -> ComparedR
 
 
 def asked_of(record: RunRecord) -> dict[str, str]:
-    """What a run was asked to do, by name, in one order."""
+    """Return what a run was asked to do, by name, in one order."""
     known = {**record.declared, "target": record.target, "protocol": record.protocol}
     return {name: str(value) for name in _DECLARED if (value := known.get(name)) is not None}
 

@@ -49,7 +49,7 @@ BEHAVIOR: Final = {
 
 
 def behavior(connection: StoreConnection, f: Filter) -> Behavior:
-    """How callers behaved: counts over the valid client turns."""
+    """Return how callers behaved: counts over the valid client turns."""
     where = judged(f) & valid(f)
     columns = ", ".join(f"count(*) FILTER (WHERE {condition}) AS {name}" for name, condition in BEHAVIOR.items())
     (row,) = rows(connection, f"SELECT {columns} FROM turns WHERE {where.sql}", where.values)
@@ -57,7 +57,7 @@ def behavior(connection: StoreConnection, f: Filter) -> Behavior:
 
 
 def speech_bounds(connection: StoreConnection, f: Filter) -> SpeechBoundErrors:
-    """How well it is known where the callers' speech began and ended."""
+    """Return how well it is known where the callers' speech began and ended."""
     where = judged(f) & valid(f) & Condition("speech_end_perf_ns IS NOT NULL")
     start, end = "speech_start_uncertainty_ns", "speech_end_uncertainty_ns"
     statement = f"""
@@ -85,8 +85,8 @@ _CALLS: Final = """
 
 
 def call_counts(connection: StoreConnection, f: Filter = ANY) -> CallCounts:
-    """How many calls the client began and how many reached a session: their first turn carries the connect time, or was
-    answered on a connection that was open before."""
+    """Return how many calls the client began and how many reached a session: their first turn carries the connect time,
+    or was answered on a connection that was open before."""
     where = turns_of(f) & viewed(f)
     (row,) = rows(connection, f"SELECT {_CALLS} FROM turns WHERE {where.sql}", list(where.values))
     return CallCounts(**row)
@@ -104,7 +104,7 @@ def unreached_runs(connection: StoreConnection, run_ids: Sequence[str]) -> dict[
 
 
 def unreached_reason(calls: int, target: str, failure: str | None) -> str:
-    """What is said of a run none of whose calls reached a session, as half a sentence."""
+    """Return what is said of a run none of whose calls reached a session, as half a sentence."""
     return f"none of {calls} calls reached a session at {target}{f': {failure}' if failure else ''}"
 
 

@@ -52,7 +52,7 @@ class Condition:
 
 
 def source_of(f: Filter) -> Source:
-    """Who saw the turns that a filter's figures are taken over: its callers, or in a view by service and day the
+    """Return who saw the turns that a filter's figures are taken over: its callers, or in a view by service and day the
     service."""
     return "client" if f.run_id is None or service_day(f.run_id) is None else "service"
 
@@ -92,12 +92,12 @@ def farthest_from_0(column: str) -> str:
 
 
 def is_by_turn(f: Filter) -> bool:
-    """Whether the filter asks for something that only turns carry."""
+    """Return whether the filter asks for something that only turns carry."""
     return f.phase is not None or asks_beyond_phases(f)
 
 
 def asks_beyond_phases(f: Filter) -> bool:
-    """Whether the filter asks for something of a turn that has nothing to do with when it began."""
+    """Return whether the filter asks for something of a turn that has nothing to do with when it began."""
     return any(getattr(f, name) for name in FILTERED if name != "phase")
 
 

@@ -144,7 +144,7 @@ class _Seen:
 
 
 def asked_processes(declared: Iterable[RunSpan]) -> dict[str, int]:
-    """How many processes each run was to have, as they declare; without the runs in which none says so."""
+    """Return how many processes each run was to have, as they declare; without the runs in which none says so."""
     found: dict[str, int] = {}
     for span in declared:
         run_id, asked = span.attributes.get(_RUN_ID), span.attributes.get(_ASKED, "")
@@ -154,7 +154,7 @@ def asked_processes(declared: Iterable[RunSpan]) -> dict[str, int]:
 
 
 def turns_of_processes(connection: StoreConnection, run: Condition) -> dict[str, list[TurnsOfProcess]]:
-    """How many client turns each process emitted, by run, of the runs that meet a condition."""
+    """Return how many client turns each process emitted, by run, of the runs that meet a condition."""
     statement = f"""
         SELECT run_id, process_id, count(*) AS turns, max(ended_unix_ns) AS last FROM turns
         WHERE source = 'client' AND process_id <> '' AND {run.sql} GROUP BY run_id, process_id
@@ -351,7 +351,7 @@ def loss_by_process(connection: StoreConnection, f: Filter) -> tuple[LossOfProce
 
 
 def loss_by_run(connection: StoreConnection) -> dict[str, TelemetryLoss]:
-    """What is missing of each run by itself. Runs of which nothing is known have no entry."""
+    """Return what is missing of each run by itself. Runs of which nothing is known have no entry."""
     by_run: defaultdict[str, list[Row]] = defaultdict(list)
     every, by = Condition("true"), ("run_id", "process_id")
     for row in (*_arrived(connection, every, by), *_reported(connection, every, by)):
@@ -360,8 +360,8 @@ def loss_by_run(connection: StoreConnection) -> dict[str, TelemetryLoss]:
 
 
 def loss_of_runs(connection: StoreConnection, run_ids: frozenset[str]) -> TelemetryLoss:
-    """What is missing of some runs together. How many turns were emitted is not known where one of them does not say
-    it."""
+    """Return what is missing of some runs together. How many turns were emitted is not known where one of them does not
+    say it."""
     by_run = loss_by_run(connection)
     found = [by_run.get(run_id, NO_LOSS) for run_id in run_ids]
     emitted = [each.emitted for each in found if each.emitted is not None]

@@ -91,7 +91,7 @@ class ObjectiveCounts:
         return found.turns
 
     def is_withheld(self, objective: Objective) -> bool:
-        """Whether none counts because the wire withholds the metric."""
+        """Return whether none counts because the wire withholds the metric."""
         return self.whole[objective.name].withheld is not None
 
     def of_cohort(self, cohort: str) -> "ObjectiveCounts":
@@ -248,7 +248,7 @@ def column_of(place: int) -> str:
 
 
 def is_withheld(metric: str) -> str:
-    """Whether the wire withholds a metric of METRICS on a turn, as an expression."""
+    """Return whether the wire withholds a metric of METRICS on a turn, as an expression."""
     return f"coalesce(list_contains(withheld_metrics, '{METRICS[metric].name}'), false)"
 
 
@@ -307,7 +307,7 @@ def _has_value(metric: Metric) -> str:
 
 
 def _judgment(objective: Objective, source: Source, by_value: str) -> Condition:
-    """What an objective says of a turn; `by_value` is the column of what it says of the value alone."""
+    """Return what an objective says of a turn; `by_value` is the column of what it says of the value alone."""
     if objective.kind == "metric":
         rule = Condition(_metric_rule(objective, source, by_value))
     elif objective.kind == "outcome":
@@ -384,7 +384,7 @@ def _value_rule(objective: Objective) -> str:
 
 
 def _sides(metric: Metric, lower: str, upper: str, threshold: str) -> tuple[str, str]:
-    """Whether a value between two bounds certainly meets the threshold, and whether it certainly misses it."""
+    """Return whether a value between two bounds certainly meets the threshold, and whether it certainly misses it."""
     if metric.higher_is_better:
         return f"{lower} >= {threshold}", f"{upper} < {threshold}"
     return f"{upper} <= {threshold}", f"{lower} > {threshold}"
@@ -460,7 +460,8 @@ def _missing_rule(metric: Metric, threshold: str, source: Source) -> str:
 
 
 def _waited_beyond(metric: Metric, threshold: str) -> str:
-    """Whether the caller had certainly waited longer than the threshold for what had not come when the turn ended."""
+    """Return whether the caller had certainly waited longer than the threshold for what had not come when the turn
+    ended."""
     since = WAITED_FROM.get(metric.name)
     if since is None:
         return "false"

@@ -104,7 +104,7 @@ def open_view(connection: StoreConnection, asked: ViewQuestion) -> ViewHead:
 
 
 def window_of(run: RunRecord, window: Window) -> int | None:
-    """How long before the end of a run the turns of a view began; None for all of it."""
+    """Return how long before the end of a run the turns of a view began; None for all of it."""
     if window != NEWEST:
         return window
     return NEWEST_NS if run.reached_unix_ns - run.first_unix_ns > NEWEST_NS else None
@@ -207,7 +207,8 @@ def page(connection: StoreConnection, asked: PageQuestion = _PAGE) -> PageAnswer
 def _cause(
     connection: StoreConnection, f: Filter, asked: PageQuestion, counts: ObjectiveCounts
 ) -> tuple[MissCause | None, Objective | None]:
-    """What is shown of why the leading objective is missed, and the objective whose bad turns are to be explained."""
+    """Return what is shown of why the leading objective is missed, and the objective whose bad turns are to be
+    explained."""
     verdicts = judge(asked.objectives, counts.count)
     missed = leading_miss(asked.objectives, verdicts)
     headline = next((objective for objective in asked.objectives if objective.metric == HEADLINE), None)
@@ -215,7 +216,7 @@ def _cause(
 
 
 def buckets_for(turns: int, asked: PageQuestion) -> int:
-    """How many buckets a timeline may have so that each holds enough turns for a percentile worth drawing."""
+    """Return how many buckets a timeline may have so that each holds enough turns for a percentile worth drawing."""
     return min(asked.most_buckets, max(asked.fewest_buckets, turns // asked.turns_per_bucket))
 
 

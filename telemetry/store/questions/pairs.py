@@ -219,13 +219,13 @@ def _delta(row: Row) -> ClientServiceDelta:
 
 
 def stage_budget(connection: StoreConnection, f: Filter = ANY) -> dict[str, StageStats]:
-    """Where voice-to-voice goes: endpointing, asr, llm, tts, leading_silence, and what none of them explains
+    """Return where voice-to-voice goes: endpointing, asr, llm, tts, leading_silence, and what none of them explains
     (`unexplained`: network, playout). Stages that no turn shows are left out."""
     return paired(connection, f).budget
 
 
 def _about_then(connection: StoreConnection, f: Filter) -> Condition:
-    """When the other side of the filter's calls may have begun, which need not be of the same run."""
+    """Return when the other side of the filter's calls may have begun, which need not be of the same run."""
     if f.run_id is None:
         return Condition("false")
     where = turns_of(f) & viewed(f)
@@ -301,12 +301,12 @@ def _heard_trace(connection: StoreConnection, service: Turn) -> str | None:
 
 
 def _about_turn(turn: Turn) -> tuple[int, int]:
-    """From when to when the other side of a turn may have begun."""
+    """Return from when to when the other side of a turn may have begun."""
     return turn.started_unix_ns - SIDES_APART_NS, turn.started_unix_ns + SIDES_APART_NS
 
 
 def _of_another_trace(connection: StoreConnection, client: Turn) -> list[Turn]:
-    """What a service to which the caller's trace did not come reported of the call."""
+    """Return what a service to which the caller's trace did not come reported of the call."""
     names = _names_of_call(connection, client)
     if not names:
         return []

@@ -139,8 +139,9 @@ def _named(service: str) -> str:
 
 
 def unit_counts(connection: StoreConnection, asked: RolloutQuestion, of_both: Condition) -> UnitCounts:
-    """How many units the turns of both cohorts are of, each cohort's by itself, and how many met both. Where users are
-    asked for, a turn without one is of the user that its call names in another turn, else of none that is known."""
+    """Return how many units the turns of both cohorts are of, each cohort's by itself, and how many met both. Where
+    users are asked for, a turn without one is of the user that its call names in another turn, else of none that is
+    known."""
     owner = {
         "call": "call_id",
         "user": "coalesce(user_id, max(user_id) OVER (PARTITION BY call_id))",
@@ -190,8 +191,8 @@ def _services(connection: StoreConnection, asked: RolloutQuestion) -> tuple[tupl
 
 
 def question_of(plan: RolloutPlan, since_unix_ns: int | None, objectives: Sequence[Objective] = ()) -> RolloutQuestion:
-    """What a plan's checks read of the turns since the beginning of a stage; of `objectives`, those that it names. Good
-    turns are counted as those of an objective with the check's threshold are."""
+    """Return what a plan's checks read of the turns since the beginning of a stage; of `objectives`, those that it
+    names. Good turns are counted as those of an objective with the check's threshold are."""
     own = [
         Objective(check.counted_by, "metric", _ANY_TARGET, check.metric, check.within)
         for check in plan.checks

@@ -335,7 +335,7 @@ def _latencies(connection: StoreConnection, f: Filter) -> tuple[ConditionLatency
 
 
 def _figures(values: Ints) -> tuple[int, float | None, float | None, tuple[float, float] | None]:
-    """How many values, p50, p95 and its interval. Of millions they are chosen, not sorted."""
+    """Return how many values, p50, p95 and its interval. Of millions they are chosen, not sorted."""
     n, (p50, p95) = len(values), map(float, np.quantile(values, (0.5, 0.95)))
     ranks = interval_ranks(n, 0.95)
     interval = None

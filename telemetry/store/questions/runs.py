@@ -176,29 +176,29 @@ class LostProcess:
 
 
 def is_service_slow(total: int, by_outcome: Mapping[str, int], did_not_read: int) -> bool:
-    """Whether the service kept so many callers, to the end of their turns or by not reading what was said, that calls
-    stayed under way for its doing."""
+    """Return whether the service kept so many callers, to the end of their turns or by not reading what was said, that
+    calls stayed under way for its doing."""
     kept = max(sum(by_outcome.get(outcome, 0) for outcome in KEPT_OUTCOMES), did_not_read)
     return kept > SHARE_LIMIT * total
 
 
 def calls_not_begun(starts: StartCounts | None) -> str | None:
-    """How many calls that were due never began, as half a sentence; None where all did. Each is an open turn."""
+    """Return how many calls that were due never began, as half a sentence; None where all did. Each is an open turn."""
     if starts is None or not starts.dropped:
         return None
     return f"{number(starts.dropped)} of {number(starts.planned)} calls that were due never began"
 
 
 def is_at_work(process: ProcessInfo, now_unix_ns: int | None) -> bool:
-    """Whether a process has not ended and was heard of lately; `now_unix_ns` is None where the run is known to be
-    over. A moment that has not come, by more than clocks may differ, shows nothing."""
+    """Return whether a process has not ended and was heard of lately; `now_unix_ns` is None where the run is known to
+    be over. A moment that has not come, by more than clocks may differ, shows nothing."""
     if now_unix_ns is None or process.ended:
         return False
     return abs(now_unix_ns - process.last_seen_unix_ns) / 1e9 <= RECENT_S
 
 
 def is_under_way(known: Sequence[ProcessInfo], now_unix_ns: int | None) -> bool:
-    """Whether any of a run's processes is at work."""
+    """Return whether any of a run's processes is at work."""
     return any(is_at_work(process, now_unix_ns) for process in known)
 
 
@@ -209,8 +209,8 @@ def last_heard(known: Sequence[ProcessInfo]) -> int | None:
 
 
 def calls_in_flight_now(known: Sequence[ProcessInfo]) -> int | None:
-    """How many calls were in flight by the newest report of each process that has not ended; None where one of them has
-    reported nothing, or nothing since turns of it that came in."""
+    """Return how many calls were in flight by the newest report of each process that has not ended; None where one of
+    them has reported nothing, or nothing since turns of it that came in."""
     running = [process for process in known if not process.ended]
     if not known or any(_is_outdated(process) for process in running):
         return None

@@ -300,7 +300,7 @@ def _samples(
 
 
 def _invalid_reasons(connection: StoreConnection, f: Filter) -> list[Row]:
-    """How many turns each reason made invalid, by group."""
+    """Return how many turns each reason made invalid, by group."""
     where = turns_of(f) & viewed(f) & Condition(f"outcome = 'invalid' AND {ASKED}")
     statement = f"""
         SELECT cohort, phase, is_steady, reason, count(*) AS n
@@ -310,7 +310,7 @@ def _invalid_reasons(connection: StoreConnection, f: Filter) -> list[Row]:
 
 
 def _withheld_reasons(connection: StoreConnection, f: Filter) -> list[Row]:
-    """What the wire could not show, by cohort, the commonest first."""
+    """Return what the wire could not show, by cohort, the commonest first."""
     where = judged(f) & valid(f) & Condition("len(withheld_metrics) > 0")
     statement = f"""
         SELECT cohort, metric, reason, count(*) AS n
@@ -354,7 +354,7 @@ def _turns(counted: Iterable[Row]) -> int:
 
 
 def _by(counted: Iterable[Row], column: str) -> dict[str, int]:
-    """How many turns have each value of a column; the commonest first."""
+    """Return how many turns have each value of a column; the commonest first."""
     found = Counter[str]()
     for row in counted:
         if row[column] is not None:

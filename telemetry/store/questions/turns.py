@@ -97,8 +97,8 @@ class FoundWords:
 def search_condition(
     connection: StoreConnection, search: TurnSearch, column: str, run_id: str | None
 ) -> tuple[Condition, FoundWords]:
-    """What a search asks of a turn. Words are looked for in the transcripts of the store and in the texts that were
-    kept beside it."""
+    """Return what a search asks of a turn. Words are looked for in the transcripts of the store and in the texts that
+    were kept beside it."""
     where = Condition("TRUE")
     if search.since_unix_ns is not None:
         where &= Condition("started_unix_ns >= ?", (search.since_unix_ns,))
@@ -257,8 +257,8 @@ def turns_page(connection: StoreConnection, asked: TurnsQuestion = _TURNS) -> Tu
 def _explained(
     connection: StoreConnection, asked: TurnsQuestion, head: ViewHead, searched: Condition
 ) -> Explanation | None:
-    """What sets the turns that are searched for apart from the others of the filter; None where all are meant or none,
-    and where the figures claim nothing."""
+    """Return what sets the turns that are searched for apart from the others of the filter; None where all are meant or
+    none, and where the figures claim nothing."""
     if asked.search.is_any or asked.metric != HEADLINE or head.summary is None or head.summary.is_generator_limited:
         return None
     found = explained(connection, ExplanationQuestion(TurnSelection(), head.filter), searched)

@@ -71,8 +71,8 @@ class RunVerdictEvidence:
 
 
 def run_verdict_evidence(connection: StoreConnection, f: Filter, objectives: Objectives) -> RunVerdictEvidence:
-    """What `objectives.run_verdict` makes a verdict of: the counts as `objective_counts`, the cause of a miss as far as
-    it is shown, and the sampling intervals of the shares."""
+    """Return what `objectives.run_verdict` makes a verdict of: the counts as `objective_counts`, the cause of a miss as
+    far as it is shown, and the sampling intervals of the shares."""
     counts = count_objectives(connection, f, objectives)
     sampling = sampling_intervals(connection, f, objectives)
     return RunVerdictEvidence(counts, cause_of_miss(connection, f, objectives, counts), sampling)
@@ -81,7 +81,8 @@ def run_verdict_evidence(connection: StoreConnection, f: Filter, objectives: Obj
 def cause_of_miss(
     connection: StoreConnection, f: Filter, objectives: Sequence[Objective], counts: ObjectiveCounts
 ) -> MissCause | None:
-    """What is shown of why the leading objective of the filter's turns is missed. `counts` are of the same snapshot."""
+    """Return what is shown of why the leading objective of the filter's turns is missed. `counts` are of the same
+    snapshot."""
     missed = leading_miss(objectives, judge(objectives, counts.count))
     return None if missed is None else find_cause(_miss_turns(connection, f, missed))
 
@@ -177,7 +178,8 @@ def judged_objectives(
 
 
 def measured_s(summary: Summary, run: RunRecord | None) -> float | None:
-    """How long the turns that are counted took to come: from the first of them, after a ramp, to the run's end."""
+    """Return how long the turns that are counted took to come: from the first of them, after a ramp, to the run's
+    end."""
     return None if run is None else lasted_s(run, [each.first_unix_ns for each in summary.phases if not each.is_ramp])
 
 
@@ -188,9 +190,9 @@ def lasted_s(run: RunRecord, phases_unix_ns: Sequence[int]) -> float | None:
 
 
 def calls_kept(summary: RunEvidence, verdicts: Sequence[Verdict]) -> str | None:
-    """How many calls never began because the service kept the earlier ones, as half a sentence; None where that is not
-    shown. An objective that is missed under less load than was asked for is missed, so that it shows it, too; where all
-    are met although each of these calls counts as a bad one, it makes no difference."""
+    """Return how many calls never began because the service kept the earlier ones, as half a sentence; None where that
+    is not shown. An objective that is missed under less load than was asked for is missed, so that it shows it, too;
+    where all are met although each of these calls counts as a bad one, it makes no difference."""
     not_begun = calls_not_begun(summary.starts)
     is_missed = any(verdict.met is False for verdict in verdicts)
     is_met = bool(verdicts) and all(verdict.met for verdict in verdicts)

@@ -104,18 +104,18 @@ def file_stem(call_id: str, created_unix_ns: int, keep_until_unix_ns: int) -> st
 
 
 def call_key(call_id: str) -> str:
-    """What the names of a call's files begin with."""
+    """Return what the names of a call's files begin with."""
     return _hashed(call_id)
 
 
 def kept_file(name: str) -> KeptFile | None:
-    """What a file name says; None for a file that is not one of ours."""
+    """Return what a file name says; None for a file that is not one of ours."""
     found = _FILE_NAME.fullmatch(name)
     return None if found is None else KeptFile(found[1], int(found[2]), int(found[3]), found[4])
 
 
 def is_run_folder(name: str) -> bool:
-    """Whether a folder holds the calls of a run."""
+    """Return whether a folder holds the calls of a run."""
     return _RUN_NAME.fullmatch(name) is not None
 
 

@@ -79,7 +79,7 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def missing_turns(emitted: int | None, missing: int) -> int | None:
-    """How many turns did not arrive; None where no gap is seen and no process said how many it sent."""
+    """Return how many turns did not arrive; None where no gap is seen and no process said how many it sent."""
     return missing if missing or emitted is not None else None
 
 
@@ -106,7 +106,7 @@ class RunFilter:
     users: int | None = None
 
     def matches(self, run: RunEntry) -> bool:
-        """Whether a run is one of those that are asked for."""
+        """Return whether a run is one of those that are asked for."""
         if self.since_unix_ns is not None and (run.began_unix_ns is None or run.began_unix_ns < self.since_unix_ns):
             return False
         if self.cohort is not None and self.cohort not in (run.cohorts or ()):

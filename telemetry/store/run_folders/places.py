@@ -53,12 +53,12 @@ class StorePlace:
 
 
 def is_store(folder: Path) -> bool:
-    """Whether a sidecar has written to a folder."""
+    """Return whether a sidecar has written to a folder."""
     return (folder / DATABASE_NAME).exists() or (folder / OWNER_NAME).exists() or is_earlier(folder)
 
 
 def is_run_folder(folder: Path) -> bool:
-    """Whether a folder is that of one run (or of one command that made several)."""
+    """Return whether a folder is that of one run (or of one command that made several)."""
     return (folder / STORE_FOLDER).is_dir() or (folder / SUMMARY_NAME).is_file() or bool(begun_runs(folder))
 
 
@@ -118,7 +118,7 @@ def begun_runs(folder: Path) -> list[str]:
 
 
 def modified_ns(file: Path) -> int:
-    """When a file or folder was changed; 0 where there is none."""
+    """Return when a file or folder was changed; 0 where there is none."""
     try:
         return file.stat().st_mtime_ns
     except OSError:
@@ -151,19 +151,20 @@ def objectives_kept_beside(store: str) -> Path | None:
 
 
 def objectives_of(folder: Path | None) -> tuple[Objective, ...]:
-    """What the run of a folder is judged by: the objectives that are kept there, else the default set. Raises
+    """Return what the run of a folder is judged by: the objectives that are kept there, else the default set. Raises
     ConfigError."""
     file = kept_objectives(folder)
     return tuple(default_objectives()) if file is None else _parsed(objectives_text(file), str(file))
 
 
 def are_kept_otherwise(folder: Path | None, objectives: tuple[Objective, ...]) -> bool:
-    """Whether the run of a folder was judged by other objectives than these. Where none are kept, that is not known."""
+    """Return whether the run of a folder was judged by other objectives than these. Where none are kept, that is not
+    known."""
     return kept_objectives(folder) is not None and are_judged_otherwise(folder, objectives)
 
 
 def are_judged_otherwise(folder: Path | None, objectives: tuple[Objective, ...]) -> bool:
-    """Whether the run of a folder is judged by other objectives than these; those that cannot be read are."""
+    """Return whether the run of a folder is judged by other objectives than these; those that cannot be read are."""
     try:
         return objectives_of(folder) != objectives
     except ConfigError:

@@ -58,7 +58,8 @@ class RedisCache:
         await self._client.aclose()
 
     def _is_paused(self) -> bool:
-        """Whether Redis failed recently and is not used, so that it delays one turn every two seconds and not all."""
+        """Return whether Redis failed recently and is not used, so that it delays one turn every two seconds and not
+        all."""
         return self._paused_until_ns is not None and self._now() < self._paused_until_ns
 
     def _note_failure(self, error: Exception) -> None:

@@ -31,7 +31,7 @@ def environment_folder() -> Path:
 
 
 def is_installed() -> bool:
-    """Whether the environment is there, whole."""
+    """Return whether the environment is there, whole."""
     return (environment_folder() / _READY).exists()
 
 
