@@ -24,6 +24,7 @@ from loadtest.protocols.llm_stream.gemini import GeminiStream
 from loadtest.protocols.llm_stream.heard import count
 from loadtest.protocols.llm_stream.openai import OpenAiStream
 from loadtest.protocols.stages.parts import Broken, Finished, Malformed
+from telemetry.model.formatting import milliseconds
 
 Stream = OpenAiStream | AnthropicStream | GeminiStream
 _STREAMS: Final[Mapping[Wire, type[Stream]]] = {
@@ -173,9 +174,9 @@ class ModelExchange:
         if held < HELD_BACK:
             return None
         what = f"all {only.events} events" if only.events > 1 else f"all {held} tokens"
-        if only.upper_ns - only.lower_ns > NOT_LOOKED_NS:
-            blind_ms = round((only.upper_ns - only.lower_ns) / 1e6)
-            return LlmFault("not_seen", f"{what} came while this busy machine did not look for {blind_ms:,} ms")
+        if (blind_ns := only.upper_ns - only.lower_ns) > NOT_LOOKED_NS:
+            blind = milliseconds(blind_ns)
+            return LlmFault("not_seen", f"{what} came while this busy machine did not look for {blind}")
         return LlmFault("buffered", f"{what} of the stream arrived in one piece: something on the way holds them back")
 
     def _usage(self) -> LlmUsage | None:
