@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from docs_build.pages import PAGES
 from tests.contracts.command_help import ROOT
 from tests.contracts.documents import code_lines, faults, headings, links, pages, words
 
@@ -54,7 +55,8 @@ def test_links_and_pictures_lead_to_what_is_there(place: str) -> None:
     for path, anchor in links(pages()[place]):
         target = (folder / path).resolve().relative_to(ROOT).as_posix() if path else place
         # The one picture of the documentation is the screenshot of the dashboard; the build puts it there.
-        there = target in pages() or (ROOT / target).exists() or target == "docs/images/dashboard.png"
+        is_made = target.removeprefix("docs/") in {*PAGES, "images/dashboard.png"}
+        there = target in pages() or (ROOT / target).exists() or is_made
         assert there, f"{place} links to {path}, which is not there"
         if anchor and target in pages():
             assert anchor in headings(pages()[target]), f"{place} links to #{anchor}, a heading that {target} lacks"

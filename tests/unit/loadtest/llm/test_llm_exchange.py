@@ -239,7 +239,7 @@ def test_every_way_to_write_a_stream_is_read_the_same(end: str, before: str, siz
 
 def test_what_came_while_this_machine_did_not_look_is_no_fault_of_the_server() -> None:
     late = played((90, STREAM + events(*([delta("word ")] * 8)) + GOOD_END), seen_before_ms=80)
-    assert (kind_of(late), "did not look for 80 ms" in repr(late.fault)) == ("not_seen", True)
+    assert (kind_of(late), "did not look for 80.0 ms" in repr(late.fault)) == ("not_seen", True)
 
 
 def test_a_stream_without_its_content_type_is_read() -> None:
