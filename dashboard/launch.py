@@ -36,7 +36,7 @@ _LOOPBACK_HOSTS: Final = ("127.0.0.1", "localhost", "::1")
 
 @dataclass(frozen=True, slots=True)
 class LaunchOptions:
-    """What the command line asked for. Port 0 means any free one."""
+    """The options of the command line. Port 0 means any free one."""
 
     store: str | None = None  # a folder, or the address of a sidecar; None: the newest run's of `places`
     places: tuple[str, ...] = ()  # where runs are, as the list of runs has it; the store, where there are none

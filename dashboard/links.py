@@ -201,7 +201,7 @@ def _fault_of(name: str, value: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class RunsChoice:
-    """Which runs are listed."""
+    """The filter of the list of runs."""
 
     began: str | None = None
     cohort: str | None = None

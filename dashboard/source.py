@@ -1,4 +1,4 @@
-"""Where the pages get their answers: the places with runs, one of their stores, and the objectives. Nothing here
+"""Sources of the pages' answers: the places with runs, one of their stores, and the objectives. Nothing here
 computes a figure, or keeps an answer."""
 
 import json

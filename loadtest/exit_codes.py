@@ -1,4 +1,4 @@
-"""How a command ended, for scripts. The reference page of exit codes is made from this file."""
+"""Exit codes of the commands, for scripts. The reference page of exit codes is made from this file."""
 
 from collections.abc import Mapping
 from enum import IntEnum

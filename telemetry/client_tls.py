@@ -1,4 +1,4 @@
-"""How those that send to a sidecar or read from it are let in and secure their connections, as the environment says."""
+"""Tokens and TLS of those that send to a sidecar or read from it, from the environment."""
 
 import os
 import ssl

@@ -1,4 +1,4 @@
-"""Which annotated speech bounds a person should review, and why.
+"""Annotated speech bounds that a person should review, with the reasons.
 
 With exact edges, speech ends where it is faded out, so only the beginnings are considered.
 """

@@ -1,4 +1,4 @@
-"""How far a clip's speech bounds may be off: the half-widths of 95 % intervals, stated for each clip.
+"""Uncertainty of a clip's speech bounds: the half-widths of 95 % intervals, stated for each clip.
 
 These errors are systematic: a clip that is played a hundred times is off by the same amount a hundred times. So they
 do not average out, and every figure that is measured from a bound includes them. With exact edges, that of the end does

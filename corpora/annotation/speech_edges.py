@@ -42,7 +42,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What differs between the two bounds of the speech.
+    """The differences between the two bounds of the speech.
 
     `longest_closure_s` is the longest pause after which a release still belongs to the word; `tail_is_judged` says
     whether the outermost sound may be breath or a decay (`speech_tail`).

@@ -25,7 +25,7 @@ _LONGEST_NUMBER_BITS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What the value of a key must be, as the end of "it must be ...", and the arguments of a pydantic `Field`.
+    """The requirement on the value of a key, as the end of "it must be ...", and the arguments of a pydantic `Field`.
 
     `each` is the same for the items of a list. A pattern is matched by the Rust crate `regex`, where `$` is the end of
     the text.

@@ -33,7 +33,7 @@ _FOOTER: Final = struct.Struct("<Q32s8s")  # length of the index, its SHA-256, m
 
 
 class Chunk(msgspec.Struct, frozen=True, array_like=True):
-    """Where a piece lies in its pack, and what is known about it."""
+    """The position of a piece in its pack, and its checksum and size."""
 
     offset: int
     length: int

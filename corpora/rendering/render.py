@@ -262,7 +262,7 @@ def _mix(speech: _Speech, noise: Samples, requested_db: float) -> tuple[Pcm16, f
 
 @dataclass(frozen=True, slots=True)
 class _NoiseRequest:
-    """How much noise is wanted, at which rate, and what it is drawn from."""
+    """Amount, rate and source of the noise that is wanted."""
 
     rate_hz: int
     samples: int

@@ -1,4 +1,4 @@
-"""Where corpora come from: packages, importing, synthesis and authoring.
+"""Sources of corpora: packages, importing, synthesis and authoring.
 
 Read `install` first, then `archives` (untrusted packages), `importing` (corpora of others) and `synthesis`.
 """

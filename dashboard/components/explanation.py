@@ -1,4 +1,4 @@
-"""Which dimension explains a selection of turns, as HTML: a table, the dimension that does most first."""
+"""The dimensions that explain a selection of turns, as HTML: a table, the dimension that does most first."""
 
 from typing import Final
 

@@ -52,7 +52,7 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True, slots=True)
 class PageContext:
-    """What a page draws with besides its answer: its link, the viewer's zone, the time, and the store that was asked,
+    """The context of a page besides its answer: its link, the viewer's zone, the time, and the store that was asked,
     None for a page about many."""
 
     link: Link

@@ -1,4 +1,4 @@
-"""What Streamlit runs: the dashboard's script, from a folder of its own.
+"""The dashboard's script, which Streamlit runs, from a folder of its own.
 
 A folder `pages` beside the script that it is given would make Streamlit run each module in it as a page by itself,
 outside the navigation, for whoever opens a link to a page first.

@@ -1,4 +1,4 @@
-"""Which bytes of a WAV file that arrives in pieces are samples. Pure: no I/O.
+"""The samples of a WAV file that arrives in pieces. Pure: no I/O.
 
 The header may promise a length, none (a stream does not know its own) or that of its first piece alone. Chunks after
 the samples (LIST, C2PA) are no sound, and neither is the header of a further WAV file.

@@ -1,4 +1,5 @@
-"""What frameworks would report of utterances: spans and metrics with the texts in every place where they put them.
+"""Telemetry that frameworks would report of utterances: spans and metrics with the texts in every place where they put
+them.
 
 The reference assistant reports no texts, so that a sidecar that stores whatever it gets would pass without these.
 """
@@ -46,7 +47,7 @@ _TIMEOUT_S: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class SentTelemetry:
-    """How many spans and metrics were sent."""
+    """The numbers of spans and metrics that were sent."""
 
     spans: int
     metrics: int

@@ -40,7 +40,7 @@ Plant = Callable[["Audited"], None]
 
 @dataclass(frozen=True, slots=True)
 class AuditRequest:
-    """What the audit was asked to do. `corpus` is a name or a folder; `redis_url` a server that is used and searched,
+    """The request for an audit. `corpus` is a name or a folder; `redis_url` a server that is used and searched,
     None: one of our own where the program is installed."""
 
     corpus: str | None
@@ -53,7 +53,7 @@ class AuditRequest:
 
 @dataclass(frozen=True, slots=True)
 class Audited:
-    """Where the parts of an audit are while they run."""
+    """The places of an audit's parts while they run."""
 
     folder: Path
     sidecar: Sidecar
@@ -62,7 +62,7 @@ class Audited:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What was really done: an audit of less says nothing."""
+    """The work that was really done: an audit of less says nothing."""
 
     utterances: int
     utterances_answered: int

@@ -1,4 +1,4 @@
-"""What the audit looks for: the personal data of utterances, and every five words of them in a row.
+"""The texts that the audit looks for: the personal data of utterances, and every five words of them in a row.
 
 The words are looked for as well because nothing finds all personal data in a text; whatever of an utterance is written
 anywhere shows that it was not left out.

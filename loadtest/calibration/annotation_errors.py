@@ -1,4 +1,4 @@
-"""How far the clips of the calibration speech are annotated beside the truth, as their callers send them."""
+"""Errors of the annotation of the calibration speech, as its callers send it."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +10,7 @@ from loadtest.targets.ground_truth.speech import RATE_HZ, utterance_pcm
 
 @dataclass(frozen=True, slots=True)
 class AnnotationError:
-    """How much later than the true bounds a clip's annotation puts the beginning and end of speech."""
+    """The time by which a clip's annotation, later than the true bounds, puts the beginning and end of speech."""
 
     start_ns: int
     end_ns: int

@@ -1,4 +1,4 @@
-"""What a calibration says: errors of the instrument against an endpoint that knows the truth, load by load. Pure.
+"""The result of a calibration: errors of the instrument against an endpoint that knows the truth, load by load. Pure.
 
 An error is measured - true. What a run would report of voice-to-voice is wrong by the instrument's error and by that of
 the annotation, which says where the speech ends in a clip. The endpoint shares neither, so `voice_to_voice` has both;
@@ -125,7 +125,7 @@ class StatedIntervals:
 
 @dataclass(frozen=True, slots=True)
 class ProcessorUsage:
-    """What was used while all callers were on the line: shares of one core, and ns of CPU a frame sent.
+    """The resources used while all callers were on the line: shares of one core, and ns of CPU a frame sent.
 
     `generator_cpu` is the mean of the generator's processes, which share the callers evenly.
     """

@@ -72,7 +72,8 @@ PICTURES: Final = (".svg", ".png", ".pdf")
 
 @dataclass(frozen=True, slots=True)
 class CalibrateRequest:
-    """What to calibrate. `loads` are tried in order until one is not trustworthy with any number of processes."""
+    """The request for a calibration. `loads` are tried in order until one is not trustworthy with any number of
+    processes."""
 
     loads: tuple[int, ...]
     turns: int
@@ -87,7 +88,7 @@ class CalibrateRequest:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What one run left behind."""
+    """The files of one run."""
 
     turns: list[Turn]
     truths: dict[str, dict[str, Any]]
@@ -98,7 +99,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Swarms:
-    """What every cell of a calibration shares."""
+    """The values that every cell of a calibration shares."""
 
     request: CalibrateRequest
     annotation: Mapping[str, AnnotationError]  # of each utterance's clip

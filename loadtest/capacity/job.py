@@ -33,7 +33,7 @@ PROBES: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class CapacityRequest:
-    """What the search was asked for. `run` says everything but the number of callers and the time."""
+    """The request for a search. `run` says everything but the number of callers and the time."""
 
     run: RunRequest
     first: int

@@ -36,7 +36,7 @@ class Interrupted(Exception):  # noqa: N818 - reads as what happened
 
 @dataclass
 class Bench:
-    """What all steps have in common. `turn_period_s` is learnt from step to step."""
+    """The values that all steps share. `turn_period_s` is learnt from step to step."""
 
     checked: CheckedRun
     sidecar: Sidecar

@@ -1,4 +1,4 @@
-"""What a search for capacity found, step by step: the terminal's table, the sentence and the JSON object. Pure."""
+"""The result of a search for capacity, step by step: the terminal's table, the sentence and the JSON object. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Which number of callers to try next. Pure.
+"""The search for the next number of callers to try. Pure.
 
 Upwards by doubling until a step misses, then by halving the interval between the highest step that is met and the
 lowest that is missed, until the two are close enough. Where a step is missed below one that is met, the lower counts:

@@ -1,4 +1,4 @@
-"""Which turn an event is about: the one that its name belongs to, or else the one under way when it arrives. Pure.
+"""The turn that an event is about: the one that its name belongs to, or else the one under way when it arrives. Pure.
 
 A name decides, however late its event comes, until the call ends. A name that the endpoint gives to another utterance
 or reply, after the first one was over, is that of the new one.

@@ -82,7 +82,7 @@ def no_phase(perf_ns: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CallInfo:
-    """What is the same for all turns of a call."""
+    """The values that are the same for all turns of a call."""
 
     run_id: str
     call_id: str
@@ -109,7 +109,7 @@ class CallInfo:
 
 @dataclass(frozen=True, slots=True)
 class RecordOptions:
-    """What a record keeps. `word_errors(reference, hypothesis, language)` gives (errors, reference words);
+    """The options of a record. `word_errors(reference, hypothesis, language)` gives (errors, reference words);
     None to go without."""
 
     limits: ValidityLimits

@@ -41,7 +41,7 @@ from loadtest.errors import InstrumentError
 
 
 class State(Enum):
-    """What the caller does; each value says it."""
+    """The caller's activity; each value names it."""
 
     CONNECTING = "the session is not ready yet"
     THINKING = "the think time before a turn passes, and what still plays is heard to its end"
@@ -53,7 +53,7 @@ class State(Enum):
 
 
 class Input(Enum):
-    """What happens to the caller; each value says it."""
+    """Inputs of the caller; each value names one."""
 
     READY = "the session is ready"
     SAY = "the think time is over, and the turn has a clip"
@@ -135,7 +135,7 @@ class PlanState(Enum):
 
 
 class PlanInput(Enum):
-    """What happens to the plan; each value says it."""
+    """Inputs of the plan; each value names one."""
 
     TURN_BEGAN = "a turn began, and others follow it"
     LAST_TURN_BEGAN = "the last turn of the plan began"

@@ -238,7 +238,7 @@ class Reply:
 
 
 class Timeline:
-    """What happened between the beginning of an utterance and the end of its answer."""
+    """The events between the beginning of an utterance and the end of its answer."""
 
     def __init__(self, known_replies: frozenset[str], *, closes_questions: bool = True, speaks: bool = True) -> None:
         self._known = known_replies  # replies that began before the question

@@ -5,7 +5,7 @@ from loadtest.conversation.state import PLAN_TRANSITIONS, PlanInput, PlanState, 
 
 
 class TurnQueue:
-    """What of a plan is still to come."""
+    """The part of a plan that is still to come."""
 
     __slots__ = ("_next", "_turns", "state")
 

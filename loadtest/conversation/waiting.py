@@ -1,4 +1,4 @@
-"""How long a caller waits for what is still to come of a turn. Pure: moments are parameters.
+"""The caller's waits for what is still to come of a turn. Pure: moments are parameters.
 
 A reply ends by an event, or by silence where the wire has no such event. Where the endpoint owes nothing but that
 event, or a transcript, the wait is short; where a reply that was heard simply stops, it is as long as for its

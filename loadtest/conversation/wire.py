@@ -1,4 +1,4 @@
-"""What of a wire a conversation has to know: pure data."""
+"""Properties of a wire that a conversation needs: pure data."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -16,7 +16,7 @@ _OF_AUDIO: Final = "voice_to_voice"
 
 @dataclass(frozen=True, slots=True)
 class WireTraits:
-    """What shows on a wire: the end of a reply and of a question, and what was said."""
+    """Signals that a wire shows: the end of a reply and of a question, and what was said."""
 
     closes_replies: bool = True  # a message says that a reply is complete; else it ends by silence
     closes_questions: bool = True  # a message says that the endpoint has closed the caller's turn

@@ -1,4 +1,4 @@
-"""What the arrival of data shows of how well a turn is measured."""
+"""Evidence from the arrival of data on how well a turn is measured."""
 
 from collections.abc import Sequence
 

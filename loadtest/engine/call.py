@@ -40,7 +40,7 @@ _NO_MESSAGES: Final = (Opened, Rejected, Closed, Violation)
 
 
 class CallHost(Protocol):
-    """What a call needs from the engine that runs it."""
+    """The interface that a call needs from the engine that runs it."""
 
     clocks: Clocks
     health: EngineHealth

@@ -1,4 +1,4 @@
-"""What this machine gives a load generator: open files, local ports, buffers and memory.
+"""Limits of this machine for a load generator: open files, local ports, buffers and memory.
 
 A call that finds none of these left says nothing about the endpoint: `Exhausted` is its cause, and says what to do.
 """

@@ -1,4 +1,4 @@
-"""What a call remembers of the frames that it has handed to the socket."""
+"""Records of the frames that a call has handed to the socket."""
 
 from dataclasses import dataclass
 

@@ -40,7 +40,7 @@ def verifying_context() -> ssl.SSLContext:
 
 @dataclass(frozen=True, slots=True)
 class TlsClient:
-    """How callers secure their connections. `server_name` replaces the host name in SNI and verification."""
+    """TLS settings of callers. `server_name` replaces the host name in SNI and verification."""
 
     context: ssl.SSLContext = field(default_factory=verifying_context)
     server_name: str | None = None

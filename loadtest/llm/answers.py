@@ -97,7 +97,7 @@ class LlmUsage(msgspec.Struct, frozen=True):
 
 
 class CacheCounters(msgspec.Struct, frozen=True):
-    """How many tokens a server has looked up in its prefix cache since it began, and how many of them it found."""
+    """The tokens that a server has looked up in its prefix cache since it began, and those that it found."""
 
     looked_up: int
     found: int
@@ -121,7 +121,7 @@ class ToolCall(msgspec.Struct, frozen=True):
 
 
 class LlmFault(msgspec.Struct, frozen=True):
-    """Why an answer has no figures: one kind, and one sentence for people."""
+    """The reason why an answer has no figures: one kind, and one sentence for people."""
 
     kind: FaultKind
     sentence: str

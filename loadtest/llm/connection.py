@@ -38,7 +38,7 @@ Received = Callable[["Stamp", list[HttpItem]], None]
 
 
 class Stamp(msgspec.Struct, frozen=True, gc=False):
-    """When the bytes of one read came: the last of them at `upper_ns`, the first not before `lower_ns`."""
+    """The arrival of the bytes of one read: the last of them at `upper_ns`, the first not before `lower_ns`."""
 
     lower_ns: int
     upper_ns: int

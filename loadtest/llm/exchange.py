@@ -47,7 +47,7 @@ _FAULT_OF_CODE: Final[Mapping[str | None, FaultKind]] = {
 
 
 class Times(msgspec.Struct):
-    """When the steps of a request were done; those of opening a connection only where a new one was made."""
+    """The times of the steps of a request; those of opening a connection only where a new one was made."""
 
     started_ns: int
     dns_ns: int | None = None

@@ -135,7 +135,7 @@ class LoadRow:
 
 @dataclass(frozen=True, slots=True)
 class SaturationRow:
-    """Where more callers at the same time bring no more answers; None: too few levels."""
+    """The concurrency above which more callers bring no more answers; None: too few levels."""
 
     target: str
     saturation: Saturation | None
@@ -177,7 +177,7 @@ class Stall:
 
 @dataclass(frozen=True, slots=True)
 class FaultCount:
-    """How many faults of a kind there were, with the sentence of the first."""
+    """The number of faults of a kind, with the sentence of the first."""
 
     n: int
     sentence: str

@@ -1,4 +1,4 @@
-"""Where a model is: its address, its wire, its name, and its key, which is in memory only and never shown."""
+"""The target of a bench: its address, its wire, its name, and its key, which is in memory only and never shown."""
 
 from collections.abc import Mapping
 from typing import Final, Literal

@@ -61,8 +61,8 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class PairRequest:
-    """What to compare. It is decided by the metric at the quantile: when its interval leaves out 0, or lies within the
-    smallest difference worth having on both sides."""
+    """The request for a comparison. It is decided by the metric at the quantile: when its interval leaves out 0, or
+    lies within the smallest difference worth having on both sides."""
 
     checked: CheckedRun  # settings, corpus and folder; its target is the first variant
     variants: tuple[Variant, ...]

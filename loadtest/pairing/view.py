@@ -1,4 +1,4 @@
-"""What a paired comparison found, for people and for machines."""
+"""The result of a paired comparison, for people and for machines."""
 
 from typing import Any, Final
 

@@ -31,7 +31,7 @@ _PLAIN: Final = {secure: plain for plain, secure in _SECURE.items()}
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where to connect. `tls` is True for wss, https and tls.
+    """The address to connect to. `tls` is True for wss, https and tls.
 
     `other_scheme` is the one that differs from the address's in nothing but TLS, "" where there is none.
     """

@@ -1,4 +1,4 @@
-"""Which headers of an endpoint's responses are kept: those that say who answered, and never a secret. Pure.
+"""The headers of an endpoint's responses that are kept: those that say who answered, and never a secret. Pure.
 
 Only the names listed here are kept. A name that could carry a secret or a cookie is not listed, even on request.
 """

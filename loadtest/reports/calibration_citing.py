@@ -1,4 +1,4 @@
-"""How a later run cites the calibration of its machine, and when it must not. Pure."""
+"""Citations of a machine's calibration by later runs, and when they are not allowed. Pure."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ Stored = Mapping[str, Any]  # a calibration as it is stored: the object of `cali
 
 @dataclass(frozen=True, slots=True)
 class Citation:
-    """What is known of the instrument's own error at a run's load. `error_ms` and `callers` only where it holds.
+    """The known error of the instrument at a run's load. `error_ms` and `callers` only where it holds.
 
     It is evidence that the instrument keeps its word, and widens no figure: each turn states its own bounds
     (telemetry.model.bounds).

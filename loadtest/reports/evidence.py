@@ -1,4 +1,4 @@
-"""How well a run was measured, as rows of a name and a sentence: the same in every report. Pure."""
+"""Evidence of how well a run was measured, as rows of a name and a sentence: the same in every report. Pure."""
 
 from collections.abc import Callable, Sequence
 

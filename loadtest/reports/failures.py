@@ -1,4 +1,4 @@
-"""Why turns failed, as a table, and what callers did when they were asked to wait. Pure."""
+"""The causes of failed turns, as a table, and what callers did when they were asked to wait. Pure."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""How the statistics of a metric are written on a terminal: the figure, or why it is missing."""
+"""Statistics of a metric as written on a terminal: the figure, or why it is missing."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final

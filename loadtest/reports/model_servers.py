@@ -1,4 +1,4 @@
-"""What model servers reported while a run took place: the terminal's table and the JSON rows. Pure.
+"""Reports of model servers during a run: the terminal's table and the JSON rows. Pure.
 
 Context, in a part of its own: their ratios are of tokens and their times of requests, of whoever made them.
 """

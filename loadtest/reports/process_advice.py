@@ -1,4 +1,4 @@
-"""How many processes a number of callers wants, by the calibration of the machine. Pure."""
+"""The number of processes that a number of callers needs, by the calibration of the machine. Pure."""
 
 import math
 from collections.abc import Mapping

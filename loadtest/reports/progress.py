@@ -1,4 +1,4 @@
-"""How a run is doing while it lasts: redrawn in place on a terminal, and as lines elsewhere. Pure."""
+"""Progress of a run while it lasts: redrawn in place on a terminal, and as lines elsewhere. Pure."""
 
 import math
 from collections.abc import Sequence
@@ -29,9 +29,9 @@ _LONGEST_NAME: Final = 22
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveInfo:
-    """What is known at this moment; None is not known yet. `run_time_s` None means until its calls are made, which have
-    about `expected_turns`, or until somebody stops it; it counts from the end of the preparation, which took
-    `preparation_s` of `elapsed_s`. The verdicts are those on the objectives by the turns so far."""
+    """The progress that is known at this moment; None is not known yet. `run_time_s` None means until its calls are
+    made, which have about `expected_turns`, or until somebody stops it; it counts from the end of the preparation,
+    which took `preparation_s` of `elapsed_s`. The verdicts are those on the objectives by the turns so far."""
 
     target: str
     users: int

@@ -1,4 +1,5 @@
-"""What only the command line has of a run, not the store: how it was asked for and how it came to its end."""
+"""Information on a run that only the command line has, not the store: how it was asked for and how it came to its
+end."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from telemetry.store.questions.runs import LostProcess
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunCorpus:
-    """What the callers said. `kind` is "recorded" (human speech) or "generated" (known text, synthetic voices)."""
+    """The callers' speech. `kind` is "recorded" (human speech) or "generated" (known text, synthetic voices)."""
 
     name: str
     kind: str
@@ -33,7 +34,7 @@ class RunCorpus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunProfile:
-    """How the utterances were altered; None means that nothing was asked."""
+    """The alterations of the utterances; None means that nothing was asked."""
 
     noise: str | None = None
     snr_db: float | None = None
@@ -43,7 +44,7 @@ class RunProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessShare:
-    """What one process of the generator did of the run, by its own report."""
+    """The share of one process of the generator in the run, by its own report."""
 
     worker: str = ""  # as in LostProcess
     turns: int = 0
@@ -52,8 +53,8 @@ class ProcessShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpoolInfo:
-    """What the senders kept on disk because no sidecar took it during the run: turns, and the spans that they and their
-    calls consist of. Delivered after the run, or waiting still because nobody took it then either."""
+    """The telemetry that the senders kept on disk because no sidecar took it during the run: turns, and the spans that
+    they and their calls consist of. Delivered after the run, or waiting still because nobody took it then either."""
 
     turns: int = 0
     spans: int = 0

@@ -1,4 +1,4 @@
-"""How a run ends: the exit code and the sentence that explains it, from the run's figures alone.
+"""The outcome of a run: the exit code and the sentence that explains it, from the run's figures alone.
 
 In order of precedence, the first that applies:
 

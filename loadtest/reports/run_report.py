@@ -28,7 +28,7 @@ class SlowTurn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPictures:
-    """What the pictures of a run are drawn from; empty where nothing was measured.
+    """The data of the pictures of a run; empty where nothing was measured.
 
     `dots` are the valid turns while they are few, each with when it began (unix ns) and its voice-to-voice in ns, None
     where it went unanswered. `values_ns` is the voice-to-voice of all of them, None where they are too many.

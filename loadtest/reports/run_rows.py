@@ -1,4 +1,4 @@
-"""What a run was and what happened in it, as rows of a name and a sentence: the same in every report. Pure."""
+"""A run's settings and events, as rows of a name and a sentence: the same in every report. Pure."""
 
 from loadtest.protocols.address import public_target
 from loadtest.reports import figures

@@ -1,4 +1,4 @@
-"""How well the endpoint heard, by profile: the terminal's table and the JSON rows. Pure."""
+"""Word error rates of the endpoint, by profile: the terminal's table and the JSON rows. Pure."""
 
 from collections.abc import Sequence
 from typing import Any, Final

@@ -61,7 +61,7 @@ STOP_TIMEOUT_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class RolloutDemoRequest:
-    """What the demo was asked to do. `longest_s` is how long both rollouts may take together; `files` is the folder of
+    """The request for the demo. `longest_s` is how long both rollouts may take together; `files` is the folder of
     its plans, flags and variants."""
 
     users: int
@@ -112,7 +112,7 @@ class DemoClock(RolloutClock):
 
 @dataclass(frozen=True, slots=True)
 class DemoRollout:
-    """How one rollout of the demo went."""
+    """The course of one rollout of the demo."""
 
     name: str
     code: ExitCode

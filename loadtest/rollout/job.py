@@ -25,9 +25,9 @@ from telemetry.store.reader import is_address
 
 @dataclass(frozen=True, slots=True)
 class RolloutRunRequest:
-    """What is asked for. `log` keeps the verdicts (None: the store does, or the sidecar at its address); `every_s` lies
-    between two looks; `at_most_s` is how long to go on, None for as long as it takes. `also` are plans that are
-    evaluated at the same time."""
+    """The request for a rollout. `log` keeps the verdicts (None: the store does, or the sidecar at its address);
+    `every_s` lies between two looks; `at_most_s` is how long to go on, None for as long as it takes. `also` are plans
+    that are evaluated at the same time."""
 
     plan: Path
     store: str

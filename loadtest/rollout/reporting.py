@@ -30,7 +30,7 @@ from telemetry.store.rollout_rows import RolloutRecord
 
 @dataclass(frozen=True, slots=True)
 class RolloutReportRequest:
-    """What is asked for."""
+    """The request for a report."""
 
     plan: Path
     store: str

@@ -27,7 +27,7 @@ from telemetry.store.reader import StoreReader
 
 @dataclass(frozen=True, slots=True)
 class RolloutWatchRequest:
-    """What is asked for. `every_s` lies between two looks."""
+    """The request for a live view. `every_s` lies between two looks."""
 
     plan: Path
     store: str

@@ -1,4 +1,4 @@
-"""Where calibrations are kept, so that later runs can cite them, and the machine and engine that they depend on."""
+"""The folder of calibrations, which later runs can cite, and the machine and engine that they depend on."""
 
 import hashlib
 import json

@@ -30,8 +30,8 @@ from telemetry.store.run_folders.entries import RunEntry
 
 @dataclass(frozen=True, slots=True)
 class CompareRequest:
-    """What is asked for: the runs, the baseline first, the margin, and where the result goes. Without `slo`, good turns
-    are counted by the objectives of the baseline."""
+    """The request for a comparison: the runs, the baseline first, the margin, and where the result goes. Without `slo`,
+    good turns are counted by the objectives of the baseline."""
 
     runs: tuple[str, ...]
     places: tuple[str, ...] = ()

@@ -49,7 +49,7 @@ _REFUSED_PORT: Final = re.compile(r"cannot listen on \S+:(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class DemoRequest:
-    """What the demo was asked to do."""
+    """The request for the demo."""
 
     users: int
     run_time_s: float
@@ -114,7 +114,7 @@ def demo(request: DemoRequest, console: Console) -> ExitCode:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What the demo runs beside its callers."""
+    """The processes that the demo runs in addition to its callers."""
 
     sidecar: Sidecar
     target: str

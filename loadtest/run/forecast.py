@@ -1,4 +1,4 @@
-"""What a run will yield: about how many turns and calls, against how many its objectives need. Pure.
+"""The expected yield of a run: about how many turns and calls, against how many its objectives need. Pure.
 
 How long a service takes to answer and how much it says is not known beforehand. A turn is taken to last as long as the
 caller's speech, the pause before it, and `REPLY_S`: an answer after 1 s that lasts 3 s.
@@ -25,7 +25,8 @@ LONGEST_S: Final = 900.0
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What the objectives need: `most` is how many turns (or calls) the most demanding one needs, at its `target`."""
+    """The demand of the objectives: `most` is how many turns (or calls) the most demanding one needs, at its
+    `target`."""
 
     most: int = 0
     target: float = 0.0
@@ -33,7 +34,8 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is asked for: callers for a time (None: until all calls are made), saying clips of a mean length."""
+    """The load that is asked for: callers for a time (None: until all calls are made), saying clips of a mean
+    length."""
 
     users: int
     run_time_s: float | None

@@ -45,7 +45,7 @@ UNKNOWN: Final = "unknown"
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What came of a run."""
+    """The result of a run."""
 
     info: RunInfo
     summary: Summary
@@ -71,7 +71,7 @@ class RunResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BesideStore:
-    """What only the command that carried the run out can know."""
+    """Knowledge of a run that only the command that carried it out has."""
 
     is_over: bool = False
     interrupted: bool = False
@@ -164,7 +164,7 @@ SERVERS_READ_UNTIL_NS: Final = 30 * 10**9
 
 @dataclass(frozen=True, slots=True)
 class _StoredRun:
-    """What the store holds of a run besides its turns. `record` is None for a run that the store does not list."""
+    """The data of a run in the store besides its turns. `record` is None for a run that the store does not list."""
 
     run_id: str
     record: RunRecord | None
@@ -284,7 +284,8 @@ def _citation(declared: "_Declared") -> Citation | None:
 
 
 class _Declared:
-    """What processes declared of the run. It came over the network: a value that cannot be read counts as absent."""
+    """The declarations of a run's processes. They came over the network: a value that cannot be read counts as
+    absent."""
 
     def __init__(self, declared: Mapping[str, object]) -> None:
         self._values = declared

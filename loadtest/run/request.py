@@ -1,4 +1,4 @@
-"""What a run was asked to do, checked as a whole before anything is started."""
+"""The request for a run, checked as a whole before anything is started."""
 
 import math
 import os

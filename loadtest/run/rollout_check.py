@@ -97,8 +97,8 @@ EXIT_CODES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class RolloutCheckRequest:
-    """What is asked for: the plan, where the turns are, and where the result goes. `also` are plans that are evaluated
-    at the same time."""
+    """The request for a check: the plan, where the turns are, and where the result goes. `also` are plans that are
+    evaluated at the same time."""
 
     plan: Path
     store: str

@@ -1,4 +1,4 @@
-"""Where a run is: the store that holds it, its name there, and its folder, from what somebody names it by."""
+"""The place of a run: the store that holds it, its name there, and its folder, from what somebody names it by."""
 
 import json
 from collections.abc import Mapping

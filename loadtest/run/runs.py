@@ -43,8 +43,9 @@ _STYLES: Final[dict[EntryState, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class RunsRequest:
-    """Which runs: the places they are in, none for the folder of runs here; how many at most, and where JSON goes. The
-    list alone is narrowed, by how long ago runs began at most, a cohort in them, their target and their state."""
+    """The request for a list of runs: the places they are in, none for the folder of runs here; how many at most, and
+    where JSON goes. The list alone is narrowed, by how long ago runs began at most, a cohort in them, their target and
+    their state."""
 
     places: tuple[str, ...] = ()
     most: int | None = None

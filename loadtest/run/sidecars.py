@@ -41,7 +41,7 @@ _REFUSED: Final = (401, 403)
 
 @dataclass(frozen=True, slots=True)
 class Sidecar:
-    """Where telemetry goes, and the store that it ends up in."""
+    """The destination of telemetry, and the store that it ends up in."""
 
     url: str
     store: Path

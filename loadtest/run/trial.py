@@ -30,7 +30,7 @@ _NOT_SHOWN: Final = frozenset({EventKind.OTHER})
 
 @dataclass(frozen=True, slots=True)
 class TrialRequest:
-    """What to try: the endpoint, the file that describes its wire, and how long to wait for a reply."""
+    """The request for a trial: the endpoint, the file that describes its wire, and how long to wait for a reply."""
 
     url: str
     spec: Path
@@ -41,7 +41,7 @@ class TrialRequest:
 
 @dataclass
 class Sightings:
-    """What was seen of one call: printed as it comes, audio once for each run of it."""
+    """The events of one call: printed as it comes, audio once for each run of it."""
 
     console: Console
     clean: Any  # SecretRedactor.text

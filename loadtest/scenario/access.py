@@ -1,4 +1,4 @@
-"""What callers bring to the endpoint beside their speech: the address, headers and settings of the protocol.
+"""Access to the endpoint: the address, headers and settings of the protocol.
 
 Some of it lets callers in and must never be shown: it is taken from the environment, by the names of variables.
 """

@@ -1,4 +1,4 @@
-"""When calls begin in open arrivals: one seeded schedule for the whole run, whatever becomes of the calls. Pure.
+"""Open arrivals: one seeded schedule for the whole run, whatever becomes of the calls. Pure.
 
 The schedule counts in expected calls: with a rate that may change in a line, the rate's integral. Constant arrivals
 come where it is 0, 1, 2 …; Poisson arrivals come apart by amounts drawn from the exponential distribution of mean 1.
@@ -58,7 +58,7 @@ def _seconds_until(phase: Phase, amount: float) -> float:
 
 @dataclass(slots=True)
 class Starts:
-    """How the calls of one phase began, so far."""
+    """The begun calls of one phase so far."""
 
     planned: int = 0
     started: int = 0

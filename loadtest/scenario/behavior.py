@@ -1,4 +1,4 @@
-"""How callers behave, as people write it: distributions, shares and points of a reply. Pure.
+"""Callers' behavior as people write it: distributions, shares and points of a reply. Pure.
 
 A duration stands for a distribution too: `think = "1s"` is uniform between half and one and a half seconds,
 `patience = "2s"` is lognormal around a median of two. A bare number is a duration in seconds.
@@ -26,7 +26,7 @@ Read = TypeVar("Read")
 
 @dataclass(frozen=True, slots=True)
 class PointDraw:
-    """Where in a reply a caller speaks: a time after its first audible sample, or a share of its way."""
+    """The place in a reply at which a caller speaks: a time after its first audible sample, or a share of its way."""
 
     delay: Delay | None = None
     shares: tuple[float, float] = (0.0, 1.0)
@@ -52,7 +52,8 @@ class BargeIn:
 
 @dataclass(frozen=True, slots=True)
 class CallerBehavior:
-    """What the planner draws from. Shares are of turns; `talk_over` of those that nobody interrupts."""
+    """The distributions that the planner draws from. Shares are of turns; `talk_over` of those that nobody
+    interrupts."""
 
     turns: int = 4
     think: Delay = Delay("uniform", 0.5 * SECOND_NS, 1.5 * SECOND_NS)  # noqa: RUF009 - immutable

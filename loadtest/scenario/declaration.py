@@ -1,4 +1,5 @@
-"""What a process of a run declares of it in its `voice.run` span: all that a report needs and no turn tells. Pure.
+"""Declaration of a run by one of its processes in its `voice.run` span: all that a report needs and no turn tells.
+Pure.
 
 Values are plain or JSON text, as span attributes are; what was not asked for is left out.
 """
@@ -22,7 +23,7 @@ _PACKAGES: Final = ("voiceprobe", "locust", "gevent", "opentelemetry-sdk", "duck
 
 @dataclass(frozen=True, slots=True)
 class AskedLoad:
-    """How much was asked of the whole run: callers, time (None where nothing bounds it), processes that share them."""
+    """The load asked of the whole run: callers, time (None where nothing bounds it), processes that share them."""
 
     users: int = 1
     run_time_s: float | None = None

@@ -34,7 +34,7 @@ _ROW: Final = "row.json"
 
 @dataclass(frozen=True, slots=True)
 class TechniquesRequest:
-    """What to measure. `common` are the flags of both assistants in every row."""
+    """The request for a table. `common` are the flags of both assistants in every row."""
 
     checked: CheckedRun
     techniques: tuple[Technique, ...]

@@ -70,7 +70,7 @@ class ExplainingValue:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedDimension:
-    """How far a dimension sets the selected turns apart; `untried` says why that was not asked.
+    """The extent to which a dimension sets the selected turns apart; `untried` says why that was not asked.
 
     `strength` lies between 0 and 1, `p_value` is corrected for the number of dimensions; `is_shown` where that is below
     ERROR_LEVEL. `value` is the one that the selection has most too many of.

@@ -195,7 +195,7 @@ class GeneratorGauges:
 
 @dataclass(frozen=True, slots=True)
 class PhaseStarts:
-    """How the calls of open arrivals that were due in one phase began in this process, so far."""
+    """The begun calls of open arrivals that were due in one phase, in this process so far."""
 
     phase: str
     phase_kind: semconv.PhaseKind

@@ -30,7 +30,7 @@ _MAX_ANSWER_BYTES: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """How one request ended. `taken`: acknowledged, less `rejected_items`. `refused`: never to be sent again.
+    """The outcome of one request. `taken`: acknowledged, less `rejected_items`. `refused`: never to be sent again.
     `failed`: keep it and try later. `reason` says why in words."""
 
     outcome: Literal["taken", "refused", "failed"]

@@ -49,7 +49,7 @@ class Sender(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ExportStats:
-    """How many spans went where so far. `spooled_spans` lie on disk, safe from a failure of the machine;
+    """The destinations of the spans so far. `spooled_spans` lie on disk, safe from a failure of the machine;
     `dropped_spans` are lost, the first of them for `drop_reason`, and `rejected_spans` were refused by the collector
     for good (both count as loss). `waiting_spans` are not delivered yet. `failure` is None while the collector takes
     what it is sent."""

@@ -52,7 +52,7 @@ class SpanBounds(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SpanEvidence:
-    """When the first of a turn's own spans began, and by timestamp the bounds of the span that has it."""
+    """The beginning of the first of a turn's own spans, and by timestamp the bounds of the span that has it."""
 
     began_ns: int
     of_timestamp: Mapping[str, SpanBounds] = field(default_factory=dict[str, SpanBounds])

@@ -65,7 +65,7 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True)
 class CohortSize:
-    """How much of a cohort there is: every turn, those that count, those that are invalid, and its calls (or users)."""
+    """The size of a cohort: every turn, those that count, those that are invalid, and its calls (or users)."""
 
     cohort: str
     turns: int = 0

@@ -174,7 +174,7 @@ class Completeness:
 
 @dataclass(frozen=True, slots=True)
 class ShareChange:
-    """How callers come to be split by a stage's shares: the file of flags that is edited, or the command that is run;
+    """The way in which a stage's shares take effect: the file of flags that is edited, or the command that is run;
     one of the two. Nothing here can change a verdict.
 
     `settle` is how long after a change the turns of a stage begin to count: callers whose call began before it go on.
@@ -340,7 +340,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class RolloutHistory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where a rollout is, and every look that was taken at it. `fingerprint` is the plan's."""
+    """The position of a rollout, and every look that was taken at it. `fingerprint` is the plan's."""
 
     plan: str
     fingerprint: str

@@ -1,4 +1,4 @@
-"""How many connections the sidecar keeps, and how long each may take for what it does."""
+"""Limits on the number of connections of the sidecar, and on the time that each may take."""
 
 import resource
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What is wrong with a sidecar at this moment: for its health pages, and as events of its log."""
+"""Current faults of a sidecar: for its health pages, and as events of its log."""
 
 import contextlib
 import logging

@@ -39,7 +39,7 @@ _OVERLOADED: Final = (
 
 
 class _Phase(Enum):
-    """What a connection waits for."""
+    """The states in which a connection waits."""
 
     IDLE = "a further request"
     HEADER = "the rest of a request's header"

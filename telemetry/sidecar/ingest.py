@@ -64,7 +64,7 @@ class ExportRequest:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What became of an accepted request: how many of its items were rejected, and the first few reasons."""
+    """The result of an accepted request: how many of its items were rejected, and the first few reasons."""
 
     rejected: int = 0
     reasons: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ Outcome = Taken | OtlpDecodeError | StoreError
 
 
 class Backlog:
-    """How much work waits, in bytes and in seconds; used in one thread."""
+    """The waiting work, in bytes and in seconds; used in one thread."""
 
     def __init__(self, bytes_max: int = PENDING_BYTES_MAX, seconds_max: float = PENDING_S_MAX) -> None:
         self._bytes_max = bytes_max
@@ -103,7 +103,7 @@ class Backlog:
 
 
 class Stages(Protocol):
-    """What is done with requests, one stage after the other."""
+    """The processing of requests, one stage after the other."""
 
     def decode(self, request: ExportRequest) -> Any:
         """Decode a request, in the one thread that does."""

@@ -23,7 +23,7 @@ _NO_PAGES: Final[tuple[_Page, ...]] = ()
 
 @dataclass(frozen=True, slots=True)
 class ShownState:
-    """What the pages show. `with_more` add to the metrics what others count, and `more_state` to the state."""
+    """The contents of the pages. `with_more` add to the metrics what others count, and `more_state` to the state."""
 
     counts: Counts
     ingest: Ingest

@@ -1,4 +1,4 @@
-"""What OTLP carries and a sidecar takes, and the encodings of a request."""
+"""The OTLP signals that a sidecar accepts, and the encodings of a request."""
 
 from typing import Literal
 

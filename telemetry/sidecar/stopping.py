@@ -1,4 +1,4 @@
-"""What signals ask of a sidecar: to finish and stop, and then to wait no longer; and what systemd is told of it."""
+"""Stopping on signals: the first finishes and stops, the second waits no longer; with reports to systemd."""
 
 import asyncio
 import contextlib

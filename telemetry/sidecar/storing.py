@@ -67,7 +67,7 @@ def decode(request: ExportRequest, redactor: Redactor | None = None) -> Decoded:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What is counted of everything that was stored: by the sidecar, and of turns for `/metrics`."""
+    """Counters of everything that was stored: by the sidecar, and of turns for `/metrics`."""
 
     state: IngestState
     turns: Exposition

@@ -16,7 +16,7 @@ _KEY_BYTES_MAX: Final = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class ServerTls:
-    """What the receivers need. `requires_certificate` says whether clients must present one that a CA has signed.
+    """TLS settings of the receivers. `requires_certificate` says whether clients must present one that a CA has signed.
 
     HTTP asks for it and admits a client without one, which then sees nothing but health and readiness: probes have no
     certificates. gRPC admits none without.

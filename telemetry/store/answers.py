@@ -30,8 +30,8 @@ def calibrated_bound_ms(declared: object) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which turns a question is about, None for any; `until_unix_ns` is exclusive. Where no phase is asked for, figures
-    leave the turns of ramps out."""
+    """The turns that a question is about, None for any; `until_unix_ns` is exclusive. Where no phase is asked for,
+    figures leave the turns of ramps out."""
 
     run_id: str | None = None
     cohort: str | None = None
@@ -149,7 +149,7 @@ class MetricStats:
 
 @dataclass(frozen=True, slots=True)
 class ShareByName:
-    """How often each value of a dimension occurred: `counts` by name, of `reported` turns which reported anything."""
+    """The occurrences of each value of a dimension: `counts` by name, of `reported` turns which reported anything."""
 
     total: int
     reported: int
@@ -223,7 +223,7 @@ class TurnCounts:
 
 @dataclass(frozen=True, slots=True)
 class Behavior:
-    """What callers did beside asking and waiting, and what the endpoint made of it: counts of valid client turns.
+    """Callers' behavior other than asking and waiting, and the endpoint's reactions: counts of valid client turns.
 
     `barge_ins` are turns whose speech fell into a reply. By `barge_in_end`, the endpoint stopped it (how fast is the
     metric `barge_in_stop`), it ended by itself, it was not stopped, or the wire leaves that unclear.
@@ -294,7 +294,7 @@ class CohortSummary:
 
 @dataclass(frozen=True, slots=True)
 class WerByCondition:
-    """How well the endpoint understood what was said under one profile: word errors ÷ words, pooled over its turns.
+    """The endpoint's word error rate under one profile: word errors ÷ words, pooled over its turns.
 
     `characters` of the words are characters of texts without spaces between words.
 
@@ -379,7 +379,7 @@ class Generator:
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """What arrived beside the conversations of the client turns: events of types that the protocol does not know (the
+    """Messages outside the conversations of the client turns: events of types that the protocol does not know (the
     names of the first few), events that the endpoint sent twice, and turns on which the service stated latencies of its
     own."""
 
@@ -474,14 +474,14 @@ GENERATOR_LIMITED: Final = "the load generator was the limit, not the service"
 
 @dataclass(frozen=True, slots=True)
 class GeneratorLimit:
-    """Why figures say nothing about the service, as half a sentence."""
+    """The reason why figures say nothing about the service, as half a sentence."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class SpeechBoundErrors:
-    """How well it is known where the callers' speech began and ended, over the valid client turns that were spoken:
+    """Uncertainty of the beginning and end of the callers' speech, over the valid client turns that were spoken:
     half-widths of 95 % intervals; None where no turn states one."""
 
     turns: int = 0

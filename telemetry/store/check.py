@@ -1,4 +1,4 @@
-"""What a store holds and whether all of it can be read: every row is read, and changes nothing."""
+"""Check of a store's contents: every row is read, and changes nothing."""
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables
 
@@ -16,7 +16,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class RemovedRows:
-    """What retention took out of a table since the store began: `until_unix_ns` is the latest moment of such a row,
+    """The rows that retention has removed from a table: `until_unix_ns` is the latest moment of such a row,
     `run_ids` are the runs of which other rows are left."""
 
     rows: int

@@ -1,4 +1,4 @@
-"""What a question gets: statements that all see the same rows of a store.
+"""The connection of a question: statements that all see the same rows of a store.
 
 The tables are `turns`, `spans` and `points` (telemetry.store.schema), whole: a statement says by its conditions what it
 is about, and the more narrowly it says so by time, the less is read. Temporary tables belong to the question.

@@ -51,7 +51,7 @@ class Exported:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """How many rows of each table were stored, and how many were stored already."""
+    """The numbers of rows of each table that were stored, and that were stored already."""
 
     turns: int
     spans: int

@@ -1,4 +1,4 @@
-"""What tells a row of the store from every other: computed for whole tables, alike for new rows and for stored ones."""
+"""The identity of a row of the store: computed for whole tables, alike for new rows and for stored ones."""
 
 import hashlib
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,5 @@
-"""What people said is not stored unless asked for: of attributes that hold text, only those known to hold none of it.
+"""Redaction: what people said is not stored unless asked for. Of attributes that hold text, only those known to hold
+none of it.
 
 A list of the names that carry words would be out of date with each release of a framework, and what it misses is stored
 for good. So it is the other way round: numbers and flags are kept under any name, text only under a name that is known
@@ -47,7 +48,7 @@ _REMEMBERED_CHARS: Final = 200
 
 
 class NameKind(IntEnum):
-    """What the text under a name is."""
+    """The kind of text under a name."""
 
     TEXT = 0  # may be what somebody said
     LABEL = 1

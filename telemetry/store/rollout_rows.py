@@ -66,8 +66,8 @@ class RolloutRecord:
 
 @dataclass(frozen=True, slots=True)
 class KeptHistory:
-    """What the gate takes from earlier looks, and of the newest row its number and its decision. `moves` is how many
-    times somebody said that a stage has begun, `begins_here` how many times of the present one."""
+    """The state that the gate takes from earlier looks, and the number and decision of the newest row. `moves` is how
+    many times somebody said that a stage has begun, `begins_here` how many times of the present one."""
 
     history: RolloutHistory
     sequence: int

@@ -41,7 +41,7 @@ ArrowType = Any
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one export carries, decoded."""
+    """The contents of one export, decoded."""
 
     turns: Sequence[Turn] = ()
     spans: Sequence[SpanRow] = ()

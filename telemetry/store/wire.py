@@ -174,7 +174,7 @@ def answer(reader: _Asks, name: str, parameters: bytes) -> object:
 
 
 class Owner(msgspec.Struct):
-    """Who owns a store, in `owner.json` beside it: where it answers questions, and the token that it asks for."""
+    """The owner of a store, in `owner.json` next to it: where it answers questions, and the token that it asks for."""
 
     pid: int
     url: str

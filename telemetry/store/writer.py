@@ -50,7 +50,7 @@ _SAME: Final[dict[Table, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class AppendedTables:
-    """What an append did: the rows that are durable now, as they were stored, and how many were there already.
+    """The result of an append: the rows that are durable now, as they were stored, and how many were there already.
     `turn_places` says which of the given turns the stored ones are."""
 
     turns: ArrowTable

@@ -1,4 +1,4 @@
-"""What a caller heard, as its player placed it: pieces of replies on the samples of the call. Pure."""
+"""The audio that a caller heard, as its player placed it: pieces of replies on the samples of the call. Pure."""
 
 from dataclasses import dataclass
 from typing import Final

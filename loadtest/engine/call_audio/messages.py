@@ -1,4 +1,4 @@
-"""What a worker sends to the process that writes the audio of its calls: a head of fixed size and a payload. Pure."""
+"""Messages of a worker to the process that writes the audio of its calls: a head of fixed size and a payload. Pure."""
 
 import struct
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ MOST_PAYLOAD_BYTES: Final = 1 << 30
 
 
 class KeeperMessageKind(IntEnum):
-    """What a message is about. The comments say what `at` and the payload are."""
+    """The kinds of messages. The comments say what `at` and the payload are."""
 
     BACKGROUND = 1  # at: the line; PCM that is sent between utterances, of the rate
     OPEN = 2  # at: nothing; a CallOpened

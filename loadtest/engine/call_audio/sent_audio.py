@@ -1,4 +1,4 @@
-"""What a caller sent, rebuilt from its utterances and the background between them. Pure."""
+"""The audio that a caller sent, rebuilt from its utterances and the background between them. Pure."""
 
 from dataclasses import dataclass
 

@@ -1,1 +1,1 @@
-"""What carries the messages of a call: one connection with a framing, or a pool of them."""
+"""Carriers of a call's messages: one connection with a framing, or a pool of them."""

@@ -1,4 +1,4 @@
-"""What a call needs from whatever carries its messages; it knows none of them."""
+"""The interface between a call and the carriers of its messages."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class NobodyConnected(ConnectionFailed):
 
 
 class SendBacklog(Protocol):
-    """What the endpoint has not read, in bytes before encryption.
+    """The data that the endpoint has not read, in bytes before encryption.
 
     `queued_bytes` and `drained_bytes` are cumulative: a message that was queued when `queued_bytes` was n has been
     passed to the kernel once `drained_bytes` reaches n.

@@ -46,7 +46,7 @@ class ServiceCallbacks(Protocol):
 
 
 class SentBytes:
-    """How much of what was sent to one service waits, over all its connections: a `SendBacklog`.
+    """The data that waits to be sent to one service, over all its connections: a `SendBacklog`.
 
     What a connection that is gone had not taken counts as sent: it will never leave this machine.
     """

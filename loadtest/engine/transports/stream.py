@@ -22,7 +22,7 @@ _MAX_REASON_CHARS: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class AudioHeads:
-    """Where the beginnings of a call's frames come from, and how each joins what all callers share."""
+    """The beginnings of a call's frames, and how each joins what all callers share."""
 
     next_head: Callable[[], bytes | None]
     join: Join

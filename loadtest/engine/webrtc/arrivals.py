@@ -1,4 +1,4 @@
-"""When packets arrive, as early as user space can know it, and what arrived before what.
+"""Arrival times of packets, as early as user space can know them, and their order.
 
 asyncio passes a datagram on through several turns of its loop, and aiortc holds four packets of audio back before it
 decodes the first. Here the moment is that at which the loop's selector returned, taken for each datagram; and each
@@ -88,7 +88,7 @@ class StampedLoop(asyncio.SelectorEventLoop):
 
 
 class PacketOrder:
-    """What a stream of RTP packets lost, and its interarrival jitter (RFC 3550, 6.4.1 and A.8)."""
+    """The losses of a stream of RTP packets, and its interarrival jitter (RFC 3550, 6.4.1 and A.8)."""
 
     def __init__(self, rate_hz: int) -> None:
         self._rate_hz = rate_hz

@@ -48,7 +48,8 @@ _WRITE: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class ProcessKind:
-    """What a process carries, its module, the package that it needs, and the requirements of the extra with that."""
+    """The wire that a process carries, its module, the package that it needs, and the requirements of the extra with
+    that."""
 
     calls: str
     module: str

@@ -193,7 +193,7 @@ class Exists(_SpecPart):
 
 
 class EventRule(_SpecPart):
-    """Which message means what. It matches where every path of `when` leads to its value, or to one of its values."""
+    """The meaning of a message. It matches where every path of `when` leads to its value, or to one of its values."""
 
     when: dict[str, Scalar | list[Scalar] | Exists]
     is_: Meaning = Field(alias="is")

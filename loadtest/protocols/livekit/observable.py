@@ -1,4 +1,4 @@
-"""Which metrics the console link and a room of LiveKit cannot show, each with the reason."""
+"""Metrics that the console link and a room of LiveKit cannot show, each with the reason."""
 
 from collections.abc import Mapping
 from typing import Final

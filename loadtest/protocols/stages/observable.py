@@ -1,4 +1,4 @@
-"""Which metrics a set of stage services can show, and why not the others."""
+"""Metrics that a set of stage services can show, and the reasons for the others."""
 
 from collections.abc import Mapping
 from typing import Final

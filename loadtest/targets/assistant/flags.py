@@ -39,7 +39,7 @@ _Details = FlagEvaluationDetails[Any] | FlagResolutionDetails[Any]
 
 @dataclass(frozen=True, slots=True)
 class FlagSource:
-    """Where the flag is, the cohort of those for whom it says nothing, and the variants that have settings."""
+    """The place of the flag, the cohort of those for whom it says nothing, and the variants that have settings."""
 
     file: Path
     key: str

@@ -1,4 +1,4 @@
-"""What the words of a question say: its normal form, its slots, and what in it must not leave the house. Pure."""
+"""Analysis of a question's words: its normal form, its slots, and what in it must not leave the premises. Pure."""
 
 import re
 import unicodedata

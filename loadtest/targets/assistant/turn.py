@@ -65,7 +65,7 @@ class ReplySink:
 
 @dataclass(frozen=True, slots=True)
 class ReplyRequest:
-    """What a reply depends on. The answer's delays count from `asked_perf_ns`.
+    """The inputs of a reply. The answer's delays count from `asked_perf_ns`.
 
     `stream`: whether speech starts with the first sentence or after the whole answer.
     """

@@ -60,7 +60,8 @@ class Latency(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Stated:
-    """When a stage had something, as its span states it: `ns` after its beginning. `fault` says why that cannot be."""
+    """The moment of a stage's result, as its span states it: `ns` after its beginning. `fault` says why that cannot
+    be."""
 
     part: Part
     attribute: str
@@ -82,7 +83,7 @@ def framework_turn(parts: SpansOfTurn, framework: Framework) -> Turn | None:
 
 
 class _TurnReading:
-    """What the spans of one turn say."""
+    """The contents of the spans of one turn."""
 
     def __init__(self, parts: SpansOfTurn, framework: Framework) -> None:
         self._parts = parts

@@ -1,4 +1,4 @@
-"""Which framework a span belongs to, and what it is there, by the names of its scope and of itself."""
+"""The framework of a span, and its role there, by the names of its scope and of itself."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -23,7 +23,7 @@ _NAMES_MAX: Final = 8192
 
 @dataclass(frozen=True, slots=True)
 class SpanRole:
-    """What a span is; `framework` None stands for a service of one's own."""
+    """The role of a span; `framework` None means a service of one's own."""
 
     role: Role
     framework: Framework | None

@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 
 
 class TurnChange(NamedTuple):
-    """What is stored of a turn and what it is now; None where it is not stored, or is a turn no more."""
+    """The stored turn and the turn as it is now; None where it is not stored, or is a turn no more."""
 
     stored: Turn | None
     turn: Turn | None
@@ -64,7 +64,7 @@ class TurnChange(NamedTuple):
 
 
 class _TurnDetails(NamedTuple):
-    """What a turn is made of."""
+    """The parts of a turn."""
 
     span_ids: frozenset[str]
     calls: int

@@ -45,7 +45,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """What was given, by key. `tables` are the tables of the file that have readers of their own, `file` its name.
+    """The given values, by key. `tables` are the tables of the file that have readers of their own, `file` its name.
 
     `faults` are sentences about what cannot be used, `faulty` the settings that they are about.
     """

@@ -1,4 +1,4 @@
-"""Which values of a label are distinguished, and which combinations of them.
+"""Limits on the distinguished values of a label and their combinations.
 
 Label values come from senders, so their number and length are bounded, for each label by itself: a value beyond its
 label's limit is `other` in that label alone. When a limit is reached, a value that no turn has had for `IDLE_S` gives

@@ -59,7 +59,7 @@ _Judged = Counter[tuple[int, Judgment]]  # turns by the number of the objective 
 
 @dataclass(slots=True)
 class _ReportedRun:
-    """Of which objectives a run has a value, and its turns without one that wait for that, by place."""
+    """The objectives of which a run has a value, and its turns without one that wait for that, by place."""
 
     valued: set[int] = field(default_factory=set[int])
     waiting: dict[_Place, _Judged] = field(default_factory=dict[_Place, _Judged])

@@ -1,4 +1,4 @@
-"""How many turns are missing: the holes in the sequence numbers of the processes that wrote them.
+"""The count of missing turns: the gaps in the sequence numbers of the processes that wrote them.
 
 A process numbers its turns without gaps, so a hole is a turn lost on the way. A number farther than `GAP_MAX` from
 those known is not believed, because one wild number would be a figure of 4 × 10^18 missing turns: it is counted as

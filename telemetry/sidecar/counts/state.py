@@ -1,4 +1,4 @@
-"""What a sidecar has counted since its start; names that come from senders are bounded in number and in length."""
+"""The counts of a sidecar since its start; names that come from senders are bounded in number and in length."""
 
 import threading
 from collections import Counter

@@ -45,7 +45,7 @@ class QueuedRequest:
 
 @dataclass(slots=True)
 class DestinationState:
-    """What waits for a destination, and what became of the rest since the start.
+    """The requests that wait for a destination, and counts of the others since the start.
 
     `refused_requests` are never sent again, by the reason; `rejected_items` are left out of requests that the
     destination acknowledged (partial success); `lost_items` never arrive: dropped, refused or rejected. `failures` say

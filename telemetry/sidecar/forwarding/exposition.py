@@ -1,4 +1,4 @@
-"""How forwarding is shown: in `/v1/state` as JSON, and as families of `/metrics`."""
+"""The display of forwarding: in `/v1/state` as JSON, and as families of `/metrics`."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Literal

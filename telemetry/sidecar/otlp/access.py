@@ -18,7 +18,7 @@ _SCHEME: Final = "bearer "
 
 @dataclass(frozen=True, slots=True)
 class Denial:
-    """Why a request is not admitted: the status and headers of the answer, and a sentence."""
+    """The reason why a request is not admitted: the status and headers of the answer, and a sentence."""
 
     status: int
     sentence: str
@@ -31,7 +31,7 @@ _NO_CERTIFICATE: Final = Denial(403, UNCERTIFIED)
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What requests must present: the token unless None, and a client certificate if one is required."""
+    """Credentials that requests must present: the token unless None, and a client certificate if one is required."""
 
     token: str | None = field(default=None, repr=False)
     requires_certificate: bool = False

@@ -45,7 +45,7 @@ class Cleaner(Protocol):
 
 @dataclass(slots=True)
 class DecodedRequest:
-    """What is to be stored of one request, and what became of it.
+    """The rows to store of one request, and its result.
 
     `received` counts its items (spans, metric points), `rejected` those that are not stored, `changed` those that are
     stored without something of them, all for the first few `reasons`. `fault` is a sentence when the body cannot be

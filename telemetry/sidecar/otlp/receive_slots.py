@@ -1,4 +1,4 @@
-"""How many gRPC messages are received at once, and for how long."""
+"""Limits on gRPC messages that are received at once, in number and time."""
 
 import asyncio
 from collections import OrderedDict

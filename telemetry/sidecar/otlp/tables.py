@@ -73,7 +73,7 @@ _EMPTY: Final = {name: without_rows(schema) for name, schema in SCHEMAS.items()}
 
 @dataclass(slots=True)
 class DecodedTables:
-    """What is to be stored of several requests together.
+    """The rows to store of several requests together.
 
     `unmapped` counts spans that are neither ours nor of a known framework by "scope/span name", `unknown_turn_fields`
     unknown attributes of turns.
@@ -132,7 +132,7 @@ def _read_traces(body: bytes, cleaner: Cleaner | None) -> DecodedRequest:
 
 
 class _Taken(NamedTuple):
-    """What is stored of a span; without a row, why it is not."""
+    """The row of a span; without a row, why it is not."""
 
     name: str
     parts: int

@@ -1,4 +1,4 @@
-"""What is done with a name and a value before anything of a request is written. Pure."""
+"""Rules for a name and a value, applied before anything of a request is written. Pure."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -24,7 +24,7 @@ _NESTED: Final = ("array_value", "kvlist_value")
 
 @dataclass(frozen=True, slots=True)
 class PrivacyRules:
-    """What is stored of requests. `key` makes the pseudonyms of a store. `keep_text` keeps texts, without the personal
+    """The options of redaction. `key` makes the pseudonyms of a store. `keep_text` keeps texts, without the personal
     data in them; `names` are the people who are not named in them."""
 
     key: bytes = field(repr=False)

@@ -1,4 +1,4 @@
-"""What a sidecar answers about its rollouts: verdicts for Argo Rollouts, yes or no for Flagger's webhooks, and whether
+"""Answers of a sidecar about its rollouts: verdicts for Argo Rollouts, yes or no for Flagger's webhooks, and whether
 a stage may begin.
 
 A verdict is answered only while the last evaluation is recent; everything else is refused with a status that neither

@@ -1,4 +1,4 @@
-"""Which rollouts a sidecar evaluates: what `--rollout` and the `[[rollout]]` tables of its file say, checked."""
+"""The rollouts that a sidecar evaluates: what `--rollout` and the `[[rollout]]` tables of its file say, checked."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

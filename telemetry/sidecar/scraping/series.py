@@ -1,4 +1,4 @@
-"""From the text of a Prometheus page to OTLP metrics: the series of a model server that say why turns were slow. Pure.
+"""Conversion of a Prometheus page to OTLP metrics: the series of a model server that say why turns were slow. Pure.
 
 Only the families named here are taken, and of their labels only the model and the number of the engine: a page may hold
 anything. vLLM's prefix cache counts tokens, not requests, so its ratio is kept apart from those of turns.
@@ -45,7 +45,7 @@ _Labels = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class _When:
-    """When a page was read, and when each series of a family began to count, where the page says so."""
+    """The time at which a page was read, and the start of each series of a family, where the page says so."""
 
     unix_ns: int
     began: dict[_Labels, int]

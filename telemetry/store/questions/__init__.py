@@ -1,4 +1,4 @@
-"""What the store answers: one file a subject, each with the statements of its questions and the types of their answers.
+"""Questions to the store: one file a subject, each with the statements of its questions and the types of their answers.
 
 A question is a function of a connection (one snapshot of the store, asked at one moment) and of its parameters;
 `telemetry.store.reader` names them all. Read `filters` first (which turns a question is about) and `percentiles` (exact

@@ -68,7 +68,7 @@ class LimitedTurns:
 
 @dataclass(frozen=True, slots=True)
 class RunsEvidence:
-    """What the runs of the counted turns say of how they were measured. `calibrated_to_ms` is the widest bound of those
+    """Evidence of the runs of the counted turns. `calibrated_to_ms` is the widest bound of those
     that are calibrated, as its run declares it."""
 
     runs: int = 0

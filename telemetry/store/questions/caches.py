@@ -1,4 +1,4 @@
-"""What is answered from caches, by routes and fallbacks; and what model servers reported of themselves while turns took
+"""Answers from caches, by routes and fallbacks; and the reports of model servers on themselves while turns took
 place: context, kept apart from the figures of turns.
 
 vLLM counts the *tokens* that its prefix cache was asked for and had. That is no share of requests or turns, and is
@@ -49,7 +49,7 @@ _ORDER: Final = {
 
 @dataclass(frozen=True, slots=True)
 class WaitOfGroup:
-    """How long callers waited for answers that one cache, route, model or fallback gave: voice to voice, ns.
+    """The waits of callers for answers that one cache, route, model or fallback gave: voice to voice, ns.
 
     `turns` are all, `n` those of them that got an answer; p95 is None under 20 of these, p99 under 100.
     """
@@ -88,7 +88,7 @@ class FalseAnswers:
 
 @dataclass(frozen=True, slots=True)
 class CacheAnswer:
-    """What the store knows of caches, routes and fallbacks. `waits` has the groups of `cache`, `route`, `model` and
+    """The figures of caches, routes and fallbacks. `waits` has the groups of `cache`, `route`, `model` and
     `fallback`; a dimension that no turn reports has none. `saved` is None without 20 answered hits and 20 misses."""
 
     turns: int = 0

@@ -51,7 +51,7 @@ _CONTROLS: Final = ("control", "stable", "baseline", "a")
 
 @dataclass(frozen=True, slots=True)
 class CohortsQuestion:
-    """Which cohorts, and which of their turns; None: the ones that a rollout is about, else those with most turns, and
+    """The cohorts to compare, and their turns; None: the ones that a rollout is about, else those with most turns, and
     the turns of its verdict, unless the view narrows them."""
 
     view: ViewQuestion = ViewQuestion()  # noqa: RUF009 - immutable

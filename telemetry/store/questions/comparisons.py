@@ -83,8 +83,8 @@ _DECLARED: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnColumns:
-    """What is read of turns. `metrics` are names of METRICS, `reported` of REPORTED_COLUMNS; `with_audio` asks for what
-    was said, to pair turns by; `unit` for who turns belong to: their call, or the user where they name one."""
+    """The columns to read of turns. `metrics` are names of METRICS, `reported` of REPORTED_COLUMNS; `with_audio` asks
+    for what was said, to pair turns by; `unit` for who turns belong to: their call, or the user where they name one."""
 
     metrics: Names = ()
     reported: Names = ()
@@ -136,7 +136,7 @@ class TurnColumns:
 
 @dataclass(frozen=True, slots=True)
 class RunTurnsQuestion:
-    """Which run, and what of its turns: names of METRICS, of REPORTED_COLUMNS, and objectives."""
+    """The run, and the columns of its turns: names of METRICS, of REPORTED_COLUMNS, and objectives."""
 
     run_id: str
     metrics: Names = ()

@@ -1,4 +1,4 @@
-"""How conversations went beside their latency: behavior, recognition, calls without a session, failures and their
+"""Conversations apart from their latency: behavior, recognition, calls without a session, failures and their
 causes, impossible values."""
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound

@@ -1,4 +1,4 @@
-"""Which dimensions set a selection of turns apart, from one consistent read; the statistic is
+"""The dimensions that set a selection of turns apart, from one consistent read; the statistic is
 `telemetry.explanation.dimensions`."""
 
 # ruff: noqa: S608 - the identifiers in these statements come from our own tables, every value is bound
@@ -31,7 +31,7 @@ DIMENSIONS: Final[dict[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class TurnSelection:
-    """Which of a filter's turns are selected: those that meet all that is not None.
+    """The selected turns of a filter: those that meet all that is not None.
 
     Bad by the `objective`; a value of `metric` of at least `at_least` and less than `below` (in its unit); begun from
     `since_unix_ns` on and before `until_unix_ns`. Turns without a value of the metric are not selected, and of an
@@ -48,7 +48,7 @@ class TurnSelection:
 
 @dataclass(frozen=True, slots=True)
 class ExplanationQuestion:
-    """Which selection, of which turns."""
+    """A selection, and the turns it is made from."""
 
     selection: TurnSelection
     filter: Filter = Filter()  # noqa: RUF009 - immutable
@@ -56,8 +56,8 @@ class ExplanationQuestion:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """How many turns were selected, how many they were compared with, and every dimension, that which explains most
-    first. `is_sample` where the turns were too many to look at all."""
+    """The numbers of selected turns and of those that they were compared with, and every dimension, that which explains
+    most first. `is_sample` where the turns were too many to look at all."""
 
     selected: int
     others: int

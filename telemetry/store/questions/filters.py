@@ -1,4 +1,4 @@
-"""Which turns a question is about, and whole turns of them.
+"""Conditions for the turns that a question is about, and whole turns.
 
 A statement narrows `turns`, `spans` and `points` by a `Condition`, whose values are bound.
 """

@@ -49,7 +49,7 @@ _ASKED: Final = f"{semconv.RUN_PREFIX}processes"
 
 @dataclass(frozen=True, slots=True)
 class TurnsOfProcess:
-    """How many client turns a process emitted, and when the last of them ended."""
+    """The number of client turns of a process, and the end of the last one."""
 
     process_id: str
     turns: int
@@ -110,7 +110,7 @@ def _gauge(connection: StoreConnection, run_ids: Iterable[str], name: str, colum
 
 @dataclass(slots=True)
 class _Seen:
-    """What was seen of the processes of a run."""
+    """Observations of the processes of a run."""
 
     began: dict[str, int] = field(default_factory=dict[str, int])
     names: dict[str, str] = field(default_factory=dict[str, str])
@@ -471,7 +471,7 @@ class GaugeSeries:
 
 @dataclass(frozen=True, slots=True)
 class InstrumentAnswer:
-    """What the store knows of the instrument. `stamps` and `pacers` count client turns by what took the time of their
+    """The figures of the instrument. `stamps` and `pacers` count client turns by what took the time of their
     chunks and sent their frames; `invalid` counts reasons, of which a turn may have several."""
 
     series: Mapping[str, GaugeSeries] = field(default_factory=dict[str, GaugeSeries])

@@ -77,8 +77,8 @@ class ObjectiveCount:
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveCounts:
-    """What `objectives.slo.judge` asks, of the objectives that were counted together: over all turns of the filter, and
-    over those of each cohort. Every method raises KeyError for an objective that was not among them."""
+    """The inputs of `objectives.slo.judge`, of the objectives that were counted together: over all turns of the filter,
+    and over those of each cohort. Every method raises KeyError for an objective that was not among them."""
 
     whole: Mapping[str, ObjectiveCount]
     cohorts: Mapping[str, Mapping[str, ObjectiveCount]] = field(default_factory=dict[str, dict[str, ObjectiveCount]])

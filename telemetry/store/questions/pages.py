@@ -43,7 +43,7 @@ Window = Natural | Literal["newest"] | None
 
 @dataclass(frozen=True, slots=True)
 class ViewQuestion:
-    """Which turns a page is about. A filter without a run means the newest one."""
+    """The turns that a page is about. A filter without a run means the newest one."""
 
     filter: Filter = Filter()  # noqa: RUF009 - immutable
     window_ns: Window = None
@@ -52,7 +52,7 @@ class ViewQuestion:
 
 @dataclass(frozen=True, slots=True)
 class ViewHead:
-    """What every page says above its figures: `run` and `summary` are None when there is no such run. `filter` is the
+    """The head of every page: `run` and `summary` are None when there is no such run. `filter` is the
     one that was applied, with the run that was found. `values` are those of each dimension which occur among all turns
     of the run."""
 
@@ -65,7 +65,7 @@ class ViewHead:
 
 @dataclass(frozen=True, slots=True)
 class HeadedAnswer:
-    """What a page's question answers: the head of the page, and in each subclass what else the page shows."""
+    """The answer to a page's question: the head of the page, and in each subclass what else the page shows."""
 
     head: ViewHead
 
@@ -126,8 +126,8 @@ def _values_of_run(connection: StoreConnection, run: RunRecord) -> dict[str, tup
 
 @dataclass(frozen=True, slots=True)
 class PageQuestion:
-    """What a page asks. A filter without a run means the newest one. `dots` and `slowest` are the most single turns
-    that are wanted."""
+    """The question of a page. A filter without a run means the newest one. `dots` and `slowest` are the most single
+    turns that are wanted."""
 
     filter: Filter = Filter()  # noqa: RUF009 - immutable
     window_ns: Window = None
@@ -149,7 +149,7 @@ _PAGE: Final = PageQuestion()
 
 @dataclass(frozen=True, slots=True)
 class PageAnswer:
-    """What the store answers: `run` is None, and nothing of it is known, when there is no such run. `dots` are all
+    """The answer of the store: `run` is None, and nothing of it is known, when there is no such run. `dots` are all
     client turns while they are few. `choices` are the values of each dimension which occur among all turns of the
     run."""
 

@@ -72,7 +72,7 @@ _BY_SERVICE: Final = "s_voice_to_voice_ns IS NOT NULL"
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """How far both sides of the turns agree, and where the time of a turn goes, by stage."""
+    """Agreement of both sides of the turns, and the time of a turn by stage."""
 
     delta: ClientServiceDelta
     budget: dict[str, StageStats]

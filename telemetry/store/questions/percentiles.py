@@ -90,8 +90,8 @@ def quantile(ordered: Floats, fraction: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """What percentiles are taken of: an expression on a turn by a name. Of what was measured also those of its
-    lower and its upper bound; a value without bounds may lie anywhere, and counts as infinite on either side."""
+    """The value of which percentiles are taken: an expression on a turn by a name. Of what was measured also those of
+    its lower and its upper bound; a value without bounds may lie anywhere, and counts as infinite on either side."""
 
     name: str
     value: str

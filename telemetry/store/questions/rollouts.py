@@ -51,8 +51,8 @@ _ANY_TARGET: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class RolloutQuestion(TurnColumns):
-    """Which cohorts, and what of their turns; `services` for whose turns, where it names some. The cohort of the filter
-    is not looked at."""
+    """The cohorts, and the columns of their turns; `services` for whose turns, where it names some. The cohort of the
+    filter is not looked at."""
 
     candidate: str
     control: str

@@ -99,7 +99,7 @@ class ListedRun:
 
 @dataclass(frozen=True, slots=True)
 class _Evidence:
-    """What a verdict asks of a run beside its objectives, as a summary has it."""
+    """The inputs of a verdict other than objectives, as a summary has them."""
 
     turns: TurnCounts
     loss: TelemetryLoss
@@ -119,7 +119,7 @@ def run_list(
 
 
 class _ReadRuns:
-    """What is known of the runs of a store, by run: each statement is about all of them."""
+    """The figures of the runs of a store, by run: each statement is about all of them."""
 
     def __init__(self, connection: StoreConnection, objectives: Sequence[Objective]) -> None:
         self._objectives, self._now_unix_ns = objectives, connection.now_unix_ns
@@ -234,9 +234,9 @@ class ConditionLatency:
 
 @dataclass(frozen=True, slots=True)
 class RunDetails:
-    """What the list of runs does not hold of a run. `abandoned` counts the turns in which the caller lost patience, of
-    `eligible` turns, `abandoned_interval` is that of their share; `waited_p50` is how long such callers had waited for
-    an answer, in ns."""
+    """The figures of a run that are not in the list of runs. `abandoned` counts the turns in which the caller lost
+    patience, of `eligible` turns, `abandoned_interval` is that of their share; `waited_p50` is how long such callers
+    had waited for an answer, in ns."""
 
     run_id: str
     loads: tuple[LoadLevel, ...] = ()

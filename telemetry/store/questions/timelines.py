@@ -60,7 +60,7 @@ class TimelinePoint:
 
 @dataclass(frozen=True, slots=True)
 class GeneratorPoint:
-    """What one process of the load generator reported of itself at one moment; None where it did not."""
+    """The report of one process of the load generator on itself at one moment; None where it did not."""
 
     unix_ns: int
     process_id: str
@@ -210,7 +210,7 @@ class CohortLine:
 
 @dataclass(frozen=True, slots=True)
 class LoadPoint:
-    """How many calls were in flight on average in the step that begins at a moment; None where no process said so."""
+    """The mean number of calls in flight in the step that begins at a moment; None where no process said so."""
 
     start_unix_ns: int
     calls: int | None

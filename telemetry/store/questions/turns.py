@@ -35,7 +35,7 @@ EDGES_MS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class HeatCell:
-    """How many turns that began in a stretch of time have a value in a band; bands count from 0."""
+    """The number of turns that began in a period and have a value in a band; bands count from 0."""
 
     start_unix_ns: int
     band: int
@@ -69,8 +69,8 @@ MOST_CHARS = 200
 
 @dataclass(frozen=True, slots=True)
 class TurnSearch:
-    """What is asked of turns beside a filter; latencies of the metric in ns and moments at which turns began, each from
-    the first to below the second."""
+    """The conditions on turns in addition to a filter; latencies of the metric in ns and moments at which turns began,
+    each from the first to below the second."""
 
     text: str = ""
     outcome: str | None = None
@@ -162,8 +162,8 @@ _SHOWN: Final = (
 
 @dataclass(frozen=True, slots=True)
 class TurnsQuestion:
-    """What the page asks. A filter without a run means the newest one; `window_ns` is how long before the end of its
-    run the turns began. `page` counts from 0."""
+    """The question of the page. A filter without a run means the newest one; `window_ns` is how long before the end of
+    its run the turns began. `page` counts from 0."""
 
     filter: Filter = Filter()  # noqa: RUF009 - immutable
     window_ns: Window = None
@@ -198,7 +198,7 @@ class ListedTurn:
 
 @dataclass(frozen=True, slots=True)
 class TurnsAnswer(HeadedAnswer):
-    """What the store answers; nothing of it is known where there is no such run.
+    """The answer of the store; nothing of it is known where there is no such run.
 
     `total` turns are meant, `with_value` of them have a value of the metric and were measured well: those are in
     `cells`, whose columns are `width_ns` wide and whose rows are the bands of `latency_bands.EDGES_MS`. `outliers` are

@@ -124,7 +124,7 @@ def _parts_of(objective: Objective, found: Any) -> dict[str, Any]:
 
 
 class RunEvidence(Protocol):
-    """What a verdict asks of a run beside the counts of its objectives: a `Summary` has it."""
+    """The inputs of a verdict other than the counts of its objectives: a `Summary` has it."""
 
     @property
     def turns(self) -> TurnCounts: ...

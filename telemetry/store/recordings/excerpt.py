@@ -1,4 +1,4 @@
-"""What a page shows and plays of a kept call: peaks of both channels, and the audio of a stretch of it."""
+"""The part of a kept call that a page shows and plays: peaks of both channels, and the audio of a stretch of it."""
 
 import io
 from pathlib import Path
@@ -38,7 +38,7 @@ class CallExcerpt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CallOfTurn(msgspec.Struct, frozen=True):
-    """Which stretch is wanted of which call: that of a turn, with what is around it, as moments of the turns' clock."""
+    """The wanted period of a call: that of a turn, with what is around it, as moments of the turns' clock."""
 
     run_id: str
     call_id: str

@@ -21,7 +21,7 @@ _INDEX_BYTES_MAX: Final = 64 << 20
 
 
 class FoundCall(msgspec.Struct, frozen=True):
-    """What is kept of a call: `call` is None, with a sentence in `fault`, for one that cannot be read."""
+    """The recording of a call: `call` is None, with a sentence in `fault`, for one that cannot be read."""
 
     call: KeptCall | None = None
     audio: str | None = None  # the path of the audio

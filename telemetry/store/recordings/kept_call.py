@@ -1,4 +1,4 @@
-"""What is kept of a call beside its turns: an index in JSON and, where audio was kept, a FLAC file of two channels.
+"""The recording of a call: an index in JSON and, where audio was kept, a FLAC file of two channels.
 
 The first channel is what the caller sent, the second what it heard, as its player placed it. Both are on the clock of
 the call's turns: sample n was spoken, or played, at `began_perf_ns` + n / `rate_hz`.
@@ -30,7 +30,7 @@ _RUN_DIGITS: Final = 32
 
 
 class PartialText(msgspec.Struct, frozen=True, array_like=True):
-    """What was recognized so far, and how long after the first speech sample that arrived."""
+    """A partial transcript, and how long after the first speech sample that arrived."""
 
     after_ns: int
     text: str
@@ -85,7 +85,7 @@ class KeptCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeptFile(NamedTuple):
-    """What the name of a file says."""
+    """The contents of a file's name."""
 
     call: str
     created_unix_s: int

@@ -1,4 +1,4 @@
-"""What people change of a run: a note beside it, and the removal of its folder.
+"""Changes of a run by people: a note in its folder, and the removal of its folder.
 
 A note is a file of its own in a folder `notes`. The folder of a run is first moved out of the way under another name
 and then deleted: the new name is made by one rename, so a run is there or it is not, whenever the process is killed.

@@ -1,5 +1,6 @@
-"""Where runs are (folders of runs, single run folders, stores, and the addresses of sidecars), and what the folder of a
-run holds beside its store and reports: the objectives it was judged by, and the result of a search for the capacity.
+"""The places of runs (folders of runs, single run folders, stores, and the addresses of sidecars), and what the folder
+of a run holds beside its store and reports: the objectives it was judged by, and the result of a search for the
+capacity.
 """
 
 import contextlib
