@@ -16,7 +16,7 @@ SECOND_NS: Final = 1_000_000_000
 # A requested wait is stored as it was received, up to this limit.
 LONGEST_RETRY_NS: Final = 30 * 86_400 * SECOND_NS
 MAX_CODE_CHARS: Final = 64
-_SECONDS: Final = re.compile(r"[0-9]{1,18}(?:\.[0-9]{1,18})?")
+_SECONDS: Final = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _NOT_IN_CODES: Final = re.compile(r"[^A-Za-z0-9_.:-]")
 # The names that endpoints use for the wait in an error object, and their units in ns.
 _RETRY_FIELDS: Final = {"retry_after_ms": 1_000_000, "retry_after": SECOND_NS, "retry_after_seconds": SECOND_NS}

@@ -91,7 +91,7 @@ def test_a_bound_that_is_infinite_is_none() -> None:
 
 
 def test_integers_enclose_the_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("telemetry.store.schema.metric_bounds", lambda _turn, _metric: (-1.5, 1.5))
+    monkeypatch.setattr("telemetry.store.schema.bounds_of_value", lambda _turn, _metric, _value: (-1.5, 1.5))
     (row,) = turns_table([bounded_turn()]).to_pylist()
     assert bounds_in_row(row, "voice_to_voice") == (-2, 2)
     assert bounds_in_row(row, "audio_rtfx") == (-1.5, 1.5)
