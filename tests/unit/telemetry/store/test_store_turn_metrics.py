@@ -92,7 +92,9 @@ def test_a_bound_that_is_infinite_is_none() -> None:
 
 def test_integers_enclose_the_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("telemetry.store.schema.bounds_of_value", lambda _turn, _metric, _value: (-1.5, 1.5))
-    (row,) = turns_table([bounded_turn()]).to_pylist()
+    second = 1_000_000_000
+    chunks = {"tts_first_chunk_perf_ns": 4 * second, "tts_last_chunk_perf_ns": 5 * second}
+    (row,) = turns_table([bounded_turn(reply_audio_ns=4 * second, **chunks)]).to_pylist()
     assert bounds_in_row(row, "voice_to_voice") == (-2, 2)
     assert bounds_in_row(row, "audio_rtfx") == (-1.5, 1.5)
 
