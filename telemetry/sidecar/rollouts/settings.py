@@ -71,7 +71,7 @@ def read_plan(file: Path, objectives: Iterable[Objective]) -> tuple[RolloutPlan,
     """The plan of a file, with what the objectives promise that it names, and its text. Raises ConfigError."""
     try:
         if not file.exists():
-            raise ConfigError(str(file), ["does not exist; name the file of the plan"])
+            raise ConfigError(str(file), ["does not exist; name the plan"])
         if not file.is_file() or file.stat().st_size > PLAN_BYTES_MAX:
             raise ConfigError(str(file), [f"is not a file of at most {PLAN_BYTES_MAX >> 20} MiB; name the plan"])
         text = file.read_text(encoding="utf-8")

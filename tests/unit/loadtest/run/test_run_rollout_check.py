@@ -162,7 +162,7 @@ def test_all_faults_of_a_request_are_reported_at_once(stores: Callable[[str], Pa
         "with a letter or digit at each end"
     )
     assert lines[-3].endswith("latin.toml: is not UTF-8 text; save it as UTF-8")
-    assert lines[-2].endswith("none.toml: does not exist; name the file of the plan")
+    assert lines[-2].endswith("none.toml: does not exist; name the plan")
     assert lines[-1].endswith("is a folder; give the name of a file")
 
 

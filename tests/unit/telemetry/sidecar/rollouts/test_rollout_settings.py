@@ -55,7 +55,7 @@ def test_every_fault_of_every_plan_is_named_at_once(tmp_path: Path) -> None:
         f"{bad}: line 13, stages[1].share",
         "there is no objective 'nobody'",
         f"{tmp_path / 'binary.toml'}: is not UTF-8 text",
-        f"{tmp_path / 'missing.toml'}: does not exist; name the file of the plan",
+        f"{tmp_path / 'missing.toml'}: does not exist; name the plan",
         f"{tmp_path}: is not a file of at most 1 MiB; name the plan",
         "[[rollout]] 7: 'plan' is not a known key; known are plan_file, next_stage",
         "[[rollout]] 7: plan_file: the path of a plan is expected",
