@@ -1,4 +1,4 @@
-"""Techniques judged by labeled lists: wrong answers of a cache by similarity, wrong routes, and what leaves the house.
+"""Techniques judged by labeled lists: wrong answers of a similarity cache, wrong routes, private items sent to a cloud.
 
 The lists are in `labeled.toml`; the code that is judged is the assistant's own, with its real model of embeddings.
 """

@@ -104,11 +104,12 @@ class SimilarQuestions:
         if not self._kept or (vector := await self._embedder.embed(question)) is None:
             return None
         cosines = np.stack([kept for _, _, kept in self._kept]) @ vector
+        asked = slots(question)
         for place in np.argsort(-cosines):
             if cosines[place] < self._threshold:
                 return None
             other, key, _ = self._kept[place]
-            if not self._compare_slots or slots(other) == slots(question):
+            if not self._compare_slots or slots(other) == asked:
                 return key
         return None
 

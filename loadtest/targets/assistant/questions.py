@@ -77,6 +77,6 @@ _MARKED: Final = (
 
 
 def marked_items(question: str) -> list[str]:
-    """Return what in a question must not leave the house: names with how they are introduced, numbers of accounts and
-    cards, addresses, dates of birth, codes. Found by patterns of English; what fits none is not found."""
+    """Return what in a question must not leave the premises: names with how they are introduced, numbers of accounts
+    and cards, addresses, dates of birth, codes. Found by patterns of English; what fits none is not found."""
     return [match.group().strip() for pattern in _MARKED for match in pattern.finditer(question)]
