@@ -52,7 +52,7 @@ def pair(
     checked = check(RunRequest(asked, 1, 1, None, None, folder, json_file, unreadable=tuple(faults)))
     console = Console()
     console.print(f"{checked.sentence}; {checked.kept_in}", soft_wrap=not console.is_terminal)
-    found = carry_out(PairRequest(checked, variants, metric, quantile, smallest, pairs), console)
+    found = carry_out(PairRequest(checked, variants, folder / "store", metric, quantile, smallest, pairs), console)
     console.print(paired_view(found))
     if json_file is not None:
         write_json(json_file, paired_object(found))
@@ -60,7 +60,7 @@ def pair(
 
 
 TECHNIQUES_EXAMPLE: Final = "Example: voiceprobe techniques --quick --json techniques.json"
-QUICK_PAIRS: Final = 20
+QUICK_PAIRS: Final = 30
 FULL_PAIRS: Final = 500
 QUANTILE: Final = 0.5  # that decides
 _NAMES: Final = ", ".join(each.name for each in TECHNIQUES)
@@ -84,8 +84,9 @@ def techniques(
     """Measure what each latency technique is worth, on an assistant with real models.
 
     Each technique is an option of the reference assistant: two assistants, with it and without it, hear the same
-    utterances in turn. The full table takes hours; a folder given again with --out resumes where it stopped. Exit code
-    0: every technique is decided; 6: one is not.
+    utterances in turn. The full table takes hours; a folder given again with --out resumes where it stopped. Its store
+    has a run for each technique, which the dashboard's page of cohorts shows. Exit code 0: every technique is decided;
+    6: one is not.
     """
     from corpora.manifest.library import BUNDLED
     from corpora.output_paths import unwritable

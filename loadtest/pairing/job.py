@@ -66,6 +66,7 @@ class PairRequest:
 
     checked: CheckedRun  # settings, corpus and folder; its target is the first variant
     variants: tuple[Variant, ...]
+    store: Path
     metric: str
     quantile: float
     smallest_ms: float
@@ -205,7 +206,7 @@ def pair(request: PairRequest, console: Console) -> PairedRun:
     with ExitStack() as stack:
         slo = keep_objectives(out, request.checked.objectives_text)
         keeps_text = request.checked.request.settings.keep_transcripts
-        child, sidecar = start_sidecar(out / "store", out / "logs", slo=slo, keeps_text=keeps_text)
+        child, sidecar = start_sidecar(request.store, out / "logs", slo=slo, keeps_text=keeps_text)
         stack.enter_context(processes.ending(child))
         files = [_settings_file(request.checked, variant, run_id, sidecar.url, out) for variant in request.variants]
         callers = stack.enter_context(_callers(request, files))

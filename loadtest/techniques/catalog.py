@@ -4,7 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-_CONCISE: Final = "You are a voice assistant. Answer in one sentence of at most eight words."
+_CONCISE: Final = ("--llm-instructions", "You are a voice assistant. Answer in one sentence of at most eight words.")
+_EXPLAINS: Final = (
+    "--llm-instructions",
+    "You are a voice assistant. Explain in three spoken sentences, without markup.",
+)
+_LONG_ANSWER: Final = ("--llm-max-tokens", "60")
+# Answers of several sentences: how an answer is passed on matters only to these.
+_SENTENCES: Final = (*_LONG_ANSWER, *_EXPLAINS)
 # Long enough that reading it again costs something: about 500 tokens.
 _RULE: Final = "Rule {}: be polite, be brief, say numbers in words, and never invent a price or a time."
 _RULES: Final = " ".join(_RULE.format(number) for number in range(1, 22))
@@ -13,6 +20,8 @@ _CACHE: Final = ("--cache-ttl", "1h", "--cache-delay", "constant:0ms")
 _CLOUD: Final = "the cloud model (lognormal, median 744 ms, p90 4.1 s)"
 # Under noise the same question is recognized in other words now and then, as from a caller who asks again.
 _NOISY: Final = {"noise": "babble", "snr": 12.0}
+# So few that a question comes again soon, and enough to tell how unlike questions are.
+FEW_UTTERANCES: Final = 8
 # An answer of the declared cloud costs so much: 300 tokens read and 60 written, at 0.50 and 5 dollars a million.
 CLOUD_ANSWER_USD: Final = 0.00045
 
@@ -43,7 +52,7 @@ def _similar(threshold: str, *flags: str, title: str = "") -> Technique:
         ("--cache", "memory", *_CACHE, "--cache-similarity", threshold, *flags),
         "embeddings, cache, LLM",
         spoken=_NOISY,
-        few_utterances=10,
+        few_utterances=FEW_UTTERANCES,
     )
 
 
@@ -63,16 +72,29 @@ TECHNIQUES: Final = (
     Technique(
         "streaming",
         "Speak sentence by sentence instead of the whole answer",
-        ("--llm-stream", "false"),
-        ("--llm-stream", "true"),
+        (*_SENTENCES, "--llm-stream", "false"),
+        (*_SENTENCES, "--llm-stream", "true"),
         is_quick=True,
     ),
-    Technique("batch-20", "Pass tokens on in batches of 20", on=("--llm-batch", "20")),
-    Technique("batch-50", "Pass tokens on in batches of 50", on=("--llm-batch", "50")),
-    Technique("lookahead-3", "Have the voice wait for 3 tokens after a sentence", on=("--tts-lookahead", "3")),
-    Technique("early-exit", "Stop the model after its first sentence", on=("--llm-sentences", "1")),
-    Technique("concise", "Ask for a concise answer", on=("--llm-instructions", _CONCISE), is_quick=True),
-    Technique("length-limit", "Limit the answer to 12 tokens", on=("--llm-max-tokens", "12")),
+    Technique("batch-20", "Pass tokens on in batches of 20", _SENTENCES, (*_SENTENCES, "--llm-batch", "20")),
+    Technique("batch-50", "Pass tokens on in batches of 50", _SENTENCES, (*_SENTENCES, "--llm-batch", "50")),
+    Technique(
+        "lookahead-3",
+        "Have the voice wait for 3 tokens after a sentence",
+        _SENTENCES,
+        (*_SENTENCES, "--tts-lookahead", "3"),
+    ),
+    Technique(
+        "early-exit", "Stop the model after its first sentence", _SENTENCES, (*_SENTENCES, "--llm-sentences", "1")
+    ),
+    Technique(
+        "concise",
+        "Ask for a concise answer instead of three sentences",
+        _SENTENCES,
+        (*_LONG_ANSWER, *_CONCISE),
+        is_quick=True,
+    ),
+    Technique("length-limit", "Limit the answer to 12 tokens", _SENTENCES, (*_EXPLAINS, "--llm-max-tokens", "12")),
     Technique("partial-start", "Begin answers on partial transcripts", on=("--llm-speculate", "true")),
     Technique(
         "edge-cache",
@@ -80,7 +102,7 @@ TECHNIQUES: Final = (
         ("--cache", "off"),
         ("--cache", "memory", *_CACHE),
         "cache, LLM",
-        few_utterances=10,
+        few_utterances=FEW_UTTERANCES,
         is_quick=True,
     ),
     Technique(
@@ -89,7 +111,7 @@ TECHNIQUES: Final = (
         ("--cache", "off"),
         ("--cache", "memory", "--cache-url", "{redis}/0", *_CACHE),
         "Redis, LLM",
-        few_utterances=10,
+        few_utterances=FEW_UTTERANCES,
         needs_redis=True,
     ),
     Technique(
@@ -98,7 +120,7 @@ TECHNIQUES: Final = (
         ("--cache", "memory", "--cache-url", "{redis}/1", *_CACHE),
         ("--cache", "tiers", "--cache-url", "{redis}/2", *_CACHE),
         "cache, Redis, LLM",
-        few_utterances=10,
+        few_utterances=FEW_UTTERANCES,
         needs_redis=True,
     ),
     Technique(
@@ -108,7 +130,7 @@ TECHNIQUES: Final = (
         ("--cache", "memory", *_CACHE, "--cache-keys", "times"),
         "ASR, cache, LLM",
         spoken=_NOISY,
-        few_utterances=10,
+        few_utterances=FEW_UTTERANCES,
     ),
     Technique(
         "cache-lifetime",
@@ -116,7 +138,7 @@ TECHNIQUES: Final = (
         ("--cache", "memory", *_CACHE),
         ("--cache", "memory", "--cache-ttl", "30s", *_CACHE[2:]),
         "cache, LLM",
-        few_utterances=10,
+        few_utterances=FEW_UTTERANCES,
     ),
     _similar("0.8", "--cache-slots", "false"),
     _similar("0.9", "--cache-slots", "false"),
@@ -194,16 +216,16 @@ TECHNIQUES: Final = (
     Technique(
         "streaming-of-hits",
         "Speak sentence by sentence, where answers come from the cache",
-        ("--cache", "memory", *_CACHE, "--llm-stream", "false"),
-        ("--cache", "memory", *_CACHE, "--llm-stream", "true"),
+        (*_SENTENCES, "--cache", "memory", *_CACHE, "--llm-stream", "false"),
+        (*_SENTENCES, "--cache", "memory", *_CACHE, "--llm-stream", "true"),
         "cache, LLM, TTS",
-        few_utterances=10,
+        few_utterances=FEW_UTTERANCES,
     ),
     Technique(
         "concise-whole",
         "Ask for a concise answer, where it is spoken as a whole",
-        ("--llm-stream", "false"),
-        ("--llm-stream", "false", "--llm-instructions", _CONCISE),
+        (*_SENTENCES, "--llm-stream", "false"),
+        (*_LONG_ANSWER, *_CONCISE, "--llm-stream", "false"),
     ),
 )
 # Short answers, sent as fast as they are spoken, keep a call short: its caller hangs up when it has the whole answer.

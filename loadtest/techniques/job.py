@@ -126,10 +126,13 @@ def _measure(request: TechniquesRequest, technique: Technique, folder: Path, con
         asked = replace(request.checked.request, out=folder).with_settings(
             **technique.spoken, host=urls[0], clips=clips
         )
-        variants = (Variant("off", urls[0]), Variant("on", urls[1]))
+        variants = tuple(
+            Variant(f"{technique.name}-{name}", url) for name, url in zip(("off", "on"), urls, strict=True)
+        )
         paired = PairRequest(
             check(asked),
             variants,
+            request.checked.request.out / "store",
             metric=HEADLINE,
             quantile=request.quantile,
             smallest_ms=request.smallest_ms,

@@ -8,6 +8,7 @@ from rich.console import Console
 from loadtest.cli.guard import guarded
 from loadtest.cli.main import app
 from loadtest.exit_codes import ExitCode
+from loadtest.pairing.differences import FEWEST_UTTERANCES
 from loadtest.targets.assistant.config import AssistantConfig, build_config
 from loadtest.techniques.catalog import COMMON, TECHNIQUES, named
 from loadtest.techniques.job import exit_code
@@ -33,6 +34,7 @@ def test_a_technique_changes_one_option_and_nothing_else(technique: Any) -> None
         belongs = {"llm_late"}
     assert len(changed - belongs) == (0 if technique.name == "no-op" or technique.missing else 1), changed
     assert configured(COMMON).needs_models
+    assert (technique.few_utterances or FEWEST_UTTERANCES) >= FEWEST_UTTERANCES
 
 
 def test_a_declared_technique_saves_what_it_declares() -> None:
