@@ -67,6 +67,19 @@ def _routed(by: str, threshold: str, title: str, real: str) -> Technique:
     )
 
 
+def _late(name: str, title: str) -> Technique:
+    """What is said at a deadline. The declared cloud has the tail that needs it."""
+    return Technique(
+        f"fallback-{name}",
+        title,
+        ("--llm", "cloud"),
+        ("--llm", "cloud", "--llm-deadline", "1s", "--llm-late", name),
+        "ASR, TTS, fallback",
+        _CLOUD,
+        spoken={"patience": "4s"},
+    )
+
+
 TECHNIQUES: Final = (
     Technique("no-op", "Nothing: both assistants are the same", is_quick=True),
     Technique(
@@ -97,28 +110,38 @@ TECHNIQUES: Final = (
     Technique("length-limit", "Limit the answer to 12 tokens", _SENTENCES, (*_EXPLAINS, "--llm-max-tokens", "12")),
     Technique("partial-start", "Begin answers on partial transcripts", on=("--llm-speculate", "true")),
     Technique(
-        "edge-cache",
-        "Keep answers in the memory of the assistant",
+        "device-cache",
+        "Keep answers on the device",
         ("--cache", "off"),
-        ("--cache", "memory", *_CACHE),
+        ("--cache", "memory", "--cache-tier", "device", *_CACHE),
         "cache, LLM",
         few_utterances=FEW_UTTERANCES,
         is_quick=True,
     ),
     Technique(
-        "central-cache",
-        "Keep answers in Redis",
+        "edge-cache",
+        "Keep answers in Redis on the host",
         ("--cache", "off"),
-        ("--cache", "memory", "--cache-url", "{redis}/0", *_CACHE),
+        ("--cache", "memory", "--cache-url", "{redis}/0", "--cache-tier", "edge", *_CACHE),
         "Redis, LLM",
         few_utterances=FEW_UTTERANCES,
         needs_redis=True,
     ),
     Technique(
+        "central-cache",
+        "Keep answers in Redis in another region",
+        ("--cache", "off"),
+        ("--cache", "memory", "--cache-url", "{redis}/3", *_CACHE[:2], "--cache-delay", "constant:35ms"),
+        "Redis, LLM",
+        "the way to the other region (35 ms)",
+        few_utterances=FEW_UTTERANCES,
+        needs_redis=True,
+    ),
+    Technique(
         "cache-tiers",
-        "Keep answers in memory before Redis, instead of in Redis alone",
+        "Keep answers on the device before Redis, instead of in Redis alone",
         ("--cache", "memory", "--cache-url", "{redis}/1", *_CACHE),
-        ("--cache", "tiers", "--cache-url", "{redis}/2", *_CACHE),
+        ("--cache", "tiers", "--cache-url", "{redis}/2", "--cache-tier", "device", *_CACHE),
         "cache, Redis, LLM",
         few_utterances=FEW_UTTERANCES,
         needs_redis=True,
@@ -138,6 +161,8 @@ TECHNIQUES: Final = (
         ("--cache", "memory", *_CACHE),
         ("--cache", "memory", "--cache-ttl", "30s", *_CACHE[2:]),
         "cache, LLM",
+        "how soon an answer is stale",
+        spoken={"mix": "domain.travel=50 domain.banking=50"},  # where the right answer to half of the questions changes
         few_utterances=FEW_UTTERANCES,
     ),
     _similar("0.8", "--cache-slots", "false"),
@@ -162,18 +187,10 @@ TECHNIQUES: Final = (
         ("--llm-parallel", "2", "--llm-guard", "beside"),
         "LLM",
     ),
-    Technique(
-        "fallback-rule",
-        "Answer by a rule when the model takes longer than 400 ms",
-        on=("--llm-deadline", "400ms"),
-        real="LLM, rule",
-    ),
-    Technique(
-        "fallback-append",
-        "Say a word when the model takes longer than 400 ms, and then its answer",
-        on=("--llm-deadline", "400ms", "--llm-late", "append"),
-        real="LLM, rule",
-    ),
+    _late("rule", "Answer by a rule when the model takes longer than a second"),
+    _late("last", "Say the last answer again when the model takes longer than a second"),
+    _late("append", "Say a word and a question after a second, and then the answer"),
+    _late("replace", "Say a word and a question after a second, until the answer replaces the rest"),
     Technique(
         "prefix-cache",
         "Let the model keep what it has read of the prompt",

@@ -3,16 +3,19 @@
 A finished row is a file in the folder; the same folder given again resumes with the rows that are missing.
 """
 
+import contextlib
 import json
 import shutil
 import socket
 import subprocess
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
 from rich.console import Console
 
 from loadtest.exit_codes import ExitCode
@@ -23,7 +26,7 @@ from loadtest.run.json_file import write_json
 from loadtest.run.request import CheckedRun, check
 from loadtest.targets.assistant.real import environment
 from loadtest.techniques.catalog import CLOUD_ANSWER_USD, COMMON, Technique
-from loadtest.techniques.labels import judged
+from loadtest.techniques.labels import judged, stale_answers
 from telemetry.model.metrics import HEADLINE
 
 READY_S: Final = 120.0
@@ -58,21 +61,21 @@ def techniques(request: TechniquesRequest, console: Console) -> tuple[list[dict[
             missing = technique.missing
             if technique.needs_redis and shutil.which("redis-server") is None:
                 missing = _NO_REDIS
-            found = None if missing else _measure(request, technique, own, console)
-            if found is not None and found.interrupted:
-                return rows, True
-            row = row_object(technique, found, missing)
-            if found is not None:
+            if missing:
+                row = _described(technique, missing) | {"sentence": f"{technique.name}: {missing}."}
+            else:
+                found, memory_bytes = _measure(request, technique, own, console)
+                if found.interrupted:
+                    return rows, True
+                row = row_object(technique, found, memory_bytes)
                 write_json(own / _ROW, row)
         console.print(f"  {row['sentence']}", soft_wrap=True)
         rows.append(row)
     return rows, False
 
 
-def row_object(technique: Technique, found: PairedRun | None, missing: str | None = None) -> dict[str, Any]:
-    """A row as JSON: the technique, what was real, the paired comparison, and what the labeled lists say of it.
-    Without a comparison, why there is none."""
-    row: dict[str, Any] = {
+def _described(technique: Technique, missing: str | None) -> dict[str, Any]:
+    return {
         "technique": technique.name,
         "title": technique.title,
         "flags": {"off": list(technique.off), "on": list(technique.on)},
@@ -80,17 +83,22 @@ def row_object(technique: Technique, found: PairedRun | None, missing: str | Non
         "declared": technique.declared,
         "missing": missing,
     }
-    if found is None:
-        return row | {"sentence": f"{technique.name}: {missing}."}
+
+
+def row_object(technique: Technique, found: PairedRun, memory_bytes: Sequence[int]) -> dict[str, Any]:
+    """A row as JSON: the technique, what was real, the paired comparison, the memory of both assistants, and what the
+    labeled lists say of it."""
     comparison = paired_object(found)
     shares = [each["routes"]["cloud"] for each in comparison["variants"]]
     prices = [None if share is None else 1_000 * share * CLOUD_ANSWER_USD for share in shares]
     flags = dict(zip((name.removeprefix("--") for name in technique.on[::2]), technique.on[1::2], strict=True))
-    return row | {
+    return _described(technique, None) | {
         "sentence": verdict_sentence(found, 1),
         "hit_rate": comparison["variants"][1]["cache_hits"],
         "usd_per_1000_answers": {"off": prices[0], "on": prices[1]},
         "labels": judged(flags),
+        "memory_bytes": list(memory_bytes),
+        "stale_answers": [dict(zip(("stale", "hits"), stale_answers(found, place), strict=True)) for place in (0, 1)],
         "comparison": comparison,
     }
 
@@ -114,7 +122,9 @@ def _kept(file: Path, technique: Technique) -> dict[str, Any] | None:
     return row if isinstance(row, dict) and row.get("flags") == flags else None
 
 
-def _measure(request: TechniquesRequest, technique: Technique, folder: Path, console: Console) -> PairedRun:
+def _measure(
+    request: TechniquesRequest, technique: Technique, folder: Path, console: Console
+) -> tuple[PairedRun, list[int]]:
     with ExitStack() as stack:
         redis = _redis(folder, stack) if technique.needs_redis else ""
         started = [
@@ -139,7 +149,18 @@ def _measure(request: TechniquesRequest, technique: Technique, folder: Path, con
             most_pairs=request.most_pairs,
             hears_out=False,
         )
-        return pair(paired, console)
+        return pair(paired, console), [_memory_bytes(child.process.pid) for child in started]
+
+
+def _memory_bytes(pid: int) -> int:
+    """The memory of a process and of all that it started; what several of them share is counted once (Linux: PSS)."""
+    total = 0
+    with contextlib.suppress(psutil.Error):
+        assistant = psutil.Process(pid)
+        for process in (assistant, *assistant.children(recursive=True)):
+            found = process.memory_full_info()
+            total += getattr(found, "pss", found.uss)
+    return total
 
 
 def _assistant(flags: tuple[str, ...], logs: Path, name: str, stack: ExitStack) -> processes.Child:

@@ -4,11 +4,13 @@ The lists are in `labeled.toml`; the code that is judged is the assistant's own,
 """
 
 import asyncio
+import math
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
+from loadtest.pairing.job import PairedRun
 from loadtest.targets.assistant.embeddings import Embedder, SimilarQuestions
 from loadtest.targets.assistant.engines import embedding_model, example_router, stays_by_privacy
 from loadtest.targets.assistant.real import environment
@@ -92,6 +94,17 @@ async def privacy(stays: Callable[[str], Awaitable[bool]]) -> Labels:
         "kept_without_need": kept,
         "plain_sentences": plain,
     }
+
+
+def stale_answers(found: PairedRun, place: int) -> tuple[int, int]:
+    """How many answers of a cache were older than their utterance allows, of all answers of the cache."""
+    lifetimes_s = labeled_lists()["lifetimes_s"]
+    ages = [
+        (pair.utterance, age_s)
+        for pair in found.pairs
+        if (turn := pair.turns[place]) is not None and (age_s := turn["work"].get("cache_age_s")) is not None
+    ]
+    return sum(age_s > lifetimes_s.get(utterance, math.inf) for utterance, age_s in ages), len(ages)
 
 
 def _with_model(judge: Callable[[Embedder], Awaitable[Labels]]) -> Labels:

@@ -1,6 +1,6 @@
 """The table of techniques, for people: in a terminal with a bar for each interval, or as a page with a forest plot."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from telemetry.model import formatting
 from telemetry.model.metrics import HEADLINE
 
 _WIDTH: Final = 31
+_MEMORY_DIFFERS: Final = 0.03  # of it, from which on the difference is said
 _NO_NETWORK: Final = "default-src 'none'; style-src 'unsafe-inline'"
 
 
@@ -50,11 +51,6 @@ def missing_rows(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [row["sentence"] for row in rows if row.get("missing")]
 
 
-def in_addition(row: Mapping[str, Any]) -> list[str]:
-    """Return what a technique changes besides latency, as far as it is known: quality, cost and work."""
-    return list(_in_addition(row))
-
-
 # Of the work that is reported: in which words it is shown. Means over the answers.
 _WORK: Final = {
     "input_tokens": "tokens read",
@@ -63,6 +59,7 @@ _WORK: Final = {
     "wasted_tokens": "tokens wasted",
     "speculative_starts": "early starts",
     "wrong_starts": "wrong starts",
+    "cache_age_s": "seconds of age of a cached answer",
     "checks": "checks",
     "hop_ms": "ms of hops",
 }
@@ -75,30 +72,35 @@ _SHARES: Final = {
 }
 
 
-def _in_addition(row: Mapping[str, Any]) -> Iterator[str]:
+def in_addition(row: Mapping[str, Any]) -> list[str]:
+    """Return what a technique changes besides latency, as far as it is known: quality, cost and work."""
     off, on = row["comparison"]["variants"]
-    for name, words in _SHARES.items():
-        if (of_both := _changed(off[name], on[name], formatting.percent)) is not None:
-            yield f"{words} {of_both}"
-    if (tiers := on["cache_hits_by_tier"]) != off["cache_hits_by_tier"] or len(tiers) > 1:
-        yield f"hits by tier {_tiers(off)} → {_tiers(on)}"
-    for name, words in {"answer_words": "words of an answer"}.items():
-        if (of_both := _changed(off[name], on[name], mean_text)) is not None:
-            yield f"{words} {of_both}"
-    for name, words in _WORK.items():
-        if (of_both := _changed(off["work"].get(name), on["work"].get(name), mean_text)) is not None:
-            yield f"{words} {of_both}"
-    if (of_both := _changed(off["routes"]["local"], on["routes"]["local"], formatting.percent)) is not None:
-        yield f"answered here {of_both}"
-    prices = row["usd_per_1000_answers"]
-    if (of_both := _changed(prices["off"], prices["on"], _dollars)) is not None:
-        yield f"1,000 answers of the cloud {of_both}"
-    if row["labels"] is not None:
-        yield row["labels"]["sentence"]
+    unanswered, stale = (
+        [_share(each[part], each[whole]) for each in both]
+        for both, part, whole in (((off, on), "unanswered", "turns"), (row["stale_answers"], "stale", "hits"))
+    )
+    prices, memory = row["usd_per_1000_answers"], row["memory_bytes"]
+    changes = [
+        ("callers without an answer", *unanswered, formatting.percent),
+        *((words, off[name], on[name], formatting.percent) for name, words in _SHARES.items()),
+        ("stale answers of the cache", *stale, formatting.percent),
+        ("hits by tier", off["cache_hits_by_tier"], on["cache_hits_by_tier"], _tiers),
+        ("words of an answer", off["answer_words"], on["answer_words"], mean_text),
+        *((words, off["work"].get(name), on["work"].get(name), mean_text) for name, words in _WORK.items()),
+        ("answered here", off["routes"]["local"], on["routes"]["local"], formatting.percent),
+        ("1,000 answers of the cloud", prices["off"], prices["on"], _dollars),
+    ]
+    if abs(memory[1] - memory[0]) > _MEMORY_DIFFERS * memory[0]:
+        changes.append(("memory", *memory, _megabytes))
+    labels = [] if row["labels"] is None else [row["labels"]["sentence"]]
+    return [text for change in changes if (text := _changed(*change)) is not None] + labels
 
 
-def _tiers(variant: Mapping[str, Any]) -> str:
-    shares: Mapping[str, float] = variant["cache_hits_by_tier"]
+def _megabytes(size_bytes: int) -> str:
+    return f"{size_bytes / 1e6:,.0f} MB"
+
+
+def _tiers(shares: Mapping[str, float]) -> str:
     return ", ".join(f"{tier} {formatting.percent(share)}" for tier, share in shares.items()) or "–"
 
 
@@ -106,11 +108,15 @@ def _dollars(usd: float) -> str:
     return f"${usd:.2f}"
 
 
-def _changed(off: float | None, on: float | None, shown: Callable[[float], str]) -> str | None:
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+def _changed(words: str, off: Any, on: Any, shown: Callable[[Any], str]) -> str | None:
     """Both values where they differ or one of them is not known; None where there is nothing to say."""
     if off == on:
         return None
-    return f"{'–' if off is None else shown(off)} → {'–' if on is None else shown(on)}"
+    return f"{words} {'–' if off is None else shown(off)} → {'–' if on is None else shown(on)}"
 
 
 def techniques_page(rows: Sequence[Mapping[str, Any]]) -> str:

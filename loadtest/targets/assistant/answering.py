@@ -21,7 +21,7 @@ from loadtest.targets.assistant.llm.rules import NOT_UNDERSTOOD, split_tokens
 from loadtest.targets.assistant.questions import normalize
 from loadtest.targets.assistant.record import TurnRecord
 
-Late = Literal["rule", "last", "append"]
+Late = Literal["rule", "last", "append", "replace"]
 Guard = Literal["off", "before", "beside"]
 
 _BY_WORD: Final = (
@@ -31,7 +31,9 @@ _BY_WORD: Final = (
     (("stop", "cancel"), "Alright, stopped."),
 )
 _OTHERWISE: Final = "I am sorry, that takes longer than it should. Please try again in a moment."
-_MEANWHILE: Final = "One moment, please. "  # with the space that shows the voice that the sentence has ended
+# Said while the model is late, one after the other; the space shows the voice that the sentence has ended.
+_MEANWHILE: Final = ("One moment, please. ", "Is there anything else that I can do for you? ")
+_MEANWHILE_EVERY_NS: Final = 1_500_000_000  # about as long as the first one takes to say
 _GUARD: Final = "You check requests to a voice assistant. Answer yes if the request is harmless, otherwise no."
 
 
@@ -98,7 +100,7 @@ class Answering:
                 yield delta
         answer = "".join(texts).strip()
         if self.cache is not None and record.fallback is None and answer:
-            await self.cache.put(key, answer)
+            await self.cache.put(key, f"{self.clock.unix_ns()} {answer}")
             if self.similar is not None:
                 await self.similar.add(question.text, key)
 
@@ -109,8 +111,12 @@ class Answering:
         if found is None and self.similar is not None and (other := await self.similar.find(question.text)) is not None:
             found = await self.cache.get(other)
             question.add("similar_hits", found is not None)
-        record.cache_hit, record.cache_tier = found is not None, self.cache.tier
-        return found
+        written_ns, _, answer = (found or "").partition(" ")
+        record.cache_hit, record.cache_tier = written_ns.isdecimal() and bool(answer), self.cache.tier
+        if not record.cache_hit:
+            return None
+        question.add("cache_age_s", max(0, self.clock.unix_ns() - int(written_ns)) / 1e9)
+        return answer
 
     async def _ask(
         self, question: Question, record: TurnRecord, answer: AsyncGenerator[TextDelta]
@@ -154,9 +160,10 @@ class Answering:
                 try:
                     while True:
                         arriving = asyncio.ensure_future(anext(stream, None))
-                        if self.late == "append" and not answered and not await self._comes(arriving, deadline_ns):
-                            record.fallback, answered = "partial", True
-                            yield TextDelta(_MEANWHILE, deadline_ns)
+                        if self.late in ("append", "replace") and not answered:
+                            async for said in self._meanwhile(arriving, deadline_ns):
+                                record.fallback, answered = "partial", True
+                                yield said
                         if (delta := await self._within(arriving, None if answered else deadline_ns)) is None:
                             return
                         if checking is not None:
@@ -170,6 +177,17 @@ class Answering:
         finally:
             if checking is not None:
                 checking.cancel()
+
+    async def _meanwhile(
+        self, arriving: asyncio.Future[TextDelta | None], deadline_ns: int
+    ) -> AsyncGenerator[TextDelta]:
+        """Yield what is said until the model answers: all of it before the answer is appended, or as much as there is
+        time for until the answer replaces the rest."""
+        for number, sentence in enumerate(_MEANWHILE):
+            due_ns = deadline_ns + number * _MEANWHILE_EVERY_NS
+            if (number == 0 or self.late == "replace") and await self._comes(arriving, due_ns):
+                return
+            yield TextDelta(sentence, due_ns)
 
     def _fallback(self, question: Question, record: TurnRecord) -> str:
         """Return what is said in place of the model's answer."""

@@ -169,10 +169,11 @@ _ASR: Final = ("scripted", "pocketsphinx", "whisper")
 _PRECISION: Final = ("int8", "float32")
 _LLM: Final = ("rules", "local", "cloud", "routed")
 _ROUTE_BY: Final = ("similarity", "confidence", "privacy")
-_LATE: Final = ("rule", "last", "append")
+_LATE: Final = ("rule", "last", "append", "replace")
 _GUARD: Final = ("off", "before", "beside")
 _TTS: Final = ("scripted", "espeak", "piper")
 _CACHE: Final = ("memory", "tiers", "off")
+_CACHE_TIERS: Final = ("device", "edge", "central")
 _CACHE_KEYS: Final = ("exact", "words", "times")
 
 
@@ -233,7 +234,10 @@ class AssistantConfig(CheckedTable):
         "off", _GUARD, "have the model check a question: before it answers, or beside its answer"
     )
     llm_late: Annotated[str, _one_of(_LATE)] = _choice(
-        "rule", _LATE, "said at llm_deadline: a rule's answer, the last answer again, or a word to which it is appended"
+        "rule",
+        _LATE,
+        "said at llm_deadline: a rule's answer, the last answer again, or two sentences to which the answer is "
+        "appended, or whose rest it replaces",
     )
     route_by: Annotated[str, _one_of(_ROUTE_BY)] = _choice(
         "similarity", _ROUTE_BY, "what decides with --llm routed which questions stay on this machine"
@@ -270,6 +274,9 @@ class AssistantConfig(CheckedTable):
     tts_pace: _Number = _number(1.5, 0, 1000, "times real time at which audio is sent; 0 sends at once")
     cache: Annotated[str, _one_of(_CACHE)] = _choice(
         "memory", _CACHE, "prompt cache in this process (tier edge); tiers: before cache_url"
+    )
+    cache_tier: Annotated[str, _one_of(_CACHE_TIERS)] | None = _choice(
+        None, _CACHE_TIERS, "tier that the first cache is (default: edge in this process, central in Redis)"
     )
     cache_keys: Annotated[str, _one_of(_CACHE_KEYS)] = _choice(
         "words", _CACHE_KEYS, "what is the same question: the same text, the same words, or the same words and times"

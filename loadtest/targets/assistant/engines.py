@@ -38,6 +38,7 @@ from loadtest.targets.assistant.tts.speaking import VoiceSettings
 from loadtest.targets.assistant.tts.worker_tts import WorkerTts
 from loadtest.targets.assistant.turn import TurnParts
 from loadtest.toml_text import parse_toml
+from telemetry.model import semconv
 from telemetry.model.addresses import TOKEN_RULE, is_token
 from telemetry.model.errors import ConfigError
 
@@ -315,10 +316,14 @@ _NORMAL_FORMS: Mapping[str, Callable[[str], str]] = {"exact": str, "words": norm
 
 
 def _cache(config: AssistantConfig) -> PromptCache | None:
-    memory = MemoryCache(config.cache_ttl.ns, time.perf_counter_ns)
-    if config.cache_url is not None:
-        from loadtest.targets.assistant.cache.redis_cache import RedisCache
+    named = cast("semconv.CacheTier | None", config.cache_tier)
+    memory = MemoryCache(config.cache_ttl.ns, time.perf_counter_ns, tier=named or "edge")
+    if config.cache_url is None:
+        return None if config.cache == "off" else memory
+    from loadtest.targets.assistant.cache.redis_cache import RedisCache
 
-        central = RedisCache(config.cache_url, config.cache_ttl.ns, time.perf_counter_ns)
-        return TieredCache(memory, central) if config.cache == "tiers" else central
-    return None if config.cache == "off" else memory
+    redis = RedisCache(config.cache_url, config.cache_ttl.ns, time.perf_counter_ns)
+    if config.cache == "tiers":
+        return TieredCache(memory, redis)
+    redis.tier = named or redis.tier
+    return redis

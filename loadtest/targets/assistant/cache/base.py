@@ -38,9 +38,10 @@ class PromptCache(Protocol):
 class MemoryCache:
     """The cache in this process; the least recently used answers are dropped first."""
 
-    tier: semconv.CacheTier = "edge"
-
-    def __init__(self, ttl_ns: int, now_perf_ns: Callable[[], int], capacity: int = 10_000) -> None:
+    def __init__(
+        self, ttl_ns: int, now_perf_ns: Callable[[], int], capacity: int = 10_000, tier: semconv.CacheTier = "edge"
+    ) -> None:
+        self.tier: semconv.CacheTier = tier
         self._ttl_ns = ttl_ns
         self._now = now_perf_ns
         self._capacity = capacity

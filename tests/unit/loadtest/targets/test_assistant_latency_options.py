@@ -10,7 +10,7 @@ import pytest
 
 from loadtest.distributions import Delay, random_source
 from loadtest.targets.assistant.answering import Answering
-from loadtest.targets.assistant.cache.base import MemoryCache, TieredCache
+from loadtest.targets.assistant.cache.base import MemoryCache, TieredCache, cache_key
 from loadtest.targets.assistant.embeddings import ExampleRouter, SimilarQuestions
 from loadtest.targets.assistant.llm.base import Question, TextDelta
 from loadtest.targets.assistant.llm.begun import SpeculativeStart
@@ -86,11 +86,44 @@ def answered(
     return (*clock.run(work()), record)
 
 
-def test_a_word_at_the_deadline_is_followed_by_the_answer() -> None:
+@pytest.mark.parametrize(
+    ("late", "answer_ms", "said"),
+    [
+        ("append", 900, "One moment, please. Is there anything else that I can do for you? It stays dry."),
+        ("replace", 900, "One moment, please. It stays dry."),  # the question is 1,500 ms after the word
+        ("replace", 2_500, "One moment, please. Is there anything else that I can do for you? It stays dry."),
+    ],
+)
+def test_a_late_answer_is_appended_or_replaces_what_is_not_said_yet(late: str, answer_ms: int, said: str) -> None:
     clock = VirtualClock(START)
-    text, first_ms, record = answered(clock, SlowLlm(clock, "It stays dry.", 900), late="append", deadline_ms=400)
-    assert (text, first_ms) == ("One moment, please. It stays dry.", 400)
+    text, first_ms, record = answered(clock, SlowLlm(clock, "It stays dry.", answer_ms), late=late, deadline_ms=400)
+    assert (text, first_ms) == (said, 400)
     assert (record.fallback, record.route) == ("partial", "local")
+
+
+def test_a_hit_says_how_old_its_answer_is_and_an_unreadable_entry_is_a_miss() -> None:
+    clock = VirtualClock(START)
+    cache = MemoryCache(10_000 * MS, clock.perf_ns, tier="device")
+    answering = Answering(SlowLlm(clock, "It stays dry."), cache, Delay(), 3_000 * MS, 5_000 * MS, clock)
+
+    async def asked() -> TurnRecord:
+        record = TurnRecord(0, START, START)
+        asked = Question("Will it rain?", clock.now_ns, random_source(1))
+        assert "".join([delta.text async for delta in answering.deltas(asked, record)]) == "It stays dry."
+        return record
+
+    async def work() -> tuple[TurnRecord, TurnRecord, TurnRecord]:
+        first = await asked()
+        clock.now_ns += 4_000 * MS
+        second = await asked()
+        await cache.put(cache_key("slow", "Will it rain?"), "It stays wet.")
+        return first, second, await asked()
+
+    missed, hit, unreadable = clock.run(work())
+    assert (missed.cache_hit, "cache_age_s" in missed.work) == (False, False)
+    assert (hit.cache_hit, hit.cache_tier, hit.route) == (True, "device", "cache")
+    assert hit.work["cache_age_s"] == pytest.approx(4, abs=0.001)
+    assert (unreadable.cache_hit, unreadable.route) == (False, "local")
 
 
 def test_a_model_that_is_in_time_needs_no_word_before_its_answer() -> None:

@@ -1,17 +1,20 @@
 """The techniques are options that the assistant has, and their table shows what was measured and what was not."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from rich.console import Console
 
+from corpora.manifest.library import BUNDLED, open_corpus
 from loadtest.cli.guard import guarded
 from loadtest.cli.main import app
 from loadtest.exit_codes import ExitCode
 from loadtest.pairing.differences import FEWEST_UTTERANCES
+from loadtest.pairing.job import PairedRun, PairOfTurns
 from loadtest.targets.assistant.config import AssistantConfig, build_config
 from loadtest.techniques.catalog import COMMON, TECHNIQUES, named
 from loadtest.techniques.job import exit_code
+from loadtest.techniques.labels import labeled_lists, stale_answers
 from loadtest.techniques.view import in_addition, techniques_page, techniques_view
 from tests.declared_techniques import SCRIPTED, declared_technique
 
@@ -30,7 +33,8 @@ def test_a_technique_changes_one_option_and_nothing_else(technique: Any) -> None
     changed = {name for name in AssistantConfig.model_fields if getattr(off, name) != getattr(on, name)}
     # A cache is its place, its lifetime and its own delay; a route is a second model and what decides.
     belongs = {"cache_ttl", "cache_delay", "cache_url", "cache_slots", "route_by", "route_threshold"}
-    if technique.name in ("fallback-append", "cache-lifetime"):
+    belongs |= {"cache_tier"} if technique.needs_redis or technique.name == "device-cache" else set()
+    if technique.name == "cache-lifetime" or technique.name.startswith("fallback-"):
         belongs = {"llm_late"}
     assert len(changed - belongs) == (0 if technique.name == "no-op" or technique.missing else 1), changed
     assert configured(COMMON).needs_models
@@ -60,7 +64,14 @@ def row(name: str, difference_ms: tuple[float, float, float] | None, **of_on: An
     shares = dict.fromkeys(
         ("word_error_rate", "whole_answers", "audible_gaps", "cache_hits", "fallbacks", "answer_words")
     )
-    off = {**shares, "cache_hits_by_tier": {}, "work": {}, "routes": {"local": 1.0, "cloud": 0.0}}
+    off = {
+        **shares,
+        "unanswered": 0,
+        "turns": 20,
+        "cache_hits_by_tier": {},
+        "work": {},
+        "routes": {"local": 1.0, "cloud": 0.0},
+    }
     decision = "undecided" if difference_ms is None else "faster"
     return {
         "technique": name,
@@ -70,6 +81,8 @@ def row(name: str, difference_ms: tuple[float, float, float] | None, **of_on: An
         "missing": None,
         "usd_per_1000_answers": {"off": 0.0, "on": 0.0},
         "labels": None,
+        "stale_answers": [{"stale": 0, "hits": 0}, {"stale": 0, "hits": 0}],
+        "memory_bytes": [700_000_000, 702_000_000],
         "comparison": {"pairs": 20, "variants": [off, {**off, "decision": decision, "differences": [found], **of_on}]},
     }
 
@@ -101,18 +114,34 @@ def test_changes_besides_latency_are_listed_and_what_stays_is_left_out() -> None
         work={"wasted_tokens": 3.5, "unheard_of": 1.0},
         routes={"local": 0.25, "cloud": 0.75},
         cache_hits_by_tier={"central": 0.2, "edge": 0.5},
+        unanswered=3,
     )
+    changed["stale_answers"] = [{"stale": 6, "hits": 8}, {"stale": 1, "hits": 4}]
+    changed["memory_bytes"] = [800_000_000, 640_000_000]
     changed["usd_per_1000_answers"] = {"off": 0.45, "on": 0.3375}
     changed["labels"] = {"sentence": "2 of 24 wrong"}
     assert in_addition(changed) == [
+        "callers without an answer 0 % → 15 %",
         "word errors – → 12.5 %",
+        "stale answers of the cache 75 % → 25 %",
         "hits by tier – → central 20 %, edge 50 %",
         "tokens wasted – → 3.5",
         "answered here 100 % → 25 %",
         "1,000 answers of the cloud $0.45 → $0.34",
+        "memory 800 MB → 640 MB",
         "2 of 24 wrong",
     ]
     assert in_addition(row("same", None)) == []
+
+
+def test_answers_of_a_cache_are_stale_by_the_lifetime_of_their_utterance() -> None:
+    """Two seconds around the labels' 20 s and 60 s; the other utterance is right for ever, a miss has no age."""
+    ages_s = [("travel-next-train", 18.0), ("travel-next-train", 22.0), ("banking-balance", 62.0), ("home-stop", 1e6)]
+    pairs = [PairOfTurns(name, (None, {"work": {"cache_age_s": age_s}})) for name, age_s in ages_s]
+    pairs.append(PairOfTurns("travel-next-train", (None, {"work": {}})))
+    found = PairedRun("run", (), cast("Any", None), pairs)
+    assert (stale_answers(found, 0), stale_answers(found, 1)) == ((0, 0), (2, 4))
+    assert set(labeled_lists()["lifetimes_s"]) <= {each.id for each in open_corpus(BUNDLED).utterances}
 
 
 def test_page_has_a_line_for_each_row_and_says_what_is_missing() -> None:
