@@ -1,5 +1,6 @@
 """The techniques are options that the assistant has, and their table shows what was measured and what was not."""
 
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -9,14 +10,19 @@ from corpora.manifest.library import BUNDLED, open_corpus
 from loadtest.cli.guard import guarded
 from loadtest.cli.main import app
 from loadtest.exit_codes import ExitCode
+from loadtest.flag_file import flag_of, read_flags, variants_of
 from loadtest.pairing.differences import FEWEST_UTTERANCES
 from loadtest.pairing.job import PairedRun, PairOfTurns
 from loadtest.targets.assistant.config import AssistantConfig, build_config
+from loadtest.targets.assistant.engines import variant_configs
 from loadtest.techniques.catalog import COMMON, TECHNIQUES, named
 from loadtest.techniques.job import exit_code
 from loadtest.techniques.labels import labeled_lists, stale_answers
 from loadtest.techniques.view import in_addition, techniques_page, techniques_view
+from telemetry.rollout.plan_document import parse_plan
 from tests.declared_techniques import SCRIPTED, declared_technique
+
+TWO_WEEKS = Path(__file__).parents[4] / "examples" / "rollouts" / "two-weeks"
 
 
 def configured(flags: tuple[str, ...]) -> AssistantConfig:
@@ -48,6 +54,16 @@ def test_a_declared_technique_saves_what_it_declares() -> None:
         assert off is not None
         assert on is not None
         assert off.first - on.first == saves_ms * 1e6
+
+
+def test_the_two_weeks_in_minutes_have_plans_flags_and_variants_that_fit() -> None:
+    plans = [parse_plan(path.read_text(encoding="utf-8"), str(path)) for path in sorted(TWO_WEEKS.glob("week-*.toml"))]
+    assert [(plan.control, plan.candidate) for plan in plans] == [("stable", "streaming"), ("stable", "local-model")]
+    given = {"engines": "real", "variants": str(TWO_WEEKS / "variants.toml"), "cohort_control": "stable"}
+    variants = variant_configs(build_config(given))
+    flag = flag_of(read_flags((TWO_WEEKS / "flags.json").read_bytes(), "flags.json"), "voice", "flags.json")
+    assert list(variants) == list(variants_of(flag)) == ["stable", "streaming", "local-model"]
+    assert [each.llm for each in variants.values()] == ["cloud", "cloud", "local"]
 
 
 def test_techniques_are_chosen_by_name_or_by_speed() -> None:
