@@ -60,7 +60,7 @@ def pair(
 
 
 TECHNIQUES_EXAMPLE: Final = "Example: voiceprobe techniques --quick --json techniques.json"
-QUICK_PAIRS: Final = 30
+QUICK_PAIRS: Final = 20
 FULL_PAIRS: Final = 500
 QUANTILE: Final = 0.5  # that decides
 _NAMES: Final = ", ".join(each.name for each in TECHNIQUES)
