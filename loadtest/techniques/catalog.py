@@ -105,7 +105,6 @@ TECHNIQUES: Final = (
         "Ask for a concise answer instead of three sentences",
         _SENTENCES,
         (*_LONG_ANSWER, *_CONCISE),
-        is_quick=True,
     ),
     Technique("length-limit", "Limit the answer to 12 tokens", _SENTENCES, (*_EXPLAINS, "--llm-max-tokens", "12")),
     Technique("partial-start", "Begin answers on partial transcripts", on=("--llm-speculate", "true")),
@@ -197,6 +196,7 @@ TECHNIQUES: Final = (
         ("--llm-instructions", _LONG, "--llm-prefix-cache", "false"),
         ("--llm-instructions", _LONG, "--llm-prefix-cache", "true"),
         "LLM",
+        is_quick=True,
     ),
     Technique(
         "quantized-asr",
