@@ -11,14 +11,13 @@ from rich.text import Text
 
 from loadtest.pairing.differences import QUANTILES
 from loadtest.pairing.view import interval_text, mean_text
-from loadtest.reports.html.elements import section
+from loadtest.reports.html.elements import document, section
 from loadtest.reports.html.elements import table as html_table
 from telemetry.model import formatting
 from telemetry.model.metrics import HEADLINE
 
 _WIDTH: Final = 31
 _MEMORY_DIFFERS: Final = 0.03  # of it, from which on the difference is said
-_NO_NETWORK: Final = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def techniques_view(rows: Sequence[Mapping[str, Any]]) -> Group:
@@ -38,12 +37,13 @@ def techniques_view(rows: Sequence[Mapping[str, Any]]) -> Group:
         differences = (_figure(_headline(row, quantile)) for quantile in QUANTILES)
         figures.add_row(row["technique"], *differences, f"{row['comparison']['pairs']:,}")
         picture.add_row(row["technique"], _bar(_headline(row, 0.5), scale_ns))
-        sentences.append(Text("; ".join([f"{row['technique']}: {row['title']}", _origin(row), *in_addition(row)])))
+        sentences.append(Text(_described(row)))
     return Group(figures, picture, *sentences, *map(Text, missing_rows(rows)))
 
 
-def _origin(row: Mapping[str, Any]) -> str:
-    return f"real: {row['real']}; declared timing: {row['declared']}"
+def _described(row: Mapping[str, Any]) -> str:
+    origin = f"real: {row['real']}; declared timing: {row['declared']}"
+    return "; ".join([f"{row['technique']}: {row['title']}", origin, *in_addition(row)])
 
 
 def missing_rows(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -122,8 +122,6 @@ def _changed(words: str, off: Any, on: Any, shown: Callable[[Any], str]) -> str 
 def techniques_page(rows: Sequence[Mapping[str, Any]]) -> str:
     """The table as one HTML file, with a forest plot of the medians. It loads nothing and has no script."""
     # Loaded only if used: drawing takes a second to load.
-    from importlib.resources import files
-
     from telemetry.charts.drawing import Picture
     from telemetry.charts.forest import forest
     from telemetry.charts.static import PAGE, both_sizes
@@ -143,30 +141,25 @@ def techniques_page(rows: Sequence[Mapping[str, Any]]) -> str:
     ]
     label = "Differences of the median of voice to voice with each technique"
     picture = both_sizes(Picture(drawn, forest(drawn, PAGE, "s"), label)) if drawn else ""
-    headings = ["technique", *(f"Δp{100 * quantile:g}, ms" for quantile in QUANTILES)]
+    headings = ["technique", *(f"Δp{100 * quantile:g}, ms" for quantile in QUANTILES), "pairs"]
     cells = [
         [
-            row["title"],
+            row["technique"],
             *(_figure(_headline(row, quantile)) for quantile in QUANTILES),
             f"{row['comparison']['pairs']:,}",
-            "; ".join(in_addition(row)),
-            row["real"],
-            row["declared"],
         ]
         for row in measured
     ]
-    headings += ["pairs", "in addition: off → on", "real", "declared timing"]
-    missing = "".join(f"<p>{escape(sentence)}</p>" for sentence in missing_rows(rows))
     title = "Voice to voice with the technique minus without it, and its 95 % interval"
-    style = files("loadtest.reports.html").joinpath("style.css").read_text(encoding="utf-8")
-    body = [section("Differences of the median", [picture]), html_table(title, headings, cells), missing]
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="color-scheme" content="light dark">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_NO_NETWORK}">'
-        f"<title>Latency techniques</title><style>{style}</style></head>"
-        f"<body><main><h1>Latency techniques</h1>{''.join(body)}</main></body></html>"
+    sentences = "".join(f"<p>{escape(text)}</p>" for text in (*map(_described, measured), *missing_rows(rows)))
+    return document(
+        "Latency techniques",
+        [
+            "<h1>Latency techniques</h1>",
+            section("Differences of the median", [picture]),
+            html_table(title, headings, cells),
+            section("What each technique is, and what it changes in addition: off → on", [sentences]),
+        ],
     )
 
 
