@@ -80,7 +80,7 @@ def in_addition(row: Mapping[str, Any]) -> list[str]:
         for both, part, whole in (((off, on), "unanswered", "turns"), (row["stale_answers"], "stale", "hits"))
     )
     prices, memory = row["usd_per_1000_answers"], row["memory_bytes"]
-    changes = [
+    changes: list[tuple[str, Any, Any, Callable[[Any], str]]] = [
         ("callers without an answer", *unanswered, formatting.percent),
         *((words, off[name], on[name], formatting.percent) for name, words in _SHARES.items()),
         ("stale answers of the cache", *stale, formatting.percent),

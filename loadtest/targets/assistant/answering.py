@@ -161,9 +161,9 @@ class Answering:
                     while True:
                         arriving = asyncio.ensure_future(anext(stream, None))
                         if self.late in ("append", "replace") and not answered:
-                            async for said in self._meanwhile(arriving, deadline_ns):
+                            async for filler in self._meanwhile(arriving, deadline_ns):
                                 record.fallback, answered = "partial", True
-                                yield said
+                                yield filler
                         if (delta := await self._within(arriving, None if answered else deadline_ns)) is None:
                             return
                         if checking is not None:

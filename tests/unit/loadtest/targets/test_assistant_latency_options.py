@@ -87,17 +87,19 @@ def answered(
 
 
 @pytest.mark.parametrize(
-    ("late", "answer_ms", "said"),
+    ("late", "answer_ms", "spoken_text"),
     [
         ("append", 900, "One moment, please. Is there anything else that I can do for you? It stays dry."),
         ("replace", 900, "One moment, please. It stays dry."),  # the question is 1,500 ms after the word
         ("replace", 2_500, "One moment, please. Is there anything else that I can do for you? It stays dry."),
     ],
 )
-def test_a_late_answer_is_appended_or_replaces_what_is_not_said_yet(late: str, answer_ms: int, said: str) -> None:
+def test_a_late_answer_is_appended_or_replaces_what_is_not_said_yet(
+    late: str, answer_ms: int, spoken_text: str
+) -> None:
     clock = VirtualClock(START)
     text, first_ms, record = answered(clock, SlowLlm(clock, "It stays dry.", answer_ms), late=late, deadline_ms=400)
-    assert (text, first_ms) == (said, 400)
+    assert (text, first_ms) == (spoken_text, 400)
     assert (record.fallback, record.route) == ("partial", "local")
 
 
