@@ -81,9 +81,9 @@ def in_addition(row: Mapping[str, Any]) -> list[str]:
     )
     prices, memory = row["usd_per_1000_answers"], row["memory_bytes"]
     changes: list[tuple[str, Any, Any, Callable[[Any], str]]] = [
-        ("callers without an answer", *unanswered, formatting.percent),
+        ("callers without an answer", unanswered[0], unanswered[1], formatting.percent),
         *((words, off[name], on[name], formatting.percent) for name, words in _SHARES.items()),
-        ("stale answers of the cache", *stale, formatting.percent),
+        ("stale answers of the cache", stale[0], stale[1], formatting.percent),
         ("hits by tier", off["cache_hits_by_tier"], on["cache_hits_by_tier"], _tiers),
         ("words of an answer", off["answer_words"], on["answer_words"], mean_text),
         *((words, off["work"].get(name), on["work"].get(name), mean_text) for name, words in _WORK.items()),
@@ -91,7 +91,7 @@ def in_addition(row: Mapping[str, Any]) -> list[str]:
         ("1,000 answers of the cloud", prices["off"], prices["on"], _dollars),
     ]
     if abs(memory[1] - memory[0]) > _MEMORY_DIFFERS * memory[0]:
-        changes.append(("memory", *memory, _megabytes))
+        changes.append(("memory", memory[0], memory[1], _megabytes))
     labels = [] if row["labels"] is None else [row["labels"]["sentence"]]
     return [text for change in changes if (text := _changed(*change)) is not None] + labels
 

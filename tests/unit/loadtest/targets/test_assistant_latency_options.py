@@ -94,7 +94,7 @@ def answered(
         ("replace", 2_500, "One moment, please. Is there anything else that I can do for you? It stays dry."),
     ],
 )
-def test_a_late_answer_is_appended_or_replaces_what_is_not_said_yet(
+def test_a_late_answer_is_appended_or_replaces_the_rest(
     late: str, answer_ms: int, spoken_text: str
 ) -> None:
     clock = VirtualClock(START)
