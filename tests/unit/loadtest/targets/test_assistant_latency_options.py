@@ -94,9 +94,7 @@ def answered(
         ("replace", 2_500, "One moment, please. Is there anything else that I can do for you? It stays dry."),
     ],
 )
-def test_a_late_answer_is_appended_or_replaces_the_rest(
-    late: str, answer_ms: int, spoken_text: str
-) -> None:
+def test_a_late_answer_is_appended_or_replaces_the_rest(late: str, answer_ms: int, spoken_text: str) -> None:
     clock = VirtualClock(START)
     text, first_ms, record = answered(clock, SlowLlm(clock, "It stays dry.", answer_ms), late=late, deadline_ms=400)
     assert (text, first_ms) == (spoken_text, 400)
