@@ -73,7 +73,7 @@ def arrivals(changed: Callable[[Turn], Turn] = lambda turn: turn) -> list[Arriva
 
 def _of_callers(run: CallerRun, calls: Sequence[Sequence[Turn]]) -> Iterator[Arrival]:
     yield Arrival(run.begins_unix_ns, "traces", traces_request("voiceprobe", semconv.SCOPE, announced(run, "start")))
-    spans = [span for number, call in enumerate(calls) for span in _call_spans(run, number, call)]
+    spans = [span for number, call in enumerate(calls) for span in call_spans(run, number, call)]
     spans.sort(key=lambda span: span.end_time_unix_nano)
     for number, first in enumerate(range(0, len(spans), _SPANS_OF_A_REQUEST)):
         part = spans[first : first + _SPANS_OF_A_REQUEST]
@@ -117,7 +117,7 @@ def announced(run: CallerRun, phase: str) -> Iterator[Span]:
         )
 
 
-def _call_spans(run: CallerRun, number: int, call: Sequence[Turn]) -> Iterator[Span]:
+def call_spans(run: CallerRun, number: int, call: Sequence[Turn]) -> Iterator[Span]:
     first, last = call[0], call[-1]
     call_span = f"{number + 1:016x}"
     for turn in call:

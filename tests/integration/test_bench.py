@@ -1,117 +1,101 @@
-"""The benchmark's parts really run and agree with one another; how fast they are decides nothing here."""
+"""The benchmarks really run, and the programs in C agree with ours; how fast anything is decides nothing here."""
 
+import base64
 import json
+import random
+import socket
+import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from loadtest.run.processes import ROOT
-from tests.benchmarks.bench import certificate
-from tests.benchmarks.bench.cases import DUPLEX, NAIVE, OURS, Case
-from tests.benchmarks.bench.native import Native
-from tests.benchmarks.bench.processes import Cores, PartFailedError, finish, serving, start
-from tests.benchmarks.bench.senders import BenchSetup
-from tests.integration.provoking import TRIES
+from tests.benchmarks.bench.figures import TruthColumn
+from tests.benchmarks.bench.generator import CONTROL, NAIVE, OURS, STALLS, Case, GeneratorBench, Options
+from tests.benchmarks.bench.modes import prepared_speech
+from tests.benchmarks.bench.processes import PartFailedError, finish, serving, start
+from tests.programs import needed
 
 pytestmark = pytest.mark.nightly
 
-STAGES_OF_A_TURN = 3
+CALLERS = 6
+SAMPLES = 2400
+
+
+def ran(capture: Any, folder: Path, *flags: str) -> dict[str, Any]:
+    """Run a benchmark, show what it printed, and return what it wrote."""
+    command = [
+        sys.executable,
+        "-m",
+        "tests.benchmarks.bench",
+        *flags,
+        "--markdown",
+        "--json",
+        str(folder / "found.json"),
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    with capture.global_and_fixture_disabled():
+        print(f"\n{done.stderr}")  # no figure in it decides a test
+    return {**json.loads((folder / "found.json").read_text()), "output": done.stdout}
 
 
 @pytest.fixture(scope="module")
-def short(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> dict[str, Any]:
-    folder = tmp_path_factory.mktemp("bench")
-    command = [sys.executable, "-m", "tests.benchmarks.bench", "--short", "--markdown"]
-    done = subprocess.run(
-        [*command, "--json", str(folder / "bench.json")],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    capture = request.config.pluginmanager.getplugin("capturemanager")
-    with capture.global_and_fixture_disabled():
-        print(f"\n{done.stderr}")  # shown, and no figure in it decides a test
-    result = json.loads((folder / "bench.json").read_text())
-    return {**result, "output": done.stdout}
+def capture(request: pytest.FixtureRequest) -> Any:
+    return request.config.pluginmanager.getplugin("capturemanager")
 
 
-def test_every_sender_has_figures_that_its_peer_confirms(short: dict[str, Any]) -> None:
-    trials = short["trials"]
-    senders = {trial["sender"] for trial in trials}
-    assert senders >= {"ours", "naive"}
-    for trial in trials:
-        found = trial["figures"]
-        assert trial["failed"] is None
-        assert found["sent"] <= found["peer_received"] <= found["sent_ever"] + found["callers"]
-        if found["lateness_p50_ms"] is not None:  # too little was sent to say
-            assert found["lateness_p50_ms"] <= found["lateness_p99_ms"] <= found["lateness_max_ms"]
-            assert found["never_sent_share"] == pytest.approx(max(0, 1 - found["sent"] / found["due"]))
-        if trial["case"]["mode"] != "duplex":
-            assert found["peer_sent"] == found["received"] == 0
-    # The machine may have paused for the whole of one short window; not of all.
-    for sender in ("ours", "naive"):
-        own = [trial for trial in trials if trial["sender"] == sender]
-        duplex = [trial for trial in own if trial["case"]["mode"] == "duplex"]
-        assert any(trial["figures"]["sent"] and trial["figures"]["cpu_us_per_frame"] for trial in own)
-        assert any(trial["figures"]["peer_sent"] and trial["figures"]["received"] for trial in duplex)
+def test_every_sender_has_figures_in_every_mode(capture: Any, tmp_path: Path) -> None:
+    needed("cc")
+    found = ran(capture, tmp_path, "--short", "--wires", "ws,wss")
+    assert {"cpu", "cores", "python", "libraries"} <= found["machine"].keys()
+    assert all(trial["failed"] is None for trial in found["trials"])
+    by_case: dict[str, dict[str, dict[str, float]]] = {}
+    for trial in found["trials"]:
+        by_case.setdefault(trial["case"], {})[trial["sender"]] = trial["figures"]
+    assert {name: set(senders) for name, senders in by_case.items()} == {
+        **{f"20 {mode}, ws": {CONTROL, OURS, NAIVE} for mode in ("one-way", "duplex")},
+        **{f"20 {mode}, wss": {OURS, NAIVE} for mode in ("one-way", "duplex")},
+        "20 conversations, ws": {CONTROL, OURS},
+        "20 conversations, wss": {OURS},
+        **{f"20 conversations, {stall}": {OURS} for stall in STALLS},
+    }
+    for name, senders in by_case.items():
+        for figures in senders.values():
+            assert figures["cpu_us"] > 0
+            assert figures["late_p50"] <= figures["late_p99"] <= figures["late_max"]
+            assert (figures["turns"] > 0) == ("conversations" in name)
+        assert f"| {name}: {OURS} |" in found["output"]
 
 
-def test_a_target_stands_beside_what_was_found(short: dict[str, Any]) -> None:
-    targets = {verdict["target"]: verdict for verdict in short["targets"]}
-    assert any("naive locustfile" in target for target in targets)
-    assert all(verdict["met"] in (True, False) for verdict in targets.values() if verdict["found"] != "–")
-    for target, verdict in targets.items():
-        assert f"| {target} | {verdict['found']} |" in short["output"]
+def test_every_figure_of_a_store_is_there(capture: Any, tmp_path: Path) -> None:
+    found = ran(capture, tmp_path, "store", "--short", "--folder", str(tmp_path))
+    (store,) = found["stores"]
+    assert store["turns"] >= 3_000
+    assert store["size_bytes"] > 0
+    assert store["start_s"] > 0
+    for name in ("page", "lookup", "summary", "fresh"):
+        assert 0 < store[name]["repeated_s"] <= store[name]["worst_s"]
+        assert store[name]["peak_rss_bytes"] > 10_000_000
+    for name in ("fastest", "paced"):
+        assert store[name]["spans"] > 0
+        assert store[name]["cpu_us_per_span"] > 0
+        assert store[name]["ack_p50_s"] <= store[name]["ack_p99_s"]
+    assert store["paced"]["spans_per_s"] <= 11_000
+    assert f"| Turns in the store | {store['turns']:,} |" in found["output"]
+    assert [path.name for path in tmp_path.iterdir()] == ["found.json"]
 
 
-def test_conversations_of_both_kinds_of_callers_have_figures(short: dict[str, Any]) -> None:
-    trials = short["conversation_trials"]
-    assert [trial["sender"] for trial in trials] == ["control", "ours"]
-    for trial in trials:
-        found = trial["figures"]
-        assert trial["failed"] is None
-        assert (found["missing"], found["unanswered"]) == (0, 0)
-        assert found["turns"] == found["error"]["turns"] + found["error"]["unsure"] + found["invalid"] > 0
-
-
-def test_telemetry_delivers_every_span_that_it_is_charged_for(short: dict[str, Any]) -> None:
-    found = short["telemetry"]
-    assert found["outcome"] == "ok"
-    assert found["spans_lost"] == 0
-    assert found["spans_exported"] == found["turns"] * (1 + STAGES_OF_A_TURN)
-    assert found["requests"] > 0
-    assert min(found[f"{step}_us"] for step in ("build", "emit", "events", "export")) > 0
-
-
-def test_both_kinds_of_stamps_are_held_against_the_truth(short: dict[str, Any]) -> None:
-    assert {error["kind"] for error in short["stamps"]} == {"kernel", "user"}
-    for error in short["stamps"]:
-        assert error["messages"] > 0
-        assert 0 < error["p50_ms"] <= error["p99_ms"] <= error["max_ms"]
-
-
-def test_the_result_says_where_it_was_taken(short: dict[str, Any]) -> None:
-    assert {"cpu", "cores", "kernel", "python", "libraries"} <= short["machine"].keys()
-    assert all(short["machine"][name] for name in ("cpu", "cores", "kernel", "python"))
-
-
-@pytest.mark.parametrize(("sender", "wire"), [(OURS, "ws"), (NAIVE, "wss")])
-def test_a_peer_in_python_takes_the_place_of_the_one_in_c(sender: str, wire: str, tmp_path: Path) -> None:
-    secured = certificate.make(tmp_path)
-    bench = BenchSetup(tmp_path, Native(None, None, None, ()), Cores(None, None), 0.2, 0.4, secured)
-    bench.prepare()
-    for _ in range(TRIES):
-        found = bench.measure(sender, Case(5, DUPLEX, wire))
-        if found.received > 0:  # else the machine paused for the whole of the window
-            break
-    assert 0 < found.sent <= found.peer_received <= found.sent_ever + found.callers
-    assert found.received > 0
-    assert bench.senders(Case(5, DUPLEX, wire)) == (OURS, NAIVE)
+def test_pages_are_timed(capture: Any, tmp_path: Path) -> None:
+    needed("chromium", "chromium-browser", "google-chrome")
+    found = ran(capture, tmp_path, "pages", "--short")
+    assert "now" in found["pages"]
+    assert all(len(cells) == 3 for sizes in found["pages"].values() for cells in sizes.values())
 
 
 def test_a_part_that_fails_says_so_in_its_own_words(tmp_path: Path) -> None:
@@ -119,7 +103,122 @@ def test_a_part_that_fails_says_so_in_its_own_words(tmp_path: Path) -> None:
     with pytest.raises(PartFailedError, match="the sender ended with code 1: no such caller"):
         finish("sender", start(command, None, tmp_path / "log"), 30, tmp_path / "log")
     with (
-        pytest.raises(PartFailedError, match="the peer did not start: no such caller"),
-        serving("peer", command, None, tmp_path / "log2"),
+        pytest.raises(PartFailedError, match="the endpoint did not start: no such caller"),
+        serving("endpoint", command, None, tmp_path / "log2"),
     ):
         pass
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> GeneratorBench:
+    needed("cc")
+    return GeneratorBench(tmp_path_factory.mktemp("bench"), Options((), 1, 1000, 5000, "plain"))
+
+
+@pytest.mark.parametrize("sender", [CONTROL, OURS])
+def test_callers_and_endpoint_count_the_same_turns(bench: GeneratorBench, sender: str) -> None:
+    found = bench.measure(Case(CALLERS, "conversations"), sender)
+    assert found["turns"]
+    assert [found[name] for name in ("missing", "unanswered", "outside")] == [0, 0, 0]
+    assert found["turns"] == sum(found[name] or 0 for name in ("compared", "unsure", "invalid"))
+    assert found["intervals"] == (found["compared"] if sender == OURS else 0), "callers in C state no interval"
+    truths = np.fromfile(bench.folder / "truth", np.int64).reshape(-1, len(TruthColumn))
+    ordered = [TruthColumn.SPEECH_END, TruthColumn.FIRST_CHUNK, TruthColumn.FIRST_AUDIO, TruthColumn.REPLY_END]
+    assert (np.diff(truths[:, ordered], axis=1) >= 0).all()
+
+
+class PythonCaller:
+    """One connection to the endpoint in C."""
+
+    def __init__(self, port: int, draw: random.Random) -> None:
+        self.sock = socket.create_connection(("127.0.0.1", port))
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.sock.settimeout(30)
+        self._draw = draw
+        self.send(b"GET /x HTTP/1.1\r\nHost: h\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
+        head = b""
+        while b"\r\n\r\n" not in head:
+            head += self.sock.recv(65_536)
+        head, _, self._rest = head.partition(b"\r\n\r\n")
+        assert b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=" in head  # RFC 6455's own example
+
+    def send(self, data: bytes) -> None:
+        """In pieces of any size."""
+        while data:
+            size = self._draw.choice((1, 7, 100, 1335, 5000))
+            self.sock.sendall(data[:size])
+            data = data[size:]
+
+    def until(self, kind: str) -> list[dict[str, Any]]:
+        """All messages up to one of a kind."""
+        found: list[dict[str, Any]] = []
+        while not any(message["type"] == kind for message in found):
+            self._rest += self.sock.recv(65_536)
+            while (whole := self._message()) is not None:
+                found.append(whole)
+        return found
+
+    def _message(self) -> dict[str, Any] | None:
+        data, length, head = self._rest, 0, 2
+        if len(data) < 4:
+            return None
+        length = data[1]
+        if length == 126:
+            length, head = struct.unpack_from("!H", data, 2)[0], 4
+        if len(data) < head + length:
+            return None
+        self._rest = data[head + length :]
+        return json.loads(data[head : head + length])
+
+
+def test_the_endpoint_answers_speech_that_comes_in_pieces_and_knows_when(bench: GeneratorBench) -> None:
+    clips, background = prepared_speech()
+    moments: dict[tuple[int, int], tuple[int, int]] = {}
+    with serving("endpoint", bench._endpoint_command(Case(2, "conversations")), None, bench.folder / "log") as endpoint:
+        callers = [PythonCaller(endpoint.ready["port"], random.Random(number)) for number in range(2)]
+        for turn in range(2):
+            for number, caller in enumerate(callers):
+                clip = clips[(number + turn) % len(clips)]
+                caller.send(b"".join(background[:2]) + b"".join(clip.frames[: clip.speech_end_frame - 1]))
+                before_last, last = clip.frames[clip.speech_end_frame - 1 : clip.speech_end_frame + 1]
+                caller.sock.sendall(before_last + last[:600])
+                time.sleep(0.01)  # mostly enough for a read of its own
+                before_ns = time.perf_counter_ns()
+                caller.sock.sendall(last[600:])
+                heard = caller.until("response.done")
+                of_reply = [message for message in heard if message["type"].startswith("response.output")]
+                assert {message["response_id"] for message in of_reply} == {f"resp_{number:06d}-{turn:06d}"}
+                audio = [message for message in of_reply if message["type"] == "response.output_audio.delta"]
+                pcm = np.frombuffer(b"".join(base64.b64decode(message["delta"]) for message in audio), "<i2")
+                assert len(pcm) == 4 * SAMPLES
+                moments[number, turn] = before_ns, int(np.flatnonzero(pcm)[0])
+        for caller in callers:
+            caller.sock.close()
+        endpoint.end()
+    rows = np.fromfile(bench.folder / "truth", np.int64).reshape(-1, len(TruthColumn)).tolist()
+    assert (endpoint.last["turns_begun"], endpoint.last["turns_answered"], endpoint.last["turns_broken"]) == (4, 4, 0)
+    assert len(rows) == 4
+    for row in rows:
+        sent_ns, leading = moments[row[TruthColumn.CALLER], row[TruthColumn.TURN]]
+        clip = clips[(row[TruthColumn.CALLER] + row[TruthColumn.TURN]) % len(clips)]
+        spoken = clip.moment_perf_ns(clip.rendered.speech_end_sample, clip.speech_end_frame, sent_ns)
+        assert row[TruthColumn.SPEECH_END_CERTAIN] == 1
+        assert spoken - 1_000_000 <= row[TruthColumn.SPEECH_END] < row[TruthColumn.FIRST_CHUNK]
+        later = row[TruthColumn.FIRST_AUDIO] - row[TruthColumn.FIRST_CHUNK]
+        assert later >= leading * 1_000_000_000 // 24_000
+
+
+def test_an_end_of_speech_with_more_behind_it_in_the_same_read_is_not_certain(bench: GeneratorBench) -> None:
+    (clip, *_), _ = prepared_speech()
+    with serving("endpoint", bench._endpoint_command(Case(1, "conversations")), None, bench.folder / "log") as endpoint:
+        caller = PythonCaller(endpoint.ready["port"], random.Random(1))
+        caller.sock.sendall(b"".join(clip.frames[: clip.speech_end_frame + 2]))
+        caller.until("response.done")
+        # Speech that stops short, and a caller who leaves in the middle of it.
+        caller.sock.sendall(clip.frames[clip.speech_start_frame] * 2)
+        caller.until("conversation.item.input_audio_transcription.delta")
+        caller.sock.close()
+        endpoint.end()
+    (row,) = np.fromfile(bench.folder / "truth", np.int64).reshape(-1, len(TruthColumn)).tolist()
+    assert (row[TruthColumn.SPEECH_END_CERTAIN], row[TruthColumn.TURN]) == (0, 0)
+    assert (endpoint.last["turns_begun"], endpoint.last["turns_answered"]) == (3, 1)

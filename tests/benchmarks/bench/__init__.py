@@ -1,6 +1,6 @@
-"""The benchmark of the load generator: what it costs, and how exact its pacing and time stamps are.
+"""The benchmarks of developers: `python -m tests.benchmarks.bench` for the load generator, and `... bench store`.
 
-    python -m tests.benchmarks.bench --short
-
-`command` has the flags. Callers and endpoints are processes of their own, which nothing here imports.
+Read `paired` (rounds, ratios, tables), `modes` (what callers and endpoint do), `generator` (one measurement, and all of
+them), `figures` (from records to figures), `callers/` (processes of their own) and the programs in `c/`; then `store`
+with `asking` and `sending`, and `pages`.
 """

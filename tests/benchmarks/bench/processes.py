@@ -1,37 +1,71 @@
-"""The processes of a benchmark: sender and peer on a core each where there are two, all at the same priority."""
+"""The processes of a benchmark: sender and endpoint on a core each where there are two, all at the same priority; the
+programs in C that are built for it; and the machine, without which a figure says nothing."""
 
 import contextlib
 import json
 import os
+import platform
+import shutil
 import signal
 import subprocess
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
+from loadtest.errors import VoiceprobeError
 from loadtest.run.processes import ROOT, end_with_parent, environment
 from loadtest.swarm.priority import ask_for_priority, wants_realtime
 
 READY_S: Final = 30.0
+C_SOURCES: Final = Path(__file__).parent / "c"
+LIBRARIES: Final = ("gevent", "locust", "websocket-client", "numpy", "orjson", "opentelemetry-sdk", "duckdb")
 
 
-class PartFailedError(Exception):
+class PartFailedError(VoiceprobeError):
     """A part of the benchmark did not start or did not end by itself; the text says which and how."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cores:
-    """Who runs where; None where there is only one core to run on."""
+def cores() -> tuple[int | None, int | None]:
+    """The core of the sender and that of its endpoint: the first and the last; None where there is only one."""
+    allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    return (allowed[0], allowed[-1]) if len(allowed) > 1 else (None, None)
 
-    sender: int | None
-    peer: int | None
 
-    @classmethod
-    def found(cls) -> "Cores":
-        """The first core for the sender, the last for its peer."""
-        allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-        return cls(allowed[0], allowed[-1]) if len(allowed) > 1 else cls(None, None)
+def built(folder: Path, name: str) -> str:
+    """Compile a program in C into a folder; how to start it. Raises PartFailedError."""
+    cc, target = shutil.which("cc"), folder / name
+    if cc is None:
+        raise PartFailedError("there is no C compiler: install cc (Debian: build-essential)")
+    command = [cc, "-O2", "-o", str(target), str(C_SOURCES / f"{name}.c"), "-lssl", "-lcrypto"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        why = next((line for line in done.stderr.splitlines() if "error" in line), "it printed nothing")
+        raise PartFailedError(f"{name}.c could not be compiled (it needs OpenSSL's headers, Debian: libssl-dev): {why}")
+    return str(target)
+
+
+def machine_info() -> dict[str, Any]:
+    """What the figures depend on."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return {
+        "cpu": (models or [platform.machine()])[0],
+        "cores": os.cpu_count(),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "load_before": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
+        "libraries": {name: version(name) for name in LIBRARIES},
+    }
+
+
+def machine_sentence(known: dict[str, Any]) -> str:
+    """The same in one line, for people."""
+    return f"{known['cpu']}, {known['cores']} cores, {known['system']}, Python {known['python']}"
 
 
 def start(command: Sequence[str], core: int | None, log: Path) -> subprocess.Popen[str]:

@@ -8,6 +8,7 @@ The schedule that it is held against is the one it means to keep: its first fram
 import locust  # first: it patches the process
 
 # isort: on
+import argparse
 import base64
 import json
 import time
@@ -17,17 +18,18 @@ import gevent.event
 import websocket
 from locust.env import Environment
 
-from tests.benchmarks.bench.messages import FRAME_MS, FRAME_NS, OUT_AUDIO, append_message
-from tests.benchmarks.bench.window import CONNECT_S, Orders, Window, orders
+from tests.benchmarks.bench.callers.window import CONNECT_S, Window, arguments
+from tests.benchmarks.bench.modes import FRAME_NS
+
+FRAME_PCM = bytes(960)  # 20 ms of 16-bit audio at 24 kHz
 
 
 class NaiveSwarm:
     """All callers of this process."""
 
-    def __init__(self, given: Orders) -> None:
+    def __init__(self, given: argparse.Namespace) -> None:
         self.given = given
-        self.window = Window(given, lambda: self.received)
-        self.received = 0
+        self.window = Window(given)
         self.connected = 0
         self.everybody = gevent.event.Event()
 
@@ -37,7 +39,6 @@ class NaiveSwarm:
             event = json.loads(text)
             if event["type"] == "response.output_audio.delta":
                 base64.b64decode(event["delta"])
-                self.received += 1
 
     def call(self) -> None:
         """Connect, wait for the others, and say the same 20 ms for ever."""
@@ -50,10 +51,11 @@ class NaiveSwarm:
         self.everybody.wait()
         note, sent, first_perf_ns = self.window.lateness_ns.append, 0, time.perf_counter_ns()
         while True:
-            ws.send(append_message(OUT_AUDIO))
+            audio = base64.b64encode(FRAME_PCM).decode()
+            ws.send(json.dumps({"type": "input_audio_buffer.append", "audio": audio}))
             note(time.perf_counter_ns() - first_perf_ns - sent * FRAME_NS)
             sent += 1
-            time.sleep(FRAME_MS / 1000)
+            time.sleep(FRAME_NS / 1e9)
 
     def start(self) -> None:
         """Start every caller as a Locust user; returns when all are connected."""
@@ -76,7 +78,7 @@ class NaiveSwarm:
 
 def main() -> None:
     """Connect, warm up, measure, and print what it cost."""
-    swarm = NaiveSwarm(orders())
+    swarm = NaiveSwarm(arguments())
     swarm.window.connecting(lambda: swarm.connected)
     swarm.start()
     swarm.window.begin()

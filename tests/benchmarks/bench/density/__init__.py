@@ -1,1 +1,0 @@
-"""The CPU time per frame of each wire, beside that of raw WebSocket frames."""
