@@ -71,7 +71,7 @@ def main() -> None:
     callers, turns = (int(each) for each in [*sys.argv[1:], "10", "4"][:2])
     ask_for_priority()  # as callers under Locust do
     port = processes.free_port()
-    command = [sys.executable, "-m", "tests.integration.wires.webrtc_server", str(port)]
+    command = [sys.executable, "-m", "tests.integration.servers.webrtc_server", str(port)]
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
         with processes.running(command, port, log, environment={"PYTHONPATH": str(ROOT)}):

@@ -18,7 +18,7 @@ MOST_POSITIONAL_PARAMETERS = 5
 
 # What is longer, and why it is right so.
 LONG_FILES: dict[str, str] = {
-    "tests/integration/test_exporter_collectors.py": "misbehaving collectors and the servers that play them",
+    "tests/integration/spans/test_exporter_collectors.py": "misbehaving collectors and the servers that play them",
 }
 LONG_FUNCTIONS: dict[str, str] = {
     "tests/fixtures_turns.py:exchange": "one whole exchange as a literal: every field of two turns",

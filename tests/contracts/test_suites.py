@@ -15,30 +15,30 @@ PAGES_IN_A_BROWSER = 25
 HERE = "tests/integration"
 # What the suite of every day keeps of each kind of test that is mostly left to the night: the start of a test's name.
 KEPT = {
-    "real peer of OpenAI Realtime": f"{HERE}/test_engine_peer.py::test_callers_complete_calls_of_several_turns",
-    "real client of OpenAI Realtime": f"{HERE}/test_assistant_openai_sdk.py::test_official_client_completes_a_turn",
-    "real peer of Pipecat": f"{HERE}/test_wire_pipecat.py::test_whole_conversations",
-    "real peer of SmallWebRTC": f"{HERE}/test_wire_webrtc.py::test_whole_conversations",
-    "real peer of LiveKit": f"{HERE}/test_wire_livekit.py::test_a_conversation",
-    "real peer of telephony": f"{HERE}/test_telephony_peer.py::test_a_call[twilio",
-    "real client of Deepgram": f"{HERE}/test_wire_deepgram.py::test_the_official_client",
-    "real client of ElevenLabs": f"{HERE}/test_wire_elevenlabs.py::test_the_vendors_client",
+    "real peer of OpenAI Realtime": f"{HERE}/engine/test_engine_peer.py::test_callers_complete_calls_of_several_turns",
+    "real client of OpenAI Realtime": f"{HERE}/assistant/test_assistant_openai_sdk.py::test_official_client_completes",
+    "real peer of Pipecat": f"{HERE}/wires/test_wire_pipecat.py::test_whole_conversations",
+    "real peer of SmallWebRTC": f"{HERE}/wires/test_wire_webrtc.py::test_whole_conversations",
+    "real peer of LiveKit": f"{HERE}/wires/test_wire_livekit.py::test_a_conversation",
+    "real peer of telephony": f"{HERE}/wires/test_telephony_peer.py::test_a_call[twilio",
+    "real client of Deepgram": f"{HERE}/wires/test_wire_deepgram.py::test_the_official_client",
+    "real client of ElevenLabs": f"{HERE}/wires/test_wire_elevenlabs.py::test_the_vendors_client",
     "real client of Gemini": f"{HERE}/wires/test_gemini_wire.py::test_the_vendors_client",
     "real peer of services over HTTP": f"{HERE}/wires/test_wires_stages.py::test_litellm_relays_a_whole_cascade",
     "real peer of Wyoming": f"{HERE}/wires/test_wires_stages.py::test_a_wyoming_server_recognizes",
     "real model server": f"{HERE}/llm/test_llm_llama.py::test_figures_agree",
     "known delays over the wires in real time": f"{HERE}/wires/test_scripted_wires.py::test_a_known_delay",
-    "ten kills": f"{HERE}/test_sidecar_survives.py::test_what_was_acknowledged_is_there_once",
-    "Prometheus": f"{HERE}/test_dashboard_queries.py::test_every_query_of_the_dashboard",
-    "Redis": f"{HERE}/test_assistant_calls.py::test_cache_in_a_real_redis",
+    "ten kills": f"{HERE}/sidecar/test_sidecar_survives.py::test_what_was_acknowledged_is_there_once",
+    "Prometheus": f"{HERE}/prometheus/test_dashboard_queries.py::test_every_query_of_the_dashboard",
+    "Redis": f"{HERE}/assistant/test_assistant_calls.py::test_cache_in_a_real_redis",
     "Chromium": "tests/browser/test_browser_dashboard.py::test_the_verdict_and_what_it_stands_on_fit_one_screen",
-    "voiceprobe assistant": f"{HERE}/test_assistant_calls.py::test_server_vad_turn_in_order",
-    "voiceprobe dashboard": f"{HERE}/test_dashboard_hosts.py::test_a_dashboard_answers",
-    "voiceprobe deliver": f"{HERE}/test_cli_deliver.py::test_what_cannot_be_delivered_is_one_sentence",
-    "voiceprobe sidecar": f"{HERE}/test_sidecar_http.py::test_turns_are_stored_before_they_are_acknowledged",
+    "voiceprobe assistant": f"{HERE}/assistant/test_assistant_calls.py::test_server_vad_turn_in_order",
+    "voiceprobe dashboard": f"{HERE}/prometheus/test_dashboard_hosts.py::test_a_dashboard_answers",
+    "voiceprobe deliver": f"{HERE}/cli/test_cli_deliver.py::test_what_cannot_be_delivered_is_one_sentence",
+    "voiceprobe sidecar": f"{HERE}/sidecar/test_sidecar_http.py::test_turns_are_stored_before_they_are_acknowledged",
     # Where a command writes a result, the first of its flags that name a file is tried by a process of its own.
     **{
-        f"voiceprobe {command.split()[0]}": f"{HERE}/test_cli_outputs.py::test_a_place_that_cannot_be_written"
+        f"voiceprobe {command.split()[0]}": f"{HERE}/cli/test_cli_outputs.py::test_a_place_that_cannot_be_written"
         f"_is_one_sentence_before_the_first_call[{command.replace(' ', '-')}-{flag}]"
         for command, flag in {
             "audit": "--json",

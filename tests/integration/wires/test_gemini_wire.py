@@ -20,14 +20,14 @@ from loadtest.protocols.base import CallerOptions, SpokenText
 from loadtest.protocols.gemini.caller import GeminiCaller
 from loadtest.scenario.behavior import BargeIn, CallerBehavior, parse_point, parse_think
 from telemetry.model.turns import Turn
-from tests.integration.brackets import Bracket, assert_measured
 from tests.integration.calling import Callers
 from tests.integration.certificates import authority
 from tests.integration.peers.processes import free_port, python_of, running
 from tests.integration.waiting import wait_until
+from tests.integration.wires.brackets import Bracket, assert_measured
 
 ROOT = Path(__file__).parents[3]
-RECORDER = ROOT / "tests" / "integration" / "peers" / "record_gemini.py"
+RECORDER = ROOT / "tests" / "integration" / "recorders" / "record_gemini.py"
 FIXTURE = ROOT / "tests" / "fixtures" / "gemini" / "google-genai-3.4.0.json"
 MS = 1_000_000
 DELAY_MS = 900  # longer than the silence after which the server takes a question to have ended
@@ -67,7 +67,7 @@ def server(folder: Path, **options: Any) -> Generator[Server]:
     signed = ca.sign("localhost")
     port, log = free_port(), folder / "log.jsonl"
     given = {"cert": str(signed.cert), "key": str(signed.key), "delay_ms": DELAY_MS, "tone_ms": 300, **options}
-    command = [sys.executable, "-m", "tests.integration.wires.gemini_server", str(port), str(log), json.dumps(given)]
+    command = [sys.executable, "-m", "tests.integration.servers.gemini_server", str(port), str(log), json.dumps(given)]
     with running(command, port, folder / "output", environment={"PYTHONPATH": str(ROOT)}):
         yield Server(port, ca.cert, log)
 

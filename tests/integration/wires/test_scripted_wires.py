@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from loadtest.protocols.registry import make_caller
-from tests.integration.brackets import Bracket, assert_measured
 from tests.integration.calling import Callers
 from tests.integration.peers.processes import free_port, running
 from tests.integration.waiting import wait_for_lines
+from tests.integration.wires.brackets import Bracket, assert_measured
 from tests.nightly import nightly_after
 from tests.unit.loadtest.protocols.contract.line import SCRIPTS
 
@@ -31,7 +31,7 @@ def served() -> list[str]:
 @pytest.mark.parametrize("name", nightly_after(2, served()))
 def test_a_known_delay_is_measured_within_2_ms(name: str, tmp_path: Path) -> None:
     port, log = free_port(), tmp_path / "log.jsonl"
-    command = [sys.executable, "-m", "tests.integration.wires.scripted_server", name, str(port), str(log)]
+    command = [sys.executable, "-m", "tests.integration.servers.scripted_server", name, str(port), str(log)]
     environment = {"PYTHONPATH": str(ROOT)}  # the server is ours
     with running([*command, str(DELAY_MS)], port, tmp_path / "output", environment=environment):
         callers = Callers(

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from loadtest.scenario.behavior import BargeIn, CallerBehavior, parse_point, parse_think
-from tests.integration.brackets import Bracket, assert_measured
 from tests.integration.calling import Callers
 from tests.integration.peers.processes import free_port, running
+from tests.integration.wires.brackets import Bracket, assert_measured
 
-AGENT = Path(__file__).parent / "telephony_agent.py"
+AGENT = Path(__file__).parents[1] / "servers" / "telephony_agent.py"
 MS = 1_000_000
 FRAME_MS = 20
 SILENCE_MS, REPLY_MS = 100, 600  # of the agent's reply, before the tone and in all

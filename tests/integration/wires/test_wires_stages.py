@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from telemetry.model.turns import Turn
-from tests.integration.brackets import Bracket, assert_measured
 from tests.integration.calling import Callers
 from tests.integration.peers import processes
 from tests.integration.waiting import wait_for_lines
+from tests.integration.wires.brackets import Bracket, assert_measured
 
 MS = 1_000_000
 STAGES = ("asr_final", "llm_first_token", "tts_first_chunk")
@@ -25,7 +25,7 @@ PEERS = Path(__file__).parents[1] / "peers"
 @pytest.fixture
 def stages_port(tmp_path: Path) -> Generator[int]:
     port = processes.free_port()
-    command = [sys.executable, str(Path(__file__).with_name("stage_server.py")), str(port)]
+    command = [sys.executable, str(PEERS.with_name("servers") / "stage_server.py"), str(port)]
     with processes.running(command, port, tmp_path / "stages.log"):
         yield port
 
@@ -100,7 +100,7 @@ LITELLM: dict[str, Any] = {
 def services(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
     """The base of the scripted services behind LiteLLM's proxy."""
     port = processes.free_port()
-    command = [sys.executable, str(Path(__file__).with_name("stage_server.py")), str(port)]
+    command = [sys.executable, str(PEERS.with_name("servers") / "stage_server.py"), str(port)]
     with processes.running(command, port, tmp_path_factory.mktemp("services") / "stages.log"):
         yield f"http://127.0.0.1:{port}"
 

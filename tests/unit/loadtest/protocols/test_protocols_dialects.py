@@ -1,6 +1,6 @@
 """What each dialect of OpenAI Realtime opens, asks for and understands; tools answered by results from the settings.
 
-Run as a program, it writes the messages for tests/integration/peers/record_xai.py.
+Run as a program, it writes the messages for tests/integration/recorders/record_xai.py.
 """
 
 import json

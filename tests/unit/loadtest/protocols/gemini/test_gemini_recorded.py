@@ -1,6 +1,6 @@
 """Our caller beside the vendor's client: what both make of the same messages, and what both send for the same acts.
 
-Recorded from google-genai 3.4.0 by tests/integration/peers/record_gemini.py, which
+Recorded from google-genai 3.4.0 by tests/integration/recorders/record_gemini.py, which
 tests/integration/wires/test_gemini_wire.py repeats with the installed package.
 """
 

@@ -1,6 +1,6 @@
 """One short call over each provider's wire, always with the same bytes: `python -m …calls OUT.json` writes them.
 
-`tests/integration/peers/record_telephony.py` gives them to Pipecat and records what it made of them.
+`tests/integration/recorders/record_telephony.py` gives them to Pipecat and records what it made of them.
 """
 
 import base64

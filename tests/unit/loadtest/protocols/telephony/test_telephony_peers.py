@@ -1,6 +1,6 @@
 """The callers and Pipecat's serializers understand each other; signatures and TwiML are those of the vendors' packages.
 
-How the fixtures were recorded: tests/integration/peers/record_telephony.py and record_telephony_packages.py.
+How the fixtures were recorded: tests/integration/recorders/record_telephony.py and record_telephony_packages.py.
 """
 
 import base64

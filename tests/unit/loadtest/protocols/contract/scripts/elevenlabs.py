@@ -1,6 +1,6 @@
 """An ElevenLabs agent, as its AsyncAPI document (@elevenlabs/types 0.23.0) and the vendor's Python client have it.
 
-The vendor's client is run against the same messages: see tests/integration/peers/record_elevenlabs.py.
+The vendor's client is run against the same messages: see tests/integration/recorders/record_elevenlabs.py.
 """
 
 import base64

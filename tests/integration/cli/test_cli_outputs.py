@@ -1,0 +1,197 @@
+"""Every place that a command would write its result to is tried before anything is done."""
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, get_args, get_origin, get_type_hints
+
+import pytest
+import typer
+from typer.models import OptionInfo
+
+from corpora.cli import app as corpora_app
+from loadtest.cli.main import app, main
+from loadtest.errors import OutputError
+from loadtest.run import processes
+from loadtest.run.json_file import write_json
+from tests.fixtures_turns import fill_store, synthetic_run
+from tests.integration.calling import CORPUS
+
+CALLERS = ["--corpus", CORPUS, "--clips", "1"]
+ROLLOUT = Path(__file__).parents[3] / "examples" / "rollouts" / "streaming.toml"
+# Command and flag; the flags that make the rest of the request a good one.
+OUTPUTS = {
+    ("run", "--json"): ["URL", *CALLERS],
+    ("run", "--out"): ["URL", *CALLERS],
+    ("capacity", "--json"): ["URL", *CALLERS],
+    ("capacity", "--out"): ["URL", *CALLERS],
+    **{("report", flag): ["--store", "store"] for flag in ("--json", "--html", "--junit", "--markdown")},
+    ("audit", "--json"): [],
+    ("audit", "--out"): [],
+    ("demo", "--json"): [],
+    ("demo", "--out"): [],
+    ("calibrate", "--json"): [],
+    ("calibrate", "--out"): [],
+    ("calibrate", "--picture"): [],
+    ("corpus show", "--out"): [CORPUS],
+    ("corpus import", "--into"): ["AUDIO", "--license", "CC0-1.0", "--consent", "none"],
+    ("corpus import", "--json"): ["AUDIO", "--license", "CC0-1.0", "--consent", "none", "--into", "INTO"],
+    ("corpus say", "--into"): ["TEXTS", "--license", "CC0-1.0"],
+    **{("llm", flag): ["http://127.0.0.1:1/v1"] for flag in ("--json", "--html", "--out")},
+    ("pair", "--json"): ["URL", "URL"],
+    ("pair", "--out"): ["URL", "URL"],
+    ("techniques", "--html"): [],
+    ("techniques", "--json"): [],
+    ("techniques", "--out"): [],
+    ("protocol partials", "--out"): ["--store", "store"],
+    ("rules", "--out"): [],
+    ("rollout check", "--history"): ["plan.toml", "--store", "store"],
+    ("rollout check", "--json"): ["plan.toml", "--store", "store"],
+    ("rollout check", "--junit"): ["plan.toml", "--store", "store"],
+    ("rollout check", "--markdown"): ["plan.toml", "--store", "store"],
+    ("rollout report", "--html"): ["plan.toml", "--store", "store"],
+    ("rollout run", "--log"): ["plan.toml", "--store", "store"],
+    **{("compare", flag): ["store", "store"] for flag in ("--json", "--html", "--markdown")},
+    ("runs", "--json"): ["--runs", "store"],
+    ("runs list", "--json"): ["--runs", "store"],
+    ("store check", "--json"): ["store"],
+    ("store export", "--to"): ["store"],
+}
+# The first flag of each command is tried by a process, the others in the process of the test, where no second goes by
+# until a command begins; but for a command that another program takes the process over for.
+IN_A_PROCESS = {
+    (command, flag)
+    for command, flag in OUTPUTS
+    if command.startswith("corpus ") or flag == next(other for each, other in OUTPUTS if each == command)
+}
+# Paths that are read; and the folder of a corpus whose maker is us.
+INPUTS = {"slo", "scenario", "folder", "files", "texts", "source", "spec", "store", "prices", "prompts"}
+OURS = {("corpus build", "--out")}
+
+
+def _flags(prefix: str, commands: typer.Typer) -> Iterator[tuple[str, str]]:
+    """Every flag of every command that takes one path, those of groups and of the commands in them too."""
+    for each in commands.registered_commands:
+        assert each.callback is not None
+        yield from _flags_of(_joined(prefix, each.name or each.callback.__name__), each.callback)
+    for group in commands.registered_groups:
+        inner, name = group.typer_instance, _joined(prefix, str(group.name))
+        assert inner is not None
+        if inner.registered_callback is not None and inner.registered_callback.callback is not None:
+            yield from _flags_of(name, inner.registered_callback.callback)
+        yield from _flags(name, inner)
+
+
+def _joined(prefix: str, name: str) -> str:
+    return name if prefix == name else f"{prefix} {name}".strip()
+
+
+def _flags_of(name: str, callback: Callable[..., object]) -> Iterator[tuple[str, str]]:
+    for parameter, hint in get_type_hints(callback, include_extras=True).items():
+        base, *extras = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+        for extra in extras:
+            if isinstance(extra, OptionInfo) and base in (Path, Path | None) and parameter not in INPUTS:
+                # Beside `Annotated` the first name stands where the default would.
+                names = [word for word in (extra.default, *(extra.param_decls or ())) if isinstance(word, str)]
+                yield name, names[0] if names else f"--{parameter}"
+
+
+def test_every_output_of_every_command_is_tried_here() -> None:
+    found = {*_flags("", app), *_flags("corpus", corpora_app)}
+    assert found - OURS == set(OUTPUTS)
+
+
+@pytest.fixture
+def caught() -> Iterator[tuple[str, list[object]]]:
+    """An address, and who connected there."""
+    visitors: list[object] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def accept() -> None:
+            while True:
+                try:
+                    visitors.append(server.accept())
+                except OSError:
+                    return
+
+        threading.Thread(target=accept, daemon=True).start()
+        yield f"ws://127.0.0.1:{server.getsockname()[1]}/v1/realtime", visitors
+        server.shutdown(socket.SHUT_RDWR)
+
+
+def _started(arguments: list[str], folder: Path) -> tuple[int, str]:
+    """The exit code of a command and what it says on standard error, as a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "loadtest.cli.main", *arguments],
+        env=processes.environment() | {"XDG_DATA_HOME": str(folder / "data")},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return done.returncode, done.stderr
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
+    """The same in this process."""
+
+    def carried_out(arguments: list[str], folder: Path) -> tuple[int, str]:
+        monkeypatch.setenv("XDG_DATA_HOME", str(folder / "data"))
+        monkeypatch.chdir(folder)
+        monkeypatch.setattr(sys, "argv", ["voiceprobe", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return int(str(ended.value.code)), capfd.readouterr().err
+
+    return carried_out
+
+
+@pytest.mark.parametrize(("command", "flag"), OUTPUTS, ids=lambda each: each.replace(" ", "-"))
+def test_a_place_that_cannot_be_written_is_one_sentence_before_the_first_call(
+    tmp_path: Path,
+    caught: tuple[str, list[object]],
+    here: Callable[..., tuple[int, str]],
+    command: str,
+    flag: str,
+) -> None:
+    url, visitors = caught
+    (tmp_path / "file").touch()
+    (tmp_path / "texts.csv").write_text("text\nhello\n")
+    (tmp_path / "audio").mkdir()
+    (tmp_path / "plan.toml").write_text(ROLLOUT.read_text() + '\n[apply]\ncommand = ["true"]\n')
+    fill_store(tmp_path / "store", synthetic_run(turns=3))
+    names = {"URL": url, "AUDIO": "audio", "TEXTS": "texts.csv", "INTO": "into"}
+    name = "picture.svg" if flag == "--picture" else "result"
+    given = [names.get(each, each) for each in OUTPUTS[command, flag]]
+    before = {str(path) for path in tmp_path.rglob("*")}
+    carried_out = _started if (command, flag) in IN_A_PROCESS else here
+    code, error = carried_out([*command.split(), *given, flag, f"file/deep/{name}"], tmp_path)
+    assert code == 2, error
+    assert "cannot be written" in error
+    assert "file is not a folder" in error
+    assert len(error.splitlines()) == 1, error
+    assert visitors == []
+    assert {str(path) for path in tmp_path.rglob("*")} == before
+
+
+def test_a_result_goes_to_a_pipe_as_it_is(tmp_path: Path) -> None:
+    pipe, read = tmp_path / "pipe", list[str]()
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
+    reader.start()
+    write_json(pipe, {"a": 1})
+    reader.join(60)
+    assert read == ['{\n  "a": 1\n}\n']
+    assert pipe.is_fifo()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_disk_that_is_full_in_the_end_is_one_sentence() -> None:
+    with pytest.raises(OutputError, match="/dev/full could not be written: No space left on device; make room"):
+        write_json(Path("/dev/full"), {"a": 1})

@@ -1,0 +1,360 @@
+"""`voiceprobe run` as a person runs it: real processes, exit codes, and what is kept when things go wrong."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import jsonschema
+import psutil
+import pytest
+
+from loadtest.calibration.json_object import calibration_object
+from loadtest.exit_codes import ExitCode
+from loadtest.reports.summary import schema
+from loadtest.run import processes
+from loadtest.run.artifacts import HTML
+from loadtest.run.calibrations import fingerprint, keep
+from loadtest.run.sidecars import start_sidecar
+from telemetry.model.metrics import METRIC_NAMES
+from telemetry.store.reader import StoreReader
+from tests.integration.calling import CORPUS, assistant
+from tests.integration.commands import completed_module
+from tests.integration.runs.expected_exit import code_by_objectives
+from tests.integration.waiting import answers, wait_until
+from tests.integration.waiting import stored_turns as _turns
+from tests.nightly import nightly_after
+from tests.unit.loadtest.calibration.calibration_material import calibration, step
+
+pytestmark = pytest.mark.slow
+
+COMMAND = [sys.executable, "-m", "loadtest.cli.main"]
+QUICK = ["--corpus", CORPUS, "--length", "short", "--clips", "6", "--think", "0.2", "--endpointing", "300ms"]
+
+
+def _start(arguments: list[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*COMMAND, *arguments],
+        env=processes.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def _finish(process: subprocess.Popen[str], timeout_s: float = 600.0) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=timeout_s)
+    return process.returncode, out, err
+
+
+def _run(arguments: list[str]) -> tuple[int, str, str]:
+    return _finish(_start(arguments))
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with assistant(tmp_path_factory.mktemp("logs"), "--llm-ttft", "constant:80ms") as url:
+        yield url
+
+
+def test_a_run_measures_judges_and_says_so(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VOICEPROBE_HOME", str(tmp_path / "home"))
+    keep(calibration_object(calibration(step(10, error_ns=120_000), machine=fingerprint())))
+    slo = tmp_path / "slo.yaml"
+    source = processes.ROOT / "loadtest" / "run" / "demo-objectives.yaml"
+    slo.write_text(source.read_text().replace("threshold: 1s", "threshold: 1ms"))
+    file = tmp_path / "summary.json"
+    code, out, err = _run(
+        [
+            "run",
+            url,
+            *("--users", "6", "--run-time", "15s"),
+            *QUICK,
+            "--slo",
+            str(slo),
+            "--out",
+            str(tmp_path / "out"),
+            "--json",
+            str(file),
+            "--cohort",
+            "mine",
+        ]
+    )
+    assert err == ""
+    summary = json.loads(file.read_text())
+    jsonschema.validate(summary, schema())
+    assert summary["exit_code"] == code
+    assert code == code_by_objectives(summary) != ExitCode.OK, out
+    met = {objective["name"]: objective["met"] for objective in summary["objectives"]}
+    assert met["voice-to-voice"] is not True, "nobody answers within a millisecond"
+    assert summary["turns"]["total"] > 0
+    assert summary["turns"]["total"] == sum(summary["turns"]["by_outcome"].values())
+    assert set(summary["metrics"]) == set(METRIC_NAMES)
+    # Without a valid turn, where the machine paused in every one, nothing is claimed; else it took 0.3 s at least.
+    assert (summary["metrics"]["voice_to_voice"]["p50_s"] is None) == (summary["turns"]["ok"] == 0)
+    assert (summary["metrics"]["voice_to_voice"]["p50_s"] or 1.0) > 0.3
+    assert {objective["name"] for objective in summary["objectives"]} >= {"voice-to-voice", "good-turns"}
+    assert summary["telemetry"]["missing"] == 0
+    assert [cohort["name"] for cohort in summary["cohorts"]] == ["mine"]
+    assert summary["generator"]["pacer"] == "thread"
+    assert summary["generator"]["receive_stamp"] == "kernel"
+    assert "Voice to voice" in out
+    assert "How well this was measured" in out
+    cited = "calibrated to ±0.12 ms at 10 callers on 2026-11-21, beside the error of the clips' speech bounds"
+    assert summary["generator"]["calibration"]["sentence"] == cited
+    assert cited in " ".join(out.split())
+    # What the clips state of their bounds has come all the way, and what turns state of their own with it.
+    assert summary["speech_bounds"]["turns_unknown"] == 0
+    within = summary["metrics"]["voice_to_voice"]["measured_within"]
+    assert within["turns_unknown"] == 0
+    if summary["turns"]["ok"]:
+        low, high = within["p50_s"]
+        assert low <= summary["metrics"]["voice_to_voice"]["p50_s"] <= high
+    with StoreReader(tmp_path / "out" / "store") as reader:
+        (declared,) = (known.declared for known in reader.runs())
+    assert (declared["calibration"], declared["calibrated_to_ms"]) == (cited, "0.12")
+
+
+def test_a_run_that_is_interrupted_keeps_its_results(url: str, tmp_path: Path) -> None:
+    file, out = tmp_path / "summary.json", tmp_path / "out"
+    process = _start(["run", url, "--users", "4", "--run-time", "10m", *QUICK, "--out", str(out), "--json", str(file)])
+    wait_until(lambda: _turns(out / "store") >= 4)
+    process.send_signal(signal.SIGINT)
+    code, output, err = _finish(process)
+    assert (code, err) == (ExitCode.INTERRUPTED, "")
+    summary = json.loads(file.read_text())
+    assert summary["exit_code"] == 130
+    assert summary["turns"]["total"] >= 4
+    assert summary["telemetry"]["missing"] == 0
+    assert "stopping" in output
+
+
+@pytest.mark.nightly
+def test_a_generator_that_is_stopped_blames_itself(url: str, tmp_path: Path) -> None:
+    file, out = tmp_path / "summary.json", tmp_path / "out"
+    process = _start(["run", url, "--users", "4", "--run-time", "22s", *QUICK, "--out", str(out), "--json", str(file)])
+    wait_until(lambda: _turns(out / "store") >= 1)
+    swarm = next(
+        child for child in psutil.Process(process.pid).children(recursive=True) if "locust" in " ".join(child.cmdline())
+    )
+    with contextlib.suppress(psutil.NoSuchProcess):  # a slow machine may have come to the end of the run already
+        for _ in range(8):
+            swarm.suspend()
+            time.sleep(0.3)  # this is the provocation itself
+            swarm.resume()
+            time.sleep(1.0)
+    code, output, _ = _finish(process)
+    summary = json.loads(file.read_text())
+    invalid = summary["turns"]["invalid"]
+    assert invalid > 0
+    assert code == code_by_objectives(summary), output
+    of_turns = [each for each in summary["objectives"] if each["counts"] == "turns" and each["eligible"]]
+    assert {each["open"].get("generator") for each in of_turns} == {invalid}, "none of them is good or bad"
+    assert "frame lateness" in summary["turns"]["invalid_by_reason"]
+    # That turns which were not touched stay valid is shown in test_validity, where the machine's own pauses are known.
+
+
+@pytest.mark.nightly
+def test_a_named_sidecar_that_does_not_answer_does_not_disturb_a_run(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "summary.json"
+    code, output, _ = _run(
+        [
+            "run",
+            url,
+            *("--users", "3", "--calls", "3", "--turns", "1"),
+            *QUICK,
+            "--out",
+            str(tmp_path / "out"),
+            "--json",
+            str(file),
+            "--sidecar",
+            "http://127.0.0.1:9",
+        ]
+    )
+    summary = json.loads(file.read_text())
+    assert code == code_by_objectives(summary) != ExitCode.OK, output
+    assert summary["turns"]["total"] + summary["ramp_turns"] == 3
+    assert summary["telemetry"]["missing"] == 0
+    kept = summary["telemetry"]["spooled"]
+    assert kept["turns"] == summary["telemetry"]["received"]
+    assert kept["spans"] > kept["turns"]
+    assert (kept["waiting_turns"], kept["waiting_spans"]) == (0, 0)
+
+
+@pytest.mark.nightly
+def test_a_sidecar_that_is_killed_in_a_run_loses_nothing(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "summary.json"
+    child, sidecar = start_sidecar(tmp_path / "store", tmp_path / "logs", slo=None)
+    with processes.ending(child):
+        process = _start(
+            [
+                "run",
+                url,
+                *("--users", "4", "--calls", "8", "--turns", "2"),
+                *QUICK,
+                "--out",
+                str(tmp_path / "out"),
+                "--json",
+                str(file),
+                "--sidecar",
+                sidecar.url,
+            ]
+        )
+        wait_until(lambda: _turns(tmp_path / "store") >= 2)
+        os.kill(child.process.pid, signal.SIGKILL)
+        code, output, _ = _finish(process)
+    summary = json.loads(file.read_text())
+    assert code == code_by_objectives(summary) != ExitCode.OK, output
+    assert summary["telemetry"]["missing"] == 0, summary["telemetry"]
+    assert summary["telemetry"]["received"] == summary["turns"]["total"] + summary["ramp_turns"]
+    assert summary["turns"]["total"] + summary["ramp_turns"] == 8 * 2, "the run went on without its sidecar"
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    nightly_after(1, [("refuse", "HTTP 503"), ("half-open", "did not open a session")]),
+    ids=["refuse", "half-open"],
+)
+def test_a_target_that_refuses_ends_with_5(tmp_path: Path, fault: str, reason: str) -> None:
+    with assistant(tmp_path / "logs", "--fault", fault) as url:
+        code, _, err = _run(["run", url, "--users", "1", *QUICK, "--out", str(tmp_path / "out")])
+    assert code == ExitCode.UNREACHABLE
+    assert reason in err
+    assert "Traceback" not in err
+
+
+def test_a_target_where_nobody_listens_ends_with_5(tmp_path: Path) -> None:
+    code, output, err = _run(["run", "ws://127.0.0.1:9/v1/realtime", *QUICK, "--out", str(tmp_path / "out")])
+    assert code == ExitCode.UNREACHABLE
+    assert err == "voiceprobe: cannot connect to 127.0.0.1:9: Connection refused\n"
+    assert "is kept in" not in output, "the reports are all there is"
+    assert output.endswith(f"report: {tmp_path / 'out' / HTML}\n")
+
+
+def test_what_cannot_be_used_is_reported_at_once_and_nothing_is_written(tmp_path: Path) -> None:
+    code, _, err = _run(
+        [
+            "run",
+            "http://127.0.0.1:1",
+            "--protocol",
+            "smoke",
+            "--noise",
+            "pinkk",
+            "--snr",
+            "3",
+            "--users",
+            "0",
+            "--corpus",
+            "nowhere",
+            "--out",
+            str(tmp_path / "out"),
+        ]
+    )
+    assert code == ExitCode.USAGE
+    assert "Traceback" not in err
+    lines = err.splitlines()
+    assert len(lines) == 5
+    assert all(line.startswith("voiceprobe: ") for line in lines)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.nightly
+def test_the_same_callers_run_under_plain_locust(url: str, tmp_path: Path) -> None:
+    done = completed_module(
+        "locust",
+        "-f",
+        str(processes.ROOT / "loadtest" / "locustfile.py"),
+        "--headless",
+        "--host",
+        url,
+        "--users",
+        "3",
+        "--spawn-rate",
+        "3",
+        "--calls",
+        "3",
+        "--turns",
+        "2",
+        "--stop-timeout",
+        "15",
+        "--corpus",
+        CORPUS,
+        "--length",
+        "short",
+        "--clips",
+        "4",
+        "--think",
+        "0.2",
+        "--exit-code-on-error",
+        "0",
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    output = done.stdout + done.stderr
+    # On a machine that paused in every turn, all of them are shown as invalid, and none has a figure.
+    invalid = [int(count) for count in re.findall(r"invalid turn\s+(\d+)", output)]
+    assert "voice_to_voice" in output or max(invalid, default=0) == 3 * 2, output
+
+
+@pytest.mark.nightly
+def test_the_same_callers_start_and_stop_from_locusts_own_page(url: str, tmp_path: Path) -> None:
+    port = processes.free_port()
+    arguments = ["-m", "locust", "-f", str(processes.ROOT / "loadtest" / "locustfile.py"), "--host", url]
+    arguments += ["--web-host", "127.0.0.1", "--web-port", str(port), "--stop-timeout", "15"]
+    arguments += ["--corpus", CORPUS, "--length", "short", "--clips", "4", "--think", "0.2"]
+    with (
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60.0) as page,
+        processes.ending(processes.start("locust", arguments, tmp_path, says_ready=False)),
+    ):
+        wait_until(lambda: answers(page))
+        started = page.post("/swarm", data={"user_count": "2", "spawn_rate": "2", "host": url})
+        assert started.json()["success"], started.text
+        wait_until(lambda: "voice_to_voice" in page.get("/stats/requests").text)
+        assert page.post("/stop").json()["success"]
+        wait_until(lambda: page.get("/stats/requests").json()["state"] == "stopped")
+
+
+def test_plain_locust_refuses_what_it_cannot_use(tmp_path: Path) -> None:
+    done = completed_module(
+        "locust",
+        "-f",
+        str(processes.ROOT / "loadtest" / "locustfile.py"),
+        "--headless",
+        "--host",
+        "ftp://x",
+        "--noise",
+        "pinkk",
+        "--snr",
+        "3",
+        "--users",
+        "1",
+        "--run-time",
+        "5s",
+        cwd=tmp_path,
+    )
+    assert done.returncode == ExitCode.USAGE
+    assert "voiceprobe: 'ftp://x' is not a WebSocket address" in done.stderr
+    assert "pinkk" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.nightly
+def test_each_call_is_recorded_with_the_profile_that_it_was_spoken_over(url: str, tmp_path: Path) -> None:
+    profiles = ["--profile", "noise=babble snr=20 share=50%; channel=telephone share=50%"]
+    code, _, err = _run(
+        ["run", url, "--users", "4", "--calls", "12", "--turns", "1", *QUICK, *profiles, "--out", str(tmp_path / "out")]
+    )
+    heard = (ExitCode.OK, ExitCode.UNDECIDED, ExitCode.OBJECTIVE_MISSED, ExitCode.GENERATOR_LIMITED)
+    assert (code in heard, err) == (True, "")
+    with StoreReader(tmp_path / "out" / "store") as reader:
+        labels = [(turn.noise_profile, turn.channel_profile) for turn in reader.turns(source="client")]
+    # Of each hundred calls, fifty have each profile; the seed decides which of the first twelve do.
+    assert set(labels) == {("babble", "clean"), ("clean", "telephone")}

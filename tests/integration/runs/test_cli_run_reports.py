@@ -1,0 +1,227 @@
+"""What real runs leave in their folders, however they end, and that it claims nothing that was not measured."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import jsonschema
+import pytest
+
+from loadtest.exit_codes import ExitCode
+from loadtest.reports.junit import RUN_CASE
+from loadtest.reports.summary import schema
+from loadtest.run import processes
+from loadtest.run.artifacts import NAMES
+from loadtest.run.sidecars import start_sidecar
+from tests.integration.calling import CORPUS, assistant
+from tests.integration.commands import completed_module
+from tests.integration.runs.expected_exit import code_by_objectives
+from tests.integration.waiting import stored_turns, wait_until
+
+COMMAND = (sys.executable, "-m", "loadtest.cli.main")
+QUICK = ("--corpus", CORPUS, "--length", "short", "--clips", "3", "--turns", "2", "--think", "0.1")
+OWN_REPORT = ("--json", "again.json", "--html", "again.html", "--junit", "again.xml", "--markdown", "again.md")
+
+
+def started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*COMMAND, *arguments],
+        cwd=folder,
+        env=processes.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def finished(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=600)
+    return process.returncode, out, err
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A run that has ended: where it was started, its own folder, its exit code and what it printed."""
+
+    folder: Path
+    run: Path
+    code: int
+    out: str
+
+
+@pytest.fixture(scope="module")
+def ended(url: str, tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    """The one run that all tests of the reports of a good run read."""
+    folder = tmp_path_factory.mktemp("ended")
+    load = ("--users", "3", "--run-time", "6s", "--noise", "pink", "--snr", "20", "--cohort", "mine", "--seed", "7")
+    code, out, err = finished(started(folder, "run", url, *load, *QUICK, "--json", "run.json"))
+    assert err == ""
+    (run,) = (folder / "runs").iterdir()
+    return Ended(folder, run, code, out)
+
+
+def left(run: Path, code: int) -> dict[str, Any]:
+    """The summary of a run that left all of its files, which agree on how it ended."""
+    assert all((run / name).stat().st_size for name in NAMES)
+    assert not [each for each in run.iterdir() if each.name.startswith(".")], "nothing half-written"
+    summary = json.loads((run / "summary.json").read_text())
+    jsonschema.validate(summary, schema())
+    assert summary["exit_code"] == code
+    assert f"(exit code {code})" in (run / "summary.md").read_text().splitlines()[0]
+    return summary
+
+
+def run_case(run: Path) -> str:
+    """How the case of the run itself ended in its JUnit file."""
+    cases = ET.parse(run / "junit.xml").getroot().iter("testcase")  # noqa: S314 - made right here
+    own = next(case for case in cases if case.get("name") == RUN_CASE)
+    return next((each.tag for each in own if each.tag != "system-out"), "passed")
+
+
+def test_a_run_leaves_its_reports_and_a_report_of_it_gives_the_same(ended: Ended) -> None:
+    summary = left(ended.run, ended.code)
+    assert summary["run"]["id"] == ended.run.name
+    assert ended.out.rstrip().endswith(f"report: runs/{ended.run.name}/report.html")
+    progress = re.search(r"^ +\d+ s: . of 3 on a call; turns ", ended.out, re.MULTILINE)
+    assert progress or summary["run"]["elapsed_s"] < 10
+    again, text, err = finished(started(ended.folder, "report", *OWN_REPORT))
+    assert (again, err) == (ended.code, "")
+    assert text.startswith(f"run {summary['run']['id']} in runs/{ended.run.name}\n"), (
+        "the newest run of the folder runs"
+    )
+    for name, own in zip(NAMES, ("again.json", "again.html", "again.xml", "again.md"), strict=True):
+        assert (ended.folder / own).read_bytes() == (ended.run / name).read_bytes(), name
+    by_id, _, _ = finished(started(ended.folder, "report", summary["run"]["id"]))
+    assert by_id == ended.code
+
+
+def reported(folder: Path, store: Path) -> tuple[str, dict[str, Any]]:
+    """What a report of a store prints, and its summary."""
+    code, out, err = finished(started(folder, "report", "--store", str(store), "--json", "reported.json"))
+    summary = json.loads((folder / "reported.json").read_text())
+    jsonschema.validate(summary, schema())
+    assert (err, summary["exit_code"]) == ("", code)
+    return out, summary
+
+
+def test_a_report_of_the_store_gives_the_verdict_of_the_run(ended: Ended) -> None:
+    of_run = json.loads((ended.folder / "run.json").read_text())
+    out, of_store = reported(ended.folder, ended.run / "store")
+    assert of_run["telemetry"].pop("spooled") is not None
+    assert of_store["telemetry"].pop("spooled") is None, "a store does not know what waits in a spool"
+    assert of_store == of_run
+    assert (of_run["run"]["users"], of_run["run"]["run_time_s"], of_run["run"]["seed"]) == (3, 6.0, 7)
+    assert of_run["run"]["profile"] == {"noise": "pink", "snr_db": 20.0, "length": "short", "channel": "clean"}
+    assert of_run["run"]["corpus"]["licenses"]
+    assert of_run["turns"]["total"] > 0
+    first_line, rest = out.split("\n", 1)
+    assert first_line == f"run {of_run['run']['id']} of {ended.run / 'store'} (the only one)"
+    # Only `run` knows what had to be delivered from the spool, which happens on a busy machine.
+    printed = re.sub(r", [\w ()]+? delivered from the spool after the run", "", " ".join(ended.out.split()))
+    assert " ".join(rest.split()) in printed, "the same text, word for word"
+
+
+@pytest.mark.nightly
+def test_a_swarm_of_plain_locust_gets_a_verdict(url: str, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    child, sidecar = start_sidecar(store, tmp_path / "logs", slo=None)
+    with processes.ending(child):
+        swarm = completed_module(
+            *("locust", "-f", str(processes.ROOT / "loadtest" / "locustfile.py"), "--headless", "--host", url),
+            *("--users", "3", "--spawn-rate", "10", "--run-time", "6s", "--stop-timeout", "10"),
+            *("--processes", "2", "--sidecar", sidecar.url, *QUICK),
+        )
+        # It knows no objectives: that a verdict is missed or undecided is not in it.
+        assert swarm.returncode in (0, 1), swarm.stderr
+        # The sidecar still writes: a report needs nobody to stop.
+        out, of_store = reported(tmp_path, store)
+    assert of_store["exit_code"] == code_by_objectives(of_store) != ExitCode.OK, out
+    assert of_store["run"]["state"] == "ended"
+    assert (of_store["run"]["users"], of_store["run"]["run_time_s"], of_store["run"]["target"]) == (3, 6.0, url)
+    assert of_store["generator"]["processes"] == 2
+    assert of_store["generator"]["processes_lost"] == 0
+    assert of_store["telemetry"]["missing"] == 0
+    assert of_store["generator"]["calibration"] is None, "nobody looked"
+    code, listed, err = finished(started(tmp_path, "report", "--store", str(store), "--list"))
+    assert (code, err) == (0, "")
+    assert of_store["run"]["id"] in listed
+    assert "ended" in listed
+
+
+def test_a_target_that_is_dead_before_the_first_call_is_in_every_report(tmp_path: Path) -> None:
+    code, out, err = finished(started(tmp_path, "run", "ws://127.0.0.1:9", *QUICK, "--json", "own.json"))
+    why = "cannot connect to 127.0.0.1:9: Connection refused"
+    assert (code, err) == (ExitCode.UNREACHABLE, f"voiceprobe: {why}\n")
+    (run,) = (tmp_path / "runs").iterdir()
+    assert out.endswith(f"report: runs/{run.name}/report.html\n")
+    summary = left(run, code)
+    assert summary["run"]["id"] == run.name
+    assert json.loads((tmp_path / "own.json").read_text()) == summary
+    assert summary["verdict"] == {"state": "not_judged", "sentence": f"Not judged: {why}"}
+    assert all(why in (run / name).read_text() for name in NAMES)
+    assert run_case(run) == "failure"
+    code, out, err = finished(started(tmp_path, "runs", "--json", "runs.json"))
+    assert (code, err) == (0, "")
+    (listed,) = json.loads((tmp_path / "runs.json").read_text())["runs"]
+    assert (listed["state"], listed["fault"]) == ("unreachable", None)
+    assert listed["sentence"] == summary["verdict"]["sentence"]
+
+
+@pytest.mark.nightly
+def test_a_run_that_is_interrupted_twice_leaves_its_reports(url: str, tmp_path: Path) -> None:
+    run = tmp_path / "out"
+    process = started(tmp_path, "run", url, "--users", "3", "--run-time", "10m", *QUICK, "--out", str(run))
+    wait_until(lambda: stored_turns(run / "store") >= 2)
+    process.send_signal(signal.SIGINT)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith("stopping"):
+            break
+    process.send_signal(signal.SIGTERM)
+    code, _, err = finished(process)
+    assert (code, err) == (ExitCode.INTERRUPTED, "")
+    left(run, code)
+    assert run_case(run) == "error"
+
+
+@pytest.mark.nightly
+def test_a_service_that_vanishes_is_in_every_report(tmp_path: Path) -> None:
+    run = tmp_path / "out"
+    with assistant(tmp_path / "logs") as url:
+        process = started(tmp_path, "run", url, "--users", "3", "--run-time", "10m", *QUICK, "--out", str(run))
+        wait_until(lambda: stored_turns(run / "store") >= 2)
+        heard = stored_turns(run / "store")
+    # Calls under way are cut off, and each further one fails to connect.
+    wait_until(lambda: stored_turns(run / "store") >= heard + 4)
+    process.send_signal(signal.SIGINT)
+    code, _, err = finished(process)
+    assert (code, err) == (ExitCode.INTERRUPTED, "")
+    summary = left(run, code)
+    assert summary["failures"]
+    assert "Why turns failed" in (run / "report.html").read_text()
+    assert "### Why turns failed" in (run / "summary.md").read_text()
+
+
+@pytest.mark.nightly
+def test_a_run_without_a_turn_leaves_reports_that_claim_nothing(url: str, tmp_path: Path) -> None:
+    run = tmp_path / "out"
+    process = started(
+        tmp_path, "run", url, "--users", "1", "--run-time", "1s", "--think", "60", *QUICK[:-2], "--out", str(run)
+    )
+    code, _, _ = finished(process)
+    summary = left(run, code)
+    assert summary["run"]["id"] != run.name, "a folder that is given may hold another run"
+    assert summary["turns"]["ok"] == 0
+    assert code in (ExitCode.GENERATOR_LIMITED, ExitCode.UNDECIDED)
+    assert run_case(run) in ("error", "skipped")
+    page, text = (run / "report.html").read_text(), (run / "summary.md").read_text()
+    assert 'class="chip met"' not in page
+    assert 'class="verdict met"' not in page
+    assert "| ✅" not in text

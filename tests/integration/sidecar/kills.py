@@ -1,0 +1,267 @@
+"""Kills a sidecar again and again while it is sent to: `python -m tests.integration.sidecar.kills [TIMES [SEED]]`.
+
+Four senders post batches of spans and write down what was acknowledged. At a moment drawn by chance every process of
+the sidecar is killed (SIGKILL), and another sidecar starts on the same store: what was not acknowledged is sent again,
+and some of what was, too; as it was, in two halves, or with another batch, in another order.
+In the end every acknowledged span, and the turn of every span that makes one, has to be there exactly once. All of it
+is asked over HTTP: nothing here knows what a store is made of.
+"""
+
+import contextlib
+import os
+import random
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import KeyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from telemetry.model import semconv
+from telemetry.model.turn_spans import turn_attributes
+from tests.fixtures_sidecar import SidecarProcess, any_value, running_sidecar
+from tests.fixtures_turns import SECOND, START_UNIX_NS, client_turn
+
+_SENDERS: Final = 4
+_TURNS: Final = 3
+_STAGES: Final = (semconv.SPAN_ASR, semconv.SPAN_LLM, semconv.SPAN_TTS)
+_SERVICE_SCOPE: Final = "assistant.turns"
+_HEADERS: Final = {"content-type": "application/x-protobuf"}
+_PAGE_TURNS: Final = 5_000
+_OK: Final = 200
+_BUSY: Final = 503
+Key = tuple[str, str]  # the ids of a trace and of a span in it
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A span with the scope it is sent under."""
+
+    scope: str
+    span: Span
+
+    @property
+    def key(self) -> Key:
+        """By what it is known."""
+        return self.span.trace_id.hex(), self.span.span_id.hex()
+
+    @property
+    def is_turn(self) -> bool:
+        """Whether a turn comes of it."""
+        return self.span.name == semconv.SPAN_TURN
+
+
+Part = tuple[Sent, ...]
+
+
+@dataclass
+class Ledger:
+    """What was sent and what was acknowledged, over all lives of the sidecar; its lock is that of all senders."""
+
+    rng: random.Random
+    waiting: list[Part] = field(default_factory=list[Part])
+    acknowledged: list[Part] = field(default_factory=list[Part])
+    sent: dict[Key, Sent] = field(default_factory=dict[Key, Sent])
+    batches: int = 0
+    of_this_life: int = 0
+    sent_again: int = 0
+    changed: threading.Condition = field(default_factory=threading.Condition)
+
+    def next_part(self, *, only_waiting: bool) -> Part | None:
+        """What to send next; None where there is nothing left to send again, if only that is wanted."""
+        with self.changed:
+            if self.waiting:
+                self.sent_again += 1
+                return self._other_than_before(self.waiting.pop())
+            if only_waiting:
+                return None
+            if self.acknowledged and self.rng.random() < 0.2:
+                self.sent_again += 1
+                return self._other_than_before(self.rng.choice(self.acknowledged))
+            self.batches += 1
+            part = tuple(_batch(self.batches))
+            self.sent |= {each.key: each for each in part}
+            return part
+
+    def _other_than_before(self, part: Part) -> Part:
+        """The part as it was, its first half now and the other one later, or more, in another order."""
+        which = self.rng.random()
+        if which < 0.3 and len(part) > 1:
+            self.waiting.append(part[len(part) // 2 :])
+            return part[: len(part) // 2]
+        if which < 0.6:
+            more = self.waiting.pop() if self.waiting else ()
+            return tuple(self.rng.sample(part + more, len(part + more)))
+        return part
+
+    def answered(self, part: Part, *, acknowledged: bool) -> None:
+        """Write down what became of a request."""
+        with self.changed:
+            (self.acknowledged if acknowledged else self.waiting).append(part)
+            self.of_this_life += acknowledged
+            self.changed.notify_all()
+
+
+def _batch(number: int) -> Iterator[Sent]:
+    """A call with its turns and their stages, and for every third one the service's own report of a turn."""
+    trace = f"{0xCA11:016x}{number:016x}"
+    for index in range(_TURNS):
+        turn = client_turn(
+            number, call_id=f"call-{number}", turn_index=index, trace_id=trace, span_id=f"{number:08x}{index + 1:08x}"
+        )
+        yield Sent(semconv.SCOPE, _span(semconv.SPAN_TURN, turn.trace_id, turn.span_id, number, turn_attributes(turn)))
+        for place, name in enumerate(_STAGES, start=1):
+            span_id = f"{number:08x}{index + 1:04x}{place:04x}"
+            yield Sent(semconv.SCOPE, _span(name, trace, span_id, number, {"voice.call.call_id": turn.call_id}))
+    if number % 3 == 0:
+        own, own_trace = f"{number:08x}{0xA:08x}", f"{0x5E4:016x}{number:016x}"
+        span = _span(semconv.SPAN_TURN, own_trace, own, number, {"gen_ai.conversation.id": f"call-{number}"})
+        span.events.add(name="voice.speech.end", time_unix_nano=span.start_time_unix_nano)
+        voice = _span(semconv.SPAN_TTS, own_trace, f"{number:08x}{0xB:08x}", number, {})
+        voice.parent_span_id = span.span_id
+        voice.events.add(name="voice.tts.first_chunk", time_unix_nano=span.start_time_unix_nano + SECOND // 2)
+        yield from (Sent(_SERVICE_SCOPE, each) for each in (voice, span))
+
+
+def _span(name: str, trace: str, span_id: str, number: int, attributes: dict[str, Any]) -> Span:
+    begin = START_UNIX_NS + number * SECOND
+    return Span(
+        trace_id=bytes.fromhex(trace),
+        span_id=bytes.fromhex(span_id),
+        name=name,
+        start_time_unix_nano=begin,
+        end_time_unix_nano=begin + SECOND,
+        attributes=[KeyValue(key=key, value=any_value(value)) for key, value in attributes.items()],
+    )
+
+
+def body_of(part: Part) -> bytes:
+    request = ExportTraceServiceRequest()
+    for name in dict.fromkeys(each.scope for each in part):
+        resource = request.resource_spans.add()
+        service = "voiceprobe" if name == semconv.SCOPE else "assistant"
+        resource.resource.attributes.append(KeyValue(key="service.name", value=any_value(service)))
+        scope = resource.scope_spans.add()
+        scope.scope.name = name
+        scope.spans.extend(each.span for each in part if each.scope == name)
+    return request.SerializeToString()
+
+
+def _send(url: str, ledger: Ledger, only_waiting: bool) -> None:
+    """Send one request after the other until the sidecar is gone, or nothing is left to send again."""
+    with httpx.Client(timeout=60) as client:
+        while (part := ledger.next_part(only_waiting=only_waiting)) is not None:
+            try:
+                answer = client.post(f"{url}/v1/traces", content=body_of(part), headers=_HEADERS)
+            except httpx.TransportError:
+                ledger.answered(part, acknowledged=False)
+                return
+            assert answer.status_code in (_OK, _BUSY), answer.text
+            ledger.answered(part, acknowledged=answer.status_code == _OK)
+            if answer.status_code == _BUSY:
+                time.sleep(float(answer.headers["retry-after"]))
+
+
+def _ask(url: str) -> None:
+    """Ask one question after the other until the sidecar is gone."""
+    with httpx.Client(timeout=60) as client, contextlib.suppress(httpx.TransportError):
+        while True:
+            client.post(f"{url}/v1/query/summary", json={})
+
+
+def _life(sidecar: SidecarProcess, ledger: Ledger, kill_after: int | None) -> None:
+    """Send until so many requests of this life were acknowledged, and kill it; None: send again what waits."""
+    ledger.of_this_life = 0
+    threads = [
+        threading.Thread(target=_send, args=(sidecar.http, ledger, kill_after is None), daemon=True)
+        for _ in range(_SENDERS)
+    ]
+    if kill_after is not None:
+        threads.append(threading.Thread(target=_ask, args=(sidecar.http,), daemon=True))
+    for thread in threads:
+        thread.start()
+    if kill_after is not None:
+        with ledger.changed:
+            assert ledger.changed.wait_for(lambda: ledger.of_this_life >= kill_after, timeout=120)
+        time.sleep(ledger.rng.uniform(0, 0.05))  # anywhere between two acknowledgments
+        sidecar.kill_all()
+    for thread in threads:
+        thread.join(timeout=120)
+        assert not thread.is_alive()
+
+
+def kill_again_and_again(store: Path, times: int, seed: int = 1) -> Ledger:
+    """Kill the sidecar of a store so many times; then send again what was never acknowledged, and end it in peace."""
+    ledger = Ledger(random.Random(seed))
+    for _ in range(times):
+        with running_sidecar(store) as sidecar:
+            _life(sidecar, ledger, ledger.rng.randrange(1, 40))
+    with running_sidecar(store) as sidecar:
+        while ledger.waiting:
+            _life(sidecar, ledger, None)
+        assert sidecar.terminate() == 0
+    return ledger
+
+
+def faults(store: Path, ledger: Ledger) -> list[str]:
+    """What is lost, there twice, or there without having been sent; a line each."""
+    with running_sidecar(store) as sidecar, httpx.Client(timeout=120) as client:
+        turns = Counter(_stored_turns(client, sidecar.http))
+        spans = Counter(_stored_spans(client, sidecar.http, {trace for trace, _ in ledger.sent}))
+        assert sidecar.terminate() == 0
+    acknowledged = {each.key for part in ledger.acknowledged for each in part}
+    wanted = {"span": acknowledged, "turn": {key for key in acknowledged if ledger.sent[key].is_turn}}
+    found: list[str] = []
+    for kind, stored in (("span", spans), ("turn", turns)):
+        found += [f"{kind} {key} was acknowledged and is lost" for key in wanted[kind] - stored.keys()]
+        found += [f"{kind} {key} is there {count} times" for key, count in stored.items() if count > 1]
+        found += [f"{kind} {key} was never sent" for key in stored.keys() - ledger.sent.keys()]
+    return sorted(found)
+
+
+def _stored_turns(client: httpx.Client, url: str) -> Iterator[Key]:
+    offset = 0
+    while page := _answer(client, f"{url}/v1/query/turns", {"limit": _PAGE_TURNS, "offset": offset}):
+        yield from ((turn["trace_id"], turn["span_id"]) for turn in page)
+        offset += len(page)
+
+
+def _stored_spans(client: httpx.Client, url: str, traces: Iterable[str]) -> Iterator[Key]:
+    for trace in sorted(traces):
+        for span in _answer(client, f"{url}/v1/query/spans", {"trace_id": trace}):
+            yield span["trace_id"], span["span_id"]
+
+
+def _answer(client: httpx.Client, url: str, parameters: dict[str, Any]) -> list[dict[str, Any]]:
+    answer = client.post(url, json=parameters)
+    assert answer.status_code == _OK, answer.text
+    return answer.json()
+
+
+def main() -> int:
+    """Kill, print what that came to, and give an exit code."""
+    times = int(sys.argv[1]) if len(sys.argv) > 1 else 100
+    seed = int(sys.argv[2]) if len(sys.argv) > 2 else 1
+    with tempfile.TemporaryDirectory(dir=os.environ.get("BENCHMARK_FOLDER")) as folder:
+        began_s = time.monotonic()
+        ledger = kill_again_and_again(Path(folder), times, seed)
+        found = faults(Path(folder), ledger)
+        spans = len({each.key for part in ledger.acknowledged for each in part})
+        print(
+            f"{times} kills in {time.monotonic() - began_s:.0f} s: {len(ledger.acknowledged):,} requests acknowledged, "
+            f"{ledger.sent_again:,} sent again, {spans:,} spans acknowledged, {len(found)} faults"
+        )
+        print("\n".join(found[:50]))
+    return bool(found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

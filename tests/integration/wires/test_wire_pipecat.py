@@ -1,0 +1,175 @@
+"""Our callers against a real Pipecat bot, and against one of ours that answers after known delays."""
+
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
+
+from loadtest.protocols.base import CallerOptions, SpokenText
+from loadtest.protocols.registry import make_caller
+from loadtest.scenario.behavior import BargeIn, CallerBehavior, parse_point, parse_think
+from telemetry.model.metrics import METRICS
+from telemetry.model.turns import Turn
+from tests.integration.calling import Callers, in_order, reasons
+from tests.integration.peers import processes
+from tests.integration.servers.pipecat_server import SCRIPT_S
+from tests.integration.waiting import wait_for_lines
+from tests.integration.wires.brackets import assert_measured
+from tests.nightly import nightly_after
+
+ROOT = Path(__file__).parents[3]
+MS = 1_000_000
+PATHS = {"pipecat": "/ws-client", "pipecat-eval": "/ws"}
+both = pytest.mark.parametrize("protocol", nightly_after(1, sorted(PATHS)))
+CLIPS = 4  # the next one is a question whose end Pipecat's detector of turns does not believe for 3 s
+TURN = SpokenText("hello")
+
+
+def callers(port: int, protocol: str, count: int, **settings: object) -> Callers:
+    url = f"ws://127.0.0.1:{port}{PATHS[protocol]}"
+    made = Callers(url, count, protocol=protocol, endpointing_ms=None, clips=CLIPS)
+    for name, value in settings.items():
+        setattr(made, name, value)
+    return made
+
+
+@both
+def test_whole_conversations_with_every_stage_and_the_bots_own_report(pipecat_port: int, protocol: str) -> None:
+    run = callers(pipecat_port, protocol, 3, turns_per_call=2)
+    calls = run.call()
+    for turns in calls:
+        assert [turn.outcome for turn in turns] == ["ok", "ok"], reasons(turns)
+        for turn in turns:
+            assert_stages(turn)
+            assert turn.unknown_events == 0
+            assert turn.duplicate_events == 0
+    for first in (0, 1):
+        for exchange in [each for each in run.exchanges if each.index == first]:
+            reported = exchange.service.latencies_ns
+            line = exchange.timeline
+            (_, _, final_perf_ns) = line.finals[-1]
+            first_token_perf_ns = line.answer.text_stamps_perf_ns[0] if line.answer is not None else 0
+            # The bot's language model starts after its recognizer, and takes 80 ms by its own clock.
+            assert 79 * MS <= reported["ScriptedLLM.ttfb"] <= first_token_perf_ns - final_perf_ns
+            assert reported["ToneTTS.leading_silence"] == pytest.approx(100 * MS, abs=11 * MS)
+            assert reported["ToneTTS.ttfa"] > reported["ToneTTS.ttfb"] > 0
+            assert exchange.service.usage["output_tokens"] == 6
+            # The second answer of a session comes from the prompt cache.
+            assert exchange.service.usage["cached_tokens"] == 32 * first
+
+
+def assert_stages(turn: Turn) -> None:
+    """Each stage is there, in the order in which the bot's parts work, and the reply is what the bot said."""
+    known = in_order(
+        turn.asr_final_perf_ns,
+        turn.endpoint_perf_ns,
+        turn.llm_first_token_perf_ns,
+        turn.tts_first_chunk_perf_ns,
+        turn.first_audio_perf_ns,
+        turn.reply_end_perf_ns,
+    )
+    assert turn.asr_first_partial_perf_ns is not None
+    assert turn.asr_first_partial_perf_ns < known[0]
+    # A tenth of a second of silence, then six words of a quarter of a second each. The bot paces them: a busy machine
+    # may stretch both, and nothing can shorten them.
+    leading = METRICS["leading_silence"].value(turn)
+    assert leading is not None
+    assert leading >= 89 * MS
+    assert known[-1] - known[-2] >= 1485 * MS
+
+
+@pytest.mark.nightly
+@both
+def test_a_caller_who_interrupts_stops_the_bot(pipecat_port: int, protocol: str) -> None:
+    behavior = CallerBehavior(turns=2, think=parse_think(0.1), barge_ins=(BargeIn(1.0, parse_point("500ms")),))
+    run = callers(pipecat_port, protocol, 1, behavior=behavior, headers=(("x-reply-words", "14"),))
+    (turns,) = run.call()
+    assert [turn.turn_kind for turn in turns] == ["question", "barge_in"], reasons(turns)
+    stopped_ns = turns[1].barge_in_stop_ns
+    # The detector needs 0.2 s of speech; the reply would have gone on for three seconds.
+    assert stopped_ns is not None
+    assert 0 < stopped_ns < 2_500 * MS
+    assert turns[1].outcome == "ok", reasons(turns)
+
+
+@pytest.mark.nightly
+def test_an_error_of_the_bot_is_part_of_the_turn_and_not_its_end(pipecat_port: int) -> None:
+    run = callers(pipecat_port, "pipecat", 1, headers=(("x-error", "1"),))
+    (turns,) = run.call()
+    assert [turn.outcome for turn in turns] == ["ok"], reasons(turns)
+    assert any("out of reach" in error for error in run.exchanges[0].timeline.errors)
+
+
+@pytest.mark.nightly
+@both
+def test_the_trace_reaches_the_bots_code_by_header_and_by_message_and_a_goodbye_ends_its_pipeline(
+    pipecat_port: int, protocol: str
+) -> None:
+    trace = f"00-{7:032x}-{9:016x}-01"
+    caller = make_caller(protocol, CallerOptions())
+    request = caller.upgrade(f"ws://127.0.0.1:{pipecat_port}{PATHS[protocol]}", trace)
+    with connect(request.url, additional_headers=dict(request.headers), compression=None) as line:
+
+        def until(wanted: str) -> str:
+            while True:
+                message = line.recv(timeout=120.0)
+                raw = message if isinstance(message, str) else message.decode(errors="replace")
+                if f'"{wanted}"' in raw:
+                    return raw
+
+        for message in caller.opened():
+            line.send(message)
+        assert trace in until("server-message"), "the header of the upgrade"
+        for message in caller.begin_turn(TURN):
+            line.send(message)
+        assert trace in until("server-response"), "the message before a turn"
+        for message in caller.goodbye():
+            line.send(message)
+        with pytest.raises(ConnectionClosed):
+            until("nothing of the kind")
+
+
+@pytest.mark.nightly
+def test_a_bot_that_hangs_up_fails_the_turn(pipecat_port: int) -> None:
+    (turns,) = callers(pipecat_port, "pipecat", 1, headers=(("x-hang-up-s", "1"),)).call()
+    assert [turn.outcome for turn in turns] == ["error"], reasons(turns)
+    assert turns[0].failure_kind in ("close_code", "tcp")
+
+
+@pytest.mark.nightly
+def test_a_runner_that_wants_a_token(tmp_path: Path) -> None:
+    port = processes.free_port()
+    with processes.running(processes.pipecat_runner(port, "--ws-auth", "token"), port, tmp_path / "log"):
+        (refused,) = callers(port, "pipecat", 1).call()
+        assert [(turn.outcome, turn.failure_kind, turn.failure_code) for turn in refused] == [
+            ("error", "http_status", "403")
+        ]
+        token = httpx.post(f"http://127.0.0.1:{port}/start", json={"transport": "websocket"}).json()["token"]
+        (turns,) = callers(port, "pipecat", 1, headers=(("Authorization", f"Bearer {token}"),)).call()
+        assert [turn.outcome for turn in turns] == ["ok"], reasons(turns)
+
+
+@pytest.mark.nightly
+def test_known_delays_are_measured_within_two_milliseconds(tmp_path: Path) -> None:
+    """Each stage of the turn against the moment at which the server handed its message to the socket."""
+    port, log, turns_asked = processes.free_port(), tmp_path / "log", 4
+    command = [sys.executable, "-m", "tests.integration.servers.pipecat_server", str(port)]
+    with processes.running(command, port, log, environment={"PYTHONPATH": str(ROOT)}):
+        (turns,) = callers(port, "pipecat", 1, turns_per_call=turns_asked).call()
+        assert [turn.outcome for turn in turns] == ["ok"] * turns_asked, reasons(turns)
+        sent = wait_for_lines(log, "ended", turns_asked)
+    measured = [
+        {
+            "stopped": turn.endpoint_perf_ns,
+            "final": turn.asr_final_perf_ns,
+            "text": turn.llm_first_token_perf_ns,
+            "audio": turn.tts_first_chunk_perf_ns,
+        }
+        for turn in turns
+    ]
+    assert_measured(measured, sent)
+    for after_s, name, _ in SCRIPT_S:
+        assert min(each[name][0] - each["began"] for each in sent) >= after_s * 1e9 - MS
