@@ -13,6 +13,7 @@ import pytest
 from telemetry.model.turns import Turn
 from telemetry.store.wire import questions
 from tests.goldens import asking, comparing, one_day
+from tests.nightly import nightly_after
 
 pytestmark = pytest.mark.slow
 
@@ -45,11 +46,14 @@ def _of_one_turn(change: dict[str, object]) -> Callable[[Turn], Turn]:
 
 @pytest.mark.parametrize(
     ("change", "seen_in"),
-    [
-        ({"asr_final_perf_ns": None}, {"run_turns", "/metrics"}),
-        ({"outcome": "no_reply"}, {"run_turns", "/metrics"}),
-        ({"cohort": "streaming-2"}, {"dimension_values", "/metrics"}),
-    ],
+    nightly_after(
+        1,
+        [
+            ({"asr_final_perf_ns": None}, {"run_turns", "/metrics"}),
+            ({"outcome": "no_reply"}, {"run_turns", "/metrics"}),
+            ({"cohort": "streaming-2"}, {"dimension_values", "/metrics"}),
+        ],
+    ),
     ids=["timestamp", "outcome", "cohort"],
 )
 def test_a_change_of_one_value_in_one_turn_is_seen(

@@ -31,6 +31,8 @@ from telemetry.model.turns import Turn
 SECOND_NS = 1_000_000_000
 CORPUS = "voiceprobe-en"
 # A busy machine may make a turn invalid; what a test asks is what happened, so validity is judged in its own tests.
+# Speech that was rendered and encoded for callers of this process: that of the next ones is mostly the same.
+_PREPARED: dict[str, PreparedCorpus] = {}
 LENIENT = ValidityLimits(frame_lateness_ns=10 * SECOND_NS, drift_ns=10 * SECOND_NS, blocked_ns=10 * SECOND_NS)
 
 
@@ -80,16 +82,13 @@ class Callers:
     def prepared(self) -> PreparedCorpus:
         """The speech, rendered and encoded."""
         conversations = self.behavior is not None and self.behavior.conversations
-        settings = SwarmSettings(
-            host=self.url,
-            corpus=self.corpus,
-            length=self.length,
-            noise=self.noise,
-            snr=self.snr_db,
-            clips=self.clips,
-            conversations=conversations,
-        )
-        return prepare(settings, registry.make_caller(self.protocol, CallerOptions(settings=self.wire_settings)))
+        of_speech = {"corpus": self.corpus, "length": self.length, "noise": self.noise, "snr": self.snr_db}
+        of_speech |= {"clips": self.clips, "conversations": conversations}
+        known = repr((self.protocol, self.wire_settings, of_speech))
+        if known not in _PREPARED:
+            caller = registry.make_caller(self.protocol, CallerOptions(settings=self.wire_settings))
+            _PREPARED[known] = prepare(SwarmSettings(host=self.url, **of_speech), caller)
+        return _PREPARED[known]
 
     def planner(self, prepared: PreparedCorpus) -> CallPlanner:
         """What each call is going to be."""

@@ -1,9 +1,13 @@
-"""Commands as a person gives them: a process of their own, and what it printed."""
+"""Commands as a person gives them, in a process of their own or in this one, and what they printed."""
 
+import contextlib
+import io
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
+from loadtest.cli.main import main
 from loadtest.run import processes
 
 # Only ends a hopeless wait.
@@ -26,3 +30,20 @@ def completed_module(module: str, *arguments: str, cwd: Path | None = None) -> s
         timeout=WAIT_S,
         check=False,
     )
+
+
+def carried_out(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """`voiceprobe` with these arguments in this process, where no second goes by until a command begins."""
+    out, err, command = io.StringIO(), io.StringIO(), ["voiceprobe", *arguments]
+    code: object = 0
+    with (
+        contextlib.chdir(cwd),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        mock.patch.object(sys, "argv", command),
+    ):
+        try:
+            main()
+        except SystemExit as ended:
+            code = ended.code
+    return subprocess.CompletedProcess(command, int(str(code or 0)), out.getvalue(), err.getvalue())

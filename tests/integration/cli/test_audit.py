@@ -31,7 +31,6 @@ from loadtest.exit_codes import ExitCode
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import client_turn
-from tests.nightly import nightly_after
 from tests.programs import needed
 
 SECRET = "anna.keller@example.com"
@@ -187,7 +186,8 @@ def test_a_corpus_without_personal_data_is_refused(tmp_path: Path) -> None:
         audit(request, Console(quiet=True))
 
 
-@pytest.mark.parametrize("leaks", nightly_after(1, [True, False]))
+@pytest.mark.nightly
+@pytest.mark.parametrize("leaks", [True, False])
 def test_the_whole_audit(leaks: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A short one: whether all was tried is up to the machine, whether anything leaked is not."""
     # A command yields the processor to its callers for the rest of its life; this process has other tests to run.

@@ -21,7 +21,7 @@ from tests.integration.commands import completed
 from tests.integration.runs.expected_exit import code_by_objectives
 
 CALLERS = 8
-RUN_TIME = "30s"
+RUN_TIME = "20s"
 LIMIT_MS = 5.0
 ENOUGH = 10  # valid turns, on a machine that leaves them valid
 

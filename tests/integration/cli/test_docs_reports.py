@@ -15,7 +15,7 @@ from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
 from tests.contracts.documents import code_lines, words
 from tests.fixtures_turns import fill_store, synthetic_run
-from tests.integration.commands import completed
+from tests.integration.commands import carried_out
 from tests.run_folders import latency_run, run_folder
 
 PAGES = processes.ROOT / "docs" / "how-to"
@@ -25,7 +25,7 @@ def called(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """A command `voiceprobe` of a page, in a folder."""
     # A shell begins a comment with a number sign only where a word begins.
     _, *arguments = shlex.split(line) if "#" in line and " #" not in line else words(line)
-    return completed(*arguments, cwd=folder)
+    return carried_out(*arguments, cwd=folder)
 
 
 @pytest.fixture

@@ -70,6 +70,7 @@ def test_a_barge_in_stops_the_reply_and_the_assistant_answers_the_speech_in_it(u
         assert not exchange.timeline.errors, "the assistant took the truncation"
 
 
+@pytest.mark.nightly
 def test_under_manual_turns_the_client_stops_the_reply_and_recovers(url: str) -> None:
     (turns,) = Callers(url, 1, behavior=replace(INTERRUPTING, turns=2), manual_turns=True).call()
     assert [turn.outcome for turn in turns] == ["ok"] * 2, _reported(turns)
@@ -77,6 +78,7 @@ def test_under_manual_turns_the_client_stops_the_reply_and_recovers(url: str) ->
     assert turns[1].barge_in_recovered is True
 
 
+@pytest.mark.nightly
 def test_a_silent_caller_is_left_alone_and_a_mhm_stops_a_detector_that_knows_no_better(url: str) -> None:
     silent = CallerBehavior(turns=1, think=PATIENT.think, silence=1.0, silence_for=parse_delay("constant:700ms"))
     ((quiet,),) = Callers(url, 1, behavior=silent).call()

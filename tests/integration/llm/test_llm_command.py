@@ -17,6 +17,7 @@ from loadtest.run import processes
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
 from tests.integration.commands import WAIT_S
+from tests.nightly import nightly_after
 from tests.run_folders import latency_run, run_folder
 
 SECRET = "sk-0123456789-very-secret"
@@ -85,7 +86,9 @@ def test_a_port_where_nothing_listens_is_one_sentence(tmp_path: Path) -> None:
     assert err == "voiceprobe: http://127.0.0.1:1/v1 small: 127.0.0.1:1 cannot be reached: connection refused\n"
 
 
-@pytest.mark.parametrize("load", [["--concurrency", "4"], ["--rates", "8"]], ids=["closed", "open"])
+@pytest.mark.parametrize(
+    "load", nightly_after(1, [(["--concurrency", "4"],), (["--rates", "8"],)]), ids=["closed", "open"]
+)
 def test_an_interrupted_load_level_keeps_what_was_answered(url: str, tmp_path: Path, load: list[str]) -> None:
     def sent() -> int:
         with urllib.request.urlopen(f"{url.removesuffix('/v1')}/log") as response:  # noqa: S310 - the server above

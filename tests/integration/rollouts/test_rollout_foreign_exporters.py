@@ -131,7 +131,7 @@ def filled(folder: Path, exporter: str) -> FilledStore:
 EXPORTERS = ("sdk-http", "sdk-grpc", "pipecat")
 
 
-@pytest.fixture(scope="module", params=EXPORTERS)
+@pytest.fixture(scope="module", params=nightly_after(1, EXPORTERS))
 def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, FilledStore]:
     return request.param, filled(tmp_path_factory.mktemp("foreign") / request.param, request.param)
 

@@ -160,7 +160,7 @@ def looked(store: Path, candidate: Candidate, source: str, folder: Path) -> tupl
 
 
 @pytest.mark.parametrize("name", nightly_after(1, BY_NAME))
-@pytest.mark.parametrize("service", ["pipecat", "livekit"])
+@pytest.mark.parametrize("service", nightly_after(1, ["pipecat", "livekit"]))
 def test_a_services_own_spans_get_the_verdict_of_our_callers(
     stores: dict[str, Path], service: str, name: str, tmp_path: Path
 ) -> None:

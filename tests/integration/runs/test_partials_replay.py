@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.integration.calling import CORPUS, assistant
 from tests.integration.commands import completed
@@ -18,6 +19,7 @@ def voiceprobe(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return completed(*map(str, arguments))
 
 
+@pytest.mark.nightly
 def test_partials_of_a_run_become_requests_at_their_times(tmp_path: Path) -> None:
     speech = ["--corpus", CORPUS, "--length", "short", "--clips", "2", "--think", "0.1", "--calls", "1", "--turns", "2"]
     with assistant(tmp_path) as url:

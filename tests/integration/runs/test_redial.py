@@ -6,6 +6,7 @@ import pytest
 
 from tests.integration.commands import completed
 from tests.integration.raw_endpoint import READY, Behave, raw_endpoint, refusing, upgraded
+from tests.nightly import nightly_after
 
 RUN_S = 8
 # One connection before the run; then waits of 1, 2 and 4 s at least, so that a slow machine only makes fewer.
@@ -14,7 +15,7 @@ MOST = 1 + 4
 
 @pytest.mark.parametrize(
     "behave",
-    [upgraded(READY, hold=False), refusing("500 Internal Server Error")],
+    nightly_after(1, [upgraded(READY, hold=False), refusing("500 Internal Server Error")]),
     ids=["dropped", "refused"],
 )
 def test_an_endpoint_that_fails_each_call_is_not_flooded(tmp_path: Path, behave: Behave) -> None:

@@ -259,6 +259,7 @@ def test_a_websocket_is_not_opened(running: Running) -> None:
     assert status == 200
 
 
+@pytest.mark.nightly
 def test_a_reader_that_does_not_read_is_disconnected(tmp_path: Path) -> None:
     with running_sidecar(tmp_path) as sidecar:
         with socket.socket() as connection:

@@ -579,6 +579,7 @@ def test_gevent_with_a_live_collector(collector: Collector, tmp_path: Path) -> N
     assert len(collector.spans()) == 2000
 
 
+@pytest.mark.nightly
 def test_gevent_with_a_dead_collector(dead_port: int, tmp_path: Path) -> None:
     figures = in_gevent(f"http://127.0.0.1:{dead_port}", tmp_path)
     assert figures["flushed"]
@@ -586,6 +587,7 @@ def test_gevent_with_a_dead_collector(dead_port: int, tmp_path: Path) -> None:
     assert replay(tmp_path, lambda _: True).spans == 2000
 
 
+@pytest.mark.nightly
 def test_gevent_with_a_silent_collector_goes_on_ticking(tmp_path: Path) -> None:
     with closing(Listener(silent)) as peer:
         figures = in_gevent(peer.endpoint, tmp_path, 200, 0.8)

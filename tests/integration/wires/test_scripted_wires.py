@@ -28,7 +28,7 @@ def served() -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("name", nightly_after(2, served()))
+@pytest.mark.parametrize("name", nightly_after(1, served()))
 def test_a_known_delay_is_measured_within_2_ms(name: str, tmp_path: Path) -> None:
     port, log = free_port(), tmp_path / "log.jsonl"
     command = [sys.executable, "-m", "tests.integration.servers.scripted_server", name, str(port), str(log)]

@@ -57,6 +57,7 @@ def test_a_signed_webhook_leads_to_the_stream_with_its_parameters(an_agent: Agen
         assert second.prior_request_ns is None
 
 
+@pytest.mark.nightly
 def test_the_webhooks_time_is_no_part_of_connecting(an_agent: Agent) -> None:
     with voice_webhook(replace(twiml(an_agent.url), after_s=0.5)) as hook:
         turn = first_turn(hook.url)
