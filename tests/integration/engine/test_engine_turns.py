@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from telemetry.model.metrics import METRICS
-from tests.integration.calling import Callers, assistant
+from tests.integration.calling import Callers, assistant, in_order, reasons
 
 MS = 1_000_000
 
@@ -17,10 +17,17 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> object:
 
 
 def test_a_caller_completes_a_call_of_several_turns(url: str) -> None:
-    (turns,) = Callers(url, 1, turns_per_call=3).call()
-    assert [turn.outcome for turn in turns] == ["ok"] * 3, [turn.outcome_reason for turn in turns]
-    assert [turn.turn_index for turn in turns] == [0, 1, 2]
+    (turns,) = Callers(url, 1, turns_per_call=2).call()
+    assert [(turn.outcome, turn.turn_index) for turn in turns] == [("ok", 0), ("ok", 1)], reasons(turns)
     for turn in turns:
+        in_order(
+            turn.speech_end_perf_ns,
+            turn.endpoint_perf_ns,
+            turn.asr_final_perf_ns,
+            turn.llm_first_token_perf_ns,
+            turn.tts_first_chunk_perf_ns,
+            turn.first_audio_perf_ns,
+        )
         for name in (
             "voice_to_voice",
             "asr_final_latency",
@@ -38,18 +45,6 @@ def test_a_caller_completes_a_call_of_several_turns(url: str) -> None:
         assert turn.route in ("local", "cache")
     assert turns[0].connect_ns is not None
     assert turns[1].connect_ns is None
-
-
-def test_stages_come_in_order(url: str) -> None:
-    for (turn,) in Callers(url, 4).call():
-        assert turn.speech_end_perf_ns is not None
-        assert turn.endpoint_perf_ns is not None
-        assert turn.asr_final_perf_ns is not None
-        assert turn.llm_first_token_perf_ns is not None
-        assert turn.tts_first_chunk_perf_ns is not None
-        assert turn.first_audio_perf_ns is not None
-        assert turn.endpoint_perf_ns <= turn.asr_final_perf_ns <= turn.llm_first_token_perf_ns
-        assert turn.llm_first_token_perf_ns <= turn.tts_first_chunk_perf_ns <= turn.first_audio_perf_ns
 
 
 def test_manual_turns_do_not_wait_for_silence(url: str) -> None:

@@ -205,6 +205,7 @@ def test_a_server_that_accepts_and_never_reads_ends_with_5(tmp_path: Path) -> No
     assert "Traceback" not in err
 
 
+@pytest.mark.nightly
 @dataclass
 class LongSpeech(ShortSpeech):
     """Callers who say the longest clip there is."""
