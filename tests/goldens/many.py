@@ -103,16 +103,16 @@ def _without_samples(value: Any) -> Any:
 
 
 def _tables(run: CallerRun) -> Iterator[_Tables]:
-    empty = decode_metrics([])
+    empty, no_turns = decode_metrics([]), turns_table([])
     spans = [*announced(run, "start"), *announced(run, "end")]
-    yield empty.turns, decode_traces([traces_request("voiceprobe", semconv.SCOPE, spans)]).spans, empty.points
+    yield no_turns, decode_traces([traces_request("voiceprobe", semconv.SCOPE, spans)]).spans, empty.points
     template = _Template(run)
     emitted = np.zeros(run.workers, np.int64)
     for first in range(0, run.calls, _CHUNK_CALLS):
         calls = np.arange(first, min(run.calls, first + _CHUNK_CALLS))
         yield template.turns(calls, emitted), empty.spans, empty.points
     numbers = [int(count + count // _LOST_EVERY) for count in emitted]
-    yield empty.turns, empty.spans, decode_metrics([health(run, numbers)]).points
+    yield no_turns, empty.spans, decode_metrics([health(run, numbers)]).points
 
 
 class _Template:

@@ -20,7 +20,8 @@ import psutil
 
 from loadtest.errors import UsageError
 from loadtest.run.processes import ROOT, environment
-from telemetry.store.reader import StoreReader
+from telemetry.store.connection import StoreConnection, rows
+from telemetry.store.database import read_only
 from tests.benchmarks.bench.paired import NONE, Report
 from tests.benchmarks.bench.processes import PartFailedError
 from tests.benchmarks.bench.sending import BATCH_SPANS, CONNECTIONS, LARGE_RUN, one_turn
@@ -84,8 +85,9 @@ def bench_store(options: StoreOptions, report: Report) -> None:
 def measured(store: Path, options: StoreOptions) -> Found:
     """The figures of one store; what changes the store comes last. Raises PartFailedError."""
     size_bytes = sum(file.stat().st_size for file in store.glob("store.duckdb*"))
-    with StoreReader(store) as reader:
-        turns = sum(run.turns for run in reader.runs())
+    with read_only(store) as database, database.snapshot() as cursor:
+        counted = "SELECT count(*) AS turns FROM turns WHERE source = 'client'"
+        ((turns,),) = (row.values() for row in rows(StoreConnection(cursor, store), counted))
     began_s = time.perf_counter()
     with running_sidecar(store) as sidecar:
         body, _ = one_turn(time.time_ns())
