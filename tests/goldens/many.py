@@ -69,9 +69,11 @@ def runs_of(turns: int) -> list[CallerRun]:
     ]
 
 
-def fill(directory: Path, turns: int) -> None:
-    """Store them."""
+def fill(directory: Path, turns: int, ends_unix_ns: int | None = None) -> None:
+    """Store them, on their own days or so that the last run ends at another moment."""
     runs = runs_of(turns)
+    later_ns = 0 if ends_unix_ns is None else ends_unix_ns - runs[-1].ends_unix_ns
+    runs = [replace(run, begins_unix_ns=run.begins_unix_ns + later_ns) for run in runs]
     feed_tables(directory, (tables for run in runs for tables in _tables(run)), runs[-1].ends_unix_ns)
 
 

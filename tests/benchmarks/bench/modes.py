@@ -1,4 +1,4 @@
-"""What callers say and the endpoint answers in each mode, as files that the programs in C read: see common.h.
+"""What callers say and the endpoint answers in each mode, as files that the programs in C read: see speech.h.
 
 Callers say clips of the corpus and think as long as those of `voiceprobe calibrate`; answers are those of its endpoint,
 planned ahead. The ids in an answer have a fixed length: the program that sends it puts its own in their place.

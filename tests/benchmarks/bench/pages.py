@@ -7,6 +7,7 @@ and has been there before: it keeps the scripts, and what it has compiled of the
 """
 
 import json
+import secrets
 import statistics
 import subprocess
 import sys
@@ -22,6 +23,7 @@ import httpx
 from playwright.sync_api import BrowserContext, Page, sync_playwright
 
 from dashboard.launch import POLITENESS
+from telemetry.model import semconv
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
 from tests.benchmarks.bench.paired import Report
@@ -29,6 +31,7 @@ from tests.benchmarks.bench.sending import LARGE_RUN, one_turn
 from tests.browser.conftest import CHROMIUM_ARGUMENTS
 from tests.fixtures_sidecar import ROOT, running_sidecar
 from tests.goldens import many
+from tests.goldens.exports import announced, traces_request
 from tests.programs import needed
 
 PAGES: Final = {
@@ -45,6 +48,7 @@ PAGES: Final = {
 }
 _HEADERS: Final = {"content-type": "application/x-protobuf"}
 _SEND_EVERY_S: Final = 0.2
+_BEFORE_NOW_NS: Final = 60 * 1_000_000_000
 # A page is complete when its script has ended and nothing has changed for so long.
 _QUIET_MS: Final = 500.0
 _LONGEST_S: Final = 300.0
@@ -78,7 +82,7 @@ def bench_pages(turns: tuple[int, ...], opens: int, refreshes: int, folder: Path
     for size in turns:
         report.say(f"{size:,} turns: filling, then opening each page {opens} times")
         with tempfile.TemporaryDirectory(prefix="voiceprobe-pages-", dir=folder) as made:
-            many.fill(Path(made) / "store", size)
+            many.fill(Path(made) / "store", size, time.time_ns() - _BEFORE_NOW_NS)
             for page, times in measured(Path(made), opens, refreshes).items():
                 found.setdefault(page, {})[f"{size:,}"] = [_middle(each) for each in times]
     headings = [f"{what}, {size:,} turns" for size in turns for what in ("first figures", "all of it", "refresh")]
@@ -170,6 +174,7 @@ def _fed(store: Path) -> Generator[None]:
 
         def send() -> None:
             with httpx.Client(timeout=60) as client:
+                client.post(f"{sidecar.http}/v1/traces", content=_begun(), headers=_HEADERS).raise_for_status()
                 while not ended.wait(_SEND_EVERY_S):
                     body, _ = one_turn(time.time_ns())
                     client.post(f"{sidecar.http}/v1/traces", content=body, headers=_HEADERS).raise_for_status()
@@ -181,6 +186,15 @@ def _fed(store: Path) -> Generator[None]:
         finally:
             ended.set()
             sending.join()
+
+
+def _begun() -> bytes:
+    """A request in which the largest run begins again: of a run that goes on pages refresh by themselves."""
+    spans = list(announced(many.runs_of(300)[-1], "start"))
+    for span in spans:
+        span.trace_id, span.span_id = secrets.token_bytes(16), secrets.token_bytes(8)
+        span.start_time_unix_nano = span.end_time_unix_nano = time.time_ns()
+    return traces_request("voiceprobe", semconv.SCOPE, spans)
 
 
 @contextmanager

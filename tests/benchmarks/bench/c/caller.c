@@ -12,7 +12,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 
-#include "common.h"
+#include "speech.h"
 
 #define TICK_NS 1000000LL
 #define SLOTS (FRAME_NS / TICK_NS)

@@ -14,7 +14,7 @@
 #include <openssl/ssl.h>
 #include <signal.h>
 
-#include "common.h"
+#include "speech.h"
 
 #define MOST_FDS 65536
 #define WIDEST_NS 500000LL /* a longer interval of sending says too little about the moment */

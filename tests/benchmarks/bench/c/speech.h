@@ -1,7 +1,7 @@
 /* What caller and endpoint share: the clock, whole files, the kernel's stamps, and what callers say, as
    tests.benchmarks.bench.script writes it: numbers of 64 bits and bytes, in the order in which they are read here. */
-#ifndef COMMON_H
-#define COMMON_H
+#ifndef SPEECH_H
+#define SPEECH_H
 
 #include <arpa/inet.h>
 #include <errno.h>
