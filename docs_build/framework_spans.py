@@ -3,7 +3,7 @@
 from typing import Final
 
 from docs_build.markdown import cell, code, page, table
-from telemetry.sidecar.adapters.alias_table import FILE, Column, Framework, Layout, frameworks
+from telemetry.sidecar.adapters.frameworks import FILE, Column, Framework, Layout, frameworks
 
 INTRODUCTION: Final = f"""
 These spans become turns of the source `service`. The tables are made from `telemetry/data/{FILE}`, which the sidecar

@@ -3,10 +3,10 @@
 from typing import Final
 
 from docs_build.markdown import cell, code, page, table
-from telemetry.sidecar.counts import services, turns
+from telemetry.sidecar.counts.families import FAMILIES, SERVICE_FAMILIES
 from telemetry.sidecar.counts.label_values import COHORTS_MAX, IDLE_S, MODELS_MAX
 from telemetry.sidecar.counts.objectives import SERVICES_MAX
-from telemetry.sidecar.forwarding.exposition import forwarding_families
+from telemetry.sidecar.forwarding.bounded_queue import FAMILIES as FORWARDING_FAMILIES
 
 INTRODUCTION: Final = f"""
 The sidecar serves these at `/metrics`, on its HTTP port; [rules and a dashboard](../how-to/prometheus.md) can be made
@@ -22,6 +22,6 @@ def prometheus_page() -> str:
     """Return the page with every metric that a sidecar exposes, with its type and labels."""
     rows = [
         (code(family.shown_name), family.kind, ", ".join(map(code, family.labels)), cell(family.text))
-        for family in (*turns.FAMILIES, *services.FAMILIES, *forwarding_families())
+        for family in (*FAMILIES, *SERVICE_FAMILIES, *FORWARDING_FAMILIES)
     ]
     return page("Prometheus metrics", INTRODUCTION, table(("Metric", "Type", "Labels", "Meaning"), rows))

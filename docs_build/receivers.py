@@ -3,15 +3,15 @@
 from typing import Final
 
 from docs_build.markdown import code, page, table
-from telemetry.sidecar.connection_limits import ConnectionLimits
-from telemetry.sidecar.http_connections import HEADER_BYTES_MAX, HEADER_FIELDS_MAX
+from telemetry.sidecar.http_connections import HEADER_BYTES_MAX
 from telemetry.sidecar.ingest import PENDING_BYTES_MAX, PENDING_S_MAX
+from telemetry.sidecar.limits import ConnectionLimits
 from telemetry.sidecar.otlp.attributes import DEPTH_MAX
-from telemetry.sidecar.otlp.compression import BODY_BYTES_MAX, COMPRESSIONS
-from telemetry.sidecar.otlp.framing import ITEM_BYTES_MAX, ITEMS_MAX, REPEATED_BYTES_MAX
+from telemetry.sidecar.otlp.body import BODY_BYTES_MAX, COMPRESSIONS
 from telemetry.sidecar.otlp.grpc import STREAMS_PER_CONNECTION
 from telemetry.sidecar.otlp.grpc_health import WATCHERS_MAX
 from telemetry.sidecar.otlp.json_requests import OBJECTS_MAX, VALUES_MAX
+from telemetry.sidecar.otlp.opening import ITEM_BYTES_MAX, ITEMS_MAX, REPEATED_BYTES_MAX
 from telemetry.sidecar.otlp.points import ATTRIBUTES_MAX, POINTS_MAX
 from telemetry.sidecar.otlp.points import PARTS_MAX as POINT_PARTS_MAX
 from telemetry.sidecar.otlp.points import REQUEST_PARTS_MAX as METRIC_PARTS_MAX
@@ -89,7 +89,7 @@ def receivers_page() -> str:
         ("gRPC messages that are received at once", f"{SLOTS}, and {WAITING_MAX} that wait for it", "fixed"),
         ("gRPC calls at once on a connection", f"{STREAMS_PER_CONNECTION}", "fixed"),
         ("gRPC calls that watch the health service", f"{WATCHERS_MAX}", "fixed"),
-        ("header of a request", f"{HEADER_BYTES_MAX >> 10} KiB, {HEADER_FIELDS_MAX} fields", "fixed"),
+        ("header of a request", f"{HEADER_BYTES_MAX >> 10} KiB", "fixed"),
         ("time for a header, or for opening a gRPC connection", f"{limits.header_s:g} s", code("--header-timeout")),
         ("time for a body", f"{limits.body_s:g} s", code("--body-timeout")),
         (f"time for every {limits.stall_bytes >> 10} KiB of an HTTP body", f"{limits.stall_s:g} s", "a third of it"),

@@ -3,8 +3,8 @@
 from typing import Final
 
 from docs_build.markdown import cell, code, page, table
-from telemetry.sidecar.configuration.building import TABLES
-from telemetry.sidecar.configuration.settings import CONFIG, GROUPS, SETTINGS, SidecarSetting
+from telemetry.sidecar.configuration import TABLES
+from telemetry.sidecar.settings import CONFIG, GROUPS, SETTINGS, SidecarSetting
 
 INTRODUCTION: Final = f"""
 Each setting of the sidecar is a key of its file (TOML), an environment variable and a flag. A flag takes precedence

@@ -7,7 +7,7 @@ from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Exemplar
 
-from telemetry.sidecar.counts.turns import Exposition
+from telemetry.sidecar.counts.exposition import Exposition
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 Labels = frozenset[tuple[str, str]]

@@ -29,10 +29,10 @@ import json, sys
 from pathlib import Path
 from telemetry.sidecar.app import run
 from telemetry.sidecar.forwarding.destinations import destinations_from
-from telemetry.sidecar.options import SidecarOptions
+from telemetry.sidecar.settings import SidecarOptions
 store, tables, options = sys.argv[1:]
 destinations = tuple(destinations_from(json.loads(tables), "test"))
-options = SidecarOptions(Path(store), http_port=0, grpc_port=0, destinations=destinations, **json.loads(options))
+options = SidecarOptions(store=Path(store), http_port=0, grpc_port=0, destinations=destinations, **json.loads(options))
 raise SystemExit(run(options))
 """
 

@@ -9,7 +9,7 @@ import msgspec
 
 from telemetry.model.foreign_text import one_line
 from telemetry.objectives.objective import Objective
-from telemetry.sidecar.rollouts.evaluation import BEGUN, EvaluatedVerdict, RolloutEvaluator, StageAsked
+from telemetry.sidecar.rollouts.evaluation import BEGUN, EvaluatedVerdict, RolloutEvaluator
 from telemetry.sidecar.rollouts.settings import RolloutSetting
 from telemetry.sidecar_client import OK, SidecarClient
 from telemetry.store.reader import StoreReader
@@ -73,7 +73,7 @@ class RolloutHere:
 
     def begin(self, stage: str, *, is_settled: bool = False) -> StageAnswer:
         """See `EvaluatedRollout`."""
-        answer = self._evaluator.begin(StageAsked(self._name, stage, is_settled))
+        answer = self._evaluator.begin(self._name, stage, is_settled=is_settled)
         return StageAnswer(answer.status == BEGUN, answer.sentence)
 
 

@@ -14,12 +14,10 @@ import orjson
 import typer
 
 from telemetry.model.errors import ConfigError, TelemetryError
-from telemetry.sidecar.configuration.building import TABLES, options_of
-from telemetry.sidecar.configuration.reading import read_configuration, settings_shown
-from telemetry.sidecar.configuration.settings import BY_KEY, CONFIG, SETTINGS, SidecarSetting
+from telemetry.sidecar.configuration import TABLES, options_of, read_configuration, settings_shown
 from telemetry.sidecar.logs import start_logging
-from telemetry.sidecar.options import SidecarOptions
 from telemetry.sidecar.server import serve
+from telemetry.sidecar.settings import BY_KEY, CONFIG, SETTINGS, SidecarOptions, SidecarSetting
 from telemetry.sidecar.stopping import StopRequests
 
 EXIT_USAGE: Final = 2

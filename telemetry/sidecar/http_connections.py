@@ -1,37 +1,33 @@
-"""HTTP connections within limits: their number, their deadlines, and what a request's header and chunks may cost.
+"""HTTP connections within limits: their number, and deadlines from the first octet of a TLS handshake to the last of a
+response.
 
-uvicorn limits none of these itself, apart from the time between two requests.
+uvicorn limits none of these itself, apart from the time between two requests. asyncio's own TLS server would count a
+connection when its handshake is over, and grant a minute for it.
 """
 
 import asyncio
 import contextlib
 import logging
+import ssl
+from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable, Generator
 from enum import Enum
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 import h11
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from telemetry.sidecar.connection_limits import ConnectionLimits
+from telemetry.sidecar.limits import ConnectionLimits
 from telemetry.sidecar.otlp.access import CERTIFICATE_STATE
 
+# Of a header or a trailer, and of what is received and parsed before others are served: an event of the parser takes
+# some 15 µs, and a chunk may have one octet.
 HEADER_BYTES_MAX: Final = 16 << 10
-HEADER_FIELDS_MAX: Final = 200
-# A body may begin with small chunks, but on average they must have this size.
-_SMALL_CHUNKS_MAX: Final = 4096
-_CHUNK_BYTES_MIN: Final = 256
-# An event of the parser takes some 15 µs; others are served after so many of them.
-_EVENTS_PER_TURN: Final = 200
-# Fields of a header or of a trailer take 1 µs a byte, those of a body of known length next to nothing.
-_FIELDS_READ_BYTES: Final = 8 << 10
-_BODY_READ_BYTES: Final = 64 << 10
+# A record of TLS and its frame.
+_TLS_READ_BYTES: Final = (16 << 10) + 512
 _ACCEPTED_AT_ONCE: Final = 128
-# What is received and not yet decrypted while its turn has not come.
-_TLS_BUFFERED_BYTES: Final = 64 << 10
 _BAD_REQUEST: Final = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _OVERLOADED: Final = (
     b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
@@ -85,76 +81,15 @@ class HttpConnections:
 
 
 class _Parser(h11.Connection):
-    """h11's parser, with limits on the header and on the number of chunks, and in turns."""
-
-    def __init__(self) -> None:
-        super().__init__(h11.SERVER, HEADER_BYTES_MAX)
-        self.turn_events = 0
-        self.has_more = False
-        self._chunks = 0
-        self._body_bytes = 0
-        self._is_sized = False
-
-    @property
-    def reads_sized_body(self) -> bool:
-        """Whether a body whose length was stated is being received."""
-        return self._is_sized and self.their_state is h11.SEND_BODY
+    """h11's parser, which itself limits headers that arrive in parts alone."""
 
     def next_event(self) -> Any:
-        if self.turn_events >= _EVENTS_PER_TURN:
-            self.has_more = True
-            return h11.NEED_DATA
-        if self.their_state is h11.IDLE:
-            self._check_header_size()
-        self.turn_events += 1
         event = super().next_event()
         if isinstance(event, h11.Request):
-            if len(event.headers) > HEADER_FIELDS_MAX:
-                raise h11.RemoteProtocolError(f"more than {HEADER_FIELDS_MAX} header fields", 431)
-            self._chunks = self._body_bytes = 0
-            self._is_sized = all(name != b"transfer-encoding" for name, _ in event.headers)
-        elif isinstance(event, h11.Data):
-            self._body_bytes += len(event.data)
-            self._chunks += event.chunk_end
-            if self._chunks > _SMALL_CHUNKS_MAX + self._body_bytes // _CHUNK_BYTES_MIN:
-                raise h11.RemoteProtocolError(f"chunks of fewer than {_CHUNK_BYTES_MIN} bytes on average")
+            size = len(event.target) + sum(len(name) + len(value) for name, value in event.headers)
+            if size > HEADER_BYTES_MAX:
+                raise h11.RemoteProtocolError(f"a header of more than {HEADER_BYTES_MAX} bytes", 431)
         return event
-
-    def _check_header_size(self) -> None:
-        """Refuse a header that arrived whole but is too large; h11 itself limits those that arrive in parts."""
-        received, _ = self.trailing_data
-        if len(received) <= HEADER_BYTES_MAX:
-            return
-        start = received[:HEADER_BYTES_MAX].lstrip(b"\r\n")
-        if b"\n\r\n" not in start and b"\n\n" not in start:
-            raise h11.RemoteProtocolError(f"a header of more than {HEADER_BYTES_MAX} bytes", 431)
-
-
-class _Flow(FlowControl):
-    """uvicorn's flow control, with a hold of our own while received data waits for its turn."""
-
-    def __init__(self, transport: asyncio.Transport) -> None:
-        super().__init__(transport)
-        self._held = False
-        self._wanted_pause = False
-
-    def pause_reading(self) -> None:
-        self._wanted_pause = True
-        super().pause_reading()
-
-    def resume_reading(self) -> None:
-        self._wanted_pause = False
-        if not self._held:
-            super().resume_reading()
-
-    def hold(self) -> None:
-        self._held = True
-        super().pause_reading()
-
-    def release(self) -> None:
-        self._held = False
-        if not self._wanted_pause:
-            super().resume_reading()
 
 
 class HttpConnection(H11Protocol):
@@ -165,25 +100,21 @@ class HttpConnection(H11Protocol):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
+        self.conn = _Parser(h11.SERVER, HEADER_BYTES_MAX)
         # What clients send is no reason for a line in the log; errors of the application are.
         self.logger = logging.getLogger("telemetry.sidecar.http")
         self.logger.setLevel(logging.ERROR)
-        self.conn: _Parser = _Parser()
-        self.ws_protocol_class = None
         self.timeout_keep_alive = self.known.limits.idle_s
         self._phase = _Phase.HEADER
         self._timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
-        self._turn: asyncio.Handle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Admit or refuse the connection."""
         super().connection_made(transport)
-        self.flow = self._turns = _Flow(transport)
-        self._set_read_bytes(_FIELDS_READ_BYTES)
+        transport.max_size = HEADER_BYTES_MAX  # type: ignore[attr-defined] - asyncio's own is 256 KiB
         if self.handshake is not None:
             self.known.forget(self.handshake)
-            transport.set_read_buffer_limits(_TLS_BUFFERED_BYTES)  # type: ignore[attr-defined]
             has_certificate = bool(transport.get_extra_info("peercert"))
             self.app_state = {**self.app_state, CERTIFICATE_STATE: has_certificate}
         if self.known.admit(self):
@@ -195,14 +126,14 @@ class HttpConnection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection and its timers."""
         self.known.forget(self)
-        for handle in (self._timer, self._write_timer, self._turn):
+        for handle in (self._timer, self._write_timer):
             if handle is not None:
                 handle.cancel()
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
 
     def data_received(self, data: bytes) -> None:
-        """Parse what was received, a limited number of events at once."""
+        """Parse what was received."""
         if self.transport.is_closing():
             return
         if self._phase is _Phase.IDLE:
@@ -210,20 +141,10 @@ class HttpConnection(H11Protocol):
         super().data_received(data)
 
     def handle_events(self) -> None:
-        """Handle the parser's events for one turn."""
-        if self._turn is not None:
-            self._turn.cancel()
-            self._turn = None
-        self.conn.turn_events, self.conn.has_more = 0, False
+        """Handle the parser's events, and start the deadline of what is waited for now."""
         super().handle_events()
         if self.transport.is_closing():
             return
-        if self.conn.has_more:
-            self._turns.hold()
-            self._turn = self.loop.call_soon(self.handle_events)
-        else:
-            self._turns.release()
-        self._set_read_bytes(_BODY_READ_BYTES if self.conn.reads_sized_body else _FIELDS_READ_BYTES)
         if self.cycle and not self.cycle.response_complete:
             self._enter(_Phase.REQUEST)
         elif self._phase is _Phase.LINGERING and self.conn.their_state is h11.IDLE:
@@ -259,10 +180,6 @@ class HttpConnection(H11Protocol):
             self._write_timer.cancel()
             self._write_timer = None
 
-    def _set_read_bytes(self, count: int) -> None:
-        """Limit how much is received, held and parsed at once; asyncio's own limit is 256 KiB."""
-        self.transport.max_size = count  # type: ignore[attr-defined]
-
     def _enter(self, phase: _Phase) -> None:
         if phase is not self._phase:
             self._phase = phase
@@ -292,6 +209,39 @@ class HttpConnection(H11Protocol):
         self._start_timer()
 
 
+class TlsConnection(SSLProtocol):
+    """The TLS layer of one connection, from its handshake to its end."""
+
+    max_size = _TLS_READ_BYTES
+
+    def __init__(self, context: ssl.SSLContext, application: HttpConnection) -> None:
+        self._known = application.known
+        super().__init__(
+            asyncio.get_running_loop(),
+            application,
+            context,
+            cast(asyncio.Future[None], None),  # nobody waits for the handshake
+            server_side=True,
+            ssl_handshake_timeout=cast(int, self._known.limits.header_s),
+            ssl_shutdown_timeout=self._known.limits.linger_s,
+        )
+        application.handshake = self
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Admit the connection and begin its handshake, or close it at once."""
+        self.transport = cast(asyncio.Transport, transport)
+        if self._known.admit(self):
+            self._known.waits(self, True)
+            super().connection_made(transport)
+        else:
+            self.transport.abort()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Forget a connection that ended before its handshake did."""
+        self._known.forget(self)
+        super().connection_lost(exc)
+
+
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -300,15 +250,9 @@ class _Server(uvicorn.Server):
 
 
 def http_server(
-    application: ASGIApp,
-    limits: ConnectionLimits,
-    grace_s: int,
-    secured: Callable[[HttpConnection, HttpConnections], asyncio.BaseProtocol] | None = None,
+    application: ASGIApp, limits: ConnectionLimits, grace_s: int, tls: ssl.SSLContext | None = None
 ) -> uvicorn.Server:
-    """Create a server whose connections keep to the limits; on shutdown, requests have `grace_s` to finish.
-
-    `secured` puts TLS in front of a connection.
-    """
+    """Create a server whose connections keep to the limits; on shutdown, requests have `grace_s` to finish."""
     known_connections = HttpConnections(limits)
 
     class AdmittedConnection(HttpConnection):
@@ -316,7 +260,7 @@ def http_server(
 
     def connection(**named: Any) -> asyncio.BaseProtocol:
         admitted = AdmittedConnection(**named)
-        return admitted if secured is None else secured(admitted, known_connections)
+        return admitted if tls is None else TlsConnection(tls, admitted)
 
     protocol: Callable[..., Any] = connection
     return _Server(
@@ -326,6 +270,7 @@ def http_server(
             log_config=None,
             access_log=False,
             lifespan="off",
+            ws="none",
             backlog=_ACCEPTED_AT_ONCE,
             timeout_graceful_shutdown=grace_s,
         )

@@ -41,11 +41,7 @@ _log = logging.getLogger(__name__)
 
 
 class Overloaded(StoreError):  # noqa: N818 - reads as what happened
-    """More waits than can be stored soon; the request is to be sent again after `retry_after_s`."""
-
-    def __init__(self, sentence: str, retry_after_s: int = RETRY_AFTER_S) -> None:
-        super().__init__(sentence)
-        self.retry_after_s = retry_after_s
+    """More waits than can be stored soon; the request is to be sent again after `RETRY_AFTER_S`."""
 
 
 @dataclass(frozen=True, slots=True)

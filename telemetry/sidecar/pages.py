@@ -1,35 +1,30 @@
 """The pages that a sidecar shows: health, readiness, state and Prometheus metrics."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from telemetry.sidecar.counts.state import IngestState
 from telemetry.sidecar.faults import StoreFault
 from telemetry.sidecar.ingest import Ingest
 from telemetry.sidecar.otlp.access import Access
 from telemetry.sidecar.storing import Counts
 
 _Answer = Callable[[Request], Awaitable[Response]]
-_Page = Callable[[bytes], bytes]
-_NO_PAGES: Final[tuple[_Page, ...]] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ShownState:
-    """The contents of the pages. `with_more` add to the metrics what others count, and `more_state` to the state."""
+    """The contents of the pages; `more_state` adds to the state."""
 
     counts: Counts
     ingest: Ingest
     access: Access
     is_stopping: Callable[[], bool]
-    with_more: Sequence[_Page] = _NO_PAGES
     more_state: Callable[[], Mapping[str, object]] = field(default=dict[str, object])
 
 
@@ -54,8 +49,8 @@ def routes(shown: ShownState) -> list[Route]:
         return fault.sentence if access.denial(request) is None else fault.name
 
     async def state(_request: Request) -> Response:
-        counted = await asyncio.to_thread(_snapshot, shown)
-        return _json({**counted.as_dict(), **shown.more_state()})
+        await asyncio.to_thread(_settle, shown)
+        return _json({**shown.counts.state.as_dict(), **shown.more_state()})
 
     async def metrics(request: Request) -> Response:
         # In a thread: the receivers do not wait for the text.
@@ -70,20 +65,17 @@ def routes(shown: ShownState) -> list[Route]:
     ]
 
 
-def _snapshot(shown: ShownState) -> IngestState:
+def _settle(shown: ShownState) -> None:
+    """Wait until whatever was acknowledged is counted, too."""
     state = shown.counts.state
     with shown.ingest.counting, state.lock:
         state.bad_requests = shown.ingest.bad_requests
         state.refused_requests = shown.ingest.refused_requests
-    return state.snapshot()
 
 
 def _metrics(shown: ShownState, accept: str) -> tuple[bytes, str]:
-    unmapped = _snapshot(shown).unmapped_spans
-    body, content_type = shown.counts.turns.render(accept)
-    for with_more in shown.with_more:
-        body = with_more(body)
-    return shown.counts.service_turns.add_to(body, unmapped), content_type
+    _settle(shown)
+    return shown.counts.exposition.render(accept)
 
 
 def _guarded(answer: _Answer, access: Access) -> _Answer:

@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 import msgspec
@@ -28,34 +27,31 @@ from telemetry.model.errors import ConfigError, StoreError
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import load_objectives
 from telemetry.sidecar import pages, queries
-from telemetry.sidecar.connection_limits import ConnectionLimits, connections_allowed
-from telemetry.sidecar.counts.services import ServiceExposition
+from telemetry.sidecar.counts.exposition import Exposition
 from telemetry.sidecar.counts.state import IngestState
-from telemetry.sidecar.counts.turns import Exposition
 from telemetry.sidecar.faults import FaultBoard, StoreWatch
+from telemetry.sidecar.forwarding.bounded_queue import forwarding_families, shown_in_state
 from telemetry.sidecar.forwarding.destinations import refuse_own_address
-from telemetry.sidecar.forwarding.exposition import shown_in_state, with_forwarding
 from telemetry.sidecar.forwarding.forwarder import Forwarding
 from telemetry.sidecar.http_connections import http_server
 from telemetry.sidecar.ingest import Ingest
+from telemetry.sidecar.limits import ConnectionLimits, connections_allowed
 from telemetry.sidecar.logs import log_event
-from telemetry.sidecar.options import SidecarOptions
 from telemetry.sidecar.otlp import grpc as otlp_grpc
 from telemetry.sidecar.otlp import http as otlp_http
 from telemetry.sidecar.otlp.access import Access
 from telemetry.sidecar.otlp.body import Bodies
 from telemetry.sidecar.otlp.grpc_health import GrpcHealth
-from telemetry.sidecar.privacy.of_store import redactor_of_store
+from telemetry.sidecar.privacy import redactor_of_store
 from telemetry.sidecar.rollouts import routes as rollout_routes
 from telemetry.sidecar.rollouts.evaluation import RolloutEvaluator
-from telemetry.sidecar.rollouts.exposition import with_rollouts
 from telemetry.sidecar.rollouts.rollout_log import take_over_logs
-from telemetry.sidecar.rollouts.thread import RolloutThread
-from telemetry.sidecar.scraping.scraper import Scraper
+from telemetry.sidecar.rollouts.states import RolloutStates, rollout_families
+from telemetry.sidecar.scraping import Scraper
 from telemetry.sidecar.service_turns import ServiceTurns
+from telemetry.sidecar.settings import SidecarOptions
 from telemetry.sidecar.stopping import READY, STOPPING, StopRequests, notify
 from telemetry.sidecar.storing import Counts, GroupStages
-from telemetry.sidecar.tls_connections import TlsConnection
 from telemetry.store.database import OWNER_NAME, Database, owned
 from telemetry.store.private_files import write_durably
 from telemetry.store.reader import StoreReader
@@ -89,8 +85,12 @@ class StoreServer:
         objectives = load_objectives(options.slo)
         self.faults = FaultBoard()
         state = IngestState()
-        self.counts = Counts(state, Exposition(objectives, state=state), ServiceExposition(objectives), self.faults)
-        database = owned(directory, memory_limit=f"{options.store_memory_mib}MiB", checkpoint_bytes=_NEVER)
+        shown = (
+            lambda: forwarding_families(self.forwarding.reports()),
+            lambda: rollout_families(self.rollouts),
+        )
+        self.counts = Counts(state, Exposition(objectives, state=state, shown=shown), self.faults)
+        database = owned(directory, memory_limit=f"{options.store_memory}MiB", checkpoint_bytes=_NEVER)
         self.writer = StoreWriter(directory, keep_text=options.keep_transcripts, database=database)
         stack.callback(self.writer.close)
         (directory / OWNER_NAME).unlink(missing_ok=True)
@@ -104,7 +104,7 @@ class StoreServer:
             self.counts.stored,
             self.counts.state,
             self.faults,
-            revised=self.counts.service_turns.observe_revised,
+            revised=self.counts.exposition.observe_revised,
         )
         self._service_turns.recover()
         stack.callback(self._service_turns.close)
@@ -115,7 +115,7 @@ class StoreServer:
             self.writer, redactor, self.counts, self._service_turns, forwarding=self.forwarding, watch=self._watch_for
         )
         self.ingest = Ingest(stages)
-        self.rollouts = RolloutThread(_evaluator(options, objectives))
+        self.rollouts = RolloutStates(_evaluator(options, objectives))
         self._retention = Retention(self.writer, options.keep)
         self._expiry = Expiry(directory)
         self._ended = threading.Event()
@@ -203,8 +203,7 @@ async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], No
             *queries.routes(questions, access),
             *rollout_routes.routes(store.rollouts, access),
         ]
-        secured = None if options.tls is None else partial(TlsConnection, options.tls.http)
-        http = http_server(Starlette(routes=routes), limits, _GRACE_S, secured)
+        http = http_server(Starlette(routes=routes), limits, _GRACE_S, options.tls and options.tls.http)
         async with _for_readers(store.writer.database, questions, limits), _serving(http, listener) as serving:
             if not serving.done():
                 scraper.start()
@@ -218,12 +217,19 @@ async def serve(options: SidecarOptions, ready: Callable[[dict[str, object]], No
                 await stop.wait(serving)
                 notify(STOPPING)
                 log_event(_log, logging.INFO, "stopping", "the sidecar stops: requests in progress are finished")
-                await stop.drain(options.drain_s, serving)
+                await stop.drain(options.drain_time, serving)
             http.should_exit = True
             health.close()
-            with stop.hurrying(partial(setattr, http, "force_exit", True)):
-                await asyncio.gather(serving, grpc_server.shutdown(_GRACE_S))
+            hurrying = asyncio.create_task(_hurry(http, stop))
+            await asyncio.gather(serving, grpc_server.shutdown(_GRACE_S))
+            hurrying.cancel()
     log_event(_log, logging.INFO, "stopped", "the sidecar has stopped; everything acknowledged is stored")
+
+
+async def _hurry(http: uvicorn.Server, stop: StopRequests) -> None:
+    """Wait for no request any more once that is asked for."""
+    await stop.hurried.wait()
+    http.force_exit = True
 
 
 def _access(options: SidecarOptions) -> Access:
@@ -237,10 +243,6 @@ def _shown(store: "StoreServer", options: SidecarOptions, access: Access, stop: 
         store.ingest,
         access,
         lambda: stop.is_asked,
-        (
-            lambda page: with_forwarding(page, store.forwarding.reports()),
-            partial(with_rollouts, thread=store.rollouts),
-        ),
         lambda: {
             "store": str(options.store.resolve()),
             "forwarding": shown_in_state(options.destinations, store.forwarding.reports()),
@@ -287,7 +289,7 @@ def _evaluator(options: SidecarOptions, objectives: Sequence[Objective]) -> Roll
     if not options.rollouts:
         return None
     reader = StoreReader(options.store)
-    return RolloutEvaluator(options.store, options.rollouts, objectives, reader, time.time_ns, options.rollout_every_s)
+    return RolloutEvaluator(options.store, options.rollouts, objectives, reader, time.time_ns, options.rollout_every)
 
 
 def _addresses(options: SidecarOptions, http_port: int, grpc_port: int) -> dict[str, object]:

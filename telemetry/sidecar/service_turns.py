@@ -11,20 +11,18 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 import duckdb
 import msgspec
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 
 from telemetry.model import semconv
 from telemetry.model.errors import StoreError
 from telemetry.model.foreign_text import one_line
 from telemetry.model.turn_spans import SpanRow
 from telemetry.model.turns import Turn
-from telemetry.sidecar.adapters.span_roles import is_foreign
+from telemetry.sidecar.adapters.frameworks import is_foreign
 from telemetry.sidecar.adapters.turn_assembly import REMEMBERED_NS, UPDATED_WITHIN_NS, TurnAssembly, TurnChange
 from telemetry.sidecar.counts.state import IngestState
 from telemetry.sidecar.faults import FaultBoard
@@ -39,10 +37,7 @@ _WAITING_MAX: Final = 20_000
 _STORE_FAULT: Final = "service_turns"
 _SPANS_FAULT: Final = "service_spans"
 
-_NAMES: Final = ("scope_name", "span_name")
 _NEWEST: Final = "(SELECT max(stored_unix_ns) FROM spans)"
-
-pc: Any = pyarrow.compute  # pyarrow ships no types of its own
 
 _log = logging.getLogger(__name__)
 
@@ -204,32 +199,12 @@ class ServiceTurns:
 
 
 def _foreign_spans(spans: ArrowTable) -> ArrowTable | None:
-    """The rows of a table of spans that an adapter may want; None where there is none.
-
-    Our own spans cost one comparison of a column.
-    """
-    is_other = pc.not_equal(spans.column("scope_name"), semconv.SCOPE)
-    if not spans.num_rows or not pc.any(is_other).as_py():
-        return None
-    # Each pair of names as two numbers in one: no character is certain not to be in a name.
-    scopes, names = (_encoded(spans.column(name)) for name in _NAMES)
-    pairs = scopes.indices.to_numpy().astype(np.int64) * max(len(names.dictionary), 1) + names.indices.to_numpy()
-    found, of_row = np.unique(pairs, return_inverse=True)
-    scope_names, span_names = scopes.dictionary.to_pylist(), names.dictionary.to_pylist()
-    wanted = np.array(
-        [_is_wanted(scope_names[pair // len(span_names)], span_names[pair % len(span_names)]) for pair in found],
-        np.bool_,
-    )
-    return spans.filter(pa.array(wanted[of_row])) if wanted.any() else None
-
-
-def _encoded(texts: Any) -> Any:
-    whole = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
-    return pc.fill_null(whole, "").dictionary_encode()
-
-
-def _is_wanted(scope_name: str, span_name: str) -> bool:
-    return scope_name != semconv.SCOPE and is_foreign(one_line(scope_name), one_line(span_name))
+    """The rows of a table of spans that an adapter may want; None where there is none."""
+    names = zip(spans.column("scope_name").to_pylist(), spans.column("span_name").to_pylist(), strict=True)
+    wanted = [
+        scope != semconv.SCOPE and is_foreign(one_line(scope or ""), one_line(name or "")) for scope, name in names
+    ]
+    return spans.filter(pa.array(wanted, pa.bool_())) if any(wanted) else None
 
 
 def _stored_turns(cursor: duckdb.DuckDBPyConnection, trace_ids: Sequence[str]) -> list[Turn]:

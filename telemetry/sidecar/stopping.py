@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import Callable, Generator
 from typing import Final
 
 SOCKET_VARIABLE: Final = "NOTIFY_SOCKET"
@@ -17,8 +16,7 @@ class StopRequests:
 
     def __init__(self) -> None:
         self._asked = asyncio.Event()
-        self._hurried = asyncio.Event()
-        self._hurry: Callable[[], None] | None = None
+        self.hurried = asyncio.Event()
 
     @property
     def is_asked(self) -> bool:
@@ -27,12 +25,7 @@ class StopRequests:
 
     def ask(self) -> None:
         """Ask to stop; when it was asked before, not to wait for requests in progress."""
-        if not self._asked.is_set():
-            self._asked.set()
-            return
-        self._hurried.set()
-        if self._hurry is not None:
-            self._hurry()
+        (self.hurried if self._asked.is_set() else self._asked).set()
 
     async def wait(self, serving: asyncio.Future[None]) -> None:
         """Wait until it is asked for, or serving has ended by itself."""
@@ -42,16 +35,7 @@ class StopRequests:
         """Wait so long, until the second request at most, while serving goes on."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(duration_s):
-                await _first(serving, self._hurried)
-
-    @contextlib.contextmanager
-    def hurrying(self, hurry: Callable[[], None]) -> Generator[None]:
-        """Have `hurry` called at the second request, also if it came before."""
-        self._hurry = hurry
-        if self._hurried.is_set():
-            hurry()
-        yield
-        self._hurry = None
+                await _first(serving, self.hurried)
 
 
 async def _first(serving: asyncio.Future[None], event: asyncio.Event) -> None:

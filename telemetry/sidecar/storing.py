@@ -13,9 +13,8 @@ import duckdb
 
 from telemetry.model.errors import StoreError
 from telemetry.model.turns import Turn
-from telemetry.sidecar.counts.services import ServiceExposition
+from telemetry.sidecar.counts.exposition import Exposition
 from telemetry.sidecar.counts.state import IngestState, count_names
-from telemetry.sidecar.counts.turns import Exposition
 from telemetry.sidecar.faults import FaultBoard, StoreWatch
 from telemetry.sidecar.forwarding.bounded_queue import Received
 from telemetry.sidecar.forwarding.forwarder import Forwarding
@@ -24,10 +23,10 @@ from telemetry.sidecar.otlp.attributes import OtlpDecodeError
 from telemetry.sidecar.otlp.json_requests import metrics_from_json, traces_from_json
 from telemetry.sidecar.otlp.opening import DecodedRequest
 from telemetry.sidecar.otlp.tables import DecodedTables, read_request, tables_of
-from telemetry.sidecar.privacy.requests import Redactor
+from telemetry.sidecar.privacy import Redactor
 from telemetry.sidecar.service_turns import ServiceTurns
 from telemetry.sidecar.signals import Signal
-from telemetry.store.schema import ArrowTable, turns_table
+from telemetry.store.schema import turns_table
 from telemetry.store.writer import AppendedTables, StoreWriter
 
 _FROM_JSON: Final[dict[Signal, Callable[[bytes], bytes]]] = {"traces": traces_from_json, "metrics": metrics_from_json}
@@ -70,8 +69,7 @@ class Counts:
     """Counters of everything that was stored: by the sidecar, and of turns for `/metrics`."""
 
     state: IngestState
-    turns: Exposition
-    service_turns: ServiceExposition
+    exposition: Exposition
     faults: FaultBoard
 
     def decoded(self, tables: DecodedTables) -> None:
@@ -95,13 +93,12 @@ class Counts:
             state.stored_spans += appended.spans.num_rows
             state.stored_points += appended.points.num_rows
 
-    def stored(self, turns: Sequence[Turn], rows: ArrowTable = None) -> None:
-        """Count turns that were stored for good, each once; `rows` are their rows where these are at hand."""
+    def stored(self, turns: Sequence[Turn]) -> None:
+        """Count turns that were stored for good, each once."""
         with self.state.lock:
             self.state.stored_turns += len(turns)
         try:
-            self.turns.observe(turns, rows)
-            self.service_turns.observe(turns)
+            self.exposition.observe(turns)
         except Exception as error:  # noqa: BLE001 - the rows are stored, whatever the counts say
             _log.exception("turns could not be counted for /metrics")
             sentence = f"/metrics lacks turns that are stored ({type(error).__name__}: {error})"
@@ -164,6 +161,6 @@ class GroupStages:
             self._counts.decoded(tables)
             if appended is not None:
                 self._counts.appended(appended)
-                self._counts.stored([tables.turns[place] for place in appended.turn_places], appended.turns)
+                self._counts.stored([tables.turns[place] for place in appended.turn_places])
                 self._service_turns.take(appended.spans)
         self._forwarding.add(forwarded)

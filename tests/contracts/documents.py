@@ -12,7 +12,7 @@ from docs_build.commands import commands
 from docs_build.pages import PAGES
 from loadtest.cli.flags import unreadable_of
 from loadtest.cli.main import app
-from telemetry.sidecar.configuration.reading import read_configuration
+from telemetry.sidecar.configuration import read_configuration
 from tests.contracts.command_help import LOCUST, ROOT, flags, has_flag, help_of
 
 DOCS = ROOT / "docs"

@@ -38,7 +38,6 @@ OF_REQUESTS_ALONE = (
     "telemetry/sidecar/ingest.py",
     "telemetry/sidecar/pages.py",
     "telemetry/sidecar/storing.py",
-    "telemetry/sidecar/tls_connections.py",
 )
 OF_FILES = {"os", "pathlib", "shutil", "subprocess", "tempfile", "glob", "io"}
 # Modules below the packages above that read data of ours, from their own package, when they are loaded.

@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from telemetry.sidecar import stopping
-from telemetry.sidecar.configuration.building import TABLES
-from telemetry.sidecar.configuration.reading import read_configuration
-from telemetry.sidecar.configuration.settings import BY_KEY
+from telemetry.sidecar.configuration import TABLES, read_configuration
 from telemetry.sidecar.forwarding.destinations import destinations_from
-from telemetry.sidecar.scraping.targets import targets_from
+from telemetry.sidecar.scraping import targets_from
+from telemetry.sidecar.settings import BY_KEY
 from tests.contracts.documents import faults
 from tests.fixtures_sidecar import running_sidecar
 from tests.programs import needed

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from telemetry.sidecar.forwarding.bounded_queue import FAMILIES
 from telemetry.sidecar.forwarding.destinations import OLD_KEYS, TABLE_KEYS, destinations_from
-from telemetry.sidecar.forwarding.exposition import forwarding_families
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/forwarding.md"
 COLLECTOR = re.findall(r"```yaml title=\"collector.yaml\"\n(.*?)```", PAGE.read_text(), re.DOTALL)[0]
@@ -32,7 +32,7 @@ def test_every_setting_is_explained() -> None:
 
 def test_every_metric_is_named() -> None:
     named = set(re.findall(r"`(voice_forward_\w+)`", PAGE.read_text()))
-    assert named == {family.shown_name for family in forwarding_families()}
+    assert named == {family.shown_name for family in FAMILIES}
 
 
 def test_every_retired_setting_is_named() -> None:

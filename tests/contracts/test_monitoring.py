@@ -12,8 +12,7 @@ import yaml
 from telemetry.model.metrics import METRICS
 from telemetry.objectives.rules import rules_text
 from telemetry.objectives.slo import default_objectives
-from telemetry.sidecar.counts import services, turns
-from telemetry.sidecar.counts.text import Family
+from telemetry.sidecar.counts.families import FAMILIES, SERVICE_FAMILIES
 from tests.grafana import DATA, grafana_dashboard, store_dashboard
 from tests.programs import needed
 
@@ -56,19 +55,15 @@ def test_promtool_accepts_the_rules() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def _families() -> tuple[Family, ...]:
-    return (*turns.FAMILIES, *services.FAMILIES)
-
-
 def test_every_series_is_one_that_the_sidecar_exposes() -> None:
-    exposed = {family.name + suffix for family in _families() for suffix in SUFFIXES[family.kind]}
+    exposed = {family.name + suffix for family in (*FAMILIES, *SERVICE_FAMILIES) for suffix in SUFFIXES[family.kind]}
     asked = {name for query in _queries() for name in SERIES.findall(query)}
     assert len(asked) > 15
     assert asked - exposed == set()
 
 
 def test_every_label_is_one_of_its_series() -> None:
-    known = {label for family in _families() for label in family.labels}
+    known = {label for family in (*FAMILIES, *SERVICE_FAMILIES) for label in family.labels}
     for query in _queries():
         selected = {
             label for selector in re.findall(r"\{([^}]*)\}", query) for label in re.findall(r"(\w+)=", selector)

@@ -25,10 +25,10 @@ from loadtest.scenario.options import OPTIONS
 from telemetry.model import semconv
 from telemetry.model.metrics import METRIC_NAMES, TIMESTAMPS
 from telemetry.model.turn_spans import CARRIED
-from telemetry.sidecar.adapters.alias_table import frameworks
-from telemetry.sidecar.configuration.settings import CONFIG, SETTINGS
-from telemetry.sidecar.counts.turns import Exposition
-from telemetry.sidecar.otlp.compression import COMPRESSIONS
+from telemetry.sidecar.adapters.frameworks import frameworks
+from telemetry.sidecar.counts.exposition import Exposition
+from telemetry.sidecar.otlp.body import COMPRESSIONS
+from telemetry.sidecar.settings import CONFIG, SETTINGS
 from tests.contracts.command_help import ROOT, VOICEPROBE, help_of, parsed_help
 
 FRAMEWORK_NAMES = tuple(

@@ -23,6 +23,7 @@ from telemetry.model.metrics import METRIC_NAMES
 from telemetry.objectives.slo import default_objectives
 from telemetry.rollout.cohort_turns import CALL, OUTCOME, CohortTurns
 from telemetry.rollout.verdict import RolloutVerdict
+from telemetry.sidecar.counts.families import INGESTED, STORED
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
 from telemetry.store.wire import answer
@@ -301,11 +302,17 @@ def _plain_cohort(of: CohortTurns) -> dict[str, Any]:
     return found
 
 
+# What receivers count is no answer of the store.
+_OF_RECEIVERS: Final = {family.name for family in (*INGESTED.values(), STORED)}
+
+
 def exposed(page: str) -> dict[str, object]:
     """The figures of a page of `/metrics`, a family a key: every series of counters and gauges, and of histograms every
     count and sum, and the buckets that hold something, over all labels together."""
     found: dict[str, object] = {}
     for family in text_string_to_metric_families(page):
+        if family.name in _OF_RECEIVERS:
+            continue
         series: dict[str, float] = {}
         buckets: defaultdict[float, float] = defaultdict(float)
         for sample in family.samples:

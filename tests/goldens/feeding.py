@@ -11,13 +11,11 @@ from typing import Final
 
 import pyarrow as pa
 
-from telemetry.model.turns import Turn
 from telemetry.objectives.slo import default_objectives
 from telemetry.rollout.gate import decide
 from telemetry.rollout.plan_document import parse_plan
-from telemetry.sidecar.counts.services import ServiceExposition
+from telemetry.sidecar.counts.exposition import Exposition
 from telemetry.sidecar.counts.state import IngestState
-from telemetry.sidecar.counts.turns import Exposition
 from telemetry.sidecar.faults import FaultBoard
 from telemetry.sidecar.otlp.tables import DecodedTables
 from telemetry.sidecar.rollouts.rollout_log import RolloutLog
@@ -65,16 +63,15 @@ class _Feeder:
         self.unix_ns = 0
         self._state = IngestState()
         objectives = default_objectives()
-        self._exposition = Exposition(objectives, clock_s=self._now_s)
-        self._of_services = ServiceExposition(objectives, clock_s=self._now_s)
+        self._exposition = Exposition(objectives, state=self._state, clock_s=self._now_s)
         self.writer = StoreWriter(directory, unix_ns=self._now_ns)
         self._faults = FaultBoard()
         self._turns = ServiceTurns(
             self.writer,
-            self._count,
+            self._exposition.observe,
             self._state,
             self._faults,
-            revised=self._of_services.observe_revised,
+            revised=self._exposition.observe_revised,
             unix_ns=self._now_ns,
         )
 
@@ -93,13 +90,9 @@ class _Feeder:
         turns = [turn for each in tables for turn in each.turns]
         spans, points = (pa.concat_tables([getattr(each, name) for each in tables]) for name in ("spans", "points"))
         appended = self.writer.append_tables(turns_table(turns), spans, points)
-        self._count([turns[place] for place in appended.turn_places])
+        self._exposition.observe([turns[place] for place in appended.turn_places])
         self._turns.take(appended.spans)
         self._turns.look()
-
-    def _count(self, turns: Sequence[Turn]) -> None:
-        self._exposition.observe(turns)
-        self._of_services.observe(turns)
 
     def _until(self, unix_ns: int) -> None:
         """Let the clock go on, and turns become due meanwhile."""
@@ -115,8 +108,7 @@ class _Feeder:
         self._turns.close()
         self.writer.close()
         assert self._faults.all() == ()
-        page, _ = self._exposition.render("")
-        return self._of_services.add_to(page, self._state.snapshot().unmapped_spans).decode()
+        return self._exposition.render("")[0].decode()
 
 
 def _decoded(arrival: Arrival) -> DecodedTables:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from telemetry.model.turn_spans import SpanRow
 from telemetry.model.turns import Turn
-from telemetry.sidecar.adapters.alias_table import frameworks
+from telemetry.sidecar.adapters.frameworks import frameworks
 from telemetry.sidecar.adapters.turn_assembly import ANSWER_WITHIN_NS
 from telemetry.store.schema import turn_from_row, turns_table
 from tests.unit.telemetry.sidecar.adapters.recorded_spans import NOW_UNIX_NS, recorded_files, recorded_spans

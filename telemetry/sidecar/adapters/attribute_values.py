@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from telemetry.model.turn_spans import SpanRow
-from telemetry.sidecar.adapters.alias_table import Read, Unit
+from telemetry.sidecar.adapters.frameworks import Read, Unit
 
 _NS_IN: Final[dict[Unit, int]] = {"s": 1_000_000_000, "ms": 1_000_000, "ns": 1}
 _EVENT: Final = "event:"

@@ -17,7 +17,7 @@ from telemetry.model.contradictions import SpanBounds, SpanEvidence
 from telemetry.model.semconv import Contradiction, FailureKind, Fallback, Outcome
 from telemetry.model.turns import Turn, with_plain_texts
 from telemetry.sidecar.adapters import attribute_values as values
-from telemetry.sidecar.adapters.alias_table import Column, Framework, Role
+from telemetry.sidecar.adapters.frameworks import Column, Framework, Role
 from telemetry.sidecar.adapters.spans_of_turn import Part, SpansOfTurn, failed
 
 # Latencies that count from the end of the caller's speech, and the timestamp at their other end.

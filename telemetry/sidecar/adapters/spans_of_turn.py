@@ -10,8 +10,7 @@ from telemetry.model.semconv import Contradiction
 from telemetry.model.services import service_run_id
 from telemetry.model.turn_spans import SpanRow
 from telemetry.sidecar.adapters import attribute_values as values
-from telemetry.sidecar.adapters.alias_table import Column, Framework, Read, Role
-from telemetry.sidecar.adapters.span_roles import SpanRole
+from telemetry.sidecar.adapters.frameworks import Column, Framework, Read, Role, SpanRole
 
 # OpenTelemetry's names for what a feature flag decided, the newest first, on a span or on an event of one.
 _VARIANTS: Final = ("feature_flag.result.variant", "feature_flag.variant")

@@ -11,7 +11,7 @@ from telemetry.model.contradictions import TOLERANCE_NS
 from telemetry.model.semconv import GEN_AI_CONVERSATION_ID
 from telemetry.model.turn_spans import SpanRow
 from telemetry.sidecar.adapters import attribute_values as values
-from telemetry.sidecar.adapters.span_roles import SpanRole
+from telemetry.sidecar.adapters.frameworks import SpanRole
 from telemetry.sidecar.adapters.spans_of_turn import Part, SpansOfTurn
 
 CALLS: Final = frozenset({"call", "call_end"})

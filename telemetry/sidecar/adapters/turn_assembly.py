@@ -20,8 +20,8 @@ from telemetry.model.turn_spans import SpanRow
 from telemetry.model.turns import Turn
 from telemetry.sidecar.adapters import attribute_values as values
 from telemetry.sidecar.adapters.framework_turns import framework_turn
+from telemetry.sidecar.adapters.frameworks import span_role
 from telemetry.sidecar.adapters.own_turns import own_turn
-from telemetry.sidecar.adapters.span_roles import span_role
 from telemetry.sidecar.adapters.spans_of_turn import Part, SpansOfTurn
 from telemetry.sidecar.adapters.trace_turns import CALLS, turns_of_trace
 from telemetry.store.schema import fits

@@ -53,11 +53,6 @@ class _Lately(Generic[_Key]):
         self._seen_s[key] = now_s
         return True
 
-    def drop(self, has_ended: Callable[[_Key], bool]) -> None:
-        """Give up the keys that have ended by themselves."""
-        for key in [each for each in self._seen_s if has_ended(each)]:
-            del self._seen_s[key]
-
 
 class LabelValues:
     """The values of one label: at most `limit` are distinguished, besides "" (unknown) and `other`.
@@ -79,9 +74,8 @@ class Combinations:
     """The combinations of cohort, route, tier and model; `forget` is called with the labels whose series end."""
 
     def __init__(self, forget: Callable[[dict[str, str]], None]) -> None:
-        self._forget = forget
-        self._cohorts = LabelValues(COHORTS_MAX, lambda value: self._gone(0, value))
-        self._models = LabelValues(MODELS_MAX, lambda value: self._gone(3, value))
+        self._cohorts = LabelValues(COHORTS_MAX, lambda value: forget({"cohort": value}))
+        self._models = LabelValues(MODELS_MAX, lambda value: forget({"model": value}))
         self._whole = _Lately[Combination](
             COMBINATIONS_MAX, lambda combination: forget(dict(zip(LABELS, combination, strict=True)))
         )
@@ -97,7 +91,3 @@ class Combinations:
             self._models.shown(model, now_s),
         )
         return found if self._whole.has_place(found, now_s) else (found[0], found[1], OTHER, OTHER)
-
-    def _gone(self, label: int, value: str) -> None:
-        self._whole.drop(lambda combination: combination[label] == value)
-        self._forget({LABELS[label]: value})

@@ -17,32 +17,8 @@ from telemetry.model.turns import Turn
 from telemetry.objectives import series
 from telemetry.objectives.judgment import Judgment, has_value, judge_turn
 from telemetry.objectives.objective import Objective
+from telemetry.sidecar.counts.families import BAD, ELIGIBLE, GOOD, OPEN, TARGET, Family
 from telemetry.sidecar.counts.label_values import COHORTS_MAX, LabelValues
-from telemetry.sidecar.counts.text import Family
-
-ELIGIBLE: Final = Family(
-    series.ELIGIBLE,
-    "counter",
-    "Turns that count for an objective (calls, if it is about connecting), by who reported them.",
-    series.LABELS,
-)
-GOOD: Final = Family(
-    series.GOOD, "counter", "Of the eligible turns of an objective, those that are good.", series.LABELS
-)
-BAD: Final = Family(
-    series.BAD_TURNS, "counter", "Of the eligible turns of an objective, those that are known to be bad.", series.LABELS
-)
-OPEN: Final = Family(
-    series.OPEN_TURNS,
-    "counter",
-    "Of the eligible turns of an objective, those that nobody can call good or bad: not said as recorded, cut, "
-    "interrupted by the caller, without a stated or plausible value, or with a threshold between the bounds of it.",
-    series.LABELS,
-)
-TARGET: Final = Family(
-    series.TARGET, "gauge", "The share of good turns that an objective promises.", series.TARGET_LABELS
-)
-FAMILIES: Final = (ELIGIBLE, GOOD, BAD, OPEN, TARGET)
 
 _SOURCES: Final[tuple[Source, ...]] = ("client", "service")
 _UNKNOWN: Final = ""
@@ -101,7 +77,7 @@ class ObjectiveTurns:
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
         """The families with what was counted; one without a value of a stage that its run has is bad."""
         named = [(objective.name, series.stage_of(objective)) for objective in self._objectives]
-        shown: dict[Family, Counter[tuple[str, ...]]] = {family: Counter() for family in FAMILIES[:-1]}
+        shown: dict[Family, Counter[tuple[str, ...]]] = {family: Counter() for family in (ELIGIBLE, GOOD, BAD, OPEN)}
         for place, judged in self._counts.items():
             for number, name in enumerate(named):
                 labels = (*name, *place)

@@ -3,8 +3,8 @@
 import threading
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
-from typing import Final
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
 
 # At most this many names are distinguished in a count, the others are "(other)"; longer names are cut.
 _NAMES_MAX: Final = 500
@@ -38,16 +38,11 @@ class IngestState:
     last_receive_unix_ns: int | None = None
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
-    def snapshot(self) -> "IngestState":
-        """The counts so far, as a copy that no other thread changes."""
+    def as_dict(self) -> dict[str, Any]:
+        """The counts at this moment, as a JSON object."""
         with self.lock:
-            unmapped, unknown = self.unmapped_spans.copy(), self.unknown_turn_fields.copy()
-            return replace(self, unmapped_spans=unmapped, unknown_turn_fields=unknown)
-
-    def as_dict(self) -> dict[str, object]:
-        """Return the counts as a JSON object."""
-        found = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "lock"}
-        return {name: dict(value) if isinstance(value, Counter) else value for name, value in found.items()}
+            counts = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "lock"}
+            return {name: dict(value) if isinstance(value, Counter) else value for name, value in counts.items()}
 
 
 def count_names(known: Counter[str], added: Mapping[str, int]) -> None:

@@ -1,4 +1,5 @@
-"""The queue of one destination, in memory and bounded, and the counts of what became of each request. Thread-safe.
+"""The queue of one destination, in memory and bounded, the counts of what became of each request, and their display.
+Thread-safe.
 
 Every request that was added is in exactly one place: it waits, is being sent, or is counted as forwarded, refused or
 dropped.
@@ -7,11 +8,15 @@ dropped.
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Final, Literal, get_args
+from itertools import islice
+from typing import Any, Final, Literal, get_args
 
+import msgspec
+
+from telemetry.sidecar.counts.families import Family
 from telemetry.sidecar.forwarding.destinations import Destination
 from telemetry.sidecar.signals import Signal
 
@@ -72,16 +77,15 @@ class BoundedQueue:
     """Requests of each signal in the order of their arrival, within the destination's limits.
 
     Where they are exceeded, the oldest that are not being sent are dropped; the newest stays, whatever its size. A
-    signal has one sender, which settles what it took before it takes more.
+    signal has one sender, which settles what it took before it takes more; until then it counts as waiting.
     """
 
     def __init__(self, destination: Destination, *, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._destination = destination
         self._clock_s = clock_s
         self._lock = threading.Lock()
-        self._waiting: dict[Signal, deque[QueuedRequest]] = {signal: deque() for signal in destination.signals}
-        # What is being sent counts as waiting until it is settled.
-        self._sending: dict[Signal, list[QueuedRequest]] = {signal: [] for signal in destination.signals}
+        self._requests: dict[Signal, deque[QueuedRequest]] = {signal: deque() for signal in destination.signals}
+        self._sending: Counter[Signal] = Counter()  # how many of the oldest are being sent
         self._taken: Counter[Signal] = Counter()
         self._state = DestinationState(destination.name)
         self._is_closed = False
@@ -91,7 +95,7 @@ class BoundedQueue:
         with self._lock:
             request = QueuedRequest(body, items, self._clock_s())
             self._account(request, 1)
-            self._waiting[signal].append(request)
+            self._requests[signal].append(request)
             if self._is_closed:
                 self._drop(signal, "stop")
             self._make_room()
@@ -99,22 +103,21 @@ class BoundedQueue:
     def take(self, signal: Signal, requests_max: int, bytes_max: int) -> list[QueuedRequest]:
         """The oldest requests of a signal, at most so many, and one or more with at most so many octets."""
         with self._lock:
-            waiting, batch = self._waiting[signal], self._sending[signal]
-            while waiting and len(batch) < requests_max:
-                if self._is_expired(waiting[0]):
-                    self._drop(signal, "age")
-                    continue
-                bytes_max -= len(waiting[0].body)
+            self._expire(signal)
+            batch: list[QueuedRequest] = []
+            for request in islice(self._requests[signal], requests_max):
+                bytes_max -= len(request.body)
                 # One at which the destination failed is sent alone, so that it takes no other with it.
-                if batch and (bytes_max < 0 or waiting[0].strikes or batch[0].strikes):
+                if batch and (bytes_max < 0 or request.strikes or batch[0].strikes):
                     break
-                batch.append(waiting.popleft())
-            return list(batch)
+                batch.append(request)
+            self._sending[signal] = len(batch)
+            return batch
 
     def put_back(self, signal: Signal) -> None:
         """Let what was taken wait again, in front of the others."""
         with self._lock:
-            self._waiting[signal].extendleft(reversed(self._settled(signal)))
+            self._sending[signal] = 0
             self._make_room()
 
     def forwarded(self, signal: Signal, rejected_items: int) -> None:
@@ -122,11 +125,9 @@ class BoundedQueue:
         with self._lock:
             batch = self._settled(signal)
             rejected_items = min(rejected_items, sum(request.items for request in batch))
-            for request in batch:
-                self._account(request, -1)
-                self._taken[signal] += 1
-                self._state.forwarded_requests += 1
-                self._state.forwarded_bytes += len(request.body)
+            self._taken[signal] += len(batch)
+            self._state.forwarded_requests += len(batch)
+            self._state.forwarded_bytes += sum(len(request.body) for request in batch)
             self._state.rejected_items += rejected_items
             self._state.lost_items += rejected_items
 
@@ -134,7 +135,6 @@ class BoundedQueue:
         """Count what was taken as refused by the destination for good."""
         with self._lock:
             for request in self._settled(signal):
-                self._account(request, -1)
                 self._state.refused_requests[reason] += 1
                 self._state.lost_items += request.items
 
@@ -142,12 +142,13 @@ class BoundedQueue:
         """Let the one request that was taken, at which the destination fails, wait behind the others; False if it has
         failed at it too often, each time after it had taken others: then it is for the sender to settle."""
         with self._lock:
-            (request,) = self._sending[signal]
+            request = self._requests[signal][0]
             if self._taken[signal] > request.taken_before:
                 request.strikes += 1
                 request.taken_before = self._taken[signal]
             if request.strikes < STRIKES_MAX:
-                self._waiting[signal] += self._settled(signal)
+                self._requests[signal].rotate(-1)
+                self._sending[signal] = 0
             return request.strikes < STRIKES_MAX
 
     def not_queued(self, items: int) -> None:
@@ -170,48 +171,58 @@ class BoundedQueue:
     def expire(self) -> None:
         """Drop what has waited for too long and is not being sent."""
         with self._lock:
-            for signal, waiting in self._waiting.items():
-                while waiting and self._is_expired(waiting[0]):
-                    self._drop(signal, "age")
+            for signal in self._requests:
+                self._expire(signal)
 
     def close(self) -> None:
         """Drop all that waits, and whatever is added from now on."""
         with self._lock:
             self._is_closed = True
-            for signal, waiting in self._waiting.items():
-                waiting.extendleft(reversed(self._settled(signal)))
-                while waiting:
+            self._sending.clear()
+            for signal, requests in self._requests.items():
+                while requests:
                     self._drop(signal, "stop")
 
     def state(self) -> DestinationState:
         """The state at this moment."""
         with self._lock:
             state = deepcopy(self._state)
-            oldest = [each[0].added_s for each in (*self._sending.values(), *self._waiting.values()) if each]
+            oldest = [requests[0].added_s for requests in self._requests.values() if requests]
             state.backlog_s = round(self._clock_s() - min(oldest), 3) if oldest else 0.0
             return state
+
+    def _oldest(self, signal: Signal) -> QueuedRequest | None:
+        """The oldest request that is not being sent."""
+        place = self._sending[signal]
+        return self._requests[signal][place] if place < len(self._requests[signal]) else None
 
     def _make_room(self) -> None:
         """Drop the oldest until the limits hold, or one is left."""
         limits, state = self._destination, self._state
         while state.backlog_bytes > limits.queue_bytes or state.backlog_items > limits.queue_items:
-            if sum(map(len, self._waiting.values())) <= 1:
+            if state.backlog_requests - self._sending.total() <= 1:
                 return
-            heads: list[tuple[float, Signal]] = [
-                (waiting[0].added_s, signal) for signal, waiting in self._waiting.items() if waiting
+            oldest: list[tuple[float, Signal]] = [
+                (request.added_s, signal) for signal in self._requests if (request := self._oldest(signal))
             ]
-            self._drop(min(heads)[1], "size")
+            self._drop(min(oldest)[1], "size")
 
-    def _is_expired(self, request: QueuedRequest) -> bool:
-        return self._clock_s() - request.added_s > self._destination.max_age_s
+    def _expire(self, signal: Signal) -> None:
+        while (oldest := self._oldest(signal)) and self._clock_s() - oldest.added_s > self._destination.max_age_s:
+            self._drop(signal, "age")
 
     def _settled(self, signal: Signal) -> list[QueuedRequest]:
-        batch, self._sending[signal] = self._sending[signal], []
+        """Take out what was being sent."""
+        batch = [self._requests[signal].popleft() for _ in range(self._sending.pop(signal, 0))]
+        for request in batch:
+            self._account(request, -1)
         return batch
 
     def _drop(self, signal: Signal, reason: DropReason) -> None:
         """Drop the oldest request of a signal that is not being sent."""
-        request = self._waiting[signal].popleft()
+        place = self._sending[signal]
+        request = self._requests[signal][place]
+        del self._requests[signal][place]
         self._account(request, -1)
         self._count_dropped(reason, request.items)
 
@@ -223,3 +234,75 @@ class BoundedQueue:
         self._state.backlog_requests += sign
         self._state.backlog_items += sign * request.items
         self._state.backlog_bytes += sign * len(request.body)
+
+
+# Reasons that are shown from the start, so that their first increase is seen as one.
+_REFUSALS: Final = dict.fromkeys(("HTTP status 400", "HTTP status 413"), 0)
+
+_Values = Callable[[DestinationState], Mapping[str, float] | float]
+
+
+def _family(name: str, text: str, *labels: str, kind: Literal["counter", "gauge"] = "counter") -> Family:
+    return Family(f"voice_forward_{name}", kind, text, ("destination", *labels))
+
+
+# Requests are those that senders made, in protobuf and uncompressed.
+FAMILIES: Final[dict[Family, _Values]] = {
+    _family("up", "0 while what is sent to it fails and is tried again, else 1.", kind="gauge"): (
+        lambda state: int(not state.failures)
+    ),
+    _family("backlog_bytes", "Bytes that wait for the destination.", kind="gauge"): lambda state: state.backlog_bytes,
+    _family("backlog_items", "Spans and metric points that wait for it.", kind="gauge"): (
+        lambda state: state.backlog_items
+    ),
+    _family("backlog_seconds", "Age of the oldest that waits for it.", kind="gauge"): lambda state: state.backlog_s,
+    _family("requests", "Requests that the destination acknowledged."): lambda state: state.forwarded_requests,
+    _family("bytes", "Bytes of requests that it acknowledged."): lambda state: state.forwarded_bytes,
+    _family("refused_requests", "Requests that it refused for good, by reason; they are not sent again.", "reason"): (
+        lambda state: _REFUSALS | state.refused_requests
+    ),
+    _family(
+        "rejected_items", "Spans and metric points that it left out of requests it acknowledged (partial success)."
+    ): lambda state: state.rejected_items,
+    _family("failed_attempts", "Attempts that are made again."): lambda state: state.failed_attempts,
+    _family(
+        "dropped_requests",
+        "Requests that are not forwarded, by reason: the size of the queue, their age, texts that cannot be taken out, "
+        "the end of the sidecar.",
+        "reason",
+    ): lambda state: {reason: state.dropped_requests[reason] for reason in DROP_REASONS},
+    _family("lost_items", "Spans and metric points that never arrive: dropped, refused or rejected."): (
+        lambda state: state.lost_items
+    ),
+}
+
+
+def forwarding_families(states: Sequence[DestinationState]) -> Iterator[Any]:
+    """The families with their values; none without destinations."""
+    for family, values in FAMILIES.items() if states else ():
+        yield family.of(_of_family(values, states))
+
+
+def _of_family(values: _Values, states: Sequence[DestinationState]) -> Iterator[tuple[tuple[str, ...], float]]:
+    for state in states:
+        value = values(state)
+        if isinstance(value, Mapping):
+            yield from (((state.name, reason), each) for reason, each in value.items())
+        else:
+            yield (state.name,), value
+
+
+def shown_in_state(
+    destinations: Sequence[Destination], states: Sequence[DestinationState]
+) -> dict[str, dict[str, object]]:
+    """The destinations by name: where each forwards to, how it fares and what was counted."""
+    return {
+        state.name: {
+            "url": destination.url,
+            "text": destination.text,
+            "signals": destination.signals,
+            "failure": "; ".join(state.failures.values()) or None,
+            **{key: value for key, value in msgspec.to_builtins(state).items() if key not in ("name", "failures")},
+        }
+        for destination, state in zip(destinations, states, strict=True)
+    }

@@ -13,7 +13,7 @@ from telemetry.model.formatting import count
 from telemetry.sidecar.faults import FaultBoard
 from telemetry.sidecar.forwarding.bounded_queue import BoundedQueue, DestinationState, Received
 from telemetry.sidecar.forwarding.destinations import Destination
-from telemetry.sidecar.privacy.of_store import redactor_of_store
+from telemetry.sidecar.privacy import redactor_of_store
 
 # Earlier versions kept a queue on disk here.
 OLD_FOLDER: Final = "forwarding"

@@ -1,13 +1,10 @@
 """Access control: a bearer token or a client certificate, one of which is required for listening beyond loopback."""
 
-from __future__ import annotations
-
 import hmac
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:  # the store process and the forwarding one serve no HTTP
-    from starlette.requests import HTTPConnection
+from starlette.requests import HTTPConnection
 
 UNAUTHORIZED: Final = "a valid bearer token is required"
 UNCERTIFIED: Final = "a client certificate is required"

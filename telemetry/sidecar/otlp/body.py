@@ -1,13 +1,119 @@
-"""Reads requests' bodies within limits of size, memory and time."""
+"""Bodies of requests: read within limits of size, memory and time, and decompressed within the same.
+
+Decompression takes linear time, of what the receivers of the OpenTelemetry Collector accept.
+"""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from typing import Final, Literal
 
-from telemetry.sidecar.body_budget import BodyBudget, BodyLease
-from telemetry.sidecar.connection_limits import ConnectionLimits
-from telemetry.sidecar.otlp.compression import BODY_BYTES_MAX, BodyTooLarge, decompress
+import pyarrow as pa
+
+from telemetry.sidecar.limits import BodyBudget, BodyLease, ConnectionLimits
+
+BODY_BYTES_MAX: Final = 20 << 20
+_PIECE_BYTES: Final = 1 << 20
+
+# gzip's decoder recognizes zlib's header too, which is what `deflate` means in HTTP.
+_STREAMED: Final[dict[str, Literal["gzip", "zstd", "lz4"]]] = {
+    "gzip": "gzip",
+    "x-gzip": "gzip",
+    "zlib": "gzip",
+    "deflate": "gzip",
+    "zstd": "zstd",
+    "lz4": "lz4",
+}
+_SNAPPY: Final = frozenset({"snappy", "x-snappy-framed"})
+COMPRESSIONS: Final = frozenset(_STREAMED) | _SNAPPY
+
+# https://github.com/google/snappy/blob/main/framing_format.txt
+_SNAPPY_IDENTIFIER: Final = b"\xff\x06\x00\x00sNaPpY"
+_SNAPPY_COMPRESSED: Final = 0x00
+_SNAPPY_PLAIN: Final = 0x01
+_SNAPPY_SKIPPABLE: Final = 0x80
+_SNAPPY_CHECKSUM_BYTES: Final = 4
+_SNAPPY_CHUNK_BYTES_MAX: Final = 65_536
+
+
+class BodyTooLarge(Exception):  # noqa: N818 - reads as what happened
+    """The body, compressed or decompressed, exceeds the limit."""
+
+
+class BodyDamaged(Exception):  # noqa: N818 - reads as what happened
+    """The body is not valid compressed data."""
+
+
+def decompress(
+    body: bytes, compression: str, limit: int = BODY_BYTES_MAX, hold: Callable[[int], None] = lambda _count: None
+) -> bytes:
+    """Decompress a body of any number of members or frames; `hold` is called with each count of bytes to be kept.
+
+    Raises BodyTooLarge above the limit, and BodyDamaged for data that ends early or is not compressed in this way.
+    """
+    if compression in _SNAPPY:
+        return _snappy(body, limit, hold)
+    pieces: list[bytes] = []
+    total = 0
+    try:
+        with pa.CompressedInputStream(pa.BufferReader(body), _STREAMED[compression]) as stream:
+            while piece := stream.read(min(_PIECE_BYTES, limit - total + 1)):
+                total += len(piece)
+                if total > limit:
+                    raise BodyTooLarge
+                hold(len(piece))
+                pieces.append(piece)
+    except (OSError, pa.ArrowException) as error:
+        raise BodyDamaged(str(error)) from error
+    return b"".join(pieces)
+
+
+def _snappy(body: bytes, limit: int, hold: Callable[[int], None]) -> bytes:
+    """Decompress the framing format, or a bare block, which lacks its identifier."""
+    if not body:
+        return b""
+    if not body.startswith(_SNAPPY_IDENTIFIER):
+        return _snappy_block(body, limit, hold)
+    unpacked = bytearray()
+    view = memoryview(body)
+    at = 0
+    while at < len(body):
+        kind, end = body[at], at + 4 + int.from_bytes(body[at + 1 : at + 4], "little")
+        if at + 4 > len(body) or end > len(body):
+            raise BodyDamaged("the compressed data ends early")
+        if kind in (_SNAPPY_COMPRESSED, _SNAPPY_PLAIN):
+            content = view[at + 4 + _SNAPPY_CHECKSUM_BYTES : end]
+            room = min(limit - len(unpacked), _SNAPPY_CHUNK_BYTES_MAX)
+            if kind == _SNAPPY_PLAIN:
+                if len(content) > room:
+                    raise BodyTooLarge
+                hold(len(content))
+                unpacked += content
+            else:
+                unpacked += _snappy_block(content, room, hold)
+        elif kind < _SNAPPY_SKIPPABLE:
+            raise BodyDamaged(f"a chunk of the reserved type {kind:#x}")
+        at = end
+    return bytes(unpacked)
+
+
+def _snappy_block(block: bytes | memoryview, limit: int, hold: Callable[[int], None]) -> bytes:
+    size, shift = 0, 0
+    for octet in block[:5]:
+        size |= (octet & 0x7F) << shift
+        shift += 7
+        if octet < 0x80:
+            break
+    else:
+        raise BodyDamaged("the compressed data has no length")
+    if size > limit:
+        raise BodyTooLarge
+    hold(size)
+    try:
+        return pa.Codec("snappy").decompress(pa.py_buffer(block), decompressed_size=size, asbytes=True)
+    except (OSError, pa.ArrowException) as error:
+        raise BodyDamaged(str(error)) from error
+
 
 # Each holds a body twice for a moment, in which it puts the pieces together.
 _DECOMPRESSING_THREADS: Final = 2

@@ -14,13 +14,11 @@ from grpc._cython import cygrpc
 
 from telemetry.model.addresses import host_and_port
 from telemetry.model.errors import ConfigError, StoreError
-from telemetry.sidecar.body_budget import BodyLease, BudgetExhausted
-from telemetry.sidecar.connection_limits import ConnectionLimits
-from telemetry.sidecar.ingest import RETRY_AFTER_S, Ingest, Overloaded
+from telemetry.sidecar.ingest import Ingest
+from telemetry.sidecar.limits import BodyLease, BudgetExhausted, ConnectionLimits
 from telemetry.sidecar.otlp.access import UNAUTHORIZED, Access, is_authorized
 from telemetry.sidecar.otlp.attributes import OtlpDecodeError
-from telemetry.sidecar.otlp.body import Bodies
-from telemetry.sidecar.otlp.compression import BODY_BYTES_MAX, BodyDamaged, BodyTooLarge
+from telemetry.sidecar.otlp.body import BODY_BYTES_MAX, Bodies, BodyDamaged, BodyTooLarge
 from telemetry.sidecar.otlp.grpc_health import CHECK, WATCH, GrpcHealth
 from telemetry.sidecar.otlp.receive_slots import NoSlot, ReceiveSlots
 from telemetry.sidecar.otlp.responses import TOO_LARGE, TOO_MANY_BODIES, retryable, success
@@ -99,8 +97,7 @@ class _Export:
             self._ingest.refused_request()
             await _abort_retryable(context, retryable(TOO_MANY_BODIES))
         except StoreError as error:
-            after_s = error.retry_after_s if isinstance(error, Overloaded) else RETRY_AFTER_S
-            await _abort_retryable(context, retryable(str(error), after_s))
+            await _abort_retryable(context, retryable(str(error)))
         except TimeoutError:
             self._ingest.bad_request()
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the message did not arrive in time")
@@ -114,7 +111,7 @@ class _Export:
 
     async def _message(self, context: _Context, lease: BodyLease) -> bytes:
         """Receive the message and decompress it."""
-        received = await self._slots.receive(context.read, context.peer())
+        received = await self._slots.receive(context.read)
         if received is _NO_MESSAGE:
             self._ingest.bad_request()
             raise OtlpDecodeError("the call ended before a whole message arrived")

@@ -101,7 +101,7 @@ class GrpcHealth:
     async def _service(self, context: _Context) -> str:
         """The name of the service that is asked for; aborts the call when it cannot be read."""
         try:
-            received = await self._slots.receive(context.read, context.peer())
+            received = await self._slots.receive(context.read)
         except (NoSlot, TimeoutError):
             await context.abort(grpc.StatusCode.UNAVAILABLE, _BUSY)
             raise  # which abort does

@@ -13,12 +13,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from telemetry.model.errors import StoreError
-from telemetry.sidecar.body_budget import BodyLease, BudgetExhausted
-from telemetry.sidecar.ingest import RETRY_AFTER_S, Ingest, Overloaded
+from telemetry.sidecar.ingest import RETRY_AFTER_S, Ingest
+from telemetry.sidecar.limits import BodyLease, BudgetExhausted
 from telemetry.sidecar.otlp.access import Access
 from telemetry.sidecar.otlp.attributes import OtlpDecodeError
-from telemetry.sidecar.otlp.body import Bodies, BodyTooSlow
-from telemetry.sidecar.otlp.compression import BODY_BYTES_MAX, COMPRESSIONS, BodyDamaged, BodyTooLarge
+from telemetry.sidecar.otlp.body import BODY_BYTES_MAX, COMPRESSIONS, Bodies, BodyDamaged, BodyTooLarge, BodyTooSlow
 from telemetry.sidecar.otlp.responses import TOO_LARGE, TOO_MANY_BODIES, retryable, success
 from telemetry.sidecar.signals import Encoding, Signal
 
@@ -59,8 +58,7 @@ class _Endpoint:
             self.ingest.refused_request()
             return _unavailable(TOO_MANY_BODIES, encoding)
         except StoreError as error:
-            after_s = error.retry_after_s if isinstance(error, Overloaded) else RETRY_AFTER_S
-            return _unavailable(str(error), encoding, after_s)
+            return _unavailable(str(error), encoding)
         except _Refusal as refusal:
             self.ingest.bad_request()
             return _response(refusal.status, refusal.body, encoding, refusal.headers)
@@ -130,8 +128,8 @@ def _media_type(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def _unavailable(sentence: str, encoding: Encoding | None, after_s: int = RETRY_AFTER_S) -> Response:
-    return _response(503, retryable(sentence, after_s), encoding, {"retry-after": str(after_s)})
+def _unavailable(sentence: str, encoding: Encoding | None) -> Response:
+    return _response(503, retryable(sentence), encoding, {"retry-after": str(RETRY_AFTER_S)})
 
 
 def _response(

@@ -23,7 +23,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyVa
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from telemetry.sidecar.otlp.attributes import DEPTH_MAX, NestedTooDeeply, OtlpDecodeError
-from telemetry.sidecar.otlp.framing import ITEMS_MAX
+from telemetry.sidecar.otlp.opening import ITEMS_MAX
 from telemetry.sidecar.otlp.readable import MESSAGES_MAX
 from telemetry.sidecar.otlp.spans import UNREADABLE_ID
 

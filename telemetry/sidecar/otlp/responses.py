@@ -11,7 +11,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from telemetry.sidecar.ingest import RETRY_AFTER_S, Taken
-from telemetry.sidecar.otlp.compression import BODY_BYTES_MAX
+from telemetry.sidecar.otlp.body import BODY_BYTES_MAX
 from telemetry.sidecar.signals import Signal
 
 TOO_LARGE: Final = f"the body exceeds {BODY_BYTES_MAX >> 20} MiB, compressed or decompressed; send smaller batches"
@@ -29,8 +29,8 @@ def success(signal: Signal, taken: Taken) -> Message:
     return answer
 
 
-def retryable(message: str, retry_after_s: int = RETRY_AFTER_S) -> Status:
+def retryable(message: str) -> Status:
     """Create the status of an export that is to be sent again."""
     status = Status(code=Code.UNAVAILABLE, message=message)
-    status.details.add().Pack(RetryInfo(retry_delay=Duration(seconds=retry_after_s)))
+    status.details.add().Pack(RetryInfo(retry_delay=Duration(seconds=RETRY_AFTER_S)))
     return status

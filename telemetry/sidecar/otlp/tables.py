@@ -16,7 +16,7 @@ from telemetry.model.foreign_text import one_line
 from telemetry.model.services import WHOLE_TURN_ATTRIBUTES
 from telemetry.model.turn_spans import CARRIED, TurnDecodeError, decode_turn
 from telemetry.model.turns import Turn, with_plain_texts
-from telemetry.sidecar.adapters.span_roles import is_foreign
+from telemetry.sidecar.adapters.frameworks import is_foreign
 from telemetry.sidecar.otlp.attributes import ARRAY, OtlpDecodeError, from_protobuf, stored_pairs
 from telemetry.sidecar.otlp.opening import SHOWN_CHARS, Cleaner, DecodedRequest, OpenedRequest
 from telemetry.sidecar.otlp.points import read_points

@@ -5,7 +5,6 @@ Whatever goes wrong is a state that holds, with a sentence: a plan that cannot b
 writes, a store that cannot be read, a disk that takes no verdict.
 """
 
-import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +26,6 @@ from telemetry.store.reader import StoreReader
 from telemetry.store.rollout_rows import RolloutEntry
 
 _log = logging.getLogger(__name__)
-_Stamp = tuple[int, int, int]
 
 # Answers of HTTP to whoever moves the share.
 BEGUN: Final = 200
@@ -37,17 +35,6 @@ UNAVAILABLE: Final = 503
 # A promotion is acted upon while it is at most so many intervals old.
 FRESH_INTERVALS: Final = 3
 FRESH_GRACE_S: Final = 30.0
-
-
-class StageAsked(msgspec.Struct, frozen=True):
-    """May this stage begin? None: the next one. If it may, it has begun with the answer.
-
-    `is_settled`: the stage has begun, and its share is in effect only now; turns from now on are judged.
-    """
-
-    rollout: str
-    stage: str | None
-    is_settled: bool = False
 
 
 class StageAnswered(msgspec.Struct, frozen=True):
@@ -103,7 +90,6 @@ class _Evaluated:
     setting: RolloutSetting
     plan: RolloutPlan
     text: str
-    stamp: _Stamp | None = None
     log: RolloutLog | None = None
     state: RolloutState | None = None
 
@@ -126,9 +112,8 @@ class RolloutEvaluator:
 
     def __post_init__(self) -> None:
         for setting in self.settings:
-            stamp = _stamp_of(setting.plan_file)
             plan, text = read_plan(Path(setting.plan_file), self.objectives)
-            self._rollouts[setting.name] = _Evaluated(setting, plan, text, stamp)
+            self._rollouts[setting.name] = _Evaluated(setting, plan, text)
 
     def close(self) -> None:
         """Let another process evaluate."""
@@ -155,14 +140,16 @@ class RolloutEvaluator:
         """Be the one who decides on a rollout. Raises StoreError where another process is, or nothing can be kept."""
         self._log_of(self._rollouts[name], self.wall_clock_ns())
 
-    def begin(self, asked: StageAsked) -> StageAnswered:
-        """Return whether a stage may begin; if it may, the log has it when this returns."""
-        rollout = self._rollouts[asked.rollout]
+    def begin(self, name: str, stage: str | None, *, is_settled: bool = False) -> StageAnswered:
+        """Return whether a stage of a rollout may begin, with None the next one; if it may, it has, and the log has it
+        when this returns. `is_settled`: the stage has begun, and its share is in effect only now; turns from now on are
+        judged."""
+        rollout = self._rollouts[name]
         try:
             if rollout.log is not None:
                 rollout.log.refresh()
-            step = self._settled if asked.is_settled else self._begin
-            status, sentence = step(rollout, asked.stage)
+            step = self._settled if is_settled else self._begin
+            status, sentence = step(rollout, stage)
         except (ConfigError, StoreError) as error:
             status, sentence = UNAVAILABLE, str(error)
         return StageAnswered(status, sentence, _stage_of(rollout))
@@ -252,26 +239,16 @@ class RolloutEvaluator:
     def _plan(self, rollout: _Evaluated) -> RolloutPlan:
         """The plan as its file states it now. Raises ConfigError where it states none, or that of another rollout."""
         file = rollout.setting.plan_file
-        stamp = _stamp_of(file)
-        if stamp is None or stamp != rollout.stamp:
-            plan, text = read_plan(Path(file), self.objectives)
-            if plan.name != rollout.setting.name:
-                raise ConfigError(file, [f"the plan was edited: it is of {plan.name} now; restore its name"])
-            rollout.plan, rollout.text, rollout.stamp = plan, text, stamp
-        return rollout.plan
+        plan, text = read_plan(Path(file), self.objectives)
+        if plan.name != rollout.setting.name:
+            raise ConfigError(file, [f"the plan was edited: it is of {plan.name} now; restore its name"])
+        rollout.plan, rollout.text = plan, text
+        return plan
 
     def _others(self, rollout: _Evaluated) -> tuple[RolloutPlan, ...]:
         """The plans beside which this one cannot be evaluated."""
         plans = (each.plan for each in self._rollouts.values() if each is not rollout)
         return tuple(plan for plan in plans if conflicts([rollout.plan, plan]))
-
-
-def _stamp_of(file: str) -> _Stamp | None:
-    """Return what changes whenever a file is replaced; None where it cannot be looked at."""
-    with contextlib.suppress(OSError):
-        stat = Path(file).stat()
-        return stat.st_mtime_ns, stat.st_ino, stat.st_size
-    return None
 
 
 def _stage_of(rollout: _Evaluated) -> str:

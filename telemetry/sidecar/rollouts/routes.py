@@ -17,7 +17,7 @@ from starlette.routing import Route
 from telemetry.rollout.plan import Decision
 from telemetry.sidecar.otlp.access import Access, Denial, is_authorized
 from telemetry.sidecar.rollouts.evaluation import BEGUN, REFUSED, UNAVAILABLE, UNKNOWN, RolloutState
-from telemetry.sidecar.rollouts.thread import RolloutThread
+from telemetry.sidecar.rollouts.states import RolloutStates
 
 BODY_BYTES_MAX: Final = 64 << 10
 BODY_WITHIN_S: Final = 10.0
@@ -25,15 +25,15 @@ _RETRY_AFTER_S: Final = 5
 _Answer = Callable[[Request, dict[str, Any]], Awaitable[Response]]
 
 
-def routes(thread: RolloutThread, access: Access) -> list[Route]:
+def routes(states: RolloutStates, access: Access) -> list[Route]:
     """Create the routes. Each asks for what the receivers ask for; Flagger, whose webhooks carry no header of their
     own, may put the token into their metadata."""
 
     async def listed(_request: Request, _body: dict[str, Any]) -> Response:
-        return _json(200, {"rollouts": [_row(thread, name) for name in thread.names]})
+        return _json(200, {"rollouts": [_row(states, name) for name in states.names]})
 
     async def verdict(request: Request, _body: dict[str, Any]) -> Response:
-        state = _state_of(thread, request)
+        state = _state_of(states, request)
         if isinstance(state, Response):
             return state
         stage = request.query_params.get("stage")
@@ -43,7 +43,7 @@ def routes(thread: RolloutThread, access: Access) -> list[Route]:
 
     def webhook(wanted: Decision) -> _Answer:
         async def answer(request: Request, _body: dict[str, Any]) -> Response:
-            state = _state_of(thread, request)
+            state = _state_of(states, request)
             if isinstance(state, Response):
                 return state
             content = {"verdict": state.decision, "sentence": state.sentence, "stage": state.stage}
@@ -58,10 +58,10 @@ def routes(thread: RolloutThread, access: Access) -> list[Route]:
         is_settled = body.get("settled", False)
         if not isinstance(is_settled, bool):
             return _refused(400, '"settled" is true where the share of a stage that has begun is in effect, or false')
-        return await _begun(thread, request, asked, is_settled=is_settled)
+        return await _begun(states, request, asked, is_settled=is_settled)
 
     async def advance(request: Request, _body: dict[str, Any]) -> Response:
-        return await _begun(thread, request, None)
+        return await _begun(states, request, None)
 
     of_one = "/v1/rollouts/{name}"
     return [
@@ -74,8 +74,8 @@ def routes(thread: RolloutThread, access: Access) -> list[Route]:
     ]
 
 
-def _row(thread: RolloutThread, name: str) -> dict[str, Any]:
-    state = thread.state(name)
+def _row(states: RolloutStates, name: str) -> dict[str, Any]:
+    state = states.state(name)
     if isinstance(state, str):
         return {"rollout": name, "verdict": None, "sentence": state}
     return {
@@ -91,16 +91,16 @@ def _row(thread: RolloutThread, name: str) -> dict[str, Any]:
     }
 
 
-def _state_of(thread: RolloutThread, request: Request) -> RolloutState | Response:
+def _state_of(states: RolloutStates, request: Request) -> RolloutState | Response:
     name = request.path_params["name"]
-    if name not in thread.names:
-        return _unknown(thread, name)
-    state = thread.state(name)
+    if name not in states.names:
+        return _unknown(states, name)
+    state = states.state(name)
     return state if isinstance(state, RolloutState) else _refused(UNAVAILABLE, state)
 
 
-def _unknown(thread: RolloutThread, name: str) -> Response:
-    known = f"known are {', '.join(thread.names)}" if thread.names else "the sidecar was started without any"
+def _unknown(states: RolloutStates, name: str) -> Response:
+    known = f"known are {', '.join(states.names)}" if states.names else "the sidecar was started without any"
     return _refused(UNKNOWN, f"there is no rollout {name!r:.80}; {known}")
 
 
@@ -123,11 +123,11 @@ def _of_stage(state: RolloutState, stage: str) -> Response:
     return _json(200, answered)
 
 
-async def _begun(thread: RolloutThread, request: Request, stage: str | None, *, is_settled: bool = False) -> Response:
-    state = _state_of(thread, request)
+async def _begun(states: RolloutStates, request: Request, stage: str | None, *, is_settled: bool = False) -> Response:
+    state = _state_of(states, request)
     if isinstance(state, Response):
         return state
-    answered = await thread.begin(state.verdict.rollout, stage, is_settled=is_settled)
+    answered = await states.begin(state.verdict.rollout, stage, is_settled=is_settled)
     if answered.status != BEGUN:
         return _refused(answered.status, answered.sentence)
     return _json(200, {"rollout": state.verdict.rollout, "stage": answered.stage, "sentence": answered.sentence})

@@ -12,7 +12,7 @@ from loadtest.audit.search import Search
 from telemetry.model.personal_data import is_pseudonym
 from telemetry.model.turn_spans import SpanRow
 from telemetry.model.turns import Turn
-from telemetry.sidecar.privacy.of_store import KEY_NAME
+from telemetry.sidecar.privacy import KEY_NAME
 from telemetry.store.answers import Filter
 from telemetry.store.database import read_only
 from telemetry.store.reader import StoreReader

@@ -75,14 +75,6 @@ def test_all_that_is_acknowledged_arrives(tmp_path: Path, upstream: UpstreamServ
     assert not (tmp_path / "forwarding").exists()
 
 
-def test_the_end_sends_what_waits(tmp_path: Path, upstream: UpstreamServer) -> None:
-    with forwarding_sidecar(tmp_path, [up(upstream.url)]) as sidecar:
-        for number in range(50):
-            send(sidecar, spans_request(number))
-        assert sidecar.terminate() == 0
-    assert sorted(upstream.span_ids()) == [span_id(number) for number in range(50)]
-
-
 @pytest.mark.nightly
 def test_what_a_dead_destination_missed_comes_when_it_is_back(tmp_path: Path) -> None:
     url = dead_url()
@@ -99,17 +91,6 @@ def test_what_a_dead_destination_missed_comes_when_it_is_back(tmp_path: Path) ->
             wait_until(lambda: len(back.span_ids()) >= 20)
             assert sorted(back.span_ids()) == [span_id(number) for number in range(20)]
             wait_until(lambda: "forward:up" not in asking.get(f"{sidecar.http}/healthz").json()["faults"])
-
-
-@pytest.mark.nightly
-def test_what_is_lost_at_the_end_is_logged(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    with forwarding_sidecar(tmp_path / "store", [up(dead_url())], log=log) as sidecar:
-        send(sidecar, spans_request(0, 7))
-        assert sidecar.terminate() == 0
-    assert "forwarding to up: lost at the end of the sidecar: 1 request with 7 spans and metric points" in (
-        log.read_text()
-    )
 
 
 @pytest.mark.nightly

@@ -15,7 +15,6 @@ from types import MappingProxyType
 
 import pytest
 
-from telemetry.model.errors import ConfigError
 from telemetry.sidecar.faults import FaultBoard
 from telemetry.sidecar.forwarding import forwarder, sending
 from telemetry.sidecar.forwarding.bounded_queue import DestinationState, Received
@@ -197,14 +196,6 @@ def test_a_flood_that_a_stalled_destination_does_not_take_is_bounded_counted_and
     assert slow.span_ids()[-1] == span_id(79), "the oldest were dropped, not the newest"
 
 
-def test_a_limit_of_items_holds_as_well(tmp_path: Path) -> None:
-    with forwarding_to(tmp_path, up(dead_url(), queue_items=100)) as tried:
-        for number in range(0, 500, 10):
-            tried.forwarding.add([received(number, 10)])
-        wait_until(lambda: tried.state().backlog_items == 100)
-        assert tried.state().lost_items == 400
-
-
 def test_what_is_too_old_is_dropped_while_the_destination_is_dead(tmp_path: Path) -> None:
     with forwarding_to(tmp_path, up(dead_url(), max_age_s=600.0)) as tried:
         tried.forwarding.add([received(1)])
@@ -232,16 +223,6 @@ def test_the_end_comes_in_time_and_what_is_left_is_counted_and_logged(
     )
     assert threading.active_count() < 50
     assert not [thread for thread in threading.enumerate() if thread.name == "forwarding"]
-
-
-def test_the_end_sends_what_waits_even_to_a_destination_that_fails_once_more(
-    tmp_path: Path, upstream: UpstreamServer
-) -> None:
-    upstream.mood = first(2, answer(503))
-    with forwarding_to(tmp_path, up(upstream.url)) as tried:
-        tried.forwarding.add([received(number) for number in range(50)])
-    assert upstream.span_ids() == [span_id(number) for number in range(50)]
-    assert tried.state().lost_items == 0
 
 
 def test_texts_are_taken_out_before_a_request_is_queued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,15 +274,6 @@ def test_an_old_queue_on_disk_is_named_until_it_is_removed_and_stays(
             folder.rmdir()
         tried.forwarding.look()
         assert tried.faults == {}
-
-
-def test_certificates_that_cannot_be_used_end_the_start_with_a_sentence(tmp_path: Path) -> None:
-    (tmp_path / "ca.pem").write_text("no certificate")
-    with (
-        pytest.raises(ConfigError, match="forward destination up: its certificates cannot be used"),
-        forwarding_to(tmp_path, up("https://localhost:1", ca_file=str(tmp_path / "ca.pem"))),
-    ):
-        pass
 
 
 def test_a_name_server_that_is_silent_keeps_nobody_from_ending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

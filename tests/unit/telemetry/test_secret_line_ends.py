@@ -26,11 +26,9 @@ from telemetry.export.otlp_http import OtlpHttpExporter
 from telemetry.export.sdk import SdkOptions
 from telemetry.model.addresses import without_credentials
 from telemetry.model.errors import TelemetryError
-from telemetry.sidecar.configuration.building import options_of
-from telemetry.sidecar.configuration.reading import read_configuration
+from telemetry.sidecar.configuration import options_of, read_configuration
 from telemetry.sidecar.forwarding.destinations import Header, SecretError
-from telemetry.sidecar.scraping.scraper import Scraper
-from telemetry.sidecar.scraping.targets import ScrapeTarget, targets_from
+from telemetry.sidecar.scraping import Scraper, ScrapeTarget, targets_from
 from telemetry.sidecar_client import SidecarClient
 
 TOKEN = "tok-0a1b2c3d4e5f"

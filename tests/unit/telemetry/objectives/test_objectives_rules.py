@@ -10,7 +10,7 @@ from telemetry.objectives.error_budgets import burn_rates_from
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.rules import RuleOptions, bad_ratio_series, eligible_series, rules_text
 from telemetry.objectives.slo import default_objectives
-from telemetry.sidecar.counts.turns import FAMILIES
+from telemetry.sidecar.counts.families import FAMILIES
 
 
 def _rules(text: str) -> list[dict[str, Any]]:

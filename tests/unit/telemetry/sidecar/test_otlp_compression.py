@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from telemetry.sidecar.otlp.compression import COMPRESSIONS, BodyDamaged, BodyTooLarge, decompress
+from telemetry.sidecar.otlp.body import COMPRESSIONS, BodyDamaged, BodyTooLarge, decompress
 
 TEXT = b"".join(b"%d bottles of beer on the wall\n" % number for number in range(20_000))
 
@@ -111,7 +111,7 @@ def test_what_is_kept_is_held_before(name: str) -> None:
 
 BOMB = """
 import resource, sys
-from telemetry.sidecar.otlp.compression import BodyTooLarge, decompress
+from telemetry.sidecar.otlp.body import BodyTooLarge, decompress
 bomb = sys.stdin.buffer.read()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:

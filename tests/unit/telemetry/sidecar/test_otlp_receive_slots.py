@@ -27,38 +27,7 @@ def _run(test: Callable[[], Awaitable[Any]]) -> None:
     asyncio.run(asyncio.wait_for(test(), 120))  # type: ignore[arg-type]
 
 
-def test_a_message_is_received_and_its_slot_is_free_again() -> None:
-    async def test() -> None:
-        slots = ReceiveSlots(10, slots=1)
-        assert [await slots.receive(_at_once, "one") for _ in range(3)] == [b"message"] * 3
-
-    _run(test)
-
-
-def test_a_message_that_does_not_come_ends_in_a_timeout() -> None:
-    async def test() -> None:
-        slots = ReceiveSlots(0.05, slots=1, patience_s=10)
-        with pytest.raises(TimeoutError):
-            await slots.receive(_never, "other")
-        assert await slots.receive(_at_once, "one") == b"message"
-
-    _run(test)
-
-
-def test_a_slow_message_yields_only_to_others() -> None:
-    async def test() -> None:
-        slots = ReceiveSlots(1000, slots=1, patience_s=0.02)
-        slow = asyncio.ensure_future(slots.receive(_never, "other"))
-        done, _ = await asyncio.wait([slow], timeout=0.2)
-        assert not done, "nobody waits"
-        assert await slots.receive(_at_once, "one") == b"message"
-        with pytest.raises(NoSlot):
-            await slow
-
-    _run(test)
-
-
-def test_the_newest_is_next_and_the_oldest_is_sent_back_when_too_many_wait() -> None:
+def test_messages_come_in_turn_and_one_too_many_is_sent_back() -> None:
     async def test() -> None:
         slots = ReceiveSlots(1000, slots=1, waiting_max=2, patience_s=1000)
         order: list[str] = []
@@ -68,113 +37,64 @@ def test_the_newest_is_next_and_the_oldest_is_sent_back_when_too_many_wait() -> 
                 order.append(name)
                 return name
 
-            return asyncio.create_task(slots.receive(read, name))
+            return asyncio.create_task(slots.receive(read))
 
-        holder = asyncio.create_task(slots.receive(_never, "other"))
+        holder = asyncio.create_task(slots.receive(_never))
         await _settled()
         first, second, third = (named(name) for name in ("first", "second", "third"))
         await _settled()
         with pytest.raises(NoSlot):
-            await first
+            await third
         holder.cancel()
-        await asyncio.gather(second, third)
-        assert order == ["third", "second"]
-        assert await slots.receive(_at_once, "one") == b"message", "no slot was lost"
+        assert await asyncio.gather(first, second) == order == ["first", "second"]
+        assert [await slots.receive(_at_once) for _ in range(3)] == [b"message"] * 3, "no slot was lost"
 
     _run(test)
 
 
-def test_who_gives_up_waiting_loses_no_slot() -> None:
+def test_a_message_that_does_not_come_ends_in_a_timeout() -> None:
+    async def test() -> None:
+        slots = ReceiveSlots(0.05, slots=1, patience_s=10)
+        with pytest.raises(TimeoutError):
+            await slots.receive(_never)
+        assert await slots.receive(_at_once) == b"message"
+
+    _run(test)
+
+
+def test_a_slow_message_yields_only_to_others() -> None:
+    async def test() -> None:
+        slots = ReceiveSlots(1000, slots=1, patience_s=0.02)
+        slow = asyncio.ensure_future(slots.receive(_never))
+        done, _ = await asyncio.wait([slow], timeout=0.2)
+        assert not done, "nobody waits"
+        assert await slots.receive(_at_once) == b"message"
+        with pytest.raises(NoSlot):
+            await slow
+
+    _run(test)
+
+
+def test_a_sender_that_gives_up_waiting_loses_no_slot() -> None:
     async def test() -> None:
         slots = ReceiveSlots(1000, slots=1, patience_s=1000)
-        holder = asyncio.create_task(slots.receive(_never, "other"))
+        holder = asyncio.create_task(slots.receive(_never))
         await _settled()
-        waiting = asyncio.create_task(slots.receive(_at_once, "one"))
+        waiting = asyncio.create_task(slots.receive(_at_once))
         await _settled()
         # The slot is given to it in the same moment in which it gives up.
         holder.cancel()
         await asyncio.sleep(0)
         waiting.cancel()
         await asyncio.gather(holder, waiting, return_exceptions=True)
-        assert await slots.receive(_at_once, "one") == b"message"
+        assert await slots.receive(_at_once) == b"message"
 
     _run(test)
 
 
 def test_waiting_for_a_slot_ends() -> None:
     async def test() -> None:
-        slots = ReceiveSlots(0.05, slots=0)
         with pytest.raises(NoSlot):
-            await slots.receive(_at_once, "one")
-
-    _run(test)
-
-
-def test_a_sender_whose_message_has_arrived_before_goes_before_all_others() -> None:
-    async def test() -> None:
-        slots = ReceiveSlots(1000, slots=1, waiting_max=3, patience_s=1000)
-        order: list[str] = []
-
-        def task(sender: str) -> "asyncio.Task[object]":
-            async def read() -> bytes:
-                order.append(sender)
-                return b"message"
-
-            return asyncio.create_task(slots.receive(read, sender))
-
-        await task("known")
-        holder = asyncio.create_task(slots.receive(_never, "holder"))
-        await _settled()
-        known = task("known")
-        await _settled()
-        unknown = [task(f"unknown-{number}") for number in range(5)]
-        await _settled()
-        for sent_back in unknown[:3]:
-            with pytest.raises(NoSlot):
-                await sent_back
-        holder.cancel()
-        await asyncio.gather(known, *unknown[3:])
-        assert order == ["known", "known", "unknown-4", "unknown-3"]
-
-    _run(test)
-
-
-def test_where_only_known_senders_wait_an_unknown_one_is_sent_back_at_once() -> None:
-    async def test() -> None:
-        slots = ReceiveSlots(1000, slots=1, waiting_max=2, patience_s=1000)
-        for sender in ("a", "b", "c"):
-            await slots.receive(_at_once, sender)
-        holder = asyncio.create_task(slots.receive(_never, "holder"))
-        await _settled()
-        first, second = (asyncio.create_task(slots.receive(_at_once, sender)) for sender in ("a", "b"))
-        await _settled()
-        with pytest.raises(NoSlot):
-            await slots.receive(_at_once, "unknown")
-        third = asyncio.create_task(slots.receive(_at_once, "c"))
-        await _settled()
-        with pytest.raises(NoSlot):
-            await first
-        holder.cancel()
-        assert await asyncio.gather(second, third) == [b"message", b"message"]
-
-    _run(test)
-
-
-def test_who_sent_no_message_is_not_known() -> None:
-    async def test() -> None:
-        async def end() -> object:
-            return None
-
-        slots = ReceiveSlots(1000, slots=1, waiting_max=1, patience_s=1000)
-        await slots.receive(end, "empty")
-        holder = asyncio.create_task(slots.receive(_never, "holder"))
-        await _settled()
-        empty = asyncio.create_task(slots.receive(_at_once, "empty"))
-        await _settled()
-        newest = asyncio.create_task(slots.receive(_at_once, "other"))
-        with pytest.raises(NoSlot):
-            await empty
-        holder.cancel()
-        assert await newest == b"message"
+            await ReceiveSlots(0.05, slots=0).receive(_at_once)
 
     _run(test)

@@ -15,7 +15,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Sp
 
 from telemetry.model.turn_spans import SPAN_KINDS, STATUS_CODES, SpanEvent, SpanLink, SpanRow
 from telemetry.sidecar.otlp import attributes as values
-from telemetry.sidecar.otlp.framing import ITEMS_MAX
+from telemetry.sidecar.otlp.opening import ITEMS_MAX
 from telemetry.sidecar.otlp.spans import NAME_BYTES_MAX, PARTS_MAX
 from telemetry.store.schema import SCHEMAS, span_from_row, spans_table
 from tests.fixtures_sidecar import any_value, decode_metrics, decode_traces, turns_request

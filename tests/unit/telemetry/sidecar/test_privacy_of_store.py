@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from telemetry.model.errors import ConfigError, StoreError
-from telemetry.sidecar.privacy.of_store import KEY_NAME, pseudonym_key, redactor_of_store
+from telemetry.sidecar.privacy import KEY_NAME, pseudonym_key, redactor_of_store
 
 
 def test_the_key_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:

@@ -10,8 +10,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from telemetry.model.personal_data import Names, is_pseudonym
 from telemetry.sidecar.otlp.attributes import OtlpDecodeError, from_protobuf
-from telemetry.sidecar.privacy.requests import Redactor
-from telemetry.sidecar.privacy.rules import PrivacyRules
+from telemetry.sidecar.privacy import PrivacyRules, Redactor
 from tests.fixtures_sidecar import any_value
 
 CARD = "4111111111111111"

@@ -11,21 +11,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from telemetry.model.metrics import METRICS
-from telemetry.model.services import service_day, service_run_id
+from telemetry.model.services import service_day
 from telemetry.model.turns import Turn
-from telemetry.objectives.judgment import EligibleTurns, Judgment, count_turns, judge_turn, resolve
+from telemetry.objectives.judgment import EligibleTurns, Judgment, judge_turn, resolve
 from telemetry.objectives.objective import Objective
 from telemetry.objectives.slo import default_objectives
+from telemetry.sidecar.counts.exposition import Exposition
 from telemetry.sidecar.counts.label_values import COHORTS_MAX, IDLE_S, OTHER
 from telemetry.sidecar.counts.objectives import RUNS_MAX, SERVICES_MAX
-from telemetry.sidecar.counts.turns import Exposition
 from telemetry.store.answers import Filter
 from telemetry.store.reader import StoreReader
 from tests.exposed import Exposed, exposed
-from tests.fixtures_turns import MS, START_UNIX_NS, Run, client_turn, fill_store, synthetic_run
+from tests.fixtures_turns import MS, Run, client_turn, fill_store, synthetic_run
 from tests.strategies_turns import turns as any_turns
-from tests.turns_near_thresholds import OBJECTIVES as NEAR
-from tests.turns_near_thresholds import turns_near_thresholds
 
 ELIGIBLE = "voice_objective_eligible_turns_total"
 GOOD = "voice_objective_good_turns_total"
@@ -88,29 +86,6 @@ def test_counts_are_those_of_the_store(tmp_path: Path) -> None:
             labels["cohort"] = cohort
             assert _shown(found, **labels) == counts.of_cohort(cohort).count(objective), objective.name
     assert sum(decided.values()) >= len(OBJECTIVES) - 2, "good and bad turns of nearly every objective"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2])
-def test_turns_whose_bounds_lie_on_different_sides_are_kept_apart(seed: int) -> None:
-    turns = turns_near_thresholds(seed)
-    expected = count_turns(turns)
-    for objective in NEAR:  # one at a time: together they tell nearly every turn apart
-        found = _observed(turns, [objective], cut=150)
-        assert _shown(found, objective=objective.name, source="client") == expected(objective), objective.name
-
-
-@pytest.mark.slow
-def test_counts_of_a_service_are_those_of_its_view(tmp_path: Path) -> None:
-    run_id = service_run_id("bot", START_UNIX_NS)
-    turns = [msgspec.structs.replace(turn, run_id=run_id) for turn in synthetic_run(turns=120).turns]
-    turns[1] = msgspec.structs.replace(turns[1], source="service", outcome="ok", first_audio_perf_ns=None)
-    found = _observed(turns, OBJECTIVES)
-    with StoreReader(fill_store(tmp_path, Run(turns=turns))) as reader:
-        counts = reader.objective_counts(Filter(run_id=run_id), OBJECTIVES)
-    for objective in OBJECTIVES:
-        labels = {"objective": objective.name, "source": "service", "service_name": "bot"}
-        assert _shown(found, **labels) == counts.count(objective)
 
 
 @pytest.mark.slow
@@ -188,20 +163,6 @@ def _check(turns: list[Turn], cut: int) -> None:
         assert {place: value for place, value in shown.items() if value} == {
             place: value for place, value in expected.items() if value
         }
-
-
-@pytest.mark.slow
-def test_so_many_objectives_that_their_codes_do_not_fit_in_an_integer() -> None:
-    many = [
-        Objective(f"{name}-{threshold}", "metric", 0.9, name, threshold)
-        for name in METRICS
-        for threshold in (0.5, 2.0, 90.0 * MS, 300.0 * MS)
-    ]
-    turns = synthetic_run(turns=60).turns
-    found = _observed(turns, many)
-    for objective in many:
-        labels = {"objective": objective.name, "source": "client"}
-        assert _shown(found, **labels) == count_turns(turns)(objective)
 
 
 def test_a_run_that_shows_no_transcript_is_not_judged_by_one_that_does() -> None:

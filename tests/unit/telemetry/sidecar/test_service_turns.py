@@ -12,7 +12,7 @@ from telemetry.model.errors import StoreError
 from telemetry.model.turns import Turn
 from telemetry.sidecar import service_turns as module
 from telemetry.sidecar.adapters import turn_assembly
-from telemetry.sidecar.adapters.alias_table import Framework
+from telemetry.sidecar.adapters.frameworks import Framework
 from telemetry.sidecar.adapters.spans_of_turn import SpansOfTurn
 from telemetry.sidecar.adapters.turn_assembly import (
     COMPLETE_AFTER_NS,
@@ -355,19 +355,4 @@ def test_a_nul_in_a_name_loses_no_turn(tmp_path: Path, scope_name: str) -> None:
     life.turns.close()
     assert [turn.span_id for turn in read(tmp_path)] == [FOUR[0].span]
     assert life.faults.all() == ()
-    life.end()
-
-
-def test_names_of_spans_of_any_characters_are_no_others(tmp_path: Path) -> None:
-    """A pair of names that are told apart by where one ends and the other begins."""
-    life = Life(tmp_path, Clock())
-    request = ExportTraceServiceRequest.FromString(pipecat_request(FOUR[0].spans()))
-    first, second = request.resource_spans[0].scope_spans
-    first.scope.name, first.spans[0].name = "x\0pipecat.turn", "turn"
-    second.scope.name = "x\0"
-    for each in second.spans:
-        each.name = "voice.llm"
-    life.commit(request.SerializeToString())
-    life.turns.close()
-    assert [turn.outcome for turn in read(tmp_path)] == ["pending"], "of the model alone"
     life.end()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from telemetry.sidecar.body_budget import BodyBudget, BudgetExhausted
+from telemetry.sidecar.limits import BodyBudget, BudgetExhausted
 
 
 def test_leases_share_a_budget_and_give_it_back() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 PROGRAM = """
 import resource
-from telemetry.sidecar.connection_limits import connections_allowed
+from telemetry.sidecar.limits import connections_allowed
 resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))
 print(connections_allowed({wanted}), *resource.getrlimit(resource.RLIMIT_NOFILE))
 """

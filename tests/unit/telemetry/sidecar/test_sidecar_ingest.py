@@ -146,9 +146,8 @@ def test_more_than_two_seconds_of_work_wait_for_nobody() -> None:
         backlog.stored(1_000_000, 1.0)
     for _ in range(3):
         backlog.add(1_000_000)
-    with pytest.raises(Overloaded, match="wait") as sent_back:
+    with pytest.raises(Overloaded, match="wait"):
         backlog.add(1)
-    assert 0 < sent_back.value.retry_after_s <= 2
     backlog.stored(3_000_000, 3.0)
     backlog.add(1)
 

@@ -8,15 +8,14 @@ import duckdb
 import pytest
 
 from telemetry.model.errors import StoreError
-from telemetry.sidecar.counts.services import ServiceExposition
+from telemetry.sidecar.counts.exposition import Exposition
 from telemetry.sidecar.counts.state import IngestState
-from telemetry.sidecar.counts.turns import Exposition
 from telemetry.sidecar.faults import ROOM_BYTES_MIN, FaultBoard, StoreWatch
 from telemetry.sidecar.forwarding.bounded_queue import Received
 from telemetry.sidecar.forwarding.forwarder import Forwarding
 from telemetry.sidecar.ingest import ExportRequest, Outcome, Taken
 from telemetry.sidecar.otlp.attributes import OtlpDecodeError
-from telemetry.sidecar.privacy.of_store import redactor_of_store
+from telemetry.sidecar.privacy import redactor_of_store
 from telemetry.sidecar.service_turns import ServiceTurns
 from telemetry.sidecar.storing import Counts, GroupStages
 from telemetry.store.reader import StoreReader
@@ -34,7 +33,7 @@ class _Stored:
         self.writer = StoreWriter(directory)
         self.faults = FaultBoard()
         self.state = IngestState()
-        counts = Counts(self.state, Exposition(state=self.state), ServiceExposition(), self.faults)
+        counts = Counts(self.state, Exposition(state=self.state), self.faults)
         self.watch = StoreWatch(self.writer, self.faults)
         self.forwarded: list[Received] = []
         forwarding = Forwarding(directory, (), self.faults)

@@ -3,8 +3,7 @@
 import pytest
 
 from telemetry.model.metrics import METRICS, TIMESTAMPS
-from telemetry.sidecar.adapters.alias_table import Framework, frameworks
-from telemetry.sidecar.adapters.span_roles import span_role
+from telemetry.sidecar.adapters.frameworks import Framework, frameworks, span_role
 from telemetry.store.schema import span_from_row, spans_table
 from telemetry.store.table_redaction import table_without_text
 

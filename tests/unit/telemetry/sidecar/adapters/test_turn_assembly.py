@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from telemetry.model.turn_spans import SpanRow
-from telemetry.sidecar.adapters.span_roles import is_foreign
+from telemetry.sidecar.adapters.frameworks import is_foreign
 from telemetry.sidecar.adapters.turn_assembly import ANSWER_WITHIN_NS, COMPLETE_AFTER_NS, TurnAssembly
 
 from .made_spans import NOW_UNIX_NS, SECOND_NS, livekit, pipecat_turn, span

@@ -7,8 +7,7 @@ import pytest
 
 from telemetry.model.addresses import TOKEN_BYTES_MAX
 from telemetry.model.errors import ConfigError
-from telemetry.sidecar.configuration.building import TABLES, options_of
-from telemetry.sidecar.configuration.reading import read_configuration
+from telemetry.sidecar.configuration import TABLES, options_of, read_configuration
 
 
 def _faults(flags: dict[str, object], variables: dict[str, str] | None = None) -> list[str]:
@@ -87,18 +86,6 @@ def test_model_servers_to_read_come_from_tables_of_the_file(tmp_path: Path) -> N
     file.write_text('store = "data"\n[[scrape]]\nname = "vllm"\nurl = "http://127.0.0.1:8000/metrics"\n')
     options = options_of(read_configuration({"config": str(file)}, {}, TABLES))
     assert [(each.name, each.interval_s) for each in options.scrape] == [("vllm", 10.0)]
-
-
-def test_destinations_of_forwarding_come_from_tables_and_none_has_a_default_for_texts(tmp_path: Path) -> None:
-    file = tmp_path / "sidecar.toml"
-    table = 'store = "data"\n[[forward]]\nname = "tempo"\nurl = "http://127.0.0.1:4319"\n'
-    file.write_text(table + 'text = "redact"\n')
-    (destination,) = options_of(read_configuration({"config": str(file)}, {}, TABLES)).destinations
-    assert (destination.name, destination.text) == ("tempo", "redact")
-    file.write_text(table)
-    (fault,) = _faults({"config": str(file)})
-    assert fault.startswith(f"{file}: [[forward]] ")
-    assert "text" in fault
 
 
 def test_faults_of_tables_are_reported_with_the_others(tmp_path: Path) -> None:

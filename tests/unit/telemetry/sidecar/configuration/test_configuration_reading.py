@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from telemetry.sidecar.configuration.reading import FILE_BYTES_MAX, read_configuration, settings_shown
-from telemetry.sidecar.configuration.settings import BY_KEY, CONFIG, SETTINGS, SidecarSetting
-from telemetry.sidecar.options import SidecarOptions
+from telemetry.sidecar.configuration import FILE_BYTES_MAX, read_configuration, settings_shown
+from telemetry.sidecar.settings import CONFIG, SETTINGS, SidecarSetting
 
 
 def _file(folder: Path, text: str) -> dict[str, str]:
@@ -134,13 +133,3 @@ def test_what_is_shown_is_a_file_that_gives_the_same_settings_without_secrets(tm
     assert f"# forward: 1 tables  # {named['config']}; values are not shown" in shown
     expected = {each.key: read.value(each.key) for each in SETTINGS if not each.is_secret}
     assert tomllib.loads(shown) == {key: value for key, value in expected.items() if value is not None}
-
-
-def test_defaults_are_those_of_the_options() -> None:
-    options = SidecarOptions(Path("store"))
-    for key in ("host", "http_port", "grpc_port", "keep_transcripts"):
-        assert BY_KEY[key].default == getattr(options, key)
-    assert BY_KEY["max_connections"].default == options.limits.connections
-    assert BY_KEY["body_memory"].default == options.limits.bodies_bytes >> 20
-    for key in ("header", "body", "idle"):
-        assert BY_KEY[f"{key}_timeout"].default == getattr(options.limits, f"{key}_s")

@@ -5,10 +5,15 @@ from collections import Counter
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families
 
-from telemetry.sidecar.counts.turns import Exposition
-from telemetry.sidecar.forwarding.bounded_queue import DROP_REASONS, DestinationState
+from telemetry.sidecar.counts.exposition import Exposition
+from telemetry.sidecar.forwarding.bounded_queue import (
+    DROP_REASONS,
+    FAMILIES,
+    DestinationState,
+    forwarding_families,
+    shown_in_state,
+)
 from telemetry.sidecar.forwarding.destinations import Destination
-from telemetry.sidecar.forwarding.exposition import forwarding_families, shown_in_state, with_forwarding
 
 DESTINATION = Destination("up", "https://otlp.example", "redact")
 STATE = DestinationState(
@@ -27,9 +32,9 @@ OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
 def test_both_text_formats_hold_every_family() -> None:
     for accept, parsed in (("", text_string_to_metric_families), (OPENMETRICS, openmetrics_families)):
-        body, _ = Exposition().render(accept)
-        families = {family.name: family for family in parsed(with_forwarding(body, [STATE]).decode())}
-        assert {family.name for family in forwarding_families()} <= families.keys()
+        body, _ = Exposition(shown=[lambda: forwarding_families([STATE])]).render(accept)
+        families = {family.name: family for family in parsed(body.decode())}
+        assert {family.name for family in FAMILIES} <= families.keys()
         values = {
             (sample.name, *sample.labels.values()): sample.value
             for family in families.values()
@@ -46,8 +51,7 @@ def test_both_text_formats_hold_every_family() -> None:
 
 
 def test_without_destinations_nothing_is_added() -> None:
-    body, _ = Exposition().render(OPENMETRICS)
-    assert with_forwarding(body, []) == body
+    assert list(forwarding_families([])) == []
     assert shown_in_state([], []) == {}
 
 

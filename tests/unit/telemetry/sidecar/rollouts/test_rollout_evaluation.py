@@ -12,7 +12,7 @@ import pytest
 from telemetry.model.errors import ConfigError, StoreError
 from telemetry.rollout.plan_document import parse_plan
 from telemetry.sidecar.rollouts import rollout_log
-from telemetry.sidecar.rollouts.evaluation import BEGUN, REFUSED, UNAVAILABLE, UNKNOWN, RolloutEvaluator, StageAsked
+from telemetry.sidecar.rollouts.evaluation import BEGUN, REFUSED, UNAVAILABLE, UNKNOWN, RolloutEvaluator
 from telemetry.sidecar.rollouts.rollout_log import RolloutLog
 from telemetry.sidecar.rollouts.settings import NextStage, RolloutSetting
 from telemetry.store.questions.rollouts import RolloutQuestion, RolloutTurns
@@ -75,7 +75,7 @@ class Sidecar:
 
     def begin(self, stage: str | None = None) -> Any:
         assert self.running is not None
-        return self.running.begin(StageAsked("streaming", stage))
+        return self.running.begin("streaming", stage)
 
     @property
     def decisions(self) -> list[str | None]:
@@ -306,7 +306,7 @@ def test_a_cohort_that_never_appears_holds(sidecar: Sidecar) -> None:
 
 def settle(sidecar: Sidecar, stage: str) -> Any:
     assert sidecar.running is not None
-    return sidecar.running.begin(StageAsked("streaming", stage, is_settled=True))
+    return sidecar.running.begin("streaming", stage, is_settled=True)
 
 
 def test_a_stage_counts_from_when_its_share_is_in_effect_which_happens_once(sidecar: Sidecar) -> None:

@@ -14,12 +14,12 @@ from starlette.applications import Starlette
 from telemetry.rollout.checks import BeyondShares
 from telemetry.rollout.plan import Decision
 from telemetry.rollout.verdict import CheckVerdict, VerdictPlan
+from telemetry.sidecar.counts.exposition import Exposition
 from telemetry.sidecar.otlp.access import Access
 from telemetry.sidecar.rollouts.evaluation import EvaluatedVerdict, RolloutState
-from telemetry.sidecar.rollouts.exposition import FAMILIES, with_rollouts
 from telemetry.sidecar.rollouts.routes import routes
 from telemetry.sidecar.rollouts.settings import RolloutSetting
-from telemetry.sidecar.rollouts.thread import LookSchedule, RolloutThread
+from telemetry.sidecar.rollouts.states import FAMILIES, RolloutStates, rollout_families
 
 TOKEN = "a-token-for-this-test"
 STAGES = ("canary", "quarter", "half")
@@ -62,13 +62,13 @@ def state(decision: Decision, **changes: Any) -> RolloutState:
 
 
 class Answers:
-    """The routes over a thread that was not started; `now_s` is its clock."""
+    """The routes over rollouts that nobody looks at; `now_s` is the clock."""
 
     def __init__(self, token: str | None = None) -> None:
         self.now_s = 0.0
         evaluator = SimpleNamespace(settings=(RolloutSetting("streaming", "plan.toml"),), every_s=60.0)
-        self.thread = RolloutThread(cast(Any, evaluator), monotonic_s=lambda: self.now_s)
-        self.app = Starlette(routes=routes(self.thread, Access(token)))
+        self.states = RolloutStates(cast(Any, evaluator), monotonic_s=lambda: self.now_s)
+        self.app = Starlette(routes=routes(self.states, Access(token)))
 
     def ask(self, method: str, path: str, **request: Any) -> httpx.Response:
         async def asked() -> httpx.Response:
@@ -88,7 +88,7 @@ class Answers:
 )
 def test_each_verdict_has_its_statuses(decision: Decision, confirm: int, rollback: int) -> None:
     answers = Answers()
-    answers.thread.keep(state(decision))
+    answers.states.keep(state(decision))
     assert answers.statuses() == {"verdict": 200, "confirm": confirm, "rollback": rollback}
     assert answers.ask("GET", "/streaming/verdict").json()["verdict"] == decision
     (row,) = answers.ask("GET", "").json()["rollouts"]
@@ -103,7 +103,7 @@ def test_before_the_first_evaluation_and_long_after_the_last_nothing_is_promoted
         "has not been evaluated since the sidecar started" in answers.ask("GET", "/streaming/verdict").json()["error"]
     )
     for decision in ("promote", "roll_back"):
-        answers.thread.keep(state(decision))
+        answers.states.keep(state(decision))
         answers.now_s += 210
         assert answers.statuses() != unavailable
         answers.now_s += 1
@@ -119,7 +119,7 @@ def test_before_the_first_evaluation_and_long_after_the_last_nothing_is_promoted
 
 def test_a_rollout_that_there_is_none_of_is_404() -> None:
     answers = Answers()
-    answers.thread.keep(state("promote"))
+    answers.states.keep(state("promote"))
     for method, path in (("GET", "verdict"), ("POST", "confirm"), ("POST", "rollback"), ("POST", "advance")):
         refused = answers.ask(method, f"/elsewhere/{path}")
         assert (refused.status_code, refused.json()["error"]) == (
@@ -139,7 +139,7 @@ def test_a_rollout_that_there_is_none_of_is_404() -> None:
 )
 def test_a_verdict_can_be_asked_of_a_stage(decision: Decision, of_stages: dict[str, str]) -> None:
     answers = Answers()
-    answers.thread.keep(state(decision))
+    answers.states.keep(state(decision))
     found = {stage: answers.ask("GET", f"/streaming/verdict?stage={stage}").json()["verdict"] for stage in STAGES}
     assert found == of_stages
     assert answers.ask("GET", "/streaming/verdict?stage=all").status_code == 404
@@ -147,7 +147,7 @@ def test_a_verdict_can_be_asked_of_a_stage(decision: Decision, of_stages: dict[s
 
 def test_the_token_is_asked_for_everywhere_and_flagger_may_put_it_into_the_metadata() -> None:
     answers = Answers(TOKEN)
-    answers.thread.keep(state("promote"))
+    answers.states.keep(state("promote"))
     header = {"Authorization": f"Bearer {TOKEN}"}
     for path in ("", "/streaming/verdict"):
         assert answers.ask("GET", path).status_code == 401
@@ -168,7 +168,7 @@ def test_the_token_is_asked_for_everywhere_and_flagger_may_put_it_into_the_metad
 
 def test_a_body_has_a_size_and_a_form() -> None:
     answers = Answers()
-    answers.thread.keep(state("promote"))
+    answers.states.keep(state("promote"))
     for content, status in ((b"x" * 65_537, 413), (b"[]", 400), (b"{", 400), (b"[" * 60_000, 400), (b"", 200)):
         assert answers.ask("POST", "/streaming/confirm", content=content).status_code == status
     for body in ({}, {"stage": 3}, {"metadata": {"stage": ""}}):
@@ -180,9 +180,13 @@ def test_a_body_has_a_size_and_a_form() -> None:
 
 
 def _samples(answers: Answers) -> dict[str, float]:
-    page = with_rollouts(b"# EOF\n", answers.thread).decode()
+    page, _ = Exposition(shown=[lambda: rollout_families(answers.states)]).render(
+        "application/openmetrics-text; version=1.0.0"
+    )
     found: dict[str, float] = {}
-    for family in text_string_to_metric_families(page):
+    for family in text_string_to_metric_families(page.decode()):
+        if not family.name.startswith("voice_rollout_"):
+            continue
         for sample in family.samples:
             labels = ",".join(value for name, value in sample.labels.items() if name != "rollout")
             found[f"{sample.name.removeprefix('voice_rollout_')}/{labels}"] = sample.value
@@ -193,7 +197,7 @@ def test_the_gauges_are_openmetrics_and_never_promote_without_a_verdict_of_now()
     answers = Answers()
     nothing = {"verdict/promote": 0, "verdict/hold": 1, "verdict/roll_back": 0, "evaluation_interval_seconds/": 60}
     assert _samples(answers) == {**nothing, "last_verdict_timestamp_seconds/": 0}
-    answers.thread.keep(state("promote"))
+    answers.states.keep(state("promote"))
     found = _samples(answers)
     assert found == {
         "verdict/promote": 1,
@@ -225,24 +229,29 @@ def test_the_gauges_are_openmetrics_and_never_promote_without_a_verdict_of_now()
 
 
 def test_a_page_without_rollouts_stays_as_it_is() -> None:
-    link = RolloutThread(None)
-    assert with_rollouts(b"a 1\n", link) == b"a 1\n"
+    link = RolloutStates(None)
+    assert list(rollout_families(link)) == []
     refused = asyncio.run(_asked(link))
     assert json.loads(refused.content)["error"].endswith("the sidecar was started without any")
 
 
-async def _asked(link: RolloutThread) -> httpx.Response:
+async def _asked(link: RolloutStates) -> httpx.Response:
     transport = httpx.ASGITransport(app=Starlette(routes=routes(link, Access(None))))
     async with httpx.AsyncClient(transport=transport, base_url="http://sidecar") as client:
         return await client.get("/v1/rollouts/x/verdict")
 
 
 def test_each_rollout_is_looked_at_in_turn_and_what_could_not_be_kept_soon_again() -> None:
-    schedule = LookSchedule(["a", "b"], 60.0)
-    assert (schedule.next(), schedule.wait_s(100)) == ("a", 0)
-    schedule.looked("a", 100, is_kept=True)
-    assert (schedule.next(), schedule.wait_s(100)) == ("b", 0)
-    schedule.looked("b", 101, is_kept=False)
-    assert (schedule.next(), schedule.wait_s(101)) == ("b", 5)
-    schedule.looked("b", 106, is_kept=True)
-    assert (schedule.next(), schedule.wait_s(106)) == ("a", 54)
+    now_s = [100.0]
+    settings = (RolloutSetting("a", "a.toml"), RolloutSetting("b", "b.toml"))
+    states = RolloutStates(cast(Any, SimpleNamespace(settings=settings, every_s=60.0)), monotonic_s=lambda: now_s[0])
+
+    def looked_at(name: str, at_s: float, sequence: int | None) -> tuple[str, float]:
+        now_s[0] = at_s
+        states.keep(state("hold", rollout=name, sequence=sequence))
+        return states.next_look()
+
+    assert states.next_look() == ("a", float("-inf"))
+    assert looked_at("a", 100, 1) == ("b", float("-inf"))
+    assert looked_at("b", 101, None) == ("b", 5)
+    assert looked_at("b", 106, 1) == ("a", 54)

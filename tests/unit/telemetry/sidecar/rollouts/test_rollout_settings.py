@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from telemetry.model.errors import ConfigError
-from telemetry.sidecar.configuration.building import TABLES, options_of
-from telemetry.sidecar.configuration.reading import read_configuration
-from telemetry.sidecar.options import SidecarOptions
+from telemetry.sidecar.configuration import TABLES, options_of, read_configuration
 from telemetry.sidecar.rollouts.settings import RolloutSetting
+from telemetry.sidecar.settings import SidecarOptions
 from tests.fixtures_rollouts import PLAN_FILE
 
 
@@ -36,7 +35,7 @@ def test_a_flag_takes_precedence_over_a_variable_and_that_over_the_file(tmp_path
     by_flag = options(tmp_path, tables, variable=files[1], flags=[files[3], files[2]]).rollouts
     assert by_flag == (RolloutSetting("d", files[3]), RolloutSetting("c", files[2]))
     assert options(tmp_path).rollouts == ()
-    assert options(tmp_path, "rollout_every = 7\n").rollout_every_s == 7
+    assert options(tmp_path, "rollout_every = 7\n").rollout_every == 7
 
 
 def test_every_fault_of_every_plan_is_named_at_once(tmp_path: Path) -> None:

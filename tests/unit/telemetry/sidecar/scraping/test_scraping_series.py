@@ -18,7 +18,7 @@ from prometheus_client import (
 
 from telemetry.model.semconv import SCRAPE_ENGINE, SCRAPE_SCOPE, SCRAPE_UP
 from telemetry.sidecar.otlp.points import read_points
-from telemetry.sidecar.scraping.series import NotAPage, failed, scraped
+from telemetry.sidecar.scraping import NotAPage, failed, scraped
 from telemetry.store.schema import PointRow
 
 NOW = 1_800_000_000_000_000_000

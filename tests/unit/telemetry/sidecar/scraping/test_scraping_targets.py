@@ -3,7 +3,7 @@
 import pytest
 
 from telemetry.model.errors import ConfigError
-from telemetry.sidecar.scraping.targets import ScrapeTarget, targets_from
+from telemetry.sidecar.scraping import ScrapeTarget, targets_from
 
 URL = "http://127.0.0.1:8000/metrics"
 
