@@ -1,6 +1,6 @@
 """The dashboard's script, run by Streamlit for each viewer: the style, the navigation and the chosen page.
 
-A page is a module with a `page` function; a new one is a line in `PAGES`.
+A page is a module with a `page`; a new one is a line in `PAGES`.
 """
 
 from typing import Final

@@ -4,9 +4,9 @@ The page's widgets read and write a choice, a link carries it, and the store get
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final, TypeVar, get_args
+from typing import Any, Final, Self, get_args
 from urllib.parse import urlencode
 
 from telemetry.model.formatting import NS_PER_MS, NS_PER_S
@@ -21,70 +21,88 @@ from telemetry.store.questions.pages import NEWEST, PageQuestion, ViewQuestion, 
 from telemetry.store.questions.turns import MOST_CHARS, MOST_PAGED, ORDERS, PAGE_SIZES, TurnSearch, TurnsQuestion
 from telemetry.store.run_folders.entries import EntryState, RunEntry, RunFilter
 
-# The names of times in a link with their lengths in s, and their labels; `looks` and `began` choose by others.
-WINDOWS_S: Final[dict[str, int]] = {"1m": 60, "5m": 300, "15m": 900, "1h": 3600}
+# The names of times in a link with their lengths in s, and their labels; a page offers some of them.
+_TIMES: Final = (
+    *(("1m", 60, "last minute"), ("5m", 300, "last 5 min"), ("15m", 900, "last 15 min"), ("1h", 3600, "last hour")),
+    *(("1d", 86_400, "last day"), ("7d", 604_800, "last 7 days"), ("28d", 2_419_200, "last 28 days")),
+    ("90d", 7_776_000, "last 90 days"),
+)
+TIMES_S: Final = {name: seconds for name, seconds, _ in _TIMES}
 WHOLE: Final = "whole"
-WINDOW_LABELS: Final[dict[str, str]] = {
-    "1m": "last minute",
-    "5m": "last 5 min",
-    "15m": "last 15 min",
-    "1h": "last hour",
-    NEWEST: "last hour",
-    WHOLE: "whole run",
-}
-_DAY_S: Final = 86_400
-LOOKS_S: Final[dict[str, int]] = {"1h": 3600, "1d": _DAY_S, "7d": 7 * _DAY_S}
-LOOKS_LABELS: Final[dict[str, str]] = {"1h": "last hour", "1d": "last day", "7d": "last 7 days"}
-BEGAN_NS: Final[dict[str, int]] = {f"{days}d": days * _DAY_S * NS_PER_S for days in (1, 7, 28, 90)}
-BEGAN_LABELS: Final[dict[str, str]] = {
-    name: "last day" if name == "1d" else f"last {name.removesuffix('d')} days" for name in BEGAN_NS
-}
+TIME_LABELS: Final = {name: label for name, _, label in _TIMES} | {NEWEST: "last hour", WHOLE: "whole run"}
+WINDOWS: Final = ("1m", "5m", "15m", "1h")
+LOOKS: Final = ("1h", "1d", "7d")
+BEGAN: Final = ("1d", "7d", "28d", "90d")
 # The dimension of the turns, among those of the store, that each choice of a value is about.
 DIMENSION_OF: Final[dict[str, str]] = {
     each.name: each.field for each in DIMENSIONS if "choice" in each.uses and each.field is not None
 }
-_Choice = TypeVar("_Choice")
-_Allowed = Mapping[str, Sequence[str]]
+_NUMBERS: Final = ("from_ms", "below_ms", "since_s", "until_s", "at_page", "rows")
+_LARGEST: Final = 10**12
+_STATES: Final[tuple[str, ...]] = get_args(EntryState)
+_CALLERS: Final = re.compile("0|[1-9][0-9]{0,8}")
+# What a parameter may be, where it is one of a few values.
+_ALLOWED: Final[dict[str, Sequence[str]]] = {
+    "length": LENGTH_CLASSES,
+    "route": ROUTES,
+    "window": (*WINDOWS, NEWEST, WHOLE),
+    "order": tuple(ORDERS),
+    "began": BEGAN,
+    "state": _STATES,
+    "looks": LOOKS,
+    "decision": get_args(Decision),
+}
 
 
-def _no_fault(_name: str, _value: str) -> str | None:
-    return None
+class LinkChoice:
+    """A choice as parameters of a link, one for each field of the dataclass that derives from it."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, link: Mapping[str, str]) -> tuple[Self, list[str]]:
+        """Read a choice from a link. A value that cannot be meant is left out, with a sentence that says so."""
+        faults: list[str] = []
+        chosen: dict[str, Any] = {}
+        for name in cls.names():
+            if not (value := link.get(name)):
+                continue
+            values = _ALLOWED.get(name)
+            fault = _fault_of(name, value) if values is None or value in values else f"not one of {', '.join(values)}"
+            if fault is None:
+                chosen[name] = int(value) if name in _NUMBERS else value[:MOST_CHARS] if name == "find" else value
+            else:
+                faults.append(f"the link asks for {name} {value!r:.60}, {fault}: left out")
+        return cls(**chosen), faults
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """The parameters in a link."""
+        kind: Any = cls
+        return tuple(each.name for each in fields(kind))
+
+    def query(self, names: Iterable[str] = ()) -> dict[str, str]:
+        """The parameters of a link that choose something, of all or of some."""
+        values = {name: getattr(self, name) for name in names or self.names()}
+        return {name: str(value) for name, value in values.items() if value is not None}
 
 
-def read_link(
-    query: Mapping[str, str],
-    kind: Callable[..., _Choice],
-    allowed: _Allowed,
-    fault_of: Callable[[str, str], str | None] = _no_fault,
-) -> tuple[_Choice, list[str]]:
-    """Read a choice from a link. A value that cannot be meant is left out, with a sentence that says so."""
-    faults: list[str] = []
-    chosen: dict[str, Any] = {}
-    for name in names_of(kind):
-        if not (value := query.get(name)):
-            continue
-        values = allowed.get(name)
-        fault = fault_of(name, value) if values is None or value in values else f"not one of {', '.join(values)}"
-        if fault is None:
-            chosen[name] = int(value) if name in _NUMBERS else value[:MOST_CHARS] if name == "find" else value
-        else:
-            faults.append(f"the link asks for {name} {value!r:.60}, {fault}: left out")
-    return kind(**chosen), faults
-
-
-def names_of(kind: Any) -> tuple[str, ...]:
-    """The parameters of a choice in a link."""
-    return tuple(each.name for each in fields(kind))
-
-
-def _given(choice: Any, names: Iterable[str] = ()) -> dict[str, str]:
-    """The parameters that choose something, of all or of some."""
-    every = {each.name: getattr(choice, each.name) for each in fields(choice) if not names or each.name in names}
-    return {name: str(value) for name, value in every.items() if value is not None}
+def _fault_of(name: str, value: str) -> str | None:
+    """Return why a parameter cannot be meant, of those that are not one of a few values."""
+    if name == "callers" and not _CALLERS.fullmatch(value):
+        return "which is not a number of callers"
+    if name not in _NUMBERS:
+        return None
+    digits = value.removeprefix("-") if name == "from_ms" else value
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 13 and int(digits) <= _LARGEST):
+        return "not a whole number"
+    if name == "rows" and int(value) not in PAGE_SIZES:
+        return f"not one of {', '.join(map(str, PAGE_SIZES))}"
+    return "too large" if name == "at_page" and int(value) > MOST_PAGED else None
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(LinkChoice):
     """None means any (of phases: any but ramps); a run of None is the newest one, whichever that is at the time, a
     window of None the newest hour of a run that is longer, and a store of None the one that was named, or the newest
     run's."""
@@ -108,13 +126,9 @@ class Choice:
     def view(self, objectives: Sequence[Objective] = ()) -> ViewQuestion:
         """Which turns a page is about; a window ends with the run's newest turn, not with the clock."""
         dimensions = {dimension: getattr(self, name) for name, dimension in DIMENSION_OF.items()}
-        seconds = WINDOWS_S.get(self.window or "")
+        seconds = TIMES_S.get(self.window or "")
         window = None if self.window == WHOLE else NEWEST if seconds is None else seconds * NS_PER_S
         return ViewQuestion(Filter(run_id=self.run, **dimensions), window, tuple(objectives))
-
-    def query(self) -> dict[str, str]:
-        """The parameters of a link to this view."""
-        return _given(self)
 
     def link(self, page: str = "", **more: str) -> str:
         """A link relative to the dashboard's root."""
@@ -124,7 +138,7 @@ class Choice:
     @property
     def narrows(self) -> bool:
         """Whether it leaves out turns of the run."""
-        return bool(_given(self, DIMENSION_OF)) or self.window in (*WINDOWS_S, NEWEST)
+        return bool(self.query(DIMENSION_OF)) or self.window in (*WINDOWS, NEWEST)
 
     def window_shown(self, run: RunRecord | None) -> str | None:
         """The name of the window that a page shows of a run, None for all of it."""
@@ -133,20 +147,8 @@ class Choice:
         return None if run is None or window_of(run, NEWEST) is None else NEWEST
 
 
-_ALLOWED: Final = {"length": LENGTH_CLASSES, "route": ROUTES, "window": (*WINDOWS_S, NEWEST, WHOLE)}
-
-
-def choice_of(query: Mapping[str, str]) -> tuple[Choice, list[str]]:
-    """Read the choice of turns from a link."""
-    return read_link(query, Choice, _ALLOWED)
-
-
-_NUMBERS: Final = ("from_ms", "below_ms", "since_s", "until_s", "at_page", "rows")
-_LARGEST: Final = 10**12
-
-
 @dataclass(frozen=True, slots=True)
-class TurnsChoice:
+class TurnsChoice(LinkChoice):
     """Latencies in ms; `since_s` and `until_s` bound when turns began, in Unix seconds. `at_page` counts from 0."""
 
     find: str | None = None
@@ -178,29 +180,9 @@ class TurnsChoice:
             page_size=self.rows or PAGE_SIZES[0],
         )
 
-    def query(self) -> dict[str, str]:
-        """The parameters of a link to this list."""
-        return _given(self)
-
-
-def turns_choice_of(query: Mapping[str, str]) -> tuple[TurnsChoice, list[str]]:
-    """Read the choice of a list of turns from a link."""
-    return read_link(query, TurnsChoice, {"order": tuple(ORDERS)}, _fault_of)
-
-
-def _fault_of(name: str, value: str) -> str | None:
-    if name not in _NUMBERS:
-        return None
-    digits = value.removeprefix("-") if name == "from_ms" else value
-    if not (digits.isascii() and digits.isdigit() and len(digits) < 13 and int(digits) <= _LARGEST):
-        return "not a whole number"
-    if name == "rows" and int(value) not in PAGE_SIZES:
-        return f"not one of {', '.join(map(str, PAGE_SIZES))}"
-    return "too large" if name == "at_page" and int(value) > MOST_PAGED else None
-
 
 @dataclass(frozen=True, slots=True)
-class RunsChoice:
+class RunsChoice(LinkChoice):
     """The filter of the list of runs."""
 
     began: str | None = None
@@ -212,29 +194,11 @@ class RunsChoice:
     callers: str | None = None
     protocol: str | None = None
 
-    @property
-    def narrows(self) -> bool:
-        """Whether it can leave out runs."""
-        return bool(_given(self))
-
     def filter(self, now_unix_ns: int) -> RunFilter:
         """The runs that are meant at this moment."""
-        same = {name: getattr(self, name) for name in names_of(RunsChoice) if name not in ("began", "callers")}
-        since_unix_ns = None if self.began is None else now_unix_ns - BEGAN_NS[self.began]
+        same = {name: getattr(self, name) for name in self.names() if name not in ("began", "callers")}
+        since_unix_ns = None if self.began is None else now_unix_ns - TIMES_S[self.began] * NS_PER_S
         return RunFilter(since_unix_ns, users=None if self.callers is None else int(self.callers), **same)
-
-
-_STATES: Final[tuple[str, ...]] = get_args(EntryState)
-_CALLERS: Final = re.compile("0|[1-9][0-9]{0,8}")
-
-
-def runs_choice_of(query: Mapping[str, str]) -> tuple[RunsChoice, list[str]]:
-    """Read the choice of runs from a link."""
-
-    def fault_of(name: str, value: str) -> str | None:
-        return "which is not a number of callers" if name == "callers" and not _CALLERS.fullmatch(value) else None
-
-    return read_link(query, RunsChoice, {"began": tuple(BEGAN_NS), "state": _STATES}, fault_of)
 
 
 def values_of(runs: Iterable[RunEntry]) -> dict[str, tuple[str, ...]]:
@@ -247,7 +211,7 @@ def values_of(runs: Iterable[RunEntry]) -> dict[str, tuple[str, ...]]:
     }
     return {
         **texts,
-        "began": tuple(BEGAN_NS),
+        "began": BEGAN,
         "cohort": tuple(sorted({cohort for each in runs for cohort in each.cohorts or () if cohort})),
         "state": tuple(state for state in _STATES if state in states),
         "callers": tuple(map(str, sorted(users))),
@@ -255,7 +219,7 @@ def values_of(runs: Iterable[RunEntry]) -> dict[str, tuple[str, ...]]:
 
 
 @dataclass(frozen=True, slots=True)
-class RolloutChoice:
+class RolloutChoice(LinkChoice):
     """A rollout of None is the one with the newest entry. The time of `looks` ends with the newest."""
 
     rollout: str | None = None
@@ -270,7 +234,7 @@ class RolloutChoice:
 
     def narrowed(self, progress: RolloutProgress) -> RolloutProgress:
         """The progress with the looks that are meant."""
-        since_unix_ns = 0 if self.looks is None else progress.newest.at_unix_ns - LOOKS_S[self.looks] * NS_PER_S
+        since_unix_ns = 0 if self.looks is None else progress.newest.at_unix_ns - TIMES_S[self.looks] * NS_PER_S
 
         def is_meant(look: FunnelPoint | LoggedVerdict) -> bool:
             is_of = self.at_stage in (None, look.stage) and self.decision in (None, look.decision)
@@ -278,8 +242,3 @@ class RolloutChoice:
 
         funnel = replace(progress.funnel, points=tuple(filter(is_meant, progress.funnel.points)))
         return replace(progress, funnel=funnel, changes=tuple(filter(is_meant, progress.changes)))
-
-
-def rollout_choice_of(query: Mapping[str, str]) -> tuple[RolloutChoice, list[str]]:
-    """Read the choice of looks from a link."""
-    return read_link(query, RolloutChoice, {"looks": tuple(LOOKS_S), "decision": get_args(Decision)})

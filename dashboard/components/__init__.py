@@ -1,6 +1,6 @@
 """Elements that several pages draw: HTML made of texts that are escaped, and Streamlit's elements around it.
 
-Read `markup` and `style.css`, then `frame` with `refreshing` and `selectors` (the row of a page), `header` and `trust`
-(its first line and its chip). Then figures: `objectives`, `tiles`, `tables`, `bars`, `explanation`, `verdicts`; `chart`
-draws a picture of `dashboard/charts` with its figures as a table.
+Read `markup` and `style.css`, then `frame` (how a page asks, draws and refreshes) with `selectors` (its row) and
+`trust` (its first line and its chip). Then what they show: `figures`, `objectives`, `verdicts`, `one_turn`,
+`several_runs`.
 """

@@ -1,7 +1,7 @@
-"""The figures of a run, as HTML: large numbers, stages against objectives, cohorts, outcomes, slow turns."""
+"""The figures of a run, as HTML: large numbers, stages against objectives, cohorts, outcomes, slow turns, and which
+dimension explains some of them."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from dashboard import descriptions
@@ -24,6 +24,7 @@ from dashboard.descriptions import Clock
 from dashboard.links import Choice
 from telemetry.model import formatting
 from telemetry.model.bounds import Statistic, turn_measured_within
+from telemetry.model.foreign_text import one_line
 from telemetry.model.metrics import DEFINITIONS, HEADLINE, METRICS, shown_in
 from telemetry.model.semconv import OUTCOME_LABELS, OUTCOMES, UNANSWERED, Source, failure_label
 from telemetry.model.turns import Turn
@@ -37,6 +38,7 @@ from telemetry.store.answers import (
     Summary,
     TurnCounts,
 )
+from telemetry.store.questions.explanation import Explanation
 from telemetry.store.questions.filters import source_of
 
 STAGES: Final = shown_in("page")
@@ -75,11 +77,15 @@ def _latency(stats: MetricStats, headline: ObjectiveStatus | None, source: Sourc
     if stats.n == 0:
         value = descriptions.why_no_figures(stats, source) or value
     left = None if headline is None else headline.verdict.budget_left
+    of_budget = "error budget not known"
+    if left is not None:
+        of_left = f"{formatting.percent(left)} of the error budget left"
+        of_budget = f"error budget overspent {formatting.factor(1 - left)}" if left < 0 else of_left
     subs = (
         f"of the answered: {descriptions.values(stats)} turns" if stats.unanswered else "",
         stats.within("p95") or "",
         "no objective for it" if headline is None else headline.promise,
-        "" if headline is None else _budget_text(left),
+        "" if headline is None else of_budget,
     )
     return tile(
         f"{DEFINITIONS[HEADLINE].label} p95",
@@ -90,14 +96,6 @@ def _latency(stats: MetricStats, headline: ObjectiveStatus | None, source: Sourc
         bar=gauge(left, missed=headline is not None and headline.state == "missed"),
         hover=descriptions.ESTIMATED if "p95" in stats.estimated_within else "",
     )
-
-
-def _budget_text(left: float | None) -> str:
-    if left is None:
-        return "error budget not known"
-    if left < 0:
-        return f"error budget overspent {formatting.factor(1 - left)}"
-    return f"{formatting.percent(left)} of the error budget left"
 
 
 def _good(headline: ObjectiveStatus | None) -> Html:
@@ -181,11 +179,8 @@ def _other(status: ObjectiveStatus) -> list[str | TableCell]:
     objective, verdict = status.objective, status.verdict
     name = objective.display_name or objective.name
     share = f"{name}: {formatting.percent(verdict.ratio, verdict.target)}"
-    return [
-        TableCell(share, objective.description or name, span=4),
-        formatting.number(verdict.eligible),
-        *_verdict(status),
-    ]
+    first = TableCell(share, objective.description or name, span=4)
+    return [first, formatting.number(verdict.eligible), *_verdict(status)]
 
 
 def _verdict(status: ObjectiveStatus | None) -> list[str | TableCell]:
@@ -199,25 +194,24 @@ def _stage(summary: Summary, metric_name: str, status: ObjectiveStatus | None) -
     if why is not None:
         reason = TableCell(why, why, "none", span=4 if status else 6)
         return [name, reason, *(_verdict(status) if status else [])]
-    return [name, *_figures(stats), _count(stats), *_verdict(status)]
+    return [name, *_percentiles(stats), _count(stats), *_verdict(status)]
 
 
 def _count(stats: MetricStats) -> TableCell:
     return TableCell(descriptions.values(stats), ANSWERED if stats.unanswered else "")
 
 
-def _figures(stats: MetricStats) -> list[TableCell]:
-    return [_figure(stats, name) for name in PERCENTILES]
-
-
-def _figure(stats: MetricStats, name: Statistic) -> TableCell:
-    """A percentile; of an estimate its interval is below it."""
-    text = descriptions.percentile(stats, name)
-    if getattr(stats, name) is None:
-        return TableCell(text, css="few")
-    figure, _, between = text.partition(" (")
-    below = f'<span class="vp-below">{escape(between.removesuffix(")"))}</span>' if between else ""
-    return TableCell(Html(f"{escape(figure)}{below}"), descriptions.describe_bounds(stats, name))
+def _percentiles(stats: MetricStats) -> list[TableCell]:
+    """p50, p95 and p99; of an estimate its interval is below it."""
+    cells: list[TableCell] = []
+    for name in PERCENTILES:
+        figure, _, between = descriptions.percentile(stats, name).partition(" (")
+        if getattr(stats, name) is None:
+            cells.append(TableCell(descriptions.percentile(stats, name), css="few"))
+            continue
+        below = f'<span class="vp-below">{escape(between.removesuffix(")"))}</span>' if between else ""
+        cells.append(TableCell(Html(f"{escape(figure)}{below}"), descriptions.describe_bounds(stats, name)))
+    return cells
 
 
 def cohorts(found: Sequence[CohortSummary], headline: Mapping[str, ObjectiveStatus | None]) -> Html:
@@ -225,38 +219,29 @@ def cohorts(found: Sequence[CohortSummary], headline: Mapping[str, ObjectiveStat
     head = section("Cohorts", "voice to voice, ms")
     if not found:
         return Html(head + hint("no turn names a cohort: run with --cohort, or let the endpoint say it"))
-    reach = max((_reach(each) or 0 for each in found), default=0)
+    all_stats = [each.metrics[HEADLINE] for each in found]
+    farthest = (next((v for v in (of.p99, of.p95, of.p50) if v is not None), None) for of in all_stats)
+    reach = max((each or 0 for each in farthest), default=0)
     columns = ("cohort", "#n", "p50 – p99", *(f"#{name}" for name in PERCENTILES), "#good", "#cache", "#fallback")
-    rows = [_cohort(each, index, headline.get(each.cohort), reach) for index, each in enumerate(found)]
-    bounds = _bounds((each.cohort, each.metrics[HEADLINE]) for each in found)
+    rows: list[list[str | TableCell]] = []
+    for index, (each, stats) in enumerate(zip(found, all_stats, strict=True)):
+        status, color = headline.get(each.cohort), f"vp-c{index}" if index < 2 else "vp-c"
+        good: str | TableCell = formatting.DASH
+        if status is not None:
+            # Where there are turns enough to say something.
+            is_enough = status.verdict.eligible >= status.verdict.minimum_turns
+            few = TableCell(f"too few ({formatting.number(status.verdict.decided)})", css="few")
+            good = formatting.percent(status.verdict.ratio, status.verdict.target) if is_enough else few
+        rows.append(
+            [
+                TableCell(Html(f'<span class="vp-key {color}"></span>{short(each.cohort)}'), css="headline"),
+                *(_count(stats), _range(stats, color, reach), *_percentiles(stats), good),
+                formatting.percent(each.cache.hit_rate),
+                formatting.share(sum(each.fallback.counts.values()), each.fallback.reported),
+            ]
+        )
+    bounds = _bounds((each.cohort, stats) for each, stats in zip(found, all_stats, strict=True))
     return Html(head + table("Cohorts", columns, rows) + bounds)
-
-
-def _reach(cohort: CohortSummary) -> float | None:
-    stats = cohort.metrics[HEADLINE]
-    return next((value for value in (stats.p99, stats.p95, stats.p50) if value is not None), None)
-
-
-def _cohort(cohort: CohortSummary, index: int, status: ObjectiveStatus | None, reach: float) -> list[str | TableCell]:
-    stats, color = cohort.metrics[HEADLINE], f"vp-c{index}" if index < 2 else "vp-c"
-    return [
-        TableCell(Html(f'<span class="vp-key {color}"></span>{short(cohort.cohort)}'), css="headline"),
-        _count(stats),
-        _range(stats, color, reach),
-        *_figures(stats),
-        _share_of_good(status),
-        formatting.percent(cohort.cache.hit_rate),
-        formatting.share(sum(cohort.fallback.counts.values()), cohort.fallback.reported),
-    ]
-
-
-def _share_of_good(status: ObjectiveStatus | None) -> str | TableCell:
-    """The share of good turns, where there are turns enough to say something."""
-    if status is None:
-        return formatting.DASH
-    if status.verdict.eligible >= status.verdict.minimum_turns:
-        return formatting.percent(status.verdict.ratio, status.verdict.target)
-    return TableCell(f"too few ({formatting.number(status.verdict.decided)})", css="few")
 
 
 def _range(stats: MetricStats, color: str, reach: float) -> Html:
@@ -324,18 +309,6 @@ _ALONE: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Tick:
-    """A deadline on the bar: from its beginning, in ns."""
-
-    at: float
-    title: str
-    css: str = ""
-
-    def html(self, reach: float) -> str:
-        return f'<u class="vp-budget{self.css}" style="left:{css_percent(self.at / reach)}" title="{self.title}"></u>'
-
-
 def budget(found: Mapping[str, StageStats], objectives: Sequence[Objective] = ()) -> Html:
     """Return where voice-to-voice goes at the median turn and at each stage's p95, on one scale, with a tick where each
     objective asks that a stage is over."""
@@ -351,69 +324,67 @@ def budget(found: Mapping[str, StageStats], objectives: Sequence[Objective] = ()
     by = {name: at for metric, name in _REACHED.items() if (at := asked.get(metric)) is not None}
     over_by = dict(sorted(by.items(), key=lambda each: each[1]))
     alone = {stage: at for metric, stage in _ALONE.items() if (at := asked.get(metric)) is not None}
-    rows = {name: _ticks(known, name, over_by, alone) for name in ("p50_ns", "p95_ns")}
-    lengths = [sum(max(0.0, getattr(stage, name) or 0.0) for stage in known) for name in rows]
-    reach = max(*lengths, *(tick.at for ticks in rows.values() for tick in ticks))
+    rows = {name: _ticks(known, name, over_by, alone) for name in ("p50", "p95")}
+    lengths = [sum(max(0.0, _ns(stage, name) or 0.0) for stage in known) for name in rows]
+    reach = max(*lengths, *(at for ticks in rows.values() for at, _, _ in ticks))
     keys = [
         f'<span><span class="vp-key vp-s-{stage.name}"></span>{stage.label} <b>{_value(stage, stage.p50_ns)}</b> / '
         f"{_value(stage, stage.p95_ns) if stage.p95_ns is not None else f'too few ({stage.n})'}</span>"
         for stage in known
     ]
-    keys += [_key(f"{name} over by", at) for name, at in over_by.items()]
+    named = [(f"{name} over by", at, "") for name, at in over_by.items()]
+    named += [(f"{STAGE_LABELS[of.name]} within", alone[of.name], " alone") for of in known if of.name in alone]
     keys += [
-        _key(f"{STAGE_LABELS[stage.name]} within", alone[stage.name], " alone")
-        for stage in known
-        if stage.name in alone
+        f'<span><span class="vp-budget-key{css}" aria-hidden="true"></span>{text} '
+        f"<b>{formatting.declared_milliseconds(ns)}</b></span>"
+        for text, ns, css in named
     ]
     bars = "".join(_bar(known, name, reach, ticks) for name, ticks in rows.items())
     return Html(f'<div class="vp">{head}{bars}<div class="vp-legend">{"".join(keys)}</div></div>')
 
 
-def _key(text: str, ns: float, css: str = "") -> str:
-    mark = f'<span class="vp-budget-key{css}" aria-hidden="true"></span>'
-    return f"<span>{mark}{text} <b>{formatting.declared_milliseconds(ns)}</b></span>"
+def _ns(stage: StageStats, name: str) -> float | None:
+    return getattr(stage, f"{name}_ns")
 
 
 def _ticks(
     known: Sequence[StageStats], name: str, over_by: Mapping[str, float], alone: Mapping[str, float]
-) -> list[_Tick]:
-    """The ticks of a row: of the stages up to one at a fixed time, of one alone from where it begins in this row."""
+) -> list[tuple[float, str, str]]:
+    """The ticks of a row, each with its place in ns, its title and its style: of the stages up to one at a fixed time,
+    of one alone from where it begins in this row."""
     ticks = [
-        _Tick(at, f"{what}: its objective is {formatting.declared_milliseconds(at)} after the caller's speech")
+        (at, f"{what}: its objective is {formatting.declared_milliseconds(at)} after the caller's speech", "")
         for what, at in over_by.items()
     ]
     begins = 0.0
     for stage in known:
-        value, own = getattr(stage, name), alone.get(stage.name)
+        value, own = _ns(stage, name), alone.get(stage.name)
         if value is not None and own is not None:
             title = f"{STAGE_LABELS[stage.name]}: its objective is {formatting.declared_milliseconds(own)} for it alone"
-            ticks.append(_Tick(begins + own, title, " alone"))
+            ticks.append((begins + own, title, " alone"))
         begins += max(0.0, value or 0.0)
     return ticks
-
-
-def _length(stage: StageStats, name: str, ns: float) -> str:
-    """A length in words; of an estimate with its interval."""
-    between = [formatting.milliseconds(each, unit=False) for each in stage.estimated_within.get(name, ())]
-    return _value(stage, ns, unit=True) + (f" (95 % {'–'.join(between)})" if between else "")
 
 
 def _value(stage: StageStats, ns: float | None, *, unit: bool = False) -> str:
     return formatting.estimate_if(stage.approximate, formatting.milliseconds(ns, unit=unit))
 
 
-def _bar(known: Sequence[StageStats], name: str, reach: float, ticks: Sequence[_Tick]) -> str:
-    label = f'<span class="hint">{name.removesuffix("_ns")}</span>'
-    parts = [(stage, value) for stage in known if (value := getattr(stage, name)) is not None]
-    if not parts:
+def _bar(known: Sequence[StageStats], name: str, reach: float, ticks: Sequence[tuple[float, str, str]]) -> str:
+    label = f'<span class="hint">{name}</span>'
+    if all(_ns(stage, name) is None for stage in known):
         return f'<div class="vp-stackrow">{label}<span class="hint">too few turns</span></div>'
-    drawn = "".join(
-        f'<i class="vp-s-{stage.name}" style="width:{css_percent(value / reach)}" '
-        f'title="{stage.label}: {_length(stage, name.removesuffix("_ns"), value)}"></i>'
-        for stage, value in parts
-        if value > 0
+    drawn = ""
+    for stage in known:
+        if (value := _ns(stage, name)) is not None and value > 0:
+            between = [formatting.milliseconds(each, unit=False) for each in stage.estimated_within.get(name, ())]
+            length = _value(stage, value, unit=True) + (f" (95 % {'–'.join(between)})" if between else "")
+            width = css_percent(value / reach)
+            drawn += f'<i class="vp-s-{stage.name}" style="width:{width}" title="{stage.label}: {length}"></i>'
+    marks = "".join(
+        f'<u class="vp-budget{css}" style="left:{css_percent(at / reach)}" title="{title}"></u>'
+        for at, title, css in ticks
     )
-    marks = "".join(tick.html(reach) for tick in ticks)
     bar = f'<div class="vp-stack">{drawn}</div>'
     return f'<div class="vp-stackrow">{label}<div class="vp-stacked">{bar}{marks}</div></div>'
 
@@ -436,3 +407,40 @@ def outcomes(turns: TurnCounts) -> Html:
         f'{section("Outcomes", "of every turn")}<div class="vp"><div class="vp-stack vp-below-head">{parts}</div>'
         f'<div class="vp-legend">{legend}</div></div>{by}'
     )
+
+
+_LONGEST_VALUE: Final = 40
+NOTHING: Final = "no dimension is shown to set them apart"
+
+
+def explanation(found: Explanation, selection: str) -> Html:
+    """The dimensions that explain a selection of turns, the one that does most first; `selection` says which turns were
+    selected ("bad turns"), in our own words or any text."""
+    title, rows = "Which dimension explains it", list[tuple[str, ...]]()
+    for each in found.dimensions:
+        if (value := each.value) is not None and each.is_shown:
+            bar = f'<span class="vp-gauge vp-inline"><i style="width:{css_percent(each.strength)}"></i></span>'
+            rows.append(
+                (
+                    Html(f"<b>{escape(each.name)}</b>"),
+                    formatting.NOT_REPORTED if value.label is None else one_line(value.label, _LONGEST_VALUE),
+                    formatting.percent(value.share_selected),
+                    formatting.percent(value.share_others),
+                    Html(f"{bar} {formatting.decimal(each.strength)}"),
+                    "< 0.001" if each.p_value < 0.001 else formatting.significant(each.p_value),
+                )
+            )
+    over = f"{formatting.number(found.selected)} {selection} against {formatting.number(found.others)} others"
+    sampled = ", a sample over their time" if found.is_sample else ""
+    parts: list[str] = [section(title, f"{over}{sampled}; corrected for calls, values and dimensions")]
+    if rows:
+        columns = ("dimension", "most above its share", "#of these", "#of the others", "strength", "#p")
+        parts.append(table(title, columns, rows))
+    else:
+        few = any(each.untried == "too few turns" for each in found.dimensions)
+        parts.append(hint(f"{NOTHING}{': too few turns or calls on a side' if few else ''}"))
+    rest = [each.name for each in found.dimensions if each.untried is None and not each.is_shown]
+    lines = [("not shown", rest if rows else [])]
+    for why, reason in (("one value", "the same on both sides"), ("not reported", formatting.NOT_REPORTED)):
+        lines.append((reason, [each.name for each in found.dimensions if each.untried == why]))
+    return Html("".join([*parts, *(hint(f"{reason}: {', '.join(names)}") for reason, names in lines if names)]))

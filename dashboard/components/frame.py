@@ -19,7 +19,7 @@ from dashboard.components import trust
 from dashboard.components.markup import Html, empty, escape, note
 from dashboard.components.selectors import Offered, SelectorRow, selectors_of_run
 from dashboard.descriptions import zone_of
-from dashboard.links import Choice, choice_of
+from dashboard.links import Choice
 from dashboard.source import ENV_LOCUST, NoRunsError, Source, ended_without_turn, places, source_of
 from telemetry.model import formatting
 from telemetry.model.errors import TelemetryError
@@ -52,34 +52,34 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True, slots=True)
 class PageContext:
-    """The context of a page besides its answer: its link, the viewer's zone, the time, and the store that was asked,
-    None for a page about many."""
+    """The context of an answer: its link, the store that gave it (None for a page about many), when it was asked for,
+    and how long that took."""
 
     link: Link
-    zone: tzinfo
-    now_unix_ns: int
-    source: Source | None = None
+    source: Source | None
+    at_unix_ns: int
+    began_s: float
+    took_s: float
 
     @property
     def choice(self) -> Choice:
         """The choice of turns in the link."""
-        return choice_of(self.link)[0]
+        return Choice.of(self.link)[0]
 
     @property
     def store(self) -> str:
         """The store that was asked."""
         return "" if self.source is None else self.source.store
 
+    @property
+    def zone(self) -> tzinfo:
+        """The viewer's time zone."""
+        return viewer_zone()
 
-@dataclass(frozen=True, slots=True)
-class AskedPage(Generic[_Answer]):
-    """An answer, the store that gave it, when it was asked for, and how long that took."""
-
-    answer: _Answer
-    source: Source | None
-    at_unix_ns: int
-    began_s: float
-    took_s: float
+    @property
+    def now_unix_ns(self) -> int:
+        """The time of the wall clock."""
+        return time.time_ns()
 
 
 def interval_s(least_s: float | None, took_s: float) -> float | None:
@@ -111,64 +111,59 @@ class DashboardPage(Generic[_Answer]):
     unreadable: str = "The store cannot be read"
 
     def show(self) -> None:
-        """Draw the page."""
-        link = st.query_params.to_dict()
+        """Draw the page; what is below the selectors refreshes by itself."""
         try:
             with st.spinner(READING):
-                drawn = self._asked(link)
+                answer, context = self._asked()
         except TelemetryError as error:
-            heading(self.title)
+            st.session_state[_SHOWN] = None
+            _title(self.title)
             self._say(error)
             return
-        offered, least_s = self.offered(drawn.answer), self.least_s(drawn.answer)
+        offered, least_s = self.offered(answer), self.least_s(answer)
         # A refresh that was dearer than its pace had all of the page drawn again.
         about, cost_s = st.session_state.pop(_COST, (None, 0.0))
-        every_s = interval_s(least_s, max(drawn.took_s, cost_s if about == (self.title, link) else 0.0))
+        every_s = interval_s(least_s, max(context.took_s, cost_s if about == (self.title, context.link) else 0.0))
         # The first picture is of the answer that the selectors show.
-        first = [drawn]
-        st.session_state[_SHOWN] = drawn.at_unix_ns, every_s
-        row, faults = self.selectors(drawn.answer, self._context(drawn, link))
+        first = [(answer, context)]
+        st.session_state[_SHOWN] = context.at_unix_ns, every_s
+        row, faults = self.selectors(answer, context)
         row.draw(lambda: _title(self.title))
         if faults:
             st.html(note("the link", faults))
 
         def body() -> None:
-            link = st.query_params.to_dict()
             is_first = bool(first)
             try:
-                latest = first.pop() if is_first else self._asked(link)
+                latest, context = first.pop() if is_first else self._asked()
             except TelemetryError as error:
                 self._say(error)
                 return
-            if self.offered(latest.answer) != offered or self.least_s(latest.answer) != least_s:
+            if self.offered(latest) != offered or self.least_s(latest) != least_s:
                 st.rerun()  # the selectors and the pace belong to the page around this part
-            st.session_state[_SHOWN] = latest.at_unix_ns, every_s
-            self._draw_body(latest, link)
+            st.session_state[_SHOWN] = context.at_unix_ns, every_s
+            self._draw_body(latest, context)
             if is_first or every_s is None:
                 return
-            took_s = time.monotonic() - latest.began_s
+            took_s = time.monotonic() - context.began_s
             needed_s = interval_s(least_s, took_s) or every_s
             if needed_s > every_s or needed_s * 2 < every_s:
-                st.session_state[_COST] = (self.title, link), took_s
+                st.session_state[_COST] = (self.title, context.link), took_s
                 st.rerun()
 
         st.fragment(body, run_every=every_s)()
 
-    def _draw_body(self, asked: AskedPage[_Answer], link: Link) -> None:
+    def _draw_body(self, answer: _Answer, context: PageContext) -> None:
         """Draw what is below the row."""
-        if asked.source is not None and asked.source.in_force.fault:
-            st.html(note("objectives", [asked.source.in_force.fault]))
-        self.draw(asked.answer, self._context(asked, link))
+        if context.source is not None and context.source.in_force.fault:
+            st.html(note("objectives", [context.source.in_force.fault]))
+        self.draw(answer, context)
 
-    @staticmethod
-    def _context(asked: AskedPage[_Answer], link: Link) -> PageContext:
-        return PageContext(link, viewer_zone(), time.time_ns(), asked.source)
-
-    def _asked(self, link: Link) -> AskedPage[_Answer]:
-        began_s, at_unix_ns = time.monotonic(), time.time_ns()
+    def _asked(self) -> tuple[_Answer, PageContext]:
+        link, began_s, at_unix_ns = st.query_params.to_dict(), time.monotonic(), time.time_ns()
         source = self.find(link)
         answer = self.ask(source, link)
-        return AskedPage(answer, source, at_unix_ns, began_s, time.monotonic() - began_s)
+        return answer, PageContext(link, source, at_unix_ns, began_s, time.monotonic() - began_s)
 
     def _say(self, error: TelemetryError) -> None:
         """Say why the store cannot be read, or that there is no run yet, and look again by itself."""
@@ -197,39 +192,40 @@ def run_page(
     def body(view: _View, context: PageContext) -> None:
         run, summary = view.run, view.summary
         if run is None or summary is None:
-            st.html(_no_run(context))
+            run_id = context.choice.run
+            if why := why_no_turn(context.store, run_id):
+                st.html(empty(NO_TURN, *why, start_a_run()))
+            else:
+                st.html(empty("No turns yet", start_a_run()) if run_id is None else unknown_run(run_id))
             return
         if not summary.turns.total:
             st.html(_no_turns(run, context))
             return
         if summary.limit is not None:
             st.html(says_limit(view) or note(LIMIT_TITLE, [summary.limit.reason]))
-        head(_overview(run, summary, context), trust.trust(run, summary), trust.details(run, summary))
+        state = descriptions.state_of(run, summary.newest_unix_ns, context.now_unix_ns)
+        # A list of turns that began at chosen times is of the whole run.
+        window = None if summary.filter.since_unix_ns is None else context.choice.window_shown(run)
+        overview = trust.overview(run, summary, state, context.now_unix_ns, context.zone, window=window)
+        head(overview, trust.trust(run, summary))
         if run.lacks_old_turns:
             st.html(note("what the store keeps", [OLD_TURNS_GONE]))
         draw(view, run, summary, context)
 
     def selectors(view: _View, context: PageContext) -> tuple[SelectorRow, list[str]]:
-        choice, faults = choice_of(context.link)
+        choice, faults = Choice.of(context.link)
         return selectors_of_run(view, choice, context.source.elsewhere if context.source else ()), faults
 
+    def least_s(view: _View) -> float | None:
+        """Return how often to look again: often while turns come in, never when the run has announced its end."""
+        if view.run is None or view.summary is None:
+            return REFRESH_LIVE_S
+        state = descriptions.state_of(view.run, view.summary.newest_unix_ns, time.time_ns())
+        return {"live": REFRESH_LIVE_S, "stale": REFRESH_STALE_S, "ended": None}[state]
+
     return DashboardPage(
-        title, ask, body, selectors, offered=lambda view: {run.run_id for run in view.runs}, least_s=_least_s
+        title, ask, body, selectors, offered=lambda view: {run.run_id for run in view.runs}, least_s=least_s
     )
-
-
-def _least_s(view: View) -> float | None:
-    """Return how often to look again: often while turns come in, never when the run has announced its end."""
-    if view.run is None or view.summary is None:
-        return REFRESH_LIVE_S
-    state = descriptions.state_of(view.run, view.summary.newest_unix_ns, time.time_ns())
-    return {"live": REFRESH_LIVE_S, "stale": REFRESH_STALE_S, "ended": None}[state]
-
-
-def heading(text: str) -> None:
-    """The title of a page that has no selectors, and shows no answer."""
-    st.session_state[_SHOWN] = None
-    _title(text)
 
 
 def _title(text: str) -> None:
@@ -241,47 +237,30 @@ def _title(text: str) -> None:
         # The browser says its theme with every question that it asks; a page of an ended run asks none by itself.
         if st.context.theme.type != drawn:
             st.rerun()
-        st.html(f'<div class="vp"><h1>{escape(text)}</h1>{_age(st.session_state.get(_SHOWN))}</div>')
+        age = ""
+        if shown := st.session_state.get(_SHOWN):
+            at_unix_ns, every_s = shown
+            at = descriptions.time_of_day(at_unix_ns, viewer_zone())
+            ago = descriptions.ago((time.time_ns() - at_unix_ns) / formatting.NS_PER_S)
+            pace = "read once" if every_s is None else f"read every {every_s:g} s"
+            age = f'<div class="hint vp-age" title="{pace}">as of {at}, {ago}</div>'
+        st.html(f'<div class="vp"><h1>{escape(text)}</h1>{age}</div>')
 
     st.fragment(title, run_every=_AGE_EVERY_S)()
 
 
-def _age(shown: tuple[int, float | None] | None) -> str:
-    if shown is None:
-        return ""
-    at_unix_ns, every_s = shown
-    at = descriptions.time_of_day(at_unix_ns, viewer_zone())
-    ago = descriptions.ago((time.time_ns() - at_unix_ns) / formatting.NS_PER_S)
-    pace = "read once" if every_s is None else f"read every {every_s:g} s"
-    return f'<div class="hint vp-age" title="{pace}">as of {at}, {ago}</div>'
-
-
-def head(overview: str, shown: trust.Trust, details: str) -> None:
-    """The subject of a page, and as a chip that opens the details, how far its figures can be trusted; both as HTML."""
+def head(overview: str, shown: trust.Trust) -> None:
+    """The subject of a page as HTML, and how far its figures can be trusted, as a chip that opens the details."""
     left, right = st.columns([3, 1.25], vertical_alignment="center")
     with left:
         st.html(overview)
     with right, st.container(key=f"trust-{shown.state}"), st.popover(shown.label, width="stretch"):
-        st.html(details)
+        st.html(shown.details)
 
 
 def viewer_zone() -> tzinfo:
     """The time zone of the viewer of this session."""
     return zone_of(st.context.timezone)
-
-
-def _overview(run: RunRecord, summary: Summary, context: PageContext) -> Html:
-    state = descriptions.state_of(run, summary.newest_unix_ns, context.now_unix_ns)
-    # A list of turns that began at chosen times is of the whole run.
-    window = None if summary.filter.since_unix_ns is None else context.choice.window_shown(run)
-    return trust.overview(run, summary, state, context.now_unix_ns, context.zone, window=window)
-
-
-def _no_run(context: PageContext) -> Html:
-    run_id = context.choice.run
-    if why := why_no_turn(context.store, run_id):
-        return empty(NO_TURN, *why, start_a_run())
-    return empty("No turns yet", start_a_run()) if run_id is None else unknown_run(run_id)
 
 
 def unknown_run(run_id: str) -> Html:
@@ -301,13 +280,11 @@ def _no_turns(run: RunRecord, context: PageContext) -> Html:
     return empty("No turns yet", f"{name} has begun; its first turn shows here as soon as it is over.")
 
 
-_SERVICE: Final = "point a service's <code>OTEL_EXPORTER_OTLP_ENDPOINT</code> at the sidecar"
-_BY_COMMAND: Final = "Start a run with <code>./voiceprobe demo</code> or <code>voiceprobe run ws://…</code>"
-
-
 def start_a_run() -> str:
     """Return how to get turns into the store that is shown."""
-    return f"{_on_locusts_page() or _BY_COMMAND}, or {_SERVICE}"
+    by_command = "Start a run with <code>./voiceprobe demo</code> or <code>voiceprobe run ws://…</code>"
+    service = "point a service's <code>OTEL_EXPORTER_OTLP_ENDPOINT</code> at the sidecar"
+    return f"{_on_locusts_page() or by_command}, or {service}"
 
 
 def why_no_turn(store: str, run_id: str | None) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from dashboard.charts.over_time import left_text
+from dashboard.charts import left_text
 from dashboard.components.markup import Html, State, TableCell, chip, css_percent, escape, table
 from telemetry.model import formatting
 from telemetry.model.metrics import METRICS

@@ -7,10 +7,9 @@ from typing import Any, Final, Protocol
 import streamlit as st
 
 from dashboard import descriptions
-from dashboard.links import DIMENSION_OF, WHOLE, WINDOW_LABELS, Choice
+from dashboard.links import DIMENSION_OF, TIME_LABELS, WHOLE, WINDOWS, Choice
 from telemetry.model import formatting
 from telemetry.store.answers import RunRecord
-from telemetry.store.questions.pages import NEWEST
 from telemetry.store.run_folders.entries import RunEntry
 
 _KEY: Final = "choice_"
@@ -104,10 +103,9 @@ def selectors_of_run(offered: Offered, choice: Choice, elsewhere: Sequence[RunEn
     """The selectors of a page about a run: run, time and cohort in sight, the others behind "Filters"."""
     default = Choice().window_shown(offered.run) or WHOLE
     # The default is the empty choice, so that a link names what was chosen alone.
-    left_out = (NEWEST, WHOLE) if default == WHOLE else (NEWEST, "1h")
-    windows = {name: label for name, label in WINDOW_LABELS.items() if name not in left_out}
+    windows = WINDOWS if default == WHOLE else [*WINDOWS[:-1], WHOLE]
     chosen = choice.window if choice.window in windows else None
-    window = Selector("window", list(windows), chosen, WINDOW_LABELS[default], windows)
+    window = Selector("window", windows, chosen, TIME_LABELS[default], TIME_LABELS)
     in_sight = (
         (run_selector(offered.runs, choice, "newest run", elsewhere), 3.0),
         (window, 1.4),

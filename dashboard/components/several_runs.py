@@ -7,22 +7,17 @@ from urllib.parse import urlencode
 
 import streamlit as st
 
-from dashboard import descriptions
-from dashboard.charts import compared
+from dashboard import charts, descriptions
 from dashboard.components.frame import READING
 from dashboard.components.markup import SYMBOLS, Html, State, chip, escape, hint, listed, note, section, table
-from dashboard.components.pictures import colors, draw
 from telemetry.charts.drawing import Picture
-from telemetry.comparison.differences import FigureDifference
 from telemetry.comparison.sentences import HEADINGS, context_lines, figure_row, footnotes, grouped, title_of
 from telemetry.comparison.verdict import ComparisonState, RunComparison
 from telemetry.model import formatting
-from telemetry.model.bounds import Statistic
 from telemetry.model.errors import TelemetryError
 from telemetry.model.formatting import DASH, in_milliseconds
 from telemetry.model.metrics import HEADLINE
 from telemetry.objectives.objective import Objective
-from telemetry.store.answers import MetricStats
 from telemetry.store.questions.run_figures import RunDetails
 from telemetry.store.run_folders.entries import RunEntry
 from telemetry.store.run_folders.places import read_capacity
@@ -87,44 +82,42 @@ def comparison_head(each: RunComparison) -> Html:
 def comparison_table(each: RunComparison) -> Html:
     """Every figure of a run with the baseline's."""
     rows: list[Sequence[str]] = []
-    for title, found in grouped(each):
-        rows += [(title,), *map(_comparison_row, found)]
+    for title, differences in grouped(each):
+        rows.append((title,))
+        for found in differences:
+            *cells, status = figure_row(found)
+            state = _WORSE[found.is_worse]
+            mark = "" if found.is_worse is None else f"{SYMBOLS[state]} "
+            rows.append([*cells, Html(f'<span class="vp-chip vp-plain {state}">{mark}{escape(status)}</span>')])
     columns = [HEADINGS[0], *(f"#{name}" for name in HEADINGS[1:])]
     notes = f'<div class="vp"><ul class="hint">{listed(footnotes(each))}</ul></div>'
     return Html(table(f"figures of {title_of(each)}", columns, rows) + notes)
 
 
-def _comparison_row(found: FigureDifference) -> list[str]:
-    *cells, status = figure_row(found)
-    state = _WORSE[found.is_worse]
-    mark = "" if found.is_worse is None else f"{SYMBOLS[state]} "
-    return [*cells, Html(f'<span class="vp-chip vp-plain {state}">{mark}{escape(status)}</span>')]
-
-
 def behavior(found: Sequence[tuple[str, RunDetails]]) -> Html:
     """Barge-in and patience of each run, as a table."""
-    return table("barge-in and patience", _BEHAVIOR, [_behavior_row(name, each) for name, each in found])
-
-
-def _stop(stop: MetricStats | None, which: Statistic) -> str:
-    if stop is None:
-        return DASH
-    within = stop.within(which)
-    return formatting.milliseconds(getattr(stop, which)) + (f" ({within})" if within is not None else "")
-
-
-def _behavior_row(name: str, each: RunDetails) -> tuple[str, ...]:
-    done, between = each.behavior, each.abandoned_interval
-    return (
-        name,
-        formatting.number(done.barge_ins) if done.barge_ins else "none asked",
-        formatting.share(done.barge_ins_recovered, done.barge_ins),
-        formatting.share(done.barge_ins_stopped, done.barge_ins_judged),
-        *(_stop(each.barge_in_stop, which) for which in ("p50", "p95")),
-        f"{formatting.number(each.abandoned)} of {formatting.turns(each.eligible)}",
-        DASH if between is None else f"{formatting.percent(between[0])} to {formatting.percent(between[1])}",
-        formatting.seconds(each.waited_p50),
-    )
+    rows: list[tuple[str, ...]] = []
+    for name, each in found:
+        done, between, stop = each.behavior, each.abandoned_interval, each.barge_in_stop
+        stops = [DASH, DASH]
+        if stop is not None:
+            within = (f" ({text})" if (text := stop.within(which)) else "" for which in ("p50", "p95"))
+            stops = [
+                f"{formatting.milliseconds(ns)}{text}" for ns, text in zip((stop.p50, stop.p95), within, strict=True)
+            ]
+        rows.append(
+            (
+                name,
+                formatting.number(done.barge_ins) if done.barge_ins else "none asked",
+                formatting.share(done.barge_ins_recovered, done.barge_ins),
+                formatting.share(done.barge_ins_stopped, done.barge_ins_judged),
+                *stops,
+                f"{formatting.number(each.abandoned)} of {formatting.turns(each.eligible)}",
+                DASH if between is None else f"{formatting.percent(between[0])} to {formatting.percent(between[1])}",
+                formatting.seconds(each.waited_p50),
+            )
+        )
+    return table("barge-in and patience", _BEHAVIOR, rows)
 
 
 NO_LATENCY: Final = "No turn of these has a voice-to-voice latency."
@@ -148,27 +141,22 @@ def conditions(
         left, right = st.columns(2)
     with left:
         capacity = next((each for each in map(read_capacity, shown) if each is not None), None)
-        why = (
-            "The generator did not report its calls in flight."
-            if any(each.latencies for _, each in found)
-            else NO_LATENCY
-        )
-        st.html(
-            section(
-                "Latency against load", "by the calls in flight when turns began, with ramps; the lower line is the p50"
-            )
-        )
+        is_silent = any(each.latencies for _, each in found)
+        why = "The generator did not report its calls in flight." if is_silent else NO_LATENCY
+        of = "by the calls in flight when turns began, with ramps; the lower line is the p50"
+        st.html(section("Latency against load", of))
         if capacity is not None:
             st.html(f'<div class="vp">{escape(capacity.sentence)}</div>')
-        _drawn(compared.load(found, capacity, _objective_ms(objectives), colors()), why)
+        first = next((each for each in objectives if each.metric == HEADLINE and not each.is_of_a_part), None)
+        threshold = None if first is None else first.threshold
+        _drawn(charts.load(found, capacity, None if threshold is None else in_milliseconds(threshold)), why)
     with right:
-        latency, errors = compared.latency_by_profile(found, colors()), compared.word_errors_by_profile(found, colors())
+        latency, errors = charts.latency_by_profile(found), charts.word_errors_by_profile(found)
         st.html(section("Profiles against latency", "the lower dot is the p50; a bar is the 95 % interval of the p95"))
         _drawn(latency, NO_LATENCY)
         rate, units = errors.table.caption.removesuffix(" by profile"), errors.table.columns[3]
-        st.html(
-            section(f"Profiles against {rate}", f"{units} that were recognized wrongly; a bar is the 95 % interval")
-        )
+        of = f"{units} that were recognized wrongly; a bar is the 95 % interval"
+        st.html(section(f"Profiles against {rate}", of))
         _drawn(errors, "No transcript came back to compare with what was said.")
     st.html(section("Barge-in and patience", "callers who interrupt a reply, and callers who hang up unanswered"))
     st.html(behavior(found))
@@ -178,9 +166,4 @@ def _drawn(picture: Picture | None, why_not: str) -> None:
     if picture is None or not picture.rows:
         st.html(hint(why_not))
     else:
-        draw(picture)
-
-
-def _objective_ms(objectives: Sequence[Objective]) -> float | None:
-    first = next((each for each in objectives if each.metric == HEADLINE and not each.is_of_a_part), None)
-    return None if first is None or first.threshold is None else in_milliseconds(first.threshold)
+        charts.draw(picture)

@@ -8,7 +8,7 @@ from typing import Final
 
 from dashboard import descriptions
 from dashboard.components.markup import SYMBOLS, Html, State, escape, fact, fact_line
-from dashboard.links import WINDOW_LABELS
+from dashboard.links import TIME_LABELS
 from telemetry.model.formatting import NS_PER_MS, count, declared_milliseconds, number, share, turns
 from telemetry.model.services import REPORTED
 from telemetry.store.answers import RunRecord, Summary, TelemetryLoss
@@ -38,7 +38,7 @@ def overview(
         described += descriptions.describe_silence(summary.heard_unix_ns, now_unix_ns)
     known = f'<span><span class="vp-chip {kind}">{_STATE_SHAPE[state]} {state}</span> {escape(described)}</span>'
     many = f"<b>{turns(summary.turns.total)}</b>"
-    time = "" if window is None else fact("time", WINDOW_LABELS[window])
+    time = "" if window is None else fact("time", TIME_LABELS[window])
     if run.service is None:
         about = [fact("run", run.run_id), fact("target", run.target or descriptions.UNKNOWN)]
     else:
@@ -47,26 +47,52 @@ def overview(
     return fact_line([known, *about, time, f"<span>{many}</span>"])
 
 
-def details(run: RunRecord, summary: Summary) -> Html:
-    """Return how well the figures were measured, behind the chip that sums it up."""
-    delta = descriptions.describe_client_service_delta(summary.client_service_delta, run.service)
-    odd = [fact(name, text, "unknown") for name, text in summary.contradictions.texts.items()]
-    if run.service is not None:
-        return _details([*odd, fact("heard vs reported", delta)])
-    lost, good = descriptions.describe_loss(summary.loss)
-    lost_state: State = "met" if good else "unknown" if good is None else "missed"
-    invalid_state: State = "met" if not summary.turns.invalid else "unknown"
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """The parts of the chip, each of which says what is wrong with it, or that nothing is; and the lines behind it."""
+
+    parts: Sequence[Part]
+    lines: Sequence[Html]
+
+    @property
+    def state(self) -> State:
+        """ "met" when nothing weakens the figures, "missed" when something does, else "unknown"."""
+        states = {state for state, _ in self.parts}
+        return "missed" if "missed" in states else "unknown" if "unknown" in states else "met"
+
+    @property
+    def label(self) -> str:
+        """The chip."""
+        return f"{SYMBOLS[self.state]} {' · '.join(text for _, text in self.parts)}"
+
+    @property
+    def details(self) -> Html:
+        """The lines that open with the chip."""
+        return fact_line(self.lines, "vp-details")
+
+
+def trust(run: RunRecord, summary: Summary) -> Trust:
+    """How well the figures of a run were measured."""
+    counted, is_service = summary.turns, run.service is not None
+    lost, telemetry = _telemetry(summary.loss)
+    validity = ("unknown", "reported, not heard") if is_service else _validity(counted.invalid, counted.total)
     if summary.limit is not None:
-        invalid_state = "missed"
-    unread = descriptions.describe_unread(summary.turns)
-    parts = (
+        validity = "missed", "generator-limited"
+    delta = fact(
+        "heard vs reported", descriptions.describe_client_service_delta(summary.client_service_delta, run.service)
+    )
+    odd = [fact(name, text, "unknown") for name, text in summary.contradictions.texts.items()]
+    if is_service:
+        return Trust([validity, telemetry], [*odd, delta])
+    bound, unread = run.calibrated_to_ms, descriptions.describe_unread(counted)
+    lines = (
         fact("protocol", run.protocol or descriptions.UNKNOWN),
         fact("corpus", descriptions.describe_corpus(run)),
-        fact("turns", descriptions.describe_invalid(summary.turns), invalid_state),
+        fact("turns", descriptions.describe_invalid(counted), validity[0] if counted.total else "met"),
         *([fact("endpoint", unread, "missed")] if unread else []),
         *odd,
-        fact("telemetry", lost, lost_state),
-        fact("heard vs reported", delta),
+        fact("telemetry", lost, telemetry[0]),
+        delta,
         *(
             fact(line, descriptions.describe_generator(summary.generator, line))
             for line in ("generator", "its process")
@@ -74,104 +100,63 @@ def details(run: RunRecord, summary: Summary) -> Html:
         fact("speech bounds", descriptions.describe_speech_bounds(summary.speech_bounds)),
         fact("calibration", descriptions.describe_calibration(run)),
     )
-    return _details(parts)
-
-
-def _details(lines: Iterable[str]) -> Html:
-    """The lines behind the chip that sums them up, each made by `fact`."""
-    return fact_line(lines, "vp-details")
-
-
-@dataclass(frozen=True, slots=True)
-class Trust:
-    """`state` is "met" when nothing weakens the figures, "missed" when something does, else "unknown"."""
-
-    state: State
-    label: str
-
-
-def trust(run: RunRecord, summary: Summary) -> Trust:
-    """The chip of a run's figures: each part says what is wrong with it, or that nothing is."""
-    if summary.limit is not None:
-        validity: Part = ("missed", "generator-limited")
-    elif run.service is not None:
-        validity = ("unknown", "reported, not heard")
-    else:
-        validity = _invalid_part(summary.turns.invalid, summary.turns.total)
-    bound = run.calibrated_to_ms
     calibration: Part = ("met", f"calibrated ± {bound} ms") if bound else ("unknown", "not calibrated")
-    return _trust_of([validity, _telemetry_part(summary.loss), *([] if run.service else [calibration])])
+    return Trust([validity, telemetry, calibration], lines)
 
 
-def _trust_of(parts: Sequence[Part]) -> Trust:
-    """The chip that says all of some parts, each a state and what it is about."""
-    states = {state for state, _ in parts}
-    state: State = "missed" if "missed" in states else "unknown" if "unknown" in states else "met"
-    return Trust(state, f"{SYMBOLS[state]} {' · '.join(text for _, text in parts)}")
-
-
-def _invalid_part(invalid: int, total: int) -> Part:
+def _validity(invalid: int, total: int) -> Part:
     """That turns are valid, or how many of them are not."""
     if not total:
         return "unknown", "no turns"
     return ("unknown", f"{number(invalid)} of {count(total, 'turn')} invalid") if invalid else ("met", "valid")
 
 
-def _telemetry_part(loss: TelemetryLoss | None) -> Part:
-    """Return whether telemetry is complete; None is a loss that nobody knows."""
-    good = None if loss is None else descriptions.describe_loss(loss)[1]
+def _telemetry(loss: TelemetryLoss | None) -> tuple[str, Part]:
+    """Return whether telemetry is complete in words, and as a part of the chip; None is a loss that nobody knows."""
+    text, good = ("not known", None) if loss is None else descriptions.describe_loss(loss)
     if loss is None or good is None:
-        return "unknown", "telemetry loss not known"
-    return ("met", "telemetry complete") if good else ("missed", f"{count(loss.missing, 'turn')} lost")
+        return text, ("unknown", "telemetry loss not known")
+    return text, ("met", "telemetry complete") if good else ("missed", f"{count(loss.missing, 'turn')} lost")
 
 
 def turns_trust(measured: MeasuredTurns) -> Trust:
-    """The chip of a page about the turns of many runs: each part says what is wrong with them, or that nothing is."""
-    evidence = measured.evidence
-    parts = [_validity_of_turns(measured), _telemetry_part(evidence.loss)]
-    if measured.source == "client" and not evidence.calibrated:
-        parts.append(("unknown", "not calibrated"))
-    elif measured.source == "client" and evidence.calibrated < evidence.runs:
-        parts.append(("unknown", f"{number(evidence.calibrated)} of {count(evidence.runs, 'run')} calibrated"))
-    elif measured.source == "client":
-        parts.append(("met", f"calibrated ± {evidence.calibrated_to_ms} ms"))
-    return _trust_of(parts)
-
-
-def _validity_of_turns(measured: MeasuredTurns) -> Part:
-    counted, limited = measured.counted, measured.limited
-    if measured.source == "service":
-        return "unknown", "reported, not heard"
-    if counted.total and limited.runs and limited.turns == counted.valid:
-        return "missed", "generator-limited"
-    if counted.total and limited.turns:
-        return "unknown", f"{number(limited.turns)} of {count(counted.valid, 'turn')} of generator-limited runs"
-    return _invalid_part(counted.invalid, counted.total)
-
-
-def turns_details(measured: MeasuredTurns) -> Html:
-    """Return how well the turns of many runs were measured."""
+    """How well the turns of many runs were measured."""
     evidence, counted, limited = measured.evidence, measured.counted, measured.limited
-    lost, good = ("not known", None) if evidence.loss is None else descriptions.describe_loss(evidence.loss)
-    if evidence.loss is not None and good is None and evidence.runs > 1:
+    lost, telemetry = _telemetry(evidence.loss)
+    if evidence.loss is not None and telemetry[0] == "unknown" and evidence.runs > 1:
         lost = "no gap seen (not every run has said how many turns it sent)"
     runs = fact("runs", f"{count(evidence.runs, 'run')} with {count(counted.total, 'turn')} in 28 days")
-    telemetry = fact("telemetry", lost, _telemetry_part(evidence.loss)[0])
+    of_telemetry = fact("telemetry", lost, telemetry[0])
     if measured.source == "service":
-        return _details([runs, fact("turns", REPORTED, "unknown"), telemetry])
+        return Trust(
+            [("unknown", "reported, not heard"), telemetry], [runs, fact("turns", REPORTED, "unknown"), of_telemetry]
+        )
+    validity = _validity(counted.invalid, counted.total)
+    if counted.total and limited.runs and limited.turns == counted.valid:
+        validity = "missed", "generator-limited"
+    elif counted.total and limited.turns:
+        of = f"{number(limited.turns)} of {count(counted.valid, 'turn')} of generator-limited runs"
+        validity = "unknown", of
     invalid = f"{number(counted.invalid)} invalid ({share(counted.invalid, counted.total)}), which no figure counts"
-    found = [runs, fact("turns", invalid, "unknown") if counted.invalid else fact("turns", "none invalid", "met")]
+    lines = [runs, fact("turns", invalid, "unknown") if counted.invalid else fact("turns", "none invalid", "met")]
     if limited.runs:
         of_turns = f"{number(limited.turns)} of {count(counted.valid, 'valid turn')}"
         of_runs = f"{of_turns} are of {count(limited.runs, 'generator-limited run')}"
-        found.append(fact("generator", of_runs, _validity_of_turns(measured)[0]))
-    widest = f"to ± {evidence.calibrated_to_ms} ms"
-    calibration = f"{number(evidence.calibrated)} of {count(evidence.runs, 'run')} calibrated, {widest} or better"
+        lines.append(fact("generator", of_runs, validity[0]))
+    calibration: Part = ("met", f"calibrated ± {evidence.calibrated_to_ms} ms")
+    calibrated, widest = (
+        f"{number(evidence.calibrated)} of {count(evidence.runs, 'run')} calibrated",
+        evidence.calibrated_to_ms,
+    )
+    text = f"{calibrated}, to ± {widest} ms or better"
     if not evidence.calibrated:
-        calibration = "not calibrated"
+        text = "not calibrated"
+        calibration = "unknown", text
+    elif evidence.calibrated < evidence.runs:
+        calibration = "unknown", calibrated
     elif evidence.runs == 1:
-        calibration = f"calibrated {widest}"
-    return _details([*found, telemetry, fact("calibration", calibration)])
+        text = f"calibrated to ± {widest} ms"
+    return Trust([validity, telemetry, calibration], [*lines, of_telemetry, fact("calibration", text)])
 
 
 # Of a list of runs, those that go on are left out: their figures change at every look, and claim nothing yet.
@@ -194,44 +179,47 @@ def _ended(listed: Iterable[RunEntry]) -> list[RunEntry]:
     return [each for each in listed if each.state != "under way"]
 
 
-def _damaged(runs: Iterable[RunEntry]) -> list[RunEntry]:
-    return [each for each in runs if each.state == "damaged" or each.fault is not None]
-
-
 def runs_trust(listed: Sequence[RunEntry]) -> Trust:
-    """The chip: each part says what is wrong with it, or that nothing is."""
-    ended = _ended(listed)
-    return _trust_of([_validity_of_runs(ended), *(part for part, _ in _completeness_of_runs(ended))])
-
-
-def _validity_of_runs(ended: Sequence[RunEntry]) -> Part:
-    limited, damaged = sum(each.is_generator_limited for each in ended), len(_damaged(ended))
-    weak = [_some_of(limited, len(ended), "generator-limited")] if limited else []
+    """How well the runs of a list were measured, with those that weaken it."""
+    ended, states = _ended(listed), sorted({each.state for each in listed})
+    total, invalid = sum(each.turns for each in ended), [each for each in ended if each.invalid]
+    limited = [each for each in ended if each.is_generator_limited]
+    damaged = [each for each in ended if each.state == "damaged" or each.fault is not None]
+    reported = [each for each in ended if each.source == SERVICE_SOURCE]
+    validity = _validity(sum(each.invalid for each in invalid), total)
+    weak = [_some_of(len(limited), len(ended), "generator-limited")] if limited else []
     # The number of all runs has been said where both are.
-    weak += [f"{number(damaged)} damaged" if limited else _some_of(damaged, len(ended), "damaged")] if damaged else []
+    of_damaged = f"{number(len(damaged))} damaged" if limited else _some_of(len(damaged), len(ended), "damaged")
+    weak += [of_damaged] if damaged else []
     if weak:
-        return "missed", ", ".join(weak)
-    if not ended:
-        return "unknown", "no run has ended"
-    total, invalid = sum(each.turns for each in ended), sum(each.invalid for each in ended)
-    reported = sum(each.source == SERVICE_SOURCE for each in ended)
-    if total and not invalid and reported:
-        return "unknown", _some_of(reported, len(ended), "reported, not heard")
-    return _invalid_part(invalid, total)
+        validity = "missed", ", ".join(weak)
+    elif not ended:
+        validity = "unknown", "no run has ended"
+    elif total and not invalid and reported:
+        validity = "unknown", _some_of(len(reported), len(ended), "reported, not heard")
+    lines = [fact("runs", ", ".join(f"{number(sum(e.state == name for e in listed))} {name}" for name in states))]
+    if ended:
+        many = f"{number(sum(each.invalid for each in invalid))} of {turns(total)} invalid, in {_named(invalid)}"
+        good = f"none of {turns(total)} invalid" if total else "none"
+        lines.append(fact("turns", many if total and invalid else good, "met" if total and not invalid else "unknown"))
+        limit = f"the limit in {_named(limited)}: nothing is claimed about the service"
+        lines.append(fact("generator", limit, "missed") if limited else fact("generator", "the limit in no run", "met"))
+    if damaged:
+        lines.append(fact("damaged", _named(damaged), "missed"))
+    if reported:
+        of_service = f"{_named(reported)}: reported by the service, heard by no caller of ours"
+        lines.append(fact("source", of_service, "unknown"))
+    # A run without a turn, whose target was never reached, has nothing that can be lost or measured badly; what a
+    # service reports is not measured by the instrument.
+    figures = [each for each in ended if each.turns or each.missing_turns]
+    heard = [each for each in figures if each.source != SERVICE_SOURCE]
+    rest = [*([_telemetry_of_runs(figures)] if figures else []), *([_calibration_of_runs(heard)] if heard else [])]
+    return Trust([validity, *(part for part, _ in rest)], [*lines, *(line for _, line in rest)])
 
 
 def _some_of(some: int, of_all: int, what: str) -> str:
     """`2 of 8 runs damaged`; of one run only what it is."""
     return what if of_all == 1 else f"{number(some)} of {count(of_all, 'run')} {what}"
-
-
-def _completeness_of_runs(ended: Sequence[RunEntry]) -> list[tuple[Part, Html]]:
-    """Telemetry and calibration, each as a part of the chip and as a line of its details."""
-    # A run without a turn, whose target was never reached, has nothing that can be lost or measured badly; what a
-    # service reports is not measured by the instrument.
-    figures = [each for each in ended if each.turns or each.missing_turns]
-    heard = [each for each in figures if each.source != SERVICE_SOURCE]
-    return [*([_telemetry_of_runs(figures)] if figures else []), *([_calibration_of_runs(heard)] if heard else [])]
 
 
 def _telemetry_of_runs(figures: Sequence[RunEntry]) -> tuple[Part, Html]:
@@ -267,26 +255,6 @@ def _calibration_of_runs(heard: Sequence[RunEntry]) -> tuple[Part, Html]:
         part = ("unknown", some) if others else ("met", f"calibrated ± {bound}")
     rest = f"no calibration for {_named(others)}" if others else ""
     return part, fact("calibration", "; ".join(filter(None, (sentence, rest))), part[0])
-
-
-def runs_details(listed: Sequence[RunEntry]) -> Html:
-    """The details behind the chip, with the runs that weaken it."""
-    ended, states = _ended(listed), sorted({each.state for each in listed})
-    lines = [fact("runs", ", ".join(f"{number(sum(e.state == name for e in listed))} {name}" for name in states))]
-    if ended:
-        total, invalid = sum(each.turns for each in ended), [each for each in ended if each.invalid]
-        many = f"{number(sum(each.invalid for each in invalid))} of {turns(total)} invalid, in {_named(invalid)}"
-        good = f"none of {turns(total)} invalid" if total else "none"
-        lines.append(fact("turns", many if total and invalid else good, "met" if total and not invalid else "unknown"))
-        limited = [each for each in ended if each.is_generator_limited]
-        limit = f"the limit in {_named(limited)}: nothing is claimed about the service"
-        lines.append(fact("generator", limit, "missed") if limited else fact("generator", "the limit in no run", "met"))
-    if damaged := _damaged(ended):
-        lines.append(fact("damaged", _named(damaged), "missed"))
-    if reported := [each for each in ended if each.source == SERVICE_SOURCE]:
-        of_service = f"{_named(reported)}: reported by the service, heard by no caller of ours"
-        lines.append(fact("source", of_service, "unknown"))
-    return _details([*lines, *(line for _, line in _completeness_of_runs(ended))])
 
 
 def _named(runs: Sequence[RunEntry]) -> str:

@@ -5,7 +5,7 @@ from datetime import tzinfo
 from typing import Final
 
 from dashboard import descriptions
-from dashboard.charts.over_time import DECISIONS
+from dashboard.charts import DECISIONS
 from dashboard.components.markup import Html, State, chip, escape, hint, listed, table
 from telemetry.model import formatting
 from telemetry.rollout.cohort_comparison import CohortComparison

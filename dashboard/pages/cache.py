@@ -5,13 +5,12 @@ from typing import Final
 
 import streamlit as st
 
-from dashboard.charts.over_time import count_bars
+from dashboard.charts import count_bars, draw
 from dashboard.components import frame
 from dashboard.components.figures import tile, tile_row
 from dashboard.components.frame import PageContext
 from dashboard.components.markup import NOT_OBSERVABLE, Html, nothing, section, table
-from dashboard.components.pictures import colors, draw
-from dashboard.links import choice_of
+from dashboard.links import Choice
 from dashboard.source import Source
 from telemetry.model import formatting
 from telemetry.model.foreign_text import one_line
@@ -25,14 +24,9 @@ _LONGEST_NAME: Final = 40
 _COLUMNS: Final = ("answered by", "#turns", "#p50", "#p95", "#p99", "#n")
 
 
-def page() -> None:
-    """Draw the page; its body refreshes by itself while the run lives."""
-    PAGE.show()
-
-
 def ask(source: Source, link: Mapping[str, str]) -> CachePage:
     """The answer for a link. Raises StoreError when the store cannot be read."""
-    return source.reader.cache_page(choice_of(link)[0].view())
+    return source.reader.cache_page(Choice.of(link)[0].view())
 
 
 def _figures(view: CachePage, _run: RunRecord, _summary: Summary, context: PageContext) -> None:
@@ -55,7 +49,7 @@ def counted(title: str, remark: str, counts: CountsOverTime, context: PageContex
     """Draw counts over time below their heading; `missing` says why there are none."""
     st.html(section(title, remark))
     if counts.starts_unix_ns:
-        draw(count_bars(title, counts, colors(), context.zone))
+        draw(count_bars(title, counts, context.zone))
     else:
         st.html(nothing(missing))
 
@@ -90,8 +84,8 @@ def splits(cache: CacheAnswer) -> Html:
     for what, title in _TITLES.items():
         groups = cache.waits.get(what)
         parts.append(section(title) if groups else section(title, NOT_OBSERVABLE))
-        if groups:
-            parts.append(table(f"Voice to voice {title.lower()}", _COLUMNS, map(_row, groups)))
+        rows = [_row(group) for group in groups or ()]
+        parts += [table(f"Voice to voice {title.lower()}", _COLUMNS, rows)] if rows else []
     return Html("".join(parts))
 
 
@@ -103,3 +97,4 @@ def _row(group: WaitOfGroup) -> tuple[str, ...]:
 
 
 PAGE: Final = frame.run_page("Cache and routing", ask, _figures)
+page: Final = PAGE.show

@@ -7,8 +7,7 @@ from typing import Final, cast, get_args
 
 import streamlit as st
 
-from dashboard import descriptions
-from dashboard.charts import compared
+from dashboard import charts, descriptions
 from dashboard.components import frame, verdicts
 from dashboard.components.frame import PageContext
 from dashboard.components.markup import (
@@ -24,9 +23,8 @@ from dashboard.components.markup import (
     note,
     section,
 )
-from dashboard.components.pictures import colors, draw
 from dashboard.components.selectors import linked_select
-from dashboard.links import Choice, choice_of
+from dashboard.links import Choice
 from dashboard.source import Source
 from telemetry.model import formatting
 from telemetry.model.metrics import MIN_COUNT_FOR
@@ -56,17 +54,12 @@ _STATES: Final[dict[ComparisonState, tuple[State, str]]] = {
 _SHOWN_INTERVALS: Final = "differences with 95 % intervals, which decide nothing"
 
 
-def page() -> None:
-    """Draw the page; its body refreshes by itself while the run lives."""
-    PAGE.show()
-
-
 def ask(source: Source, link: Mapping[str, str]) -> CohortsAnswer:
     """The answer for a link. Raises StoreError when the store cannot be read."""
     turns = link.get(TURNS)
     return source.reader.cohorts_page(
         CohortsQuestion(
-            view=choice_of(link)[0].view(source.objectives),
+            view=Choice.of(link)[0].view(source.objectives),
             control=link.get(CONTROL) or None,
             candidate=link.get(CANDIDATE) or None,
             turns=cast("ComparedTurns", turns) if turns in get_args(ComparedTurns) else None,
@@ -109,7 +102,7 @@ def _latencies(found: CohortComparison) -> None:
         elif fewest < needed:
             st.html(hint(f"Too few turns to draw: {fewest} of the {needed} that a p95 needs."))
         else:
-            draw(compared.curves(found.curves, (found.control.cohort, found.candidate.cohort), colors()))
+            charts.draw(charts.curves(found))
     with right:
         of_headline = [
             each.row if each.decides else replace(each.row, status="shown")
@@ -117,9 +110,8 @@ def _latencies(found: CohortComparison) -> None:
             if each.statistic is not None
         ]
         st.html(section(f"Voice to voice: {_SHOWN_INTERVALS}"))
-        _differences(
-            found, of_headline, "Differences of voice to voice with 95 % intervals against the margin", "figure"
-        )
+        says = "Differences of voice to voice with 95 % intervals against the margin"
+        _differences(found, of_headline, says, "figure")
     latencies = [each for each in found.figures if each.group == "latency"]
     st.html(figures_table(latencies, "latencies; the share of turns beyond the margin decides, at every look"))
     # As of the primary: the first row may be of another quantile.
@@ -145,9 +137,9 @@ def _slices(found: CohortComparison) -> None:
 
 
 def _differences(found: CohortComparison, rows: Sequence[CheckRow], says: str, first: str) -> None:
-    picture = compared.differences(found, rows, colors(), says, first)
+    picture = charts.differences(found, rows, says, first)
     if picture.rows:
-        draw(picture)
+        charts.draw(picture)
     else:
         st.html(hint("None of these has bounds yet: the tables say why."))
 
@@ -253,3 +245,4 @@ def figures_table(rows: Sequence[CohortFigure], caption: str) -> Html:
 
 
 PAGE: Final = frame.run_page("Cohorts", ask, _figures, says_limit=_says_limit)
+page: Final = PAGE.show

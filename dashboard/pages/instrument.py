@@ -6,32 +6,25 @@ from typing import Final
 import streamlit as st
 
 from dashboard import descriptions
-from dashboard.charts.over_time import Series, gauge_lines, limit_of
+from dashboard.charts import draw, gauge_lines, has_far_limit
 from dashboard.components import frame
 from dashboard.components.frame import PageContext
 from dashboard.components.markup import Html, nothing, pairs, section, table
-from dashboard.components.pictures import colors, draw
-from dashboard.links import choice_of
+from dashboard.links import Choice
 from dashboard.pages.cache import counted
 from dashboard.source import Source
 from telemetry.model import formatting
-from telemetry.model.generator_health import GAUGES, NOT_REPORTED, SUMMARY_FIGURES, Unit
+from telemetry.model.generator_health import GAUGES, NOT_REPORTED, SUMMARY_FIGURES
 from telemetry.store.answers import RunRecord, Summary
 from telemetry.store.questions.instrument import SERIES, GaugeSeries, LossOfProcess
 from telemetry.store.questions.pages import InstrumentPage
 
 _FAR_ABOVE: Final = "That limit is far above these values and not drawn."
-_AXES: Final[dict[Unit, str]] = {"ns": "ms", "bytes": "bytes", "share of a core": "cores"}
-
-
-def page() -> None:
-    """Draw the page; its body refreshes by itself while the run lives."""
-    PAGE.show()
 
 
 def ask(source: Source, link: Mapping[str, str]) -> InstrumentPage:
     """The answer for a link. Raises StoreError when the store cannot be read."""
-    return source.reader.instrument_page(choice_of(link)[0].view())
+    return source.reader.instrument_page(Choice.of(link)[0].view())
 
 
 def _figures(view: InstrumentPage, run: RunRecord, summary: Summary, context: PageContext) -> None:
@@ -57,34 +50,17 @@ def _figures(view: InstrumentPage, run: RunRecord, summary: Summary, context: Pa
 
 def _gauge(gauge: str, series: GaugeSeries | None, context: PageContext) -> None:
     figure = GAUGES[gauge]
-    heading = figure.chart_heading or figure.label
-    if series is None:
-        st.html(section(heading, f"{figure.definition} {figure.limit_sentence}".rstrip()) + nothing(NOT_REPORTED))
-        return
-    drawn = {process: [_drawn(figure.unit, value) for value in values] for process, values in series.values.items()}
-    limit = None
-    if figure.limit_ns is not None:
-        at, text = formatting.in_milliseconds(figure.limit_ns), formatting.declared_milliseconds(figure.limit_ns)
-        limit = limit_of(at, text, drawn.values())
-    remarks = [figure.definition, figure.limit_sentence, "" if limit is None or limit.is_drawn else _FAR_ABOVE]
-    if series.processes > len(series.values):
+    remarks = [figure.definition, figure.limit_sentence]
+    if series is not None and has_far_limit(figure, series):
+        remarks.append(_FAR_ABOVE)
+    if series is not None and series.processes > len(series.values):
         remarks.append(f"The worst {len(series.values)} of {series.processes} processes.")
-    st.html(section(heading, " ".join(filter(None, remarks))))
-    texts = [[_text(figure.unit, value) for value in values] for values in series.values.values()]
-    lines = Series(heading, series.starts_unix_ns, drawn, texts)
-    draw(gauge_lines(lines, _AXES[figure.unit], colors(), context.zone, limit))
-
-
-def _drawn(unit: Unit, value: float | None) -> float | None:
-    return None if value is None else formatting.in_milliseconds(value) if unit == "ns" else value
-
-
-def _text(unit: Unit, value: float | None) -> str:
-    if value is None:
-        return NOT_REPORTED
-    if unit == "ns":
-        return formatting.fine_milliseconds(value)
-    return formatting.percent(value) if unit == "share of a core" else f"{formatting.number(value)} bytes"
+    heading = section(figure.chart_heading or figure.label, " ".join(filter(None, remarks)))
+    if series is None:
+        st.html(heading + nothing(NOT_REPORTED))
+        return
+    st.html(heading)
+    draw(gauge_lines(figure, series, context.zone))
 
 
 def figures(summary: Summary) -> Html:
@@ -114,3 +90,4 @@ def loss(found: Sequence[LossOfProcess]) -> Html:
 
 
 PAGE: Final = frame.run_page("Instrument", ask, _figures)
+page: Final = PAGE.show

@@ -1,23 +1,21 @@
 """The Now page: one screen that says how a run is doing."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from datetime import UTC, tzinfo
 from typing import Final
 
 import streamlit as st
 
 from dashboard import descriptions
-from dashboard.charts import over_time
+from dashboard.charts import draw, latency_lines, load_strip
 from dashboard.components import figures, frame
-from dashboard.components.explanation import explanation
 from dashboard.components.frame import PageContext
 from dashboard.components.markup import SYMBOLS, Html, State, chip, escape, hint, section
 from dashboard.components.objectives import ObjectiveStatus, statuses, statuses_of
-from dashboard.components.pictures import colors, draw
 from dashboard.components.selectors import linked_select
 from dashboard.descriptions import Clock
-from dashboard.links import choice_of
+from dashboard.links import Choice
 from dashboard.source import Source
 from telemetry.model import formatting
 from telemetry.model.metrics import DEFINITIONS, HEADLINE
@@ -39,51 +37,26 @@ _STATES: Final[dict[str, State]] = {"met": "met", "missed": "missed"}
 
 
 @dataclass(frozen=True, slots=True)
-class NowView:
+class NowView(PageAnswer):
     """The store's answer, judged by the objectives; `cohort_statuses` are of the first objective for voice-to-voice
     that is about every turn."""
 
-    answer: PageAnswer
     verdict: RunVerdict | None = None
     statuses: Sequence[ObjectiveStatus] = ()
-    cohort_statuses: Mapping[str, ObjectiveStatus | None] | None = None
-
-    @property
-    def runs(self) -> Sequence[RunRecord]:
-        """Every run of the store."""
-        return self.answer.runs
-
-    @property
-    def run(self) -> RunRecord | None:
-        """The run that the page is about."""
-        return self.answer.run
-
-    @property
-    def summary(self) -> Summary | None:
-        """The summary of the page's turns."""
-        return self.answer.summary
-
-    @property
-    def choices(self) -> Mapping[str, tuple[str, ...]]:
-        """The values of each dimension which occur in the run."""
-        return self.answer.choices
-
-
-def page() -> None:
-    """Draw the page; its body refreshes by itself while the run lives."""
-    PAGE.show()
+    cohort_statuses: Mapping[str, ObjectiveStatus | None] = field(default_factory=dict[str, ObjectiveStatus | None])
 
 
 def ask(source: Source, link: Mapping[str, str]) -> NowView:
     """The answer for a link. Raises StoreError when the store cannot be read."""
-    asked = choice_of(link)[0].question(source.objectives, _metric(link))
+    asked = Choice.of(link)[0].question(source.objectives, _metric(link))
     return judged(source.reader.page(asked), source.objectives)
 
 
 def judged(answer: PageAnswer, given: Sequence[Objective]) -> NowView:
     """Judge an answer by objectives."""
+    known = {each.name: getattr(answer, each.name) for each in fields(answer)}
     if answer.run is None or answer.summary is None:
-        return NowView(answer)
+        return NowView(**known)
     objectives, counts = observed(given, answer.counts.is_withheld), answer.counts
     lasted_s = measured_s(answer.summary, answer.run)
     found = judged_turns(objectives, counts, answer.summary, answer.cause, measured_s=lasted_s)
@@ -92,7 +65,8 @@ def judged(answer: PageAnswer, given: Sequence[Objective]) -> NowView:
         each.cohort: next(iter(statuses(headline, counts.of_cohort(each.cohort).count, unjudged=found.unjudged)), None)
         for each in answer.summary.cohorts
     }
-    return NowView(answer, found.verdict, statuses_of(objectives, found.verdicts), by_cohort)
+    judged = statuses_of(objectives, found.verdicts)
+    return NowView(**known, verdict=found.verdict, statuses=judged, cohort_statuses=by_cohort)
 
 
 def _metric(link: Mapping[str, str]) -> str:
@@ -126,39 +100,33 @@ def _figures(view: NowView, run: RunRecord, summary: Summary, context: PageConte
     if view.verdict is not None and not limit_html(view):
         st.html(verdict_html(view.verdict, context.zone))
     st.html(figures.tiles(summary, view.statuses))
-    answer, clock = view.answer, descriptions.clock_of(run, context.zone)
+    clock = descriptions.clock_of(run, context.zone)
     with st.container(key="halves"):
         left, right = st.columns([1, 1.06])
     with left:
         _over_time(view, clock)
-        st.html(figures.budget(answer.budget, [each.objective for each in view.statuses]))
+        st.html(figures.budget(view.budget, [each.objective for each in view.statuses]))
         st.html(figures.outcomes(summary.turns))
         st.html(figures.failures(summary.failures) or "<div></div>")
     with right:
         st.html(figures.stages(summary, view.statuses))
-        found = answer.explanation
-        explained = next((each for each in view.statuses if each.objective == answer.explained), None)
+        found = view.explanation
+        explained = next((each for each in view.statuses if each.objective == view.explained), None)
         if found is not None and explained is not None and found.selected and found.others:
             bad = "bad turn" if found.selected == 1 else "bad turns"
-            st.html(explanation(found, f"{bad} by {explained.promise}"))
-        st.html(figures.cohorts(summary.cohorts, view.cohort_statuses or {}))
-        st.html(figures.slowest(answer.slowest, context.choice, clock) or "<div></div>")
+            st.html(figures.explanation(found, f"{bad} by {explained.promise}"))
+        st.html(figures.cohorts(summary.cohorts, view.cohort_statuses))
+        st.html(figures.slowest(view.slowest, context.choice, clock) or "<div></div>")
 
 
 def _over_time(view: NowView, clock: Clock) -> None:
-    found = view.answer.lines
+    found = view.lines
     metric = _metric(st.query_params) if found is None else found.metric
     name = DEFINITIONS[metric].label
     title, selector = st.columns([2.2, 1], vertical_alignment="center")
     with selector:
-        linked_select(
-            "Stage",
-            DRAWN,
-            metric,
-            key=_STAGE_KEY,
-            label_of=lambda each: DEFINITIONS[each].label,
-            rewrite=_rewrite_stage,
-        )
+        label_of = {each: DEFINITIONS[each].label for each in DRAWN}.__getitem__
+        linked_select("Stage", DRAWN, metric, key=_STAGE_KEY, label_of=label_of, rewrite=_rewrite_stage)
     points = [] if found is None else [point for line in found.lines for point in line.points]
     heading = f"{name} over time"
     if found is None or all(point.value is None for point in points):
@@ -167,31 +135,18 @@ def _over_time(view: NowView, clock: Clock) -> None:
             st.html(section(heading) + hint(why))
         return
     left_out = f"; {formatting.count(found.left_out, 'smaller cohort')} left out" if found.left_out else ""
-    remark = (
-        f"each point is the {STATISTIC} of the {_duration(found.window_ns)} before it; a gap where turns are too few"
-    )
+    seconds = found.window_ns // formatting.NS_PER_S
+    lasts = f"{seconds // 60} min" if seconds >= 120 and seconds % 60 == 0 else f"{seconds} s"
+    remark = f"each point is the {STATISTIC} of the {lasts} before it; a gap where turns are too few"
     with title:
         st.html(section(heading, remark + left_out))
     threshold = next((each.objective.threshold for each in view.statuses if each.metric == metric), None)
     cause = None if view.verdict is None else view.verdict.cause
-    draw(
-        over_time.latency_lines(
-            found,
-            name,
-            colors(),
-            clock,
-            objective_ms=None if threshold is None else formatting.in_milliseconds(threshold),
-            missed_ns=None if cause is None else cause.since_unix_ns,
-        )
-    )
+    objective_ms = None if threshold is None else formatting.in_milliseconds(threshold)
+    missed_ns = None if cause is None else cause.since_unix_ns
+    draw(latency_lines(found, name, clock, objective_ms=objective_ms, missed_ns=missed_ns))
     if found.load:
-        draw(over_time.load_strip(found, colors(), clock))
-
-
-def _duration(ns: int) -> str:
-    """`90 s`, `4 min`."""
-    seconds = ns // formatting.NS_PER_S
-    return f"{seconds // 60} min" if seconds >= 120 and seconds % 60 == 0 else f"{seconds} s"
+        draw(load_strip(found, clock))
 
 
 def _rewrite_stage() -> None:
@@ -199,3 +154,4 @@ def _rewrite_stage() -> None:
 
 
 PAGE: Final = frame.run_page("Now", ask, _figures, limit_html)
+page: Final = PAGE.show

@@ -6,15 +6,14 @@ from typing import Final
 
 import streamlit as st
 
-from dashboard.charts.over_time import budget_days
+from dashboard.charts import budget_days, draw
 from dashboard.components import frame, objectives
 from dashboard.components.frame import DashboardPage, PageContext, start_a_run, why_no_turn
 from dashboard.components.markup import Html, empty, escape, fact, fact_line, note
-from dashboard.components.pictures import colors, draw
 from dashboard.components.selectors import SelectorRow, run_selector, value_selector
-from dashboard.components.trust import turns_details, turns_trust
+from dashboard.components.trust import turns_trust
 from dashboard.descriptions import day_and_time
-from dashboard.links import choice_of
+from dashboard.links import Choice
 from dashboard.source import Source
 from telemetry.model import formatting
 from telemetry.store.questions.burn_rates import BurnRateAnswer, ObjectivesPage
@@ -29,20 +28,15 @@ _ALERTS: Final = (
 )
 
 
-def page() -> None:
-    """Draw the page; below the selectors it refreshes by itself."""
-    PAGE.show()
-
-
 def ask(source: Source, link: Mapping[str, str]) -> ObjectivesPage:
     """The answer for a link; its time and its phase are for other pages. Raises StoreError when the store cannot be
     read."""
-    f = replace(choice_of(link)[0].view().filter, phase=None)
+    f = replace(Choice.of(link)[0].view().filter, phase=None)
     return source.reader.objectives_page(source.objectives, f)
 
 
 def _selectors(view: ObjectivesPage, context: PageContext) -> tuple[SelectorRow, list[str]]:
-    choice, faults = choice_of(context.link)
+    choice, faults = Choice.of(context.link)
     elsewhere = () if context.source is None else context.source.elsewhere
     run = run_selector(view.runs, choice, EVERY_RUN, elsewhere, of_link=view.run)
     in_sight = ((run, 3.0), (value_selector(view, choice, "cohort"), 1.6))
@@ -54,7 +48,7 @@ def _draw(view: ObjectivesPage, context: PageContext) -> None:
     if answer.newest_unix_ns is None:
         st.html(_nothing(view, context))
         return
-    frame.head(_overview(view, context), turns_trust(view.measured), turns_details(view.measured))
+    frame.head(_overview(view, context), turns_trust(view.measured))
     if answer.limited.turns:
         st.html(note("generator-limited runs are among them", [_limited(answer)]))
     st.html(objectives.budgets_table(answer.budgets, _CAPTION, claims_nothing=answer.claims_nothing))
@@ -63,7 +57,7 @@ def _draw(view: ObjectivesPage, context: PageContext) -> None:
         name = st.selectbox(
             "Error budget over 28 days", list(known), format_func=lambda each: known[each].title, key="objective"
         )
-        draw(budget_days(known.get(name) or next(iter(known.values())), colors()))
+        draw(budget_days(known.get(name) or next(iter(known.values()))))
 
 
 def _nothing(view: ObjectivesPage, context: PageContext) -> Html:
@@ -119,3 +113,4 @@ PAGE: Final = DashboardPage(
     offered=lambda view: ([each.run_id for each in view.runs], view.choices),
     least_s=lambda _view: frame.REFRESH_STALE_S,
 )
+page: Final = PAGE.show

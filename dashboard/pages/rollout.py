@@ -7,7 +7,7 @@ from typing import Final
 import streamlit as st
 
 from dashboard import descriptions
-from dashboard.charts.over_time import DECISIONS, funnel
+from dashboard.charts import DECISIONS, draw, funnel
 from dashboard.components import frame, objectives, verdicts
 from dashboard.components.frame import DashboardPage, PageContext
 from dashboard.components.markup import (
@@ -22,10 +22,9 @@ from dashboard.components.markup import (
     section,
     table,
 )
-from dashboard.components.pictures import colors, draw
 from dashboard.components.selectors import Selector, SelectorRow
-from dashboard.components.trust import turns_details, turns_trust
-from dashboard.links import LOOKS_LABELS, LOOKS_S, RolloutChoice, rollout_choice_of
+from dashboard.components.trust import turns_trust
+from dashboard.links import LOOKS, TIME_LABELS, RolloutChoice
 from dashboard.source import Source
 from telemetry.model import formatting
 from telemetry.rollout.progress import CheckRow, Funnel, RolloutProgress, StageProgress
@@ -41,14 +40,9 @@ _SLICES: Final = "slices show where a difference is, corrected for their number;
 _HISTORY: Final = "the verdict's history: where the decision or the stage changed"
 
 
-def page() -> None:
-    """Draw the page; below the selectors it refreshes by itself."""
-    PAGE.show()
-
-
 def ask(source: Source, link: Mapping[str, str]) -> RolloutPage:
     """The answer for a link. Raises StoreError when the store cannot be read."""
-    return source.reader.rollout_page(rollout_choice_of(link)[0].rollout, source.objectives)
+    return source.reader.rollout_page(RolloutChoice.of(link)[0].rollout, source.objectives)
 
 
 def _offered(found: RolloutPage) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -57,13 +51,13 @@ def _offered(found: RolloutPage) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _selectors(found: RolloutPage, context: PageContext) -> tuple[SelectorRow, list[str]]:
-    choice, faults = rollout_choice_of(context.link)
+    choice, faults = RolloutChoice.of(context.link)
     names, stages = _offered(found)
     if not names:
         return SelectorRow(), faults
     in_sight = (
         (Selector("rollout", names, choice.rollout, "newest rollout"), 3.0),
-        (Selector("looks", list(LOOKS_S), choice.looks, "whole rollout", LOOKS_LABELS), 1.6),
+        (Selector("looks", LOOKS, choice.looks, "whole rollout", TIME_LABELS), 1.6),
     )
     labels: dict[str, str] = {**DECISIONS}
     behind = (
@@ -77,7 +71,7 @@ def _draw(found: RolloutPage, context: PageContext) -> None:
     if not found.names:
         st.html(empty("No rollout yet", _NO_PLAN))
         return
-    choice, _ = rollout_choice_of(context.link)
+    choice, _ = RolloutChoice.of(context.link)
     if found.name is None:
         wanted = f"The link asks for <code>{escape(choice.rollout)}</code>; choose another above."
         st.html(empty("That rollout is not in this store", wanted))
@@ -105,7 +99,7 @@ def _figures(found: RolloutPage, progress: RolloutProgress, choice: RolloutChoic
     if found.measured is None:
         st.html(_overview(found))
     else:
-        frame.head(_overview(found), turns_trust(found.measured), turns_details(found.measured))
+        frame.head(_overview(found), turns_trust(found.measured))
     newest, cause = progress.newest, progress.cause
     st.html(verdicts.verdict(newest, context.now_unix_ns, zone, cause=cause))
     st.html(stages(progress.stages))
@@ -137,7 +131,7 @@ def _bounds(primary: CheckRow | None, looks: Funnel, zone: tzinfo, *, is_narrowe
     if looks.unit == "share":
         beyond = "" if primary is None else f" by more than {primary.margin}"
         what = f"share of the candidate's turns beyond the control's{beyond}, where {looks.limit_text}"
-    picture = funnel(looks, colors(), zone, f"{name} over time, with bounds that close: {what}")
+    picture = funnel(looks, zone, f"{name} over time, with bounds that close: {what}")
     if picture is None:
         which = "of these looks" if is_narrowed else "look yet"
         st.html(hint(f"The primary check could not be compared at any {which}."))
@@ -217,3 +211,4 @@ def history(progress: RolloutProgress, zone: tzinfo) -> Html:
 PAGE: Final = DashboardPage(
     "Rollout", ask, _draw, _selectors, offered=_offered, least_s=lambda _found: frame.REFRESH_LIVE_S
 )
+page: Final = PAGE.show

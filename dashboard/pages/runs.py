@@ -10,14 +10,12 @@ from zlib import crc32
 import pandas as pd
 import streamlit as st
 
-from dashboard import descriptions, source
-from dashboard.charts import compared
+from dashboard import charts, descriptions, source
 from dashboard.components import frame, several_runs, trust
 from dashboard.components.frame import READING, DashboardPage, PageContext, no_runs_yet, viewer_zone
 from dashboard.components.markup import Html, empty, escape, hint, link_to, note, section
-from dashboard.components.pictures import colors, draw
 from dashboard.components.selectors import Selector, SelectorRow
-from dashboard.links import BEGAN_LABELS, RunsChoice, names_of, runs_choice_of, values_of
+from dashboard.links import TIME_LABELS, RunsChoice, values_of
 from dashboard.source import given_objectives, objectives_in_force
 from telemetry.comparison.verdict import DEFAULT_MARGIN_NS, RegressionMargin
 from telemetry.model import formatting
@@ -46,17 +44,12 @@ _ANY: Final = {
 }
 
 
-def page() -> None:
-    """Draw the page; it looks by itself for runs that begin and end."""
-    PAGE.show()
-
-
 def _selectors(listing: RunListing, context: PageContext) -> tuple[SelectorRow, list[str]]:
     """The values to choose from occur in any run, whether or not it is listed."""
-    choice, faults = runs_choice_of(context.link)
+    choice, faults = RunsChoice.of(context.link)
     values = values_of(listing.entries)
     began, cohort, *behind = (
-        Selector(name, values[name], getattr(choice, name), any_value, BEGAN_LABELS if name == "began" else None)
+        Selector(name, values[name], getattr(choice, name), any_value, TIME_LABELS if name == "began" else None)
         for name, any_value in _ANY.items()
     )
     return SelectorRow(((began, 1.6), (cohort, 1.6)), behind), faults
@@ -68,11 +61,11 @@ def _draw(listing: RunListing, context: PageContext) -> None:
     if not listing.entries:
         st.html(no_runs_yet())
         return
-    choice, _ = runs_choice_of(context.link)
+    choice, _ = RunsChoice.of(context.link)
     listed, ticked = narrowed(listing.entries, choice.filter(context.now_unix_ns)), _ticked(listing.entries)
     if listed:
         overview = trust.runs_overview(listed, len(listing.entries), context.zone)
-        frame.head(overview, trust.runs_trust(listed), trust.runs_details(listed))
+        frame.head(overview, trust.runs_trust(listed))
         _trends(run_trends(listed))
         _notices(listed, listing, choice)
         _list(listing, listed, choice)
@@ -117,7 +110,7 @@ def _trends(trends: RunTrends) -> None:
     st.html(section("p95 from run to run", "; ".join(filter(None, remarks))))
     zone = viewer_zone()
     began = {each.reference: descriptions.began(each, zone) for trend in trends.shown for each in trend.runs}
-    draw(compared.trend(trends.shown, began, colors()))
+    charts.draw(charts.trend(trends.shown, began))
 
 
 def _notices(listed: Sequence[RunEntry], listing: RunListing, choice: RunsChoice) -> None:
@@ -139,7 +132,7 @@ def _left_out(ticked: Sequence[RunEntry], listed: Sequence[RunEntry]) -> list[Ru
 
 
 def _no_match(listing: RunListing) -> Html:
-    others = {name: value for name, value in st.query_params.items() if name not in names_of(RunsChoice)}
+    others = {name: value for name, value in st.query_params.items() if name not in RunsChoice.names()}
     every, count = link_to(f"runs?{urlencode(others)}", "show every run"), len(listing.entries)
     without = f"There {'is' if count == 1 else 'are'} {formatting.count(count, 'run')} without it"
     return empty("No run matches the filter", f"{without}: widen the filter above, or {every}.")
@@ -147,7 +140,7 @@ def _no_match(listing: RunListing) -> Html:
 
 def _list(listing: RunListing, entries: Sequence[RunEntry], choice: RunsChoice) -> None:
     """The list with a box to tick at each run; the ticked ones are in the link, also if the filter leaves them out."""
-    st.html(section("Runs that match the filter" if choice.narrows else "All runs", "the newest first"))
+    st.html(section("Runs that match the filter" if choice.query() else "All runs", "the newest first"))
     wanted = _references()
     ticked = [place for place, each in enumerate(entries) if each.reference in wanted]
     kept = [each.reference for each in _left_out(_ticked(listing.entries), entries)]
@@ -228,9 +221,9 @@ def _comparison(ticked: Sequence[RunEntry], objectives: Sequence[Objective] | No
         return
     for each in found:
         st.html(several_runs.comparison_head(each))
-    picture = compared.run_differences(found, margin.value, colors())
+    picture = charts.run_differences(found, margin.value)
     if picture.rows:
-        draw(picture)
+        charts.draw(picture)
     for each in found:
         with st.expander(
             f"All figures: {each.candidate.label} against {each.baseline.label}", expanded=len(found) == 1
@@ -248,3 +241,4 @@ PAGE: Final = DashboardPage(
     find=lambda _link: None,
     unreadable="The runs cannot be listed",
 )
+page: Final = PAGE.show

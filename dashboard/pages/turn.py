@@ -1,19 +1,18 @@
 """The page of one turn: its waterfall on one clock, with its audio and words where they were kept, in its call."""
 
-import time
 from collections.abc import Mapping
 from typing import Final
 
 import streamlit as st
 
-from dashboard.components import frame, one_turn
-from dashboard.components.frame import PageContext
-from dashboard.components.markup import Html, empty, escape, link_to, note
-from dashboard.components.pictures import colors, table_below
-from dashboard.links import turns_choice_of
+from dashboard.charts import table_below
+from dashboard.components import one_turn
+from dashboard.components.frame import DashboardPage, PageContext
+from dashboard.components.markup import empty, escape, link_to
+from dashboard.components.selectors import SelectorRow
+from dashboard.links import TurnsChoice
 from dashboard.player.turn_player import call_player, call_table, turn_player, waterfall_table
-from dashboard.source import Source, source_of
-from telemetry.model.errors import TelemetryError
+from dashboard.source import Source
 from telemetry.model.waterfall import Waterfall
 from telemetry.store.questions.turns import TurnView
 
@@ -22,30 +21,6 @@ TRACE: Final = "trace"
 TURN: Final = "turn"
 VIEW: Final = "view"
 CALL: Final = "call"
-
-
-def page() -> None:
-    """Draw the turn that the link names: `?trace=…&turn=…`; with `view=call` its whole call."""
-    link = st.query_params.to_dict()
-    context, wanted = PageContext(link, frame.viewer_zone(), time.time_ns()), _wanted(link)
-    frame.heading(TITLE)
-    st.html(_links_back(context))
-    try:
-        with st.spinner(frame.READING):
-            source = source_of(link)
-            view = ask(source, link)
-    except TelemetryError as error:
-        st.html(empty("The store cannot be read", escape(error)))
-        return
-    if source.in_force.fault:
-        st.html(note("objectives", [source.in_force.fault]))
-    if wanted is None or view is None:
-        st.html(empty("The link names no turn", "Open one from the slowest turns of a run."))
-    elif view.picture is None:
-        why = f"Trace <code>{escape(wanted[0])}</code>, turn {wanted[1]}: the store has neither side of it."
-        st.html(empty("That turn is not in this store", why))
-    else:
-        _draw(view, view.picture, wanted, context)
 
 
 def ask(source: Source, link: Mapping[str, str]) -> TurnView | None:
@@ -60,16 +35,21 @@ def _wanted(query: Mapping[str, str]) -> tuple[str, int] | None:
     return (trace_id, int(index)) if trace_id and is_number else None
 
 
-def _links_back(context: PageContext) -> Html:
-    choice, (listed, _) = context.choice, turns_choice_of(context.link)
-    to_list = link_to(choice.link("turns", **listed.query()), "all turns")
-    return Html(f'<div class="vp">{link_to(choice.link(), "← back to the run")} · {to_list}</div>')
-
-
-def _draw(view: TurnView, picture: Waterfall, wanted: tuple[str, int], context: PageContext) -> None:
+def _draw(view: TurnView | None, context: PageContext) -> None:
     """The turn in its call, its waterfall, and what is known of it in words."""
-    client, choice, (trace_id, index) = view.client, context.choice, wanted
-    listed = turns_choice_of(context.link)[0].query()
+    choice, wanted = context.choice, _wanted(context.link)
+    listed = TurnsChoice.of(context.link)[0].query()
+    to_list = link_to(choice.link("turns", **listed), "all turns")
+    st.html(f'<div class="vp">{link_to(choice.link(), "← back to the run")} · {to_list}</div>')
+    if wanted is None or view is None:
+        st.html(empty("The link names no turn", "Open one from the slowest turns of a run."))
+        return
+    trace_id, index = wanted
+    client, picture = view.client, view.picture
+    if picture is None:
+        why = f"Trace <code>{escape(trace_id)}</code>, turn {index}: the store has neither side of it."
+        st.html(empty("That turn is not in this store", why))
+        return
     of_call = context.link.get(VIEW) == CALL
     has_audio = view.excerpt is not None and view.excerpt.audio is not None
     # A link to another turn of the call keeps the list, and the whole call.
@@ -108,10 +88,21 @@ def _picture(view: TurnView, picture: Waterfall, *, whole_call: bool) -> None:
         return
     key = f"{shown.trace_id}-{shown.turn_index}"
     if whole_call and excerpt is not None and excerpt.audio is not None and client is not None:
-        call_player(view.call, excerpt, client, colors(), key=f"{key}-call")
+        call_player(view.call, excerpt, client, key=f"{key}-call")
         table_below(call_table(view.call))
         return
     # The moment of the waterfall's 0 on the clock of the turn.
     zero = shown.started_perf_ns if shown.speech_end_perf_ns is None else shown.speech_end_perf_ns
-    turn_player(picture, None if client is None else excerpt, zero, colors(), key=key)
+    turn_player(picture, None if client is None else excerpt, zero, key=key)
     table_below(waterfall_table(picture))
+
+
+PAGE: Final = DashboardPage(
+    TITLE,
+    ask,
+    _draw,
+    selectors=lambda _view, _context: (SelectorRow(), []),
+    offered=lambda _view: None,
+    least_s=lambda _view: None,
+)
+page: Final = PAGE.show

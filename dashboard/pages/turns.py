@@ -6,16 +6,14 @@ from typing import Any, Final
 
 import streamlit as st
 
-from dashboard import descriptions
-from dashboard.charts import turns as charts
+from dashboard import charts, descriptions
 from dashboard.components import frame
-from dashboard.components.explanation import explanation
+from dashboard.components.figures import explanation
 from dashboard.components.frame import PageContext
 from dashboard.components.markup import Html, empty, escape, hint, link_to, note, section, short, table
-from dashboard.components.pictures import colors, draw
 from dashboard.components.selectors import hold, linked_select
 from dashboard.descriptions import Clock
-from dashboard.links import Choice, TurnsChoice, choice_of, names_of, turns_choice_of
+from dashboard.links import Choice, TurnsChoice
 from dashboard.source import Source
 from telemetry.charts.turns import CELL, OUTLIER
 from telemetry.model import formatting
@@ -25,7 +23,6 @@ from telemetry.store.questions.turns import (
     MOST_CHARS,
     MOST_PAGED,
     ORDERS,
-    HeatCell,
     ListedTurn,
     TurnsAnswer,
     band_limits_ms,
@@ -43,20 +40,15 @@ _COLUMNS: Final = (
 _CACHE: Final = {None: formatting.DASH, True: "hit", False: "miss"}
 
 
-def page() -> None:
-    """Draw the page; its body refreshes by itself while the run lives."""
-    PAGE.show()
-
-
 def ask(source: Source, link: Mapping[str, str]) -> TurnsAnswer:
     """The answer for a link. Raises StoreError when the store cannot be read."""
-    return source.reader.turns_page(turns_choice_of(link)[0].question(choice_of(link)[0]))
+    return source.reader.turns_page(TurnsChoice.of(link)[0].question(Choice.of(link)[0]))
 
 
 def _draw(answer: TurnsAnswer, run: RunRecord, _summary: Summary, context: PageContext) -> None:
     """Everything below the head, from one state of the store."""
     clock, choice = descriptions.clock_of(run, context.zone), context.choice
-    listed, faults = turns_choice_of(st.query_params)
+    listed, faults = TurnsChoice.of(st.query_params)
     if faults:
         st.html(note("the link", faults))
     _search(answer, listed)
@@ -66,17 +58,25 @@ def _draw(answer: TurnsAnswer, run: RunRecord, _summary: Summary, context: PageC
         return
     with st.container(key="halves"):
         left, right = st.columns([2.6, 1])
+
+    def to(narrowed: TurnsChoice) -> str:
+        return choice.link(_TURNS, **narrowed.query())
+
     with left:
         st.html(section("Over time", _HINT))
         if answer.with_value:
-            cells = charts.heat_map(answer, colors(), clock, lambda cell: _to_cell(choice, listed, cell, answer))
-            _follow(draw(cells, key="heat"), answer)
+            cells = charts.heat_map(
+                answer,
+                clock,
+                lambda cell: to(_in_cell(listed, cell.start_unix_ns // formatting.NS_PER_S, cell.band, answer)),
+            )
+            _follow(charts.draw(cells, key="heat"), answer)
         else:
             st.html(hint("No turn of these has a voice-to-voice latency."))
     if answer.with_value:
         with right:
             st.html(section("Distribution"))
-            draw(charts.distribution(answer, colors(), lambda band: _to_band(choice, listed, band)))
+            charts.draw(charts.distribution(answer, lambda band: to(_in_band(listed, band))))
     if answer.explanation is not None:
         st.html(explanation(answer.explanation, "turns that are searched for"))
     st.html(turns_table(answer.turns, choice, listed, clock))
@@ -113,12 +113,12 @@ def _choose(name: str, options: Sequence[str], chosen: str | None, label_of: Cal
 def _rewrite() -> None:
     values = {name: st.session_state.get(_KEY + name) for name in _SEARCH}
     chosen = {name: None if value in (None, _ANY) else value for name, value in values.items()}
-    _to(replace(turns_choice_of(st.query_params)[0], **chosen, at_page=None))
+    _to(replace(TurnsChoice.of(st.query_params)[0], **chosen, at_page=None))
 
 
 def _to(listed: TurnsChoice, **more: str) -> None:
     """Write the link of this list: the rest of it stays."""
-    others = {name: value for name, value in st.query_params.items() if name not in names_of(TurnsChoice)}
+    others = {name: value for name, value in st.query_params.items() if name not in TurnsChoice.names()}
     st.query_params.from_dict({**others, **listed.query(), **more})
 
 
@@ -133,19 +133,10 @@ def _in_cell(listed: TurnsChoice, since_s: int, band: int, answer: TurnsAnswer) 
     return replace(_in_band(listed, band), since_s=since_s, until_s=until_s)
 
 
-def _to_cell(choice: Choice, listed: TurnsChoice, cell: HeatCell, answer: TurnsAnswer) -> str:
-    since_s = cell.start_unix_ns // formatting.NS_PER_S
-    return choice.link(_TURNS, **_in_cell(listed, since_s, cell.band, answer).query())
-
-
-def _to_band(choice: Choice, listed: TurnsChoice, band: int) -> str:
-    return choice.link(_TURNS, **_in_band(listed, band).query())
-
-
 def _follow(event: Any, answer: TurnsAnswer) -> None:
     """Follow a click in the heat map: a cell narrows the list to its turns, a point opens its turn."""
     selected: dict[str, list[dict[str, Any]]] = dict(event.selection) if event is not None and event.selection else {}
-    listed = turns_choice_of(st.query_params)[0]
+    listed = TurnsChoice.of(st.query_params)[0]
     points, cells = selected.get(OUTLIER) or [], selected.get(CELL) or []
     if points and points[0].get("trace"):
         _to(listed, trace=str(points[0]["trace"]), turn=str(points[0]["turn"]))
@@ -194,7 +185,10 @@ def narrowed(answer: TurnsAnswer, choice: Choice, listed: TurnsChoice, clock: Cl
     """The list in a sentence, with a link that takes each narrowing away."""
     begun = [clock(s * formatting.NS_PER_S) for s in (listed.since_s, listed.until_s) if s]
     limits = (("from", listed.from_ms), ("below", listed.below_ms))
-    latency = " ".join(f"{name} {_limit_text(ms)}" for name, ms in limits if ms is not None)
+    shown = (
+        (name, formatting.declared_milliseconds(ms * formatting.NS_PER_MS)) for name, ms in limits if ms is not None
+    )
+    latency = " ".join(f"{name} {limit}" for name, limit in shown)
     narrowings = (
         (f"found by “{listed.find}”" if listed.find else "", ("find",)),
         (f"began {' to '.join(begun)}" if begun else "", ("since_s", "until_s")),
@@ -215,8 +209,5 @@ def narrowed(answer: TurnsAnswer, choice: Choice, listed: TurnsChoice, clock: Cl
     return Html(f'<div class="vp vp-narrowed"><b>{many}</b> {"".join(chips)}{words}</div>')
 
 
-def _limit_text(ms: float) -> str:
-    return formatting.declared_milliseconds(ms * formatting.NS_PER_MS)
-
-
 PAGE: Final = frame.run_page("Turns", ask, _draw)
+page: Final = PAGE.show

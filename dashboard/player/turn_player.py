@@ -6,13 +6,14 @@ What it shows is data: the script sets texts as text, so that names from outside
 import base64
 from collections.abc import Sequence
 from importlib.resources import files
-from typing import Any, Final
+from typing import Final
 
 import streamlit as st
 from streamlit.components.v2 import component
 from streamlit.components.v2.types import ComponentRenderer
 
-from telemetry.charts.drawing import STAGE_NAMES, ChartTable, Palette
+from dashboard.charts import colors
+from telemetry.charts.drawing import STAGE_NAMES, ChartTable, Row
 from telemetry.model.formatting import DASH, in_milliseconds, milliseconds, signed_milliseconds
 from telemetry.model.semconv import OUTCOME_LABELS
 from telemetry.model.turns import Turn
@@ -37,55 +38,60 @@ def _renderer() -> ComponentRenderer:
     return component(NAME, html=html, css=css, js=script)
 
 
-def turn_player(
-    picture: Waterfall, excerpt: CallExcerpt | None, zero_perf_ns: int, colors: Palette, *, key: str
-) -> None:
+def turn_player(picture: Waterfall, excerpt: CallExcerpt | None, zero_perf_ns: int, *, key: str) -> None:
     """Draw the turn, with its audio where that was kept. `zero_perf_ns` is the moment of the waterfall's 0."""
-    _renderer()(key=f"player-{key}", data=turn_data(picture, excerpt, zero_perf_ns, colors, key=key))
+    _renderer()(key=f"player-{key}", data=turn_data(picture, excerpt, zero_perf_ns, key=key))
 
 
-def call_player(call: Sequence[TurnOfCall], excerpt: CallExcerpt, turn: Turn, colors: Palette, *, key: str) -> None:
+def call_player(call: Sequence[TurnOfCall], excerpt: CallExcerpt, turn: Turn, *, key: str) -> None:
     """Draw the whole call of a turn with its audio; its 0 is the beginning of the audio."""
-    _renderer()(key=f"player-{key}", data=call_data(call, excerpt, turn, colors, key=key))
+    _renderer()(key=f"player-{key}", data=call_data(call, excerpt, turn, key=key))
 
 
-def turn_data(
-    picture: Waterfall, excerpt: CallExcerpt | None, zero_perf_ns: int, colors: Palette, *, key: str
-) -> dict[str, Any]:
+def turn_data(picture: Waterfall, excerpt: CallExcerpt | None, zero_perf_ns: int, *, key: str) -> Row:
     """Return what the script gets of a turn: moments in ms from the waterfall's 0."""
-    stretches = [(in_milliseconds(bar.start_ns), in_milliseconds(bar.end_ns)) for bar in picture.bars]
+    periods = [(in_milliseconds(bar.start_ns), in_milliseconds(bar.end_ns)) for bar in picture.bars]
     return {
-        **_shared(excerpt, zero_perf_ns, colors, key, stretches),
+        **_shared(excerpt, zero_perf_ns, key, periods),
         "alt": "Waterfall of the turn: what the caller heard above what the service reported, on one clock",
         "origin": picture.origin_label,
         "zooms": ["Whole turn", "The wait"],
-        "lines": _lines(picture, colors),
+        "lines": _lines(picture),
         "view": list(view_ms(picture)),
     }
 
 
-def call_data(
-    call: Sequence[TurnOfCall], excerpt: CallExcerpt, turn: Turn, colors: Palette, *, key: str
-) -> dict[str, Any]:
+def call_data(call: Sequence[TurnOfCall], excerpt: CallExcerpt, turn: Turn, *, key: str) -> Row:
     """Return what the script gets of a call: moments in ms from the beginning of its audio."""
     this = next((each for each in call if each.turn_index == turn.turn_index), None)
     # The call's clock and the audio's are one; a turn of both says how far apart their zeros are.
     begun = turn.speech_start_perf_ns or turn.started_perf_ns
     zero = begun - (this.start_ns if this is not None else 0)
-    lines = [
-        _call_line("caller speaks", [(each, each.speech_ns) for each in call], colors.speech),
-        _call_line("reply plays", [(each, each.reply_ns) for each in call], colors.playing),
-    ]
-    stretches = [(in_milliseconds(each.start_ns), in_milliseconds(each.end_ns)) for each in call]
-    around = (in_milliseconds(this.start_ns), in_milliseconds(this.end_ns)) if this is not None else stretches[0]
+    kinds = (("caller speaks", "speech_ns", colors().speech), ("reply plays", "reply_ns", colors().playing))
+    lines: list[Row] = []
+    for name, field, color in kinds:
+        periods = ((f"turn {each.turn_index + 1}, {name}: ", getattr(each, field)) for each in call)
+        bars = [
+            _bar(period, color, title=f"{title}{milliseconds(period[1] - period[0])}")
+            for title, period in periods
+            if period
+        ]
+        lines.append({"name": name, "bars": bars, "marks": []})
+    periods = [(in_milliseconds(each.start_ns), in_milliseconds(each.end_ns)) for each in call]
+    around = (in_milliseconds(this.start_ns), in_milliseconds(this.end_ns)) if this is not None else periods[0]
     return {
-        **_shared(excerpt, zero, colors, key, stretches),
+        **_shared(excerpt, zero, key, periods),
         "alt": "Waveforms of both channels of the whole call, with its turns below, on one clock",
         "origin": "the beginning of the call",
         "zooms": ["Whole call", "This turn"],
         "lines": lines,
         "view": [around[0] - _ROOM_MS, around[1] + _ROOM_MS],
     }
+
+
+def _bar(period: tuple[int, int], color: str, *, title: str, text: str = "", side: int = 0) -> Row:
+    low, high = map(in_milliseconds, period)
+    return {"from": low, "to": high, "side": side, "color": color, "text": text, "title": title}
 
 
 def call_table(call: Sequence[TurnOfCall]) -> ChartTable:
@@ -108,22 +114,6 @@ def call_table(call: Sequence[TurnOfCall]) -> ChartTable:
     return ChartTable("the turns of the call", columns, rows)
 
 
-def _call_line(name: str, stretches: list[tuple[TurnOfCall, tuple[int, int] | None]], color: str) -> dict[str, Any]:
-    bars = [
-        {
-            "from": in_milliseconds(stretch[0]),
-            "to": in_milliseconds(stretch[1]),
-            "side": 0,
-            "color": color,
-            "text": "",
-            "title": f"turn {turn.turn_index + 1}, {name}: {milliseconds(stretch[1] - stretch[0])}",
-        }
-        for turn, stretch in stretches
-        if stretch is not None
-    ]
-    return {"name": name, "bars": bars, "marks": []}
-
-
 def view_ms(picture: Waterfall) -> tuple[float, float]:
     """From and to where the wait reaches, in ms, with some of the speech and the reply around it."""
     replies = [in_milliseconds(bar.start_ns) for bar in picture.bars if bar.name == "playing"]
@@ -132,9 +122,7 @@ def view_ms(picture: Waterfall) -> tuple[float, float]:
     return min((0.0, *replies)) - wait * _BEFORE, wait * (1 + _AFTER)
 
 
-def _shared(
-    excerpt: CallExcerpt | None, zero_perf_ns: int, colors: Palette, key: str, periods: list[tuple[float, float]]
-) -> dict[str, Any]:
+def _shared(excerpt: CallExcerpt | None, zero_perf_ns: int, key: str, periods: Sequence[tuple[float, float]]) -> Row:
     audio = None if excerpt is None else excerpt.audio
 
     def ms(perf_ns: int) -> float:
@@ -142,46 +130,40 @@ def _shared(
 
     # Of a call in which nothing was spoken there is no period to show.
     lows, highs = [low for low, _ in periods] or [0.0], [high for _, high in periods] or [0.0]
+    peaks: list[list[float]] = []
+    missing: list[list[float | str]] = []
     if excerpt is not None and audio is not None:
         lows, highs = [ms(excerpt.first_perf_ns), *lows], [ms(excerpt.end_perf_ns), *highs]
-    named = ("ink", "paper", "soft", "line", "speech", "playing")
-    shared: dict[str, Any] = {
+        peaks = [list(channel) for channel in excerpt.peaks]
+        missing = [[ms(since), ms(until), reason] for since, until, reason in excerpt.missing]
+    theme, named = colors(), ("ink", "paper", "soft", "line", "speech", "playing")
+    return {
         "key": f"{key}-{len(audio or b'')}",
         "audio": None if audio is None else base64.b64encode(audio).decode("ascii"),
         "media_type": MEDIA_TYPE,
         "first_ms": lows[0],
         "end_ms": highs[0],
-        "peaks": [],
+        "peaks": peaks,
         "channels": list(CHANNELS),
-        "missing": [],
+        "missing": missing,
         "whole": [min(lows) - _ROOM_MS, max(highs) + _ROOM_MS],
-        "colors": {**{name: getattr(colors, name) for name in named}, "accent": colors.p95},
+        "colors": {**{name: getattr(theme, name) for name in named}, "accent": theme.p95},
     }
-    if excerpt is not None and audio is not None:
-        shared["peaks"] = [list(channel) for channel in excerpt.peaks]
-        shared["missing"] = [[ms(since), ms(until), reason] for since, until, reason in excerpt.missing]
-    return shared
 
 
-def _lines(picture: Waterfall, colors: Palette) -> list[dict[str, Any]]:
+def _lines(picture: Waterfall) -> list[Row]:
     """A line for each stage with the caller's bar above the service's, and one for the moments."""
-    painted = {"speech": colors.speech, "playing": colors.playing, **dict(zip(STAGE_NAMES, colors.stages, strict=True))}
-    found: list[dict[str, Any]] = []
+    of_stages = zip(STAGE_NAMES, colors().stages, strict=True)
+    painted = {"speech": colors().speech, "playing": colors().playing, **dict(of_stages)}
+    lines: list[Row] = []
     for name, label in BAR_LABELS.items():
-        bars = [
-            {
-                "from": in_milliseconds(bar.start_ns),
-                "to": in_milliseconds(bar.end_ns),
-                "side": int(bar.source == "service"),
-                "color": painted[name],
-                "text": milliseconds(bar.length_ns),
-                "title": f"{label}, {SIDE_LABELS[bar.source]}: {signed_milliseconds(bar.start_ns)} to "
-                f"{signed_milliseconds(bar.end_ns)}",
-            }
-            for bar in picture.bars
-            if bar.name == name and bar.length_ns > 0
-        ]
-        found.append({"name": label, "bars": bars, "marks": []})
+        bars: list[Row] = []
+        for bar in picture.bars:
+            if bar.name == name and bar.length_ns > 0:
+                period, side = (bar.start_ns, bar.end_ns), int(bar.source == "service")
+                title = f"{label}, {SIDE_LABELS[bar.source]}: {' to '.join(map(signed_milliseconds, period))}"
+                bars.append(_bar(period, painted[name], title=title, text=milliseconds(bar.length_ns), side=side))
+        lines.append({"name": label, "bars": bars, "marks": []})
     marks = [
         {
             "at": in_milliseconds(mark.at_ns),
@@ -190,7 +172,7 @@ def _lines(picture: Waterfall, colors: Palette) -> list[dict[str, Any]]:
         }
         for mark in picture.marks
     ]
-    return [*found, {"name": EVENTS, "bars": [], "marks": marks}]
+    return [*lines, {"name": EVENTS, "bars": [], "marks": marks}]
 
 
 def waterfall_table(picture: Waterfall) -> ChartTable:

@@ -1,22 +1,28 @@
 """The browser that these tests look at pages with, and the dashboard over one store that most of them share."""
 
+import os
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 import msgspec
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
+from telemetry.model.turns import Turn
 from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
 from tests.browser.dashboard_process import Dashboard, start_dashboard
 from tests.programs import needed
+from tests.unit.dashboard.rollout_scenes import Rollout, fill_rollout
 from tests.unit.dashboard.scenes import MS, S, Scene, fill, run_span, turns_of
 from tests.unit.telemetry.store.test_store_turn_pages import keep_audio
 
 BOUND_MS = 60_000  # only ends a hopeless wait
+SHOTS = os.environ.get("VOICEPROBE_SHOTS")  # where to keep screenshots for a person to look at
 CHROMIUM_ARGUMENTS = (
     "--headless",
     "--no-sandbox",
@@ -55,63 +61,76 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
+@dataclass(frozen=True)
+class Viewer:
+    """A person at a browser, in whose pages no script may fail and nothing may be asked of another machine."""
+
+    browser: Browser
+    pages: list[Page]
+    complaints: list[str]
+
+    def opens(self, url: str, theme: str = "light", width: int = 1280, height: int = 900, zone: str = "UTC") -> Page:
+        """A page, loaded."""
+        scheme = "dark" if theme == "dark" else "light"
+        size = {"width": width, "height": height}
+        page = self.browser.new_page(viewport=size, color_scheme=scheme, timezone_id=zone)  # pyright: ignore[reportArgumentType]
+        self.pages.append(page)
+        said = self.complaints.append
+        page.on("console", lambda output: said(output.text) if output.type == "error" else None)
+        page.on("pageerror", lambda error: said(str(error)))
+        page.on("request", lambda asked: said(asked.url) if _is_outside(asked.url) else None)
+        page.set_default_timeout(BOUND_MS)
+        page.goto(url)
+        return page
+
+
+def _is_outside(url: str) -> bool:
+    return not url.startswith(("http://127.0.0.1:", "ws://127.0.0.1:", "data:", "blob:"))
+
+
 @pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    """A page of a desktop's size, in which no script may fail."""
-    opened = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme="light")
-    errors: list[str] = []
-    opened.on("pageerror", lambda error: errors.append(str(error)))
-    opened.set_default_timeout(BOUND_MS)
-    yield opened
-    opened.close()
-    assert errors == []
+def viewer(browser: Browser) -> Iterator[Viewer]:
+    found = Viewer(browser, [], [])
+    yield found
+    for page in found.pages:
+        page.close()
+    assert found.complaints == []
 
 
+NOW: Final = time.time_ns()
 # The run ends at a quarter to six in the evening in UTC, which is after eleven in Kolkata.
 ENDS_UNIX_NS = int(datetime(2026, 11, 20, 17, 45, tzinfo=UTC).timestamp()) * S
-_LATE_TURNS = 900
+LATE = Scene(900, ENDS_UNIX_NS, run_id="run-late", ended=True, cohorts=(), service=False, invalid_share=0.0)
+MANY = Scene(20_000, NOW - 9_000 * S, run_id="run-many", ended=True, spacing_ns=S // 8)
+ONE = Scene(1, NOW - 4_000 * S, run_id="run-one", seed=2, ended=True)
+FEW = Scene(60, NOW - 3_600 * S, run_id="run-few", seed=5)
+FULL = Scene(900, NOW - 20 * S, run_id="run-full", ended=True)
 
 
 @pytest.fixture(scope="session")
-def full(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
-    """A dashboard over runs of every kind in one store; the newest is the full one, whose second turn has its audio."""
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs of every kind; the newest but one is the full one, whose second turn has its audio, and the newest is that
+    of a rollout that was rolled back."""
     store = tmp_path_factory.mktemp("full") / "store"
-    now = time.time_ns()
-    late_run(store)
-    fill(store, Scene(turns=20_000, newest_unix_ns=now - 9_000 * S, run_id="run-many", ended=True, spacing_ns=S // 8))
-    fill(store, Scene(turns=1, newest_unix_ns=now - 4_000 * S, run_id="run-one", seed=2, ended=True))
-    fill(store, Scene(turns=60, newest_unix_ns=now - 3_600 * S, run_id="run-few", seed=5))
-    clients = fill(store, Scene(turns=900, newest_unix_ns=now - 20 * S, run_id="run-full", ended=True))
-    keep_audio(store, clients[1])
+    with StoreWriter(store) as writer:
+        turns = [_late(turn) if place >= LATE.turns // 2 else turn for place, turn in enumerate(turns_of(LATE))]
+        writer.append(Batch(turns=turns, spans=[run_span(LATE, "start"), run_span(LATE, "end")]))
+    for scene in (MANY, ONE, FEW):
+        fill(store, scene)
+    keep_audio(store, fill(store, FULL)[1])
+    return fill_rollout(store, Rollout(slower_ms=180, turns=2800, looks=5), NOW - 60 * S)
+
+
+def _late(turn: Turn) -> Turn:
+    moved = ("llm_first_token", "llm_first_sentence", "llm_last_token", "tts_first_chunk", "first_audio", "reply_end")
+    names = [f"{name}_perf_ns" for name in moved]
+    later = {name: value + 700 * MS for name in names if (value := getattr(turn, name)) is not None}
+    return msgspec.structs.replace(turn, **later)
+
+
+@pytest.fixture(scope="session")
+def full(store: Path) -> Iterator[Dashboard]:
+    """A dashboard over that store."""
     dashboard = start_dashboard("--store", str(store))
     yield dashboard
     dashboard.end()
-
-
-def late_run(store: Path) -> None:
-    """Write a run that ended long ago, of which the second half answers late."""
-    scene = Scene(
-        turns=_LATE_TURNS,
-        run_id="run-late",
-        newest_unix_ns=ENDS_UNIX_NS,
-        ended=True,
-        cohorts=(),
-        service=False,
-        invalid_share=0.0,
-    )
-    late = ("llm_first_token", "llm_first_sentence", "llm_last_token", "tts_first_chunk", "first_audio", "reply_end")
-    turns = [
-        turn
-        if place < _LATE_TURNS // 2
-        else msgspec.structs.replace(
-            turn,
-            **{
-                f"{name}_perf_ns": value + 700 * MS
-                for name in late
-                if (value := getattr(turn, f"{name}_perf_ns")) is not None
-            },
-        )
-        for place, turn in enumerate(turns_of(scene))
-    ]
-    with StoreWriter(store) as writer:
-        writer.append(Batch(turns=turns, spans=[run_span(scene, "start"), run_span(scene, "end")]))

@@ -1,11 +1,8 @@
-"""A reader in memory, for pages and caching: real shapes, chosen values."""
+"""Answers of a store in memory: real shapes, chosen values."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from telemetry.model.metrics import METRIC_NAMES, METRICS
-from telemetry.model.turns import Turn
-from telemetry.objectives.judgment import EligibleTurns
 from telemetry.store.answers import (
     CacheStats,
     ClientServiceDelta,
@@ -13,15 +10,11 @@ from telemetry.store.answers import (
     Filter,
     Generator,
     MetricStats,
-    RunRecord,
     ShareByName,
     Summary,
     TelemetryLoss,
     TurnCounts,
 )
-from telemetry.store.questions.objectives import ObjectiveCount, ObjectiveCounts
-from telemetry.store.questions.pages import CachePage, InstrumentPage, PageAnswer, PageQuestion, ViewHead, ViewQuestion
-from telemetry.store.questions.turns import TurnsAnswer, TurnsQuestion, TurnView
 
 MS = 1_000_000
 
@@ -60,59 +53,3 @@ def summary(n: int = 200, f: Filter | None = None, cohorts: Sequence[str] = ()) 
         generator=Generator(0),
         newest_unix_ns=None,
     )
-
-
-class FakeReader:
-    """Answers from attributes, and counts what it was asked."""
-
-    def __init__(self, runs: Sequence[RunRecord], answer: Summary) -> None:
-        self.known = list(runs)
-        self.answer = answer
-        self.asked: list[str] = []
-        self.good = (190, 200)
-        self.good_of: dict[str, tuple[int, int]] = {}
-        self.many: Sequence[Turn] = ()
-
-    def runs(self) -> Sequence[RunRecord]:
-        return self.known
-
-    def cache_page(self, asked: ViewQuestion) -> CachePage:
-        self.asked.append("cache_page")
-        return CachePage(ViewHead(self.known, self.known[0], asked.filter, self.answer))
-
-    def instrument_page(self, asked: ViewQuestion) -> InstrumentPage:
-        self.asked.append("instrument_page")
-        return InstrumentPage(ViewHead(self.known, self.known[0], asked.filter, self.answer))
-
-    def page(self, asked: PageQuestion) -> PageAnswer:
-        self.asked.append("page")
-        wanted = asked.filter.run_id
-        found = [run for run in self.known if wanted in (None, run.run_id)]
-        run = max(found, key=lambda each: each.first_unix_ns, default=None)
-        if run is None:
-            return PageAnswer(self.known)
-
-        def counted(name: str) -> dict[str, ObjectiveCount]:
-            return {
-                each.name: ObjectiveCount(EligibleTurns(*self.good_of.get(name, self.good)))
-                for each in asked.objectives
-            }
-
-        f = replace(asked.filter, run_id=run.run_id)
-        return PageAnswer(
-            runs=self.known,
-            run=run,
-            filter=f,
-            summary=replace(self.answer, filter=f),
-            dots=self.many[: asked.dots],
-            slowest=self.many[: asked.slowest],
-            counts=ObjectiveCounts(counted(""), {each.cohort: counted(each.cohort) for each in self.answer.cohorts}),
-        )
-
-    def turn_view(self, trace_id: str, turn_index: int, *, whole_call: bool = False) -> TurnView:
-        self.asked.append("turn")
-        return TurnView()
-
-    def turns_page(self, asked: TurnsQuestion) -> TurnsAnswer:
-        self.asked.append("turns")
-        return TurnsAnswer(ViewHead(self.known))

@@ -1,6 +1,7 @@
-"""Pages of the dashboard as Streamlit's own test runner draws them."""
+"""Pages of the dashboard as Streamlit's own test runner draws them, and what they say."""
 
 import re
+from collections.abc import Iterable
 from html import unescape
 
 from streamlit.testing.v1 import AppTest
@@ -23,6 +24,30 @@ def html_of(app: AppTest) -> str:
     return " ".join(element.proto.body for element in app.get("html"))
 
 
+def plain(html: str) -> str:
+    """HTML as text on one line."""
+    return " ".join(unescape(re.sub(r"<style>.*?</style>|<[^>]+>", " ", html, flags=re.DOTALL)).split())
+
+
 def text_of(app: AppTest) -> str:
     """What the page shows, as text on one line."""
-    return unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", html_of(app))))
+    return plain(html_of(app))
+
+
+def pictures(app: AppTest) -> list[str]:
+    """What the pictures of a page say that they show."""
+    return [element.proto.alt for element in app.get("vega_lite_chart")]
+
+
+def chip(app: AppTest) -> str:
+    """The chip that says how far the figures of a page can be trusted."""
+    labels = [each.proto.popover.label for each in app.get("popover")]
+    (found,) = [label for label in labels if not label.startswith("Filters")]
+    return str(found)
+
+
+def says(html: str, *parts: str, no: Iterable[str] = ()) -> None:
+    """All of these parts are in the text of some HTML, and none of the others."""
+    text = plain(html)
+    assert [part for part in parts if part not in text] == [], text
+    assert [part for part in no if part in text] == [], text

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC
-from html import unescape
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -41,6 +40,7 @@ from telemetry.store.run_folders.catalog import RunCatalog
 from telemetry.store.run_folders.entries import RunEntry
 from tests.fixtures_turns import MS, SECOND, START_UNIX_NS, Run, exchange, fill_store
 from tests.run_folders import latency_run
+from tests.unit.dashboard.opened_pages import plain
 
 NOW = START_UNIX_NS + 4_000 * SECOND
 TURNS = 420
@@ -177,10 +177,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         )
 
 
-def text_of(html: str) -> str:
-    return unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", html)))
-
-
 def test_the_turns_are_counted_alike(world: World) -> None:
     turns = len(world.counted)
     assert 0 < turns < TURNS - RAMP, "silent turns and those of the ramp are left out"
@@ -190,7 +186,7 @@ def test_the_turns_are_counted_alike(world: World) -> None:
     assert world.now.run is not None
     assert world.now.summary is not None
     overview = trust.overview(world.now.run, world.now.summary, "ended", NOW, UTC)
-    assert f" {turns} turns " in text_of(overview)
+    assert f" {turns} turns" in plain(overview)
     assert world.listed.total == turns
     assert world.listed.with_value == len(world.values("voice_to_voice"))
     assert world.record_turns == turns
@@ -201,7 +197,7 @@ def test_the_turns_are_counted_alike(world: World) -> None:
     assert invalid in (suite.findtext(".//system-out") or "")
     assert re.search(rf"invalid\s+{of_command['invalid']} of {turns} turns", world.terminal)
     assert f"{of_command['invalid']} of {turns} turns" in world.files[MARKDOWN].decode()
-    assert f"{of_command['invalid']} of {turns} turns" in text_of(world.files[HTML].decode())
+    assert f"{of_command['invalid']} of {turns} turns" in plain(world.files[HTML].decode())
 
 
 def test_the_picture_of_the_list_has_the_turns_of_the_list(world: World) -> None:
@@ -215,7 +211,7 @@ def test_no_list_of_the_slowest_turns_has_one_of_a_ramp(world: World) -> None:
     key = METRICS["voice_to_voice"].value
     known = [turn for turn in world.valid if key(turn) is not None]
     slowest = [turn.span_id for turn in sorted(known, key=lambda turn: (-(key(turn) or 0), turn.started_unix_ns))]
-    assert [turn.span_id for turn in world.now.answer.slowest] == slowest[:5]
+    assert [turn.span_id for turn in world.now.slowest] == slowest[:5]
     assert [each.turn.span_id for each in world.report.pictures.slowest] == slowest[:5]
     by_trace = {(turn.trace_id, turn.turn_index): turn.span_id for turn in world.turns if turn.source == "client"}
     assert [by_trace[turn.trace_id, turn.turn_index] for turn in world.listed.turns[:20]] == slowest[:20]
@@ -227,7 +223,7 @@ def test_the_stages_are_over_every_valid_turn(world: World) -> None:
     """A turn that the generator cut is valid, and what was measured of it counts."""
     assert len(world.valid) > len(world.eligible)
     assert world.now.summary is not None
-    assert f"over {len(world.valid)} valid turns" in text_of(figures.stages(world.now.summary, world.now.statuses))
+    assert f"over {len(world.valid)} valid turns" in plain(figures.stages(world.now.summary, world.now.statuses))
     assert max(len(world.values(name)) for name in ("asr_final_latency", "underrun_worst")) == len(world.valid)
 
 
@@ -244,7 +240,7 @@ def test_turns_that_were_not_answered_are_counted_alike(world: World) -> None:
     of = f"{len(unanswered)} of {len(world.eligible)} turns"
     assert f"{of} went unanswered" in world.terminal
     assert world.now.summary is not None
-    shown = text_of(figures.tiles(world.now.summary, world.now.statuses))
+    shown = plain(figures.tiles(world.now.summary, world.now.statuses))
     assert f"Not answered {percent(len(unanswered) / len(world.eligible))} {of}" in shown
 
 
@@ -266,7 +262,7 @@ def test_percentiles_are_the_same_everywhere(world: World, metric: str) -> None:
     assert world.now.summary is not None
     in_page = [re.escape(milliseconds(value, unit=False)) for value in named]
     row = re.escape(label) + "".join(rf"\s+{each}" for each in in_page)
-    assert re.search(row, text_of(figures.stages(world.now.summary, world.now.statuses)))
+    assert re.search(row, plain(figures.stages(world.now.summary, world.now.statuses)))
 
 
 def test_the_difference_between_both_sides_is_of_the_turns_that_are_counted(world: World) -> None:
@@ -279,17 +275,16 @@ def test_the_difference_between_both_sides_is_of_the_turns_that_are_counted(worl
     assert f"client against service on {joined} turns" in world.terminal
     assert world.now.summary is not None
     assert world.now.run is not None
-    assert f"over {joined} turns" in text_of(trust.details(world.now.run, world.now.summary))
+    assert f"over {joined} turns" in plain(trust.trust(world.now.run, world.now.summary).details)
 
 
 def test_a_stage_by_the_service_has_another_name_than_the_metric_that_callers_saw(world: World) -> None:
     """The service's endpointing ends before its event has come over the network."""
-    assert world.now.answer.budget is not None
-    of_bar = world.now.answer.budget["endpointing"]
+    of_bar = world.now.budget["endpointing"]
     assert of_bar.p50_ns != world.summary_object["metrics"]["endpointing"]["p50_s"] * 1e9
-    for html in (figures.budget(world.now.answer.budget), world.files[HTML].decode()):
-        assert "endpointing by the service" in text_of(html)
-        assert "leading silence by the service" not in text_of(html)
+    for html in (figures.budget(world.now.budget), world.files[HTML].decode()):
+        assert "endpointing by the service" in plain(html)
+        assert "leading silence by the service" not in plain(html)
 
 
 def test_a_stage_that_only_callers_saw_is_the_metric(tmp_path: Path) -> None:
@@ -321,7 +316,7 @@ def test_fallbacks_and_caches_are_counted_alike(world: World) -> None:
     assert (found["cache"]["reported"], found["cache"]["hits"]) == (len(cached), hits)
     assert f"{percent(hits / len(cached))} hits of {len(cached)} turns that reported" in world.terminal
     assert world.now.summary is not None
-    shown = text_of(figures.cohorts(world.now.summary.cohorts, world.now.cohort_statuses or {}))
+    shown = plain(figures.cohorts(world.now.summary.cohorts, world.now.cohort_statuses))
     for cohort in ("control", "streaming"):
         mine = [turn.fallback is not None for turn in reported if turn.cohort == cohort]
         of_cache = [bool(turn.cache_hit) for turn in cached if turn.cohort == cohort]
@@ -341,7 +336,7 @@ def test_objectives_are_counted_alike(world: World) -> None:
     for each in world.summary_object["objectives"]:
         if each["met"] is False:
             assert any(each["sentence"] in message for message in failed)
-    assert all(sentence in text_of(world.files[HTML].decode()) for sentence in sentences)
+    assert all(sentence in plain(world.files[HTML].decode()) for sentence in sentences)
 
 
 def test_an_objective_is_about_every_turn_of_which_a_stage_has_a_value(world: World) -> None:
@@ -413,5 +408,5 @@ def test_no_turn_of_an_endpoint_that_says_only_hit_or_miss_counts_for_fallbacks(
     made = artifacts(result.report(RunPictures()))
     assert json.loads(made[SUMMARY])["fallback"]["rate"] is None
     assert "| fallback | not reported by the endpoint |" in made[MARKDOWN].decode()
-    shown = text_of(figures.cohorts(summary.cohorts, {}))
+    shown = plain(figures.cohorts(summary.cohorts, {}))
     assert "0 %" not in shown

@@ -1,28 +1,15 @@
 """What a viewer chose, on every page, and its one form in a link."""
 
-from dataclasses import replace
-from typing import get_args
+from dataclasses import fields, replace
+from typing import Any, get_args
 from urllib.parse import parse_qsl
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard import links
 from dashboard.components.selectors import LABELS
-from dashboard.links import (
-    BEGAN_LABELS,
-    BEGAN_NS,
-    DIMENSION_OF,
-    Choice,
-    RolloutChoice,
-    RunsChoice,
-    choice_of,
-    names_of,
-    rollout_choice_of,
-    runs_choice_of,
-    values_of,
-)
+from dashboard.links import DIMENSION_OF, Choice, LinkChoice, RolloutChoice, RunsChoice, TurnsChoice, values_of
 from telemetry.model.formatting import NS_PER_S
 from telemetry.objectives.slo import default_objectives
 from telemetry.rollout.plan import Decision
@@ -30,10 +17,12 @@ from telemetry.rollout.progress import Funnel, FunnelPoint, LoggedVerdict, Rollo
 from telemetry.rollout.verdict import RolloutVerdict, VerdictPlan
 from telemetry.store.answers import Filter
 from telemetry.store.questions.pages import NEWEST, PageQuestion
+from telemetry.store.questions.turns import MOST_PAGED, ORDERS
 from telemetry.store.run_folders.entries import EntryState, RunEntry, RunFilter
 
-NAMES = names_of(RunsChoice)
-STATES = get_args(EntryState)
+STATES = ", ".join(get_args(EntryState))
+NOW_NS = 2_000_000_000 * NS_PER_S
+HOUR_NS = 3600 * NS_PER_S
 
 
 def test_a_choice_is_a_question_to_the_store() -> None:
@@ -45,37 +34,8 @@ def test_a_choice_is_a_question_to_the_store() -> None:
     assert asked.window_ns == 300 * NS_PER_S
     assert asked.objectives == tuple(default_objectives())
     assert Choice().question([]) == PageQuestion(window_ns=NEWEST, with_timeline=False, with_cause=True)
-
-
-def test_a_link_that_asks_for_what_cannot_be_is_reported() -> None:
-    choice, faults = choice_of({"length": "huge", "cohort": "A", "window": "7y", "theme": "x", "run": ""})
-    assert choice == Choice(cohort="A")
-    assert len(faults) == 2
-    assert "'huge'" in faults[0]
-    assert "short, medium, long" in faults[0]
-
-
-def test_only_a_filter_narrows_not_the_run() -> None:
     assert not Choice(run="r1").narrows
     assert Choice(run="r1", window="1m").narrows
-
-
-@given(
-    st.builds(
-        Choice,
-        run=st.none() | st.text(min_size=1),
-        cohort=st.none() | st.text(min_size=1),
-        length=st.sampled_from([None, "short", "long"]),
-        window=st.sampled_from([None, "1m", "1h"]),
-    )
-)
-def test_a_link_gives_the_choice_back(choice: Choice) -> None:
-    link = choice.link(trace="t&u")
-    assert choice_of(dict(parse_qsl(link.partition("?")[2]))) == (choice, [])
-
-
-def test_an_empty_choice_links_to_the_page_itself() -> None:
-    assert Choice().link() == "./"
 
 
 @pytest.mark.parametrize(("name", "dimension"), DIMENSION_OF.items())
@@ -83,88 +43,90 @@ def test_a_choice_of_a_value_is_asked_of_its_dimension(name: str, dimension: str
     assert Choice(**{name: "this"}).view().filter == replace(Filter(), **{dimension: "this"})
 
 
-NOW_NS = 2_000_000_000_000_000_000
-CHOSEN = {
-    "began": "7d",
-    "cohort": "B",
-    "target": "ws://a",
-    "state": "not judged",
-    "profile": "babble 10 dB, clean",
-    "scenario": "ramp",
-    "callers": "8",
-    "protocol": "openai-realtime",
-}
+def test_a_list_of_turns_asks_the_store_for_what_the_link_says() -> None:
+    asked = TurnsChoice("x", from_ms=500, below_ms=600, since_s=10, until_s=20).question(Choice(run="r", window="1m"))
+    found, ms = asked.search, 1_000_000
+    assert (asked.filter.run_id, found.since_unix_ns, found.until_unix_ns) == ("r", 10 * NS_PER_S, 20 * NS_PER_S)
+    assert (asked.filter.since_unix_ns, asked.filter.until_unix_ns) == (None, None)
+    assert (asked.window_ns, found.from_ns, found.below_ns) == (None, 500 * ms, 600 * ms)
 
 
-def test_a_link_is_a_filter_at_the_moment_when_it_is_looked_at() -> None:
-    choice, faults = runs_choice_of(CHOSEN)
+def test_a_list_of_runs_is_filtered_as_of_the_moment_when_it_is_looked_at() -> None:
+    same = {"cohort": "B", "target": "ws://a", "state": "not judged", "profile": "clean", "scenario": "ramp"}
+    choice, faults = RunsChoice.of({"began": "7d", "callers": "8", "protocol": "pipecat", **same})
+    since = NOW_NS - 604_800 * NS_PER_S
     assert faults == []
-    assert choice.filter(NOW_NS) == RunFilter(
-        since_unix_ns=NOW_NS - 604_800_000_000_000,
-        cohort="B",
-        target="ws://a",
-        state="not judged",
-        profile="babble 10 dB, clean",
-        scenario="ramp",
-        protocol="openai-realtime",
-        users=8,
-    )
+    assert choice.filter(NOW_NS) == RunFilter(since_unix_ns=since, users=8, protocol="pipecat", **same)
+    assert RunsChoice().filter(NOW_NS) == RunFilter()
 
 
-def test_what_other_pages_choose_narrows_nothing_here() -> None:
-    choice, faults = runs_choice_of({"run": "r-1", "window": "1h", "noise": "babble", "ticked": "[]", "cohort": ""})
-    assert (choice, faults) == (RunsChoice(), [])
-    assert not choice.narrows
-    assert choice.filter(NOW_NS) == RunFilter()
+CHOICES = (
+    Choice(run="r 1", cohort="A&B", length="long", window="1h", store="s"),
+    TurnsChoice("a b&c", "ok", "m", 0, 900, 17, 27, "newest", 3, 50),
+    RunsChoice("7d", "B", "ws://a", "not judged", "babble 10 dB, clean", "ramp", "8", "pipecat"),
+    RolloutChoice("streaming", "1h", "5-percent", "hold"),
+)
 
 
-def test_only_the_cohort_is_shared_with_other_pages() -> None:
-    others = {
-        *links.Choice.__slots__,
-        "trace",
-        "turn",
-        "view",
-        "rollout",
-        "objective",
-        "control",
-        "candidate",
-        "turns",
-    }
-    assert set(NAMES) & others == {"cohort"}
+@pytest.mark.parametrize("choice", [*CHOICES, *(type(each)() for each in CHOICES)])
+def test_a_link_gives_the_choice_back(choice: LinkChoice) -> None:
+    assert type(choice).of(choice.query()) == (choice, [])
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_each_of_them_narrows_and_has_a_label(name: str) -> None:
-    assert runs_choice_of({name: CHOSEN[name]})[0].narrows
-    assert name in LABELS
+@given(st.builds(Choice, run=st.none() | st.text(min_size=1), cohort=st.none() | st.text(min_size=1)))
+def test_a_link_of_any_names_gives_the_choice_back(choice: Choice) -> None:
+    assert Choice.of(dict(parse_qsl(choice.link(trace="t&u").partition("?")[2]))) == (choice, [])
+    assert Choice().link() == "./"
+
+
+def test_pages_share_the_cohort_and_no_other_parameter() -> None:
+    others = {"trace", "turn", "view", "objective", "control", "candidate", "turns", "ticked", "stage"}
+    every = [name for choice in CHOICES for name in (each.name for each in fields(choice))]  # pyright: ignore[reportArgumentType]
+    assert sorted(name for name in set(every) if every.count(name) > 1) == ["cohort"]
+    assert not others & set(every)
+    assert set(RunsChoice.names()) <= set(LABELS)
 
 
 @pytest.mark.parametrize(
-    ("link", "fault"),
+    ("kind", "link", "fault"),
     [
-        ({"began": "7y"}, "the link asks for began '7y', not one of 1d, 7d, 28d, 90d: left out"),
-        ({"state": "bad"}, f"the link asks for state 'bad', not one of {', '.join(STATES)}: left out"),
-        ({"callers": "many"}, "the link asks for callers 'many', which is not a number of callers: left out"),
-        ({"callers": "08"}, "the link asks for callers '08', which is not a number of callers: left out"),
-        ({"callers": "-1"}, "the link asks for callers '-1', which is not a number of callers: left out"),
-        ({"callers": "٣"}, "the link asks for callers '٣', which is not a number of callers: left out"),
+        (Choice, {"length": "huge"}, "the link asks for length 'huge', not one of short, medium, long: left out"),
+        (
+            Choice,
+            {"window": "7d"},
+            "the link asks for window '7d', not one of 1m, 5m, 15m, 1h, newest, whole: left out",
+        ),
+        (TurnsChoice, {"order": "up"}, f"the link asks for order 'up', not one of {', '.join(ORDERS)}: left out"),
+        (TurnsChoice, {"at_page": "-1"}, "the link asks for at_page '-1', not a whole number: left out"),
+        (TurnsChoice, {"rows": "7"}, "the link asks for rows '7', not one of 25, 50, 100: left out"),
+        (TurnsChoice, {"from_ms": "a"}, "the link asks for from_ms 'a', not a whole number: left out"),
+        (TurnsChoice, {"at_page": f"{MOST_PAGED + 1}"}, f"at_page '{MOST_PAGED + 1}', too large: left out"),
+        (RunsChoice, {"began": "7y"}, "the link asks for began '7y', not one of 1d, 7d, 28d, 90d: left out"),
+        (RunsChoice, {"state": "bad"}, f"the link asks for state 'bad', not one of {STATES}: left out"),
+        *(
+            (RunsChoice, {"callers": callers}, f"asks for callers '{callers}', which is not a number of callers")
+            for callers in ("many", "08", "-1", "٣")
+        ),
+        (RunsChoice, {"callers": "9" * 5_000}, "which is not a number of callers: left out"),
+        (RolloutChoice, {"looks": "2h"}, "the link asks for looks '2h', not one of 1h, 1d, 7d: left out"),
+        (RolloutChoice, {"decision": "go"}, "decision 'go', not one of promote, hold, roll_back: left out"),
     ],
 )
-def test_a_value_that_cannot_be_meant_is_left_out_with_a_sentence(link: dict[str, str], fault: str) -> None:
-    assert runs_choice_of({**link, "target": "ws://a"}) == (RunsChoice(target="ws://a"), [fault])
+def test_a_value_that_cannot_be_meant_is_left_out_with_a_sentence(
+    kind: type[LinkChoice], link: dict[str, str], fault: str
+) -> None:
+    choice, (found,) = kind.of({**link, "theme": "x", "run": ""})
+    assert (choice, choice.query()) == (kind(), {})
+    assert fault in found
+    assert len(found) < 250
 
 
-def test_a_number_of_callers_that_is_too_long_is_left_out() -> None:
-    choice, (fault,) = runs_choice_of({"callers": "9" * 5_000})
-    assert choice == RunsChoice()
-    assert len(fault) < 150
-
-
-@given(st.dictionaries(st.sampled_from(NAMES), st.text(max_size=12)))
-def test_no_link_breaks_the_page(link: dict[str, str]) -> None:
-    choice, faults = runs_choice_of(link)
-    choice.filter(NOW_NS)
-    assert len(faults) + sum(getattr(choice, name) is not None for name in NAMES) == sum(map(bool, link.values()))
+@pytest.mark.parametrize("kind", [type(each) for each in CHOICES])
+@given(data=st.data())
+def test_no_link_breaks_a_page(kind: Any, data: st.DataObject) -> None:
+    link = data.draw(st.dictionaries(st.sampled_from(kind.names()), st.text(max_size=12)))
+    choice, faults = kind.of(link)
+    assert len(faults) + len(choice.query()) == sum(map(bool, link.values()))
 
 
 def test_there_is_to_choose_from_what_occurs() -> None:
@@ -183,10 +145,8 @@ def test_there_is_to_choose_from_what_occurs() -> None:
         "callers": ("9", "10"),
         "protocol": ("pipecat",),
     }
-    assert list(BEGAN_LABELS) == list(BEGAN_NS)
 
 
-HOUR_NS = 3600 * NS_PER_S
 NEWEST_UNIX_NS = 1_800_000_000 * NS_PER_S
 # How old each look was at the newest one, its stage and its decision.
 LOOKS: tuple[tuple[float, str, Decision], ...] = (
@@ -199,42 +159,18 @@ LOOKS: tuple[tuple[float, str, Decision], ...] = (
 )
 
 
-def verdict_of(decision: Decision) -> RolloutVerdict:
-    plan = VerdictPlan("p", "f")
-    return RolloutVerdict(
-        verdict=decision, sentence="", reasons=(), turns_needed=None, plan=plan, stage="", share=0.05, cohorts=None
-    )
-
-
 def progress() -> RolloutProgress:
-    verdicts = [
-        LoggedVerdict(NEWEST_UNIX_NS - round(age_h * HOUR_NS), stage, None, verdict_of(decision))
-        for age_h, stage, decision in LOOKS
-    ]
-    return RolloutProgress(
-        newest=verdicts[-1],
-        stages=(),
-        checks=(),
-        slices=(),
-        funnel=Funnel(
-            tuple(FunnelPoint(each.at_unix_ns, each.stage, each.decision, None, None, None) for each in verdicts)
-        ),
-        turns_needed=None,
-        turns_per_hour=None,
-        ready_unix_ns=None,
-        changes=tuple(verdicts[place] for place in (5, 4, 2, 1, 0)),
-    )
-
-
-def ages_h(choice: RolloutChoice) -> tuple[list[float], list[float]]:
-    """How old, in hours, the looks of the chart and those of the history are."""
-    found = choice.narrowed(progress())
-    assert found.newest == progress().newest, "what the newest look says stands"
-    of_chart, of_history = (
-        [(NEWEST_UNIX_NS - each.at_unix_ns) / HOUR_NS for each in looks]
-        for looks in (found.funnel.points, found.changes)
-    )
-    return of_chart, of_history
+    plan = VerdictPlan("p", "f")
+    none: Any = {"stages": (), "checks": (), "slices": (), "turns_needed": None, "turns_per_hour": None}
+    verdicts: list[LoggedVerdict] = []
+    for age_h, stage, decision in LOOKS:
+        verdict = RolloutVerdict(
+            verdict=decision, sentence="", reasons=(), turns_needed=None, plan=plan, stage="", share=0.05, cohorts=None
+        )
+        verdicts.append(LoggedVerdict(NEWEST_UNIX_NS - round(age_h * HOUR_NS), stage, None, verdict))
+    points = (FunnelPoint(each.at_unix_ns, each.stage, each.decision, None, None, None) for each in verdicts)
+    changes = tuple(verdicts[place] for place in (5, 4, 2, 1, 0))
+    return RolloutProgress(verdicts[-1], funnel=Funnel(tuple(points)), changes=changes, ready_unix_ns=None, **none)
 
 
 @pytest.mark.parametrize(
@@ -251,16 +187,9 @@ def ages_h(choice: RolloutChoice) -> tuple[list[float], list[float]]:
     ],
 )
 def test_the_looks_that_a_link_means(link: dict[str, str], of_chart: list[float], of_history: list[float]) -> None:
-    choice, faults = rollout_choice_of(link)
-    assert faults == []
-    assert ages_h(choice) == (of_chart, of_history)
-    assert choice.narrows is bool(link)
-
-
-def test_a_value_that_cannot_be_meant_is_left_out_and_named() -> None:
-    choice, faults = rollout_choice_of({"looks": "2h", "decision": "go", "rollout": "streaming", "run": "r-1"})
-    assert choice == RolloutChoice(rollout="streaming")
-    assert faults == [
-        "the link asks for looks '2h', not one of 1h, 1d, 7d: left out",
-        "the link asks for decision 'go', not one of promote, hold, roll_back: left out",
-    ]
+    choice, faults = RolloutChoice.of(link)
+    found = choice.narrowed(progress())
+    assert (faults, choice.narrows) == ([], bool(link))
+    assert found.newest == progress().newest, "what the newest look says stands"
+    assert [(NEWEST_UNIX_NS - each.at_unix_ns) / HOUR_NS for each in found.funnel.points] == of_chart
+    assert [(NEWEST_UNIX_NS - each.at_unix_ns) / HOUR_NS for each in found.changes] == of_history

@@ -208,7 +208,7 @@ def test_a_page_that_is_open_takes_up_a_change_when_it_refreshes(shown: Path, mo
         seen.append(judged(view))
 
     monkeypatch.setattr(st, "fragment", fragment)
-    monkeypatch.setattr(now, "PAGE", replace(now.PAGE, draw=drawn))
+    monkeypatch.setattr(now, "page", replace(now.PAGE, draw=drawn).show)
     text = text_of(opened("now"))
     assert seen == [[True], [False], [False], [True]]
     assert text.count(STILL) == 1

@@ -4,7 +4,6 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from html import unescape
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,23 +31,14 @@ from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import Run, client_turn, fill_store, run_span
 from tests.rollout_cohorts import cohort, plan
 from tests.unit.dashboard.measured_runs import HOUR, NOW, written
-from tests.unit.dashboard.opened_pages import html_of, opened
+from tests.unit.dashboard.opened_pages import chip, html_of, opened, plain, says, text_of
 from tests.unit.dashboard.rollout_scenes import PLAN, Rollout, S, fill_rollout, turns_of
 
 STREAMING = parse_plan(PLAN, "streaming")
 
 
-def bodies(page: str, **link: str) -> str:
-    """What a page shows, as HTML."""
-    return html_of(opened(page, **link))
-
-
-def text_of(html: str) -> str:
-    return unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", html)))
-
-
 def shown(page: str, **link: str) -> str:
-    return text_of(bodies(page, **link))
+    return text_of(opened(page, **link))
 
 
 def look(store: Path, plan: RolloutPlan, others: Sequence[RolloutPlan] = ()) -> str:
@@ -71,14 +61,8 @@ def test_the_bounds_of_a_look_that_is_alone_at_its_stage_are_drawn() -> None:
 
 def test_without_a_rollout_the_page_says_what_to_do(store: Path) -> None:
     StoreWriter(store).close()
-    found = shown("rollout")
-    assert "No rollout yet" in found
-    for command in (
-        "voiceprobe sidecar --rollout rollout.toml",
-        "voiceprobe rollout check",
-        "voiceprobe demo --rollout",
-    ):
-        assert command in found
+    commands = ("voiceprobe sidecar --rollout rollout.toml", "voiceprobe rollout check", "voiceprobe demo --rollout")
+    says(shown("rollout"), "No rollout yet", *commands)
 
 
 def test_a_rollout_without_a_look_and_an_unknown_name_have_sentences(store: Path) -> None:
@@ -183,7 +167,7 @@ def test_the_looks_of_the_past_are_chosen_and_the_link_keeps_it(store: Path) -> 
 
     def newest_verdict() -> str:
         """Below the title, which says how old the answer is."""
-        return text_of(html_of(app)).partition("rollout streaming")[2].partition(" look ")[0]
+        return text_of(app).partition("rollout streaming")[2].partition(" look ")[0]
 
     assert app.selectbox(key="choice_rollout").options == ["newest rollout", "streaming"]
     assert app.selectbox(key="choice_at_stage").options == ["every stage", "20-percent", "50-percent", "80-percent"]
@@ -195,7 +179,7 @@ def test_the_looks_of_the_past_are_chosen_and_the_link_keeps_it(store: Path) -> 
     assert newest_verdict() == stands
     app.selectbox(key="choice_decision").set_value("roll_back").run()
     assert stages_of_history() == set()
-    assert "No look matches the filter; widen it above." in text_of(html_of(app))
+    assert "No look matches the filter; widen it above." in text_of(app)
     assert newest_verdict() == stands
     for name in ("at_stage", "decision"):
         app.selectbox(key=f"choice_{name}").set_value("").run()
@@ -220,10 +204,9 @@ def test_the_chip_is_about_the_turns_of_both_cohorts_and_of_no_other(store: Path
     fill_store(store, Run(turns=turns))
     look(store, STREAMING)
     app = opened("rollout")
-    text = text_of(html_of(app))
+    text = text_of(app)
     assert "rollout streaming candidate streaming control stable 50 turns of both within 28 days" in text
-    (chip,) = [each.proto.popover.label for each in app.get("popover") if not each.proto.popover.label.startswith("F")]
-    assert chip.startswith("○ 2 of 50 turns invalid · telemetry")
+    assert chip(app).startswith("○ 2 of 50 turns invalid · telemetry")
     assert "2 invalid (4 %), which no figure counts" in text, "behind the chip"
 
 
@@ -276,17 +259,16 @@ def test_when_the_turns_will_be_there_stands_only_while_they_come(store: Path) -
 @pytest.mark.slow
 def test_the_cohorts_page_has_every_ratio_with_difference_and_bounds(store: Path) -> None:
     fill_rollout(store, Rollout(), time.time_ns())
-    found = bodies("cohorts")
+    found = html_of(opened("cohorts"))
     for name in (
         *("p50 of voice to voice", "p95 of voice to voice", "p99 of voice to voice"),
         *("not within 1,000 ms", "no reply ratio", "errors ratio", "fallback ratio", "abandonment ratio"),
         *("share of turns that no cache answered", "cost per turn"),
     ):
         assert re.search(rf'<th scope="row">[^<]*{re.escape(name)}', found), name
-    text = text_of(found)
+    text = plain(found)
     assert "no plan states a price" in text
-    for part in ("Sample ratio:", "exact binomial test", "Telemetry:", "Invalid turns of streaming:", "Slices:"):
-        assert part in text
+    says(text, "Sample ratio:", "exact binomial test", "Telemetry:", "Invalid turns of streaming:", "Slices:")
     assert re.search(r"noise = street [\d.]+ %, at most [\d.]+ %", text), "too few for an interval of the quantile's"
 
 
@@ -304,13 +286,9 @@ def test_the_plan_decides_how_much_may_be_invalid(store: Path) -> None:
     """It allows 5 %, where without a plan 1 % is the most: 2 % of these turns are invalid."""
     of = Rollout(slower_ms=180, turns=2400, looks=4, invalid_each=50)
     fill_rollout(store, of, time.time_ns(), PLAN + "[completeness]\ninvalid_turns = 0.05\n")
-    found = shown("cohorts")
-    assert "✕ roll back" in found
-    assert "nothing is claimed" not in found
-    assert "at most 5 % may be" in found
-    chosen = shown("cohorts", turns="chosen")
-    assert "streaming is worse than stable" in chosen
-    assert "nothing is claimed" not in shown("rollout")
+    says(shown("cohorts"), "✕ roll back", "at most 5 % may be", no=("nothing is claimed",))
+    says(shown("cohorts", turns="chosen"), "streaming is worse than stable")
+    says(shown("rollout"), no=("nothing is claimed",))
 
 
 @pytest.mark.slow
@@ -321,12 +299,10 @@ def test_a_lost_process_does_not_contradict_the_verdict_of_a_plan(store: Path) -
     lost = replace(run_span("run-1", now - 2400 * S, "start"), attributes=_of_process("run-1", "start"))
     with StoreWriter(store) as writer:
         writer.append(Batch(spans=[lost]))
-    found = shown("cohorts")
-    assert "1 of 2 generator processes was lost" in found
-    assert "✕ roll back" in found
-    assert "nothing is claimed" not in found
-    assert "the plan of the rollout streaming decides, which allows 1 % invalid turns" in found
-    assert "streaming is worse than stable" in shown("cohorts", turns="chosen")
+    decides = "the plan of the rollout streaming decides, which allows 1 % invalid turns"
+    lost = "1 of 2 generator processes was lost"
+    says(shown("cohorts"), lost, "✕ roll back", decides, no=("nothing is claimed",))
+    says(shown("cohorts", turns="chosen"), "streaming is worse than stable")
 
 
 def _of_process(run_id: str, phase: str) -> dict[str, object]:
@@ -350,17 +326,14 @@ def test_without_a_plan_the_comparison_names_its_margins(store: Path) -> None:
     of = Rollout(slower_ms=180, turns=2400)
     with StoreWriter(store) as writer:
         writer.append(Batch(turns=turns_of(of, time.time_ns() - of.turns * S, range(of.turns), 0.5)))
-    found = shown("cohorts")
-    assert "✕ worse streaming is worse than stable: p95 of voice to voice is worse:" in found
-    assert "no rollout's plan covers these cohorts: the margins of the 8 figures are assumed" in found
-    assert "no plan states the shares" in found
+    worse = "✕ worse streaming is worse than stable: p95 of voice to voice is worse:"
+    assumed = "no rollout's plan covers these cohorts: the margins of the 8 figures are assumed"
+    says(shown("cohorts"), worse, assumed, "no plan states the shares")
 
 
 def test_nothing_to_compare_says_how_cohorts_come_to_be(store: Path) -> None:
     fill_store(store, Run(turns=[client_turn(index) for index in range(30)]))
-    found = shown("cohorts")
-    assert "No turn names a cohort." in found
-    assert "feature_flag.result.variant" in found
+    says(shown("cohorts"), "No turn names a cohort.", "feature_flag.result.variant")
 
 
 def test_names_of_others_are_text(store: Path) -> None:
@@ -370,7 +343,7 @@ def test_names_of_others_are_text(store: Path) -> None:
         for index in range(300)
     ]
     fill_store(store, Run(turns=turns))
-    found = bodies("cohorts")
+    found = html_of(opened("cohorts"))
     assert "<img" not in found
     assert "&lt;img src=x onerror=alert(1)&gt;" in found
 
@@ -390,7 +363,7 @@ def test_two_of_three_cohorts_are_chosen_and_change_places(store: Path) -> None:
     assert not app.exception
     assert chosen() == ("control", "c")
     assert "c" in app.query_params["candidate"], "the link keeps it"
-    assert "120 turns of c (candidate)" in text_of(" ".join(each.proto.body for each in app.get("html")))
+    assert "120 turns of c (candidate)" in text_of(app)
     app.selectbox(key="cohorts_control").set_value("c").run()
     assert chosen() == ("c", "control")
 

@@ -1,57 +1,41 @@
-"""What the pages ask of a store, and the readers that they share with the list of runs."""
+"""Which store the pages ask, and how its answer is judged."""
 
 from pathlib import Path
-from typing import cast
 
 import pytest
 
-from dashboard import source as dashboard_source
 from dashboard.pages import now
 from dashboard.source import ENV_SLO, ENV_STORE, ObjectivesInForce, Source, reader_of, source_of
 from telemetry.model.errors import ConfigError, StoreError
+from telemetry.objectives.judgment import EligibleTurns
 from telemetry.objectives.slo import default_objectives
 from telemetry.store.answers import RunRecord
-from telemetry.store.reader import StoreReader
-from tests.unit.dashboard.fakes import FakeReader, summary
+from telemetry.store.questions.objectives import ObjectiveCount, ObjectiveCounts
+from telemetry.store.questions.pages import PageAnswer
+from tests.unit.dashboard.fakes import summary
 
-IN_FORCE = ObjectivesInForce(tuple(default_objectives()))
-OLD = RunRecord("old", 1, 5, 200, None, None, True, {})
-NEW = RunRecord("new", 2, 4, 200, None, None, False, {})
-
-
-def source(reader: FakeReader) -> Source:
-    return Source("", cast("StoreReader", reader), IN_FORCE)
-
-
-def test_the_newest_run_is_shown_unless_one_is_named() -> None:
-    view = now.ask(source(FakeReader([OLD, NEW], summary())), {})
-    assert view.run == NEW
-    assert now.ask(source(FakeReader([OLD, NEW], summary())), {"run": "old"}).run == OLD
-
-
-def test_a_run_that_is_not_there_is_reported_and_not_replaced() -> None:
-    view = now.ask(source(FakeReader([OLD], summary())), {"run": "gone"})
-    assert view.run is None
-
-
-def test_a_page_is_one_question() -> None:
-    reader = FakeReader([NEW], summary())
-    view = now.ask(source(reader), {})
-    assert reader.asked == ["page"]
-    assert len(view.statuses) == len(default_objectives())
+RUN = RunRecord("new", 2, 4, 200, None, None, False, {})
 
 
 def test_each_cohort_is_judged_on_its_own() -> None:
-    reader = FakeReader([NEW], summary(cohorts=("A", "B")))
-    reader.good_of = {"A": (200, 200), "B": (10, 200)}
-    view = now.ask(source(reader), {})
-    found = {name: status and status.state for name, status in (view.cohort_statuses or {}).items()}
+    def counted(good: int) -> dict[str, ObjectiveCount]:
+        return {each.name: ObjectiveCount(EligibleTurns(good, 200)) for each in default_objectives()}
+
+    counts = ObjectiveCounts(counted(190), {"A": counted(200), "B": counted(10)})
+    answer = PageAnswer([RUN], run=RUN, summary=summary(cohorts=("A", "B")), counts=counts)
+    view = now.judged(answer, default_objectives())
+    assert len(view.statuses) == len(default_objectives())
+    found = {name: status and status.state for name, status in view.cohort_statuses.items()}
     assert found == {"A": "met", "B": "missed"}
+    assert now.judged(PageAnswer([RUN]), default_objectives()).verdict is None
 
 
-def test_a_store_that_is_missing_says_so_when_it_is_asked(tmp_path: Path) -> None:
+def test_a_store_that_is_missing_or_no_address_says_so(tmp_path: Path) -> None:
+    in_force = ObjectivesInForce(tuple(default_objectives()))
     with pytest.raises(StoreError, match="there is no store here"):
-        now.ask(Source("", reader_of(str(tmp_path / "none")), IN_FORCE), {})
+        now.ask(Source("", reader_of(str(tmp_path / "none")), in_force), {})
+    with pytest.raises(StoreError, match="is not the address of a sidecar"):
+        reader_of("http://")
 
 
 def test_the_launcher_names_the_store_through_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,8 +47,3 @@ def test_the_launcher_names_the_store_through_the_environment(tmp_path: Path, mo
     monkeypatch.setenv(ENV_SLO, str(slo))
     with pytest.raises(ConfigError):
         source_of({})
-
-
-def test_the_address_of_a_sidecar_is_checked() -> None:
-    with pytest.raises(StoreError, match="is not the address of a sidecar"):
-        dashboard_source.reader_of("http://")

@@ -1,226 +1,167 @@
 """What pages say of stores in states that few look at: damaged, limited, of a service, without caches or health."""
 
+import json
 import re
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
-from typing import Any
 
 import altair as alt
 import msgspec
 import pytest
-from streamlit.testing.v1 import AppTest
 
-from dashboard import descriptions
-from dashboard.charts.over_time import Series, count_bars, gauge_lines, limit_of
-from dashboard.components import frame
+from dashboard import charts, descriptions
 from dashboard.components.trust import overview
 from dashboard.pages import now as now_page
-from dashboard.source import ENV_SLO, ENV_STORE, ObjectivesInForce, Source
-from telemetry.charts.drawing import DARK, LIGHT, Palette
+from dashboard.source import ObjectivesInForce, Source
 from telemetry.model import semconv
-from telemetry.model.generator_health import gauge_metric
+from telemetry.model.generator_health import GAUGES, gauge_metric
 from telemetry.model.services import service_run_id
+from telemetry.model.turns import Turn
 from telemetry.objectives.slo import default_objectives
 from telemetry.store.answers import Filter, RunRecord
+from telemetry.store.questions.instrument import GaugeSeries
 from telemetry.store.questions.timelines import CountsOverTime
 from telemetry.store.reader import StoreReader
-from telemetry.store.run_folders.catalog import RunCatalog
 from telemetry.store.schema import Batch, PointRow
 from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import generator_points, synthetic_run
-from tests.unit.dashboard.opened_pages import html_of, opened, text_of
+from tests.unit.dashboard.opened_pages import html_of, opened, pictures, says, text_of
 from tests.unit.dashboard.scenes import S, Scene, fill, health, run_span, service_turn, turns_of
-from tests.unit.dashboard.test_dashboard_pages import shown as shown_now
+
+HOUR = 3_600 * S
 
 
-def shown(page: str, **link: str) -> str:
-    return text_of(opened(page, **link))
+def write(store: Path, scene: Scene, turns: list[Turn]) -> None:
+    """Write these turns as those of a run that has ended."""
+    with StoreWriter(store) as writer:
+        spans = [run_span(scene, "start"), run_span(scene, "end")]
+        writer.append(Batch(turns=turns, spans=spans, points=health(scene)))
 
 
 def test_objectives_say_how_many_turns_are_of_runs_that_claim_nothing(store: Path) -> None:
     now = time.time_ns()
-    fill(store, Scene(turns=200, newest_unix_ns=now - 4_000 * S, run_id="run-valid", ended=True))
-    fill(store, Scene(turns=300, newest_unix_ns=now - 60 * S, run_id="run-limited", invalid_share=0.1))
-    fill(store, Scene(turns=40, newest_unix_ns=now - 9_000 * S, run_id="run-lost", invalid_share=0.0))
-    text = shown("objectives")
-    (found,) = re.findall(r"(\d+) turns of these are of 2 runs whose load generator was the limit", text)
-    assert 40 + 200 < int(found) < 40 + 300
-    assert "generator-limited runs are among them" in text
-
-
-def test_no_objective_is_within_its_budget_by_turns_of_runs_that_claim_nothing(store: Path) -> None:
-    now = time.time_ns()
     fill(store, Scene(turns=300, newest_unix_ns=now - 60 * S, run_id="run-limited", invalid_share=0.0))
     limited = html_of(opened("objectives"))
-    assert "generator-limited runs are among them" in limited
-    assert "not judged" in limited
+    says(limited, "generator-limited runs are among them", "not judged")
     assert "within" not in re.sub(r"within \d", "", limited)
     assert '<div class="vp-gauge">' not in limited
+    fill(store, Scene(turns=40, newest_unix_ns=now - 9_000 * S, run_id="run-lost", invalid_share=0.0))
     fill(store, Scene(turns=300, newest_unix_ns=now - 4_000 * S, run_id="run-valid", ended=True, invalid_share=0.0))
     beside_a_valid_run = html_of(opened("objectives"))
-    assert "within" in beside_a_valid_run
-    assert "not judged" not in beside_a_valid_run
+    says(beside_a_valid_run, "within", no=("not judged",))
+    says(beside_a_valid_run, "340 turns of these are of 2 runs whose load generator was the limit")
 
 
-def test_objectives_of_valid_runs_have_no_such_sentence(store: Path) -> None:
-    fill(store, Scene(turns=200, newest_unix_ns=time.time_ns() - 60 * S, ended=True))
-    assert "load generator" not in shown("objectives")
+def test_objectives_of_valid_runs_have_no_such_sentence(full: Path) -> None:
+    says(html_of(opened("objectives")), no=("load generator",))
 
 
-def test_a_budget_that_is_not_known_has_no_picture(store: Path) -> None:
-    fill(store, Scene(turns=8, newest_unix_ns=time.time_ns(), ended=True))
-    app = opened("objectives")
-    assert "too few (8)" in text_of(app)
-    assert "no calls" in text_of(app)
-    assert "Error budget over 28 days" not in {each.label for each in app.selectbox}
-    assert not app.get("vega_lite_chart")
+def test_a_limited_run_claims_nothing_and_says_why_once_before_every_figure(store: Path) -> None:
+    # Its process never announced its end, and was not heard of for an hour.
+    fill(store, Scene(turns=400, newest_unix_ns=time.time_ns() - HOUR))
+    text = text_of(opened("now"))
+    reason = "1 of 1 generator process was lost"
+    assert text.count(reason) == 1
+    places = [text.index(part) for part in ("generator-limited: nothing is claimed", reason, "400 turns protocol")]
+    assert places == sorted(places)
+    says(text, "○ 7 not judged", "Not judged:", "Good turns not judged the load generator was the limit")
+    # Of the state of the run and of its telemetry a chip may still be green, of no objective.
+    assert not re.search(r"✓ met|✕ missed|Good turns \d|of the error budget left", text)
+    text = text_of(opened("cohorts"))
+    says(text, "it is not decided whether B is worse than A: the load generator was the limit", "shown, not judged")
+    assert not re.search(r"✕ worse|✓ within", text)
 
 
 def test_a_service_that_kept_its_calls_is_missed_on_the_page_as_by_the_exit_code(store: Path) -> None:
     now = time.time_ns()
     scene = Scene(turns=240, newest_unix_ns=now, ended=True, invalid_share=0.0)
     fill(store, scene)
-    attributes = {
-        "run_id": scene.run_id,
-        "process_id": "worker-1",
-        "phase": "hold",
-        "phase_kind": "hold",
-        "phase_begin_s": 0.0,
-    }
+    attributes = {"run_id": scene.run_id, "process_id": "worker-1", "phase": "hold", "phase_kind": "hold"}
+    changes = {"outcome": "timeout", "sequence": None}
     stuck = [
-        msgspec.structs.replace(
-            turn, outcome="timeout", span_id=f"f{turn.span_id[1:]}", call_id=f"stuck-{turn.call_id}", sequence=1_000 + i
+        msgspec.structs.replace(turn, span_id=f"f{turn.span_id[1:]}", call_id=f"stuck-{turn.call_id}", **changes)
+        for turn in turns_of(scene)[:6]
+    ]
+    points = [
+        PointRow(
+            semconv.METRIC_GENERATOR_STARTS,
+            now,
+            float(count),
+            {**attributes, "phase_begin_s": 0.0, "which": which},
+            scope_name=semconv.SCOPE,
         )
-        for i, turn in enumerate(turns_of(scene)[:6])
+        for which, count in zip(semconv.START_COUNTS, (400, 380, 0, 20), strict=True)
     ]
     with StoreWriter(store) as writer:
-        points = [
-            PointRow(
-                semconv.METRIC_GENERATOR_STARTS,
-                now,
-                float(count),
-                {**attributes, "which": which},
-                scope_name=semconv.SCOPE,
-            )
-            for which, count in zip(semconv.START_COUNTS, (400, 380, 0, 20), strict=True)
-        ]
         writer.append(Batch(turns=stuck, points=points))
-    text = shown("now")
     reason = "20 of 400 calls that were due never began because as many as are allowed were under way"
+    text = text_of(opened("now"))
     assert re.search(rf"✕ Miss[^✓]*; {reason}, kept by the service|✕ Missed: {reason}, kept by the service", text)
 
 
-def test_what_is_missing_stands_where_lost_turns_leave_an_objective_open(store: Path) -> None:
+def test_what_is_missing_is_said_where_lost_turns_leave_an_objective_open(store: Path) -> None:
     fill(store, Scene(turns=240, newest_unix_ns=time.time_ns(), ended=True))
     with StoreWriter(store) as writer, writer.change() as cursor:
         cursor.execute("DELETE FROM turns WHERE sequence IN (SELECT sequence FROM turns ORDER BY sequence LIMIT 80)")
-    text = shown("now")
-    assert re.search(
-        r"Good turns undecided \d+ of \d+ within 800 ms; \d+ turns are open \([^)]*80 telemetry lost\)", text
-    )
-    assert "too few (160)" not in text
-    assert "○ 6 undecided" in text
+    text = text_of(opened("now"))
+    opens = r"Good turns undecided \d+ of \d+ within 800 ms; \d+ turns are open \([^)]*80 telemetry lost\)"
+    assert re.search(opens, text)
+    says(text, "○ 6 undecided", no=("too few (160)",))
 
 
-def test_the_reason_of_a_limit_stands_once_and_before_every_figure(store: Path) -> None:
-    fill(store, Scene(turns=240, newest_unix_ns=time.time_ns() - 3_600 * S))
-    text = shown("now")
-    assert text.count("generator process was lost") == 1
-    reason = text.index("generator process was lost")
-    assert (
-        text.index("generator-limited: nothing is claimed about the service")
-        < reason
-        < text.index("240 turns protocol")
-    )
-    assert "○ 7 not judged" in text
-    assert "Good turns not judged the load generator was the limit" in text
-
-
-def test_the_page_of_cohorts_says_that_a_chosen_cohort_does_not_narrow_it(store: Path) -> None:
-    fill(store, Scene(turns=200, newest_unix_ns=time.time_ns(), ended=True))
+def test_the_page_of_cohorts_says_that_a_chosen_cohort_does_not_narrow_it(full: Path) -> None:
     hint = "The cohort that is chosen above does not narrow what is compared here."
-    assert hint in shown("cohorts", cohort="A")
-    assert hint not in shown("cohorts")
-
-
-def test_a_limited_run_has_no_cohort_that_is_worse_or_within(store: Path) -> None:
-    fill(store, Scene(turns=400, newest_unix_ns=time.time_ns(), ended=True, invalid_share=0.0))
-    assert "✕ worse" in shown("cohorts")
-    fill(store, Scene(turns=400, newest_unix_ns=time.time_ns() - 3_600 * S, run_id="run-x"))
-    text = shown("cohorts", run="run-x")
-    assert "it is not decided whether B is worse than A: the load generator was the limit" in text
-    assert not re.search(r"✕ worse|✓ within", text)
-    assert "shown, not judged" in text
+    says(html_of(opened("cohorts", cohort="A")), hint)
+    says(html_of(opened("cohorts")), "○ not decided", no=(hint,))
 
 
 def test_hardly_any_turns_are_counted_and_not_drawn(store: Path) -> None:
+    fill(store, Scene(turns=1, newest_unix_ns=time.time_ns() - HOUR, ended=True, run_id="run-one", seed=2))
     fill(store, Scene(turns=8, newest_unix_ns=time.time_ns(), ended=True))
-    now = opened("now")
-    text = text_of(now)
-    assert "Voice to voice over time too few turns for a p95" in text
-    assert "Which dimension explains it" not in text, "none of them is bad"
-    assert re.search(r"A 4 \d+ too few \(4\) too few \(4\) too few \(4\)", text), "p95, p99 and good turns"
-    assert not now.get("vega_lite_chart")
-    cohorts = opened("cohorts")
-    assert "Too few turns to draw: 4 of the 20 that a p95 needs." in text_of(cohorts)
-    assert "1 caller on B and 1 caller on A" in text_of(cohorts)
-    assert not cohorts.get("vega_lite_chart")
-
-
-def failed(store: Path) -> None:
-    """A run of which not one turn was answered."""
-    scene = Scene(turns=240, newest_unix_ns=time.time_ns(), ended=True, service=False, invalid_share=0.0)
-    gone = ("llm_first_token", "llm_first_sentence", "llm_last_token", "tts_first_chunk", "first_audio")
-    nothing = dict.fromkeys([f"{name}_perf_ns" for name in (*gone, "tts_last_chunk", "reply_end")])
-    turns = [msgspec.structs.replace(turn, outcome="timeout", **nothing) for turn in turns_of(scene)]
-    with StoreWriter(store) as writer:
-        spans = [run_span(scene, "start"), run_span(scene, "end")]
-        writer.append(Batch(turns=turns, spans=spans, points=health(scene)))
+    says(html_of(opened("now", run="run-one")), "1 turn ", "too few (1)", no=("✓ met", "✕ missed"))
+    now, cohorts, objectives = (opened(page, run="run-4c1d") for page in ("now", "cohorts", "objectives"))
+    assert [pictures(app) for app in (now, cohorts, objectives)] == [[], [], []]
+    # None of them is bad.
+    says(html_of(now), "Voice to voice over time too few turns for a p95", no=("Which dimension explains it",))
+    assert re.search(r"A 4 \d+ too few \(4\) too few \(4\) too few \(4\)", text_of(now)), "p95, p99 and good turns"
+    few = "Too few turns to draw: 4 of the 20 that a p95 needs."
+    says(html_of(cohorts), few, "1 caller on B and 1 caller on A")
+    says(html_of(objectives), "too few (8)", "no calls")
+    assert "Error budget over 28 days" not in {each.label for each in objectives.selectbox}
 
 
 def test_pages_of_a_run_without_an_answer_say_so_in_place_of_pictures(store: Path) -> None:
-    failed(store)
+    scene = Scene(turns=240, newest_unix_ns=time.time_ns(), ended=True, service=False, invalid_share=0.0)
+    gone = ("llm_first_token", "llm_first_sentence", "llm_last_token", "tts_first_chunk", "first_audio")
+    nothing = dict.fromkeys([f"{name}_perf_ns" for name in (*gone, "tts_last_chunk", "reply_end")])
+    write(store, scene, [msgspec.structs.replace(turn, outcome="timeout", **nothing) for turn in turns_of(scene)])
     cohorts = opened("cohorts")
-    assert "No turn of these was answered." in text_of(cohorts)
-    assert "Too few turns for bounds" not in text_of(cohorts), "there are 120 of each"
-    assert max(map(float, re.findall(r"to \+([\d.]+) points", text_of(cohorts)))) <= 100
-    assert max(map(float, re.findall(r"\(−([\d.]+) to \+", text_of(cohorts)))) <= 100
-    assert "within 1 point yet" in text_of(cohorts)
-    assert not cohorts.get("vega_lite_chart")
-    assert "Which dimension explains it" not in shown("now"), "there are no others to set them apart from"
-    assert "no turn shows it" in shown("now")
-    text = shown("runs")
-    assert text.count("No turn of these has a voice-to-voice latency.") == 2
-    assert "did not report its calls in flight" not in text
+    text = text_of(cohorts)
+    # There are 120 turns of each.
+    says(text, "No turn of these was answered.", "within 1 point yet", no=("Too few turns for bounds",))
+    assert max(map(float, re.findall(r"to \+([\d.]+) points", text))) <= 100
+    assert max(map(float, re.findall(r"\(−([\d.]+) to \+", text))) <= 100
+    assert not pictures(cohorts)
+    # There are no others to set them apart from.
+    says(html_of(opened("now")), "no turn shows it", no=("Which dimension explains it",))
+    runs = text_of(opened("runs"))
+    assert runs.count("No turn of these has a voice-to-voice latency.") == 2
+    says(runs, no=("did not report its calls in flight",))
 
 
-def test_long_names_leave_room_for_figures(store: Path) -> None:
+def test_long_and_hostile_names_stay_text_and_leave_room_for_figures(store: Path) -> None:
     name = "canary <b>bold</b> " + "a-very-long-name-" * 6
     scene = Scene(turns=200, newest_unix_ns=time.time_ns(), ended=True, cohorts=(name, "B"))
-    with StoreWriter(store) as writer:
-        turns = [msgspec.structs.replace(turn, model=name) for turn in turns_of(scene)]
-        writer.append(Batch(turns=turns, spans=[run_span(scene, "start"), run_span(scene, "end")]))
-    app = opened("now")
-    html = " ".join(element.proto.body for element in app.get("html"))
+    write(store, scene, [msgspec.structs.replace(turn, model=name) for turn in turns_of(scene)])
+    html = html_of(opened("now"))
     assert f'<span title="{escape(name)}">{escape(name[:31])}…</span>' in html
-    assert name not in text_of(app)
-    assert "<b>bold" not in html
-    text = shown("cache")
-    assert name not in text
-    assert f"{name[:39]}…" in text
-
-
-def test_moments_have_the_names_that_people_read(store: Path) -> None:
-    turn = fill(store, Scene(turns=4, newest_unix_ns=time.time_ns(), ended=True, invalid_share=0.0))[1]
-    text = shown("turn", trace=turn.trace_id, turn=str(turn.turn_index))
-    assert "ASR final, caller" in text
-    assert "LLM first token, service" in text
-    assert "TTS first chunk" in text
+    says(html, no=(name,))
+    cache = html_of(opened("cache"))
+    says(cache, f"{name[:39]}…", no=(name,))
+    assert "<b>bold" not in html + cache
 
 
 @pytest.mark.parametrize(
@@ -241,71 +182,26 @@ def test_a_live_run_says_since_when_nothing_was_heard(store: Path, quiet_s: int,
     assert "last heard" not in overview(view.run, view.summary, "stale", heard + 60 * S, UTC)
 
 
-def test_nothing_is_waited_for_of_a_run_that_has_ended(store: Path) -> None:
-    fill(store, Scene(turns=40, newest_unix_ns=time.time_ns(), ended=True))
-    with StoreReader(store) as reader:
+def test_nothing_is_waited_for_of_a_run_that_has_ended(full: Path) -> None:
+    with StoreReader(full) as reader:
         assert reader.summary(Filter(run_id="run-4c1d")).heard_unix_ns is None
 
 
-@pytest.mark.parametrize(
-    ("page", "asks", "method"),
-    [
-        ("now", StoreReader, "page"),
-        ("turn", StoreReader, "turn_view"),
-        ("rollout", StoreReader, "rollout_page"),
-        ("runs", RunCatalog, "listing"),
-        ("runs", StoreReader, "run_details"),
-    ],
-)
-def test_a_page_says_that_it_reads_the_store_for_as_long_as_it_does(
-    store: Path, monkeypatch: pytest.MonkeyPatch, page: str, asks: type, method: str
-) -> None:
-    fill(store, Scene(turns=8, newest_unix_ns=time.time_ns(), ended=True))
-    seen: list[str] = []
-
-    @contextmanager
-    def spinner(text: str) -> Generator[None]:
-        seen.append(text)
-        yield
-        seen.append("read")
-
-    asked = getattr(asks, method)
-
-    def asking(*given: Any, **named: Any) -> Any:
-        seen.append("asked")
-        return asked(*given, **named)
-
-    monkeypatch.setattr("streamlit.spinner", spinner)
-    monkeypatch.setattr(asks, method, asking)
-    opened(page, **({"trace": "a" * 32, "turn": "0"} if page == "turn" else {}))
-    place = seen.index("asked")
-    assert seen[place - 1 : place + 2] == [frame.READING, "asked", "read"]
-
-
-def reported(store: Path, turns: int) -> str:
-    """A store with what a bot reported today; the name of its view."""
-    now_unix_ns = time.time_ns()
-    view = service_run_id("front-desk bot", now_unix_ns)
-    heard = [turn for turn in turns_of(Scene(turns=turns, newest_unix_ns=now_unix_ns)) if turn.outcome == "ok"]
+def test_the_page_says_that_nobody_heard_the_turns_of_a_service(store: Path) -> None:
+    view = service_run_id("front-desk bot", time.time_ns())
+    heard = [turn for turn in turns_of(Scene(turns=60, newest_unix_ns=time.time_ns())) if turn.outcome == "ok"]
     services = [service_turn(turn, sequence) for sequence, turn in enumerate(heard)]
     with StoreWriter(store) as writer:
         writer.append(Batch([msgspec.structs.replace(turn, run_id=view) for turn in services]))
-    return view
-
-
-def test_the_page_says_that_nobody_heard_these_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(ENV_STORE, str(tmp_path))
-    monkeypatch.delenv(ENV_SLO, raising=False)
-    view = reported(tmp_path, 60)
     for query in ({}, {"run": view}):
-        app, text = shown_now(**query)
-        assert "reported by the service, not heard by a caller" in text
-        assert "service front-desk bot" in text
-        assert datetime.now(UTC).date().isoformat() in text
-        assert "no caller of ours heard these turns" in text
-        for part in ("Voice to voice p95", "Stages against objectives", "Where a turn&#x27;s time goes", "Outcomes"):
-            assert part in text
-        assert "speech bounds" not in text
+        app = opened("now", **query)
+        says(
+            html_of(app),
+            *("reported by the service, not heard by a caller", "service front-desk bot"),
+            *(datetime.now(UTC).date().isoformat(), "no caller of ours heard these turns", "Voice to voice p95"),
+            *("Stages against objectives", "Where a turn's time goes", "Outcomes"),
+            no=("speech bounds",),
+        )
     labels = app.selectbox[0].options
     assert any(label.startswith("service front-desk bot · ") for label in labels), labels
 
@@ -313,74 +209,36 @@ def test_the_page_says_that_nobody_heard_these_turns(tmp_path: Path, monkeypatch
 def test_a_service_s_day_ends_with_the_day() -> None:
     noon_unix_ns = 1_794_398_400 * S  # 2026-11-11
     run = RunRecord("service:bot:2026-11-11", 0, noon_unix_ns, 9, None, None, ended=False, declared={})
-    assert descriptions.state_of(run, None, noon_unix_ns) == "live"
-    assert descriptions.state_of(run, None, noon_unix_ns + 3600 * S) == "stale"
-    assert descriptions.state_of(run, None, noon_unix_ns + 86_400 * S) == "ended"
     # A turn that is dated in the future shows a wrong clock, and not that turns come in.
-    assert descriptions.state_of(run, None, noon_unix_ns - S) == "live"
-    for now_unix_ns in (noon_unix_ns - 1200 * S, noon_unix_ns - 31 * S):
-        assert descriptions.state_of(run, None, now_unix_ns) == "stale"
-    assert descriptions.describe_state("stale", noon_unix_ns, noon_unix_ns - 1200 * S, is_service=True) == (
-        "last turn is dated 20 min ahead of this clock: set the clocks of the hosts"
-    )
-    assert descriptions.describe_state("stale", noon_unix_ns, noon_unix_ns + 60 * S, is_service=True) == (
-        "last turn 1 min ago"
-    )
-
-
-def drawn_and_read(page: str) -> tuple[AppTest, str]:
-    app = opened(page)
-    return app, text_of(app)
-
-
-def test_caches_and_routes_are_shown_with_their_waits(store: Path) -> None:
-    scene = Scene(turns=400, newest_unix_ns=time.time_ns(), ended=True)
-    fill(store, scene)
-    app, text = drawn_and_read("cache")
-    valid = [turn for turn in turns_of(scene) if turn.source == "client" and turn.outcome != "invalid"]
-    hits = sum(turn.cache_hit is True for turn in valid)
-    assert f"{hits} of {len(valid)} turns with a hit or a miss reported" in text
-    for part in (
-        "By cache",
-        "By route",
-        "By model",
-        "By fallback",
-        "any hit",
-        "miss",
-        "responder-1",
-        "no fallback reported",
+    for after_s, state in ((0, "live"), (3600, "stale"), (86_400, "ended"), (-1, "live"), (-31, "stale")):
+        assert descriptions.state_of(run, None, noon_unix_ns + after_s * S) == state
+    for after_s, text in (
+        (-1200, "last turn is dated 20 min ahead of this clock: set the clocks of the hosts"),
+        (60, "last turn 1 min ago"),
     ):
-        assert part in text
-    assert "Money saved not observable on this wire" in text
-    assert "False hits not observable on this wire" in text
-    assert len(app.get("vega_lite_chart")) == len(app.expander) == 2
+        now_unix_ns = noon_unix_ns + after_s * S
+        assert descriptions.describe_state("stale", noon_unix_ns, now_unix_ns, is_service=True) == text
+
+
+def test_caches_and_routes_are_shown_with_their_waits(full: Path, full_scene: Scene) -> None:
+    app, valid = opened("cache"), turns_of(full_scene)
+    hits = sum(turn.cache_hit is True for turn in valid)
+    says(
+        html_of(app),
+        f"{hits} of {len(valid)} turns with a hit or a miss reported",
+        *("By cache", "By route", "By model", "By fallback", "any hit", "miss", "responder-1", "no fallback reported"),
+        *("Money saved not observable on this wire", "False hits not observable on this wire"),
+    )
+    assert len(pictures(app)) == len(app.expander) == 2
 
 
 def test_a_wire_that_says_nothing_of_caches_gives_no_zero(store: Path) -> None:
-    plain = {"cache_hit": None, "cache_tier": None, "route": None, "fallback": None, "model": None}
-    turns = [
-        msgspec.structs.replace(turn, **plain) for turn in turns_of(Scene(turns=60, newest_unix_ns=time.time_ns()))
-    ]
-    with StoreWriter(store) as writer:
-        writer.append(Batch(turns))
-    app, text = drawn_and_read("cache")
-    assert "Cache hits not observable on this wire" in text
-    assert "By route not observable on this wire" in text
-    assert "0 %" not in text
-    assert app.get("vega_lite_chart") == []
-
-
-def test_names_from_the_wire_stay_text(store: Path) -> None:
-    turns = [
-        msgspec.structs.replace(turn, model="<script>alert(1)</script>")
-        for turn in turns_of(Scene(turns=60, newest_unix_ns=time.time_ns()))
-    ]
-    with StoreWriter(store) as writer:
-        writer.append(Batch(turns))
-    app, _ = drawn_and_read("cache")
-    html = " ".join(element.proto.body for element in app.get("html"))
-    assert "&lt;script&gt;" in html
-    assert "<script>" not in html
+    plain = dict.fromkeys(("cache_hit", "cache_tier", "route", "fallback", "model"))
+    scene = Scene(turns=60, newest_unix_ns=time.time_ns())
+    write(store, scene, [msgspec.structs.replace(turn, **plain) for turn in turns_of(scene)])
+    app = opened("cache")
+    says(html_of(app), "Cache hits not observable on this wire", "By route not observable on this wire", no=("0 %",))
+    assert pictures(app) == []
 
 
 def test_the_instrument_is_shown_over_time_with_what_is_missing(store: Path) -> None:
@@ -388,60 +246,60 @@ def test_the_instrument_is_shown_over_time_with_what_is_missing(store: Path) -> 
     client = [turn for turn in run.turns if turn.source == "client"]
     with StoreWriter(store) as writer:
         writer.append(Batch([turn for turn in run.turns if turn is not client[20]], (), generator_points("run-1", 60)))
-    app, text = drawn_and_read("instrument")
-    assert len(app.get("vega_lite_chart")) >= 1
-    assert "whose number never arrived process emitted received missing" in text
-    assert re.search(rf"{client[20].process_id} (not reported|\d+) \d+ 1 ", text)
-    assert "not calibrated" in text
-    assert "stamp of received chunks: kernel" in text
+    app = opened("instrument")
+    assert pictures(app)
+    received = "whose number never arrived process emitted received missing"
+    says(html_of(app), received, "not calibrated", "stamp of received chunks: kernel")
+    assert re.search(rf"{client[20].process_id} (not reported|\d+) \d+ 1 ", text_of(app))
 
 
-def test_what_the_generator_does_not_report_is_stated(store: Path) -> None:
+def test_what_the_generator_does_not_report_is_stated_with_its_limit(store: Path) -> None:
     fill(store, Scene(turns=1, newest_unix_ns=time.time_ns() - 3 * S, ended=True))
-    _, text = drawn_and_read("instrument")
-    assert "No invalid turn in 1 turn" in text
-    assert "not reported" in text
+    says(html_of(opened("instrument")), "No invalid turn in 1 turn", "not reported")
+    with StoreWriter(store) as writer:
+        writer.append(Batch(synthetic_run(turns=6).turns))
+    limit = "between the first speech and the answer. not reported"
+    says(html_of(opened("instrument", run="run-1")), limit)
 
 
-@pytest.mark.parametrize("colors", [LIGHT, DARK])
-def test_series_differ_without_color_and_lines_are_straight(colors: Palette) -> None:
-    series = Series("Pacing", [5 * S, 10 * S], {"a": (1.0, None), "b": (2.0, 3.0)}, [["1", "2"], ["3", "4"]])
-    rows = series.rows()
-    assert [(row["time"], row["name"], row["value"]) for row in rows] == [
-        (5_000.0, "a", 1.0), (10_000.0, "a", None), (5_000.0, "b", 2.0), (10_000.0, "b", 3.0),
+PACING = GAUGES["frame_lateness_worst_ns"]
+
+
+def gauge(*values_ms: float | None) -> GaugeSeries:
+    values = tuple(None if each is None else each * 1e6 for each in values_ms)
+    return GaugeSeries(
+        "frame_lateness_worst_ns", 5 * S, tuple(5 * S * at for at in range(len(values))), {"a": values}, 1
+    )
+
+
+def test_series_differ_without_color_and_lines_are_straight() -> None:
+    both = replace(gauge(1.0, None), values={"a": (1e6, None), "b": (2e6, 3e6)})
+    picture = charts.gauge_lines(GAUGES["loop_lag_worst_ns"], both, UTC)
+    assert [(row["time"], row["name"], row["value"]) for row in picture.rows] == [
+        (0.0, "a", 1.0), (5_000.0, "a", None), (0.0, "b", 2.0), (5_000.0, "b", 3.0),
     ]  # fmt: skip
-    lines = gauge_lines(series, "ms", colors, UTC).spec
+    lines = picture.spec
     alt.LayerChart.from_dict(lines | {"data": {"name": "rows"}})
     # What is next to nothing is drawn as nothing: the axis reaches up to a tenth of a millisecond at the least.
     assert lines["layer"][0]["encoding"]["y"]["axis"]["tickMinStep"] == 0.1
     assert lines["layer"][1]["encoding"]["y"]["datum"] == 0.1
-    assert '"interpolate": "linear"' in msgspec.json.encode(lines).decode().replace('":', '": ')
-    dashes = [layer["encoding"]["strokeDash"]["scale"]["range"] for layer in lines["layer"][:1]]
-    assert dashes == [[[1, 0], [6, 3]]]
+    assert '"interpolate": "linear"' in json.dumps(lines)
+    assert lines["layer"][0]["encoding"]["strokeDash"]["scale"]["range"] == [[1, 0], [6, 3]]
     counts = CountsOverTime(5 * S, (5 * S, 10 * S), {"a": (1, 0), "b": (2, 3)})
-    alt.LayerChart.from_dict(count_bars("Turns", counts, colors, UTC).spec | {"data": {"name": "rows"}})
+    alt.LayerChart.from_dict(charts.count_bars("Turns", counts, UTC).spec | {"data": {"name": "rows"}})
 
 
-NO_VALUES = Series("Pacing", [], {"a": (), "b": ()}, [[], []])
-
-
-@pytest.mark.parametrize("colors", [LIGHT, DARK])
-def test_a_limit_is_a_dashed_line_with_its_words_where_values_come_near_it(colors: Palette) -> None:
-    near = limit_of(10.0, "10 ms", [(1.0, None), (2.5, 0.5)])
-    spec = gauge_lines(NO_VALUES, "ms", colors, UTC, near).spec
+def test_a_limit_is_a_dashed_line_with_its_words_where_values_come_near_it() -> None:
+    spec = charts.gauge_lines(PACING, gauge(1.0, None, 15.5), UTC).spec
     alt.LayerChart.from_dict(spec | {"data": {"name": "rows"}})
     rules = [layer for layer in spec["layer"] if layer["mark"]["type"] == "rule"]
-    assert [(rule["encoding"]["y"]["datum"], rule["mark"]["strokeDash"]) for rule in rules] == [(10.0, [2, 3])]
-    assert {layer["mark"]["text"] for layer in spec["layer"] if layer["mark"]["type"] == "text"} == {"limit 10 ms"}
-    # The axis reaches above the line, where its words stand.
-    assert max(layer["encoding"]["y"].get("datum", 0.0) for layer in spec["layer"]) > 10.0
-
-
-def test_a_limit_far_above_all_values_leaves_the_lines_their_height() -> None:
-    for values in ((2.4, 0.1), (None, None), ()):
-        far = limit_of(10.0, "10 ms", [values])
-        assert not far.is_drawn
-        assert gauge_lines(NO_VALUES, "ms", LIGHT, UTC, far).spec == gauge_lines(NO_VALUES, "ms", LIGHT, UTC).spec
+    assert [(rule["encoding"]["y"]["datum"], rule["mark"]["strokeDash"]) for rule in rules] == [(60.0, [2, 3])]
+    assert {layer["mark"]["text"] for layer in spec["layer"] if layer["mark"]["type"] == "text"} == {"limit 60 ms"}
+    # The axis reaches above the line, where its words are.
+    assert max(layer["encoding"]["y"].get("datum", 0.0) for layer in spec["layer"]) > 60.0
+    for far in (gauge(14.4, 0.1), gauge(None, None), gauge()):
+        assert charts.has_far_limit(PACING, far)
+        assert "limit" not in json.dumps(charts.gauge_lines(PACING, far, UTC).spec)
 
 
 @pytest.mark.parametrize(
@@ -458,25 +316,16 @@ def test_the_limit_of_a_valid_turn_is_at_the_figure_that_it_is_about(
     ]
     with StoreWriter(store) as writer:
         writer.append(Batch(synthetic_run(turns=60).turns, (), points))
-    app, text = drawn_and_read("instrument")
+    app = opened("instrument")
+    text = text_of(app)
     assert text.count("A turn is invalid if") == 1
-    assert "A turn is invalid if a frame is more than 60 ms late between the first speech and the answer." in text
+    says(text, "A turn is invalid if a frame is more than 60 ms late between the first speech and the answer.")
     assert ("That limit is far above these values and not drawn." in text) is not is_drawn
-    charts = [element.proto for element in app.get("vega_lite_chart")]
-    pacing, *others = sorted(charts, key=lambda each: "Pacing" not in each.alt)
+    drawn = [element.proto for element in app.get("vega_lite_chart")]
+    pacing, *others = sorted(drawn, key=lambda each: "Pacing" not in each.alt)
     assert pacing.alt.endswith(seen)
     assert ("limit 60 ms" in pacing.spec) is is_drawn
     assert len(others) >= 4
     assert not any("limit" in each.alt or "limit 60 ms" in each.spec for each in others)
-    captions = [each.label for each in app.expander]
-    assert [each for each in captions if "limit" in each] == [
-        "Table: Pacing: worst lateness of a frame (limit 60 ms) over time"
-    ]
-
-
-def test_a_figure_that_is_not_reported_still_has_its_limit(store: Path) -> None:
-    fill(store, Scene(turns=1, newest_unix_ns=time.time_ns() - 3 * S, ended=True))
-    with StoreWriter(store) as writer:
-        writer.append(Batch(synthetic_run(turns=6).turns))
-    app = opened("instrument", run="run-1")
-    assert "between the first speech and the answer. not reported" in text_of(app)
+    captions = [each.label for each in app.expander if "limit" in each.label]
+    assert captions == ["Table: Pacing: worst lateness of a frame (limit 60 ms) over time"]

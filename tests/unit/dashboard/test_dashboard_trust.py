@@ -4,14 +4,13 @@ import re
 import time
 from collections.abc import Sequence
 from datetime import UTC
-from html import unescape
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from dashboard.components.trust import runs_details, runs_overview, runs_trust, turns_details, turns_trust
+from dashboard.components.trust import runs_overview, runs_trust, turns_trust
 from dashboard.descriptions import describe_loss
 from telemetry.objectives.objective import Objective
 from telemetry.store.answers import TelemetryLoss
@@ -22,17 +21,13 @@ from telemetry.store.schema import Batch
 from telemetry.store.writer import StoreWriter
 from tests.fixtures_turns import client_turn
 from tests.unit.dashboard.measured_runs import HOUR, NOW, written
-from tests.unit.dashboard.opened_pages import opened, text_of
+from tests.unit.dashboard.opened_pages import opened, plain, says, text_of
 
 WHOLE: dict[str, Any] = {"turns": 100, "missing_turns": 0, "calibrated_to_ms": 3.8}
 
 
 def run(name: str, state: EntryState = "met", **changes: Any) -> RunEntry:
     return RunEntry(run_id=name, store="store", state=state, **{**WHOLE, **changes})
-
-
-def words(html: str) -> str:
-    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", html))).strip()
 
 
 GOING_ON = run("now", "under way", invalid=50, missing_turns=None, calibrated_to_ms=None)
@@ -133,7 +128,7 @@ def test_the_details_name_the_runs_that_weaken_it() -> None:
         run("f", source="service", calibrated_to_ms=None),
         GOING_ON,
     ]
-    assert words(runs_details(listed)) == (
+    assert plain(runs_trust(listed).details) == (
         "runs 1 damaged, 7 met, 1 missed, 1 not judged, 1 under way "
         "turns ○ 60 of 900 turns invalid, in 1 run (b) "
         "generator ✕ the limit in 1 run (b): nothing is claimed about the service "
@@ -146,12 +141,12 @@ def test_the_details_name_the_runs_that_weaken_it() -> None:
 
 
 def test_where_nothing_is_wrong_the_details_say_so() -> None:
-    assert words(runs_details([run("a"), run("b")])) == (
+    assert plain(runs_trust([run("a"), run("b")]).details) == (
         "runs 2 met turns ✓ none of 200 turns invalid generator ✓ the limit in no run "
         "telemetry ✓ nothing lost in 2 runs calibration ✓ 2 runs calibrated, to ± 3.8 ms at the widest (a)"
     )
-    assert words(runs_details([GOING_ON])) == "runs 1 under way"
-    assert words(runs_details([run("a", "unreachable", turns=0)])) == (
+    assert plain(runs_trust([GOING_ON]).details) == "runs 1 under way"
+    assert plain(runs_trust([run("a", "unreachable", turns=0)]).details) == (
         "runs 1 unreachable turns ○ none generator ✓ the limit in no run"
     )
 
@@ -159,24 +154,19 @@ def test_where_nothing_is_wrong_the_details_say_so() -> None:
 def test_the_overview_counts_the_turns_of_runs_that_have_ended() -> None:
     began = 1_764_210_600 * 1_000_000_000  # 2025-11-27 02:30 UTC
     listed = [run("a", began_unix_ns=began), run("b", began_unix_ns=began - 1), GOING_ON]
-    assert words(runs_overview(listed, 3, UTC)) == (
+    assert plain(runs_overview(listed, 3, UTC)) == (
         "3 runs newest began 2025-11-27 02:30 200 turns 1 run under way, not counted"
     )
-    assert words(runs_overview(listed[:1], 3, UTC)) == "1 of 3 runs newest began 2025-11-27 02:30 100 turns"
-    assert words(runs_overview([run("a")], 1, UTC)) == "1 run newest began – 100 turns"
+    assert plain(runs_overview(listed[:1], 3, UTC)) == "1 of 3 runs newest began 2025-11-27 02:30 100 turns"
+    assert plain(runs_overview([run("a")], 1, UTC)) == "1 run newest began – 100 turns"
 
 
-def test_the_head_stays_while_turns_of_a_run_come_in() -> None:
-    later = run("now", "under way", turns=500)
-    before, after = [run("a"), GOING_ON], [run("a"), later]
+def test_the_head_stays_while_turns_of_a_run_come_in_and_names_from_outside_are_text() -> None:
+    before, after = [run("a"), GOING_ON], [run("a"), run("now", "under way", turns=500)]
     assert runs_overview(before, 2, UTC) == runs_overview(after, 2, UTC)
-    assert (runs_trust(before), runs_details(before)) == (runs_trust(after), runs_details(after))
-
-
-def test_names_from_outside_are_text() -> None:
-    hostile = "<img src=x>"
-    listed = [run(hostile, invalid=1, calibrated_to_ms=None, missing_turns=1, is_generator_limited=True)]
-    assert "<img" not in runs_details(listed) + runs_overview(listed, 1, UTC)
+    assert runs_trust(before) == runs_trust(after)
+    listed = [run("<img src=x>", invalid=1, calibrated_to_ms=None, missing_turns=1, is_generator_limited=True)]
+    assert "<img" not in runs_trust(listed).details + runs_overview(listed, 1, UTC)
 
 
 @pytest.mark.parametrize(("emitted", "missing"), [(None, 0), (None, 3), (180, 0), (180, 2)])
@@ -240,22 +230,18 @@ def test_the_chip_says_what_weakens_the_figures(tmp_path: Path, runs: Sequence[d
 def test_the_details_say_each_part_in_full(tmp_path: Path) -> None:
     written(tmp_path, "a", 40, invalid=1, lost=2, calibrated="0.4")
     written(tmp_path, "b", 30, invalid=10, is_lost=True)
-    text = re.sub(r"\s+", " ", re.sub("<[^>]+>", " ", turns_details(answered(tmp_path).measured)))
-    for part in (
-        "runs 2 runs with 70 turns in 28 days",
-        "11 invalid (15.7 %), which no figure counts",
-        "20 of 59 valid turns are of 1 generator-limited run",
-        "2 turns lost on the way (70 received)",
+    says(
+        turns_trust(answered(tmp_path).measured).details,
+        *("runs 2 runs with 70 turns in 28 days", "11 invalid (15.7 %), which no figure counts"),
+        *("20 of 59 valid turns are of 1 generator-limited run", "2 turns lost on the way (70 received)"),
         "calibration 1 of 2 runs calibrated, to ± 0.4 ms or better",
-    ):
-        assert part in text, part
+    )
 
 
 def test_the_details_of_what_a_service_reports_claim_no_caller(tmp_path: Path) -> None:
     written(tmp_path, **OF_SERVICE)
-    details = turns_details(answered(tmp_path).measured)
-    assert "reported by the service, not heard by a caller" in details
-    assert "calibration" not in details
+    details = turns_trust(answered(tmp_path).measured).details
+    says(details, "reported by the service, not heard by a caller", no=("calibration",))
 
 
 @pytest.fixture

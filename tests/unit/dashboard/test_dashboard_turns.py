@@ -8,11 +8,10 @@ import altair as alt
 import msgspec
 import pytest
 
-from dashboard.charts import turns as turn_charts
+from dashboard import charts as turn_charts
 from dashboard.components import one_turn
-from dashboard.components.pictures import table_html
 from dashboard.descriptions import time_of_day
-from dashboard.links import Choice, TurnsChoice, turns_choice_of
+from dashboard.links import Choice, TurnsChoice
 from dashboard.pages import turns
 from dashboard.player.turn_player import call_data, call_table, turn_data
 from telemetry.charts import turns as charts
@@ -34,35 +33,6 @@ COUNTS = tuple({6: 3, 9: 1}.get(band, 0) for band in range(len(EDGES_MS) + 1))
 ANSWER = TurnsAnswer(
     ViewHead(()), 60, 4, 10 * S, CELLS, COUNTS, (ROW,), (ROW,), page=1, pages=3, words=FoundWords(7), values={}
 )
-
-
-@pytest.mark.parametrize(
-    "choice",
-    [
-        TurnsChoice(),
-        TurnsChoice("a b&c", "ok", "m", 0, 900, 17, 27, "newest", 3, 50),
-        TurnsChoice(find="ü"),
-    ],
-)
-def test_a_link_of_the_list_reads_back(choice: TurnsChoice) -> None:
-    assert turns_choice_of(choice.query()) == (choice, [])
-
-
-@pytest.mark.parametrize(
-    "query",
-    [{"order": "up"}, {"at_page": "-1"}, {"rows": "7"}, {"from_ms": "a"}, {"below_ms": "1" * 20}, {"at_page": "9" * 9}],
-)
-def test_a_link_that_means_nothing_is_left_out_with_a_note(query: dict[str, str]) -> None:
-    choice, faults = turns_choice_of(query)
-    assert choice == TurnsChoice()
-    assert len(faults) == 1
-
-
-def test_a_list_asks_the_store_for_what_the_link_says() -> None:
-    asked = TurnsChoice("x", from_ms=500, below_ms=600, since_s=10, until_s=20).question(Choice(run="r", window="1m"))
-    assert (asked.filter.run_id, asked.search.since_unix_ns, asked.search.until_unix_ns) == ("r", 10 * S, 20 * S)
-    assert (asked.filter.since_unix_ns, asked.filter.until_unix_ns) == (None, None)
-    assert (asked.window_ns, asked.search.from_ns, asked.search.below_ns) == (None, 500 * MS, 600 * MS)
 
 
 def test_every_row_links_to_its_turn_with_the_filters_and_names_stay_text() -> None:
@@ -90,23 +60,23 @@ def test_each_narrowing_can_be_taken_away_alone() -> None:
 
 
 def test_the_heat_map_has_every_cell_and_the_slowest_turns_as_points() -> None:
-    rows = turn_charts.heat_map(ANSWER, LIGHT).rows
+    rows = turn_charts.heat_map(ANSWER).rows
     assert [(row["band"], row["n"]) for row in rows if row["n"]] == [("300 ms to 400 ms", 3), ("600 ms to 700 ms", 1)]
     (point,) = (row for row in rows if row["trace"])
     assert (point["band"], point["value"], point["turn"]) == ("800 ms to 900 ms", "812 ms", 2)
     assert turn_charts.shown_bands(ANSWER) == [9, 8, 7, 6]
     assert turn_charts.band_label(0) == "before the end of speech"
     assert turn_charts.band_label(len(EDGES_MS)) == "from 60 s"
-    assert len(turn_charts.heat_map(ANSWER, LIGHT).table.rows) == 2
-    table = turn_charts.heat_map(ANSWER, LIGHT, link=lambda cell: f"./turns?from_ms=<{cell.band}>").table
-    assert table_html(table).count('<th scope="row"><a href="./turns?from_ms=&lt;') == 2
-    assert "<a " not in table_html(turn_charts.heat_map(ANSWER, LIGHT).table)
-    for spec in (turn_charts.heat_map(ANSWER, LIGHT).spec, turn_charts.distribution(ANSWER, LIGHT).spec):
+    assert len(turn_charts.heat_map(ANSWER).table.rows) == 2
+    table = turn_charts.heat_map(ANSWER, link=lambda cell: f"./turns?from_ms=<{cell.band}>").table
+    assert turn_charts.table_html(table).count('<th scope="row"><a href="./turns?from_ms=&lt;') == 2
+    assert "<a " not in turn_charts.table_html(turn_charts.heat_map(ANSWER).table)
+    for spec in (turn_charts.heat_map(ANSWER).spec, turn_charts.distribution(ANSWER).spec):
         alt.LayerChart.from_dict(spec | {"data": {"name": "rows"}})
     every = [turn_charts.band_label(band) for band in range(len(EDGES_MS), -1, -1)]
     for spec in (charts.heat_map(every, LIGHT), charts.distribution(every, LIGHT)):
         assert spec["height"] >= 14 * len(every), "the name of each band has a line of its own"
-    assert [row["share"] for row in turn_charts.distribution(ANSWER, LIGHT).rows] == ["25 %", "0 %", "0 %", "75 %"]
+    assert [row["share"] for row in turn_charts.distribution(ANSWER).rows] == ["25 %", "0 %", "0 %", "75 %"]
 
 
 def test_the_call_is_on_one_clock_with_links_to_its_turns() -> None:
@@ -127,7 +97,7 @@ def test_the_player_gets_the_waterfall_and_the_audio_on_one_clock() -> None:
     assert turn.speech_end_perf_ns is not None
     begin, end = turn.started_perf_ns, turn.speech_end_perf_ns + 3 * S
     kept = CallExcerpt(first_perf_ns=begin, end_perf_ns=end, peaks=((0.0, 1.0), (0.5, 0.0)), audio=b"fLaC")
-    data = turn_data(waterfall(turn, None), kept, turn.speech_end_perf_ns, LIGHT, key="k")
+    data = turn_data(waterfall(turn, None), kept, turn.speech_end_perf_ns, key="k")
     assert data["end_ms"] == 3_000
     assert data["first_ms"] == (begin - turn.speech_end_perf_ns) / MS
     low, high = data["whole"]
@@ -135,7 +105,7 @@ def test_the_player_gets_the_waterfall_and_the_audio_on_one_clock() -> None:
     assert [line["name"] for line in data["lines"]][-1] == "events"
     (speech,) = data["lines"][0]["bars"]
     assert speech["to"] == 0
-    call = call_data(calls_turns([turn]), kept, turn, LIGHT, key="k")
+    call = call_data(calls_turns([turn]), kept, turn, key="k")
     (spoken,) = call["lines"][0]["bars"]
     # Both pictures draw the same moment at the same distance from the beginning of the audio.
     assert spoken["to"] - call["first_ms"] == pytest.approx(speech["to"] - data["first_ms"])
@@ -176,12 +146,10 @@ SEARCHED = "turns that are searched for against"
 
 
 @pytest.mark.slow
-def test_what_sets_the_turns_of_a_search_apart_stands_below_their_pictures(store: Path) -> None:
-    scene = Scene(turns=240, newest_unix_ns=time.time_ns(), ended=True, invalid_share=0.0)
-    fill(store, scene)
+def test_what_sets_the_turns_of_a_search_apart_is_below_their_pictures(full: Path, full_scene: Scene) -> None:
     slow = sum(
         turn.first_audio_perf_ns - turn.speech_end_perf_ns >= 600_000_000
-        for turn in turns_of(scene)
+        for turn in turns_of(full_scene)
         if turn.first_audio_perf_ns is not None and turn.speech_end_perf_ns is not None
     )
     assert 0 < slow < 120
