@@ -75,10 +75,10 @@ class Viewer:
         size = {"width": width, "height": height}
         page = self.browser.new_page(viewport=size, color_scheme=scheme, timezone_id=zone)  # pyright: ignore[reportArgumentType]
         self.pages.append(page)
-        said = self.complaints.append
-        page.on("console", lambda output: said(output.text) if output.type == "error" else None)
-        page.on("pageerror", lambda error: said(str(error)))
-        page.on("request", lambda asked: said(asked.url) if _is_outside(asked.url) else None)
+        complain = self.complaints.append
+        page.on("console", lambda output: complain(output.text) if output.type == "error" else None)
+        page.on("pageerror", lambda error: complain(str(error)))
+        page.on("request", lambda asked: complain(asked.url) if _is_outside(asked.url) else None)
         page.set_default_timeout(BOUND_MS)
         page.goto(url)
         return page

@@ -124,7 +124,7 @@ def test_a_filter_survives_a_reload_by_its_link_on_every_page(viewer: Viewer, fu
 
 
 @pytest.mark.nightly
-def test_runs_of_one_turn_of_many_and_that_never_ended_are_told_apart(viewer: Viewer, full: Dashboard) -> None:
+def test_runs_of_one_turn_of_many_and_without_an_end_differ(viewer: Viewer, full: Dashboard) -> None:
     page = viewer.opens(f"{full.url}/?run=run-one")
     painted(page, has_picture=False)
     expect(page.get_by_text("too few turns for a p95")).to_be_visible()

@@ -139,15 +139,15 @@ def test_every_chart_is_drawn_and_has_its_table_by_keyboard(viewer: Viewer, full
 @pytest.mark.nightly
 def test_what_can_be_trusted_opens_by_keyboard(viewer: Viewer, full: Dashboard) -> None:
     behind = ("protocol", "corpus", "telemetry", "heard vs reported", "generator", "calibration")
-    for name, facts in {"now": behind, "objectives": ("runs", "calibration"), "runs": ("runs", "calibration")}.items():
+    for name, named in {"now": behind, "objectives": ("runs", "calibration"), "runs": ("runs", "calibration")}.items():
         page = opened(viewer, full, name)
         chip, details = page.locator('[class*="st-key-trust-"] button'), page.locator(".vp-details")
         expect(details.filter(visible=True)).to_have_count(0)
         chip.focus()
         page.keyboard.press("Enter")
         expect(details).to_be_visible()
-        for fact in facts:
-            expect(details).to_contain_text(fact)
+        for word in named:
+            expect(details).to_contain_text(word)
         page.keyboard.press("Escape")
         expect(details.filter(visible=True)).to_have_count(0)
         expect(chip).to_be_focused()

@@ -385,7 +385,7 @@ def test_age_in_words(seconds: float, text: str) -> None:
     assert descriptions.ago(seconds) == text
 
 
-def test_the_state_is_live_stale_or_ended_and_a_stale_run_has_not_said_that_it_ended() -> None:
+def test_the_state_is_live_stale_or_ended_and_a_stale_run_does_not_say_that_it_ended() -> None:
     state, describe = descriptions.state_of, descriptions.describe_state
     assert state(run(), 100 * S, 110 * S) == "live"
     assert state(run(), 100 * S, 131 * S) == state(run(last_s=100), None, 131 * S) == "stale"
@@ -464,7 +464,7 @@ ESTIMATED_SPREAD = replace(SPREAD, approximate=True, estimated_within={"p50": (1
         ),
     ],
 )
-def test_what_is_known_of_the_turns_is_said_in_words(text: str, words: str) -> None:
+def test_what_is_known_of_the_turns_is_in_words(text: str, words: str) -> None:
     assert text == words
 
 

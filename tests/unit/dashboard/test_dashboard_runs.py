@@ -423,7 +423,7 @@ def test_where_no_run_matches_the_page_says_how_to_widen(listed_shows: pytest.Mo
     says(html_of(opened("runs", callers="9")), no=("Tick two runs", "Under their own conditions"))
 
 
-def test_what_cannot_be_meant_or_is_not_known_is_said(listed_shows: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_meant_or_is_not_known_has_a_sentence(listed_shows: pytest.MonkeyPatch) -> None:
     app = opened("runs", began="soon", state="bad")
     assert names(app) == [each.run_id for each in ALL]
     fault = "the link asks for began 'soon', not one of 1d, 7d, 28d, 90d: left out"

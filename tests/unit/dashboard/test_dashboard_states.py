@@ -102,7 +102,7 @@ def test_a_service_that_kept_its_calls_is_missed_on_the_page_as_by_the_exit_code
     assert re.search(rf"✕ Miss[^✓]*; {reason}, kept by the service|✕ Missed: {reason}, kept by the service", text)
 
 
-def test_what_is_missing_is_said_where_lost_turns_leave_an_objective_open(store: Path) -> None:
+def test_lost_turns_that_leave_an_objective_open_are_named(store: Path) -> None:
     fill(store, Scene(turns=240, newest_unix_ns=time.time_ns(), ended=True))
     with StoreWriter(store) as writer, writer.change() as cursor:
         cursor.execute("DELETE FROM turns WHERE sequence IN (SELECT sequence FROM turns ORDER BY sequence LIMIT 80)")
