@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, expect, sync_playwright
 
 from telemetry.model.turns import Turn
 from telemetry.store.schema import Batch
@@ -76,12 +76,17 @@ class Viewer:
         page = self.browser.new_page(viewport=size, color_scheme=scheme, timezone_id=zone)  # pyright: ignore[reportArgumentType]
         self.pages.append(page)
         complain = self.complaints.append
-        page.on("console", lambda output: complain(output.text) if output.type == "error" else None)
+        page.on("console", lambda output: complain(f"{output.text} {output.location}") if _is_fault(output) else None)
         page.on("pageerror", lambda error: complain(str(error)))
         page.on("request", lambda asked: complain(asked.url) if _is_outside(asked.url) else None)
         page.set_default_timeout(BOUND_MS)
         page.goto(url)
         return page
+
+
+def _is_fault(output: ConsoleMessage) -> bool:
+    """Streamlit looks for its server below the address of a page, before it finds it at the root."""
+    return output.type == "error" and "/_stcore/" not in output.location["url"]
 
 
 def _is_outside(url: str) -> bool:
